@@ -6,18 +6,21 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"go.temporal.io/sdk/activity"
 	sdk "go.temporal.io/sdk/temporal"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // task is the input of the activity.
 type task struct {
 	Plan planID          `json:"plan"`
-	Call json.RawMessage `json:"call"` // without the Config, which is that of the plan
+	Path string          `json:"path"` // of the node
+	Call json.RawMessage `json:"call"` // without the Config, which is that of the plan; a reference if it is long
 }
 
 // The types of the activity's failures.
@@ -34,9 +37,16 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	if err != nil {
 		return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
 	}
-	call := kahn.Call{Codec: h.codec()}
-	if err := json.Unmarshal(t.Call, &call); err != nil {
-		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the call: "+err.Error(), badActivity, nil)
+	beating, stop := context.WithCancel(ctx)
+	defer stop()
+	go h.beat(beating) // it ends with this call
+	call := kahn.Call{Codec: h.texts.Codec}
+	text, err := h.texts.read(t.Call)
+	if err == nil {
+		err = json.Unmarshal(text, &call)
+	}
+	if err != nil {
+		return h.answer(t.Path, kahn.Reply{Err: unlessBlobs(fmt.Errorf("kahn/temporal: the call: %w", err))})
 	}
 	do := h.Step
 	if n, ok := p.At(call.Path); ok {
@@ -44,10 +54,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 			do = n.Do
 		}
 	}
-	beating, stop := context.WithCancel(ctx)
-	go h.beat(beating) // it ends with this call
 	reply := perform(ctx, call, do)
-	stop()
 	if reply.Err != nil && ctx.Err() != nil && isClosed(activity.GetWorkerStopChannel(ctx)) {
 		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the worker was stopped during the attempt", lostWorker, nil)
 	}
@@ -86,16 +93,14 @@ func perform(ctx context.Context, call kahn.Call, do kahn.StepFunc) kahn.Reply {
 
 // answer is the result of the activity.
 func (h *host) answer(path string, reply kahn.Reply) (json.RawMessage, error) {
-	reply.Codec = h.codec()
-	data, err := json.Marshal(reply)
-	if err == nil && len(data) > h.MaxBytes {
-		err = fmt.Errorf("kahn/temporal: node %q: the result is %d bytes of JSON, and the worker takes %d: see Options.MaxBytes", path, len(data), h.MaxBytes)
-	}
+	reply.Codec = h.texts.Codec
+	data, result, err := h.write(path, reply)
 	if err != nil {
-		reply = kahn.Reply{Err: kahn.Permanent(err)}
+		reply = kahn.Reply{Err: unlessBlobs(err)}
 		if data, err = json.Marshal(reply); err != nil {
 			return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
 		}
+		result = data
 	}
 	var form struct {
 		Skip    *string         `json:"skip"`
@@ -105,15 +110,55 @@ func (h *host) answer(path string, reply kahn.Reply) (json.RawMessage, error) {
 		return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
 	}
 	if reply.Err == nil || form.Skip != nil || form.Suspend != nil {
-		return data, nil
+		return result, nil
 	}
-	return nil, sdk.NewApplicationErrorWithOptions(reply.Err.Error(), failedStep, sdk.ApplicationErrorOptions{
-		NonRetryable: true, Details: []any{json.RawMessage(data)},
+	return nil, sdk.NewApplicationErrorWithOptions(shorten(reply.Err.Error(), maxMessage), failedStep, sdk.ApplicationErrorOptions{
+		NonRetryable: true, Details: []any{result},
 	})
 }
 
+// write is the JSON of a reply, and what Temporal gets of it.
+func (h *host) write(path string, reply kahn.Reply) (data, result json.RawMessage, err error) {
+	if data, err = json.Marshal(reply); err == nil {
+		result, err = h.texts.write(data)
+	}
+	if err == nil {
+		err = h.fits(path, "result", result)
+	}
+	return data, result, err
+}
+
+// fits returns an error for a call or a result that is longer than the worker takes.
+func (h *host) fits(path, what string, data json.RawMessage) error {
+	if len(data) <= h.MaxBytes {
+		return nil
+	}
+	return fmt.Errorf("kahn/temporal: node %q: the %s is %d bytes of JSON, and the worker takes %d: see Options.Blobs and Options.MaxBytes", path, what, len(data), h.MaxBytes)
+}
+
+// unlessBlobs makes an error permanent, unless it is the BlobStore's: the retry policy of the node decides on that one.
+func unlessBlobs(err error) error {
+	if errors.Is(err, errBlobs) && !errors.Is(err, store.ErrNoBlob) {
+		return err
+	}
+	return kahn.Permanent(err)
+}
+
+const (
+	maxMessage = 2 << 10 // bytes of a failure's message: the whole error is in its details
+	maxSummary = 200     // bytes of a summary, of which Temporal takes 400
+)
+
+// shorten cuts a text.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
 // replyOf is what a step has returned, from the result of its activity. lost tells that the attempt has no result since its worker is gone.
-func (h *host) replyOf(data json.RawMessage, err error) (reply kahn.Reply, lost bool) {
+func (t texts) replyOf(data json.RawMessage, err error) (reply kahn.Reply, lost bool) {
 	var failure *sdk.ApplicationError
 	var timeout *sdk.TimeoutError
 	switch {
@@ -131,8 +176,12 @@ func (h *host) replyOf(data json.RawMessage, err error) (reply kahn.Reply, lost 
 	default:
 		return kahn.Reply{Err: err}, false
 	}
-	reply.Codec = h.codec()
-	if err := json.Unmarshal(data, &reply); err != nil {
+	reply.Codec = t.Codec
+	text, err := t.read(data)
+	if err == nil {
+		err = json.Unmarshal(text, &reply)
+	}
+	if err != nil {
 		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}, false
 	}
 	return reply, false

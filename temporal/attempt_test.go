@@ -245,7 +245,8 @@ func TestLostWorkers(t *testing.T) {
 				x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: step}}
 				calls := 0
 				x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
-					h := &host{Options: x.options, plans: map[string]*kahn.Plan{fingerprint(x.workflow.Plan): x.workflow.Plan}}
+					h := newHost(x.options)
+					h.plans[fingerprint(x.workflow.Plan)] = x.workflow.Plan
 					h.Heartbeat, h.MaxBytes = time.Second, 1000
 					env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(ctx context.Context, in task) (json.RawMessage, error) {
 						if calls++; calls <= row.losses {

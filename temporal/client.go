@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Workflow tells which run is meant.
@@ -34,6 +35,8 @@ type Workflow struct {
 	Fire *Fire
 	// Types are the host's own types of values, as in Options.
 	Types kahn.Types
+	// Blobs is the store of the workers, see Options.Blobs.
+	Blobs store.BlobStore
 	// DataConverter is that of the client, which reads what Temporal keeps beside a workflow. Nil means the default one of the SDK.
 	DataConverter converter.DataConverter
 	// RetryFailed lets a run begin anew under the id of one that has failed or was cancelled. Without it that run's Result is the answer.
@@ -80,7 +83,7 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	}
 	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
 		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: reuse, WorkflowExecutionErrorWhenAlreadyStarted: true,
-		Memo: map[string]any{memoName: m}, StaticSummary: in.Plan.Name,
+		Memo: map[string]any{memoName: m}, StaticSummary: shorten(in.Plan.Name, maxSummary),
 	}, WorkflowName, in)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
@@ -102,7 +105,7 @@ func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string
 	return run.Wait(ctx)
 }
 
-// Attach returns the run of a workflow that was started before. Of the Workflow it takes ID, Plan and Types. Whether there is such a
+// Attach returns the run of a workflow that was started before. Of the Workflow it takes ID, Plan, Types and Blobs. Whether there is such a
 // workflow shows when the Run is asked something.
 func Attach(c client.Client, w Workflow) *Run {
 	return &Run{c, w, c.GetWorkflow(context.Background(), w.ID, "")}
@@ -126,13 +129,13 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	}
 	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), Settings: w.Settings}
 	if f := w.Fire; f != nil {
-		payload, err := w.Types.Encode(f.Payload)
+		payload, err := w.texts().Encode(f.Payload)
 		if err != nil {
 			return input{}, fmt.Errorf("kahn/temporal: the payload of %q: %w", f.Trigger, err)
 		}
 		in.Fired = &fired{f.Trigger, payload, f.Prune}
 	}
-	in.Inputs, err = encodeAll(w.Types, inputs)
+	in.Inputs, err = encodeAll(w.texts(), inputs)
 	return in, err
 }
 
@@ -165,6 +168,14 @@ func (w Workflow) attachTo(ctx context.Context, c client.Client, m memo) (*Run, 
 	return Attach(c, w), nil
 }
 
+// texts write and read the values of the run.
+func (w Workflow) texts() texts {
+	if w.Blobs == nil {
+		return textsIn(nil, w.Types, 0)
+	}
+	return textsIn(&cache{BlobStore: w.Blobs}, w.Types, 0)
+}
+
 // ID returns the id of the workflow.
 func (r *Run) ID() string { return r.of.ID }
 
@@ -194,11 +205,12 @@ func outputOf(err error, out *output) error {
 
 // result is the Result that an output tells of.
 func (w Workflow) result(out output) (*kahn.Result, error) {
-	s, err := out.Snapshot.open()
+	t := w.texts()
+	s, err := out.Snapshot.open(t)
 	if err != nil {
 		return nil, err
 	}
-	return s.Result(w.Plan, kahn.Encoding(w.Types), out.Rule)
+	return s.Result(w.Plan, kahn.Encoding(t.Codec), out.Rule)
 }
 
 // Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] tells who has decided;
@@ -208,7 +220,7 @@ func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if !is {
 		d.Value = value
 	}
-	data, err := r.of.Types.Encode(d.Value)
+	data, err := r.of.texts().Encode(d.Value)
 	if err != nil {
 		return fmt.Errorf("kahn/temporal: the signal for %q: %w", gate, err)
 	}
@@ -257,7 +269,7 @@ func (r *Run) Waiting(ctx context.Context) (kahn.RunStatus, []kahn.Wait, error) 
 	if err != nil {
 		return 0, nil, fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
 	}
-	waits, err := s.waits(r.of.Types)
+	waits, err := s.waits(r.of.texts())
 	return s.Status, waits, err
 }
 

@@ -37,7 +37,7 @@ var epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 // run performs the workflow with all executions that continue it, and returns what Wait would.
 func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 	t.Helper()
-	x.workflow.Types = x.options.Types
+	x.workflow.Types, x.workflow.Blobs = x.options.Types, x.options.Blobs
 	x.options.Plans = append(x.options.Plans, x.workflow.Plan)
 	in, err := x.workflow.input(x.inputs)
 	require.NoError(t, err)

@@ -136,6 +136,7 @@ type taskBytes struct {
 	interceptor.WorkflowInboundInterceptorBase
 	interceptor.WorkflowOutboundInterceptorBase
 	now, most int
+	longest   int    // of a call
 	paused    func() // is called when the workflow sets a timer
 }
 
@@ -151,7 +152,7 @@ func (x *taskBytes) Init(next interceptor.WorkflowOutboundInterceptor) error {
 
 func (x *taskBytes) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
 	x.now += len(args[0].(task).Call)
-	x.most = max(x.most, x.now)
+	x.most, x.longest = max(x.most, x.now), max(x.longest, len(args[0].(task).Call))
 	return x.WorkflowOutboundInterceptorBase.ExecuteActivity(ctx, name, args...)
 }
 

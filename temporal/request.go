@@ -73,7 +73,7 @@ func (x *interpreter) signal(r signalRequest) error {
 	d := kahn.Decision{Actor: r.Actor, Comment: r.Comment, ID: r.ID}
 	if r.Value != nil {
 		var err error
-		if d.Value, err = x.codec().Decode(r.Value); err != nil {
+		if d.Value, err = x.texts.Decode(r.Value); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func (x *interpreter) stopBy(r stopRequest) error {
 func (x *interpreter) state() (state, error) {
 	s := state{Status: x.c.Run().Status()}
 	for _, w := range x.c.Run().Waiting() {
-		info, err := x.codec().Encode(w.Info)
+		info, err := x.host.texts.Encode(w.Info)
 		if err != nil {
 			return s, fmt.Errorf("kahn/temporal: the info of node %q: %w", w.Node, err)
 		}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // The tests with the tag server need a Temporal service at the address KAHN_TEMPORAL, such as cmd/temporal-dev starts, and its namespace
@@ -127,6 +128,35 @@ func TestServerAbandoned(t *testing.T) {
 	require.Error(t, err)
 	a, _ := res.Node("a")
 	require.True(t, a.Abandoned)
+}
+
+// Values of 3 MiB, which Temporal refuses, and 100 KiB for 60 successors travel by reference; a node inside of many composites has a long path.
+func TestServerBlobs(t *testing.T) {
+	c := dial(t)
+	blobs := store.Dir(t.TempDir())
+	step := func(ctx context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "root" {
+			return strings.Repeat("r", 3<<20), nil
+		}
+		return longStep(ctx, s)
+	}
+	w := serve(t, c, plan(t, longValues()), Options{Step: step, Blobs: blobs})
+	w.Blobs = blobs
+	run, err := Start(t.Context(), c, w, map[string]any{"text": long("i")})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return run.Signal(t.Context(), "ask", long("a")) == nil }, 10*time.Second, 50*time.Millisecond)
+	res, err := run.Wait(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []any{60, 60 * (3<<20/4 + len("n00")), long("a")}, res.Output)
+
+	inner := new(kahn.Graph).Add(kahn.Node{ID: "x"})
+	for range 10 {
+		inner = new(kahn.Graph).Add(kahn.Node{ID: strings.Repeat("S", 60), Sub: inner})
+	}
+	w = serve(t, c, plan(t, inner), Options{Step: func(_ context.Context, s *kahn.Step) (any, error) { return len(s.Path()), nil }})
+	res, err = Execute(t.Context(), c, w, nil)
+	require.NoError(t, err)
+	require.Equal(t, 10*61+1, res.Output)
 }
 
 // TestServerHistories records the histories that TestReplay replays.

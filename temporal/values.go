@@ -17,6 +17,7 @@ import (
 type packed struct {
 	JSON json.RawMessage `json:"json,omitempty"` // of a short one
 	Gzip []byte          `json:"gzip,omitempty"`
+	Blob json.RawMessage `json:"blob,omitempty"` // a reference to a long one
 }
 
 const (
@@ -25,7 +26,7 @@ const (
 	openBytes   = 64 << 20       // of a snapshot
 )
 
-func pack(s *kahn.Snapshot) (*packed, error) {
+func (t texts) pack(s *kahn.Snapshot) (*packed, error) {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return nil, fmt.Errorf("kahn/temporal: the snapshot: %w", err)
@@ -41,15 +42,25 @@ func pack(s *kahn.Snapshot) (*packed, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
+	if b.Len() > inlineBytes && t.blobs {
+		ref, err := t.write(data)
+		return &packed{Blob: ref}, err
+	}
 	if b.Len() > packedBytes || len(data) > openBytes {
-		return nil, fmt.Errorf("kahn/temporal: the results of the run are %d bytes of JSON, compressed %d, and Temporal takes %d", len(data), b.Len(), packedBytes)
+		return nil, fmt.Errorf("kahn/temporal: the results of the run are %d bytes of JSON, compressed %d, and Temporal takes %d: see Options.Blobs", len(data), b.Len(), packedBytes)
 	}
 	return &packed{Gzip: b.Bytes()}, nil
 }
 
-func (p *packed) open() (*kahn.Snapshot, error) {
+func (p *packed) open(t texts) (*kahn.Snapshot, error) {
 	data := []byte(p.JSON)
-	if p.Gzip != nil {
+	switch {
+	case p.Blob != nil:
+		var err error
+		if data, err = t.read(p.Blob); err != nil {
+			return nil, fmt.Errorf("kahn/temporal: the snapshot: %w", err)
+		}
+	case p.Gzip != nil:
 		r, err := gzip.NewReader(bytes.NewReader(p.Gzip))
 		if err == nil {
 			data, err = io.ReadAll(io.LimitReader(r, openBytes+1))

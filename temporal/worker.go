@@ -12,6 +12,7 @@ import (
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // The names under which workers register the workflow and the activity.
@@ -32,11 +33,15 @@ type Options struct {
 	Pure bool
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
+	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets references to them, so that its bounds do not hold for
+	// values. All workers of a task queue, and those who start and read its runs, have the same store. Nothing removes the blobs of a run: let them live
+	// longer than Temporal keeps its history. Nil: values travel through Temporal as they are.
+	Blobs store.BlobStore
 	// View gives each step the results of all its ancestors, see kahn.Step.View. Without it a View finds no nodes, and the calls of
 	// steps stay as small as their inputs.
 	View bool
-	// MaxBytes bounds the JSON of a call and of a result. A longer one fails the node, which is not retried. Zero means 1 MiB. Temporal
-	// refuses 2 MiB.
+	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer one fails the node, which is not retried. Zero means
+	// 1 MiB. Temporal refuses 2 MiB.
 	MaxBytes int
 	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as those that are under way
 	// have ended: Temporal bounds the length of a history. Zero means 1,000.
@@ -81,7 +86,7 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 // Register registers the workflow and the activity with a worker that has others, too. Plans that do not carry over are errors that match
 // [ErrUnsupported], and plans that need a step function that is missing one that matches [kahn.ErrNoStep].
 func (o Options) Register(r Registry) error {
-	h := &host{Options: o, plans: map[string]*kahn.Plan{}}
+	h := newHost(o)
 	h.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
 	h.ContinueAfter = cmp.Or(o.ContinueAfter, defaultContinueAfter)
 	h.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)
@@ -142,10 +147,18 @@ func stepless(p *kahn.Plan) (path string, ok bool) {
 type host struct {
 	Options
 	plans map[string]*kahn.Plan // by fingerprint
+	cache *cache                // of Blobs; nil without
+	texts texts
 }
 
-// codec writes and reads the values of runs.
-func (h *host) codec() kahn.Codec { return h.Types }
+func newHost(o Options) *host {
+	h := &host{Options: o, plans: map[string]*kahn.Plan{}, texts: textsIn(nil, o.Types, 0)}
+	if o.Blobs != nil {
+		h.cache = &cache{BlobStore: o.Blobs}
+		h.texts = textsIn(h.cache, o.Types, 0)
+	}
+	return h
+}
 
 // plan finds the plan of a run.
 func (h *host) plan(id planID) (*kahn.Plan, error) {

@@ -53,12 +53,14 @@ const (
 // interpreter is one execution of the workflow: it drives one run. All its methods are called by the workflow's coroutines, one at a time.
 type interpreter struct {
 	*host
-	ctx  workflow.Context // is not cancelled: what is to be cleaned up is done after the run was
-	in   input
-	plan *kahn.Plan
-	c    *kahn.Coordinator
-	wait workflow.Selector
-	wake workflow.Channel // has a message when an update has changed the run
+	texts  texts            // are watched
+	broken error            // of Blobs: the workflow task fails
+	ctx    workflow.Context // is not cancelled: what is to be cleaned up is done after the run was
+	in     input
+	plan   *kahn.Plan
+	c      *kahn.Coordinator
+	wait   workflow.Selector
+	wake   workflow.Channel // has a message when an update has changed the run
 
 	calls   map[*kahn.Step]*attempt // under way
 	begun   []*attempt              // not yet given to Temporal, since a workflow task has no room for their calls
@@ -96,16 +98,19 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		}
 		return nil, refuse(err)
 	}
-	opts, err := h.options(in)
-	if err != nil {
-		return nil, refuse(err)
-	}
 	x := &interpreter{
 		host: h, in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{},
 		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
 	}
 	x.ctx, _ = workflow.NewDisconnectedContext(root)
+	x.texts = h.watched(x.ctx, &x.broken)
+	opts, err := x.options()
+	x.mend()
+	if err != nil {
+		return nil, refuse(err)
+	}
 	if x.c, err = kahn.NewCoordinator(plan, workflow.Now(root), opts...); err != nil {
+		x.mend()
 		return nil, refuse(err)
 	}
 	if err := x.handle(); err != nil {
@@ -125,22 +130,23 @@ func refuse(err error) error {
 }
 
 // options are the options of the Coordinator.
-func (h *host) options(in input) ([]kahn.Option, error) {
+func (x *interpreter) options() ([]kahn.Option, error) {
+	in := x.in
 	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", in.Continued, in.RunID))
 	random := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
-	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Random(random.Float64), kahn.Retain(0), kahn.Encoding(h.codec()))
+	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Random(random.Float64), kahn.Retain(0), kahn.Encoding(x.texts.Codec))
 	if in.Snapshot != nil {
-		from, err := in.Snapshot.open()
+		from, err := in.Snapshot.open(x.texts)
 		return append(opts, kahn.ResumeFrom(from, nil)), err
 	}
 	if f := in.Fired; f != nil {
-		payload, err := h.codec().Decode(f.Payload)
+		payload, err := x.texts.Decode(f.Payload)
 		if err != nil {
 			return nil, fmt.Errorf("kahn/temporal: the payload of %q: %w", f.Trigger, err)
 		}
 		opts = append(opts, kahn.Fire(f.Trigger, payload), f.Prune)
 	}
-	inputs, err := decodeAll(h.codec(), in.Inputs)
+	inputs, err := decodeAll(x.texts, in.Inputs)
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
@@ -159,8 +165,16 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 			continue
 		}
 		x.arm()
+		x.mend()
 		x.wait.Select(x.ctx)
 		x.c.Advance(workflow.Now(x.ctx))
+	}
+}
+
+// mend fails the workflow task if the BlobStore has failed: what the run has made of it is forgotten.
+func (x *interpreter) mend() {
+	if x.broken != nil {
+		panic(fmt.Errorf("kahn/temporal: the workflow task is repeated: %w", x.broken))
 	}
 }
 
@@ -202,8 +216,11 @@ func (x *interpreter) encode(a *attempt) bool {
 	}
 	call.Config, call.View.Config = nil, nil // the worker has the plan
 	data, err := json.Marshal(call)
-	if err == nil && len(data) > x.MaxBytes {
-		err = fmt.Errorf("kahn/temporal: node %q: the call is %d bytes of JSON, and the worker takes %d: see Options.MaxBytes", s.Path(), len(data), x.MaxBytes)
+	if err == nil {
+		data, err = x.texts.write(data)
+	}
+	if err == nil {
+		err = x.fits(s.Path(), "call", data)
 	}
 	if err != nil {
 		x.report(s, kahn.Reply{Err: kahn.Permanent(err)})
@@ -220,13 +237,13 @@ const forever = 10 * 365 * 24 * time.Hour
 // perform begins the activity of an attempt.
 func (x *interpreter) perform(a *attempt) {
 	ctx := workflow.WithActivityOptions(x.ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: forever, HeartbeatTimeout: x.LostAfter, WaitForCancellation: true, Summary: a.step.Path(),
+		StartToCloseTimeout: forever, HeartbeatTimeout: x.LostAfter, WaitForCancellation: true, Summary: shorten(a.step.Path(), maxSummary),
 		RetryPolicy: &sdk.RetryPolicy{MaximumAttempts: 1},
 	})
 	ctx, a.cancel = workflow.WithCancel(ctx)
 	x.calls[a.step] = a
 	x.bytes += len(a.data)
-	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.data}), func(f workflow.Future) { x.returned(a, f) })
+	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data}), func(f workflow.Future) { x.returned(a, f) })
 }
 
 // returned reports the result of an attempt, or has it begin again, before those that have not begun, if its worker is gone.
@@ -234,7 +251,7 @@ func (x *interpreter) returned(a *attempt, f workflow.Future) {
 	s := a.step
 	var data json.RawMessage
 	err := f.Get(x.ctx, &data)
-	reply, lost := x.replyOf(data, err)
+	reply, lost := x.texts.replyOf(data, err)
 	x.c.Advance(workflow.Now(x.ctx))
 	if lost && !a.asked {
 		n, _ := x.plan.At(s.Path())
@@ -295,7 +312,8 @@ func (x *interpreter) arm() {
 
 // end is the end of the execution.
 func (x *interpreter) end(res *kahn.Result, err error) (*output, error) {
-	snapshot, packErr := pack(res.Snapshot())
+	snapshot, packErr := x.texts.pack(res.Snapshot())
+	x.mend()
 	switch {
 	case packErr != nil:
 		return nil, sdk.NewNonRetryableApplicationError(packErr.Error(), failedRun, nil)

@@ -1,0 +1,200 @@
+package temporal
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+const (
+	// inlineBytes is the length of JSON above which a value, a call, a reply and a packed snapshot are kept as blobs.
+	inlineBytes = 32 << 10
+	// cacheBytes bounds the blobs that a worker keeps in memory.
+	cacheBytes = 64 << 20
+	// workflowPatience is how long a workflow task repeats a call of the BlobStore that fails. Then Temporal repeats the task.
+	workflowPatience = 3 * time.Second
+)
+
+// errBlobs is matched by errors of the BlobStore itself. They tell nothing of the value.
+var errBlobs = errors.New("the BlobStore")
+
+// texts writes and reads what goes through Temporal: the values of runs, and whole calls, replies and snapshots. Of what is long a BlobStore keeps
+// the JSON, if there is one, and Temporal gets a reference.
+type texts struct {
+	kahn.Codec            // of values
+	whole      kahn.Codec // of json.RawMessage as it is
+	blobs      bool       // there is a BlobStore
+}
+
+// textsIn returns the texts with values of the given types. Without a BlobStore a reference is an error, and everything else goes through as it is.
+func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) texts {
+	over := inlineBytes
+	if blobs == nil {
+		blobs, over = noBlobs{}, math.MaxInt
+	}
+	return texts{
+		Codec: &store.Blobs{Codec: types, Store: blobs, Over: over, Patience: patience},
+		whole: &store.Blobs{Codec: plain{}, Store: blobs, Over: over, Patience: patience},
+		blobs: over == inlineBytes,
+	}
+}
+
+// write returns a text, or a reference to it.
+func (t texts) write(text json.RawMessage) (json.RawMessage, error) { return t.whole.Encode(text) }
+
+// read is the reverse of write.
+func (t texts) read(data json.RawMessage) (json.RawMessage, error) {
+	text, err := t.whole.Decode(data)
+	if err != nil {
+		return nil, err
+	}
+	return text.(json.RawMessage), nil
+}
+
+// plain is the codec of JSON that stays as it is.
+type plain struct{}
+
+func (plain) Encode(value any) (json.RawMessage, error) { return value.(json.RawMessage), nil }
+func (plain) Decode(data json.RawMessage) (any, error)  { return data, nil }
+
+// noBlobs is the BlobStore of a worker or a client that was given none.
+type noBlobs struct{}
+
+func (noBlobs) Put(context.Context, string, []byte) error {
+	return fmt.Errorf("%w: a value that looks like a reference to a blob needs the field Blobs of Options and Workflow", store.ErrRejected)
+}
+
+func (noBlobs) Get(context.Context, string) ([]byte, error) {
+	return nil, fmt.Errorf("%w: the field Blobs of Options or Workflow is nil", store.ErrNoBlob)
+}
+
+func (noBlobs) Delete(context.Context, string) error { return nil }
+
+// cache is a BlobStore that remembers the blobs of late: the value that a step has returned is soon in the calls of its successors.
+type cache struct {
+	store.BlobStore
+	mu    sync.Mutex        // guards the rest
+	blobs map[string][]byte // are never written to
+	order []string          // the keys, the oldest first
+	size  int               // of the blobs in bytes
+}
+
+// Put implements [store.BlobStore].
+func (c *cache) Put(ctx context.Context, key string, data []byte) error {
+	if c.find(key) != nil {
+		return nil
+	}
+	if err := c.BlobStore.Put(ctx, key, data); err != nil {
+		if errors.Is(err, store.ErrRejected) {
+			return err
+		}
+		return fmt.Errorf("%w: %w", errBlobs, err)
+	}
+	c.keep(key, data)
+	return nil
+}
+
+// Get implements [store.BlobStore].
+func (c *cache) Get(ctx context.Context, key string) ([]byte, error) {
+	if data := c.find(key); data != nil {
+		return data, nil
+	}
+	data, err := c.BlobStore.Get(ctx, key)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errBlobs, err)
+	}
+	c.keep(key, data)
+	return data, nil
+}
+
+func (c *cache) find(key string) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.blobs[key]
+}
+
+func (c *cache) keep(key string, data []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.blobs == nil {
+		c.blobs = map[string][]byte{}
+	}
+	if c.blobs[key] != nil || len(data) > cacheBytes {
+		return
+	}
+	c.blobs[key], c.order, c.size = data, append(c.order, key), c.size+len(data)
+	for c.size > cacheBytes {
+		oldest := c.order[0]
+		c.order, c.size = c.order[1:], c.size-len(c.blobs[oldest])
+		delete(c.blobs, oldest)
+	}
+}
+
+// watched are the texts of a workflow. What a BlobStore keeps follows from its key, so that a replay reads what the workflow has read; but whether the store
+// answers does not follow from the history. So the workflow fails its task when an error was noted, and Temporal repeats it.
+func (h *host) watched(ctx workflow.Context, note *error) texts {
+	if h.Blobs == nil {
+		return h.texts
+	}
+	t := textsIn(h.cache, h.Types, workflowPatience)
+	t.Codec, t.whole = watch{t.Codec, ctx, note}, watch{t.whole, ctx, note}
+	return t
+}
+
+// watch notes errors of a codec that are not the value's. While the codec is called the SDK does not look for deadlocks of the workflow.
+type watch struct {
+	codec kahn.Codec
+	ctx   workflow.Context
+	note  *error
+}
+
+// Encode implements [kahn.Codec].
+func (w watch) Encode(value any) (data json.RawMessage, err error) {
+	w.call(func() { data, err = w.codec.Encode(value) })
+	w.look(err)
+	return data, err
+}
+
+// Decode implements [kahn.Codec].
+func (w watch) Decode(data json.RawMessage) (value any, err error) {
+	w.call(func() { value, err = w.codec.Decode(data) })
+	w.look(err)
+	return value, err
+}
+
+func (w watch) look(err error) {
+	if errors.Is(err, errBlobs) || errors.Is(err, store.ErrBlobDamaged) {
+		*w.note = err
+	}
+}
+
+// call calls a function. The SDK pauses its detector of deadlocks for data converters alone.
+func (w watch) call(f func()) {
+	c := workflow.DataConverterWithoutDeadlockDetection(caller{converter.GetDefaultDataConverter()})
+	if aware, is := c.(workflow.ContextAware); is {
+		c = aware.WithWorkflowContext(w.ctx)
+	}
+	if _, err := c.ToPayload(f); err != nil {
+		panic(err) // a bug: caller returns none
+	}
+}
+
+// caller is a data converter that calls what it is to convert.
+type caller struct{ converter.DataConverter }
+
+// ToPayload implements [converter.DataConverter].
+func (caller) ToPayload(f any) (*commonpb.Payload, error) {
+	f.(func())()
+	return nil, nil
+}
