@@ -78,9 +78,17 @@ export async function get<T>(path: string, params?: Params): Promise<T> {
 	}
 }
 
-// post performs an action. Its key makes it safe to repeat it once when the connection was cut before the answer came.
+// The idempotency keys of requests without a final answer, by what they ask for.
+const keys = new Map<string, string>()
+
+// post performs an action. A request that has had no final answer, since the connection was cut or the service was slow, has the same key when it is
+// made again, here or by another click: so it is performed once.
 export async function post<T>(path: string, params: Params, body: unknown): Promise<T> {
-	const key = [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, "0")).join("")
+	const asked = JSON.stringify([path, params, body])
+	const key = keys.get(asked) ?? [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, "0")).join("")
+	keys.set(asked, key)
 	const send = () => fetch(url(path, params), { method: "POST", headers: { "Content-Type": "application/json", "Idempotency-Key": key }, body: JSON.stringify(body) })
-	return answer<T>(await send().catch(send))
+	const response = await send().catch(send)
+	if (![502, 503, 504].includes(response.status)) keys.delete(asked) // else nobody knows what has become of it
+	return answer<T>(response)
 }

@@ -63,4 +63,31 @@ export const actions = {
 		await page.locator(".run-title .tag", { hasText: "left" }).waitFor()
 		await close(page)
 	},
+
+	async "a start whose answer is lost is performed once, however often it is asked for"() {
+		const page = await open(base, { quiet: true })
+		const keys = []
+		await page.route("**/api/v1/start?**", async route => {
+			keys.push(route.request().headers()["idempotency-key"])
+			if (keys.length > 1) return route.continue()
+			await route.fetch()
+			return route.fulfill({ status: 504, contentType: "text/plain", body: "" })
+		})
+		const before = (await api("runs", {})).total
+		const start = () => page.getByRole("dialog").getByRole("button", { name: "Start a run" }).click()
+		await page.getByRole("button", { name: "Start a run" }).click()
+		await start()
+		await until("the start", () => keys.length === 1)
+		await until("the button", () => page.getByRole("dialog").getByRole("button", { name: "Start a run" }).isEnabled())
+		await start()
+		await page.getByRole("dialog").waitFor({ state: "detached" })
+		assert.equal((await api("runs", {})).total, before + 1)
+		await page.goto(base)
+		await page.getByRole("button", { name: "Start a run" }).click()
+		await start()
+		await page.getByRole("dialog").waitFor({ state: "detached" })
+		assert.equal((await api("runs", {})).total, before + 2)
+		assert.deepEqual([keys.length, keys[0] === keys[1], keys[1] === keys[2]], [3, true, false])
+		await close(page)
+	},
 }
