@@ -2,6 +2,7 @@ package kahn_test
 
 import (
 	"go/ast"
+	"go/doc"
 	goparser "go/parser"
 	"go/token"
 	"maps"
@@ -116,6 +117,65 @@ func TestPackageDocumentation(t *testing.T) {
 	for i := 1; i < len(mentioned); i++ {
 		if mentioned[i] == mentioned[i-1] {
 			t.Errorf("doc.go mentions %s twice", mentioned[i])
+		}
+	}
+}
+
+// withoutExample are the exported functions that have no example, each with the reason.
+var withoutExample = map[string]string{
+	"ForkFrom":       "the option by which Fork works, which has an example",
+	"ForkPreview":    "in the example of Fork",
+	"LeaseTime":      "shows when a process dies: see examples/durable",
+	"MaxCrashes":     "shows when a process dies",
+	"NewCoordinator": "in the examples of Coordinator",
+	"NewState":       "in the example of State",
+	"PprofLabels":    "shows in profiles",
+	"RePanic":        "ends the process",
+	"RedriveFrom":    "the option by which Redrive works, which has an example",
+	"ResumeFrom":     "the option by which Resume works, which has an example",
+	"RuntimeTrace":   "shows in execution traces",
+}
+
+// mainTypes are the types that have an example of their own, beside all functions.
+var mainTypes = []string{"Contract", "Coordinator", "Edge", "Gate", "Group", "Loop", "Map", "Memo", "MergeFunc", "Retry", "RunError", "Runner", "State", "TestMode"}
+
+// Every exported function of this package, and every main type, has an example whose output is checked, or a reason to have none.
+func TestExamples(t *testing.T) {
+	t.Parallel()
+	shown := map[string]bool{}
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	for _, name := range files {
+		file, err := goparser.ParseFile(token.NewFileSet(), name, nil, goparser.ParseComments|goparser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, example := range doc.Examples(file) {
+			subject, _, _ := strings.Cut(example.Name, "_")
+			shown[subject] = shown[subject] || example.Output != ""
+		}
+	}
+	sources, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	needed := slices.Clone(mainTypes)
+	for _, name := range sources {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := goparser.ParseFile(token.NewFileSet(), name, nil, goparser.SkipObjectResolution)
+		require.NoError(t, err)
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.IsExported() {
+				needed = append(needed, f.Name.Name)
+			}
+		}
+	}
+	for _, name := range needed {
+		if _, excused := withoutExample[name]; shown[name] == excused {
+			t.Errorf("%s: it has an example: %v, it is listed as having none: %v", name, shown[name], excused)
+		}
+	}
+	for name := range withoutExample {
+		if !slices.Contains(needed, name) {
+			t.Errorf("%s is listed as having no example, and there is no such function", name)
 		}
 	}
 }

@@ -514,7 +514,8 @@ func TestMockReproducible(t *testing.T) {
 	}
 }
 
-func ExampleTest() {
+// The step functions of a graph are replaced by mocks, and the result is held against assertions.
+func ExampleTestMode() {
 	declined := errors.New("card declined")
 	var g kahn.Graph
 	g.Add(

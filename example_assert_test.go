@@ -1,0 +1,79 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+var errDeclined = errors.New("card declined")
+
+// judged runs an order whose charge is declined at the first attempt, and prints what an assertion finds.
+func judged(assertions ...kahn.Assertion) {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "charge", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}},
+		kahn.Node{ID: "ship", After: []string{"charge"}},
+		kahn.Node{ID: "refund", In: []kahn.Edge{{From: "charge", On: kahn.OnFailure}}},
+	)
+	res, err := kahn.Execute(context.Background(), g, nil, kahn.TestMode{
+		OnMissing:  kahn.MissingStub,
+		Mocks:      map[string]kahn.Mock{"charge": {Sequence: []kahn.Mock{{Err: errDeclined}, {Value: map[string]any{"cents": 1200}}}}},
+		Assertions: assertions,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("passed:", res.Test.Passed)
+	for _, failure := range res.Test.Failures {
+		fmt.Println(failure)
+	}
+}
+
+func ExampleAssertStatus() {
+	judged(kahn.AssertStatus("charge", kahn.Completed), kahn.AssertStatus("ship", kahn.Failed))
+	// Output:
+	// passed: 1
+	// node "ship": expected status failed: completed
+}
+
+func ExampleAssertSkip() {
+	judged(kahn.AssertSkip("refund", kahn.SkipConditionBranch), kahn.AssertSkip("ship", kahn.SkipConditionBranch))
+	// Output:
+	// passed: 1
+	// node "ship": expected skip reason condition_branch: completed
+}
+
+func ExampleAssertCalls() {
+	judged(kahn.AssertCalls("charge", 2), kahn.AssertCalls("refund", 1))
+	// Output:
+	// passed: 1
+	// node "refund": expected 1 calls: 0 calls
+}
+
+func ExampleAssertError() {
+	judged(kahn.AssertError("charge", nil), kahn.AssertError("charge", errDeclined))
+	// Output:
+	// passed: 1
+	// node "charge": expected error card declined: completed
+}
+
+func ExampleAssertOutput() {
+	judged(kahn.AssertOutput("charge", "cents", 1200), kahn.AssertOutput("charge", "cents", 5))
+	// Output:
+	// passed: 1
+	// node "charge": expected output 5 at "cents": 1200
+}
+
+// A check of the host's own.
+func ExampleAssert() {
+	judged(kahn.Assert("charge", "an earlier error", func(n kahn.NodeResult) error {
+		if !errors.Is(n.LastErr, errDeclined) {
+			return fmt.Errorf("it was %v", n.LastErr)
+		}
+		return nil
+	}))
+	// Output: passed: 1
+}

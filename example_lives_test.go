@@ -1,0 +1,368 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// letter is a graph with a gate between two steps.
+func letter() *kahn.Graph {
+	return (&kahn.Graph{Name: "letter"}).Add(
+		kahn.Node{ID: "draft"},
+		kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"draft"}},
+		kahn.Node{ID: "send", After: []string{"approve"}},
+	)
+}
+
+// The run is in the store: the second call goes on where the first one has ended, in the same process or in another one.
+func ExampleDurable() {
+	var db store.Memory // a program has one that survives, such as store/sqlite
+	ctx := context.Background()
+	options := []kahn.Option{kahn.Durable(&db), kahn.RunID("letter-7")}
+	res, err := kahn.Execute(ctx, letter(), printID, options...)
+	fmt.Println(res.Status, err)
+	res, err = kahn.Execute(ctx, letter(), printID, append(options, kahn.EarlySignals(map[string]any{"approve": true}))...)
+	fmt.Println(res.Status, err)
+	// Output:
+	// draft
+	// suspended <nil>
+	// send
+	// completed <nil>
+}
+
+// An answer that is there before the question.
+func ExampleEarlySignals() {
+	res, err := kahn.Execute(context.Background(), letter(), printID, kahn.EarlySignals(map[string]any{"approve": kahn.Decision{Value: true, Actor: "Ada"}}))
+	fmt.Println(res.Status, err)
+	approve, _ := res.Node("approve")
+	fmt.Println(approve.Decision.Actor)
+	// Output:
+	// draft
+	// send
+	// completed <nil>
+	// Ada
+}
+
+// A web server stores an order, and a worker performs it later, maybe in another process.
+func ExamplePrepare() {
+	var db store.Memory
+	ctx := context.Background()
+	n, err := kahn.Prepare(letter(), kahn.RunID("letter-7"), kahn.RunLabels(map[string]string{"tenant": "acme"}))
+	fmt.Println(err)
+	stored, created, err := db.Create(ctx, n)
+	fmt.Println(stored.Status, created, err)
+
+	res, err := kahn.Execute(ctx, letter(), printID, kahn.RunID("letter-7"), kahn.Durable(&db)) // the worker
+	fmt.Println(res.Status, err)
+	// Output:
+	// <nil>
+	// pending true <nil>
+	// draft
+	// suspended <nil>
+}
+
+// Runs are found by their labels.
+func ExampleRunLabels() {
+	var db store.Memory
+	ctx := context.Background()
+	for id, tenant := range map[string]string{"letter-7": "acme", "letter-8": "globex"} {
+		if _, err := kahn.Execute(ctx, letter(), nothing, kahn.RunID(id), kahn.Durable(&db), kahn.RunLabels(map[string]string{"tenant": tenant})); err != nil {
+			fmt.Println(err)
+		}
+	}
+	page, err := db.List(ctx, store.Query{Filter: store.Filter{Labels: map[string]string{"tenant": "acme"}}})
+	for _, r := range page.Runs {
+		fmt.Println(r.ID, r.Status)
+	}
+	fmt.Println(err)
+	// Output:
+	// letter-7 suspended
+	// <nil>
+}
+
+// A step starts a run of its own, which is found by the run that it belongs to.
+func ExampleParentRun() {
+	var db store.Memory
+	g := new(kahn.Graph).Add(kahn.Node{ID: "ask", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+		_, err := kahn.Execute(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.ParentRun(s.RunID()), kahn.Durable(&db))
+		return nil, err
+	}})
+	_, err := kahn.Execute(context.Background(), g, nil, kahn.RunID("case-1"), kahn.Durable(&db))
+	fmt.Println(err)
+	page, err := db.List(context.Background(), store.Query{Filter: store.Filter{Parent: "case-1"}})
+	fmt.Println(page.Runs[0].ID, err)
+	// Output:
+	// <nil>
+	// letter-7 <nil>
+}
+
+// The Result of a run that has ended, in another process or a year later.
+func ExampleReadResult() {
+	var db store.Memory
+	ctx := context.Background()
+	g := new(kahn.Graph).Add(kahn.Node{ID: "count"})
+	_, err := kahn.Execute(ctx, g, gives(20), kahn.RunID("r1"), kahn.Durable(&db))
+	fmt.Println(err)
+	res, err := kahn.ReadResult(ctx, g, &db, "r1")
+	fmt.Println(res.Status, res.Output, err)
+	_, err = kahn.ReadResult(ctx, g, &db, "r2")
+	fmt.Println(errors.Is(err, kahn.ErrUnknownRun))
+	// Output:
+	// <nil>
+	// completed 20 <nil>
+	// true
+}
+
+// A look at a run that another process performs.
+func ExampleReadSnapshot() {
+	var db store.Memory
+	ctx := context.Background()
+	_, err := kahn.Execute(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Durable(&db))
+	fmt.Println(err)
+	snapshot, err := kahn.ReadSnapshot(ctx, &db, "letter-7")
+	fmt.Println(err)
+	plan, err := letter().Compile()
+	fmt.Println(err)
+	nodes, err := snapshot.Nodes(plan)
+	for _, n := range nodes {
+		fmt.Println(n.ID, n.Status)
+	}
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// draft completed
+	// approve suspended
+	// send waiting
+	// <nil>
+}
+
+// Values of the host's own types come back as they were: their types are registered.
+func ExampleEncoding() {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "place", Do: gives(url.URL{Scheme: "https", Host: "example.org"})},
+		kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"place"}},
+		kahn.Node{ID: "visit", After: []string{"approve"}, In: []kahn.Edge{{From: "place", Param: "url"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			place, err := kahn.Param[url.URL](s, "url")
+			return place.Host, err
+		}},
+	)
+	var db store.Memory
+	options := []kahn.Option{kahn.Durable(&db), kahn.RunID("r1"), kahn.Encoding(kahn.Types{"url": url.URL{}})}
+	res, err := kahn.Execute(context.Background(), g, nil, options...)
+	fmt.Println(res.Status, err)
+	res, err = kahn.Execute(context.Background(), g, nil, append(options, kahn.EarlySignals(map[string]any{"approve": true}))...)
+	visit, _ := res.Node("visit")
+	fmt.Println(visit.Output, err)
+	// Output:
+	// suspended <nil>
+	// example.org <nil>
+}
+
+// A library that runs graphs for others brings its types along, and whoever calls it may replace them by Encoding.
+func ExampleDefaultEncoding() {
+	g := letter()
+	g.Add(kahn.Node{ID: "place", Do: gives(url.URL{Host: "example.org"})})
+	res, err := kahn.Execute(context.Background(), g, nothing, kahn.DefaultEncoding(kahn.Types{"url": url.URL{}}))
+	fmt.Println(err)
+	_, err = json.Marshal(res.Snapshot())
+	fmt.Println(err)
+	res, err = kahn.Execute(context.Background(), g, nothing)
+	fmt.Println(err)
+	_, err = json.Marshal(res.Snapshot())
+	fmt.Println(errors.Is(err, kahn.ErrNotEncodable))
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// true
+}
+
+// A new version of the program has one more node. The runs of the former version go on if the host says that they may.
+func ExampleAllowGraphChange() {
+	ctx := context.Background()
+	res, err := kahn.Execute(ctx, letter(), nothing)
+	fmt.Println(err)
+	changed := letter()
+	changed.Add(kahn.Node{ID: "file", After: []string{"send"}})
+	signals := map[string]any{"approve": true}
+	_, err = kahn.Resume(ctx, changed, printID, res.Snapshot(), signals)
+	fmt.Println(errors.Is(err, kahn.ErrGraphChanged))
+	res, err = kahn.Resume(ctx, changed, printID, res.Snapshot(), signals, kahn.AllowGraphChange())
+	fmt.Println(res.Status, err)
+	// Output:
+	// <nil>
+	// true
+	// send
+	// file
+	// completed <nil>
+}
+
+// Two processes cannot perform one run at the same time.
+func ExampleOwner() {
+	var db store.Memory
+	ctx := context.Background()
+	run, err := kahn.Start(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Durable(&db), kahn.Owner("worker-1"))
+	fmt.Println(err)
+	_, err = kahn.Execute(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Durable(&db), kahn.Owner("worker-2"))
+	fmt.Println(errors.Is(err, kahn.ErrLeased))
+	run.Leave()
+	_, err = run.Wait()
+	fmt.Println(err)
+	// Output:
+	// <nil>
+	// true
+	// <nil>
+}
+
+// broken fails its step "upload" once.
+func broken() kahn.StepFunc {
+	failed := false
+	return func(_ context.Context, s *kahn.Step) (any, error) {
+		fmt.Println(s.ID())
+		if s.ID() == "upload" && !failed {
+			failed = true
+			return nil, errors.New("the disk is full")
+		}
+		return nil, nil
+	}
+}
+
+// The report does not depend on the upload alone, and had completed: it is kept.
+func ExampleKeepDescendants() {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "upload"},
+		kahn.Node{ID: "report", After: []string{"upload"}, Join: kahn.AllDone},
+		kahn.Node{ID: "notify", After: []string{"upload"}},
+	)
+	step := broken()
+	res, err := kahn.Execute(context.Background(), g, step)
+	fmt.Println(err)
+	res, err = kahn.Redrive(context.Background(), g, step, res.Snapshot(), nil, kahn.KeepDescendants())
+	fmt.Println(res.Status, err)
+	// Output:
+	// upload
+	// report
+	// run failed: node "upload": step_error: the disk is full
+	// upload
+	// notify
+	// completed <nil>
+}
+
+func ExampleRedriveBy() {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "extract"}, kahn.Node{ID: "upload", After: []string{"extract"}})
+	step := broken()
+	res, err := kahn.Execute(context.Background(), g, step)
+	fmt.Println(err)
+	res, err = kahn.Redrive(context.Background(), g, step, res.Snapshot(), nil, kahn.RedriveBy(kahn.Request{Actor: "Ada", Reason: "the disk is larger now"}))
+	fmt.Println(res.Status, res.RedriveRequest, err)
+	// Output:
+	// extract
+	// upload
+	// run failed: node "upload": step_error: the disk is full
+	// upload
+	// completed by "Ada" because "the disk is larger now" <nil>
+}
+
+// A service holds its runs in a Runner: it bounds and lists them, and leaves them when the service stops.
+func ExampleRunner() {
+	ctx := context.Background()
+	runner := kahn.Runner{MaxRuns: 10, Options: []kahn.Option{kahn.Limit(4)}}
+	for _, id := range []string{"letter-7", "letter-8"} {
+		if _, err := runner.Start(ctx, letter(), nothing, kahn.RunID(id)); err != nil {
+			fmt.Println(err)
+		}
+	}
+	run, _ := runner.Run("letter-8")
+	fmt.Println(run.Signal("approve", true))
+	_, err := run.Wait()
+	fmt.Println(err)
+	fmt.Println(runner.Shutdown(ctx))
+	for run := range runner.Runs() {
+		fmt.Println(run.ID(), run.Status())
+	}
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// letter-7 suspended
+	// letter-8 completed
+}
+
+// The same request comes twice, and the order is charged once.
+func ExampleIdempotent() {
+	var requests kahn.IdempotencyStore
+	g := &kahn.Graph{Name: "order"}
+	g.Add(kahn.Node{ID: "charge"})
+	for range 2 {
+		res, err := kahn.Execute(context.Background(), g, printID, kahn.Idempotent(&requests, "request-17"))
+		fmt.Println(res.Status, err)
+	}
+	// Output:
+	// charge
+	// completed <nil>
+	// completed <nil>
+}
+
+// Equal inputs have equal keys, in whatever order they are written.
+func ExampleIdempotencyKey() {
+	a, err := kahn.IdempotencyKey("order", map[string]any{"item": "apple", "count": 2})
+	fmt.Println(len(a), err)
+	b, err := kahn.IdempotencyKey("order", map[string]any{"count": 2.0, "item": "apple"})
+	fmt.Println(a == b, err)
+	// Output:
+	// 64 <nil>
+	// true <nil>
+}
+
+// A step that is expensive, and whose output depends on its inputs alone, is not called again for the same inputs.
+func ExampleMemo() {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "embed", Memo: "v1"})
+	var memo kahn.Memo
+	for _, text := range []string{"a cat", "a dog", "a cat"} {
+		res, err := kahn.Execute(context.Background(), g, printID, &memo, kahn.Inputs(map[string]any{"text": text}))
+		embed, _ := res.Node("embed")
+		fmt.Println(text, embed.Memoized, err)
+	}
+	// Output:
+	// embed
+	// a cat false <nil>
+	// embed
+	// a dog false <nil>
+	// a cat true <nil>
+}
+
+// A coordinator of a bare state takes it to another process.
+func ExampleRestoreState() {
+	plan, err := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}).Compile()
+	fmt.Println(err)
+	st, err := kahn.NewState(plan)
+	fmt.Println(err)
+	a, _ := st.Next()
+	fmt.Println(st.Settle(a.Token, machine.Outcome{Status: kahn.Completed}))
+	data, err := json.Marshal(st.Snapshot())
+	fmt.Println(err)
+
+	var snapshot machine.StateSnapshot
+	fmt.Println(json.Unmarshal(data, &snapshot))
+	st, err = kahn.RestoreState(plan, snapshot)
+	fmt.Println(err)
+	b, ok := st.Next()
+	fmt.Println(plan.ID(b.Ref), ok)
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// <nil>
+	// <nil>
+	// <nil>
+	// b true
+}
