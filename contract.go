@@ -83,7 +83,7 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 		return contract
 	}
 	if isNull(c.schemas) {
-		c.add("node %s: %w: it has an %s, the graph no Schemas", quoteID(n.ID), ErrNoSchemas, field)
+		c.ofNode(n.ID, field, "%w: it has an %s, the graph no Schemas", ErrNoSchemas, field)
 		return nil
 	}
 	err := contain(func() (err error) {
@@ -93,7 +93,7 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 		return err
 	})
 	if err != nil {
-		c.add("node %s: %s: %w: %w", quoteID(n.ID), field, ErrBadSchema, bounded(err))
+		c.ofNode(n.ID, field, "%s: %w: %w", field, ErrBadSchema, bounded(err))
 		return nil
 	}
 	return contract

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"cmp"
+	"fmt"
 
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -33,7 +34,7 @@ func (c *compiler) bindInputs() {
 		if c.n.Is(r, machine.FlagCheck) { // else it has no ports
 			n := p.node(r)
 			for i := range n.Ports {
-				c.bindPort(n, &n.Ports[i], in)
+				c.bindPort(n, i, in)
 			}
 		}
 		if c.n.IsLeaf(r) {
@@ -109,8 +110,7 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 			continue
 		}
 		if explicit != "" && explicit != e.Merge {
-			c.add("node %s: %w: parameter %s is merged by %s and by %s", quoteID(n.ID), ErrMergeConflict,
-				quoteID(g.name), quoteID(explicit), quoteID(e.Merge))
+			c.ofNode(n.ID, "", "%w: parameter %s is merged by %s and by %s", ErrMergeConflict, quoteID(g.name), quoteID(explicit), quoteID(e.Merge)).Edge = int(i) + 1
 			return
 		}
 		explicit, g.strategy = e.Merge, e.Merge
@@ -130,7 +130,8 @@ func (c *compiler) mergeGroup(n *node, g *param) {
 	}
 }
 
-func (c *compiler) bindPort(n *node, port *Port, in *inputs) {
+func (c *compiler) bindPort(n *node, i int, in *inputs) {
+	port := &n.Ports[i]
 	if !port.Required || !isNull(port.Default) {
 		return
 	}
@@ -143,6 +144,5 @@ func (c *compiler) bindPort(n *node, port *Port, in *inputs) {
 	if c.p.input(port.Name) != nil || c.isPruned {
 		return
 	}
-	c.add("node %s: %w: %s has neither an edge nor a static value, a default or a root input", quoteID(n.ID),
-		ErrUnboundPort, quoteID(port.Name))
+	c.ofNode(n.ID, fmt.Sprintf("Ports[%d]", i), "%w: %s has neither an edge nor a static value, a default or a root input", ErrUnboundPort, quoteID(port.Name))
 }

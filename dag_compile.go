@@ -12,50 +12,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// problems collects the problems of a graph, up to a number that people still read.
-type problems struct {
-	graph string
-	list  []error
-	more  int
-}
-
-const maxProblems = 100
-
-func (ps *problems) add(format string, args ...any) { ps.addErr(fmt.Errorf(format, args...)) }
-
-// instead is the function instead for a problem that is to be added. The choices are listed only if somebody is to read it.
-func (ps *problems) instead(written string, choices func() []string) string {
-	if len(ps.list) == maxProblems {
-		return ""
-	}
-	return instead(written, choices())
-}
-
-func (ps *problems) addErr(err error) {
-	if len(ps.list) == maxProblems {
-		ps.more++
-		return
-	}
-	ps.list = append(ps.list, err)
-}
-
-// inside adds the problems, if there are any, of the sub-graph of a node.
-func (ps *problems) inside(id string, err error) {
-	if sub, ok := err.(*GraphError); ok {
-		for _, p := range sub.Problems {
-			ps.addErr(insideOf(id, p))
-		}
-		ps.more += sub.More
-	}
-}
-
-func (ps *problems) err() error {
-	if len(ps.list) == 0 {
-		return nil
-	}
-	return &GraphError{Graph: ps.graph, Problems: ps.list, More: ps.more}
-}
-
 const maxNodes = math.MaxInt32 / 2 // Refs, edge indices and pending counts are int32
 
 // compile turns a graph into a plan, in time linear in its nodes and edges but for one sort, or reports all problems.
@@ -145,14 +101,15 @@ type compiler struct {
 
 	isPruned bool // the graph is the part of another one that a trigger leads to
 
-	names []string         // by index of declaration: the ids
-	index index.Table      // of names
-	ports map[int32]*ports // by index of declaration: the outputs of nodes that declare theirs
-	end   int32            // the end node, or -1
-	b     machine.Builder  // of the net
-	n     *machine.Net     // the plan's; nil until number has run
-	edges []machine.Edge   // from and to are indices of declaration; the builder's once it is there
-	terms []*terms         // by edge; nil if no edge has any
+	names  []string         // by index of declaration: the ids
+	index  index.Table      // of names
+	ports  map[int32]*ports // by index of declaration: the outputs of nodes that declare theirs
+	end    int32            // the end node, or -1
+	b      machine.Builder  // of the net
+	n      *machine.Net     // the plan's; nil until number has run
+	edges  []machine.Edge   // from and to are indices of declaration; the builder's once it is there
+	origin []int            // by edge: its index in g.edges; nil while they are the same
+	terms  []*terms         // by edge; nil if no edge has any
 
 	member  [][]int32          // by Ref: see net.member
 	lowered map[int32]*lowered // by index of declaration
@@ -184,13 +141,13 @@ func (c *compiler) checkDefaults() {
 	d := &c.force.Defaults
 	if text, bad := wrong(enumField{"SkipMode", int(d.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(d.OnUpstreamFailure), upstreamNames},
 		enumField{"GuardErrors", int(d.GuardErrors), guardNames[:]}); bad {
-		c.add("%w: Defaults.%s", ErrBadValue, text)
+		c.add("%w: Defaults.%s", ErrBadValue, text).Field = "Defaults"
 	}
 	if err := d.Retry.validate(); err != nil {
-		c.add("Defaults: %w", err)
+		c.add("Defaults: %w", err).Field = "Defaults.Retry"
 	}
 	if d.Timeout < 0 && d.Timeout != NoTimeout {
-		c.add("%w: Defaults.Timeout %v is negative", ErrBadValue, d.Timeout)
+		c.add("%w: Defaults.Timeout %v is negative", ErrBadValue, d.Timeout).Field = "Defaults.Timeout"
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.g.merges)) {
 		if c.g.merges[name] == nil {
@@ -209,14 +166,16 @@ func (c *compiler) indexNodes() {
 			continue
 		}
 		if !c.index.Add(c.names, i) {
-			c.add("%w: %s", ErrDuplicateNode, quoteID(n.ID))
+			p := c.add("%w: %s", ErrDuplicateNode, quoteID(n.ID))
+			p.Node, p.Field = n.ID, "ID"
 			continue
 		}
 		if n.Kind != KindEnd {
 			continue
 		}
 		if c.end >= 0 {
-			c.add("%w: both %s and %s are of kind %q", ErrBadEnd, quoteID(c.names[c.end]), quoteID(n.ID), KindEnd)
+			p := c.add("%w: both %s and %s are of kind %q", ErrBadEnd, quoteID(c.names[c.end]), quoteID(n.ID), KindEnd)
+			p.Node, p.Field = n.ID, "Kind"
 			continue
 		}
 		c.end = int32(i)
@@ -243,8 +202,8 @@ func (c *compiler) portsOf(i int32) *ports {
 
 func (c *compiler) resolveEdges() {
 	for _, s := range c.g.strays {
-		c.add("node %s: %w: the edge from %s in its In leads to this node, and its To names %s: leave To empty, or add the edge with Connect%s",
-			quoteID(s.node), ErrBadEdge, quoteID(s.edge.From), quoteID(s.edge.To), didYouMean(s.edge.To, []string{s.node}))
+		c.ofNode(s.node, "In", "%w: the edge from %s in its In leads to this node, and its To names %s: leave To empty, or add the edge with Connect%s",
+			ErrBadEdge, quoteID(s.edge.From), quoteID(s.edge.To), c.didYouMean(s.edge.To, []string{s.node}))
 	}
 	c.edges = make([]machine.Edge, 0, len(c.g.edges))
 	last := int32(-1) // the target of the edge before
@@ -255,11 +214,14 @@ func (c *compiler) resolveEdges() {
 		if to < 0 || c.names[to] != e.to { // else it is another edge into the same node
 			to, okTo = c.find(e.to)
 		}
+		if !okFrom || !okTo || from == to || from == c.end {
+			c.leaveOut(i)
+		}
 		if !okFrom {
-			c.add("edge %s: %w: %s%s", e.name(), ErrUnknownNode, quoteID(e.from), c.nodeInstead(e.from))
+			c.ofEdge(i, "From", "%w: %s%s", ErrUnknownNode, quoteID(e.from), c.nodeInstead(e.from))
 		}
 		if !okTo {
-			c.add("edge %s: %w: %s%s", e.name(), ErrUnknownNode, quoteID(e.to), c.nodeInstead(e.to))
+			c.ofEdge(i, "To", "%w: %s%s", ErrUnknownNode, quoteID(e.to), c.nodeInstead(e.to))
 			continue
 		}
 		last = to
@@ -267,15 +229,18 @@ func (c *compiler) resolveEdges() {
 		case !okFrom:
 			continue
 		case from == to:
-			c.add("edge %s: %w", e.name(), &CycleError{Nodes: []string{e.from}})
+			c.ofEdge(i, "", "%w", &CycleError{Nodes: []string{e.from}})
 			continue
 		case from == c.end:
-			c.add("edge %s: %w: nothing can follow the end node", e.name(), ErrBadEnd)
+			c.ofEdge(i, "", "%w: nothing can follow the end node", ErrBadEnd)
 			continue
 		}
 		c.edges = append(c.edges, machine.Edge{From: Ref(from), To: Ref(to), LabelID: -1})
+		if c.origin != nil {
+			c.origin = append(c.origin, i)
+		}
 		if e.terms != &noTerms {
-			c.checkTerms(e, &c.edges[len(c.edges)-1])
+			c.checkTerms(i, &c.edges[len(c.edges)-1])
 			c.addTerms(e.terms)
 		} else if c.terms != nil {
 			c.terms = append(c.terms, &noTerms)
@@ -288,6 +253,25 @@ func (c *compiler) resolveEdges() {
 		}
 	}
 	c.duplicateEdges()
+}
+
+// leaveOut prepares origin for an edge that is not among the compiler's.
+func (c *compiler) leaveOut(i int) {
+	if c.origin != nil {
+		return
+	}
+	c.origin = make([]int, i, len(c.g.edges))
+	for before := range c.origin {
+		c.origin[before] = before
+	}
+}
+
+// declaredEdge returns the index of declaration of an edge.
+func (c *compiler) declaredEdge(e int32) int {
+	if c.origin == nil {
+		return int(e)
+	}
+	return c.origin[e]
 }
 
 // find finds a node's index of declaration.
@@ -318,36 +302,37 @@ func (c *compiler) termsOf(i int32) *terms {
 	return c.terms[i]
 }
 
-// checkTerms validates the terms of an edge, and sets the flags of r accordingly.
-func (c *compiler) checkTerms(e *link, r *machine.Edge) {
+// checkTerms validates the terms of an edge, by its index of declaration, and sets the flags of r accordingly.
+func (c *compiler) checkTerms(i int, r *machine.Edge) {
+	e := &c.g.edges[i]
 	from, to := int32(r.From), int32(r.To)
 	source := c.g.nodes[from]
 	switch {
 	case e.On >= onCount:
 		text, _ := wrong(enumField{"On", int(e.On), onNames[:]})
-		c.add("edge %s: %w: %s", e.name(), ErrBadValue, text)
+		c.ofEdge(i, "On", "%w: %s", ErrBadValue, text)
 	case e.DataOnly && (e.On != OnSuccess || e.Label != "" && to != c.end):
-		c.add("edge %s: %w: a data-only edge has neither a label nor an outcome to wait for", e.name(), ErrBadEdge)
+		c.ofEdge(i, "DataOnly", "%w: a data-only edge has neither a label nor an outcome to wait for", ErrBadEdge)
 	case e.On != OnSuccess && e.Label != "" && to != c.end:
-		c.add("edge %s: %w: a labelled edge waits for success", e.name(), ErrBadEdge)
+		c.ofEdge(i, "On", "%w: a labelled edge waits for success", ErrBadEdge)
 	case e.On == OnFailure && source.Kind == KindTrigger:
-		c.add("edge %s: %w: a trigger does not fail", e.name(), ErrBadEdge)
+		c.ofEdge(i, "On", "%w: a trigger does not fail", ErrBadEdge)
 	case len(e.Causes) > 0 && e.On != OnFailure:
-		c.add("edge %s: %w: Causes belong on an edge that waits for failure", e.name(), ErrBadEdge)
+		c.ofEdge(i, "Causes", "%w: Causes belong on an edge that waits for failure", ErrBadEdge)
 	case e.Label != "" && to != c.end && !isRouter(source):
-		c.add("edge %s: %w: label %s, but the output of %s is not a label (set Routes, or kind %q)",
-			e.name(), ErrBadEdge, quoteID(e.Label), quoteID(e.from), KindCondition)
+		c.ofEdge(i, "Label", "%w: label %s, but the output of %s is not a label (set Routes, or kind %q)",
+			ErrBadEdge, quoteID(e.Label), quoteID(e.from), KindCondition)
 	}
 	for _, k := range e.Causes {
 		if k == CauseNone || k >= causeCount {
-			c.add("edge %s: %w: Causes has %v", e.name(), ErrBadValue, k)
+			c.ofEdge(i, "Causes", "%w: Causes has %v", ErrBadValue, k)
 		}
 	}
 	if e.Merge != "" && !c.knownMerge(e.Merge) {
-		c.add("edge %s: %w: no merge strategy %s%s", e.name(), ErrBadValue, quoteID(e.Merge), c.instead(e.Merge, c.mergeNames))
+		c.ofEdge(i, "Merge", "%w: no merge strategy %s%s", ErrBadValue, quoteID(e.Merge), c.instead(e.Merge, c.mergeNames))
 	}
 	if outputs := source.Outputs; e.On != OnFailure && len(outputs) > 0 && !c.portsOf(from).has(e.Key) {
-		c.add("edge %s: %w: the Key %s names none of the Outputs of %s%s", e.name(), ErrBadEdge, quoteID(e.Key), quoteID(e.from), c.instead(e.Key, func() []string { return outputs }))
+		c.ofEdge(i, "Key", "%w: the Key %s names none of the Outputs of %s%s", ErrBadEdge, quoteID(e.Key), quoteID(e.from), c.instead(e.Key, func() []string { return outputs }))
 	}
 	switch e.On {
 	case OnFailure:
@@ -383,7 +368,7 @@ func (c *compiler) duplicateEdges() {
 			e, t := c.b.At(i), c.termsOf(i)
 			k := key{e.From, t.Param, t.Key, t.Label, t.On}
 			if seen[k] {
-				c.add("%w: %s -> %s", ErrDuplicateEdge, quoteID(c.names[e.From]), quoteID(c.names[to]))
+				c.add("%w: %s -> %s", ErrDuplicateEdge, quoteID(c.names[e.From]), quoteID(c.names[to])).Edge = c.declaredEdge(i) + 1
 			}
 			seen[k] = true
 		}
@@ -404,26 +389,26 @@ func (c *compiler) mergeNames() []string {
 }
 
 // nodeInstead is instead for the id of a node that does not exist.
-func (c *compiler) nodeInstead(id string) string {
+func (c *compiler) nodeInstead(id string) hint {
 	return c.instead(id, func() []string { return c.names[:min(len(c.names), maxListed)] })
 }
 
 // checkNode validates the fields of a node and of its in-edges.
 func (c *compiler) checkNode(i int) {
 	n := c.g.nodes[i]
-	bad := func(kind error, format string, args ...any) {
-		c.addErr(fmt.Errorf("node %s: %w: %s", quoteID(n.ID), kind, fmt.Sprintf(format, args...)))
+	bad := func(kind error, field, format string, args ...any) {
+		c.ofNode(n.ID, field, "%w: "+format, append([]any{kind}, args...)...)
 	}
 	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.GuardErrors >= guardCount || n.NoMatch >= noMatchCount ||
 		n.Moderation >= moderationCount {
 		text, _ := wrong(enumField{"SkipMode", int(n.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(n.OnUpstreamFailure), upstreamNames},
 			enumField{"GuardErrors", int(n.GuardErrors), guardNames[:]}, enumField{"NoMatch", int(n.NoMatch), noMatchNames[:]},
 			enumField{"Moderation", int(n.Moderation), moderationNames[:]})
-		bad(ErrBadValue, "%s", text)
+		bad(ErrBadValue, "", "%s", text)
 	}
 	negative := func(name string, d time.Duration) {
 		if d < 0 {
-			bad(ErrBadValue, "%s %v is negative", name, d)
+			bad(ErrBadValue, name, "%s %v is negative", name, d)
 		}
 	}
 	if n.Timeout != NoTimeout {
@@ -432,32 +417,32 @@ func (c *compiler) checkNode(i int) {
 	negative("OverallTimeout", n.OverallTimeout)
 	negative("Estimate", n.Estimate)
 	if err := n.Retry.validate(); err != nil {
-		c.add("node %s: %w", quoteID(n.ID), err)
+		c.ofNode(n.ID, "Retry", "%w", err)
 	}
 	if n.Do != nil && (n.Test != nil || n.TestExpr != "") {
-		bad(ErrBadValue, "it has both a Do and a Test")
+		bad(ErrBadValue, "Test", "it has both a Do and a Test")
 	}
 	if n.Test != nil && n.TestExpr != "" {
-		bad(ErrBadValue, "it has both a Test and a TestExpr")
+		bad(ErrBadValue, "TestExpr", "it has both a Test and a TestExpr")
 	}
 	if n.When != nil && n.WhenExpr != "" {
-		bad(ErrBadValue, "it has both a When and a WhenExpr")
+		bad(ErrBadValue, "WhenExpr", "it has both a When and a WhenExpr")
 	}
 	c.checkGate(n, bad)
 	switch {
 	case len(n.Choices) > 0 && isGate(n):
-		bad(ErrBadValue, "the choices of a gate are declared in Gate")
+		bad(ErrBadValue, "Choices", "the choices of a gate are declared in Gate")
 	case len(n.Choices) > 0 && !isRouter(n):
-		bad(ErrBadValue, "it has Choices, but its output is not a label (set Routes, or kind %q)", KindCondition)
+		bad(ErrBadValue, "Choices", "it has Choices, but its output is not a label (set Routes, or kind %q)", KindCondition)
 	}
 	if text := badChoices(n.Choices); text != "" {
-		bad(ErrBadValue, "%s", text)
+		bad(ErrBadValue, "Choices", "%s", text)
 	}
 	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n) || n.Sub != nil || n.Map != nil) {
-		bad(ErrBadValue, "Memo is for steps: the outputs of conditions, gates, triggers, composites and the end node depend on more than inputs")
+		bad(ErrBadValue, "Memo", "Memo is for steps: the outputs of conditions, gates, triggers, composites and the end node depend on more than inputs")
 	}
 	if isGate(n) && (n.InputSchema != nil || n.OutputSchema != nil || n.Moderation != ModerateNone) {
-		bad(ErrBadValue, "a gate has no step whose inputs or output could be judged")
+		bad(ErrBadValue, "", "a gate has no step whose inputs or output could be judged")
 	}
 	if n.composite() {
 		c.checkComposite(i, bad)
@@ -466,28 +451,28 @@ func (c *compiler) checkNode(i int) {
 		checkTrigger(n, bad)
 	}
 	if n.Merge != "" && !c.knownMerge(n.Merge) {
-		bad(ErrBadValue, "no merge strategy %s%s", quoteID(n.Merge), c.instead(n.Merge, c.mergeNames))
+		bad(ErrBadValue, "Merge", "no merge strategy %s%s", quoteID(n.Merge), c.instead(n.Merge, c.mergeNames))
 	}
 	if len(n.Ports) > 0 {
 		names := make([]string, len(n.Ports))
 		for i := range n.Ports {
 			names[i] = n.Ports[i].Name
 		}
-		checkNames("port", names, bad)
+		checkNames("port", "Ports", names, bad)
 	}
-	checkNames("output", n.Outputs, bad)
+	checkNames("output", "Outputs", n.Outputs, bad)
 	switch {
 	case !n.Join.Valid():
-		bad(ErrBadJoin, "%v", n.Join)
+		bad(ErrBadJoin, "Join", "%v", n.Join)
 	case int32(i) == c.end:
 		if n.Join != joinDefault || n.When != nil || n.WhenExpr != "" || n.Disabled || n.Test != nil || n.TestExpr != "" || n.Routes || n.OnUpstreamFailure != upstreamDefault ||
 			n.SkipMode != skipModeDefault {
-			bad(ErrBadEnd, "the end node has no join rule, guard, policy or branches, and cannot be disabled")
+			bad(ErrBadEnd, "", "the end node has no join rule, guard, policy or branches, and cannot be disabled")
 		}
 	case n.Join.Rule() == machine.RuleAtLeast && (n.Join.Least() < 1 || n.Join.Least() > c.controlEdges(i) && !c.isPruned):
-		bad(ErrBadJoin, "%v with %d control edges", n.Join, c.controlEdges(i))
+		bad(ErrBadJoin, "Join", "%v with %d control edges", n.Join, c.controlEdges(i))
 	case n.Cleanup && n.Join != joinDefault && n.Join != AllDone:
-		bad(ErrBadJoin, "a cleanup node joins by all_done, not by %v", n.Join)
+		bad(ErrBadJoin, "Join", "a cleanup node joins by all_done, not by %v", n.Join)
 	}
 }
 
@@ -502,52 +487,50 @@ func (c *compiler) controlEdges(i int) (n int) {
 }
 
 // checkNames refuses names that are empty or come twice.
-func checkNames(what string, names []string, bad func(kind error, format string, args ...any)) {
+func checkNames(what, field string, names []string, bad func(kind error, field, format string, args ...any)) {
 	if len(names) == 0 {
 		return
 	}
 	seen := make(map[string]bool, len(names))
 	for i, name := range names {
 		if text, is := named(what, i+1, name, seen[name]); is {
-			bad(ErrBadValue, "%s", text)
+			bad(ErrBadValue, fmt.Sprintf("%s[%d]", field, i), "%s", text)
 		}
 		seen[name] = true
 	}
 }
 
-// levels computes the Kahn tiers, or names one cycle.
+// levels computes the Kahn tiers, or names the cycles.
 func (c *compiler) levels() {
-	cycle := c.b.Levels()
-	if cycle == nil {
-		return
+	for _, cycle := range c.b.Levels() {
+		err := &CycleError{Nodes: make([]string, len(cycle))}
+		for i, e := range cycle {
+			err.Nodes[i] = c.names[c.b.At(e).From]
+		}
+		c.add("%w", err).Edge = c.declaredEdge(cycle[len(cycle)-1]) + 1
 	}
-	e := &CycleError{}
-	for _, i := range cycle {
-		e.Nodes = append(e.Nodes, c.names[i])
-	}
-	c.addErr(e)
 }
 
 // checkGate validates the fields that only a gate has.
-func (c *compiler) checkGate(n *node, bad func(kind error, format string, args ...any)) {
+func (c *compiler) checkGate(n *node, bad func(kind error, field, format string, args ...any)) {
 	switch {
 	case !isGate(n):
 		if n.Gate != nil {
-			bad(ErrBadValue, "Gate belongs on a node of kind %q without a Do", KindGate)
+			bad(ErrBadValue, "Gate", "Gate belongs on a node of kind %q without a Do", KindGate)
 		}
 		return
 	case n.Timeout != 0 || n.OverallTimeout != 0 || n.Fallback != nil || !n.Retry.isZero() || n.Cleanup:
-		bad(ErrBadValue, "a gate has no attempts: Timeout, OverallTimeout, Retry, Fallback and Cleanup are not for it; see Gate.Timeout")
+		bad(ErrBadValue, "", "a gate has no attempts: Timeout, OverallTimeout, Retry, Fallback and Cleanup are not for it; see Gate.Timeout")
 	}
 	if n.Gate != nil {
 		if n.Gate.Timeout < 0 {
-			bad(ErrBadValue, "Gate.Timeout %v is negative", n.Gate.Timeout)
+			bad(ErrBadValue, "Gate.Timeout", "Gate.Timeout %v is negative", n.Gate.Timeout)
 		}
 		if text, is := wrong(enumField{"Gate.OnTimeout", int(n.Gate.OnTimeout), gateTimeoutNames[:]}); is {
-			bad(ErrBadValue, "%s", text)
+			bad(ErrBadValue, "Gate.OnTimeout", "%s", text)
 		}
 		if text := badChoices(n.Gate.Choices); text != "" {
-			bad(ErrBadValue, "Gate.%s", text)
+			bad(ErrBadValue, "Gate.Choices", "Gate.%s", text)
 		}
 	}
 }

@@ -114,7 +114,7 @@ func (c *compiler) indexInputs() {
 		name := inputs[i].Name
 		_, taken := index[name]
 		if text, is := named("input", i+1, name, taken); is {
-			c.add("Inputs: %w: %s", ErrBadValue, text)
+			c.add("Inputs: %w: %s", ErrBadValue, text).Field = fmt.Sprintf("Inputs[%d]", i)
 		}
 		index[name] = i
 	}
@@ -140,7 +140,7 @@ func (c *compiler) checkOver(r Ref) {
 			given[name] = true
 		}
 	}
-	c.add("node %s: %w: Map.Over names the parameter %s, which nothing provides%s", quoteID(n.ID), ErrBadValue, quoteID(n.Map.Over),
+	c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the parameter %s, which nothing provides%s", ErrBadValue, quoteID(n.Map.Over),
 		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }))
 }
 
@@ -180,14 +180,14 @@ func (c *compiler) checkInputsOf(r Ref, sub *Plan) {
 		outer := p.input(in.Name)
 		switch {
 		case !handsOn || outer == nil:
-			c.add("node %s: %w: nothing provides the input %s of its graph", quoteID(n.ID), ErrUnboundPort, quoteID(in.Name))
+			c.ofNode(n.ID, "", "%w: nothing provides the input %s of its graph", ErrUnboundPort, quoteID(in.Name))
 		case outer.Optional && outer.Default == nil:
-			c.add("node %s: %w: its graph needs the input %s, which is Optional around it", quoteID(n.ID), ErrUnboundPort, quoteID(in.Name))
+			c.ofNode(n.ID, "", "%w: its graph needs the input %s, which is Optional around it", ErrUnboundPort, quoteID(in.Name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if sub.input(name) == nil && (n.Map == nil || name != n.Map.Over) {
-			c.add("node %s: %w of its graph: %s%s", quoteID(n.ID), ErrUnknownInput, quoteID(name), c.instead(name, sub.inputNames))
+			c.ofNode(n.ID, "", "%w of its graph: %s%s", ErrUnknownInput, quoteID(name), c.instead(name, sub.inputNames))
 		}
 	}
 }

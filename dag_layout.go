@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -143,13 +144,13 @@ func (c *compiler) group() {
 	for i, g := range c.g.Groups {
 		_, taken := byName[g.Name]
 		if text, is := named("group", i+1, g.Name, taken); is {
-			c.add("Groups: %w: %s", ErrBadValue, text)
+			c.add("Groups: %w: %s", ErrBadValue, text).Field = fmt.Sprintf("Groups[%d]", i)
 		}
 		if g.Limit < 0 {
-			c.add("group %s: %w: Limit %d is negative", quoteID(g.Name), ErrBadValue, g.Limit)
+			c.add("group %s: %w: Limit %d is negative", quoteID(g.Name), ErrBadValue, g.Limit).Field = fmt.Sprintf("Groups[%d].Limit", i)
 		}
 		if err := g.Rate.validate(); err != nil {
-			c.add("group %s: %w", quoteID(g.Name), err)
+			c.add("group %s: %w", quoteID(g.Name), err).Field = fmt.Sprintf("Groups[%d].Rate", i)
 		}
 		byName[g.Name] = int32(len(p.groups))
 		p.groups = append(p.groups, group{Group: g})
@@ -163,7 +164,7 @@ func (c *compiler) group() {
 		if c.member == nil {
 			c.member = make([][]int32, len(p.names))
 		}
-		for _, name := range n.Groups {
+		for i, name := range n.Groups {
 			g, ok := byName[name]
 			if !ok && len(c.within) > 1 {
 				g, ok = int32(len(p.groups)), true
@@ -172,11 +173,12 @@ func (c *compiler) group() {
 				p.lacks = append(p.lacks, name)
 			}
 			if !ok || p.lastMember(g) == r {
-				rest := " is named twice"
-				if !ok {
-					rest = " is not declared" + c.instead(name, c.groupNames)
+				field := fmt.Sprintf("Groups[%d]", i)
+				if ok {
+					c.ofNode(n.ID, field, "%w: group %s is named twice", ErrBadValue, quoteID(name))
+				} else {
+					c.ofNode(n.ID, field, "%w: group %s is not declared%s", ErrBadValue, quoteID(name), c.instead(name, c.groupNames))
 				}
-				c.add("node %s: %w: group %s%s", quoteID(n.ID), ErrBadValue, quoteID(name), rest)
 				continue
 			}
 			c.join(r, g)

@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -130,10 +129,10 @@ func (c *compiler) sub(i int) {
 	g, n := node.Sub, c.nesting
 	switch {
 	case slices.Contains(n.within, g):
-		c.add("node %s: %w: its graph contains itself", quoteID(node.ID), ErrCycle)
+		c.ofNode(node.ID, "Sub", "%w: its graph contains itself", ErrCycle)
 		return
 	case len(n.within) > maxNesting:
-		c.add("node %s: %w: graphs are nested more than %d deep", quoteID(node.ID), ErrBadValue, maxNesting)
+		c.ofNode(node.ID, "Sub", "%w: graphs are nested more than %d deep", ErrBadValue, maxNesting)
 		return
 	}
 	key := nestedKey{g, c.force}
@@ -154,32 +153,16 @@ func (c *compiler) sub(i int) {
 	c.subs[int32(i)] = p
 }
 
-// insideError is a problem of a sub-graph.
-type insideError struct {
-	path string // of the node whose sub-graph it is
-	err  error
-}
-
-func insideOf(id string, err error) error {
-	if inner, ok := err.(*insideError); ok {
-		return &insideError{id + "/" + inner.path, inner.err}
-	}
-	return &insideError{id, err}
-}
-
-func (e *insideError) Error() string { return fmt.Sprintf("in %s: %v", quoteID(e.path), e.err) }
-func (e *insideError) Unwrap() error { return e.err }
-
 // checkComposite validates the fields that make a node a composite.
-func (c *compiler) checkComposite(i int, bad func(kind error, format string, args ...any)) {
+func (c *compiler) checkComposite(i int, bad func(kind error, field, format string, args ...any)) {
 	n := c.g.nodes[i]
 	switch {
 	case n.Kind == KindEnd:
-		bad(ErrBadEnd, "the end node cannot be a composite")
+		bad(ErrBadEnd, "", "the end node cannot be a composite")
 	case n.Test != nil || n.TestExpr != "":
-		bad(ErrBadValue, "a composite has no Test")
+		bad(ErrBadValue, "", "a composite has no Test")
 	case n.Sub != nil && n.Do != nil:
-		bad(ErrBadValue, "it has both a Do and a Sub")
+		bad(ErrBadValue, "Sub", "it has both a Do and a Sub")
 	}
 	if n.Map != nil {
 		n.Map.check(n, bad)
@@ -188,7 +171,7 @@ func (c *compiler) checkComposite(i int, bad func(kind error, format string, arg
 		n.Loop.check(n, bad)
 	}
 	if n.InputSchema != nil || n.Moderation.covers(PhaseInput) {
-		bad(ErrBadValue, "the inputs of a composite are judged by the nodes that it consists of")
+		bad(ErrBadValue, "", "the inputs of a composite are judged by the nodes that it consists of")
 	}
 	if n.Sub != nil {
 		c.sub(i)
@@ -212,7 +195,7 @@ func (c *compiler) checkPaths() {
 				continue
 			}
 			if at, ok := c.find(id[:end]); ok && c.g.nodes[at].composite() {
-				c.add("node %s: %w: it could be taken for a node inside %s", quoteID(id), ErrBadValue, quoteID(id[:end]))
+				c.ofNode(id, "ID", "%w: it could be taken for a node inside %s", ErrBadValue, quoteID(id[:end]))
 			}
 		}
 	}
@@ -245,7 +228,7 @@ func (c *compiler) nest() {
 		}
 		p.subs[r] = sub
 		for _, warning := range sub.warnings {
-			p.warnings = append(p.warnings, fmt.Errorf("in %s: %w", quoteID(n.ID), warning))
+			p.warnings = append(p.warnings, insideOf(n.ID, warning))
 		}
 		if len(sub.stepless) > 0 && !n.Disabled {
 			p.stepless = append(p.stepless, r)
@@ -265,7 +248,7 @@ func (c *compiler) nestItems(r Ref) {
 	item := &Graph{Name: c.g.Name, nodes: []*node{itemNode(c.g.nodes[p.decl[r]])}}
 	plan, ps := c.nesting.compileItem(item, c.force)
 	for _, err := range ps.list {
-		c.addErr(err)
+		c.keep(err)
 	}
 	if p.items == nil {
 		p.items = map[Ref]*Plan{}
@@ -305,7 +288,7 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 				lacked[name] = true
 				p.lacks = append(p.lacks, name)
 			default:
-				c.add("node %s: %w: group %s, which its graph names, is not declared%s", quoteID(n.ID), ErrBadValue, quoteID(name), c.instead(name, c.groupNames))
+				c.ofNode(n.ID, "Sub", "%w: group %s, which its graph names, is not declared%s", ErrBadValue, quoteID(name), c.instead(name, c.groupNames))
 			}
 		}
 	}
@@ -320,11 +303,11 @@ func (c *compiler) nestLoop(r Ref) {
 	var parsed Expression
 	if loop.UntilExpr != "" {
 		var err error
-		if parsed, err = c.parse(p.node(r), "UntilExpr", loop.UntilExpr); err != nil {
-			c.addErr(err)
+		if parsed, err = c.parse(p.node(r), "Loop.UntilExpr", loop.UntilExpr); err != nil {
+			c.keep(err)
 		}
 		if checker, ok := parsed.(Checker); ok && c.subs[p.decl[r]] != nil {
-			c.checkText(p.node(r), fieldChecker{"UntilExpr", checker, false}, c.subs[p.decl[r]], everyNode)
+			c.checkText(p.node(r), fieldChecker{"Loop.UntilExpr", checker, false}, c.subs[p.decl[r]], everyNode)
 		}
 	}
 	if p.loops == nil {

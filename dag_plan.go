@@ -352,7 +352,7 @@ func (p *Plan) Portable() error {
 			{"Loop.While", n.Loop != nil && n.Loop.While != nil}, {"Loop.Until", n.Loop != nil && n.Loop.Until != nil},
 		} {
 			if f.set {
-				ps.add("node %s: %w: %s is Go code", quoteID(n.ID), ErrBadValue, f.name)
+				ps.ofNode(n.ID, f.name, "%w: %s is Go code", ErrBadValue, f.name)
 			}
 		}
 		if sub := p.subs[r]; sub != nil {

@@ -28,7 +28,7 @@
 //
 // The others, by task. What returns an [Option] is an argument of Execute:
 //
-//   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [PlanEdge], [Ref]; [GraphError], [CycleError].
+//   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [PlanEdge], [Ref]; [GraphError], [Problem], [CycleError].
 //   - Pipelines whose wiring the compiler checks: package typed.
 //   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [NoMatch],
 //     [Labeler]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [FallbackFunc], [Skip].

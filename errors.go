@@ -125,7 +125,8 @@ func (e *timeoutError) Is(target error) bool { return target == context.Deadline
 // GraphError reports everything that is wrong with a graph.
 type GraphError struct {
 	Graph string
-	// Problems holds the first 100 problems, graph-wide ones first, then in the order of declaration.
+	// Problems holds the first 100 problems, graph-wide ones first, then in the order of declaration. Those of Compile and [Mux.Check] are
+	// of type [*Problem].
 	Problems []error
 	// More counts the problems that did not fit.
 	More int

@@ -130,8 +130,8 @@ func (c *compiler) checkChoices() {
 		if g := n.Gate; isGate(n) && g != nil && g.OnTimeout == GateLabel && at >= 0 {
 			router := p.routers[at]
 			if _, ok := router.byLabel[timeoutLabel]; !ok && router.fallback < 0 {
-				c.add("node %s: %w: the gate answers %q when its time is up, but no edge has this label, nor %q; its labels are %s",
-					quoteID(n.ID), ErrBadValue, timeoutLabel, defaultLabel, quoteList(router.labels))
+				c.ofNode(n.ID, "Gate.OnTimeout", "%w: the gate answers %q when its time is up, but no edge has this label, nor %q; its labels are %s",
+					ErrBadValue, timeoutLabel, defaultLabel, quoteList(router.labels))
 			}
 		}
 	}
@@ -147,8 +147,8 @@ func (c *compiler) checkChoices() {
 		}
 		gate := n.Kind == KindGate
 		if choices := withAliases(declared, gate); !isChoice([]string{e.Label}, choices, gate) {
-			c.add("edge %s -> %s: %w: the label %s can never match: the choices of %s are %s%s", quoteID(p.names[e.From]), quoteID(p.names[e.To]), ErrBadEdge,
-				quoteID(e.Label), quoteID(p.names[e.From]), quoteList(choices), didYouMean(e.Label, choices))
+			c.ofEdge(int(i), "Label", "%w: the label %s can never match: the choices of %s are %s%s", ErrBadEdge,
+				quoteID(e.Label), quoteID(p.names[e.From]), quoteList(choices), c.didYouMean(e.Label, choices))
 		}
 	}
 }

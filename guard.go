@@ -124,12 +124,12 @@ func (c *compiler) checkText(n *node, checker fieldChecker, p *Plan, r Ref) {
 	if err == nil {
 		return
 	}
-	err = fmt.Errorf("node %s: %s: %w: %w", quoteID(n.ID), checker.field, ErrBadExpression, bounded(err))
+	problem := problemOf(n.ID, checker.field, "%s: %w: %w", checker.field, ErrBadExpression, bounded(err))
 	if checker.warns {
-		c.p.warnings = append(c.p.warnings, err)
+		c.p.warnings = append(c.p.warnings, problem)
 		return
 	}
-	c.addErr(err)
+	c.keep(problem)
 }
 
 // install puts the functions and contracts into the plan.
@@ -165,7 +165,7 @@ func (c *compiler) lower(i int) {
 				return err == nil && Truthy(value), err
 			}
 		case err != nil && c.g.StrictGuards:
-			c.addErr(err)
+			c.keep(err)
 		default: // the guard fails when it is evaluated, and GuardErrors applies
 			l.when = func(View) (bool, error) { return false, err }
 		}
@@ -174,7 +174,7 @@ func (c *compiler) lower(i int) {
 		// A condition that cannot decide fails its node whatever the policy, so there is nothing to wait for.
 		e, err := c.parse(n, "TestExpr", n.TestExpr)
 		if err != nil {
-			c.addErr(err)
+			c.keep(err)
 		}
 		l.look("TestExpr", e, false)
 		l.test = func(v View) (any, error) { return evaluate(e, v) }
@@ -190,7 +190,7 @@ func (c *compiler) lower(i int) {
 // parse reads a text. Without an evaluator it reports that, and returns neither.
 func (c *compiler) parse(n *node, field, text string) (e Expression, err error) {
 	if isNull(c.evaluator) {
-		c.add("node %s: %w: it has a %s, the graph no Evaluator", quoteID(n.ID), ErrNoEvaluator, field)
+		c.ofNode(n.ID, field, "%w: it has a %s, the graph no Evaluator", ErrNoEvaluator, field)
 		return nil, nil
 	}
 	err = contain(func() (err error) {
@@ -200,7 +200,7 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("node %s: %s: %w: %w", quoteID(n.ID), field, ErrBadExpression, bounded(err))
+		return nil, problemOf(n.ID, field, "%s: %w: %w", field, ErrBadExpression, bounded(err))
 	}
 	return e, nil
 }

@@ -66,7 +66,7 @@ func (l *LoopLimit) UnmarshalText(text []byte) error {
 // ErrLoopLimit fails a loop that has reached its MaxIterations.
 var ErrLoopLimit = errors.New("loop limit reached")
 
-func (l *Loop) check(n *node, bad func(kind error, format string, args ...any)) {
+func (l *Loop) check(n *node, bad func(kind error, field, format string, args ...any)) {
 	tests := 0
 	for _, set := range []bool{l.While != nil, l.Until != nil, l.UntilExpr != ""} {
 		if set {
@@ -75,18 +75,18 @@ func (l *Loop) check(n *node, bad func(kind error, format string, args ...any)) 
 	}
 	switch {
 	case n.Sub == nil:
-		bad(ErrBadValue, "a loop without a Sub")
+		bad(ErrBadValue, "Loop", "a loop without a Sub")
 	case n.Map != nil:
-		bad(ErrBadValue, "it is both a map and a loop")
+		bad(ErrBadValue, "Loop", "it is both a map and a loop")
 	case tests != 1:
-		bad(ErrBadValue, "a loop has exactly one of While, Until and UntilExpr")
+		bad(ErrBadValue, "Loop", "a loop has exactly one of While, Until and UntilExpr")
 	case l.MaxIterations <= 0:
-		bad(ErrBadValue, "Loop.MaxIterations %d is not positive: a loop must have a bound", l.MaxIterations)
+		bad(ErrBadValue, "Loop.MaxIterations", "Loop.MaxIterations %d is not positive: a loop must have a bound", l.MaxIterations)
 	case l.OnLimit >= loopLimitCount:
 		text, _ := wrong(enumField{"Loop.OnLimit", int(l.OnLimit), loopLimitNames[:]})
-		bad(ErrBadValue, "%s", text)
+		bad(ErrBadValue, "Loop.OnLimit", "%s", text)
 	case l.Pause < 0:
-		bad(ErrBadValue, "Loop.Pause %v is negative", l.Pause)
+		bad(ErrBadValue, "Loop.Pause", "Loop.Pause %v is negative", l.Pause)
 	}
 }
 

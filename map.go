@@ -358,19 +358,19 @@ func (w *worker) ofItems(c *Run) conclusion {
 }
 
 // check validates a map.
-func (m *Map) check(n *node, bad func(kind error, format string, args ...any)) {
+func (m *Map) check(n *node, bad func(kind error, field, format string, args ...any)) {
 	switch {
 	case m.Over == "":
-		bad(ErrBadValue, "a map without the parameter that it goes over")
+		bad(ErrBadValue, "Map", "a map without the parameter that it goes over")
 	case m.Key != nil && n.Sub != nil:
-		bad(ErrBadValue, "Map.Key is for maps of steps: the nodes of a Sub have keys of their own")
+		bad(ErrBadValue, "Map.Key", "Map.Key is for maps of steps: the nodes of a Sub have keys of their own")
 	case m.Key != nil && n.Key != "":
-		bad(ErrBadValue, "it has both a Key and a Map.Key")
+		bad(ErrBadValue, "Map.Key", "it has both a Key and a Map.Key")
 	case m.Limit < 0:
-		bad(ErrBadValue, "Map.Limit %d is negative", m.Limit)
+		bad(ErrBadValue, "Map.Limit", "Map.Limit %d is negative", m.Limit)
 	case m.ToleratedCount < 0:
-		bad(ErrBadValue, "Map.ToleratedCount %d is negative", m.ToleratedCount)
+		bad(ErrBadValue, "Map.ToleratedCount", "Map.ToleratedCount %d is negative", m.ToleratedCount)
 	case !(m.ToleratedPercent >= 0 && m.ToleratedPercent <= 100): // which is true of NaN
-		bad(ErrBadValue, "Map.ToleratedPercent %v is not from 0 to 100", m.ToleratedPercent)
+		bad(ErrBadValue, "Map.ToleratedPercent", "Map.ToleratedPercent %v is not from 0 to 100", m.ToleratedPercent)
 	}
 }

@@ -100,7 +100,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			}
 			if inner == nil {
 				if !known[n.Kind] {
-					ps.add("node %s: %w: %s%s", quoteID(path), ErrUnknownKind, quoteID(n.Kind), ps.instead(n.Kind, func() []string { return kinds }))
+					ps.ofNode(path, "Kind", "%w: %s%s", ErrUnknownKind, quoteID(n.Kind), ps.instead(n.Kind, func() []string { return kinds })).Node = strings.ReplaceAll(path, "[]", "")
 				}
 				continue
 			}

@@ -302,11 +302,11 @@ func (r *Run) payload() any {
 }
 
 // checkTrigger validates a node of KindTrigger.
-func checkTrigger(n *node, bad func(kind error, format string, args ...any)) {
+func checkTrigger(n *node, bad func(kind error, field, format string, args ...any)) {
 	if n.Do != nil || n.Test != nil || n.TestExpr != "" || n.composite() {
-		bad(ErrBadValue, "a trigger completes with its payload and has nothing to perform")
+		bad(ErrBadValue, "", "a trigger completes with its payload and has nothing to perform")
 	}
 	if n.InputSchema != nil || n.Moderation.covers(PhaseInput) {
-		bad(ErrBadValue, "a trigger has no step whose inputs could be judged")
+		bad(ErrBadValue, "", "a trigger has no step whose inputs could be judged")
 	}
 }

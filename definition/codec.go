@@ -50,7 +50,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		switch {
 		case f < 0:
 			if p := d.add(item.KeyAt, ErrUnknownField, "unknown field %s", quote(item.Key)); p != nil {
-				p.Message += r.suggest(item.Key)
+				p.suggest(r.meant(item.Key))
 			}
 		case seen[f]:
 			d.add(item.KeyAt, ErrDuplicate, "the field occurs twice")
@@ -76,8 +76,8 @@ func (r *record[T]) find(name string) int {
 	return -1
 }
 
-// suggest names the field that the author may have meant.
-func (r *record[T]) suggest(name string) string {
+// meant names the field that the author may have meant, or "".
+func (r *record[T]) meant(name string) string {
 	names := make([]string, len(r.fields))
 	for i := range r.fields {
 		names[i] = r.fields[i].name
@@ -90,7 +90,7 @@ func (r *record[T]) suggest(name string) string {
 	if !ok {
 		return ""
 	}
-	return "; did you mean " + quote(meant) + "?"
+	return meant
 }
 
 // otherNames are names that people know from the Go fields or from other tools, with the fields that they stand for.
@@ -468,9 +468,7 @@ func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 	if p := d.add(v.At, ErrValue, "%s is none of ", quote(v.Text)); p != nil {
 		names := spellings[E]()
 		p.Message += strings.Join(names, ", ")
-		if meant, ok := nearest.Name(v.Text, names); ok {
-			p.Message += "; did you mean " + quote(meant) + "?"
-		}
+		p.nearest(v.Text, names)
 		p.Err = err
 	}
 }

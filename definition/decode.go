@@ -13,20 +13,16 @@ const Version = 1
 const versionText = "1"
 
 // Decode reads a JSON document. The graph is not compiled: the host may still set what is not data, such as merge
-// strategies, and then compile or execute it; see [Load].
+// strategies, and then compile or execute it; see [Loader].
 //
 // Every problem of the document is reported, in an [*Error] with a [*Problem] each; only those of syntax and limits end
 // the search. The kinds of problems are errors that errors.Is finds, such as [ErrUnknownField].
 func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
-	limits = limits.Resolved()
-	if len(data) > limits.Bytes {
-		return nil, tooLong(limits)
-	}
-	root, err := parse(data, limits)
+	root, err := Parse(data, limits)
 	if err != nil {
 		return nil, err
 	}
-	return fromTree(root, limits)
+	return FromTree(root, limits)
 }
 
 // Read is Decode for the text of a reader. It does not read more than Limits.Bytes and one byte. It returns an error of the
@@ -49,22 +45,11 @@ func tooLong(limits Limits) error {
 	return r.result()
 }
 
-// Load is Decode followed by a compilation, so that a document that cannot run is refused where it comes in, with a
-// [*kahn.GraphError]. prepare, if it is not nil, is called in between, to set what is not data.
-func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
-	g, err := Decode(data, limits)
-	return source.Compiled(g, err, prepare)
-}
-
 // FromTree is Decode of a document that was read from another format into a tree. Readers of such formats are
 // responsible for Limits.Bytes and for strings being valid UTF-8; everything else is checked here. Parts of the tree may be
 // shared: each use counts.
 func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
-	return fromTree(root, limits.Resolved())
-}
-
-func fromTree(root *Value, limits Limits) (*kahn.Graph, error) {
-	d := decoder{limits: limits, values: 1}
+	d := decoder{limits: limits.Resolved(), values: 1}
 	g := d.document(root)
 	if err := d.result(); err != nil {
 		return nil, err

@@ -41,10 +41,10 @@
 //
 // # Safety
 //
-// Every problem is reported with its place ([Problem]). Unknown fields, duplicate keys, values of the wrong type, invalid
-// UTF-8 and anything after the end are refused. Names are one line without control characters or changes of writing
-// direction; ids of nodes are no markup either, and not __proto__. [Limits] bound size, depth and counts before memory is
-// spent on them.
+// Every problem is reported with its place ([Problem]); [Loader] does that for the problems of the graph, too. Unknown
+// fields, duplicate keys, values of the wrong type, invalid UTF-8 and anything after the end are refused. Names are one
+// line without control characters or changes of writing direction; ids of nodes are no markup either, and not
+// __proto__. [Limits] bound size, depth and counts before memory is spent on them.
 //
 // A document is data: it names kinds of steps and merge strategies, but the host implements them. Go functions are not part
 // of it.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // endpoint is a field that names a node of the graph.
@@ -26,12 +25,8 @@ func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 // noNode reports an id that no node of the graph has.
 func (r *report) noNode(at Position, id string, ids map[string]bool) {
 	const most = 1000 // they are not compared in larger graphs: a document may have many such mistakes
-	p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id))
-	if p == nil || len(ids) > most {
-		return
-	}
-	if meant, ok := nearest.Name(id, slices.Sorted(maps.Keys(ids))); ok {
-		p.Message += "; did you mean " + quote(meant) + "?"
+	if p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id)); p != nil && len(ids) <= most {
+		p.nearest(id, slices.Sorted(maps.Keys(ids)))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // ErrorKind is a kind of problem. The constants are errors, so that errors.Is finds them in what this package returns.
@@ -27,17 +29,21 @@ const (
 	ErrAmbiguous    ErrorKind = "ambiguous"           // YAML that readers do not agree on, such as a bare yes
 	ErrUnsupported  ErrorKind = "unsupported feature" // YAML tags, merge keys, several documents
 	ErrNotData      ErrorKind = "not data"            // [Encode] only: Go code, or a Go value that JSON does not have
+	ErrGraph        ErrorKind = "invalid graph"       // [Loader] only: the graph does not compile; the Err of the problem says why
 )
 
 // maxProblems is how many problems are kept: as many as people read.
 const maxProblems = 100
 
-// Error holds all problems of a document, or, from [Encode], of a graph. It unwraps to them.
+// Error holds all problems of a document, or, from [Encode], of a graph. It unwraps to them, and to Err.
 type Error struct {
-	// Problems holds the first 100 problems, in the order in which they were found: roughly that of the document.
+	// Problems holds the first 100 problems that were found, in the order of the document; a missing field comes after the others of its
+	// object.
 	Problems []*Problem
 	// More counts the problems that did not fit.
 	More int
+	// Err is the [*kahn.GraphError] of a graph that does not compile, or nil.
+	Err error
 }
 
 // Error lists the problems, one a line.
@@ -59,11 +65,14 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// Unwrap returns the problems.
+// Unwrap returns the problems, and Err if there is one.
 func (e *Error) Unwrap() []error {
 	errs := make([]error, len(e.Problems))
 	for i, p := range e.Problems {
 		errs[i] = p
+	}
+	if e.Err != nil {
+		errs = append(errs, e.Err)
 	}
 	return errs
 }
@@ -71,6 +80,8 @@ func (e *Error) Unwrap() []error {
 // Problem is one defect of a document. errors.Is matches its Kind and everything that Err matches.
 type Problem struct {
 	Kind ErrorKind
+	// File is the name of the document, see [Loader].File, or empty.
+	File string
 	// Path is the place in the document, such as $.nodes[3].retry.max_attempts. Of a problem of syntax it is the
 	// innermost value that was begun.
 	Path string
@@ -83,6 +94,9 @@ type Problem struct {
 	Field string
 	// Message describes the expected and the actual value, without the place.
 	Message string
+	// Suggestion is what the author probably meant to write: the name of a field, a node, a kind or a value, without quotes. It is empty
+	// if nothing is similar. Message says it, too.
+	Suggestion string
 	// Err is the error behind the problem, or nil.
 	Err error
 }
@@ -98,8 +112,13 @@ func (p *Problem) Error() string { return "definition: " + p.text() }
 
 func (p *Problem) text() string {
 	var b strings.Builder
-	if p.Position.Line > 0 {
-		fmt.Fprintf(&b, "line %d, column %d: ", p.Position.Line, p.Position.Column)
+	switch at := p.Position; {
+	case at.Line > 0 && p.File != "":
+		fmt.Fprintf(&b, "%s:%d:%d: ", p.File, at.Line, at.Column)
+	case p.File != "":
+		b.WriteString(p.File + ": ")
+	case at.Line > 0:
+		fmt.Fprintf(&b, "line %d, column %d: ", at.Line, at.Column)
 	}
 	b.WriteString(p.Path + ": ")
 	if p.Node != "" {
@@ -118,6 +137,7 @@ func (p *Problem) Unwrap() []error {
 
 // report collects problems and tracks the current place in the document.
 type report struct {
+	file string
 	path []segment
 	node []string // the ids of the nodes around
 	err  Error
@@ -134,13 +154,27 @@ type segment struct {
 func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
 func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
 
+// suggest adds to a problem what was probably meant, unless that is empty.
+func (p *Problem) suggest(meant string) {
+	if meant != "" {
+		p.Message += "; did you mean " + quote(meant) + "?"
+		p.Suggestion = meant
+	}
+}
+
+// nearest adds to a problem the choice that is similar to what was written, if one is.
+func (p *Problem) nearest(written string, choices []string) {
+	meant, _ := nearest.Name(written, choices)
+	p.suggest(meant)
+}
+
 // add reports a problem at the current place. It returns nil if there are too many.
 func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *Problem {
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++
 		return nil
 	}
-	p := &Problem{Kind: kind, Position: at, Message: fmt.Sprintf(format, args...), Path: r.where(), Node: strings.Join(r.node, "/")}
+	p := &Problem{Kind: kind, File: r.file, Position: at, Message: fmt.Sprintf(format, args...), Path: r.where(), Node: strings.Join(r.node, "/")}
 	r.err.Problems = append(r.err.Problems, p)
 	return p
 }

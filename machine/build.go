@@ -31,10 +31,10 @@ func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	}
 	var b Builder
 	b.Begin(len(nodes), slices.Clone(edges), -1)
-	if cycle := b.Levels(); cycle != nil {
-		names := make([]string, len(cycle))
-		for i, at := range cycle {
-			names[i] = foreign.Quote(ids[at])
+	if cycles := b.Levels(); cycles != nil {
+		names := make([]string, len(cycles[0]))
+		for i, e := range cycles[0] {
+			names[i] = foreign.Quote(ids[b.edges[e].From])
 		}
 		return nil, fmt.Errorf("%w: cycle: %s", ErrBadValue, strings.Join(names, " -> "))
 	}

@@ -80,9 +80,13 @@ func (b *Builder) IsParallel(i int) (parallel bool) {
 // At returns an edge by its number.
 func (b *Builder) At(i int32) Edge { return b.edges[i] }
 
+// maxCycles is how many cycles Levels looks for.
+const maxCycles = 100
+
 // Levels computes the Kahn tiers: A. B. Kahn, Topological sorting of large networks (1962), with the longest path as the
-// level. It returns the nodes of a cycle, in its order, if there is one.
-func (b *Builder) Levels() (cycle []int32) {
+// level. If there are cycles, it returns them instead, the first hundred, as the numbers of their edges in order. The last edge of each is
+// the one with the highest number; without these last edges there would be no cycle.
+func (b *Builder) Levels() (cycles [][]int32) {
 	n := len(b.into.start) - 1
 	var pending, queue []int32
 	b.tier, b.scratch = b.scratch.cut(n)
@@ -99,10 +103,31 @@ func (b *Builder) Levels() (cycle []int32) {
 			queue = append(queue, int32(i))
 		}
 	}
-	for head := 0; head < len(queue); head++ {
+	total := n
+	if b.end >= 0 {
+		total--
+	}
+	queue = b.peel(queue, 0, pending, nil)
+	if len(queue) < total {
+		return b.cycles(queue, total, pending)
+	}
+	if b.end >= 0 {
+		b.tier[b.end] = b.depth
+		b.depth++
+	}
+	return nil
+}
+
+// peel removes the nodes of the queue, from head on, and all that then have no predecessors left, which join the queue. The edges in
+// cut are gone already.
+func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
+	for ; head < len(queue); head++ {
 		i := queue[head]
 		b.depth = max(b.depth, b.tier[i]+1)
 		for _, e := range b.outOf.row(Ref(i)) {
+			if cut[e] {
+				continue
+			}
 			to := b.edges[e].To
 			b.tier[to] = max(b.tier[to], b.tier[i]+1)
 			if pending[to]--; pending[to] == 0 {
@@ -110,64 +135,74 @@ func (b *Builder) Levels() (cycle []int32) {
 			}
 		}
 	}
-	total := n
-	if b.end >= 0 {
-		total--
-		b.tier[b.end] = b.depth
-		b.depth++
+	return queue
+}
+
+// cycles finds a cycle among the nodes that Kahn's algorithm left over, cuts the edge that closes it, and goes on with the algorithm,
+// until nothing is left over.
+func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]int32) {
+	cut := map[int32]bool{}
+	for len(queue) < total && len(cycles) < maxCycles {
+		cycle := b.findCycle(pending, cut)
+		cycles = append(cycles, cycle)
+		last := b.edges[cycle[len(cycle)-1]]
+		head := len(queue)
+		for _, e := range b.into.row(last.To) {
+			if b.edges[e].From != last.From {
+				continue
+			}
+			cut[e] = true
+			if pending[last.To]--; pending[last.To] == 0 {
+				queue = append(queue, int32(last.To))
+			}
+		}
+		queue = b.peel(queue, head, pending, cut)
 	}
-	if len(queue) < total {
-		return b.findCycle(pending)
-	}
-	return nil
+	return cycles
 }
 
 // findCycle finds one cycle among the nodes that Kahn's algorithm left over: from one that is certainly on a cycle, the
 // shortest way back to it.
-func (b *Builder) findCycle(pending []int32) []int32 {
+func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 	// Every node left over has a predecessor left over, so walking backwards must meet a node twice: it is on a cycle.
-	var at int32
-	for i := range pending {
-		if pending[i] > 0 {
-			at = int32(i)
-			break
-		}
-	}
+	at := Ref(slices.IndexFunc(pending, func(n int32) bool { return n > 0 }))
 	seen := make([]bool, len(pending))
 	for !seen[at] {
 		seen[at] = true
-		for _, e := range b.into.row(Ref(at)) {
-			if from := b.edges[e].From; pending[from] > 0 {
-				at = int32(from)
+		for _, e := range b.into.row(at) {
+			if from := b.edges[e].From; pending[from] > 0 && !cut[e] {
+				at = from
 				break
 			}
 		}
 	}
-	start := Ref(at)
-	parent := make([]Ref, len(pending))
-	for i := range parent {
-		parent[i] = NoRef
-	}
+	start := at
+	by := make(map[Ref]int32) // the edge by which a node was reached first
 	queue := []Ref{start}
 	for head := 0; head < len(queue); head++ {
 		for _, e := range b.outOf.row(queue[head]) {
 			to := b.edges[e].To
-			if to == start {
-				cycle := []int32{}
-				for r := queue[head]; r != start; r = parent[r] {
-					cycle = append(cycle, int32(r))
-				}
-				cycle = append(cycle, int32(start))
-				slices.Reverse(cycle)
-				return cycle
+			if _, reached := by[to]; reached || cut[e] || pending[to] <= 0 {
+				continue
 			}
-			if pending[to] > 0 && parent[to] == NoRef {
-				parent[to] = queue[head]
-				queue = append(queue, to)
+			if by[to] = e; to == start {
+				return b.wayBack(start, by)
 			}
+			queue = append(queue, to)
 		}
 	}
-	return []int32{} // not reached: start is on a cycle
+	return nil // not reached: start is on a cycle
+}
+
+// wayBack lists the edges of the cycle through start, the one with the highest number last.
+func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
+	cycle := []int32{by[start]}
+	for at := b.edges[by[start]].From; at != start; at = b.edges[by[at]].From {
+		cycle = append(cycle, by[at])
+	}
+	slices.Reverse(cycle)
+	last := slices.Index(cycle, slices.Max(cycle))
+	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
 // Number begins the net: it gives the nodes their Refs, by tier and then by declaration. names are in the order of declaration. From

@@ -1,33 +1,50 @@
 package yaml
 
 import (
-	"errors"
-	"strings"
+	"fmt"
 	"unicode/utf8"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// locate fills in the offsets of problems, of which the parser knows lines and columns only.
-func locate(text string, err error) {
-	var e *definition.Error
-	if !errors.As(err, &e) {
-		return
-	}
-	lines := []int{0} // where they begin
-	for i := strings.IndexByte(text, '\n'); i >= 0; {
-		lines = append(lines, lines[len(lines)-1]+i+1)
-		i = strings.IndexByte(text[lines[len(lines)-1]:], '\n')
-	}
-	for _, p := range e.Problems {
-		if p.Position.Line < 1 || p.Position.Line > len(lines) {
-			continue
+// lines finds the offsets of places, of which the parser knows lines and columns only.
+type lines struct {
+	text   string
+	begins []int               // the offsets of the lines
+	last   definition.Position // the place that was asked for last: most places are soon after it
+}
+
+func linesOf(text string) lines {
+	l := lines{text: text, begins: []int{0}}
+	for i := range len(text) {
+		if text[i] == '\n' {
+			l.begins = append(l.begins, i+1)
 		}
-		offset := lines[p.Position.Line-1]
-		for range p.Position.Column - 1 {
-			_, size := utf8.DecodeRuneInString(text[offset:])
-			offset += size
-		}
-		p.Position.Offset = offset
 	}
+	return l
+}
+
+// at returns the place in a line and a column, which count from 1.
+func (l *lines) at(line, column int) definition.Position {
+	if line < 1 || line > len(l.begins) {
+		return definition.Position{Line: line, Column: column}
+	}
+	at := definition.Position{Line: line, Column: 1, Offset: l.begins[line-1]}
+	if l.last.Line == line && l.last.Column <= column {
+		at = l.last
+	}
+	for ; at.Column < column; at.Column++ {
+		_, size := utf8.DecodeRuneInString(l.text[at.Offset:])
+		at.Offset += size
+	}
+	l.last = at
+	return at
+}
+
+func (l *lines) position(n *yaml.Node) definition.Position { return l.at(n.Line, n.Column) }
+
+func (l *lines) problem(n *yaml.Node, kind definition.ErrorKind, format string, args ...any) *definition.Problem {
+	return &definition.Problem{Kind: kind, Position: l.position(n), Message: fmt.Sprintf(format, args...)}
 }

@@ -25,14 +25,15 @@ func parse(text string, limits definition.Limits) *definition.Value {
 		err = loader.Load(&document)
 	}
 	if err != nil {
-		return &definition.Value{Problem: depth.problem(err)}
+		return &definition.Value{Problem: depth.problem(text, err)}
 	}
 	if err := loader.Load(&another); err == nil {
-		return &definition.Value{Problem: problem(&another, definition.ErrUnsupported, "a second document begins here")}
+		at := linesOf(text)
+		return &definition.Value{Problem: at.problem(&another, definition.ErrUnsupported, "a second document begins here")}
 	} else if !errors.Is(err, io.EOF) {
-		return &definition.Value{Problem: depth.problem(err)}
+		return &definition.Value{Problem: depth.problem(text, err)}
 	}
-	c := converter{limits: limits, anchored: map[*yaml.Node]definition.Value{}}
+	c := converter{limits: limits, lines: linesOf(text), anchored: map[*yaml.Node]definition.Value{}}
 	root := c.value(document.Content[0])
 	return &root
 }
@@ -88,7 +89,7 @@ func checkText(text string) *definition.Problem {
 }
 
 // problem turns an error of the parser into a problem.
-func (d *depthLimit) problem(err error) *definition.Problem {
+func (d *depthLimit) problem(text string, err error) *definition.Problem {
 	p := &definition.Problem{Kind: definition.ErrSyntax, Message: err.Error(), Position: definition.Position{Line: 1, Column: 1}}
 	if d.exceeded {
 		p.Kind = definition.ErrLimit
@@ -100,34 +101,28 @@ func (d *depthLimit) problem(err error) *definition.Problem {
 	case errors.As(err, &le):
 		p.Message = fmt.Sprintf("%.200s", strings.TrimSpace(le.Message+" "+le.ContextMsg)) // it may quote the text
 		if le.Mark.Line > 0 {
-			p.Position = definition.Position{Line: le.Mark.Line, Column: le.Mark.Column}
+			at := linesOf(text)
+			p.Position = at.at(le.Mark.Line, le.Mark.Column)
 		}
 	}
 	return p
 }
 
-func position(n *yaml.Node) definition.Position {
-	return definition.Position{Line: n.Line, Column: n.Column}
-}
-
-func problem(n *yaml.Node, kind definition.ErrorKind, format string, args ...any) *definition.Problem {
-	return &definition.Problem{Kind: kind, Position: position(n), Message: fmt.Sprintf(format, args...)}
-}
-
 // converter turns nodes of the parser into values. It goes as deep as the parser went, which is bounded.
 type converter struct {
+	lines
 	limits   definition.Limits
 	aliases  int
 	anchored map[*yaml.Node]definition.Value // converted values with anchors
 }
 
 func (c *converter) value(n *yaml.Node) definition.Value {
-	v := definition.Value{At: position(n)}
+	v := definition.Value{At: c.position(n)}
 	switch {
 	case n.Kind == yaml.AliasNode:
 		return c.alias(n)
 	case n.Style&yaml.TaggedStyle != 0:
-		v.Problem = problem(n, definition.ErrUnsupported, "tags are not allowed")
+		v.Problem = c.problem(n, definition.ErrUnsupported, "tags are not allowed")
 	case n.Kind == yaml.ScalarNode:
 		c.scalar(&v, n)
 	case n.Kind == yaml.SequenceNode:
@@ -140,11 +135,15 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 		v.Type = definition.Object
 		v.Items = make([]definition.Value, len(n.Content)/2)
 		for i := range v.Items {
+			key := c.key(n.Content[2*i])
 			v.Items[i] = c.value(n.Content[2*i+1])
-			c.key(&v.Items[i], n.Content[2*i])
+			v.Items[i].Key, v.Items[i].KeyAt = key.Key, key.KeyAt
+			if key.Problem != nil { // it comes before one of the value
+				v.Items[i].Problem = key.Problem
+			}
 		}
 	default:
-		v.Problem = problem(n, definition.ErrUnsupported, "this is neither a scalar, a list nor a mapping")
+		v.Problem = c.problem(n, definition.ErrUnsupported, "this is neither a scalar, a list nor a mapping")
 	}
 	if n.Anchor != "" {
 		c.anchored[n] = v
@@ -154,14 +153,14 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 
 // alias returns the value that an alias stands for; both share their items. A problem in it is reported at the anchor.
 func (c *converter) alias(n *yaml.Node) definition.Value {
-	v := definition.Value{At: position(n)}
+	v := definition.Value{At: c.position(n)}
 	if c.aliases++; c.aliases > c.limits.Aliases {
-		v.Problem = problem(n, definition.ErrLimit, "more than %d aliases", c.limits.Aliases)
+		v.Problem = c.problem(n, definition.ErrLimit, "more than %d aliases", c.limits.Aliases)
 		return v
 	}
 	target, ok := c.anchored[n.Alias]
 	if !ok {
-		v.Problem = problem(n, definition.ErrUnsupported, "the alias %.60q contains itself", n.Value)
+		v.Problem = c.problem(n, definition.ErrUnsupported, "the alias %.60q contains itself", n.Value)
 		return v
 	}
 	target.At, target.Key, target.KeyAt = v.At, "", definition.Position{}
@@ -175,7 +174,7 @@ func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
 	}
 	t, ok := resolve(n.Value)
 	if !ok {
-		v.Problem = problem(n, definition.ErrAmbiguous,
+		v.Problem = c.problem(n, definition.ErrAmbiguous,
 			"readers of YAML disagree about a plain %.60s; quote it, or write it as JSON does", n.Value)
 		return
 	}
@@ -184,20 +183,21 @@ func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
 	}
 }
 
-// key sets the key of a member. A problem of the key comes before one of the value.
-func (c *converter) key(item *definition.Value, n *yaml.Node) {
-	item.Key, item.KeyAt = n.Value, position(n)
+// key returns a member that has its key, and the problem of the key if there is one, but no value.
+func (c *converter) key(n *yaml.Node) (item definition.Value) {
+	item.Key, item.KeyAt = n.Value, c.position(n)
 	if n.Kind != yaml.ScalarNode {
-		item.Key, item.Problem = "?", problem(n, definition.ErrUnsupported, "a key must be text")
-		return
+		item.Key, item.Problem = "?", c.problem(n, definition.ErrUnsupported, "a key must be text")
+		return item
 	}
 	key := c.value(n)
 	switch {
 	case n.Value == "<<" && n.Style == 0:
-		item.Problem = problem(n, definition.ErrUnsupported, "merge keys are not allowed")
+		item.Problem = c.problem(n, definition.ErrUnsupported, "merge keys are not allowed")
 	case key.Problem != nil:
 		item.Problem = key.Problem
 	case key.Type != definition.Text:
-		item.Problem = problem(n, definition.ErrType, "a key must be text, not %v; quote it", key.Type)
+		item.Problem = c.problem(n, definition.ErrType, "a key must be text, not %v; quote it", key.Type)
 	}
+	return item
 }

@@ -26,17 +26,21 @@ import (
 // Decode reads a YAML document: see [definition.Decode]. Its errors are the same, a [*definition.Error] with path, line and
 // column of every problem.
 func Decode(data []byte, limits definition.Limits) (*kahn.Graph, error) {
+	root, err := Parse(data, limits)
+	if err != nil {
+		return nil, err
+	}
+	return definition.FromTree(root, limits)
+}
+
+// Parse reads a YAML text into a tree, for [definition.Loader] and [definition.FromTree], which report the problems that Parse finds. The
+// error is that of a text that is too long.
+func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	limits = limits.Resolved()
 	if len(data) > limits.Bytes {
 		return nil, tooLong(limits)
 	}
-	text := string(data)
-	g, err := definition.FromTree(parse(text, limits), limits)
-	if err != nil {
-		locate(text, err)
-		return nil, err
-	}
-	return g, nil
+	return parse(string(data), limits), nil
 }
 
 // Read is Decode for the text of a reader. It does not read more than Limits.Bytes and one byte. It returns an error of the
@@ -61,6 +65,9 @@ func tooLong(limits definition.Limits) error {
 
 // Load is Decode followed by a compilation: see [definition.Load].
 func Load(data []byte, limits definition.Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
-	g, err := Decode(data, limits)
-	return source.Compiled(g, err, prepare)
+	doc, err := definition.Loader{Parse: Parse, Limits: limits, Prepare: prepare}.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	return doc.Graph, nil
 }

@@ -302,3 +302,31 @@ func FuzzDecode(f *testing.F) {
 		same(t, g, again)
 	})
 }
+
+// What Compile refuses has the place of what it speaks of.
+func TestGraphProblemsHavePlaces(t *testing.T) {
+	t.Parallel()
+	text := `version: 1
+nodes:
+  - id: a
+    after: c
+  - {id: ä, after: [{from: a}, {from: a, param: "ü", label: yeah}]}
+  - id: c
+    after:
+      - ä
+    join: at_least(2)
+`
+	_, err := definition.Loader{Parse: yaml.Parse, File: "w.yaml"}.Load([]byte(text))
+	var all *definition.Error
+	require.ErrorAs(t, err, &all)
+	var got []string
+	for _, p := range all.Problems {
+		require.True(t, strings.HasPrefix(text[p.Position.Offset:], map[int]string{5: "yeah", 8: "ä", 9: "at_least"}[p.Position.Line]), p)
+		got = append(got, p.Error())
+	}
+	require.Equal(t, []string{
+		`definition: w.yaml:5:61: $.nodes[1].after[1].label: node "ä": edge "a" -> "ä": bad edge: label "yeah", but the output of "a" is not a label (set Routes, or kind "condition")`,
+		`definition: w.yaml:8:9: $.nodes[2].after[0]: node "c": edge "ä" -> "c": cycle: "c" -> "a" -> "ä" -> "c"`,
+		`definition: w.yaml:9:11: $.nodes[2].join: node "c": bad join: at_least(2) with 1 control edges`,
+	}, got)
+}

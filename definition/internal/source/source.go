@@ -1,12 +1,10 @@
-// Package source holds the functions that readers of every format apply to a text before they parse it, and to the graph after that.
+// Package source holds the functions that readers of every format apply to a text before they parse it.
 package source
 
 import (
 	"io"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/seed-c794f7ef/kahn"
 )
 
 // Read reads at most limit bytes. It reports whether there was more.
@@ -59,18 +57,4 @@ func (c *Cursor) Advance(text string, offset int) {
 	}
 	c.Column += utf8.RuneCountInString(between)
 	c.Offset = offset
-}
-
-// Compiled returns a decoded graph, unless it cannot run. prepare, if it is not nil, is called before it is compiled.
-func Compiled(g *kahn.Graph, err error, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
-	if err != nil {
-		return nil, err
-	}
-	if prepare != nil {
-		prepare(g)
-	}
-	if _, err := g.Compile(); err != nil {
-		return nil, err
-	}
-	return g, nil
 }

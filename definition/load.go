@@ -1,0 +1,83 @@
+package definition
+
+import "github.com/seed-c794f7ef/kahn"
+
+// Loader reads documents and compiles their graphs, so that a document that cannot run is refused where it comes in. The zero value reads JSON.
+//
+//	doc, err := definition.Loader{Parse: yaml.Parse, File: "build.yaml", Prepare: prepare}.Load(data)
+//	var all *definition.Error
+//	if errors.As(err, &all) {
+//		for _, p := range all.Problems { // in the order of the document
+//			fmt.Println(p.File, p.Position.Line, p.Position.Column, p.Path, p.Message, p.Suggestion)
+//		}
+//	}
+type Loader struct {
+	// Parse reads the text of a document into a tree. Default: [Parse], which reads JSON. Package definition/yaml has a Parse for YAML.
+	Parse func(data []byte, limits Limits) (*Value, error)
+	// File is the name of the document in its problems. Default: none.
+	File string
+	// Limits bound the document.
+	Limits Limits
+	// Prepare, if it is not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator.
+	Prepare func(*kahn.Graph)
+}
+
+// Document is a graph together with the text that it was read from.
+type Document struct {
+	Graph *kahn.Graph
+	Root  *Value // the text as a tree
+	File  string // the name of the document in its problems, or ""
+}
+
+// Load reads a document, and compiles its graph. The error is an [*Error] with a [*Problem] for each defect, in the order of the document.
+// What Compile refuses is of kind [ErrGraph] there, and errors.As finds the [*kahn.GraphError], too.
+func (l Loader) Load(data []byte) (*Document, error) {
+	parse := l.Parse
+	if parse == nil {
+		parse = Parse
+	}
+	root, err := parse(data, l.Limits)
+	if err != nil {
+		return nil, named(err, l.File)
+	}
+	g, err := FromTree(root, l.Limits)
+	if err != nil {
+		return nil, named(err, l.File)
+	}
+	if l.Prepare != nil {
+		l.Prepare(g)
+	}
+	doc := &Document{Graph: g, Root: root, File: l.File}
+	if _, err := g.Compile(); err != nil {
+		return nil, doc.Locate(err)
+	}
+	return doc, nil
+}
+
+// Load is Decode followed by a compilation: see [Loader]. prepare, if it is not nil, is called in between, to set what is not data.
+func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
+	doc, err := Loader{Limits: limits, Prepare: prepare}.Load(data)
+	if err != nil {
+		return nil, err
+	}
+	return doc.Graph, nil
+}
+
+// named puts the name of a file into the problems of an error.
+func named(err error, file string) error {
+	if e, ok := err.(*Error); ok {
+		for _, p := range e.Problems {
+			p.File = file
+		}
+	}
+	return err
+}
+
+// Parse reads a JSON text into a tree. It stops at the first problem of syntax.
+func Parse(data []byte, limits Limits) (*Value, error) {
+	limits = limits.Resolved()
+	if len(data) > limits.Bytes {
+		return nil, tooLong(limits)
+	}
+	return parse(data, limits)
+}
