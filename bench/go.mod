@@ -5,7 +5,9 @@ go 1.25.0
 require (
 	github.com/cloudwego/eino v0.7.36
 	github.com/heimdalr/dag v1.5.0
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/seed-c794f7ef/kahn v0.0.0
+	github.com/seed-c794f7ef/kahn/store/postgres v0.0.0
 	github.com/seed-c794f7ef/kahn/store/sqlite v0.0.0
 	golang.org/x/sync v0.22.0
 	modernc.org/sqlite v1.59.0
@@ -23,6 +25,9 @@ require (
 	github.com/emirpasic/gods v1.18.1 // indirect
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/goph/emperror v0.17.2 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/cpuid/v2 v2.2.9 // indirect
 	github.com/mailru/easyjson v0.7.7 // indirect
@@ -34,14 +39,18 @@ require (
 	github.com/pelletier/go-toml/v2 v2.0.9 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/rogpeppe/go-internal v1.16.0 // indirect
 	github.com/sirupsen/logrus v1.9.3 // indirect
 	github.com/slongfield/pyfmt v0.0.0-20220222012616-ea85ff4c361f // indirect
+	github.com/stretchr/testify v1.12.1 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/wk8/go-ordered-map/v2 v2.1.8 // indirect
 	github.com/yargevad/filepathx v1.0.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/arch v0.11.0 // indirect
 	golang.org/x/exp v0.0.0-20230713183714-613f0c0eb8a1 // indirect
 	golang.org/x/sys v0.47.0 // indirect
+	golang.org/x/text v0.41.0 // indirect
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	modernc.org/libc v1.75.7 // indirect
 	modernc.org/mathutil v1.7.1 // indirect
@@ -50,5 +59,6 @@ require (
 
 replace (
 	github.com/seed-c794f7ef/kahn => ../
+	github.com/seed-c794f7ef/kahn/store/postgres => ../store/postgres
 	github.com/seed-c794f7ef/kahn/store/sqlite => ../store/sqlite
 )

@@ -109,21 +109,31 @@ func (l *load) perform(s store.Store) (spent, error) {
 // slow is a store in memory whose commits take some time.
 type slow struct {
 	store.Memory
-	takes   time.Duration
-	mu      sync.Mutex
-	applied map[string][]store.Commit // by run
+	takes time.Duration
 }
 
 func (s *slow) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	if s.takes > 0 {
 		time.Sleep(s.takes)
 	}
-	if s.applied != nil {
-		s.mu.Lock()
-		s.applied[l.Run] = append(s.applied[l.Run], c)
-		s.mu.Unlock()
-	}
 	return s.Memory.Commit(ctx, l, c)
+}
+
+// recorder is a store that records the commits that another one applies.
+type recorder struct {
+	store.Store
+	mu      sync.Mutex
+	applied map[string][]store.Commit // by run
+}
+
+func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	a, err := s.Store.Commit(ctx, l, c)
+	if a == store.AppliedNow {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.applied[l.Run] = append(s.applied[l.Run], c)
+	}
+	return a, err
 }
 
 // stores measures runs over stores, against the same rows written without an engine.
@@ -146,7 +156,7 @@ func stores(out io.Writer, rounds int) error {
 	commits.takes.Store(0)
 	fmt.Fprintf(out, "### runs over stores\n\n")
 	t.print(out)
-	return onDisk(out, list, rounds)
+	return errors.Join(onDisk(out, list, rounds), overServer(out, list, rounds))
 }
 
 // onDisk compares the two ways to write to the disk of this machine.
@@ -177,7 +187,7 @@ func (l *load) speed(took time.Duration) float64 {
 // measure gives each contestant a turn in each round.
 func (l *load) measure(rounds int, takes time.Duration) (row []string, err error) {
 	commits.takes.Store(0)
-	recorded := &slow{applied: map[string][]store.Commit{}}
+	recorded := &recorder{Store: new(store.Memory), applied: map[string][]store.Commit{}}
 	if _, err := l.perform(recorded); err != nil {
 		return nil, err
 	}

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
@@ -16,7 +20,7 @@ func TestStores(t *testing.T) {
 	}
 	l := list[1]
 	l.runs = 3
-	recorded := &slow{applied: map[string][]store.Commit{}}
+	recorded := &recorder{Store: new(store.Memory), applied: map[string][]store.Commit{}}
 	if _, err := l.perform(recorded); err != nil {
 		t.Fatal(err)
 	}
@@ -45,5 +49,47 @@ func TestStores(t *testing.T) {
 	}
 	if row, err := l.measure(1, 0); err != nil || len(row) != 8 {
 		t.Error(row, err)
+	}
+}
+
+// TestOverServer: the rows that are written alone are those of the runs, in as many statements.
+func TestOverServer(t *testing.T) {
+	list, err := loads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := list[1]
+	l.runs = 3
+	err = onServer(func(s *server) error {
+		turn, err := s.turn(&l)
+		if err != nil || turn.speed <= 0 || turn.floor <= 0 || turn.statements < 0.3 || turn.statements > 1.2 {
+			t.Errorf("%+v, %v", turn, err)
+		}
+		var runs, nodes, commits int
+		err = s.pool.QueryRow(t.Context(), "SELECT count(*), min(sequence), (SELECT count(*) FROM kahn.nodes WHERE status = 'completed') FROM kahn.runs").Scan(&runs, &commits, &nodes)
+		if runs != 3 || nodes != 3*30 || commits < 31 {
+			t.Errorf("%d runs, %d nodes, %d commits of a run", runs, nodes, commits)
+		}
+		return err
+	})
+	if errors.Is(err, postgrestest.ErrNoServer) {
+		fmt.Println("TestOverServer has measured nothing: there is no PostgreSQL server (apt-get install postgresql, or set KAHN_POSTGRES)")
+		return
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFloorStatements: a statement has one commit of a run, and no more commits than it should.
+func TestFloorStatements(t *testing.T) {
+	node := func(id string) store.Commit { return store.Commit{Nodes: []store.NodeRecord{{Node: id}}} }
+	work := floorStatements([]commitOf{{0, node("a")}, {1, node("a")}, {0, node("b")}, {1, node("a")}, {2, node("a")}}, 2)
+	var got [][]int64
+	for _, f := range work {
+		got = append(got, f.runs)
+	}
+	if want := [][]int64{{1, 2}, {1, 2}, {3}}; !reflect.DeepEqual(got, want) || !reflect.DeepEqual(work[1].nodes, []int32{1, 0}) {
+		t.Errorf("%v, nodes %v", got, work[1].nodes)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -41,6 +42,21 @@ func logged(t *testing.T, s store.Store, ids ...uint64) store.Lease {
 
 func anEvent(id uint64) store.EventRecord {
 	return store.EventRecord{ID: id, Data: []byte(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"m"}}`)}
+}
+
+// TestOvertakenEvents: who was overtaken, and has not noticed it, stores no event.
+func TestOvertakenEvents(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	lease := logged(t, s, 1)
+	_, _, err := openStore(t, pool, schema).Acquire(t.Context(), "r", "owner", time.Minute)
+	require.NoError(t, err)
+	_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 3, Events: []store.EventRecord{anEvent(2)}})
+	require.ErrorIs(t, err, store.ErrFenced)
+	page, err := s.LoadEvents(t.Context(), "r", 0, 10)
+	require.NoError(t, err)
+	require.Equal(t, uint64(1), page.Last)
 }
 
 // TestMissingEvents: an event that is missing between others is found by who reads it. The run goes on.

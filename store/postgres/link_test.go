@@ -38,15 +38,21 @@ func row(n int) *kahn.Graph {
 	return g
 }
 
-// performing performs chains over a store, while something disturbs it, until they have ended, and reads what is stored. Each step is called once, since the
-// outages are shorter than the leases.
-func performing(t *testing.T, s, reader *postgres.Store, disturb func(progress func() int)) {
+// performance is how many chains are performed, and how long they are.
+type performance struct{ runs, steps int }
+
+// chains are a few long ones.
+var chains = performance{runs: 5, steps: 100}
+
+// performing performs chains over a store, a hundred at once, while something disturbs it, until they have ended, and reads what is stored. Each step is
+// called once, since the outages are shorter than the leases.
+func performing(t *testing.T, s, reader *postgres.Store, p performance, disturb func(progress func() int)) {
 	t.Helper()
-	const runs, steps = 5, 100
-	var called [runs][steps]int
+	called := make([][]int, p.runs)
 	var progress atomic.Int64
-	over := make(chan error, runs)
-	for i := range runs {
+	over, slots := make(chan error, p.runs), make(chan bool, 100)
+	for i := range p.runs {
+		called[i] = make([]int, p.steps)
 		step := func(_ context.Context, step *kahn.Step) (any, error) {
 			n, err := strconv.Atoi(step.ID()[1:])
 			called[i][n]++ // the steps of a chain come one after the other
@@ -54,8 +60,10 @@ func performing(t *testing.T, s, reader *postgres.Store, disturb func(progress f
 			return n, err
 		}
 		go func() {
+			slots <- true
+			defer func() { <-slots }()
 			for {
-				_, err := kahn.Execute(t.Context(), row(steps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.LeaseTime(time.Minute), kahn.Owner("owner"))
+				_, err := kahn.Execute(t.Context(), row(p.steps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.LeaseTime(time.Minute), kahn.Owner("owner"))
 				if !errors.Is(err, kahn.ErrStore) || called[i][0] > 0 { // neither the acquisition nor the first write is repeated by the engine
 					over <- err
 					return
@@ -66,18 +74,18 @@ func performing(t *testing.T, s, reader *postgres.Store, disturb func(progress f
 	if disturb != nil {
 		disturb(func() int { return int(progress.Load()) })
 	}
-	for range runs {
+	for range p.runs {
 		require.NoError(t, <-over)
 	}
-	for i := range runs {
+	for i := range p.runs {
 		for n, times := range called[i] {
 			require.Equal(t, 1, times, "step %d of run %d", n, i)
 		}
 		stored, err := reader.Load(t.Context(), fmt.Sprint("r", i))
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, stored.Status)
-		require.Len(t, stored.Nodes, steps)
-		require.LessOrEqual(t, stored.Sequence, uint64(steps+2), "a commit was applied twice")
+		require.Len(t, stored.Nodes, p.steps)
+		require.LessOrEqual(t, stored.Sequence, uint64(p.steps+2), "a commit was applied twice")
 	}
 }
 
@@ -208,7 +216,7 @@ func TestLinkIsCut(t *testing.T) {
 		return err == nil
 	}, 10*time.Second, time.Millisecond, "%v", err)
 	for range size(3, 100) {
-		performing(t, s, reader, nil)
+		performing(t, s, reader, chains, nil)
 		_, err := direct.Exec(t.Context(), "TRUNCATE "+table(schema, "runs")+", "+table(schema, "nodes"))
 		require.NoError(t, err)
 	}

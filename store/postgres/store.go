@@ -228,7 +228,6 @@ func (s *Store) Close() error {
 	s.over = true
 	s.mu.Unlock()
 	s.commits.close()
-	s.acquires.close()
 	s.renewals.close()
 	s.workers.Wait()
 	if err := s.releaseAll(); err != nil {

@@ -34,7 +34,12 @@ func Main(m *testing.M, database *string) {
 	if *database = os.Getenv(DatabaseURL); *database != "" {
 		os.Exit(m.Run())
 	}
-	code, err := withDatabase(database, m.Run)
+	var code int
+	err := WithDatabase(func(url string) error {
+		*database = url
+		code = m.Run()
+		return nil
+	})
 	if err != nil {
 		fmt.Println("postgrestest:", err)
 		code = 1
@@ -46,22 +51,25 @@ func Main(m *testing.M, database *string) {
 	os.Exit(code)
 }
 
-func withDatabase(database *string, f func() int) (code int, err error) {
+// WithDatabase calls f with the URL of a database that it makes for it: on the server that the environment variable [ServerURL] names, or else on
+// one that it starts. Without programs for that the error matches [ErrNoServer].
+func WithDatabase(f func(url string) error) (err error) {
 	server := os.Getenv(ServerURL)
 	if server == "" {
 		c, err := NewCluster()
 		if err != nil {
-			return 0, err
+			return err
 		}
 		defer func() { err = errors.Join(err, c.Remove()) }()
 		server = c.URL("postgres")
 	}
 	name := fmt.Sprintf("kahn_test_%d", os.Getpid())
-	if *database, err = CreateDatabase(server, name); err != nil {
-		return 0, err
+	database, err := CreateDatabase(server, name)
+	if err != nil {
+		return err
 	}
 	defer func() { err = errors.Join(err, DropDatabase(server, name)) }()
-	return f(), nil
+	return f(database)
 }
 
 // CreateDatabase makes a database on the server of another one, and returns its URL.
