@@ -60,37 +60,9 @@ const reasonBytes = 1_000
 
 // write performs an action at most once for each idempotency key, and leaves a record of it.
 func (c *call) write() error {
-	if err := c.prepare(); err != nil {
-		c.audit(err)
-		return err
-	}
-	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
-	if err != nil || kind != jsonType {
-		return &fault{Status: http.StatusUnsupportedMediaType, Code: "not_json", Message: "the Content-Type must be " + jsonType}
-	}
-	key := c.r.Header.Get("Idempotency-Key")
-	if key == "" || len(key) > maxKey {
-		return &fault{Status: http.StatusBadRequest, Code: "no_key", Message: fmt.Sprintf("the header Idempotency-Key must have 1 to %d bytes", maxKey)}
-	}
-	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return &fault{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: fmt.Sprintf("a body has at most %d bytes", maxBody)}
-	} else if err != nil {
-		return badBody("the body was cut off")
-	}
-	c.body = c.route.body()
-	if err := parseBody(data, c.body); err != nil {
-		return err
-	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
-	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // else it is answered even if the run is forgotten
-		if err := c.findRun(); err != nil {
-			c.audit(err)
-			return err
-		}
-	}
-	kept, first, err := c.h.replies.of(key, sum)
+	key, kept, first, err := c.accept()
 	if err != nil {
+		c.audit(err)
 		return err
 	}
 	if !first {
@@ -119,6 +91,45 @@ func (c *call) write() error {
 		kept.fault = c.faultOf(err)
 	}
 	return c.answer(kept)
+}
+
+// accept reads the request for an action, and returns its key and the answer that is kept under it. first tells that there is none yet.
+func (c *call) accept() (key string, k *kept, first bool, err error) {
+	if err := c.prepare(); err != nil {
+		return "", nil, false, err
+	}
+	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
+	if err != nil || kind != jsonType {
+		return "", nil, false, &fault{Status: http.StatusUnsupportedMediaType, Code: "not_json", Message: "the Content-Type must be " + jsonType}
+	}
+	key = c.r.Header.Get("Idempotency-Key")
+	if key == "" || len(key) > maxKey {
+		return "", nil, false, &fault{Status: http.StatusBadRequest, Code: "no_key", Message: fmt.Sprintf("the header Idempotency-Key must have 1 to %d bytes", maxKey)}
+	}
+	data, err := c.readBody()
+	if err != nil {
+		return "", nil, false, err
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s", c.route.path, c.r.URL.RawQuery, data))
+	if key = c.actor() + "\n" + key; !c.h.replies.has(key) { // else it is answered even if the run is forgotten
+		if err := c.findRun(); err != nil {
+			return "", nil, false, err
+		}
+	}
+	k, first, err = c.h.replies.of(key, sum)
+	return key, k, first, err
+}
+
+// readBody reads the request's body, and returns its text.
+func (c *call) readBody() ([]byte, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return nil, &fault{Status: http.StatusRequestEntityTooLarge, Code: "too_large", Message: fmt.Sprintf("a body has at most %d bytes", maxBody)}
+	} else if err != nil {
+		return nil, badBody("the body was cut off")
+	}
+	c.body = c.route.body()
+	return data, parseBody(data, c.body)
 }
 
 // perform calls the action. A panic of a function of the host is an error.

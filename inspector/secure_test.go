@@ -143,6 +143,7 @@ func TestHostileRequests(t *testing.T) {
 			if req == nil {
 				req = func(*http.Request) {}
 			}
+			recorded := len(d.audit.String())
 			code, data, headers := d.ask(a.method, a.path, a.body, req, func(q *http.Request) {
 				if q.Method != http.MethodPost { // what a DELETE or PUT could carry
 					q.Header.Set("Content-Type", "application/json")
@@ -154,6 +155,9 @@ func TestHostileRequests(t *testing.T) {
 			var reply faultReply
 			require.NoError(t, json.Unmarshal(data, &reply), at)
 			require.Equal(t, a.code, reply.Error.Code, at)
+			if slices.Contains([]string{"not_json", "no_key", "bad_body"}, a.code) { // a request for an action
+				require.Contains(t, d.audit.String()[recorded:], "outcome="+a.code, at)
+			}
 			require.Contains(t, headers.Get("Content-Security-Policy"), "default-src 'none'", at)
 			require.Equal(t, "nosniff", headers.Get("X-Content-Type-Options"), at)
 			require.Equal(t, "no-store", headers.Get("Cache-Control"), at)

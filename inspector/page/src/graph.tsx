@@ -147,7 +147,7 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 	const colours = useRef(theme()), facts = useMemo(() => new Facts(model), [model]), minimap = useRef<Minimap | undefined>(undefined)
 	const shown = useRef({ picture, selected })
 	shown.current = { picture, selected }
-	const frame = useRef(0), saving = useRef<number | undefined>(undefined)
+	const frame = useRef(0)
 	const moved = useRef("") // the picture that the user has moved; others are shown as a whole
 	const size = (): Size => ({ w: canvas.current?.clientWidth ?? 0, h: canvas.current?.clientHeight ?? 0 })
 
@@ -174,8 +174,7 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 		camera.current = to
 		redraw()
 		moved.current = shown.current.picture?.of ?? ""
-		clearTimeout(saving.current)
-		saving.current = window.setTimeout(() => remember("camera", { of: moved.current, ...camera.current }), 150)
+		remember("camera", { of: moved.current, ...camera.current })
 	}
 	const refit = () => {
 		const p = shown.current.picture
@@ -184,7 +183,6 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 	}
 	const fit = () => {
 		moved.current = ""
-		clearTimeout(saving.current)
 		remember("camera", undefined)
 		refit()
 	}
@@ -208,7 +206,7 @@ function useStage(model: Model, picture: Picture | undefined, selected: string) 
 		scheme.addEventListener("change", recolour)
 		const resized = new ResizeObserver(refit)
 		resized.observe(canvas.current!)
-		return () => { scheme.removeEventListener("change", recolour); resized.disconnect(); cancelAnimationFrame(frame.current); clearTimeout(saving.current) }
+		return () => { scheme.removeEventListener("change", recolour); resized.disconnect(); cancelAnimationFrame(frame.current) }
 	}, [])
 
 	return {

@@ -69,7 +69,10 @@ export function href(change: Partial<Route>): string {
 
 export const route = signal(parse(location.hash))
 
-addEventListener("hashchange", () => (route.value = parse(location.hash)))
+addEventListener("hashchange", () => {
+	forget()
+	route.value = parse(location.hash)
+})
 
 // go changes a part of the address; replaced ones are not in the history. It begins with the address itself: the signal follows a click
 // on a link a moment later.
@@ -80,17 +83,40 @@ export function go(change: Partial<Route>, replace = false): void {
 		history.replaceState(history.state, "", to)
 		route.value = parse(to)
 	} else {
+		save()
 		location.hash = to
 	}
 }
 
 export const openRun = (id: string, more: Partial<Route> = {}) => href({ view: "run", id, ...more })
 
+// What remember was given and the browser's history does not have yet, for the place that is shown.
+let unsaved: Record<string, unknown> = {}
+let saving: number | undefined
+
+// Browsers refuse calls of replaceState that come too fast: Safari more than 100 in 30 s.
+const saveEvery = 500
+
 // remember keeps what a reload should find again but a link does not share, such as the part of a picture that is in the window.
 export function remember(name: string, value: unknown): void {
-	history.replaceState({ ...history.state, [name]: value }, "")
+	unsaved[name] = value
+	saving ??= window.setTimeout(save, saveEvery)
 }
 
 export function remembered<T>(name: string): T | undefined {
-	return history.state?.[name]
+	return (name in unsaved ? unsaved[name] : history.state?.[name]) as T | undefined
 }
+
+function save(): void {
+	if (Object.keys(unsaved).length) history.replaceState({ ...history.state, ...unsaved }, "")
+	forget()
+}
+
+// forget drops what is not saved, when the history is at another place already.
+function forget(): void {
+	clearTimeout(saving)
+	saving = undefined
+	unsaved = {}
+}
+
+addEventListener("pagehide", save)

@@ -193,12 +193,26 @@ export const views = {
 			await page.keyboard.press(key)
 			await until(node, () => page.url().includes(`node=${node}`))
 		}
-		const range = () => page.evaluate(() => history.state?.range)
+		const range = () => page.evaluate(() => new Promise(done => setTimeout(() => done(history.state?.range), 600))) // it is saved later
 		await page.keyboard.press("+")
 		const near = await range()
 		assert(near.to - near.from < 0.7)
 		await page.keyboard.press("Shift+ArrowRight")
 		assert((await range()).from > near.from)
+		await page.evaluate(() => {
+			window.saves = 0
+			const replace = history.replaceState.bind(history)
+			history.replaceState = (...entry) => { window.saves++; replace(...entry) }
+		})
+		const track = await page.locator(".track canvas").boundingBox()
+		await page.mouse.move(track.x + 400, track.y + 30)
+		await page.mouse.down()
+		await page.mouse.move(track.x + 100, track.y + 30, { steps: 200 })
+		await page.mouse.up()
+		const dragged = await range()
+		assert(dragged.from > near.from)
+		const saves = await page.evaluate(() => window.saves)
+		assert(saves > 0 && saves < 20, `${saves} entries were saved`) // Safari refuses more than 100 in 30 s
 		await page.reload()
 		await page.locator(".track canvas").waitFor()
 		await page.keyboard.press("+")
