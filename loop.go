@@ -144,7 +144,7 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 	soFar = comp.before.with(child, n.Loop.Collect)
 	again := false
 	err := w.protect(func() (err error) {
-		again, err = r.plan.loops[ref](View{run: child, ref: everyNode, judge: true})
+		again, err = r.callLoop(ref, child)
 		return err
 	})
 	err = child.slip(everyNode, err)

@@ -83,6 +83,7 @@ type config struct {
 	test           *testMode
 	kinds          KindLister
 	manual         *manual // for NewCoordinator
+	graphCalls     func(GraphCall) (any, error)
 }
 
 const (

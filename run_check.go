@@ -138,7 +138,7 @@ func (w *worker) evaluate() (res checkResult) {
 	if n := r.plan.node(ref); n.When != nil {
 		pass := true
 		err := w.protect(func() (err error) {
-			pass, err = n.When(View{run: r, ref: ref, judge: true})
+			pass, err = r.callWhen(ref, n)
 			return err
 		})
 		if res = r.plan.guarded(ref, pass, r.slip(ref, err)); res.verdict != (machine.CheckVerdict{}) {

@@ -34,7 +34,7 @@ func (w *worker) fallback() bool {
 	w.phase = phaseUser
 	var value any
 	err := w.protect(func() (err error) {
-		value, err = r.plan.node(ref).Fallback(w.step, failed.err)
+		value, err = r.callFallback(w.step, failed.err)
 		return err
 	})
 	w.now = r.now()

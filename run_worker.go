@@ -468,7 +468,7 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 	case n.Kind == KindTrigger:
 		res.value = r.payload()
 	case n.Test != nil:
-		res.value, res.err = n.Test(View{run: r, ref: step.ref, judge: true})
+		res.value, res.err = r.callTest(step.ref, n)
 		if res.err = r.slip(step.ref, res.err); res.err != nil {
 			res.value, res.kind = nil, CauseConditionError
 		}

@@ -54,7 +54,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 			do = n.Do
 		}
 	}
-	reply := perform(ctx, call, do)
+	reply := perform(ctx, call, do, reporter{activity.GetLogger(ctx)})
 	if reply.Err != nil && ctx.Err() != nil && isClosed(activity.GetWorkerStopChannel(ctx)) {
 		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the worker was stopped during the attempt", lostWorker, nil)
 	}
@@ -75,8 +75,8 @@ func (h *host) beat(ctx context.Context) {
 	}
 }
 
-// perform calls the step on a goroutine of its own, which the step may end with runtime.Goexit.
-func perform(ctx context.Context, call kahn.Call, do kahn.StepFunc) kahn.Reply {
+// perform calls a function on a goroutine of its own, which the function may end with runtime.Goexit.
+func perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to kahn.Reporter) kahn.Reply {
 	if !call.Deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, call.Deadline)
@@ -86,22 +86,14 @@ func perform(ctx context.Context, call kahn.Call, do kahn.StepFunc) kahn.Reply {
 	go func() {
 		reply := kahn.Reply{Err: kahn.ErrGoexit, Codec: call.Codec}
 		defer func() { replies <- reply }()
-		reply = call.Perform(ctx, do, reporter{activity.GetLogger(ctx)})
+		reply = call.Perform(ctx, do, to)
 	}()
 	return <-replies
 }
 
 // answer is the result of the activity.
 func (h *host) answer(path string, reply kahn.Reply) (json.RawMessage, error) {
-	reply.Codec = h.texts.Codec
-	data, result, err := h.write(path, reply)
-	if err != nil {
-		reply = kahn.Reply{Err: unlessBlobs(err)}
-		if data, err = json.Marshal(reply); err != nil {
-			return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
-		}
-		result = data
-	}
+	reply, data, result := h.write(path, reply)
 	var form struct {
 		Skip    *string         `json:"skip"`
 		Suspend json.RawMessage `json:"suspend"`
@@ -117,15 +109,24 @@ func (h *host) answer(path string, reply kahn.Reply) (json.RawMessage, error) {
 	})
 }
 
-// write is the JSON of a reply, and what Temporal gets of it.
-func (h *host) write(path string, reply kahn.Reply) (data, result json.RawMessage, err error) {
-	if data, err = json.Marshal(reply); err == nil {
+// write returns the JSON of a reply, and what Temporal gets of it. A reply that cannot be written, or is too long, is replaced by one that says so.
+func (h *host) write(path string, reply kahn.Reply) (_ kahn.Reply, data, result json.RawMessage) {
+	reply.Codec = h.texts.Codec
+	data, err := json.Marshal(reply)
+	if err == nil {
 		result, err = h.texts.write(data)
 	}
 	if err == nil {
 		err = h.fits(path, "result", result)
 	}
-	return data, result, err
+	if err == nil {
+		return reply, data, result
+	}
+	reply = kahn.Reply{Err: unlessBlobs(err)}
+	if data, err = json.Marshal(reply); err != nil {
+		panic(fmt.Sprintf("kahn/temporal: an error has no JSON form: %v", err)) // a bug: each has
+	}
+	return reply, data, data
 }
 
 // fits returns an error for a call or a result that is longer than the worker takes.

@@ -161,14 +161,14 @@ type watch struct {
 
 // Encode implements [kahn.Codec].
 func (w watch) Encode(value any) (data json.RawMessage, err error) {
-	w.call(func() { data, err = w.codec.Encode(value) })
+	withoutDeadlockDetection(w.ctx, func() { data, err = w.codec.Encode(value) })
 	w.look(err)
 	return data, err
 }
 
 // Decode implements [kahn.Codec].
 func (w watch) Decode(data json.RawMessage) (value any, err error) {
-	w.call(func() { value, err = w.codec.Decode(data) })
+	withoutDeadlockDetection(w.ctx, func() { value, err = w.codec.Decode(data) })
 	w.look(err)
 	return value, err
 }
@@ -179,11 +179,11 @@ func (w watch) look(err error) {
 	}
 }
 
-// call calls a function. The SDK pauses its detector of deadlocks for data converters alone.
-func (w watch) call(f func()) {
+// withoutDeadlockDetection calls a function. The SDK pauses its detector of deadlocks for data converters alone.
+func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	c := workflow.DataConverterWithoutDeadlockDetection(caller{converter.GetDefaultDataConverter()})
 	if aware, is := c.(workflow.ContextAware); is {
-		c = aware.WithWorkflowContext(w.ctx)
+		c = aware.WithWorkflowContext(ctx)
 	}
 	if _, err := c.ToPayload(f); err != nil {
 		panic(err) // a bug: caller returns none

@@ -23,8 +23,8 @@ var (
 // Check reports what in a plan does not carry over to Temporal: an error for each node concerned, joined, with its path and the reason. Each
 // matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
 //
-// Go functions that decide what happens (When, Test, Fallback, While, Until, Map.Key, Map.Estimate, merges of the host's own, and contracts
-// that are Go values) would be called in the workflow. A worker whose functions are pure, see Options.Pure, accepts them.
+// Go functions that assemble and check values (Map.Key, Map.Estimate, merges of the host's own, and contracts that are Go values) would be called in the
+// workflow. A worker whose functions are pure, see Options.Pure, accepts them.
 func Check(p *kahn.Plan) error { return check(p, false) }
 
 func check(p *kahn.Plan, pure bool) error {
@@ -67,7 +67,7 @@ func levels(p *kahn.Plan) iter.Seq2[string, *kahn.Plan] {
 	}
 }
 
-const goCode = " is a Go function that the workflow would call: write a text in its place, or declare the functions of the worker as pure"
+const goCode = " is Go code that the workflow would call: declare the functions of the worker as pure"
 
 type checker struct {
 	pure bool
@@ -85,10 +85,8 @@ func (c *checker) node(prefix string, n kahn.Node) {
 		name string
 		set  bool
 	}{
-		{"When", n.When != nil}, {"Test", n.Test != nil}, {"Fallback", n.Fallback != nil},
 		{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
 		{"Map.Key", n.Map != nil && n.Map.Key != nil}, {"Map.Estimate", n.Map != nil && n.Map.Estimate != nil},
-		{"Loop.While", n.Loop != nil && n.Loop.While != nil}, {"Loop.Until", n.Loop != nil && n.Loop.Until != nil},
 		{fmt.Sprintf("the merge %q", n.Merge), !builtin(n.Merge)},
 	} {
 		if f.set {

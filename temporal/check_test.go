@@ -37,17 +37,12 @@ func (e equals) Evaluate(_ context.Context, v kahn.View) (any, error) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	yes := func(kahn.View) (bool, error) { return true, nil }
-	sub := new(kahn.Graph).Add(kahn.Node{ID: "x", When: yes})
+	sub := new(kahn.Graph).Add(kahn.Node{ID: "x", InputSchema: conforms{}})
 	fields := map[string]kahn.Node{
-		"When":         {When: yes},
-		"Test":         {Test: func(kahn.View) (any, error) { return true, nil }},
-		"Fallback":     {Fallback: func(context.Context, error) (any, error) { return nil, nil }},
 		"InputSchema":  {InputSchema: conforms{}},
 		"OutputSchema": {OutputSchema: conforms{}},
 		"Map.Key":      {Map: &kahn.Map{Over: "m", Key: func(any) string { return "" }}, Params: map[string]any{"m": nil}},
 		"Map.Estimate": {Map: &kahn.Map{Over: "m", Estimate: func(any) time.Duration { return 0 }}, Params: map[string]any{"m": nil}},
-		"Loop.While":   {Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{While: yes, MaxIterations: 1}},
-		"Loop.Until":   {Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{Until: yes, MaxIterations: 1}},
 		`the merge "m`: {Merge: "mine"},
 		`the merge "e`: {In: []kahn.Edge{{From: "start", Param: "p", Merge: "else"}}},
 	}
@@ -65,11 +60,17 @@ func TestCheck(t *testing.T) {
 		require.NoError(t, check(p, true), name)
 	}
 	err := Check(plan(t, new(kahn.Graph).Add(kahn.Node{ID: "S", Sub: sub}, kahn.Node{ID: "m", Moderation: kahn.ModerateInput})))
-	require.ErrorContains(t, err, `node "S/x": it does not carry over to Temporal: When`)
+	require.ErrorContains(t, err, `node "S/x": it does not carry over to Temporal: InputSchema`)
 	require.ErrorContains(t, err, `node "m": it does not carry over to Temporal: Moderation`)
 	moderated := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "m", Moderation: kahn.ModerateInput}))
 	require.ErrorIs(t, check(moderated, true), ErrUnsupported, "not even if all functions are pure")
 	require.ErrorIs(t, Check(nil), kahn.ErrNoGraph)
+
+	// Functions that decide carry over: the history has what they return.
+	deciding := new(kahn.Graph).Add(
+		kahn.Node{ID: "a", When: yes, Fallback: func(context.Context, error) (any, error) { return nil, nil }}, kahn.Node{ID: "b", Test: func(kahn.View) (any, error) { return true, nil }},
+		kahn.Node{ID: "c", Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{While: yes, MaxIterations: 1}}, kahn.Node{ID: "d", Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{Until: yes, MaxIterations: 1}})
+	require.NoError(t, Check(plan(t, deciding)))
 
 	// Texts carry over.
 	texts := &kahn.Graph{Evaluator: equals{}, StrictGuards: true}
@@ -87,7 +88,7 @@ func TestRegister(t *testing.T) {
 	var suite testsuite.WorkflowTestSuite
 	suite.SetLogger(discard)
 	env := suite.NewTestWorkflowEnvironment()
-	guarded := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { return true, nil }}))
+	guarded := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", OutputSchema: conforms{}}))
 	require.ErrorIs(t, Options{Plans: []*kahn.Plan{guarded}}.Register(env), ErrUnsupported)
 	require.ErrorIs(t, Options{Plans: []*kahn.Plan{nil}}.Register(env), kahn.ErrNoGraph)
 	require.ErrorIs(t, Options{MaxBytes: -1}.Register(env), kahn.ErrBadOption)

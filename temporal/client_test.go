@@ -114,6 +114,10 @@ func TestStart(t *testing.T) {
 	bad := w
 	bad.Settings.Limit = -1
 	require.ErrorIs(t, start(s, bad, in), kahn.ErrBadOption)
+	asked := 0
+	guarded := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { asked++; return true, nil }}))
+	require.NoError(t, start(newService(), Workflow{ID: "w", Plan: guarded}, nil))
+	require.Zero(t, asked, "the functions of the plan are the workers' to call")
 	moderated := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "m", Moderation: kahn.ModerateInput}))
 	require.ErrorIs(t, start(s, Workflow{ID: "w", Plan: moderated}, nil), ErrUnsupported)
 	require.Nil(t, s.memo)

@@ -58,12 +58,12 @@ func greet(ctx context.Context, plan *kahn.Plan, step kahn.StepFunc) error {
 
 func ExampleCheck() {
 	var g kahn.Graph
-	g.Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { return true, nil }})
+	g.Add(kahn.Node{ID: "a", Moderation: kahn.ModerateOutput})
 	plan, err := g.Compile()
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(temporal.Check(plan))
 	// Output:
-	// kahn/temporal: node "a": it does not carry over to Temporal: When is a Go function that the workflow would call: write a text in its place, or declare the functions of the worker as pure
+	// kahn/temporal: node "a": it does not carry over to Temporal: Moderation asks for a Moderator of the run, and a workflow has none
 }

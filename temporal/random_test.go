@@ -156,7 +156,7 @@ func here(t *testing.T, g *kahn.Graph, salt uint64, s Settings) (lines []string)
 
 // there performs it on Temporal.
 func there(t *testing.T, g *kahn.Graph, salt uint64, s Settings, continueAfter int) (lines []string, x *trial) {
-	x = &trial{workflow: Workflow{Plan: plan(t, g), Settings: s}, options: Options{Pure: true, Step: fatedStep(salt), ContinueAfter: continueAfter}}
+	x = &trial{workflow: Workflow{Plan: plan(t, g), Settings: s}, options: Options{Pure: salt%2 == 0, Step: fatedStep(salt), ContinueAfter: continueAfter}}
 	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 		var look func()
 		look = func() {

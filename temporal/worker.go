@@ -28,8 +28,9 @@ type Options struct {
 	Plans []*kahn.Plan
 	// Step performs the nodes without a Do of their own, as the step function of kahn.Execute does.
 	Step kahn.StepFunc
-	// Pure declares that the Go functions that the workflow calls (When, Test, Fallback, While, Until, merges and those that [Check] names)
-	// depend on their arguments alone, and change nothing: Temporal calls them again whenever it replays the history of a run.
+	// Pure declares that the Go functions of the plans, steps aside, depend on their arguments alone, and change nothing: the workflow calls them
+	// again whenever Temporal replays the history of a run. Without it the history has the result of each call of When, Test, Fallback, While and
+	// Until, and plans with functions that [Check] names are refused. It has the same value in all workers, and stays while there are runs.
 	Pure bool
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types

@@ -132,9 +132,13 @@ func refuse(err error) error {
 // options are the options of the Coordinator.
 func (x *interpreter) options() ([]kahn.Option, error) {
 	in := x.in
+	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Retain(0), kahn.Encoding(x.texts.Codec))
+	if !x.Pure {
+		opts = append(opts, kahn.GraphCalls(x.decide))
+	}
 	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", in.Continued, in.RunID))
 	random := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
-	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Random(random.Float64), kahn.Retain(0), kahn.Encoding(x.texts.Codec))
+	opts = append(opts, kahn.Random(random.Float64))
 	if in.Snapshot != nil {
 		from, err := in.Snapshot.open(x.texts)
 		return append(opts, kahn.ResumeFrom(from, nil)), err

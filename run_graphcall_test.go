@@ -1,0 +1,77 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+)
+
+// decisions is a graph whose functions decide by what calls counts, each in its own way.
+func decisions(calls *int) *kahn.Graph {
+	count := func() int { *calls++; return *calls }
+	inner := new(kahn.Graph).Add(kahn.Node{ID: "x", When: func(kahn.View) (bool, error) { return count() > 0, nil }})
+	return new(kahn.Graph).Add(
+		kahn.Node{ID: "guard", When: func(kahn.View) (bool, error) { return count() < 0, nil }},
+		kahn.Node{ID: "panics", When: func(kahn.View) (bool, error) { count(); panic("in the guard") }, GuardErrors: kahn.GuardFail, ContinueOnFail: true},
+		kahn.Node{ID: "test", Test: func(kahn.View) (any, error) { return nil, fmt.Errorf("test %d", min(count(), 0)) }, ContinueOnFail: true},
+		kahn.Node{ID: "none", Test: func(kahn.View) (any, error) { count(); return nil, nil }},
+		kahn.Node{ID: "loop", Sub: inner, Loop: &kahn.Loop{MaxIterations: 9, Until: func(v kahn.View) (bool, error) { return v.Iteration() == 2 && count() > 0, nil }}},
+		kahn.Node{ID: "falls", Do: func(context.Context, *kahn.Step) (any, error) { return nil, errStep }, Fallback: func(context.Context, error) (any, error) { return min(count(), 1), nil }},
+	)
+}
+
+// A host that records what the functions of a graph have returned leads the same run without calling them.
+func TestGraphCalls(t *testing.T) {
+	type returned struct {
+		kahn.GraphCall
+		value any
+		err   error
+	}
+	calls := 0
+	var seen []returned
+	record := kahn.GraphCalls(func(c kahn.GraphCall) (value any, err error) {
+		defer func() {
+			p := recover()
+			if seen = append(seen, returned{c, value, err}); p != nil {
+				seen[len(seen)-1].err = fmt.Errorf("panic: %v", p)
+				panic(p)
+			}
+		}()
+		return c.Call()
+	})
+	do := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
+	const want = "guard:S/when panics:F test:F none:ok loop:ok falls:ok"
+	res, err := kahn.Execute(t.Context(), decisions(&calls), do, record, kahn.Limit(1))
+	require.NoError(t, err)
+	kahntest.RequireStatuses(t, res, want)
+	require.Equal(t, calls+1, len(seen), "each function is called through the option; the first test of the loop counts nothing")
+
+	made, next := calls, 0
+	again := kahn.GraphCalls(func(c kahn.GraphCall) (any, error) {
+		r := seen[next]
+		next++
+		require.Equal(t, []string{r.Path, r.Field}, []string{c.Path, c.Field})
+		return r.value, r.err
+	})
+	res, err = kahn.Execute(t.Context(), decisions(&calls), do, again, kahn.Limit(1))
+	require.NoError(t, err)
+	kahntest.RequireStatuses(t, res, want)
+	require.Equal(t, made, calls, "a function was called")
+	falls, _ := res.Node("falls")
+	require.Equal(t, 1, falls.Output)
+
+	// A value that is no bool is no decision of a guard.
+	odd := kahn.GraphCalls(func(kahn.GraphCall) (any, error) { return "yes", nil })
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { return true, nil }, GuardErrors: kahn.GuardFail})
+	_, err = kahn.Execute(t.Context(), g, do, odd)
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+	require.ErrorContains(t, err, `GraphCalls has answered When of node "a" with string, not bool`)
+	_, err = kahn.Execute(t.Context(), g, do, kahn.GraphCalls(nil))
+	require.True(t, errors.Is(err, kahn.ErrBadOption), "%v", err)
+}

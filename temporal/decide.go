@@ -1,0 +1,57 @@
+package temporal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// decide makes a call of a function of the plan. Of a Go function that was not declared as pure the history has what it has returned, and a replay does not call
+// it. Texts depend on their arguments alone.
+func (x *interpreter) decide(c kahn.GraphCall) (value any, err error) {
+	if n, _ := x.plan.At(c.Path); isText(n, c.Field) {
+		return c.Call()
+	}
+	reply, err := x.record(c)
+	if err != nil {
+		x.broken = err
+		return nil, err
+	}
+	if p, panicked := reply.Err.(*kahn.PanicError); panicked {
+		panic(p.Value) // the run makes a PanicError of it, as of the function's own
+	}
+	return reply.Value, reply.Err
+}
+
+// isText reports whether a node has a text in place of a function.
+func isText(n kahn.Node, field string) bool {
+	return field == "When" && n.WhenExpr != "" || field == "Test" && n.TestExpr != "" || field == "Loop" && n.Loop != nil && n.Loop.UntilExpr != ""
+}
+
+// record returns what the history has of a call, or makes it. An error, which may be a panic of the SDK that finds another history, is not the
+// function's.
+func (x *interpreter) record(c kahn.GraphCall) (reply kahn.Reply, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("kahn/temporal: %s of node %q: %v", c.Field, c.Path, v)
+		}
+	}()
+	var data json.RawMessage
+	recorded := workflow.SideEffect(x.ctx, func(workflow.Context) any {
+		call := func(context.Context, *kahn.Step) (any, error) { return c.Call() }
+		withoutDeadlockDetection(x.ctx, func() {
+			reply = perform(context.Background(), kahn.Call{Path: c.Path, Codec: x.host.texts.Codec}, call, nil)
+		})
+		_, _, result := x.write(c.Path, reply)
+		return result
+	})
+	if err := recorded.Get(&data); err != nil {
+		return reply, err
+	}
+	reply, _ = x.texts.replyOf(data, nil)
+	return reply, nil
+}
