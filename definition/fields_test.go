@@ -210,10 +210,21 @@ type jsonSchema struct {
 	Properties map[string]json.RawMessage `json:"properties"`
 	Required   []string                   `json:"required"`
 	Additional *bool                      `json:"additionalProperties"`
-	Enum       []string                   `json:"enum"`
+	Const      any                        `json:"const"`
+	Text       string                     `json:"description"`
 	OneOf      []jsonSchema               `json:"oneOf"`
 	AnyOf      []jsonSchema               `json:"anyOf"`
 	Defs       map[string]jsonSchema      `json:"$defs"`
+}
+
+// values are the alternatives that are a value each, with a description.
+func (s jsonSchema) values() (list []string) {
+	for _, x := range append(s.OneOf, s.AnyOf...) {
+		if value, ok := x.Const.(string); ok && x.Text != "" {
+			list = append(list, value)
+		}
+	}
+	return list
 }
 
 func readSchema(t *testing.T) jsonSchema {
@@ -267,17 +278,17 @@ func TestSchemaHasEveryValue(t *testing.T) {
 		return p
 	}
 	for name, row := range map[string]struct{ want, got []string }{
-		"skip_mode":           {spellings[kahn.SkipMode](), s.Defs["skip_mode"].Enum},
-		"on_upstream_failure": {spellings[kahn.UpstreamPolicy](), s.Defs["on_upstream_failure"].Enum},
-		"guard_errors":        {spellings[kahn.GuardPolicy](), s.Defs["guard_errors"].Enum},
-		"cause":               {spellings[kahn.CauseKind](), s.Defs["cause"].Enum},
-		"jitter":              {spellings[kahn.Jitter](), property("retry", "jitter").Enum},
-		"no_match":            {spellings[kahn.NoMatch](), property("node", "no_match").Enum},
-		"moderation":          {spellings[kahn.Moderation](), property("node", "moderation").Enum},
-		"on_timeout":          {spellings[kahn.GateTimeout](), property("gate", "on_timeout").Enum},
-		"on_limit":            {spellings[kahn.LoopLimit](), property("loop", "on_limit").Enum},
-		"outcome":             {spellings[kahn.On](), property("edge", "outcome").Enum},
-		"join":                {spellings[kahn.Join](), slices.Insert(property("node", "join").AnyOf[0].Enum, 2, "at_least(k)")},
+		"skip_mode":           {spellings[kahn.SkipMode](), s.Defs["skip_mode"].values()},
+		"on_upstream_failure": {spellings[kahn.UpstreamPolicy](), s.Defs["on_upstream_failure"].values()},
+		"guard_errors":        {spellings[kahn.GuardPolicy](), s.Defs["guard_errors"].values()},
+		"cause":               {spellings[kahn.CauseKind](), s.Defs["cause"].values()},
+		"jitter":              {spellings[kahn.Jitter](), property("retry", "jitter").values()},
+		"no_match":            {spellings[kahn.NoMatch](), property("node", "no_match").values()},
+		"moderation":          {spellings[kahn.Moderation](), property("node", "moderation").values()},
+		"on_timeout":          {spellings[kahn.GateTimeout](), property("gate", "on_timeout").values()},
+		"on_limit":            {spellings[kahn.LoopLimit](), property("loop", "on_limit").values()},
+		"outcome":             {spellings[kahn.On](), property("edge", "outcome").values()},
+		"join":                {spellings[kahn.Join](), slices.Insert(property("node", "join").values(), 2, "at_least(k)")},
 	} {
 		require.Equal(t, row.want, row.got, name)
 	}

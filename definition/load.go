@@ -1,6 +1,10 @@
 package definition
 
-import "github.com/seed-c794f7ef/kahn"
+import (
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
 
 // Loader reads documents and compiles their graphs, so that a document that cannot run is refused where it comes in. The zero value reads JSON.
 //
@@ -18,6 +22,9 @@ type Loader struct {
 	File string
 	// Limits bound the document.
 	Limits Limits
+	// Kinds are the kinds of nodes that the host performs, by name. Another kind is then a problem, and so is a config that is not what its
+	// kind takes, if Prepare sets the Schemas of the graph. Nil: any kind will do.
+	Kinds map[string]Kind
 	// Prepare, if it is not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator.
 	Prepare func(*kahn.Graph)
 }
@@ -48,8 +55,18 @@ func (l Loader) Load(data []byte) (*Document, error) {
 		l.Prepare(g)
 	}
 	doc := &Document{Graph: g, Root: root, File: l.File}
-	if _, err := g.Compile(); err != nil {
+	var all kahn.GraphError
+	_, err = g.Compile()
+	if failed, ok := err.(*kahn.GraphError); ok {
+		all = kahn.GraphError{Graph: failed.Graph, Problems: slices.Clone(failed.Problems), More: failed.More}
+	} else if err != nil {
 		return nil, doc.Locate(err)
+	}
+	if l.Kinds != nil {
+		all.Problems = append(all.Problems, checkKinds(g, l.Kinds)...)
+	}
+	if len(all.Problems) > 0 {
+		return nil, doc.Locate(&all)
 	}
 	return doc, nil
 }

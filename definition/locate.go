@@ -199,7 +199,7 @@ func (at part) item(i int) part {
 // field returns the part that a Go field names, such as "Gate.Timeout" or "Groups[2].Limit", as far as the document has it.
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
-		name, index, indexed := strings.Cut(name, "[")
+		name, indices, _ := strings.Cut(name, "[")
 		inner := at.member(name) // a key of the data in Config, Params or a schema
 		if inner.value == nil {
 			inner = at.member(fieldNamed(name))
@@ -208,8 +208,10 @@ func (at part) field(path string) part {
 			break
 		}
 		at = inner
-		if i, err := strconv.Atoi(strings.TrimSuffix(index, "]")); indexed && err == nil && 0 <= i && i < len(at.items()) {
-			at = at.item(i)
+		for index := range strings.SplitSeq(indices, "[") {
+			if i, err := strconv.Atoi(strings.TrimSuffix(index, "]")); err == nil && 0 <= i && i < len(at.items()) {
+				at = at.item(i)
+			}
 		}
 	}
 	return at

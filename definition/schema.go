@@ -1,10 +1,121 @@
 package definition
 
-import _ "embed"
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
 
 //go:embed schema.json
 var schema string
 
 // Schema returns the JSON Schema, draft 2020-12, of the documents. The decoder alone checks rules that a schema cannot
-// express: that ids are unique, that edges lead to nodes that exist, and the limits.
+// express: that ids are unique, that edges lead to nodes that exist, and the limits. [SchemaWith] adds the kinds of a host.
 func Schema() []byte { return []byte(schema) }
+
+// Kind describes the nodes of one kind that a host performs.
+type Kind struct {
+	// Description is for people who write documents: editors show it.
+	Description string
+	// Config is the JSON Schema of the config of such nodes: data, or JSON text as a string, a []byte or a json.RawMessage. Nil: any
+	// config will do.
+	Config any
+}
+
+// ownKinds are the kinds that have a meaning of their own, whatever the host.
+var ownKinds = map[string]Kind{
+	kahn.KindEnd:       {Description: "Sums up the run: its output is that of the run."},
+	kahn.KindCondition: {Description: "Takes one of its branches: its test, or its step, answers with the label."},
+	kahn.KindGate:      {Description: "Waits for an answer from outside, which is the label of the branch to take."},
+	kahn.KindTrigger:   {Description: "Begins the run when it is fired. Other triggers, and what only they lead to, are left out."},
+}
+
+// SchemaWith returns the JSON Schema of documents for a host with these kinds, by name: other kinds are refused, and the config of each node
+// is held to the schema of its kind. A schema of a config must not refer to anything outside of itself. The error names a kind whose Config is not
+// the form of JSON.
+func SchemaWith(kinds map[string]Kind) ([]byte, error) {
+	root, err := Parse([]byte(schema), Limits{})
+	if err != nil {
+		return nil, err
+	}
+	defs := root.at("$defs")
+	node := defs.at("node")
+	word := node.at("properties").at("kind")
+	all := maps.Clone(ownKinds)
+	maps.Copy(all, kinds)
+	choices, rules := Value{Key: "anyOf", Type: List}, Value{Key: "allOf", Type: List}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		choice := object(text("const", name))
+		if d := all[name].Description; d != "" {
+			choice.Items = append(choice.Items, text("description", d))
+		}
+		choices.Items = append(choices.Items, choice)
+		if all[name].Config == nil {
+			continue
+		}
+		config, err := configSchema(name, all[name].Config)
+		if err != nil {
+			return nil, fmt.Errorf("definition: kind %s: %w", quote(name), err)
+		}
+		defs.Items = append(defs.Items, *config)
+		rules.Items = append(rules.Items, object(
+			member("if", object(
+				Value{Key: "required", Type: List, Items: []Value{text("", "kind")}},
+				member("properties", object(member("kind", object(text("const", name))))),
+			)),
+			member("then", object(member("properties", object(member("config", object(text("$ref", "#/$defs/"+pointer(config.Key)))))))),
+		))
+	}
+	word.Items = append([]Value{*word.at("description")}, choices)
+	if len(rules.Items) > 0 {
+		node.Items = append(node.Items, rules)
+	}
+	return append(appendValue(nil, root, 0, 0), '\n'), nil
+}
+
+// configSchema returns the schema of a kind's config, as a member of $defs. It is a resource of its own, so that its references stay inside.
+func configSchema(kind string, schema any) (*Value, error) {
+	var data []byte
+	switch s := schema.(type) {
+	case string:
+		data = []byte(s)
+	case []byte:
+		data = s
+	default:
+		var err error
+		if data, err = json.Marshal(schema); err != nil {
+			return nil, err
+		}
+	}
+	config, err := Parse(data, Limits{})
+	if err != nil {
+		return nil, err
+	}
+	if config.Type == Object && len(members(config, "$id")) == 0 {
+		config.Items = append([]Value{text("$id", "kinds/"+url.PathEscape(kind))}, config.Items...)
+	}
+	config.Key = "config of " + kind
+	return config, nil
+}
+
+// pointer escapes a key for the fragment of a JSON pointer.
+func pointer(key string) string {
+	return url.PathEscape(pointerEscape.Replace(key))
+}
+
+// at returns the first member with the key. It is there: the schema is the package's own.
+func (v *Value) at(key string) *Value { return members(v, key)[0] }
+
+func object(items ...Value) Value { return Value{Type: Object, Items: items} }
+
+func member(key string, v Value) Value {
+	v.Key = key
+	return v
+}
+
+func text(key, s string) Value { return Value{Key: key, Type: Text, Text: s} }

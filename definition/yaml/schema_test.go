@@ -16,8 +16,10 @@ import (
 )
 
 // validator returns the published schema.
-func validator(t testing.TB) *jsonschema.Schema {
-	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(definition.Schema()))
+func validator(t testing.TB) *jsonschema.Schema { return compiled(t, definition.Schema()) }
+
+func compiled(t testing.TB, text []byte) *jsonschema.Schema {
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
 	require.NoError(t, err)
 	c := jsonschema.NewCompiler()
 	require.NoError(t, c.AddResource("definition.json", doc))
@@ -169,4 +171,46 @@ func FuzzSchema(f *testing.F) {
 		require.NoError(t, err)
 		require.NoError(t, valid(t, s, text))
 	})
+}
+
+// The schema for a host refuses other kinds, and configs that are not what their kind takes.
+func TestSchemaWithKinds(t *testing.T) {
+	t.Parallel()
+	text, err := definition.SchemaWith(map[string]definition.Kind{
+		"exec": {Description: "Runs a program.", Config: `{"type": "object", "required": ["command"], "properties": {"command": {"$ref": "#/$defs/words"}},
+			"$defs": {"words": {"type": "array", "items": {"type": "string"}}}}`},
+		"http/get %": {Config: map[string]any{"properties": map[string]any{"url": map[string]any{"type": "string"}}}},
+		"any":        {},
+		"none":       {Config: false},
+	})
+	require.NoError(t, err)
+	s := compiled(t, text)
+	for document, ok := range map[string]bool{
+		`{"version": 1, "nodes": [{"id": "a", "kind": "exec", "config": {"command": ["ls"]}}]}`:     true,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "exec", "config": {"command": [1]}}]}`:        false,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "exec", "config": {}}]}`:                      false,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "http/get %", "config": {"url": "x"}}]}`:      true,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "http/get %", "config": {"url": 1}}]}`:        false,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "any", "config": [1]}]}`:                      true,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "none", "config": [1]}]}`:                     false,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "none"}, {"id": "b"}]}`:                       true,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "gate"}]}`:                                    true,
+		`{"version": 1, "nodes": [{"id": "a", "kind": "exce"}]}`:                                    false,
+		`{"version": 1, "nodes": [{"id": "a", "graph": {"nodes": [{"id": "b", "kind": "exce"}]}}]}`: false,
+	} {
+		if err := valid(t, s, []byte(document)); ok {
+			require.NoError(t, err, document)
+		} else {
+			require.Error(t, err, document)
+		}
+	}
+	require.Contains(t, string(text), "Runs a program.")
+
+	_, err = definition.SchemaWith(map[string]definition.Kind{"exec": {Config: "{"}})
+	require.ErrorContains(t, err, `kind "exec"`)
+	_, err = definition.SchemaWith(map[string]definition.Kind{"exec": {Config: make(chan int)}})
+	require.ErrorContains(t, err, `kind "exec"`)
+	none, err := definition.SchemaWith(nil)
+	require.NoError(t, err)
+	require.Error(t, valid(t, compiled(t, none), []byte(`{"version": 1, "nodes": [{"id": "a", "kind": "exec"}]}`)))
 }

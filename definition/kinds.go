@@ -1,0 +1,110 @@
+package definition
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
+)
+
+// checkKinds returns the problems of nodes whose kind the host does not perform, and of configs that are not what their kind takes. A
+// graph without Schemas has its configs unchecked.
+func checkKinds(g *kahn.Graph, kinds map[string]Kind) []error {
+	c := kindChecker{kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
+	c.graph("", g)
+	return c.problems
+}
+
+type kindChecker struct {
+	kinds     map[string]Kind
+	known     []string
+	contracts map[string]kahn.Contract
+	schemas   kahn.SchemaCompiler
+	problems  []error
+}
+
+func (c *kindChecker) graph(path string, g *kahn.Graph) {
+	nodes := g.Nodes()
+	for i := range nodes {
+		n := &nodes[i]
+		c.node(path, n)
+		if n.Sub != nil {
+			c.graph(joinPath(path, n.ID), n.Sub)
+		}
+	}
+}
+
+func (c *kindChecker) node(graph string, n *kahn.Node) {
+	_, performed := c.kinds[n.Kind]
+	_, own := ownKinds[n.Kind]
+	add := func(field, suggestion string, err error) {
+		c.problems = append(c.problems, &kahn.Problem{Graph: graph, Node: n.ID, Field: field, Suggestion: suggestion, Err: err})
+	}
+	switch {
+	case performed:
+		for _, v := range c.violations(n) {
+			add("Config"+fieldOf(v.Path), "", errors.New(v.Message))
+		}
+	case n.Kind != "" && !own:
+		end, meant := fmt.Sprintf("; there are %s", strings.Join(c.known, ", ")), ""
+		if name, ok := nearest.Name(n.Kind, append(slices.Sorted(maps.Keys(ownKinds)), c.known...)); ok {
+			end, meant = fmt.Sprintf("; did you mean %s?", quote(name)), name
+		}
+		add("Kind", meant, fmt.Errorf("%w %s%s", kahn.ErrUnknownKind, quote(n.Kind), end))
+	case needsStep(n):
+		add("Kind", "", fmt.Errorf("%w %s: the node has a step to perform; there are %s", kahn.ErrUnknownKind, quote(n.Kind), strings.Join(c.known, ", ")))
+	}
+}
+
+// needsStep reports whether only a step function of the host can perform the node.
+func needsStep(n *kahn.Node) bool {
+	return n.Do == nil && n.Sub == nil && n.Test == nil && n.TestExpr == "" && !n.Disabled &&
+		n.Kind != kahn.KindGate && n.Kind != kahn.KindTrigger && n.Kind != kahn.KindEnd
+}
+
+// violations holds a config to the schema of its kind.
+func (c *kindChecker) violations(n *kahn.Node) []kahn.Violation {
+	schema := c.kinds[n.Kind].Config
+	if schema == nil || c.schemas == nil || n.Sub != nil {
+		return nil
+	}
+	contract, compiled := c.contracts[n.Kind]
+	if !compiled {
+		var err error
+		if contract, err = c.schemas.Compile(schema); err != nil {
+			c.problems = append(c.problems, fmt.Errorf("the schema of kind %s: %w", quote(n.Kind), err))
+		}
+		c.contracts[n.Kind] = contract
+	}
+	if contract == nil {
+		return nil
+	}
+	if n.Config == nil {
+		return contract.Check(map[string]any{})
+	}
+	return contract.Check(n.Config)
+}
+
+var (
+	pointerEscape   = strings.NewReplacer("~", "~0", "/", "~1")
+	pointerUnescape = strings.NewReplacer("~1", "/", "~0", "~")
+)
+
+// fieldOf turns a JSON pointer into the rest of the name of a field.
+func fieldOf(pointer string) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		switch {
+		case part == "":
+		case strings.Trim(part, "0123456789") == "":
+			b.WriteString("[" + part + "]")
+		default:
+			b.WriteString("." + pointerUnescape.Replace(part))
+		}
+	}
+	return b.String()
+}
