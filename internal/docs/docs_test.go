@@ -1,0 +1,206 @@
+// Package docs checks the guides: that their Go code compiles, that their links lead somewhere, and that their tables are true.
+package docs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	goparser "go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// imports are the packages that code in the guides uses under the last elements of their paths.
+const imports = `package guide
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/inspector"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	otelkahn "github.com/seed-c794f7ef/kahn/otel"
+	"github.com/seed-c794f7ef/kahn/progress"
+	"github.com/seed-c794f7ef/kahn/sse"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+	"github.com/seed-c794f7ef/kahn/typed"
+)
+
+`
+
+// notCompiled are the documents whose code is not compiled, each with the reason.
+var notCompiled = map[string]string{"temporal.md": "the SDK of Temporal takes minutes to compile"}
+
+// documents are those that are checked.
+func documents(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	require.Greater(t, len(files), 15)
+	return append(files, "../../README.md", "../../examples/tour/README.md")
+}
+
+var (
+	goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
+	elision = regexp.MustCompile(`(?m)^\s*\.\.\.$`) // a line that stands for code which is left out
+)
+
+// The code of a document compiles. Declarations of all of its blocks are one package, to which testdata adds what the document assumes;
+// statements are the body of a function. Variables and imports that are not used do not matter.
+func TestCodeCompiles(t *testing.T) {
+	c := newChecker(t)
+	common, err := os.ReadFile("testdata/common.txt")
+	require.NoError(t, err)
+	for _, file := range documents(t) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		name := filepath.Base(file)
+		if _, ok := notCompiled[name]; ok {
+			continue
+		}
+		prelude, err := os.ReadFile(filepath.Join("testdata", strings.TrimSuffix(name, ".md")+".txt"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		declared := []string{string(common), string(prelude)}
+		var statements []string
+		for _, block := range goBlock.FindAllSubmatch(text, -1) {
+			code := elision.ReplaceAllString(string(block[1]), "")
+			if _, err := goparser.ParseFile(c.fset, "", "package guide\n"+code, 0); err == nil {
+				declared = append(declared, code)
+			} else {
+				statements = append(statements, code)
+			}
+		}
+		if problem := c.check(declared...); problem != "" {
+			t.Errorf("%s: %s", name, problem)
+		}
+		for _, code := range statements {
+			var problem string
+			for _, result := range []string{"", "error", "(any, error)"} { // a block may return
+				problem = c.check(append(declared, "func _() "+result+" {\n"+code+"\npanic(0)\n}\n")...)
+				if problem == "" {
+					break
+				}
+			}
+			if problem != "" {
+				t.Errorf("%s: %s\nin\n%s", name, problem, code)
+			}
+		}
+	}
+}
+
+// checker checks types, with the packages that go list has compiled.
+type checker struct {
+	fset     *token.FileSet
+	importer types.Importer
+}
+
+func newChecker(t *testing.T) *checker {
+	t.Helper()
+	// The go command caches the result of a test by the files that the test reads: here the API of all modules.
+	for _, pattern := range []string{"../../*/api.txt", "../../*/*/api.txt"} {
+		files, err := filepath.Glob(pattern)
+		require.NoError(t, err)
+		require.NotEmpty(t, files)
+		for _, file := range files {
+			_, err := os.ReadFile(file)
+			require.NoError(t, err)
+		}
+	}
+	fset := token.NewFileSet()
+	file, err := goparser.ParseFile(fset, "", imports, goparser.ImportsOnly)
+	require.NoError(t, err)
+	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	for _, spec := range file.Imports {
+		args = append(args, strings.Trim(spec.Path.Value, `"`))
+	}
+	list := exec.CommandContext(t.Context(), "go", args...)
+	var problems bytes.Buffer
+	list.Stderr = &problems
+	out, err := list.Output()
+	require.NoError(t, err, problems.String())
+	exports := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		path, export, _ := strings.Cut(strings.TrimSpace(line), " ")
+		exports[path] = export
+	}
+	return &checker{fset, importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+}
+
+// check returns the problems of a package that consists of some texts, each a list of declarations; empty if there are none.
+func (c *checker) check(texts ...string) string {
+	var files []*ast.File
+	for _, text := range texts {
+		file, err := goparser.ParseFile(c.fset, "", imports+text, 0)
+		if err != nil {
+			return err.Error()
+		}
+		files = append(files, file)
+	}
+	var problems []string
+	config := types.Config{Importer: c.importer, Error: func(err error) {
+		var e types.Error
+		if errors.As(err, &e) && !e.Soft {
+			problems = append(problems, e.Msg)
+		}
+	}}
+	_, _ = config.Check("guide", c.fset, files, nil) // the function Error has all errors
+	return strings.Join(problems, "; ")
+}
+
+// The checker finds what is wrong, and accepts what only looks unused.
+func TestChecker(t *testing.T) {
+	c := newChecker(t)
+	require.Empty(t, c.check("func f() { n := 1 }"))
+	require.Contains(t, c.check("func f() { kahn.Exekute() }"), "Exekute")
+	require.Contains(t, c.check("func f() { var s string = 1 }"), "cannot use 1")
+	require.NotEmpty(t, c.check("func f() {"))
+}
+
+var link = regexp.MustCompile(`\]\(([\w./-]+)(?:#[\w-]*)?\)`)
+
+// Links between documents and to files lead somewhere, and the index of the guides lists all of them.
+func TestLinks(t *testing.T) {
+	index, err := os.ReadFile("../../docs/README.md")
+	require.NoError(t, err)
+	for _, file := range documents(t) {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range link.FindAllSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(filepath.Dir(file), string(found[1]))); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+		}
+		if name := filepath.Base(file); filepath.Dir(file) == "../../docs" && name != "README.md" {
+			require.Contains(t, string(index), fmt.Sprintf("](%s)", name), "docs/README.md")
+		}
+	}
+}
