@@ -24,6 +24,7 @@ const (
 var uses = map[string]string{
 	"":                "import \"github.com/seed-c794f7ef/kahn\"\n\nvar _ kahn.Graph\n",
 	"expression":      "import _ \"github.com/seed-c794f7ef/kahn/expression\"\n",
+	"river":           "import _ \"github.com/seed-c794f7ef/kahn/river\"\n",
 	"schema":          "import _ \"github.com/seed-c794f7ef/kahn/schema\"\n",
 	"inspector":       "import _ \"github.com/seed-c794f7ef/kahn/inspector\"\n",
 	"otel":            "import _ \"github.com/seed-c794f7ef/kahn/otel\"\n",

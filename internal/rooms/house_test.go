@@ -30,6 +30,7 @@ const module = "github.com/seed-c794f7ef/kahn"
 var storeys = []struct{ name, packages string }{
 	{"programs", "bench examples verify"},
 	{"pages", "inspector"},
+	{"queues", "river"},
 	{"formats", "definition/yaml"},
 	{"around the root", "definition expression kahntest otel progress schema sse store/postgres store/sqlite storetest temporal trace typed"},
 	{"the root", "kahn"},

@@ -15,12 +15,23 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Schema is the name of the schema of the tables, see [Options].
 func (s *Store) Schema() string { return s.schema }
 
-// HeadTx reads a run in a transaction of the program's own: what [store.Admin].List returns of it, and its Inputs and its Sequence. A run that
-// is not stored is an error that matches [store.ErrUnknownRun]; the transaction stays as it was.
+// Head reads a run without its record and its nodes: what [store.Admin].List returns of it, and its Inputs and its Sequence. A run that is not
+// stored is an error that matches [store.ErrUnknownRun].
+func (s *Store) Head(ctx context.Context, id string) (*store.Run, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.readHead(ctx, s.pool, id)
+}
+
+// HeadTx is Head in a transaction of the program's own. The transaction stays as it was after an ErrUnknownRun.
 func (s *Store) HeadTx(ctx context.Context, tx pgx.Tx, id string) (*store.Run, error) {
+	return s.readHead(ctx, tx, id)
+}
+
+func (s *Store) readHead(ctx context.Context, db queryer, id string) (*store.Run, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, about("read", id, err)
 	}
-	stored, _, _, _, err := s.head(ctx, tx, id)
+	stored, _, _, _, err := s.head(ctx, db, id)
 	return stored, about("read", id, err)
 }

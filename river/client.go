@@ -1,0 +1,73 @@
+package riverkahn
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+)
+
+// Client creates runs that processes with a [Performer] perform, and makes them go on. The store and River are in the same database. A
+// client of River that works no jobs is enough; one that has Workers needs those of [Performer.Register], or
+// [river.Config].SkipUnknownJobCheck.
+type Client struct {
+	Store *postgres.Store
+	River *river.Client[pgx.Tx]
+}
+
+// CreateOptions are the options of [Client.Create].
+type CreateOptions struct {
+	// Priority is that of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label [PriorityLabel].
+	Priority int
+}
+
+// Create stores a run and its job in one transaction. See [postgres.Store.Create] for the run, its policy and the errors; a run that was there is
+// left alone. The job is scheduled for n.NotBefore.
+func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
+	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
+		stored, created, err = c.CreateTx(ctx, tx, n, o)
+		return err
+	})
+	return stored, created, err
+}
+
+// CreateTx is Create in a transaction of the program's own: the run and its job are there if the transaction is committed.
+func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
+	switch {
+	case o.Priority < 0 || o.Priority > maxPriority:
+		return nil, false, fmt.Errorf("%w: Priority %d: 1 to %d, or 0 for River's default", machine.ErrBadValue, o.Priority, maxPriority)
+	case o.Priority > 0:
+		n.Labels = maps.Clone(n.Labels)
+		if n.Labels == nil {
+			n.Labels = map[string]string{}
+		}
+		n.Labels[PriorityLabel] = strconv.Itoa(o.Priority)
+	}
+	stored, created, err = c.Store.CreateTx(ctx, tx, n)
+	if err != nil || !created {
+		return stored, created, err
+	}
+	return stored, true, c.enqueue(ctx, tx, stored, stored.WakeAt)
+}
+
+// Wake makes a run go on that is at rest: it inserts the job of the run, or lets it begin at once. A run that is at work is left alone, and so is one
+// that has ended. A run that is not stored is an error that matches [store.ErrUnknownRun].
+func (c Client) Wake(ctx context.Context, run string) error {
+	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
+}
+
+// WakeTx is Wake in a transaction of the program's own.
+func (c Client) WakeTx(ctx context.Context, tx pgx.Tx, run string) error {
+	r, err := c.Store.HeadTx(ctx, tx, run)
+	if err != nil || r.Status.Terminal() {
+		return err
+	}
+	return c.enqueue(ctx, tx, r, r.Created)
+}

@@ -1,0 +1,115 @@
+package riverkahn_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	riverkahn "github.com/seed-c794f7ef/kahn/river"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// TestCreate: a run and its job are created together, once.
+func TestCreate(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	c := x.client(t)
+	n, err := kahn.Prepare(order(), kahn.RunID("order-17"))
+	require.NoError(t, err)
+
+	tx, err := x.pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, created, err := c.CreateTx(t.Context(), tx, n, riverkahn.CreateOptions{})
+	require.NoError(t, err)
+	require.True(t, created)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Empty(t, x.jobs(t, "order-17"))
+	_, err = x.store.Head(t.Context(), "order-17")
+	require.ErrorIs(t, err, store.ErrUnknownRun)
+
+	n.NotBefore, n.IfExists = time.Now().Add(time.Hour), store.Reuse
+	_, created, err = c.Create(t.Context(), n, riverkahn.CreateOptions{Priority: 3})
+	require.NoError(t, err)
+	require.True(t, created)
+	_, created, err = c.Create(t.Context(), n, riverkahn.CreateOptions{})
+	require.NoError(t, err)
+	require.False(t, created)
+	jobs := x.jobs(t, "order-17")
+	require.Len(t, jobs, 1)
+	require.Equal(t, rivertype.JobStateScheduled, jobs[0].State)
+	require.Equal(t, riverkahn.QueueOf(n.Workflow, n.Plan), jobs[0].Queue)
+	require.Equal(t, 3, jobs[0].Priority)
+	require.WithinDuration(t, n.NotBefore, jobs[0].ScheduledAt, time.Millisecond)
+
+	require.NoError(t, c.Wake(t.Context(), "order-17")) // its job begins at once, in the place of the one that was scheduled, and finds out that it is too early
+	jobs = x.jobs(t, "order-17")
+	require.Len(t, jobs, 1)
+	require.Equal(t, rivertype.JobStateAvailable, jobs[0].State)
+	require.Equal(t, 3, jobs[0].Priority)
+	x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: order(), Step: echo}}})
+	x.states(t, "order-17", rivertype.JobStateCompleted, rivertype.JobStateScheduled)
+	require.WithinDuration(t, n.NotBefore, x.jobs(t, "order-17")[1].ScheduledAt, time.Millisecond)
+
+	_, _, err = c.Create(t.Context(), n, riverkahn.CreateOptions{Priority: 5})
+	require.ErrorIs(t, err, machine.ErrBadValue)
+}
+
+// TestVersions: a process works the queues of its plans alone, and finds those of other processes.
+func TestVersions(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	former, present := order(), order().Add(kahn.Node{ID: "thank", After: []string{"ship"}})
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: present, Step: echo}}})
+	create(t, c, former, "former")
+	create(t, c, present, "present")
+	x.reaches(t, "present", kahn.RunCompleted)
+	x.states(t, "former", rivertype.JobStateAvailable)
+	x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: former, Step: echo}, {Graph: present, Step: echo}}})
+	x.reaches(t, "former", kahn.RunCompleted)
+}
+
+// TestQueueOf: whatever a workflow is called, its queue has a name that River accepts.
+func TestQueueOf(t *testing.T) {
+	t.Parallel()
+	valid := regexp.MustCompile(`^(?:[a-z0-9])+(?:[_|\-]?[a-z0-9]+)*$`) // of River's client.go
+	seen := map[string]string{}
+	for _, name := range []string{"", "order", "Order", "order ", "ö", "___", "a_", strings.Repeat("long name ", 50), "a\x00b", "K", "x--y"} {
+		for _, plan := range []string{"", "0123"} {
+			queue := riverkahn.QueueOf(name, plan)
+			require.Regexp(t, valid, queue)
+			require.LessOrEqual(t, len(queue), 64)
+			require.Empty(t, seen[queue], "%q and %q", name, seen[queue])
+			seen[queue] = name + plan + "."
+		}
+	}
+	require.Contains(t, riverkahn.QueueOf("Order 66", ""), "kahn_order_66_")
+}
+
+// TestRegister: what a Performer lacks is said when it is registered.
+func TestRegister(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	ring := (&kahn.Graph{Name: "ring"}).Add(kahn.Node{ID: "a", After: []string{"a"}})
+	for name, p := range map[string]*riverkahn.Performer{
+		"no store":     {},
+		"no graph":     {Store: x.store, Workflows: []riverkahn.Workflow{{Step: echo}}},
+		"no name":      {Store: x.store, Workflows: []riverkahn.Workflow{{Graph: &kahn.Graph{}, Step: echo}}},
+		"twice":        {Store: x.store, Workflows: []riverkahn.Workflow{{Graph: order(), Step: echo}, {Graph: order(), Step: echo}}},
+		"MaxRuns":      {Store: x.store, Workflows: []riverkahn.Workflow{{Graph: order(), Step: echo, MaxRuns: -1}}},
+		"RecoverEvery": {Store: x.store, RecoverEvery: -1},
+	} {
+		require.ErrorIs(t, p.Register(x.config()), machine.ErrBadValue, name)
+	}
+	p := &riverkahn.Performer{Store: x.store, Workflows: []riverkahn.Workflow{{Graph: ring, Step: echo}}}
+	require.ErrorIs(t, p.Register(x.config()), kahn.ErrCycle)
+	p.Workflows[0].Graph = order()
+	require.NoError(t, p.Register(x.config()))
+	require.ErrorIs(t, p.Register(x.config()), machine.ErrBadValue, "it was registered before")
+	require.ErrorIs(t, (&riverkahn.Performer{Store: x.store}).Register(nil), machine.ErrBadValue)
+}

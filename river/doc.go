@@ -1,0 +1,40 @@
+// Package riverkahn performs runs of package kahn as jobs of River, on any number of processes that share a database of PostgreSQL.
+//
+//	s, err := postgres.Open(ctx, pool, postgres.Options{})
+//	…
+//	p := &riverkahn.Performer{Store: s, Workflows: []riverkahn.Workflow{{Graph: graph, Step: step}}}
+//	config := &river.Config{}
+//	err = p.Register(config)
+//	…
+//	client, err := river.NewClient(riverpgxv5.New(pool), config)
+//	…
+//	err = client.Start(ctx)
+//	…
+//	defer p.Stop(ctx, client)
+//
+// Any process creates runs, with a client of River that need not work jobs:
+//
+//	c := riverkahn.Client{Store: s, River: client}
+//	n, err := kahn.Prepare(graph, kahn.RunID("order-17"), kahn.Inputs(inputs))
+//	…
+//	_, _, err = c.Create(ctx, n, riverkahn.CreateOptions{})
+//
+// The store keeps the state of runs. River keeps the queues: which run goes on where, when, and in which order; who is the leader; what is
+// notified. Its tables are made by rivermigrate, or by the command of River.
+//
+// # The job of a run
+//
+// A run has one job at most that has not ended. It names the run, and is in the queue of the run's plan, see [QueueOf]: a process works
+// the queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until it ends or rests. A run rests if
+// it waits for a signal, or backs off or pauses for more than 5 s; its job is completed then, and if the run goes on by itself at some time, a job is
+// scheduled for that. River begins scheduled jobs up to 5 s late.
+//
+// # Faults
+//
+// The run has its own timeouts and retries. Its job has no timeout, so that River's rescuer leaves it alone, and is completed also when the run has
+// failed. A job fails only if the run cannot be begun, because of its options, say; River's retry policy applies then.
+//
+// A process that dies, or hangs, leaves a job that is running. Every few seconds one process, which River elects, looks for such jobs whose runs nobody holds
+// any more: it discards each, and inserts another one, on which the run goes on. The lease of the run, which is 30 s long unless
+// [kahn.LeaseTime] says otherwise, tells whether somebody holds it. A process that hangs and comes back cannot write to the run any more.
+package riverkahn

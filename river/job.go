@@ -1,0 +1,106 @@
+package riverkahn
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// RunArgs are the arguments of the job that performs a run. A run has one such job at most that has not ended.
+type RunArgs struct {
+	Run string `json:"run"`                // the id of the run
+	Key string `json:"key" river:"unique"` // the SHA-256 of the id, in hex: a text that all languages write alike in JSON
+}
+
+// Kind implements [river.JobArgs].
+func (RunArgs) Kind() string { return "kahn_run" }
+
+func argsOf(run string) RunArgs { return RunArgs{Run: run, Key: digest(run)} }
+
+// PriorityLabel is the label of a run that has the priority of its jobs.
+const PriorityLabel = "river.priority"
+
+// live are the states of a job that has not ended.
+var live = []rivertype.JobState{rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled}
+
+// maxReadable is how many characters of the name of a workflow are in that of its queue. A queue has 64 at most.
+const maxReadable = 24
+
+var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
+
+// QueueOf is the queue of the runs of a plan: of the name of its graph and its hash. It begins with what is readable of the name.
+func QueueOf(workflow, plan string) string {
+	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(workflow, "_")), "_")
+	readable = strings.TrimRight(readable[:min(len(readable), maxReadable)], "_")
+	if readable != "" {
+		readable += "_"
+	}
+	return "kahn_" + readable + digest(workflow + "\n" + plan)[:32]
+}
+
+func digest(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}
+
+// priorityOf is the priority of the jobs of a run.
+func priorityOf(labels map[string]string) int {
+	n, err := strconv.Atoi(labels[PriorityLabel])
+	if err != nil || n < 1 || n > maxPriority {
+		return river.PriorityDefault
+	}
+	return n
+}
+
+const maxPriority = 4
+
+// enqueue makes sure that a run has a job by which it goes on at a time, or at once if that has passed. A job of the run that waits for
+// something else, or in the queue of another plan, is replaced. One that is running stays: its process finds out that there is more to do in
+// the transaction in which it gives the job back, and that waits for the end of this one, since the insertion has locked the job.
+func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
+	opts := &river.InsertOpts{
+		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,
+		UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: live},
+	}
+	if at.After(time.Now()) {
+		opts.ScheduledAt = at
+	}
+	for {
+		inserted, err := c.River.InsertTx(ctx, tx, argsOf(r.ID), opts)
+		if err != nil || !inserted.UniqueSkippedAsDuplicate {
+			return err
+		}
+		has := inserted.Job
+		if has.State == rivertype.JobStateRunning || has.State == rivertype.JobStateAvailable && has.Queue == opts.Queue && opts.ScheduledAt.IsZero() {
+			return nil
+		}
+		if _, err := c.River.JobDeleteTx(ctx, tx, has.ID); err != nil {
+			return err
+		}
+	}
+}
+
+// table is the name of a table of River for a statement.
+func (c Client) table(name string) string {
+	if schema := c.River.Schema(); schema != "" {
+		return pgx.Identifier{schema, name}.Sanitize()
+	}
+	return pgx.Identifier{name}.Sanitize()
+}
+
+// runs is the name of a table of the store for a statement.
+func (c Client) stored(name string) string { return pgx.Identifier{c.Store.Schema(), name}.Sanitize() }
+
+// orDefault returns a duration, or another one if it is zero.
+func orDefault(d, other time.Duration) time.Duration { return cmp.Or(d, other) }

@@ -1,0 +1,149 @@
+package riverkahn
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+const (
+	// leasedPause is the pause before a job tries again to acquire a run that somebody else performs.
+	leasedPause = 2 * time.Second
+	// giveBackTimeout bounds the transaction in which a job is given back. Without it the job is found by those who look for lost ones.
+	giveBackTimeout = 15 * time.Second
+	// schedulerInterval is how often River looks for jobs that have become due. A run stays where it is for a wait that is shorter.
+	schedulerInterval = 5 * time.Second
+)
+
+// runWorker works the jobs that perform runs.
+type runWorker struct {
+	river.WorkerDefaults[RunArgs]
+	p *Performer
+}
+
+// Timeout is none: the run has timeouts of its own. River's rescuer leaves jobs without a timeout alone.
+func (*runWorker) Timeout(*river.Job[RunArgs]) time.Duration { return -1 }
+
+// Work performs a run until it ends, rests or is left, and gives its job back. That a run has failed is no error of its job.
+func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
+	switch err := w.perform(ctx, job); {
+	case err == nil, errors.Is(err, kahn.ErrFinished), errors.Is(err, kahn.ErrNotDue):
+		return w.giveBack(ctx, job)
+	case errors.Is(err, kahn.ErrGraphChanged):
+		moved, failed := w.moved(ctx, job)
+		if failed != nil || !moved {
+			return errors.Join(err, failed)
+		}
+		return w.giveBack(ctx, job)
+	case errors.Is(err, store.ErrLeased), errors.Is(err, kahn.ErrStore):
+		return river.JobSnooze(leasedPause)
+	default:
+		return err
+	}
+}
+
+// perform performs a run in this process. The error is one of its beginning, or matches kahn.ErrStore.
+func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
+	flow := w.p.byQueue[job.Queue]
+	if flow == nil {
+		return kahn.ErrGraphChanged // somebody has moved the job into a queue of the program's own
+	}
+	var work workMeter
+	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
+	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step) // the end of the context would cancel the run
+	if err != nil {
+		return err
+	}
+	w.p.enter(run)
+	defer w.p.leave(run)
+	for ctx.Err() == nil && !w.rests(ctx, &runner, run, &work) {
+	}
+	switch {
+	case ctx.Err() == nil:
+		run.Leave()
+	case errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely):
+		run.CancelBy(kahn.Request{Reason: "its job was cancelled"})
+	default:
+		_ = runner.Shutdown(ctx) // the error is the end of the context
+	}
+	if _, err := run.Wait(); errors.Is(err, kahn.ErrStore) {
+		return err
+	}
+	return nil
+}
+
+// rests waits until the run has ended, or has nothing to do for longer than River needs to begin a job that is due. It returns false after a
+// while.
+func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Run, work *workMeter) bool {
+	calls := work.calls.Load()
+	round, cancel := context.WithTimeout(ctx, schedulerInterval/2)
+	defer cancel()
+	for change := range runner.Watch(round) {
+		if change.Status.Terminal() || change.Status == kahn.RunSuspended && !restsBriefly(run) {
+			return true
+		}
+	}
+	if ctx.Err() != nil || work.atWork.Load() > 0 || work.calls.Load() != calls {
+		return false
+	}
+	stored, err := w.p.Store.Head(ctx, run.ID())
+	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // it backs off, or pauses
+}
+
+// workMeter tells whether steps of a run are at work.
+type workMeter struct{ atWork, calls atomic.Int64 }
+
+func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		m.calls.Add(1)
+		m.atWork.Add(1)
+		defer m.atWork.Add(-1)
+		return next(ctx, s)
+	}
+}
+
+// restsBriefly reports whether the deadline of a wait passes before River would see that a job is due.
+func restsBriefly(run *kahn.Run) bool {
+	soon := time.Now().Add(schedulerInterval)
+	return slices.ContainsFunc(run.Waiting(), func(w kahn.Wait) bool { return !w.Deadline.IsZero() && w.Deadline.Before(soon) })
+}
+
+// moved reports whether the run of a job belongs to another queue, since it was given another plan.
+func (w *runWorker) moved(ctx context.Context, job *river.Job[RunArgs]) (bool, error) {
+	r, err := w.p.Store.Head(ctx, job.Args.Run)
+	return err == nil && QueueOf(r.Workflow, r.Plan) != job.Queue, err
+}
+
+// giveBack completes the job of a run, and inserts the one by which the run goes on, if it is to go on by itself, in one transaction. A job
+// that was taken from this process is left alone.
+func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first: it waits for those who want the run to go on
+		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		r, err := w.p.Store.HeadTx(ctx, tx, job.Args.Run)
+		switch {
+		case errors.Is(err, store.ErrUnknownRun): // it was pruned
+			return nil
+		case err != nil || !goesOn(r):
+			return err
+		}
+		return w.p.client(ctx).enqueue(ctx, tx, r, r.WakeAt)
+	})
+}
