@@ -50,7 +50,7 @@
 //     [DefaultEncoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult]; package store.
-//   - Runs that others perform, and finding them: [Prepare], [RunLabels], [ParentRun]; store.Admin.
+//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [RunLabels], [ParentRun]; store.Admin, store.Inbox.
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Looking on: [OnEvent], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],

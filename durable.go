@@ -60,6 +60,7 @@ type durable struct {
 	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it
 	events      *eventWriter           // nil if the run's events are not stored
 	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
+	inbox       *inbox                 // nil if the store takes no requests
 }
 
 // place is a node of one of the runs of a tree.
@@ -232,7 +233,7 @@ func (tx *transaction) starts(at place) bool {
 // hasWork reports whether there is something to be written.
 func (d *durable) hasWork() bool {
 	tx := d.outbox
-	return len(tx.entries) > 0 || len(tx.ended) > 0 || tx.due
+	return len(tx.entries) > 0 || len(tx.ended) > 0 || tx.due || len(tx.commit.Taken) > 0
 }
 
 // outdate marks the record of the run, or of the composite that the run performs, so that the next commit writes it again.
@@ -513,17 +514,19 @@ func (d *durable) untilRenewal(leaseTime time.Duration) time.Duration {
 func (r *Run) releaseLease() error {
 	d := r.durable
 	d.endHold()
+	unwatched := d.inbox.close()
 	if d.renewal != nil {
 		r.st.Lock()
 		d.given = true // so a renewal that is under way changes nothing any more
 		d.renewal.Stop()
+		d.inbox.giveUp()
 		r.st.Unlock()
 	}
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(r.ctx), d.expires)
 	defer cancel()
 	d.cancel()
 	if err := guarded(func() error { return d.store.Release(ctx, d.lease) }); err != nil {
-		return fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err)
+		return errors.Join(unwatched, fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, err))
 	}
-	return nil
+	return unwatched
 }

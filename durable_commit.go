@@ -219,7 +219,7 @@ func (tx *transaction) collect(at place, key string, attempt int32) {
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
-	if !d.writing && d.coming == 0 && d.hasWork() {
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // what a run that goes on is to be told before it begins is written then
 		d.writing = true
 		r.enlist()
 		go r.commit()

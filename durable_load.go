@@ -339,6 +339,8 @@ func (r *Run) takeLease() (stored *store.Run, err error) {
 		stored = new(store.Run)
 	}
 	d.sequence, d.status, d.stale = stored.Sequence, stored.Status, stored.Sequence == 0
-	d.events, err = r.eventWriter(stored)
+	if d.events, err = r.eventWriter(stored); err == nil {
+		err = r.openInbox(stored)
+	}
 	return stored, err
 }

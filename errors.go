@@ -11,6 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // The texts of this package's errors do not name the package: many of them become parts of other texts, and the program that
@@ -73,7 +74,7 @@ var (
 	// ErrNotEncodable rejects a value that cannot be encoded so that decoding restores it.
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
-	ErrFinished = errors.New("the run has ended")
+	ErrFinished = store.ErrEnded
 	// ErrNotEnded rejects a request for the Result of a run that has not ended.
 	ErrNotEnded = errors.New("the run has not ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.

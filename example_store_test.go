@@ -111,3 +111,35 @@ func ExampleStoreEvents() {
 	// 10 node.completed
 	// 11 run.completed
 }
+
+// Another process answers a gate: nobody performs the run at that moment, and its next life takes the answer.
+func ExamplePrepareSignal() {
+	ctx, db := context.Background(), new(kahn.MemoryStore)
+	g := new(kahn.Graph).Add(kahn.Node{ID: "approve", Kind: kahn.KindGate}, kahn.Node{ID: "ship", After: []string{"approve"}})
+	step := func(context.Context, *kahn.Step) (any, error) { return "shipped", nil }
+	perform := func() {
+		res, err := kahn.Execute(ctx, g, step, kahn.RunID("order-17"), kahn.Durable(db))
+		fmt.Println(res.Status, err)
+	}
+	perform()
+
+	q, err := kahn.PrepareSignal("approve", kahn.Decision{Value: "yes", Actor: "ann", ID: "message-1"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	posted, err := db.Post(ctx, "order-17", q)
+	fmt.Println(posted, err)
+	posted, err = db.Post(ctx, "order-17", q) // the message came twice
+	fmt.Println(posted, err)
+
+	perform()
+	answered, err := db.FindRequest(ctx, "order-17", "message-1")
+	fmt.Println(answered.Status, err)
+	// Output:
+	// suspended <nil>
+	// true <nil>
+	// false <nil>
+	// completed <nil>
+	// applied <nil>
+}

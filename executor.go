@@ -131,8 +131,10 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		if mayEnd {
 			r.followCaller()
 		}
+		r.followInbox(false)
 		return r, false, nil
 	}
+	r.followInbox(true)
 	r.begin(from, 0)
 	return r, false, nil
 }

@@ -115,6 +115,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		if s.ID != "" {
 			root.outdate()
 		}
+		s.answered(root)
 		in = root.pendingWrite()
 		x := root.waiters()
 		x.answered = s.take(x.answered, in)
@@ -183,6 +184,7 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 		at.in.signals[at.ref], at.in.answers[at.ref] = s.Decision, a
 	}
 	x := r.from
+	s.answered(r)
 	if r.durable != nil {
 		written = r.durable.outbox.writing // the first transaction of this life
 	}

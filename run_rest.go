@@ -42,7 +42,7 @@ func (r *Run) rest(now int64) {
 	if !r.leaving && !r.unheld {
 		return
 	}
-	if d := r.durable; d != nil && (d.writing || d.hasWork()) {
+	if d := r.durable; d != nil && (d.writing || d.hasWork() || d.inbox.isBusy()) {
 		return // a stop may still arrive until the last record of this life is written
 	}
 	r.endAtRest(now)

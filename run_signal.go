@@ -43,10 +43,7 @@ func (r *Run) SignalContext(ctx context.Context, gate string, value any) error {
 	if err := s.identify(); err != nil {
 		return err
 	}
-	written, err := r.trySignal(&s)
-	for err == errNotKept {
-		written, err = r.trySignal(&s)
-	}
+	written, err := r.deliverSignal(&s)
 	if err != nil || written == nil {
 		return err
 	}
@@ -62,11 +59,28 @@ func (r *Run) SignalContext(ctx context.Context, gate string, value any) error {
 	return nil
 }
 
+// deliverSignal delivers a signal. It returns the transaction with which the answer is written; nil without a store.
+func (r *Run) deliverSignal(s *signal) (*writing, error) {
+	written, err := r.trySignal(s)
+	for err == errNotKept {
+		written, err = r.trySignal(s)
+	}
+	return written, err
+}
+
 // signal is a signal on its way to its node.
 type signal struct {
 	Decision
-	gate string // the node's path, or its token
-	sum  string // of the value; "" without an ID
+	gate   string // the node's path, or its token
+	sum    string // of the value; "" without an ID
+	number uint64 // of the request of the inbox that it is; 0 if it is none
+}
+
+// answered notes that the signal takes effect, if it is a request: with the lock held, in the critical section of the effect.
+func (s *signal) answered(root *Run) {
+	if s.number > 0 {
+		root.durable.answerRequest(s.number, nil)
+	}
 }
 
 // identify computes what tells whether another signal of the same ID has the same value. It calls user code.

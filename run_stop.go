@@ -15,11 +15,13 @@ func (r *Run) Cancel() { r.CancelBy(Request{}) }
 // CancelBy is Cancel with a Request that tells who asks, and why. The first request to stop a run stands, even an empty one.
 func (r *Run) CancelBy(q Request) {
 	q = shortened(q)
-	r.control(func(int64) {
-		r.cancelled = true
-		r.ask(q)
-		r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
-	})
+	r.control(func(int64) { r.cancel(q) })
+}
+
+func (r *Run) cancel(q Request) {
+	r.cancelled = true
+	r.ask(q)
+	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
 // AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
@@ -47,26 +49,28 @@ func (r *Run) CancelNode(id string) error {
 		return r.plan.unknownOwn(id)
 	}
 	err := ErrFinished
-	r.control(func(now int64) {
-		if r.stage == stagePending {
-			err = fmt.Errorf("%w: the run is pending", ErrTransition)
-			return
-		}
-		if r.isLost() {
-			err = r.durable.failed
-			return
-		}
-		r.wake(now)
-		if err = r.st.StopNode(ref, CauseCancelNode, ref, machine.StopAsking); err == nil {
-			if x := r.extra(ref); x.stop == nil {
-				x.stop = ErrNodeStopped
-			}
-			if r.st.Word(ref).Status().Terminal() {
-				r.disarmNode(ref)
-			}
-		}
-	})
+	r.control(func(now int64) { err = r.cancelNode(ref, now) })
 	return err
+}
+
+func (r *Run) cancelNode(ref Ref, now int64) error {
+	switch {
+	case r.stage == stagePending:
+		return fmt.Errorf("%w: the run is pending", ErrTransition)
+	case r.isLost():
+		return r.durable.failed
+	}
+	r.wake(now)
+	if err := r.st.StopNode(ref, CauseCancelNode, ref, machine.StopAsking); err != nil {
+		return err
+	}
+	if x := r.extra(ref); x.stop == nil {
+		x.stop = ErrNodeStopped
+	}
+	if r.st.Word(ref).Status().Terminal() {
+		r.disarmNode(ref)
+	}
+	return nil
 }
 
 // control runs f with the lock held, unless the run has ended, and applies the consequences.

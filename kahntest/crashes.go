@@ -25,6 +25,8 @@ type Process struct {
 
 	mu      sync.Mutex
 	effects map[string][]string // the keys of each, in the order in which they came
+
+	requests map[string]store.RequestStatus // by their ids: how they have ended
 }
 
 // Restarted reports whether this life follows a crash. A host that imitates the world outside (a database, a bank) keeps it from one life
@@ -42,9 +44,19 @@ func (p *Process) Effect(key, what string) {
 	p.effects[what] = append(p.effects[what], key)
 }
 
+// Post posts a request for the run, as a process beside it does that does not crash. A step that posts it again after a crash changes nothing.
+// The error is that of [store.Inbox].
+func (p *Process) Post(ctx context.Context, q store.Request) error {
+	if p.store.isDead() {
+		return errDead
+	}
+	_, err := p.store.Post(ctx, runID, q)
+	return err
+}
+
 // Crashes tests that a workflow recovers: it performs the workflow over a store, and then again for each write of that run, in which
 // the process dies before the write, and once more in which it dies after it; another process then goes on from the store. It
-// fails the test if the outcome of the run or of a node differs from that without a crash, if an effect is performed under two
+// fails the test if the outcome of the run, of a node or of a request differs from that without a crash, if an effect is performed under two
 // keys, or if one that was performed without a crash is not.
 //
 // start is called for each process. It returns the graph and the step function, made anew, so that nothing in memory
@@ -65,12 +77,16 @@ func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), 
 // CheckCrashes is Crashes for callers without a test. It returns how many crashes there were, and the first defects that they showed.
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
 	c := &crasher{ctx: ctx, start: start, opts: opts}
-	want, res, err := c.live(new(kahn.MemoryStore), 0, false, false)
+	undisturbed := new(kahn.MemoryStore)
+	want, res, err := c.live(undisturbed, 0, false, false)
 	if res == nil {
 		return 0, fmt.Errorf("the run without a crash: %w", err)
 	}
 	if err := repeated(want.effects); err != nil {
 		return 0, fmt.Errorf("without a crash: %w", err)
+	}
+	if want.requests, err = requestsOf(ctx, undisturbed); err != nil {
+		return 0, err
 	}
 	var errs []error
 	for write := 1; len(errs) < 5; write++ {
@@ -115,6 +131,13 @@ func (c *crasher) crash(write int, applied bool, want *Process, outcome *kahn.Re
 	} else if err := sameOutcome(res, outcome, ""); err != nil {
 		return died, err
 	}
+	requests, err := requestsOf(c.ctx, inner)
+	if err != nil {
+		return died, err
+	}
+	if !maps.Equal(requests, want.requests) {
+		return died, fmt.Errorf("the requests are %v, expected %v", requests, want.requests)
+	}
 	all := maps.Clone(first.effects)
 	for what, keys := range second.effects {
 		all[what] = append(slices.Clone(all[what]), keys...)
@@ -131,6 +154,16 @@ func (c *crasher) crash(write int, applied bool, want *Process, outcome *kahn.Re
 }
 
 const runID = "kahntest.Crashes"
+
+// requestsOf returns what has become of the requests for the run.
+func requestsOf(ctx context.Context, s *kahn.MemoryStore) (map[string]store.RequestStatus, error) {
+	list, err := s.LoadRequests(ctx, runID, 0, store.MaxPage)
+	statuses := map[string]store.RequestStatus{}
+	for _, q := range list {
+		statuses[q.ID] = q.Status
+	}
+	return statuses, err
+}
 
 // live is one life of the run: up to its end, or to the crash at a write, which is counted from 1; 0 means none.
 func (c *crasher) live(inner *kahn.MemoryStore, write int, applied, restarted bool) (*Process, *kahn.Result, error) {

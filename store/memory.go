@@ -20,6 +20,7 @@ type Memory struct {
 	runs  map[string]*memoryRun
 	blobs map[string]bool // that runs which were pruned or replaced referred to, and that were not removed yet
 	board notify.Board    // of runs with new events
+	watch notify.Watchers // of runs with requests
 }
 
 // memoryRun is a run, with its nodes apart.
@@ -30,6 +31,7 @@ type memoryRun struct {
 	changes []change        // of the commit that is being judged
 	stored  int             // the number of nodes before that commit
 	blobs   map[string]bool // the keys of all blobs to which the run has ever referred
+	inbox   inbox
 	lease   Lease
 	expires time.Time
 }
@@ -77,6 +79,7 @@ func (m *Memory) add(r Run) *memoryRun {
 		x.insert(key).Node = r.Nodes[key]
 	}
 	x.Nodes, x.Events, x.stored = nil, slices.Clone(r.Events), len(x.nodes)
+	x.Posted, x.Taken = 0, 0
 	x.refer(r.BlobKeys())
 	if old := m.runs[r.ID]; old != nil {
 		x.lease, x.expires = old.lease, old.expires // which has ended; the next epoch is higher
@@ -207,7 +210,7 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	if applied, err := c.Judge(r.Sequence, r.Status, r.next); applied != AppliedNow || err != nil {
 		return applied, err
 	}
-	if !c.EventsFollow(r.LastEvent) {
+	if !c.EventsFollow(r.LastEvent) || !c.TakenFollow(r.Taken, r.Posted) {
 		return Conflict, nil
 	}
 	r.apply(&c)
@@ -225,6 +228,7 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	if r.Ended = (time.Time{}); r.Status.Terminal() {
 		r.Ended = time.Now()
 	}
+	r.answer(c.Taken)
 	return AppliedNow, nil
 }
 

@@ -114,7 +114,7 @@ func (m *Memory) List(ctx context.Context, q Query) (page Page, err error) {
 			continue
 		}
 		head := r.head()
-		head.Inputs, head.Sequence, head.LastEvent = nil, 0, 0
+		head.Inputs, head.Sequence, head.LastEvent, head.Posted, head.Taken = nil, 0, 0, 0, 0
 		if page.Runs = append(page.Runs, head); len(page.Runs) > most {
 			break
 		}

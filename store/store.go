@@ -77,6 +77,9 @@ type Commit struct {
 	// Events are the next ones of the run's log, in order. Only an [EventStore] is given any. If they do not go on where the stored log
 	// ends, see [Commit.EventsFollow], nothing changes (Conflict).
 	Events []EventRecord `json:"events,omitempty"`
+	// Taken answers requests: each of these was refused, or has its effect in this transaction. Only an [Inbox] is given any. If they are not the
+	// next ones of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run refuses all others.
+	Taken []TakenRequest `json:"taken,omitempty"`
 	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and
 	// when the run goes on with other inputs, under another plan or with other labels.
 	Spec *Spec `json:"spec,omitempty"`
@@ -158,6 +161,10 @@ type Run struct {
 	Nodes    map[string]Node   `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
+	// Posted and Taken are the numbers of the last request that was posted for the run, and of the last one that was answered: see [Inbox].
+	// Those between them wait. Nothing of requests is exported or inserted.
+	Posted uint64 `json:"-"`
+	Taken  uint64 `json:"-"`
 	// Events are those that [Admin].Insert stores with the run, from the first stored one to LastEvent. What Acquire and Load return has none:
 	// see [EventStore].
 	Events []EventRecord `json:"events,omitempty"`

@@ -1,0 +1,281 @@
+package kahn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// inbox has the requests that were posted for the run in its store. The run's lock guards it, but for what is atomic.
+//
+// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; there is none when no request waits. The answer
+// to a request goes into the outbox in the critical section of its effect. What is known when the run is acquired is taken before the
+// run begins, so that a run which was cancelled calls no step.
+type inbox struct {
+	from    store.Inbox
+	waiting []store.PostedRequest // loaded, and not taken
+	loaded  uint64                // the number of the last one that was loaded
+	taken   uint64                // the number of the last one whose answer was put into an outbox
+	taking  bool                  // somebody takes requests, or is about to: no other goroutine begins
+	idle    chan struct{}         // closed when the first goroutine has returned
+	more    atomic.Bool           // there may be more in the store
+	open    atomic.Bool           // the run is prepared: its lock may be taken
+	stop    func()                // ends the watch; nil before it began
+	retry   *time.Timer           // after a failure of the store; nil if none has happened
+}
+
+// openInbox loads the requests that wait for a run which has been acquired, and begins to watch for others.
+func (r *Run) openInbox(stored *store.Run) (err error) {
+	from, ok := r.durable.store.(store.Inbox)
+	if !ok {
+		return nil
+	}
+	in := &inbox{from: from, loaded: stored.Taken, taken: stored.Taken, taking: true, idle: make(chan struct{})}
+	if stored.Posted > stored.Taken {
+		list, err := in.load(r.ctx, r.ID(), in.loaded)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrStore, err)
+		}
+		in.add(list)
+	}
+	r.durable.inbox = in
+	return guarded(func() error {
+		in.stop = sync.OnceFunc(from.WatchRequests(r.ID(), func(string) {
+			if in.more.Store(true); in.open.Load() {
+				r.wakeInbox()
+			}
+		}))
+		return nil
+	})
+}
+
+// load loads requests. The lock is not held.
+func (in *inbox) load(ctx context.Context, run string, after uint64) (list []store.PostedRequest, err error) {
+	err = guarded(func() (err error) {
+		list, err = in.from.LoadRequests(ctx, run, after, store.MaxPage)
+		return err
+	})
+	return list, err
+}
+
+// add adds a page of requests to those that wait.
+func (in *inbox) add(page []store.PostedRequest) {
+	if in.waiting = append(in.waiting, page...); len(page) > 0 {
+		in.loaded = page[len(page)-1].Number
+	}
+	if len(page) == store.MaxPage {
+		in.more.Store(true)
+	}
+}
+
+// isBusy reports whether requests are being taken, so that the run does not end at rest.
+func (in *inbox) isBusy() bool { return in != nil && in.taking }
+
+// close ends the watch. The lock is not held.
+func (in *inbox) close() error {
+	if in == nil || in.stop == nil {
+		return nil
+	}
+	return guarded(func() error { in.stop(); return nil })
+}
+
+// giveUp ends the repetition of a call that has failed.
+func (in *inbox) giveUp() {
+	if in != nil && in.retry != nil {
+		in.retry.Stop()
+	}
+}
+
+// followInbox begins to take the requests of a run that is prepared. If the run begins now, those that wait already come first.
+func (r *Run) followInbox(now bool) {
+	if r.durable == nil || r.durable.inbox == nil {
+		return
+	}
+	in := r.durable.inbox
+	r.st.Lock()
+	in.open.Store(true)
+	begun := r.mayTake() && (len(in.waiting) > 0 || in.more.Load())
+	if in.taking = false; begun {
+		r.startTaking()
+	}
+	r.st.Unlock()
+	if begun && now {
+		<-in.idle
+	}
+}
+
+// resumeInbox goes on with requests that had to wait until the run began. The lock is held.
+func (r *Run) resumeInbox() {
+	if d := r.durable; d != nil && d.inbox != nil && !d.inbox.taking && len(d.inbox.waiting) > 0 {
+		r.startTaking()
+	}
+}
+
+// wakeInbox begins to take requests, unless somebody does.
+func (r *Run) wakeInbox() {
+	r.st.Lock()
+	defer r.st.Unlock()
+	if !r.durable.inbox.taking && r.mayTake() {
+		r.startTaking()
+	}
+}
+
+// mayTake reports whether the answers to requests can still be written.
+func (r *Run) mayTake() bool {
+	d := r.durable
+	return !d.given && d.failed == nil && !r.concluded()
+}
+
+// startTaking starts the goroutine that takes requests. The lock is held.
+func (r *Run) startTaking() {
+	r.durable.inbox.taking = true
+	r.timers++
+	go r.takeRequests()
+}
+
+// takeRequests takes requests until none is left.
+func (r *Run) takeRequests() {
+	var q *store.PostedRequest
+	over := false
+	defer func() { // if the store or a codec has ended the goroutine
+		if over {
+			return
+		}
+		if q != nil {
+			r.reply(q, ErrGoexit)
+		} else {
+			r.st.Lock()
+			r.repeatLoad()
+			r.st.Unlock()
+		}
+		go r.takeRequests()
+	}()
+	for {
+		q = nil
+		if q, over = r.nextRequest(); over {
+			return
+		}
+		r.perform(q)
+	}
+}
+
+// nextRequest returns the request that is to be taken next. If there is none, the calling goroutine is over, and the run goes on without it.
+func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
+	in := r.durable.inbox
+	r.st.Lock()
+	for r.mayTake() && len(in.waiting) == 0 && in.more.Swap(false) {
+		ctx, cancel := context.WithTimeout(r.durable.ctx, r.cfg.leaseTime)
+		after := in.loaded
+		r.st.Unlock()
+		list, err := in.load(ctx, r.ID(), after)
+		cancel()
+		r.st.Lock()
+		if err != nil {
+			r.repeatLoad()
+			break
+		}
+		in.add(list)
+	}
+	if r.mayTake() && len(in.waiting) > 0 && (r.stage != stagePending || in.startsPending()) {
+		q, in.waiting = &in.waiting[0], in.waiting[1:]
+		r.st.Unlock()
+		return q, false
+	}
+	in.taking = false
+	select {
+	case <-in.idle:
+	default:
+		close(in.idle)
+	}
+	r.timers--
+	r.release(r.now())
+	return nil, true
+}
+
+// startsPending reports whether the first request that waits is taken before the run begins. The cancel of a node is for a run that has begun; if
+// the run is to be cancelled afterwards, it does not begin for that.
+func (in *inbox) startsPending() bool {
+	return in.waiting[0].Kind != store.KindCancelNode ||
+		slices.ContainsFunc(in.waiting, func(q store.PostedRequest) bool { return q.Kind == store.KindCancel })
+}
+
+// repeatLoad has the store asked again, after a pause. As long as the store does not answer the lease runs out, which ends that. The lock is held.
+func (r *Run) repeatLoad() {
+	if in := r.durable.inbox; r.mayTake() {
+		in.giveUp()
+		in.retry = time.AfterFunc(minPause, func() {
+			in.more.Store(true)
+			r.wakeInbox()
+		})
+	}
+}
+
+// perform performs a request. It calls user code, and is called without the lock.
+func (r *Run) perform(q *store.PostedRequest) {
+	var err error
+	switch q.Kind {
+	case store.KindSignal:
+		err = r.performSignal(q)
+	case store.KindCancel:
+		by := shortened(Request{Actor: q.Actor, Reason: q.Comment})
+		r.control(func(int64) {
+			r.cancel(by)
+			r.durable.answerRequest(q.Number, nil)
+		})
+	case store.KindCancelNode:
+		err = r.performCancelNode(q)
+	default:
+		err = fmt.Errorf("%w: a request of the kind %v", ErrBadValue, q.Kind)
+	}
+	r.reply(q, err)
+}
+
+func (r *Run) performSignal(q *store.PostedRequest) error {
+	value, err := decodeValue(r.cfg.codec, q.Value)
+	if err != nil {
+		return err
+	}
+	s := signal{gate: q.Node, Decision: Decision{value, q.Actor, q.Comment, q.ID}, number: q.Number}
+	if err := s.identify(); err != nil {
+		return err
+	}
+	_, err = r.deliverSignal(&s)
+	return err
+}
+
+func (r *Run) performCancelNode(q *store.PostedRequest) (err error) {
+	ref, ok := r.plan.Ref(q.Node)
+	if !ok {
+		return r.plan.unknownOwn(q.Node)
+	}
+	r.control(func(now int64) {
+		err = r.cancelNode(ref, now)
+		r.durable.answerRequest(q.Number, err)
+	})
+	return err
+}
+
+// reply answers a request that has not been answered with its effect: it was refused, or it repeats a signal that the run has had.
+func (r *Run) reply(q *store.PostedRequest, err error) {
+	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
+}
+
+// answerRequest puts the answer to a request into the outbox, with the lock held. A run that is not written to any more answers nothing: whoever
+// has the run next takes the request.
+func (d *durable) answerRequest(number uint64, err error) {
+	if d.failed != nil || number <= d.inbox.taken {
+		return
+	}
+	d.inbox.taken = number
+	t := store.TakenRequest{Number: number}
+	if err != nil {
+		t.Refused = cmp.Or(errorText(err), "refused")
+	}
+	d.outbox.commit.Taken = append(d.outbox.commit.Taken, t)
+}

@@ -1,0 +1,206 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Inbox is a [Store] that takes requests for runs from any process: signals and cancels. Whoever performs a run takes its requests in the
+// order in which they were posted, and answers each with the transaction that holds its effect, see [Commit].Taken. So a request has its
+// effect once, whatever crashes. [Memory] implements it; a store need not. Package storetest tests what it promises.
+//
+// A request waits until a transaction answers it, or ends the run: then it is refused. A run with a request that waits is due, whatever the last commit
+// says: if its WakeAt is zero or later, it is the time of the request, or of that commit if it is later. But a run that has not begun becomes due
+// for a KindCancel alone, since signals do not make it begin before [NewRun].NotBefore.
+type Inbox interface {
+	Store
+	// Post stores a request for a run, whether or not somebody performs the run. posted is false if the run has the same request of this id
+	// already, whatever has become of it. A request of this id that is another one is an error that matches ErrRequestConflict, a run that is not
+	// stored one that matches ErrUnknownRun, one that has ended one that matches ErrEnded, and a request that makes no sense, see Request.Check,
+	// one that matches [machine.ErrBadValue].
+	Post(ctx context.Context, run string, r Request) (posted bool, err error)
+	// LoadRequests returns the requests of a run with numbers above after, in order, answered ones among them: at most limit, which is from 1 to
+	// MaxPage. A run that is not stored is an error that matches ErrUnknownRun.
+	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]PostedRequest, error)
+	// FindRequest returns a request of a run by its id, for whoever wants to know what has become of it. An id that was not posted is an error that
+	// matches ErrUnknownRequest, and a run that is not stored one that matches ErrUnknownRun.
+	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
+	// WatchRequests calls arrived with the id of a run when requests wait for that run: when the watch begins, and whenever one is posted, by
+	// this process at once, by another one within a time that the store tells. An empty run is any run. arrived may be called without
+	// need, and from several goroutines; it must not block or call stop. stop ends the watch; a call of arrived may be under way then.
+	WatchRequests(run string, arrived func(run string)) (stop func())
+}
+
+// Errors of [Inbox].
+var (
+	// ErrEnded refuses a request for a run that has ended.
+	ErrEnded = errors.New("the run has ended")
+	// ErrRequestConflict refuses a request whose id another request of the run has.
+	ErrRequestConflict = errors.New("the id of the request was posted with another content")
+	// ErrUnknownRequest is the answer for a request that was not posted.
+	ErrUnknownRequest = errors.New("unknown request")
+)
+
+// Request asks for something to be done to a run. That of a signal is made by kahn.PrepareSignal, which encodes its value.
+type Request struct {
+	// ID identifies the request among those for the run. Posting it again with the same Kind, Node and Value changes nothing.
+	ID   string      `json:"id"`
+	Kind RequestKind `json:"kind"`
+	// Node is what the request is for: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal of package kahn; for
+	// KindCancelNode the id of a node. KindCancel has none.
+	Node string `json:"node,omitempty"`
+	// Value is the value of a signal, as the run's codec has encoded it; nil for other kinds.
+	Value json.RawMessage `json:"value,omitempty"`
+	// Actor names the person or program that asks, and Comment says why. They are no part of the content that an id stands for.
+	Actor   string `json:"actor,omitempty"`
+	Comment string `json:"comment,omitempty"`
+}
+
+// RequestKind tells what a request asks for.
+type RequestKind uint8
+
+// The kinds of requests, and the methods of Run of package kahn by whose rules they are performed.
+const (
+	KindSignal     RequestKind = iota + 1 // Signal
+	KindCancel                            // CancelBy
+	KindCancelNode                        // CancelNode
+
+	requestKindCount
+)
+
+var requestKindNames = [requestKindCount]string{"", "signal", "cancel", "cancel_node"}
+
+// String returns "signal", "cancel" or "cancel_node".
+func (k RequestKind) String() string { return enum.Name(requestKindNames[:], int(k), "RequestKind") }
+
+// MarshalText encodes k as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+func (k RequestKind) MarshalText() ([]byte, error) {
+	return enum.Text(requestKindNames[:], int(k), "kind of request")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+func (k *RequestKind) UnmarshalText(text []byte) error {
+	return enum.Parse(k, requestKindNames[:], text, "kind of request")
+}
+
+// PostedRequest is a stored request.
+type PostedRequest struct {
+	Request
+	Number uint64        `json:"number"` // its place among the requests of the run, from 1
+	Posted time.Time     `json:"posted"` // by the clock of the store, kept at least to the millisecond
+	Status RequestStatus `json:"status"`
+	// Refused tells why a request was refused, as the text of an error.
+	Refused string `json:"refused,omitempty"`
+}
+
+// RequestStatus tells what has become of a request.
+type RequestStatus uint8
+
+// The statuses of requests.
+const (
+	RequestWaiting RequestStatus = iota // nobody has answered it
+	RequestApplied                      // it has had its effect
+	RequestRefused                      // it has had none, and will have none
+
+	requestStatusCount
+)
+
+var requestStatusNames = [requestStatusCount]string{"waiting", "applied", "refused"}
+
+// String returns "waiting", "applied" or "refused".
+func (s RequestStatus) String() string {
+	return enum.Name(requestStatusNames[:], int(s), "RequestStatus")
+}
+
+// MarshalText encodes s as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+func (s RequestStatus) MarshalText() ([]byte, error) {
+	return enum.Text(requestStatusNames[:], int(s), "status of a request")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+func (s *RequestStatus) UnmarshalText(text []byte) error {
+	return enum.Parse(s, requestStatusNames[:], text, "status of a request")
+}
+
+// TakenRequest answers a request.
+type TakenRequest struct {
+	Number  uint64 `json:"number"`            // see PostedRequest
+	Refused string `json:"refused,omitempty"` // why it was refused; "" if it was applied
+}
+
+// Check reports what is wrong with a request, as an error that matches [machine.ErrBadValue]: it has an ID and a Kind, a Node unless it is a
+// KindCancel, and a Value if it is a KindSignal; the Value is JSON, the other texts are UTF-8.
+func (r *Request) Check() error {
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("%w: request %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
+	}
+	for _, text := range []string{r.ID, r.Node, r.Actor, r.Comment} {
+		if !utf8.ValidString(text) {
+			return bad("%s is not UTF-8", foreign.Quote(text))
+		}
+	}
+	switch {
+	case r.ID == "":
+		return fmt.Errorf("%w: a request without an id", machine.ErrBadValue)
+	case r.Kind == 0 || r.Kind >= requestKindCount:
+		return bad("Kind %d: it is one of KindSignal, KindCancel and KindCancelNode", r.Kind)
+	case (r.Node != "") != (r.Kind != KindCancel):
+		return bad("a %v with the Node %s", r.Kind, foreign.Quote(r.Node))
+	case (r.Value != nil) != (r.Kind == KindSignal):
+		return bad("a %v with a Value of %d bytes", r.Kind, len(r.Value))
+	case r.Value != nil && !json.Valid(r.Value):
+		return bad("the Value is no JSON")
+	}
+	return nil
+}
+
+// Judge tells what becomes of a request that is posted for a stored run: whether it is written. stored is the request of its id, nil if the run
+// has none. It is for implementations of [Inbox].
+func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
+	switch {
+	case stored != nil && (stored.Kind != r.Kind || stored.Node != r.Node || !SameInputs(stored.Value, r.Value)):
+		return false, fmt.Errorf("%w: request %s for run %s", ErrRequestConflict, foreign.Quote(r.ID), foreign.Quote(run.ID))
+	case stored != nil:
+		return false, nil
+	case run.Status.Terminal():
+		return false, fmt.Errorf("%w: run %s is %v", ErrEnded, foreign.Quote(run.ID), run.Status)
+	}
+	return true, nil
+}
+
+// Wakes reports whether the request makes a run due that has begun or, if not begun, that has not.
+func (r *Request) Wakes(begun bool) bool { return begun || r.Kind == KindCancel }
+
+// TakenFollow reports whether the requests that the commit answers are the next ones of a run: taken and posted are the numbers of the last one that was
+// answered and of the last one that was posted. It is for implementations of [Inbox], which answer with [Conflict] otherwise.
+func (c *Commit) TakenFollow(taken, posted uint64) bool {
+	for _, t := range c.Taken {
+		if taken++; t.Number != taken || taken > posted {
+			return false
+		}
+	}
+	return true
+}
+
+// Settle sets the Status. taken is the number of the last request of the run that was answered, and answer is the Refused of the [TakenRequest] that
+// has answered this one, nil if none has: it waits then, or the run has ended without an answer. It is for implementations of [Inbox].
+func (r *PostedRequest) Settle(taken uint64, answer *string) {
+	switch {
+	case answer == nil && r.Number > taken:
+		r.Status = RequestWaiting
+	case answer == nil:
+		r.Status, r.Refused = RequestRefused, ErrEnded.Error()
+	case *answer != "":
+		r.Status, r.Refused = RequestRefused, *answer
+	default:
+		r.Status = RequestApplied
+	}
+}

@@ -1,0 +1,422 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// post posts a signal for the run "r", as another process does.
+func post(t testing.TB, db store.Inbox, gate string, value any) (id string) {
+	t.Helper()
+	q, err := kahn.PrepareSignal(gate, value)
+	require.NoError(t, err)
+	postRequest(t, db, q)
+	return q.ID
+}
+
+func postRequest(t testing.TB, db store.Inbox, q store.Request) {
+	t.Helper()
+	posted, err := db.Post(context.Background(), "r", q)
+	require.NoError(t, err)
+	require.True(t, posted)
+}
+
+var cancelRun = store.Request{ID: "cancel", Kind: store.KindCancel, Actor: "ann", Comment: "enough"}
+
+// became returns the status of a request for the run "r", and why it was refused.
+func became(t testing.TB, db store.Inbox, id string) (store.RequestStatus, string) {
+	t.Helper()
+	q, err := db.FindRequest(context.Background(), "r", id)
+	require.NoError(t, err)
+	return q.Status, q.Refused
+}
+
+func expectApplied(t testing.TB, db store.Inbox, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		status, why := became(t, db, id)
+		require.Equal(t, store.RequestApplied, status, "%s: %s", id, why)
+	}
+}
+
+// life is one life of the run "r": until it ends, or rests.
+func life(t testing.TB, g *kahn.Graph, step kahn.StepFunc, db store.Store, opts ...kahn.Option) trial {
+	t.Helper()
+	return try2(t, g, step, append(opts, kahn.Durable(db), kahn.RunID("r"))...)
+}
+
+func expectStatus(t testing.TB, run *kahn.Run, node string, want kahn.Status) {
+	t.Helper()
+	status, _ := run.NodeStatus(node)
+	require.Equal(t, want, status, node)
+}
+
+// A process that does not hold a run answers its gates and cancels it.
+func TestRequestsForARunAtWork(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db := new(store.Memory)
+		g := graph(gate("G"), after("A", "G"), gate("H"), kahn.Node{ID: "B", Do: untilStopped}, after("C", "A", "H"))
+		r := tryControlled(t, t.Context(), g, nothing, func(run *kahn.Run) {
+			_, err := run.WaitFor(t.Context(), "G", kahn.Suspended)
+			require.NoError(t, err)
+			post(t, db, "G", kahn.Decision{Value: "yes", Actor: "ann", Comment: "fine", ID: "1"})
+			synctest.Wait() // at once, without a poll
+			expectStatus(t, run, "G", kahn.Completed)
+			expectApplied(t, db, "1")
+			postRequest(t, db, store.Request{ID: "2", Kind: store.KindCancelNode, Node: "B"})
+			synctest.Wait()
+			expectStatus(t, run, "B", kahn.Cancelled)
+			postRequest(t, db, cancelRun)
+		}, kahn.Durable(db), kahn.RunID("r"))
+		r.expect("G:ok A:ok H:C B:C C:C", "cancelled")
+		require.Equal(t, kahn.Request{Actor: "ann", Reason: "enough"}, r.StopRequest)
+		require.Equal(t, &kahn.Decision{Value: "yes", Actor: "ann", Comment: "fine", ID: "1"}, r.node("G").Decision)
+		r.count(event.NodeSignalled, "G", 1)
+		expectApplied(t, db, "1", "2", "cancel")
+	})
+}
+
+// Requests for a run that nobody performs make it due. Its next life takes them in the order in which they were posted, and before it
+// begins, so that a run that was cancelled calls no step.
+func TestRequestsForARunAtRest(t *testing.T) {
+	t.Parallel()
+	g := graph(gate("G"), after("A", "G"), gate("H", "A"), after("B", "H"))
+	begin := func(t *testing.T) *store.Memory {
+		db := new(store.Memory)
+		life(t, g, nothing, db).expect("G:suspended A:waiting H:idle B:idle", "suspended")
+		stored, err := db.Load(t.Context(), "r")
+		require.NoError(t, err)
+		require.Zero(t, stored.WakeAt)
+		return db
+	}
+	due := func(t *testing.T, db *store.Memory) {
+		stored, err := db.Load(t.Context(), "r")
+		require.NoError(t, err)
+		require.False(t, stored.WakeAt.IsZero() || stored.WakeAt.After(time.Now()), "%v", stored.WakeAt)
+	}
+	inBubble(t, "signals", func(t *testing.T) {
+		db := begin(t)
+		first, early := post(t, db, "G", "yes"), post(t, db, "H", "no")
+		due(t, db)
+		r := life(t, g, nothing, db)
+		r.expect("G:ok A:ok H:ok B:ok", "completed")
+		require.Equal(t, "yes", r.node("G").Output)
+		require.Equal(t, "no", r.node("H").Output)
+		expectApplied(t, db, first, early)
+	})
+	inBubble(t, "a signal, then a cancel", func(t *testing.T) {
+		db := begin(t)
+		first := post(t, db, "G", "yes")
+		postRequest(t, db, cancelRun)
+		late := post(t, db, "H", "yes")
+		r := life(t, g, neverStep(t), db)
+		r.expect("G:ok A:C H:C B:C", "cancelled")
+		expectApplied(t, db, first, "cancel")
+		status, why := became(t, db, late)
+		require.Equal(t, store.RequestRefused, status)
+		require.NotEmpty(t, why)
+	})
+	inBubble(t, "the cancel of a node", func(t *testing.T) {
+		db := begin(t)
+		postRequest(t, db, store.Request{ID: "1", Kind: store.KindCancelNode, Node: "G"})
+		late := post(t, db, "G", "yes")
+		due(t, db)
+		r := life(t, g, neverStep(t), db)
+		r.expect("G:C A:X H:X B:X", "cancelled")
+		expectApplied(t, db, "1")
+		status, why := became(t, db, late)
+		require.Equal(t, store.RequestRefused, status)
+		require.Equal(t, kahn.ErrFinished.Error(), why)
+	})
+	inBubble(t, "what the run refuses", func(t *testing.T) {
+		db := begin(t)
+		unknown := post(t, db, "nowhere", "yes")
+		reached := post(t, db, "A", "yes")
+		postRequest(t, db, store.Request{ID: "no node", Kind: store.KindCancelNode, Node: "nowhere"})
+		postRequest(t, db, store.Request{ID: "no value", Kind: store.KindSignal, Node: "G", Value: []byte(`{"$type":"Order","value":1}`)})
+		r := life(t, g, neverStep(t), db)
+		r.expect("G:suspended A:waiting H:idle B:idle", "suspended")
+		for id, want := range map[string]string{unknown: "unknown gate", reached: "unknown gate", "no node": "unknown node", "no value": "Order"} {
+			status, why := became(t, db, id)
+			require.Equal(t, store.RequestRefused, status, id)
+			require.Contains(t, why, want)
+		}
+		stored, err := db.Load(t.Context(), "r")
+		require.NoError(t, err)
+		require.Zero(t, stored.WakeAt, "nothing waits any more")
+	})
+}
+
+// A run that was cancelled before it has begun calls no step. Signals do not make it begin early, and a cancel makes it end early.
+func TestRequestsForARunThatHasNotBegun(t *testing.T) {
+	t.Parallel()
+	g := graph(after("A"), gate("G", "A"))
+	synctest.Test(t, func(t *testing.T) {
+		db := new(store.Memory)
+		n, err := kahn.Prepare(g, kahn.RunID("r"))
+		require.NoError(t, err)
+		n.NotBefore = time.Now().Add(time.Hour)
+		_, _, err = db.Create(t.Context(), n)
+		require.NoError(t, err)
+		early := post(t, db, "G", "yes")
+		_, err = kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("r"))
+		require.ErrorIs(t, err, kahn.ErrNotDue)
+		postRequest(t, db, store.Request{ID: "1", Kind: store.KindCancelNode, Node: "A"})
+		postRequest(t, db, cancelRun)
+		r := life(t, g, neverStep(t), db)
+		r.expect("A:C G:C", "cancelled")
+		require.Equal(t, kahn.Request{Actor: "ann", Reason: "enough"}, r.StopRequest)
+		expectApplied(t, db, early, "cancel")
+		status, _ := became(t, db, "1")
+		require.Equal(t, store.RequestRefused, status)
+	})
+}
+
+// A run that waits for its turn at a Runner takes its requests.
+func TestRequestsForAPendingRun(t *testing.T) {
+	t.Parallel()
+	for _, stored := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			db, g := new(store.Memory), graph(gate("G"), after("A", "G"))
+			if stored {
+				_, err := kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
+				require.NoError(t, err)
+			}
+			runner := &kahn.Runner{MaxRuns: 1}
+			busy, err := runner.Start(t.Context(), graph(kahn.Node{ID: "long", Do: untilStopped}), nil)
+			require.NoError(t, err)
+			run, err := runner.Start(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunPending, run.Status())
+			postRequest(t, db, store.Request{ID: "1", Kind: store.KindCancelNode, Node: "A"})
+			answer := post(t, db, "G", "yes")
+			synctest.Wait()
+			require.Equal(t, kahn.RunPending, run.Status())
+			busy.Cancel()
+			res, err := run.Wait()
+			require.Error(t, err)
+			require.Equal(t, kahn.RunCancelled, res.Status)
+			n, _ := res.Node("A")
+			require.Equal(t, kahn.CauseCancelNode, n.Cause.Kind)
+			expectApplied(t, db, "1", answer)
+		})
+	}
+}
+
+// A request is idempotent by its id, also when the run has ended. New ones are refused then, and those that nobody has taken.
+func TestRequestsAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, g := new(store.Memory), graph(gate("G"))
+		_, err := kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
+		require.NoError(t, err)
+		q, err := kahn.PrepareSignal("G", kahn.Decision{Value: 7, ID: "1"})
+		require.NoError(t, err)
+		postRequest(t, db, q)
+		_, err = kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
+		require.NoError(t, err)
+		posted, err := db.Post(t.Context(), "r", q)
+		require.NoError(t, err)
+		require.False(t, posted)
+		_, err = db.Post(t.Context(), "r", cancelRun)
+		require.ErrorIs(t, err, kahn.ErrFinished)
+		other, err := kahn.PrepareSignal("G", kahn.Decision{Value: 8, ID: "1"})
+		require.NoError(t, err)
+		_, err = db.Post(t.Context(), "r", other)
+		require.ErrorIs(t, err, store.ErrRequestConflict)
+	})
+}
+
+// A process that was overtaken does not swallow a request: the one that has the run takes it.
+func TestRequestsAndFencing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, g := new(store.Memory), graph(gate("G"), after("A", "G"))
+		old, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("r"), kahn.Owner("one"))
+		require.NoError(t, err)
+		_, err = old.WaitFor(t.Context(), "G", kahn.Suspended)
+		require.NoError(t, err)
+		_, _, err = db.Acquire(t.Context(), "r", "one", time.Minute) // a process of the same name
+		require.NoError(t, err)
+		id := post(t, db, "G", "yes")
+		res, err := old.Wait()
+		require.ErrorIs(t, err, kahn.ErrFenced)
+		require.Equal(t, kahn.RunFailed, res.Status)
+		status, _ := became(t, db, id)
+		require.Equal(t, store.RequestWaiting, status)
+		life(t, g, nothing, db, kahn.Owner("one")).expect("G:ok A:ok", "completed")
+		expectApplied(t, db, id)
+	})
+}
+
+// A run that is left, and one whose store does not answer, leave their requests to the next life.
+func TestRequestsAndLeaving(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := new(store.Memory)
+		db := &inboxFaults{Memory: inner}
+		g := graph(gate("G"), after("A", "G"))
+		run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("r"))
+		require.NoError(t, err)
+		_, err = run.WaitFor(t.Context(), "G", kahn.Suspended)
+		require.NoError(t, err)
+		db.fail(errDisk)
+		id := post(t, inner, "G", "yes")
+		time.Sleep(time.Second)
+		require.Greater(t, db.loads(), 3, "the store is asked again")
+		expectStatus(t, run, "G", kahn.Suspended)
+		run.Leave()
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunSuspended, res.Status)
+		_, err = kahn.Execute(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("r"))
+		require.ErrorIs(t, err, errDisk)
+		require.ErrorIs(t, err, kahn.ErrStore)
+		db.fail(nil)
+		life(t, g, nothing, db).expect("G:ok A:ok", "completed")
+		expectApplied(t, db, id)
+	})
+}
+
+// inboxFaults is a store whose requests cannot be loaded.
+type inboxFaults struct {
+	*store.Memory
+	mu    sync.Mutex
+	err   error
+	count int
+}
+
+func (f *inboxFaults) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func (f *inboxFaults) loads() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count
+}
+
+func (f *inboxFaults) LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]store.PostedRequest, error) {
+	f.mu.Lock()
+	f.count++
+	err := f.err
+	f.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	return f.Memory.LoadRequests(ctx, run, after, limit)
+}
+
+// The value of a signal is in the form of the run's codec.
+func TestRequestEncoding(t *testing.T) {
+	t.Parallel()
+	type order struct{ Number int }
+	types := kahn.Encoding(kahn.Types{"order": order{}})
+	_, err := kahn.PrepareSignal("G", order{7})
+	require.ErrorIs(t, err, kahn.ErrNotEncodable)
+	_, err = kahn.PrepareSignal("G", kahn.Decision{Value: "yes", ID: "\xff"})
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+	_, err = kahn.PrepareSignal("", "yes")
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+	_, err = kahn.PrepareSignal("G", "yes", kahn.Encoding(nil))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	q, err := kahn.PrepareSignal("G", order{7}, types)
+	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		db, g := new(store.Memory), graph(gate("G"))
+		_, err := kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"), types)
+		require.NoError(t, err)
+		postRequest(t, db, q)
+		r := life(t, g, nothing, db, types)
+		require.Equal(t, order{7}, r.node("G").Output)
+	})
+}
+
+// A codec that ends the goroutine, or panics, refuses a request, and the next one is taken.
+func TestRequestsAndForeignCode(t *testing.T) {
+	t.Parallel()
+	for name, misbehave := range map[string]func(){"Goexit": runtime.Goexit, "panic": func() { panic("broken") }} {
+		inBubble(t, name, func(t *testing.T) {
+			db, g := new(store.Memory), graph(gate("G"))
+			codec := &badCodec{misbehave: misbehave}
+			run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"), kahn.Encoding(codec))
+			require.NoError(t, err)
+			first, second := post(t, db, "G", "bad"), post(t, db, "G", "good")
+			res, err := run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, "good", res.Output)
+			status, why := became(t, db, first)
+			require.Equal(t, store.RequestRefused, status)
+			require.NotEmpty(t, why)
+			expectApplied(t, db, second)
+		})
+	}
+}
+
+// badCodec misbehaves when it decodes "bad".
+type badCodec struct {
+	kahn.Types
+	misbehave func()
+}
+
+func (c *badCodec) Decode(data json.RawMessage) (any, error) {
+	if string(data) == `"bad"` {
+		c.misbehave()
+	}
+	return c.Types.Decode(data)
+}
+
+// Whatever write a process dies at, each request takes effect once, in the order in which they were posted.
+func TestRequestsAndCrashes(t *testing.T) {
+	t.Parallel()
+	post := func(p *kahntest.Process, s *kahn.Step, list ...store.Request) error {
+		for _, q := range list {
+			if err := p.Post(context.Background(), q); err != nil && !errors.Is(err, kahn.ErrUnusable) {
+				return err
+			}
+		}
+		p.Effect(s.IdempotencyKey(), s.ID())
+		return nil
+	}
+	signal := func(gate, id string) store.Request {
+		q, err := kahn.PrepareSignal(gate, kahn.Decision{Value: id, ID: id})
+		require.NoError(t, err)
+		return q
+	}
+	g := graph(after("A"), gate("G", "A"), after("B", "G"), gate("H", "B"), gate("I"), after("C", "H", "I"), kahn.Node{ID: "D"})
+	kahntest.InFakeTime(t, func(t *testing.T) {
+		kahntest.Crashes(t, func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return g, func(ctx context.Context, s *kahn.Step) (any, error) {
+				switch s.ID() {
+				case "A":
+					return "A", post(p, s, signal("I", "early"), signal("G", "first"), signal("G", "second"), signal("nowhere", "lost"),
+						store.Request{ID: "node", Kind: store.KindCancelNode, Node: "D"})
+				case "B":
+					return "B", post(p, s, signal("H", "third"))
+				case "C":
+					if err := post(p, s, store.Request{ID: "run", Kind: store.KindCancel}); err != nil {
+						return nil, err
+					}
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		})
+	})
+}
