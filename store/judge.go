@@ -22,6 +22,9 @@ func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key 
 	case c.Sequence != sequence+1 || !c.Reopen && (status.Terminal() || len(c.Reset) > 0):
 		return Conflict, nil
 	}
+	if err := checkTime(c.WakeAt); err != nil {
+		return 0, fmt.Errorf("%w: WakeAt: %w", ErrRejected, err)
+	}
 	for _, key := range c.Reset {
 		*node(key) = State{}
 	}

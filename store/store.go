@@ -92,7 +92,7 @@ type Commit struct {
 	// or the first deadline of its gates, of its nodes over all attempts, or of the run itself passes; of a run that was left with more to do than to
 	// wait, when it was left. The zero time means never.
 	// It replaces the stored one, also when it is zero: a run whose WakeAt has passed and that nobody holds is due. A store keeps
-	// it at least to the millisecond.
+	// it at least to the millisecond. A time outside of the years 1 to 9999, which JSON cannot express, is an error that matches ErrRejected.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 

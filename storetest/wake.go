@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakeTime: each commit replaces the time, also by none, and one that is not applied does not.
+// wakeTime: each commit replaces the time, also by none, and one that is not applied does not. One that JSON cannot express is refused.
 func wakeTime(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -35,6 +35,12 @@ func wakeTime(ctx context.Context, s store.Store) error {
 		}
 		if !r.WakeAt.Equal(row.stored) || r.WakeAt.IsZero() != row.stored.IsZero() {
 			return fmt.Errorf("after commit %d the run is to wake at %v instead of %v", i+1, r.WakeAt, row.stored)
+		}
+	}
+	for _, year := range []int{0, 10_000} {
+		_, err := s.Commit(ctx, lease, store.Commit{Sequence: 7, WakeAt: time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC)})
+		if err := expectError(fmt.Sprint("a time to wake in the year ", year), err, store.ErrRejected); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ type Case struct {
 const atOnce = 6
 
 // Try compiles the tests of the package in the working folder with all bugs planted, and returns an error for each bug that its test does
-// not find, of the first most of a [Sample]. The tests must pass without a bug. The folder root is that of the repository, and env is added to the
+// not find, of the first most of a [Sample]. The tests that find these must pass without a bug. The folder root is that of the repository, and env is added to the
 // environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
@@ -44,18 +44,23 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 		return err
 	}
 	run := func(bug int, test string) ([]byte, error) {
-		cmd := Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m")
+		cmd := Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=3m")
 		cmd.Env = append(cmd.Environ(), env...)
 		return cmd.CombinedOutput()
-	}
-	if out, err := run(-1, strings.Join(slices.Compact(slices.Sorted(slices.Values(tests))), "|")); err != nil {
-		return fmt.Errorf("without a bug: %w\n%s", err, out)
 	}
 	chosen, err := Sample(root, bugs)
 	if err != nil {
 		return err
 	}
 	chosen = chosen[:min(len(chosen), most)]
+	var needed []string
+	for _, bug := range chosen {
+		needed = append(needed, tests[bug])
+	}
+	slices.Sort(needed)
+	if out, err := run(-1, strings.Join(slices.Compact(needed), "|")); err != nil {
+		return fmt.Errorf("without a bug: %w\n%s", err, out)
+	}
 	missed := make([]error, len(chosen))
 	slots := make(chan bool, atOnce)
 	var wg sync.WaitGroup

@@ -27,6 +27,9 @@ type commit struct {
 func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
 	made := &call[*commit]{arg: &commit{lease: lease, c: c}, run: lease.Run, size: sizeOf(&c)}
 	err := checkSize(made.size)
+	if err == nil && c.Spec != nil {
+		err = checkTexts(c.Spec.Workflow, c.Spec.Parent)
+	}
 	if err == nil {
 		err = s.commits.do(ctx, made)
 	}

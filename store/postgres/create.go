@@ -46,6 +46,9 @@ const noVersion = "0"
 // place writes a run if n may be created, and returns what is stored then. A run that has changed since it was judged is
 // judged again.
 func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store.Run) (stored *store.Run, created bool, err error) {
+	if err := checkTexts(r.ID, r.Workflow, r.Parent); err != nil {
+		return nil, false, err
+	}
 	for replaced := noVersion; ; {
 		if stored, err = s.put(ctx, db, replaced, r); err != nil || stored != nil {
 			return stored, err == nil, err

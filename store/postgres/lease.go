@@ -35,8 +35,8 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 }
 
 func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
-	if !storable(c.run) || !storable(c.arg.owner) {
-		return fmt.Errorf("%w: the id, or the owner %s, is no text of the database", store.ErrRejected, foreign.Quote(c.arg.owner))
+	if err := checkTexts(c.run, c.arg.owner); err != nil {
+		return err
 	}
 	if err := s.acquires.do(ctx, c); err != nil {
 		return err

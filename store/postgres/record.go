@@ -3,6 +3,7 @@ package postgres
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -10,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -19,6 +21,22 @@ func compareIDs(a, b string) int { return strings.Compare(a, b) }
 
 // storable reports whether the server can hold a text. Runs with other ids are refused, so none is stored.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
+
+// maxText is how many bytes an id or a name may have that is in an index. A row of an index has up to 2,704 bytes, and may have two of them.
+const maxText = 1000
+
+// checkTexts refuses ids and names that the server, or a row of its indexes, cannot hold.
+func checkTexts(texts ...string) error {
+	for _, text := range texts {
+		switch {
+		case !storable(text):
+			return fmt.Errorf("%w: %s is no text of the database", store.ErrRejected, foreign.Quote(text))
+		case len(text) > maxText:
+			return fmt.Errorf("%w: %s has %d bytes; the store takes ids and names of up to %d", store.ErrRejected, foreign.Quote(text), len(text), maxText)
+		}
+	}
+	return nil
+}
 
 // The years that the server has, with some to spare.
 const (
@@ -44,15 +62,10 @@ func instant(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: us.UTC(), Valid: true}
 }
 
-// timeOf is the reverse of instant. A time that comes before or after all others is one of the first year that the server does not have.
+// timeOf is the time of a column, zero if it is NULL. No run has a time that the server lacks: package store refuses them.
 func timeOf(t pgtype.Timestamptz) time.Time {
-	switch {
-	case !t.Valid:
+	if !t.Valid {
 		return time.Time{}
-	case t.InfinityModifier == pgtype.NegativeInfinity:
-		return time.Date(firstYear-1, 1, 1, 0, 0, 0, 0, time.UTC)
-	case t.InfinityModifier == pgtype.Infinity:
-		return time.Date(lastYear+1, 1, 1, 0, 0, 0, 0, time.UTC)
 	}
 	return t.Time.UTC()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/url"
 	"strings"
 	"sync"
@@ -261,23 +262,48 @@ func TestNamesOfSchemas(t *testing.T) {
 	}
 }
 
-// TestTimesThatTheServerLacks: times that are beyond those of the server stay before or after all others.
-func TestTimesThatTheServerLacks(t *testing.T) {
+// TestLongTexts: ids and names are stored up to a length at which any two of them fit into a row of an index, whatever characters they have; longer
+// ones are refused, and a transaction of the program's own stays as it was.
+func TestLongTexts(t *testing.T) {
 	t.Parallel()
-	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
-	lease := begun(t, s, "r")
-	load := func(sequence uint64, wake time.Time) time.Time {
-		commit(t, s, lease, store.Commit{Sequence: sequence, WakeAt: wake})
-		r, err := s.Load(t.Context(), "r")
-		require.NoError(t, err)
-		return r.WakeAt
+	ctx, pool := t.Context(), postgrestest.NewPool(t, database)
+	s := openStore(t, pool, newSchema())
+	random := rand.New(rand.NewPCG(61, 67))
+	long := func(n int) string { // which the server cannot compress
+		text := make([]byte, n)
+		for i := range text {
+			text[i] = byte('!' + random.IntN(90))
+		}
+		return string(text)
 	}
-	never := load(2, time.Unix(1<<63-62135596801, 999999999))
-	require.Greater(t, never.Year(), 290_000)
-	require.Equal(t, never, load(3, never))
-	always := load(4, time.Unix(-1<<62, 0))
-	require.Less(t, always.Year(), -4000)
-	require.Equal(t, always, load(5, always))
+	most := store.NewRun{ID: long(1000), Spec: store.Spec{Workflow: long(1000), Parent: long(1000), Labels: map[string]string{long(5000): long(5000)}}}
+	_, created, err := s.Create(ctx, most)
+	require.NoError(t, err)
+	require.True(t, created)
+	lease := begun(t, s, most.ID)
+	commit(t, s, lease, store.Commit{Sequence: 2, Ready: []string{long(5000)}})
+	page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: most.Labels}})
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1)
+	for what, n := range map[string]store.NewRun{
+		"the id": {ID: long(1001)}, "the workflow": {ID: "a", Spec: store.Spec{Workflow: long(1001)}}, "the parent": {ID: "b", Spec: store.Spec{Parent: strings.Repeat("a", 1001)}},
+	} {
+		require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			_, _, err := s.CreateTx(ctx, tx, n)
+			require.ErrorIs(t, err, store.ErrRejected, what)
+			require.ErrorContains(t, err, "1001 bytes", what)
+			return tx.QueryRow(ctx, "SELECT 1").Scan(new(int))
+		}))
+		_, err := s.Commit(ctx, lease, store.Commit{Sequence: 3, Spec: &n.Spec})
+		if what != "the id" {
+			require.ErrorIs(t, err, store.ErrRejected, what)
+		}
+		if _, _, err = s.Acquire(ctx, n.ID, "owner", time.Minute); what == "the id" {
+			require.ErrorIs(t, err, store.ErrRejected)
+			_, err = s.Load(ctx, n.ID)
+			require.ErrorIs(t, err, store.ErrUnknownRun)
+		}
+	}
 }
 
 // TestFarthestTimes: bounds beyond all times select what is before or after them, and the longest lease lasts.

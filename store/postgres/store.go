@@ -27,7 +27,8 @@
 // engine repeats until the lease runs out. A commit whose answer was lost is recognised by its sequence when it is repeated. Errors that match
 // [store.ErrUnusable] go on for ever: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, rows hold what
 // nobody has written ([ErrDamaged]). What PostgreSQL cannot hold is an error that matches [store.ErrRejected]: a value of more than
-// 250,000,000 bytes, and an id, a label or a name that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
+// 250,000,000 bytes, an id of a run, an owner, or the name of a workflow of more than 1,000 bytes, and an id, a label or a name that has the
+// character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
 // # Time
 //

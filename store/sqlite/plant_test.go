@@ -17,6 +17,7 @@ var defects = []struct {
 	file, function string
 	old, planted   string
 }{
+	{"a run wakes in any year", "../judge.go", "Commit.Judge", `checkTime(c.WakeAt)`, `error(nil)`},
 	{"a lease lasts for ever", "lease.go", "leaseStatements.prepare", `expires > "+now+" FROM`, `expires > 0 FROM`},
 	{"a lease is renewed by its former owner", "lease.go", "leaseStatements.prepare", `held := fmt.Sprintf(holds, now)`, `held := "owner <> ? AND epoch = ?"`},
 	{"a lease that has run out writes", "commit.go", "rowStatements.prepare", `fmt.Sprintf(holds, now)`, `"owner = ? AND epoch = ?"`},

@@ -1,0 +1,208 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
+)
+
+// newest are the runs that fill has made last, of which a tenth is suspended.
+func newest(status kahn.RunStatus) store.Query {
+	return store.Query{Filter: store.Filter{Statuses: []kahn.RunStatus{status}}, Limit: 20}
+}
+
+// oldest are some of the runs that have ended.
+func oldest() store.PruneQuery { return store.PruneQuery{EndedBefore: time.Now(), Limit: 16} }
+
+// rowsRead returns how many rows each statement makes the server read, by indexes and without them, with so many runs in the tables.
+func rowsRead(t *testing.T, pool *pgxpool.Pool, runs int) map[string][2]int {
+	t.Helper()
+	schema := newSchema()
+	s := openStore(t, pool, schema)
+	fill(t, pool, schema, runs)
+	read := map[string][2]int{}
+	count := func(what string, f func(tx pgx.Tx) error) {
+		undone := errors.New("undone")
+		err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+			so := func() (whole, found int, err error) { // what the server has not added to its statistics yet: of earlier transactions, too
+				err = tx.QueryRow(t.Context(), "SELECT coalesce(sum(seq_tup_read), 0), coalesce(sum(idx_tup_fetch), 0) FROM pg_stat_xact_user_tables WHERE schemaname = $1", schema).Scan(&whole, &found)
+				return whole, found, err
+			}
+			wholeBefore, foundBefore, failed := so()
+			if err := f(tx); err != nil {
+				return err
+			}
+			whole, found, err := so()
+			read[what] = [2]int{whole - wholeBefore, found - foundBefore}
+			return errors.Join(failed, err, undone)
+		})
+		require.ErrorIs(t, err, undone, what)
+	}
+	execute := func(what, text string, args []any) {
+		count(what, func(tx pgx.Tx) error {
+			rows, err := tx.Query(t.Context(), text, args...)
+			if err == nil {
+				rows.Close()
+				err = rows.Err()
+			}
+			return err
+		})
+	}
+	count("create", func(tx pgx.Tx) error {
+		_, _, err := s.CreateTx(t.Context(), tx, store.NewRun{ID: "new", Spec: store.Spec{Workflow: "w"}})
+		return err
+	})
+	for what, q := range map[string]func(id string) (string, []any){"acquire": s.AcquireQuery, "load": s.LoadQuery, "renew": s.RenewQuery} {
+		text, args := q("order-10")
+		execute(what, text, args)
+	}
+	text, args := s.CommitQuery([2]int64{7, 8})
+	execute("commit", text, args)
+	list := newest(kahn.RunSuspended)
+	text, args, err := s.ListQuery(&list)
+	require.NoError(t, err)
+	execute("list", text, args)
+	prune := oldest()
+	require.NoError(t, prune.Check())
+	text, args = s.PruneQuery(&prune)
+	execute("prune", text, args)
+	return read
+}
+
+// TestRowsRead: no statement reads a whole table, or many more rows when there are more runs in the tables.
+func TestRowsRead(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	few, many := rowsRead(t, pool, 2000), rowsRead(t, pool, size(20_000, 1_120_000))
+	t.Logf("rows read without an index, and by one: %v", many)
+	for what, rows := range many {
+		require.Zero(t, rows[0], "%s: rows that no index has led to", what)
+		require.LessOrEqual(t, rows[1], 2*few[what][1], what) // the plan may be another one
+	}
+}
+
+// speeds returns how long calls take with so many runs in the tables: medians.
+func speeds(t *testing.T, pool *pgxpool.Pool, runs int) map[string]time.Duration {
+	t.Helper()
+	ctx, schema := t.Context(), newSchema()
+	s := openStore(t, pool, schema)
+	fill(t, pool, schema, runs)
+	took := map[string]time.Duration{}
+	for what, f := range map[string]func(i int) error{
+		"create": func(i int) error {
+			_, _, err := s.Create(ctx, store.NewRun{ID: fmt.Sprint("new-", i), Spec: store.Spec{Workflow: "w"}})
+			return err
+		},
+		"wake": func(i int) error {
+			lease, stored, err := s.Acquire(ctx, fmt.Sprintf("order-%d", 10*(i+1)), "owner", time.Minute)
+			if err == nil {
+				_, err = s.Commit(ctx, lease, store.Commit{Sequence: stored.Sequence + 1, Status: kahn.RunRunning})
+			}
+			return err
+		},
+		"list": func(int) error {
+			_, err := s.List(ctx, newest(kahn.RunCompleted))
+			return err
+		},
+		"prune": func(int) error {
+			pruned, err := s.Prune(ctx, oldest())
+			if err == nil && pruned.Runs != 16 {
+				err = fmt.Errorf("%d runs were pruned", pruned.Runs)
+			}
+			return err
+		},
+	} {
+		var times []time.Duration
+		for i := range 50 {
+			began := time.Now()
+			require.NoError(t, f(i), what)
+			times = append(times, time.Since(began))
+		}
+		slices.Sort(times)
+		took[what] = times[len(times)/2]
+	}
+	return took
+}
+
+// TestSpeeds: with a million runs that have ended and a hundred thousand suspended ones, runs are created, woken, listed and pruned about as fast
+// as with a thousand. Usually the tables are small, and the times are not compared.
+func TestSpeeds(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	few, many := speeds(t, pool, 2000), speeds(t, pool, size(4000, 1_120_000))
+	for what, took := range many {
+		t.Logf("%s: %v, and %v with few runs", what, took, few[what])
+		if size(0, 1) == 1 {
+			require.Less(t, took, 3*few[what]+2*time.Millisecond, what)
+		}
+	}
+}
+
+// inUse is how many bytes the process uses for values and for stacks.
+func inUse() int64 {
+	runtime.GC()
+	runtime.GC() // what the first one has finalized
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// TestMemoryOfRuns bounds the memory of a run that is at work, and shows that one which is suspended costs none. No other test may be at work.
+func TestMemoryOfRuns(t *testing.T) {
+	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
+	runs := size(1000, 10_000)
+	g := new(kahn.Graph).Add(kahn.Node{ID: "work"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"work"}})
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	perform := func(prefix string, step kahn.StepFunc) *sync.WaitGroup {
+		var at sync.WaitGroup
+		for i := range runs {
+			at.Go(func() {
+				if _, err := plan.Execute(context.Background(), step, kahn.RunID(fmt.Sprint(prefix, i)), kahn.Durable(s)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		return &at
+	}
+	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	perform("warm", nothing).Wait()
+	const rounds = 5
+	var atWork []int64
+	first := inUse()
+	for round := range rounds {
+		before := inUse()
+		var working sync.WaitGroup
+		working.Add(runs)
+		goOn := make(chan bool)
+		open := perform(fmt.Sprint("r", round, "-"), func(context.Context, *kahn.Step) (any, error) {
+			working.Done()
+			<-goOn
+			return nil, nil
+		})
+		working.Wait()
+		atWork = append(atWork, (inUse()-before)/int64(runs))
+		close(goOn)
+		open.Wait()
+	}
+	rest := inUse() - first
+	t.Logf("%d bytes a run at work, and %d bytes after %d runs", atWork, rest, rounds*runs)
+	require.Less(t, slices.Max(atWork), int64(40<<10))
+	require.Less(t, rest, int64(2<<20+100*rounds*runs)) // what the runtime keeps for itself differs
+	counts, err := s.Count(t.Context(), store.Filter{Prefix: "r"})
+	require.NoError(t, err)
+	require.Equal(t, []store.Count{{Status: kahn.RunSuspended, Runs: rounds * runs}}, counts)
+}
