@@ -17,8 +17,6 @@ type names struct {
 }
 
 var (
-	inTemplate   = regexp.MustCompile("\\binput (?:\"([^\"]+)\"|`([^`]+)`)") // in a config
-	inParam      = regexp.MustCompile("\\bparam (?:\"([^\"]+)\"|`([^`]+)`)")
 	inExpression = regexp.MustCompile(`\binputs(?:\.(\w+)|\[['"]([^'"]+)['"]\])`) // in a guard or a condition
 	numbers      = regexp.MustCompile(`\[\d+\]|#\d+`)                             // of items and iterations, in the path of a gate
 )
@@ -42,20 +40,17 @@ func (n names) look(g *kahn.Graph, prefix string) {
 		if node.Kind == kahn.KindGate {
 			n.gates[prefix+node.ID] = true
 		}
-		n.find(inTemplate, node.Config)
-		if !fed[node.ID] {
-			n.find(inParam, node.Config)
-			if node.Kind == "jq" {
-				n.inputs["input"] = true // its parameter
-			}
+		if !kinds[node.Kind].verbatim {
+			n.findCalls(node.Config, !fed[node.ID])
+		} else if !fed[node.ID] {
+			n.inputs["input"] = true // the parameter of jq
 		}
 		for _, port := range node.Ports {
 			n.inputs[port.Name] = true
 		}
-		n.find(inExpression, node.WhenExpr)
-		n.find(inExpression, node.TestExpr)
+		n.find(node.WhenExpr, node.TestExpr)
 		if node.Loop != nil {
-			n.find(inExpression, node.Loop.UntilExpr)
+			n.find(node.Loop.UntilExpr)
 		}
 		if node.Sub != nil {
 			n.look(node.Sub, prefix+node.ID+"/")
@@ -63,20 +58,32 @@ func (n names) look(g *kahn.Graph, prefix string) {
 	}
 }
 
-// find adds the names of inputs in the texts of a value.
-func (n names) find(pattern *regexp.Regexp, v any) {
+// find adds the names of inputs in the texts of expressions.
+func (n names) find(texts ...string) {
+	for _, text := range texts {
+		for _, found := range inExpression.FindAllStringSubmatch(text, -1) {
+			n.inputs[found[1]+found[2]] = true
+		}
+	}
+}
+
+// findCalls adds the names of inputs in the templates of a config, and those of parameters, if these are inputs.
+func (n names) findCalls(v any, params bool) {
 	switch v := v.(type) {
 	case string:
-		for _, found := range pattern.FindAllStringSubmatch(v, -1) {
-			n.inputs[found[1]+found[2]] = true
+		calls, _ := callsIn(v) // what cannot be parsed was refused before
+		for _, call := range calls {
+			if call.function == "input" || params && call.function == "param" {
+				n.inputs[call.name] = true
+			}
 		}
 	case []any:
 		for _, item := range v {
-			n.find(pattern, item)
+			n.findCalls(item, params)
 		}
 	case map[string]any:
 		for _, item := range v {
-			n.find(pattern, item)
+			n.findCalls(item, params)
 		}
 	}
 }

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// invoke runs the program, and returns its exit code and what it wrote.
+func invoke(t *testing.T, stdin string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = kahnCommand(t.Context(), args, newTerminal(strings.NewReader(stdin), &out, &errs))
+	return code, out.String(), errs.String()
+}
+
+// expect runs the program, and checks its exit code and a part of what it wrote.
+func expect(t *testing.T, code int, part, stdin string, args ...string) {
+	t.Helper()
+	got, stdout, stderr := invoke(t, stdin, args...)
+	if got != code || !strings.Contains(stdout+stderr, part) {
+		t.Fatalf("exit code %d, not %d, or no %q in:\n%s%s", got, code, part, stdout, stderr)
+	}
+}
+
+// file writes a file in a folder of its own.
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// contains checks that a file has a text.
+func contains(t *testing.T, path, part string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), part) {
+		t.Errorf("%s has no %q:\n%s", path, part, text)
+	}
+}
+
+func missing(t *testing.T, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("%s: %v", path, err)
+	}
+}

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/nearest"
+)
+
+// terminal is what a command reads from and writes to.
+type terminal struct {
+	in       *bufio.Reader
+	out, err io.Writer
+}
+
+func newTerminal(in io.Reader, out, err io.Writer) *terminal {
+	return &terminal{bufio.NewReader(in), out, err}
+}
+
+// refuse reports why a command does nothing.
+func (t *terminal) refuse(err error) int {
+	t.printf("kahn: %v\n", err)
+	return exitUsage
+}
+
+// printf writes to the standard error.
+func (t *terminal) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(t.err, format, args...) // nobody could be told that it has failed
+}
+
+// manyFiles is the most of a command that takes any number of files.
+const manyFiles = 1 << 20
+
+// action performs a command with its arguments, flags aside, and returns the exit code.
+type action func(ctx context.Context, t *terminal, args []string) int
+
+// command is a subcommand. Usage texts and completions are made from it.
+type command struct {
+	name     string
+	args     string // for the usage line
+	least    int    // how many arguments there are at least
+	most     int    // and at most
+	summary  string // one line
+	text     string // the rest of the help
+	words    []string
+	register func(*flags) action
+}
+
+// commands are the subcommands, in the order of the help.
+var commands = []command{vetCommand, drawCommand, runCommand, testCommand, schemaCommand, completionCommand, helpCommand}
+
+// help and completion read the table that they are in.
+func init() {
+	find("completion").register = func(*flags) action { return printCompletion }
+	find("help").register = func(*flags) action { return printHelp }
+}
+
+var helpCommand = command{
+	name: "help", args: "[COMMAND]", most: 1, summary: "explain a command",
+	text: "Without a command it lists the commands.",
+}
+
+func find(name string) *command {
+	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &commands[i]
+}
+
+func commandNames() (list []string) {
+	for _, c := range commands {
+		list = append(list, c.name)
+	}
+	return list
+}
+
+// kahnCommand is the program without the process around it. It returns the exit code.
+func kahnCommand(ctx context.Context, args []string, t *terminal) int {
+	if len(args) == 0 {
+		writeOverview(t.err)
+		return exitUsage
+	}
+	switch args[0] {
+	case "-h", "-help", "--help":
+		writeOverview(t.out)
+		return exitOK
+	}
+	c := find(args[0])
+	if c == nil {
+		return t.refuse(unknown("command", args[0], commandNames()))
+	}
+	f := newFlags(c)
+	act := c.register(f)
+	rest, err := f.parse(args[1:])
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		writeUsage(t.out, c, f)
+		return exitOK
+	case err == nil && len(rest) < c.least:
+		err = fmt.Errorf("%s is missing", strings.Trim(strings.TrimSuffix(c.args, "..."), "[]"))
+	case err == nil && len(rest) > c.most:
+		err = fmt.Errorf("unexpected argument %q", rest[c.most])
+	}
+	if err != nil {
+		t.printf("kahn %s: %v\nRun \"kahn help %s\" for its flags.\n", c.name, err, c.name)
+		return exitUsage
+	}
+	return act(ctx, t, rest)
+}
+
+// printHelp is the command help.
+func printHelp(_ context.Context, t *terminal, args []string) int {
+	if len(args) == 0 {
+		writeOverview(t.out)
+		return exitOK
+	}
+	c := find(args[0])
+	if c == nil {
+		return t.refuse(unknown("command", args[0], commandNames()))
+	}
+	f := newFlags(c)
+	c.register(f)
+	writeUsage(t.out, c, f)
+	return exitOK
+}
+
+// unknown is the error for a word that is none of the choices.
+func unknown(what, written string, choices []string) error {
+	if meant, ok := nearest.Name(written, choices); ok {
+		return fmt.Errorf("unknown %s %q; did you mean %q?", what, written, meant)
+	}
+	return fmt.Errorf("unknown %s %q; there is %s", what, written, strings.Join(choices, ", "))
+}
+
+// flags are the flags of one command.
+type flags struct {
+	*flag.FlagSet
+	choices map[string][]string // the values of a flag that has a few
+	files   map[string]bool     // flags whose values are names of files
+}
+
+func newFlags(c *command) *flags {
+	f := &flags{flag.NewFlagSet(c.name, flag.ContinueOnError), map[string][]string{}, map[string]bool{}}
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
+	return f
+}
+
+// file registers a flag that names a file.
+func (f *flags) file(to *string, name, usage string) {
+	f.StringVar(to, name, "", usage)
+	f.files[name] = true
+}
+
+// choice registers a flag that takes one of a few words; the first one is its default.
+func (f *flags) choice(to *string, name, usage string, words ...string) {
+	*to = words[0]
+	f.Var(&choice{to, words}, name, usage)
+	f.choices[name] = words
+}
+
+// choice is a flag that takes one of a few words.
+type choice struct {
+	to    *string
+	words []string
+}
+
+// String implements flag.Value.
+func (c *choice) String() string {
+	if c.to == nil {
+		return ""
+	}
+	return *c.to
+}
+
+// Set implements flag.Value.
+func (c *choice) Set(word string) error {
+	if !slices.Contains(c.words, word) {
+		return unknown("value", word, c.words)
+	}
+	*c.to = word
+	return nil
+}
+
+// parse parses flags, which may stand before, between and after the other arguments, and returns the latter. After "--" there are no
+// flags any more.
+func (f *flags) parse(args []string) (rest []string, err error) {
+	for {
+		before := len(args)
+		if err := f.Parse(args); err != nil {
+			return nil, f.explain(err)
+		}
+		parsed := before - f.NArg()
+		if parsed > 0 && args[parsed-1] == "--" {
+			return append(rest, f.Args()...), nil
+		}
+		if f.NArg() == 0 {
+			return rest, nil
+		}
+		rest = append(rest, f.Arg(0))
+		args = f.Args()[1:]
+	}
+}
+
+// explain adds a suggestion to the error for an unknown flag.
+func (f *flags) explain(err error) error {
+	written, found := strings.CutPrefix(err.Error(), "flag provided but not defined: -")
+	if !found {
+		return err
+	}
+	var list []string
+	f.VisitAll(func(g *flag.Flag) { list = append(list, g.Name) })
+	switch meant, ok := nearest.Name(written, list); {
+	case ok:
+		return fmt.Errorf("unknown flag -%s; did you mean -%s?", written, meant)
+	case len(list) == 0:
+		return fmt.Errorf("unknown flag -%s; the command has none", written)
+	}
+	return fmt.Errorf("unknown flag -%s; there is -%s", written, strings.Join(list, ", -"))
+}
+
+// writeOverview writes the list of commands.
+func writeOverview(w io.Writer) {
+	var b strings.Builder
+	b.WriteString("kahn checks, draws, runs and tests definitions: graphs of steps in JSON or YAML files.\n\nusage: kahn COMMAND [flags] [arguments]\n\n")
+	for _, c := range commands {
+		fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(c.name+" "+c.args), c.summary)
+	}
+	b.WriteString("\n\"kahn help COMMAND\" explains a command and lists its flags.\n")
+	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
+}
+
+// writeUsage writes the help of a command.
+func writeUsage(w io.Writer, c *command, f *flags) {
+	var b strings.Builder
+	line, indent := "", ""
+	if flagged := flagLines(f); flagged != "" {
+		line, indent = " [flags]", "\nFlags, before or after the arguments:\n\n"+flagged
+	}
+	fmt.Fprintf(&b, "usage: kahn %s%s %s\n\n%s.\n", c.name, line, c.args, strings.ToUpper(c.summary[:1])+c.summary[1:])
+	if c.text != "" {
+		fmt.Fprintf(&b, "%s\n", c.text)
+	}
+	b.WriteString(indent)
+	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
+}
+
+// flagLines describes the flags.
+func flagLines(f *flags) string {
+	var b strings.Builder
+	f.VisitAll(func(g *flag.Flag) {
+		value, usage := flag.UnquoteUsage(g)
+		if words := f.choices[g.Name]; words != nil {
+			value = strings.Join(words, "|")
+		}
+		fmt.Fprintf(&b, "  %s\n        %s%s\n", strings.TrimSpace("-"+g.Name+" "+value), usage, defaultOf(g))
+	})
+	return b.String()
+}
+
+// defaultOf is the end of a flag's description.
+func defaultOf(g *flag.Flag) string {
+	switch cmp.Or(g.DefValue, "false") {
+	case "false", "0", "0s":
+		return ""
+	}
+	return fmt.Sprintf(" (default %s)", g.DefValue)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// rehearsal notes the steps that a run would call.
+type rehearsal struct {
+	mu    sync.Mutex // guards lines
+	lines strings.Builder
+}
+
+// rehearse runs the graph with mocks in place of all steps, one after the other, and shows them.
+func (h *host) rehearse(ctx context.Context) int {
+	roots, err := h.roots()
+	if err != nil {
+		return h.t.refuse(err)
+	}
+	r := &rehearsal{}
+	mocks := map[string]kahn.Mock{}
+	r.mock(h.graph, "", mocks)
+	for gate, answer := range h.answers {
+		mocks[gate] = kahn.Mock{Value: answer}
+	}
+	res, err := kahn.Execute(ctx, h.graph, h.step, kahn.Inputs(roots), kahn.Limit(1), kahn.TestMode{Mocks: mocks})
+	if res == nil {
+		return h.t.refuse(err)
+	}
+	reportNodes(&r.lines, res)
+	fmt.Fprintf(&r.lines, "no step was run; the run would have %v\n", res.Status)
+	_, _ = io.WriteString(h.t.out, r.lines.String()) // nobody could be told that it has failed
+	return exitCode(res)
+}
+
+// mock mocks the steps of a graph, and those of its sub-graphs.
+func (r *rehearsal) mock(g *kahn.Graph, prefix string, mocks map[string]kahn.Mock) {
+	for _, n := range g.Nodes() {
+		path := prefix + n.ID
+		switch {
+		case n.Sub != nil:
+			r.mock(n.Sub, path+"/", mocks)
+		case kinds[n.Kind].step != nil && n.TestExpr == "":
+			if n.Map != nil {
+				path += "[]"
+			}
+			mocks[path] = kahn.Mock{Do: r.note}
+		}
+	}
+}
+
+// note is the step of a mock: it notes what would be done, and returns a value in the form of the kind's output.
+func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
+	config := s.Config()
+	if !kinds[s.Kind()].verbatim {
+		if expanded, err := expand(s, config); err == nil { // else it needs what steps before it have not made
+			config = expanded
+		}
+	}
+	text, err := json.Marshal(config)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(&r.lines, "would run %s: %s %s\n", s.Path(), s.Kind(), text)
+	switch s.Kind() {
+	case "exec":
+		return map[string]any{"stdout": "", "stderr": ""}, nil
+	case "http":
+		return map[string]any{"status": 200, "headers": map[string]any{}, "body": nil}, nil
+	}
+	return "", nil
+}

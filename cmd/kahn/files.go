@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// read is the kind read.
+func read(_ context.Context, s *kahn.Step) (any, error) {
+	c, err := configured[struct{ Path string }](s)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return limited(f)
+}
+
+// limited reads a text that must not be longer than maxText.
+func limited(r io.Reader) (string, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
+	if err == nil && len(data) > maxText {
+		err = kahn.Permanent(fmt.Errorf("longer than %d bytes", maxText))
+	}
+	return string(data), err
+}
+
+// write is the kind write.
+func write(_ context.Context, s *kahn.Step) (any, error) {
+	c, err := configured[struct{ Path, Text string }](s)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.Path), 0o755); err != nil {
+		return nil, err
+	}
+	return c.Path, os.WriteFile(c.Path, []byte(c.Text), 0o644)
+}
+
+// checksum is the kind checksum.
+func checksum(ctx context.Context, s *kahn.Step) (any, error) {
+	c, err := configured[struct{ Files string }](s)
+	if err != nil {
+		return nil, err
+	}
+	files, err := filepath.Glob(c.Files)
+	if err != nil {
+		return nil, kahn.Permanent(err)
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("no file matches %s", c.Files)
+	}
+	var sums strings.Builder
+	for _, file := range files {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, err
+		}
+		h := sha256.New()
+		_, err = io.Copy(h, f)
+		_ = f.Close() // it was only read
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", h.Sum(nil), filepath.Base(file))
+	}
+	return sums.String(), nil
+}

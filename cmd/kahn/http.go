@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// call is the config of the kind http.
+type call struct {
+	Method, URL string
+	Headers     map[string]string
+	Body        any
+	Expect      any
+	Timeout     string
+}
+
+// request is the kind http. Where the status is not expected it decides about another attempt: there is none after 4xx, except 429,
+// whose Retry-After says when.
+func request(ctx context.Context, s *kahn.Step) (any, error) {
+	c, err := configured[call](s)
+	if err != nil {
+		return nil, err
+	}
+	if c.Timeout != "" {
+		bound, err := time.ParseDuration(c.Timeout)
+		if err != nil {
+			return nil, kahn.Permanent(fmt.Errorf("config: timeout: %w", err))
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, bound, fmt.Errorf("no response within %v: %w", bound, context.DeadlineExceeded))
+		defer cancel()
+	}
+	req, err := c.request(ctx)
+	if err != nil {
+		return nil, kahn.Permanent(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	defer resp.Body.Close()
+	text, err := limited(resp.Body)
+	if err != nil {
+		return nil, ended(ctx, err)
+	}
+	if ok, err := c.expects(resp.StatusCode); err != nil {
+		return nil, kahn.Permanent(err)
+	} else if !ok {
+		return nil, unexpected(req, resp, text)
+	}
+	headers := map[string]any{}
+	for name := range resp.Header {
+		headers[name] = resp.Header.Get(name)
+	}
+	return map[string]any{"status": resp.StatusCode, "headers": headers, "body": parsed(resp.Header.Get("Content-Type"), text)}, nil
+}
+
+// ended is why a request has ended: the cause of its context, if that has ended, or else err.
+func ended(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// request makes the request of a call.
+func (c *call) request(ctx context.Context) (*http.Request, error) {
+	body, kind := io.Reader(nil), ""
+	switch b := c.Body.(type) {
+	case nil:
+	case string:
+		body = strings.NewReader(b)
+	default:
+		text, err := json.Marshal(b)
+		if err != nil {
+			return nil, err
+		}
+		body, kind = bytes.NewReader(text), "application/json"
+	}
+	method := http.MethodGet
+	if body != nil {
+		method = http.MethodPost
+	}
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(c.Method, method), c.URL, body)
+	if err != nil {
+		return nil, err
+	}
+	if kind != "" {
+		req.Header.Set("Content-Type", kind)
+	}
+	for name, value := range c.Headers {
+		req.Header.Set(name, value)
+	}
+	return req, nil
+}
+
+// expects reports whether the step completes with a status.
+func (c *call) expects(status int) (bool, error) {
+	if c.Expect == nil {
+		return status < 400, nil
+	}
+	list, several := c.Expect.([]any)
+	if !several {
+		list = []any{c.Expect}
+	}
+	for _, item := range list {
+		text := fmt.Sprint(item)
+		switch digits := strconv.Itoa(status); {
+		case len(text) != 3:
+			return false, fmt.Errorf("config: expect: %q is no status and no class of statuses such as 2xx", text)
+		case text == digits, text[1:] == "xx" && text[0] == digits[0]:
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// unexpected is the error for a status that is not expected.
+func unexpected(req *http.Request, resp *http.Response, body string) error {
+	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Redacted(), resp.Status)
+	if body = strings.TrimSpace(body); body != "" {
+		text += "\n" + strings.ToValidUTF8(body[:min(len(body), 500)], "")
+	}
+	failure := errors.New(text)
+	switch {
+	case resp.StatusCode == http.StatusTooManyRequests:
+		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // without it the policy's own delay
+		return kahn.RateLimited(failure, time.Duration(seconds)*time.Second)
+	case resp.StatusCode >= 500:
+		return failure
+	}
+	return kahn.Permanent(failure)
+}
+
+// parsed is the body of a response: parsed, if its type is JSON and it is well-formed, or else the text.
+func parsed(contentType, text string) any {
+	kind, _, err := mime.ParseMediaType(contentType)
+	if err != nil || kind != "application/json" && !strings.HasSuffix(kind, "+json") {
+		return text
+	}
+	var v any
+	d := json.NewDecoder(strings.NewReader(text))
+	d.UseNumber()
+	if d.Decode(&v) != nil || d.Decode(new(any)) != io.EOF {
+		return text
+	}
+	return plain(v)
+}
+
+// plain replaces the numbers in a value by int64 where they are integers, and by float64 else.
+func plain(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := v.Int64(); err == nil {
+			return n
+		}
+		if f, err := v.Float64(); err == nil {
+			return f
+		}
+		return v.String()
+	case []any:
+		for i := range v {
+			v[i] = plain(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = plain(v[key])
+		}
+	}
+	return v
+}

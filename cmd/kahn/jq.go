@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/big"
+	"strconv"
+
+	"github.com/itchyny/gojq"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// jq runs a jq program. Its only value is the output; several are a list, none is null.
+func jq(ctx context.Context, s *kahn.Step) (any, error) {
+	c, ok := s.Config().(map[string]any) // do not expand the program as a template: both use braces
+	query, isText := c["query"].(string)
+	if !ok || !isText || len(c) != 1 {
+		return nil, kahn.Permanent(errors.New("config: expected {query}"))
+	}
+	code, err := compileQuery(query)
+	if err != nil {
+		return nil, kahn.Permanent(err)
+	}
+	input, _ := s.Param("input")
+	if input, err = jqValue(input); err != nil {
+		return nil, kahn.Permanent(err)
+	}
+	var values []any
+	for it := code.RunWithContext(ctx, input); ; {
+		v, ok := it.Next()
+		if !ok {
+			break
+		}
+		if err, ok := v.(error); ok {
+			return nil, kahn.Permanent(err)
+		}
+		values = append(values, v)
+	}
+	switch len(values) {
+	case 0:
+		return nil, nil
+	case 1:
+		return values[0], nil
+	}
+	return values, nil
+}
+
+func compileQuery(query string) (*gojq.Code, error) {
+	program, err := gojq.Parse(query)
+	if err != nil {
+		return nil, err
+	}
+	return gojq.Compile(program)
+}
+
+// checkQuery finds the defects of a program before it runs.
+func checkQuery(config any) error {
+	object, _ := config.(map[string]any)
+	query, ok := object["query"].(string)
+	if !ok {
+		return nil // the schema refuses it
+	}
+	if _, err := compileQuery(query); err != nil {
+		return fmt.Errorf("query: %w", err)
+	}
+	return nil
+}
+
+// jqValue brings a value into the form that gojq works on. Integers keep their digits.
+func jqValue(v any) (any, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return jqNumbers(v), nil
+}
+
+func jqNumbers(v any) any {
+	switch v := v.(type) {
+	case json.Number:
+		if n, err := strconv.Atoi(v.String()); err == nil {
+			return n
+		}
+		if n, ok := new(big.Int).SetString(v.String(), 10); ok {
+			return n
+		}
+		f, _ := v.Float64()
+		return f
+	case []any:
+		for i := range v {
+			v[i] = jqNumbers(v[i])
+		}
+	case map[string]any:
+		for key := range v {
+			v[key] = jqNumbers(v[key])
+		}
+	}
+	return v
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/definition/yaml"
+	"github.com/seed-c794f7ef/kahn/expression"
+	"github.com/seed-c794f7ef/kahn/schema"
+)
+
+// here is the root input that is the folder of the definition.
+const here = "here"
+
+// load reads the definition in a file. If it has problems, the error lists all of them, with their places.
+func load(file string) (*kahn.Graph, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	g, found := vet(file, data)
+	if errs := found.errors(); len(errs) > 0 {
+		return nil, errs
+	}
+	return g, nil
+}
+
+// decode reads a definition and compiles it.
+func decode(file string, data []byte) (*kahn.Graph, error) {
+	if isYAML(file) {
+		return yaml.Load(data, definition.Limits{}, equip)
+	}
+	return definition.Load(data, definition.Limits{}, equip)
+}
+
+// equip gives a graph what the command has for all graphs.
+func equip(g *kahn.Graph) {
+	g.Evaluator = expression.Evaluator{}
+	g.StrictGuards = true
+	g.Schemas = schema.Compiler{}
+	if len(g.Inputs) > 0 { // else a run takes any
+		g.Inputs = append(g.Inputs, kahn.Input{Name: here, Optional: true})
+	}
+}
+
+// name returns the name of a definition.
+func name(g *kahn.Graph, file string) string {
+	if g.Name != "" {
+		return g.Name
+	}
+	return stem(file)
+}
+
+// errorf is an error about a file.
+func errorf(file, format string, args ...any) error {
+	return fmt.Errorf("%s: %w", file, fmt.Errorf(format, args...))
+}

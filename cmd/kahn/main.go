@@ -1,0 +1,39 @@
+// Kahn works with definitions: graphs of steps in JSON or YAML files. It checks them, draws them, runs them, and runs their tests.
+//
+//	kahn vet FILE...      report every problem, with file, line and column
+//	kahn draw FILE        draw the graph in Mermaid, DOT or SVG
+//	kahn run FILE         run it
+//	kahn test FILE...     run the tests beside definitions
+//	kahn schema           print the JSON Schema of definitions, for editors
+//	kahn completion SHELL print the completions for bash, zsh or fish
+//	kahn help [COMMAND]
+//
+// The kinds of steps are listed in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
+// are expressions of package expression, contracts are JSON Schemas.
+//
+// A definition decides which commands run: run only those that you would run as a script. The other commands run nothing, but for
+// kahn test with nodes that a test lists as real.
+//
+// Start reading at commands in commands.go, which is the table of commands and flags.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+)
+
+// The exit codes.
+const (
+	exitOK        = 0   // fine; for run: the run completed
+	exitProblems  = 1   // vet has found problems, a test has failed, the run has failed
+	exitUsage     = 2   // a bad flag, no such file; for run: nothing was run
+	exitWaiting   = 3   // the run waits for an answer
+	exitCancelled = 130 // the run was cancelled by Ctrl-C
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels the run, a second one kills the process
+	os.Exit(kahnCommand(ctx, os.Args[1:], newTerminal(os.Stdin, os.Stdout, os.Stderr)))
+}

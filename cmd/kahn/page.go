@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/inspector"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// page says where the run is shown in the browser.
+type page struct {
+	addr         string // "" is nowhere
+	remote, stay bool
+}
+
+// listen listens on the address, which is a loopback address unless the user wants others to reach it.
+func (p page) listen() (net.Listener, error) {
+	host, port, err := net.SplitHostPort(p.addr)
+	if err != nil {
+		return nil, fmt.Errorf("-ui: %w", err)
+	}
+	if host == "" && !p.remote {
+		host = "localhost"
+	}
+	if addr, err := netip.ParseAddr(host); !p.remote && host != "localhost" && (err != nil || !addr.IsLoopback()) {
+		return nil, fmt.Errorf("-ui: other machines may reach %s; use localhost, or add -ui-remote", host)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, port))
+	if err != nil {
+		return nil, fmt.Errorf("-ui: %w", err)
+	}
+	return listener, nil
+}
+
+// hosts are the names under which others may reach the page.
+func (p page) hosts() (names []string) {
+	if !p.remote {
+		return nil
+	}
+	if host, _, err := net.SplitHostPort(p.addr); err == nil && host != "" {
+		names = append(names, host)
+	}
+	if name, err := os.Hostname(); err == nil {
+		names = append(names, name)
+	}
+	addrs, _ := net.InterfaceAddrs() // without them the name of the machine is left
+	for _, addr := range addrs {
+		if prefix, err := netip.ParsePrefix(addr.String()); err == nil {
+			names = append(names, prefix.Addr().String())
+		}
+	}
+	return names
+}
+
+// servePage shows the runs of the Runner, and of the store if there is one. The function that it returns ends that.
+func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
+	listener, err := h.page.listen()
+	if err != nil {
+		return nil, err
+	}
+	options := inspector.Options{
+		Runner: rn,
+		Hosts:  h.page.hosts(),
+		Log:    slog.New(slog.DiscardHandler), // the events of the run tell what was done on the page
+	}
+	if h.page.remote {
+		options.Authorize = func(*http.Request, inspector.Action) error { return nil }
+	}
+	if db != nil {
+		plan, err := h.graph.Compile()
+		if err != nil {
+			return nil, errors.Join(err, listener.Close())
+		}
+		options.Store = db
+		options.Workflows = []inspector.Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return rn.Start(ctx, h.graph, h.step, append(opts, kahn.Limit(h.limit))...)
+		}}}
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/", inspector.Handler(options))
+	serving, stop := context.WithCancel(context.Background())
+	server := &http.Server{
+		Handler:           mux,
+		BaseContext:       func(net.Listener) context.Context { return serving }, // streams end with it, and let Shutdown return
+		ReadHeaderTimeout: 5 * time.Second,
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			h.t.printf("kahn: -ui: %v\n", err)
+		}
+	}()
+	h.t.printf("open http://%s/\n", listener.Addr())
+	return func() {
+		stop()
+		grace, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = server.Shutdown(grace) // a client that does not let go does not hold the command up
+		_ = server.Close()
+		<-served
+	}, nil
+}
+
+// linger keeps the page until the user has seen enough.
+func (h *host) linger(ctx context.Context) {
+	if h.page.stay && ctx.Err() == nil {
+		h.t.printf("the run is over; the page stays until Ctrl-C\n")
+		<-ctx.Done()
+	}
+}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path/filepath"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/progress"
+)
+
+var runCommand = command{
+	name: "run", args: "FILE", least: 1, most: 1,
+	summary: "run a definition",
+	text: `
+The definition decides which commands run: run only those that you would run as a script.
+
+With -store the run is kept in a file of SQLite, each step as it ends. The same command again goes on with the run of the definition that
+has not ended, after a crash or while it waits for an answer; the inputs are those that it began with. A step that was under way in the
+crash runs again. With -run the run has that id, and the command again goes on with it, or reports how it has ended. Two runs of one
+definition with different inputs do not disturb each other.
+
+A run that waits for an answer ends the command, unless -ask or -ui let somebody answer. Without -store its state is lost then.
+
+The first Ctrl-C cancels the run: its cleanup steps still run. A second one kills the process. A run with -store that does nothing but
+wait for an answer is not cancelled; it waits on in its file.
+
+The exit code is 0 if the run completed, 1 if it failed, 3 if it waits for an answer, 130 if it was cancelled by Ctrl-C, and 2 if nothing
+was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
+	register: func(f *flags) action {
+		h := &host{inputs: pairs{}, answers: pairs{}}
+		f.Var(h.inputs, "input", "a root input of the run, as `name=value`, or name:=value for a value in JSON; may be repeated")
+		f.Var(h.answers, "answer", "the answer for a gate that the run waits for, as `gate=value`, or gate:=value in JSON; may be repeated")
+		f.BoolVar(&h.ask, "ask", false, "ask for answers on the terminal")
+		f.file(&h.store, "store", "keep the run in this `file`, so that it survives the process")
+		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store that of the run that has not ended, else a new one)")
+		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long after a crash another process may have to wait until it can go on")
+		f.StringVar(&h.page.addr, "ui", "", "show the run in the browser, on this `address` such as localhost:8080; port 0 is any free one")
+		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever opens the page can see and do everything")
+		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: go on showing the run when it has ended, until Ctrl-C")
+		f.BoolVar(&h.dry, "dry", false, "run no step, and show which ones would run, with their configs; gates are approved")
+		f.IntVar(&h.limit, "limit", 0, "run at most `n` steps at the same time; 0 means no limit")
+		f.DurationVar(&h.timeout, "timeout", 0, "stop, and fail, after this long; 0 means never")
+		f.BoolVar(&h.verbose, "v", false, "print what commands write, line by line")
+		f.TextVar(&h.show, "progress", progress.Auto, "how progress is shown")
+		f.choices["progress"] = []string{"auto", "tty", "plain", "json"}
+		return h.run
+	},
+}
+
+// host performs the command run.
+type host struct {
+	inputs, answers pairs
+	ask             bool
+	store, id       string
+	lease           time.Duration
+	page            page
+	dry, verbose    bool
+	limit           int
+	timeout         time.Duration
+	show            progress.Mode
+
+	t     *terminal
+	file  string
+	graph *kahn.Graph
+	step  kahn.StepFunc
+}
+
+// run performs the command.
+func (h *host) run(ctx context.Context, t *terminal, args []string) int {
+	g, _ := t.load(args[0])
+	if g == nil {
+		return exitUsage
+	}
+	h.t, h.file, h.graph, h.step = t, args[0], g, steps().Step
+	g.Name = name(g, h.file)
+	if err := errors.Join(h.check(), namesOf(g).check(h.answers, h.inputs)); err != nil {
+		return t.refuse(err)
+	}
+	if h.dry {
+		return h.rehearse(ctx)
+	}
+	res, err := h.execute(ctx)
+	if res == nil { // nothing was run
+		return t.refuse(err)
+	}
+	report(t.out, res)
+	if res.Status == kahn.RunSuspended {
+		h.advise(res)
+		if err != nil {
+			t.printf("kahn: %v\n", err) // the store did not answer, or an answer was refused
+			return exitProblems
+		}
+	}
+	return exitCode(res)
+}
+
+// exitCode is the exit code of a run.
+func exitCode(res *kahn.Result) int {
+	switch res.Status {
+	case kahn.RunCompleted:
+		return exitOK
+	case kahn.RunCancelled:
+		return exitCancelled
+	case kahn.RunSuspended:
+		return exitWaiting
+	}
+	return exitProblems
+}
+
+// check refuses flags that do not go together.
+func (h *host) check() error {
+	switch {
+	case h.page.addr == "" && (h.page.remote || h.page.stay):
+		return errors.New("-ui-remote and -ui-stay are for -ui")
+	case h.dry && (h.store != "" || h.page.addr != "" || h.ask):
+		return errors.New("-dry runs nothing: it does not go with -store, -ui and -ask")
+	case h.ask && h.page.addr != "":
+		return errors.New("-ask and -ui do not go together: the page asks")
+	case h.lease <= 0:
+		return errors.New("-lease must be longer than 0")
+	}
+	return nil
+}
+
+// roots are the root inputs: the given ones, and the folder of the definition.
+func (h *host) roots() (map[string]any, error) {
+	file, err := filepath.Abs(h.file)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]any{here: filepath.Dir(file)}
+	maps.Copy(all, h.inputs)
+	return all, nil
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A release that fails is reported by the step behind the error boundary, builds nothing, and fails.
+func TestReleaseThatFails(t *testing.T) {
+	module, out := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":       "module example.com/broken\n\ngo 1.25.0\n",
+		"main.go":      "package main\n\nfunc main() {}\n",
+		"main_test.go": "package main\n\nimport \"testing\"\n\nfunc TestMain2(t *testing.T) { t.Error(\"it is broken\") }\n",
+	} {
+		if err := os.WriteFile(filepath.Join(module, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, exitProblems, "the release failed: see "+out, "", "run", "-input", "module="+module, "-input", "out="+out, "definitions/release.yaml")
+	contains(t, filepath.Join(out, "report.txt"), "test      failed")
+	contains(t, filepath.Join(out, "report.txt"), "it is broken")
+	contains(t, filepath.Join(out, "report.txt"), "linux     aborted")
+	missing(t, filepath.Join(out, "SHA256SUMS"))
+	missing(t, filepath.Join(out, "release-linux-amd64"))
+}
+
+// One file of the survey does not exist; the run completes all the same, and says so.
+func TestSurvey(t *testing.T) {
+	code, stdout, stderr := invoke(t, "", "run", "definitions/survey.json")
+	if code != exitOK {
+		t.Fatal(code, stdout, stderr)
+	}
+	for _, part := range []string{"roadmap: failed", "run completed, in spite of failures", "readme: ", "all: "} {
+		if !strings.Contains(stdout, part) {
+			t.Errorf("no %q in:\n%s", part, stdout)
+		}
+	}
+}
+
+// A gate can be answered by a flag, on the terminal, or in a later process, with the spellings that gates accept.
+func TestApproval(t *testing.T) {
+	const definition = "definitions/approval.yaml"
+	note := func(out string) string { return filepath.Join(out, "note.txt") }
+	t.Run("flag", func(t *testing.T) {
+		out := t.TempDir()
+		expect(t, exitOK, "run completed", "", "run", "-input", "out="+out, "-input", "reader=Ada", "-answer", "approve=yes", definition)
+		contains(t, note(out), "Dear Ada, version 2 is out.")
+	})
+	t.Run("terminal", func(t *testing.T) {
+		out := t.TempDir()
+		expect(t, exitOK, "run completed", "approved\n", "run", "-input", "out="+out, "-ask", definition)
+		contains(t, note(out), "Dear reader")
+	})
+	t.Run("no", func(t *testing.T) {
+		out := t.TempDir()
+		expect(t, exitOK, "Not published: not yet", "\nnot yet\n", "run", "-input", "out="+out, "-ask", definition)
+		missing(t, note(out))
+	})
+	t.Run("end of input", func(t *testing.T) {
+		expect(t, exitWaiting, "approve: waits for an answer", "", "run", "-ask", definition)
+	})
+	t.Run("later", func(t *testing.T) {
+		out, db := t.TempDir(), filepath.Join(t.TempDir(), "runs.db")
+		args := []string{"run", "-input", "out=" + out, "-store", db, definition}
+		expect(t, exitWaiting, "run suspended", "", args...)
+		expect(t, exitWaiting, "run suspended", "", args...) // still
+		missing(t, note(out))
+		expect(t, exitOK, "run completed", "", "run", "-answer", "approve=true", "-store", db, definition) // with the inputs that it has
+		contains(t, note(out), "version 2 is out")
+		expect(t, exitWaiting, "run suspended", "", args...) // a new run
+	})
+}

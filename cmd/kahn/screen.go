@@ -1,0 +1,105 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/progress"
+)
+
+// screen shows the progress of a run, and what its commands write. It can be taken away while somebody is asked.
+type screen struct {
+	h       *host
+	mu      sync.Mutex // guards display
+	display *progress.Progress
+}
+
+func newScreen(h *host) *screen {
+	s := &screen{h: h}
+	s.resume()
+	return s
+}
+
+// event is a sink of the run.
+func (s *screen) event(e kahn.Event) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.display == nil {
+		return
+	}
+	s.display.Event(e)
+	if d, ok := e.Payload.(event.Delta); ok && s.h.verbose {
+		_, _ = fmt.Fprintf(s.output(), "%s | %v\n", e.Path, d.Chunk) // nobody could be told that it has failed
+	}
+}
+
+// output is where the lines of commands go: above the picture, if that is on the same terminal.
+func (s *screen) output() io.Writer {
+	if file, ok := s.h.t.out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return s.display
+	}
+	return s.h.t.out
+}
+
+// pause takes the picture away.
+func (s *screen) pause() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.display != nil {
+		_ = s.display.Close() // go on even if the display has failed
+		s.display = nil
+	}
+}
+
+// resume shows the picture again.
+func (s *screen) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.display = progress.New(s.h.t.err, s.h.show)
+}
+
+func (s *screen) close() { s.pause() }
+
+// reportNodes writes the outcome of every node that did not complete.
+func reportNodes(b *strings.Builder, res *kahn.Result) {
+	for n := range res.Nodes() {
+		if n.GuardErr != nil {
+			fmt.Fprintf(b, "%s: guard could not decide: %v\n", n.ID, n.GuardErr)
+		}
+		switch n.Status {
+		case kahn.Completed, kahn.Idle, kahn.Waiting:
+		case kahn.Skipped:
+			fmt.Fprintf(b, "%s: skipped: %v\n", n.ID, n.Skip)
+		case kahn.Suspended:
+			fmt.Fprintf(b, "%s: waits for an answer\n", n.ID)
+		default:
+			fmt.Fprintf(b, "%s: %v: %v\n", n.ID, n.Status, n.Cause.Err)
+		}
+	}
+}
+
+// report writes the outcome of the run, and of every node that did not complete.
+func report(w io.Writer, res *kahn.Result) {
+	var b strings.Builder
+	reportNodes(&b, res)
+	degraded := ""
+	if res.Degraded {
+		degraded = ", in spite of failures"
+	}
+	fmt.Fprintf(&b, "run %v%s after %v\n", res.Status, degraded, res.Duration.Round(time.Millisecond))
+	if text, ok := res.Output.(string); ok {
+		b.WriteString(strings.TrimSpace(text) + "\n")
+	} else if text, err := json.MarshalIndent(res.Output, "", "  "); err == nil && res.Output != nil {
+		fmt.Fprintf(&b, "%s\n", text)
+	}
+	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// The labels by which the runs of a definition are found.
+const (
+	labelFile   = "kahn.file"   // the definition
+	labelInputs = "kahn.inputs" // a hash of the inputs that were given
+)
+
+// shelf is the store of a run. The zero value is none.
+type shelf struct {
+	db     *sqlite.Store
+	id     string
+	labels map[string]string
+	lease  time.Duration
+	goesOn bool // the store has the run, which has not ended
+	ended  bool // the store has the run, which has ended
+}
+
+// open opens the store and chooses the run.
+func (h *host) open(ctx context.Context) (*shelf, error) {
+	db, err := sqlite.Open(h.store, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &shelf{db: db, lease: h.lease}
+	if err := s.choose(ctx, h); err != nil {
+		s.close()
+		return nil, err
+	}
+	switch {
+	case s.ended:
+		h.t.printf("run %s had ended before; another -run begins a new one\n", s.id)
+	case s.goesOn:
+		h.t.printf("run %s goes on\n", s.id)
+	default:
+		h.t.printf("run %s\n", s.id)
+	}
+	return s, nil
+}
+
+func (s *shelf) close() {
+	if s.db != nil {
+		_ = s.db.Close() // what was committed is in the file
+	}
+}
+
+// choose chooses the run: that of the flag -run, else the one of the definition and the given inputs that has not ended, else a new one.
+func (s *shelf) choose(ctx context.Context, h *host) error {
+	file, err := filepath.Abs(h.file)
+	if err != nil {
+		return err
+	}
+	inputs, err := json.Marshal(h.inputs) // sorted by name
+	if err != nil {
+		return err
+	}
+	s.labels = map[string]string{labelFile: file, labelInputs: fmt.Sprintf("%.8x", sha256.Sum256(inputs))}
+	if h.id != "" {
+		s.id = h.id
+		stored, err := s.db.Load(ctx, h.id)
+		if errors.Is(err, store.ErrUnknownRun) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.ended, s.goesOn = stored.Status.Terminal(), !stored.Status.Terminal()
+		return nil
+	}
+	wanted := map[string]string{labelFile: file}
+	if len(h.inputs) > 0 {
+		wanted = s.labels
+	}
+	page, err := s.db.List(ctx, store.Query{Filter: store.Filter{Labels: wanted, Statuses: open}})
+	if err != nil {
+		return err
+	}
+	switch len(page.Runs) {
+	case 0:
+		s.id = h.graph.Name + "-" + uuid.NewString()[:8]
+	case 1:
+		s.id, s.goesOn = page.Runs[0].ID, true
+	default:
+		var ids []string
+		for _, run := range page.Runs {
+			ids = append(ids, run.ID)
+		}
+		return fmt.Errorf("several runs of %s have not ended: %s; choose one with -run", h.file, strings.Join(ids, ", "))
+	}
+	return nil
+}
+
+// open are the statuses of runs that have not ended.
+var open = []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}
+
+func (s *shelf) options() []kahn.Option {
+	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.RunLabels(s.labels), kahn.LeaseTime(s.lease), kahn.StoreEvents()}
+}
+
+// start starts the run. A run that another process holds may be that of a process that has died: its lease ends soon.
+func (s *shelf) start(ctx context.Context, t *terminal, start func() (*kahn.Run, error)) (*kahn.Run, error) {
+	run, err := start()
+	if s.db == nil || !errors.Is(err, kahn.ErrLeased) {
+		return run, err
+	}
+	t.printf("run %s is held by another process; if that has died it goes on within %v\n", s.id, s.lease)
+	end := time.After(s.lease + s.lease/2)
+	again := time.NewTicker(max(s.lease/50, time.Millisecond))
+	defer again.Stop()
+	for errors.Is(err, kahn.ErrLeased) {
+		select {
+		case <-again.C:
+			run, err = start()
+		case <-end:
+			return nil, fmt.Errorf("run %s is performed by another process", s.id)
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return run, err
+}
+
+// advise tells how a run that waits goes on.
+func (h *host) advise(res *kahn.Result) {
+	if h.store == "" {
+		h.t.printf("its state is lost; -store FILE would keep it, and -ask or -ui wait for an answer\n")
+		return
+	}
+	for _, wait := range res.Waiting {
+		h.t.printf("to answer: kahn run -store %s -run %s -answer %s=VALUE %s\n", h.store, res.ID(), wait.Node, h.file)
+	}
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+var testCommand = command{
+	name: "test", args: "FILE...", least: 1, most: manyFiles,
+	summary: "run the tests of definitions",
+	text: `
+The tests of release.yaml are in release.test.yaml, .yml or .json beside it; FILE is either of the two. A case runs the definition with mocks
+in place of steps, and compares the statuses, outputs and errors of the run and its nodes. Guards, conditions, joins, retries, timeouts and
+gates are real. No time passes: backoffs and timeouts are over at once. "kahn schema -test" prints the fields.
+
+    cases:
+      - name: a release whose tests fail
+        mocks:
+          vet: {output: {stdout: "", stderr: ""}}
+          test: {error: exit status 1}
+        expect:
+          status: failed
+          nodes: {linux: aborted, report: completed}
+
+A step without a mock completes without an output, unless the case says otherwise with "missing" or lists it under "real": such a step is
+called as in any run.
+
+The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and 2 if a file cannot be read.`,
+	register: func(f *flags) action {
+		only := f.String("case", "", "run only the cases whose names contain this `text`")
+		verbose := f.Bool("v", false, "show what became of each node")
+		return func(ctx context.Context, t *terminal, files []string) int {
+			return runTests(ctx, t, files, *only, *verbose)
+		}
+	},
+}
+
+// runTests performs the command test.
+func runTests(ctx context.Context, t *terminal, files []string, only string, verbose bool) int {
+	ran, failed, code := 0, 0, exitOK
+	for _, file := range files {
+		if !isTests(file) {
+			tests, err := testsOf(file)
+			if err != nil {
+				return t.refuse(err)
+			}
+			file = tests
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return t.refuse(err)
+		}
+		s, found := vetTests(file, data)
+		if s == nil {
+			found.write(t.err)
+			code = exitProblems
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintln(&b, file)
+		for i := range s.Cases {
+			c := &s.Cases[i]
+			if !strings.Contains(c.Name, only) {
+				continue
+			}
+			ran++
+			res, failures := s.try(ctx, c)
+			if len(failures) > 0 {
+				failed++
+			}
+			writeCase(&b, c, res, failures, verbose)
+		}
+		_, _ = io.WriteString(t.out, b.String()) // nobody could be told that it has failed
+	}
+	_, _ = fmt.Fprintf(t.out, "%s, %d failed\n", count(ran, "case"), failed)
+	if ran == 0 && code == exitOK {
+		return t.refuse(fmt.Errorf("there is no case whose name contains %q", only))
+	}
+	if failed > 0 {
+		return exitProblems
+	}
+	return code
+}
+
+// writeCase reports a case.
+func writeCase(b *strings.Builder, c *testCase, res *kahn.Result, failures []error, verbose bool) {
+	verdict := "ok  "
+	if len(failures) > 0 {
+		verdict = "FAIL"
+	}
+	fmt.Fprintf(b, "  %s  %s\n", verdict, c.Name)
+	for _, failure := range failures {
+		fmt.Fprintf(b, "        %s\n", strings.ReplaceAll(failure.Error(), "\n", "\n        "))
+	}
+	if res == nil || res.Test == nil || len(failures) == 0 && !verbose {
+		return
+	}
+	fmt.Fprintf(b, "        the run: %v\n", res.Status)
+	for n := range res.Nodes() {
+		outcome, _ := res.Test.Node(n.ID)
+		fmt.Fprintf(b, "        %s: %s\n", n.ID, fate(n, outcome))
+	}
+}
+
+// fate is what became of a node.
+func fate(n kahn.NodeResult, outcome kahn.TestNode) string {
+	text := n.Status.String()
+	switch {
+	case n.Status == kahn.Skipped:
+		text += fmt.Sprintf(": %v", n.Skip)
+	case n.Cause.Err != nil:
+		text += fmt.Sprintf(": %v", n.Cause.Err)
+	}
+	return fmt.Sprintf("%s (%v, %s)", text, outcome.Outcome, count(outcome.Calls, "call"))
+}

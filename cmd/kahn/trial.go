@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// try runs one case, and returns what is not as expected. A Coordinator drives the run, in a time of its own: whatever the run waits for
+// is due at once.
+func (s *suite) try(ctx context.Context, c *testCase) (*kahn.Result, []error) {
+	root, err := filepath.Abs(filepath.Dir(s.Definition))
+	if err != nil {
+		return nil, []error{err}
+	}
+	inputs := map[string]any{here: root}
+	maps.Copy(inputs, c.Inputs)
+	mode := c.mode(namesOf(s.graph).gates)
+	now := time.Now() // steps that are real have deadlines
+	run, err := kahn.NewCoordinator(s.plan, now, mode, kahn.Inputs(inputs), kahn.Random(func() float64 { return 0.5 }))
+	if err != nil {
+		return nil, []error{err}
+	}
+	if err := drive(ctx, run, c, now); err != nil {
+		return nil, []error{err}
+	}
+	if !run.Run().Status().Terminal() {
+		run.Run().Leave()
+	}
+	res, err := run.Result()
+	if res == nil {
+		return nil, []error{err}
+	}
+	return res, append(c.judge(res), res.Test.Failures...)
+}
+
+// drive performs the run until it has ended, or waits for an answer that the case does not have.
+func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Time) error {
+	step := steps().Step
+	asked := map[string]bool{}
+	for !run.Run().Status().Terminal() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if s, ok := run.Next(); ok { // only steps that are real come here
+			reply := s.Call().Perform(ctx, step, nil)
+			if err := run.Return(s, reply.Value, reply.Err); err != nil {
+				return err
+			}
+			continue
+		}
+		answered, patient, err := c.answer(run.Run(), asked)
+		if err != nil {
+			return err
+		}
+		if answered {
+			continue
+		}
+		at, due := run.Due()
+		if !due || run.Run().Status() == kahn.RunSuspended && !patient {
+			return nil
+		}
+		if at.After(now) {
+			now = at
+		}
+		run.Advance(now)
+	}
+	return nil
+}
+
+// answer answers the nodes that wait and have an answer. patient is whether another one waits for its timeout.
+func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patient bool, err error) {
+	for _, wait := range run.Waiting() {
+		m := c.Mocks[numbers.ReplaceAllStringFunc(wait.Node, unnumbered)]
+		patient = patient || m.Timeout
+		if m.Answer == nil || asked[wait.Node] {
+			continue
+		}
+		asked[wait.Node] = true
+		v, err := decoded(m.Answer)
+		if err == nil {
+			err = run.Signal(wait.Node, v)
+		}
+		if err != nil {
+			return answered, patient, err
+		}
+		answered = true
+	}
+	return answered, patient, nil
+}
+
+// unnumbered is the part of a path that stands for all items or iterations: that of items has brackets.
+func unnumbered(number string) string {
+	if strings.HasPrefix(number, "[") {
+		return "[]"
+	}
+	return ""
+}
+
+// decoded returns a value of a test as runs have it.
+func decoded(text json.RawMessage) (any, error) {
+	d := json.NewDecoder(strings.NewReader(string(text)))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return plain(v), nil
+}
+
+// mode is the test mode of the case. Gates that wait are real.
+func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
+	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
+	if c.Missing != nil {
+		mode.OnMissing = *c.Missing
+	}
+	for path, m := range c.Mocks {
+		if waits := m.Answer != nil || m.Wait || m.Timeout; waits && gates[path] {
+			mode.Unmock = append(mode.Unmock, path)
+		} else {
+			mode.Mocks[path] = m.mock()
+		}
+	}
+	slices.Sort(mode.Unmock)
+	for _, path := range slices.Sorted(maps.Keys(c.Expect.Nodes)) {
+		mode.Assertions = append(mode.Assertions, c.Expect.Nodes[path].assertions(path)...)
+	}
+	return mode
+}
+
+// mock is the mock of a step.
+func (m mock) mock() kahn.Mock {
+	switch {
+	case m.Sequence != nil:
+		var sequence []kahn.Mock
+		for _, attempt := range m.Sequence {
+			sequence = append(sequence, attempt.mock())
+		}
+		return kahn.Mock{Sequence: sequence}
+	case m.Permanent:
+		return kahn.Mock{Err: kahn.Permanent(errors.New(m.Error))}
+	case m.Error != "":
+		return kahn.Mock{Err: errors.New(m.Error)}
+	case m.Skip != nil:
+		return kahn.Mock{Err: kahn.Skip(*m.Skip)}
+	case m.Timeout:
+		return kahn.Mock{Err: fmt.Errorf("timed out: %w", context.DeadlineExceeded)}
+	case m.Answer != nil, m.Wait:
+		return kahn.Mock{Do: wait}
+	}
+	v, err := decoded(m.Output)
+	return kahn.Mock{Value: v, Err: err}
+}
+
+// wait is a step that waits for an answer, and completes with it.
+func wait(_ context.Context, s *kahn.Step) (any, error) {
+	if answer, ok := s.Resumed(); ok {
+		return answer, nil
+	}
+	return nil, kahn.Suspend("", nil, nil)
+}
+
+// judge compares the run as a whole.
+func (c *testCase) judge(res *kahn.Result) (failures []error) {
+	if want := c.Expect.Status; want != "" && res.Status.String() != want {
+		failures = append(failures, fmt.Errorf("the run: expected status %s: %v", want, res.Status))
+	}
+	if c.Expect.Output != nil {
+		if err := compare(c.Expect.Output, res.Output, reflect.DeepEqual); err != nil {
+			failures = append(failures, fmt.Errorf("the run: output: %w", err))
+		}
+	}
+	if c.Expect.Waiting != nil {
+		waiting := []string{}
+		for _, wait := range res.Waiting {
+			waiting = append(waiting, wait.Node)
+		}
+		slices.Sort(waiting)
+		if want := slices.Sorted(slices.Values(c.Expect.Waiting)); !slices.Equal(want, waiting) {
+			failures = append(failures, fmt.Errorf("the run: expected to wait for %s: %s", strings.Join(want, ", "), strings.Join(waiting, ", ")))
+		}
+	}
+	return failures
+}
+
+// assertions are what is expected of a node.
+func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
+	if e.Status != nil {
+		list = append(list, kahn.AssertStatus(path, *e.Status))
+	}
+	if e.Skip != nil {
+		list = append(list, kahn.AssertSkip(path, *e.Skip))
+	}
+	if e.Calls != nil {
+		list = append(list, kahn.AssertCalls(path, *e.Calls))
+	}
+	if e.Error != "" {
+		list = append(list, kahn.Assert(path, fmt.Sprintf("an error with %q", e.Error), func(n kahn.NodeResult) error {
+			switch {
+			case n.Err == nil:
+				return fmt.Errorf("%v, without an error", n.Status)
+			case !strings.Contains(n.Err.Error(), e.Error):
+				return n.Err
+			}
+			return nil
+		}))
+	}
+	for _, row := range []struct {
+		what string
+		want json.RawMessage
+		same func(want, got any) bool
+	}{{"output", e.Output, reflect.DeepEqual}, {"output that includes", e.Includes, includes}} {
+		if row.want != nil {
+			list = append(list, kahn.Assert(path, row.what+" "+string(row.want), func(n kahn.NodeResult) error {
+				return compare(row.want, n.Output, row.same)
+			}))
+		}
+	}
+	return list
+}
+
+// compare compares a value of a run with what is expected, by their forms in JSON.
+func compare(want json.RawMessage, got any, same func(want, got any) bool) error {
+	text, err := json.Marshal(got)
+	if err != nil {
+		return err
+	}
+	expected, err := decoded(want)
+	if err != nil {
+		return err
+	}
+	actual, err := decoded(text)
+	if err != nil {
+		return err
+	}
+	if !same(expected, actual) {
+		return fmt.Errorf("expected %s: %s", want, text)
+	}
+	return nil
+}
+
+// includes reports whether a value has all that is expected: an object has the fields, and perhaps more.
+func includes(want, got any) bool {
+	object, ok := want.(map[string]any)
+	if !ok {
+		return reflect.DeepEqual(want, got)
+	}
+	has, ok := got.(map[string]any)
+	if !ok {
+		return false
+	}
+	for name, v := range object {
+		if other, ok := has[name]; !ok || !includes(v, other) {
+			return false
+		}
+	}
+	return true
+}

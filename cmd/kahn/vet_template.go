@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+	"text/template/parse"
+
+	"go.yaml.in/yaml/v4"
+)
+
+// templateCall is a call of one of the functions of expandText, with its first argument, if that is a literal.
+type templateCall struct {
+	function, name string
+	arguments      int
+}
+
+// templateFunctions are the functions that templates have beside those of text/template. The parser needs their names.
+var templateFunctions = template.FuncMap{
+	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
+}
+
+func none(...any) string { return "" }
+
+// callsIn returns the calls in a template.
+func callsIn(text string) ([]templateCall, error) {
+	t, err := template.New("").Funcs(templateFunctions).Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	var calls []templateCall
+	for _, t := range t.Templates() {
+		if t.Tree != nil {
+			calls = appendCalls(calls, t.Root)
+		}
+	}
+	return calls, nil
+}
+
+func appendCalls(calls []templateCall, n parse.Node) []templateCall {
+	each := func(nodes ...parse.Node) {
+		for _, n := range nodes {
+			calls = appendCalls(calls, n)
+		}
+	}
+	branch := func(b *parse.BranchNode) { each(b.Pipe, b.List, b.ElseList) }
+	switch n := n.(type) {
+	case *parse.ListNode:
+		if n != nil {
+			each(n.Nodes...)
+		}
+	case *parse.ActionNode:
+		each(n.Pipe)
+	case *parse.PipeNode:
+		if n != nil {
+			for _, c := range n.Cmds {
+				each(c)
+			}
+		}
+	case *parse.CommandNode:
+		if f, ok := n.Args[0].(*parse.IdentifierNode); ok && len(n.Args) > 1 {
+			if literal, ok := n.Args[1].(*parse.StringNode); ok {
+				calls = append(calls, templateCall{f.Ident, literal.Text, len(n.Args) - 1})
+			}
+		}
+		each(n.Args...)
+	case *parse.IfNode:
+		branch(&n.BranchNode)
+	case *parse.RangeNode:
+		branch(&n.BranchNode)
+	case *parse.WithNode:
+		branch(&n.BranchNode)
+	case *parse.TemplateNode:
+		each(n.Pipe)
+	}
+	return calls
+}
+
+// templateError is the text of an error of the parser, without the name of the template.
+var templateError = regexp.MustCompile(`^template: :(\d+): `)
+
+// undefined is the error for a function that templates do not have.
+var undefined = regexp.MustCompile(`^function "(\w+)" not defined$`)
+
+// checkTemplates finds the defects of the templates in a config.
+func (c *checker) checkTemplates(at place, v *yaml.Node, inputs []string) {
+	switch v = resolve(v); v.Kind {
+	case yaml.ScalarNode:
+		if v.ShortTag() == "!!str" {
+			c.checkTemplate(at, v, inputs)
+		}
+	case yaml.SequenceNode:
+		for i, item := range v.Content {
+			c.checkTemplates(place{path: fmt.Sprintf("%s[%d]", at.path, i), node: at.node, graph: at.graph}, item, inputs)
+		}
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(v.Content); i += 2 {
+			c.checkTemplates(place{path: at.path + "." + v.Content[i].Value, node: at.node, graph: at.graph}, v.Content[i+1], inputs)
+		}
+	}
+}
+
+func (c *checker) checkTemplate(at place, v *yaml.Node, inputs []string) {
+	bad := func(suggestion, format string, args ...any) {
+		c.add(problem{Line: v.Line, Column: v.Column, Path: at.path, Node: at.node, Message: "template: " + fmt.Sprintf(format, args...), Suggestion: suggestion})
+	}
+	calls, err := callsIn(v.Value)
+	if err != nil {
+		message := templateError.ReplaceAllString(err.Error(), "")
+		suggestion := ""
+		if name := undefined.FindStringSubmatch(message); name != nil {
+			suggestion = meant(name[1], functionNames())
+		}
+		bad(suggestion, "%s", message)
+		return
+	}
+	for _, call := range calls {
+		switch call.function {
+		case "input":
+			if inputs != nil && !slices.Contains(inputs, call.name) {
+				bad(meant(call.name, inputs), "unknown input %q (there is %s)", call.name, strings.Join(inputs, ", "))
+			}
+		case "status", "error":
+			ids := idsOf(at.graph)
+			if !slices.Contains(ids, call.name) {
+				bad(meant(call.name, ids), "unknown node %q", call.name)
+			}
+		}
+	}
+}
+
+func functionNames() (names []string) {
+	for name := range templateFunctions {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
