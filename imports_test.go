@@ -76,7 +76,7 @@ func checkImport(dir, imported string) error {
 // skipped reports whether a folder holds no code of the library: programs that use it, hidden folders and data.
 func skipped(file, name string) bool {
 	hidden := file != "." && (strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_"))
-	return hidden || name == "testdata" || name == "node_modules" || slices.Contains([]string{"examples", "bench", "verify"}, file)
+	return hidden || name == "testdata" || name == "node_modules" || slices.Contains([]string{"examples", "bench", "cmd", "verify"}, file)
 }
 
 // Imports point one way: programs, sub-packages, root, internal.

@@ -117,7 +117,10 @@ func testsOf(definition string) (string, error) {
 
 // definitionOf returns the definition that a file with tests is about.
 func definitionOf(file, named string) (string, error) {
-	if named != "" {
+	switch {
+	case filepath.IsAbs(named):
+		return named, nil
+	case named != "":
 		return filepath.Join(filepath.Dir(file), named), nil
 	}
 	definition, err := beside(strings.TrimSuffix(strings.TrimSuffix(file, filepath.Ext(file)), ".test"))

@@ -3,24 +3,36 @@ module github.com/seed-c794f7ef/kahn/cmd/kahn
 go 1.25.0
 
 require (
+	github.com/google/uuid v1.6.0
 	github.com/itchyny/gojq v0.12.20
 	github.com/seed-c794f7ef/kahn v0.0.0
 	github.com/seed-c794f7ef/kahn/definition/yaml v0.0.0
 	github.com/seed-c794f7ef/kahn/expression v0.0.0
+	github.com/seed-c794f7ef/kahn/inspector v0.0.0-00010101000000-000000000000
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
 	github.com/seed-c794f7ef/kahn/schema v0.0.0
+	github.com/seed-c794f7ef/kahn/store/sqlite v0.0.0-00010101000000-000000000000
+	github.com/stretchr/testify v1.12.1
 	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/term v0.44.0
 )
 
 require (
+	github.com/dustin/go-humanize v1.0.1 // indirect
 	github.com/expr-lang/expr v1.17.8 // indirect
-	github.com/google/uuid v1.6.0 // indirect
 	github.com/itchyny/timefmt-go v0.1.9 // indirect
+	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-strftime v1.0.0 // indirect
+	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.14.0 // indirect
+	modernc.org/libc v1.75.7 // indirect
+	modernc.org/mathutil v1.7.1 // indirect
+	modernc.org/memory v1.12.1 // indirect
+	modernc.org/sqlite v1.59.0 // indirect
 )
 
 replace (

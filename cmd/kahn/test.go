@@ -61,7 +61,7 @@ func runTests(ctx context.Context, t *terminal, files []string, only string, ver
 			code = exitProblems
 			continue
 		}
-		var b strings.Builder
+		b, before := strings.Builder{}, ran
 		fmt.Fprintln(&b, file)
 		for i := range s.Cases {
 			c := &s.Cases[i]
@@ -75,10 +75,14 @@ func runTests(ctx context.Context, t *terminal, files []string, only string, ver
 			}
 			writeCase(&b, c, res, failures, verbose)
 		}
-		_, _ = io.WriteString(t.out, b.String()) // nobody could be told that it has failed
+		if ran > before {
+			_, _ = io.WriteString(t.out, b.String()) // nobody could be told that it has failed
+		}
 	}
-	_, _ = fmt.Fprintf(t.out, "%s, %d failed\n", count(ran, "case"), failed)
-	if ran == 0 && code == exitOK {
+	switch {
+	case ran > 0:
+		_, _ = fmt.Fprintf(t.out, "%s, %d failed\n", count(ran, "case"), failed)
+	case code == exitOK:
 		return t.refuse(fmt.Errorf("there is no case whose name contains %q", only))
 	}
 	if failed > 0 {

@@ -28,7 +28,7 @@ const module = "github.com/seed-c794f7ef/kahn"
 // storeys are the packages from the top of the house to the bottom. Imports run down. A package stands for the folders below it, too, as
 // far as they are not listed themselves.
 var storeys = []struct{ name, packages string }{
-	{"programs", "bench examples verify"},
+	{"programs", "bench cmd/kahn examples verify"},
 	{"pages", "inspector"},
 	{"queues", "river"},
 	{"formats", "definition/yaml"},

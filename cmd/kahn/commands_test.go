@@ -1,0 +1,187 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Slips on the command line run nothing, and are answered with a suggestion.
+func TestSlips(t *testing.T) {
+	t.Parallel()
+	const approval = "definitions/approval.yaml"
+	for _, row := range []struct {
+		want string
+		args []string
+	}{
+		{"usage: kahn COMMAND", nil},
+		{`unknown command "vett"; did you mean "vet"?`, []string{"vett", approval}},
+		{`unknown command "publish"; there is vet, draw, run`, []string{"publish"}},
+		{`unknown command "runn"; did you mean "run"?`, []string{"help", "runn"}},
+		{`unknown flag -inptu; did you mean -input?`, []string{"run", approval, "-inptu", "out=x"}},
+		{`unknown flag -colour; there is -case, -v`, []string{"test", "-colour", approval}},
+		{`unknown flag -x; the command has none`, []string{"completion", "-x", "bash"}},
+		{`FILE is missing`, []string{"vet"}},
+		{`SHELL is missing`, []string{"completion"}},
+		{`unexpected argument "b"`, []string{"draw", approval, "b"}},
+		{`unexpected argument "-lr"`, []string{"draw", "--", approval, "-lr"}},
+		{`unknown value "dto"; did you mean "dot"?`, []string{"draw", "-format", "dto", approval}},
+		{`unknown shell "fsh"; did you mean "fish"?`, []string{"completion", "fsh"}},
+		{`flag needs an argument: -input`, []string{"run", approval, "-input"}},
+		{`expected name=value`, []string{"run", "-input", "x", approval}},
+		{`"[1" is no JSON`, []string{"run", "-input", "x:=[1", approval}},
+		{`no such file`, []string{"vet", "missing.yaml"}},
+		{`no such file`, []string{"draw", "missing.yaml"}},
+		{`no such file`, []string{"run", "missing.yaml"}},
+		{`no such file`, []string{"test", "missing.test.yaml"}},
+		{`definitions/survey.json has no tests: there is none of definitions/survey.test.yaml`, []string{"test", "definitions/survey.json"}},
+		{`there is no case whose name contains "nothing"`, []string{"test", "-case", "nothing", approval}},
+		{`-answer: there is no gate "aprove"; gates are approve; did you mean "approve"?`, []string{"run", "-answer", "aprove=yes", approval}},
+		{`-input: there is no input "redaer"; inputs are out, reader; did you mean "reader"?`, []string{"run", "-input", "redaer=x", approval}},
+		{`-dry runs nothing`, []string{"run", "-dry", "-ask", approval}},
+		{`-ask and -ui do not go together`, []string{"run", "-ui", ":0", "-ask", approval}},
+		{`-ui-remote and -ui-stay are for -ui`, []string{"run", "-ui-stay", approval}},
+		{`other machines may reach 0.0.0.0; use localhost, or add -ui-remote`, []string{"run", "-ui", "0.0.0.0:0", approval}},
+		{`other machines may reach example.com`, []string{"run", "-ui", "example.com:0", approval}},
+		{`-ui: address here`, []string{"run", "-ui", "here", approval}},
+		{`file is not a database`, []string{"run", "-store", "commands_test.go", approval}},
+	} {
+		code, stdout, stderr := invoke(t, "", row.args...)
+		require.Equal(t, exitUsage, code, "%v", row.args)
+		require.Empty(t, stdout, "%v", row.args)
+		require.Contains(t, stderr, row.want, "%v", row.args)
+	}
+}
+
+// Names of gates and inputs are found in sub-graphs, expressions and templates, and in nothing else.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	inside := file(t, "inside.yaml", `version: 1
+nodes:
+  - {id: g, graph: {nodes: [{id: ok, kind: gate}]}}
+  - {id: t, kind: template, config: {text: 'hello {{with $x := input "who" "you"}}{{$x}}{{end}}, input "no"'}, when: "$inputs.name == 'x'"}
+`)
+	expect(t, exitUsage, `gates are g/ok`, "", "run", "-answer", "g/okay=yes", inside)
+	expect(t, exitUsage, `inputs are name, who`, "", "run", "-input", "nmae=yes", inside)
+	expect(t, exitOK, `hello me`, "", "run", "-answer", "g/ok=yes", "-input", "name=x", "-input", "who=me", inside)
+}
+
+func TestVetFindsNothing(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("definitions/*")
+	require.NoError(t, err)
+	require.Len(t, files, 5)
+	code, stdout, stderr := invoke(t, "", append([]string{"vet"}, files...)...)
+	require.Equal(t, exitOK, code)
+	require.Empty(t, stdout+stderr)
+	code, stdout, _ = invoke(t, "", "vet", "-json", files[0])
+	require.Equal(t, exitOK, code)
+	require.Equal(t, "[]\n", stdout)
+}
+
+// A definition with problems is neither drawn nor run, and says why.
+func TestProblemsStopEverything(t *testing.T) {
+	t.Parallel()
+	const bad = "testdata/vet/graph.yaml"
+	expect(t, exitProblems, `unknown field "timout"`, "", "draw", bad)
+	expect(t, exitUsage, `unknown field "timout"`, "", "run", bad)
+	expect(t, exitProblems, `unknown field "timout"`, "", "test", file(t, "x.test.yaml", "definition: "+absolute(t, bad)+"\ncases: [{name: x, expect: {status: failed}}]\n"))
+}
+
+func absolute(t *testing.T, path string) string {
+	abs, err := filepath.Abs(path)
+	require.NoError(t, err)
+	return abs
+}
+
+func TestDraw(t *testing.T) {
+	t.Parallel()
+	for format, want := range map[string]string{"mermaid": "flowchart TD\n", "dot": "digraph ", "svg": "<svg "} {
+		expect(t, exitOK, want, "", "draw", "-format", format, "definitions/approval.yaml")
+		out := filepath.Join(t.TempDir(), "picture")
+		code, stdout, stderr := invoke(t, "", "draw", "definitions/approval.yaml", "-o", out, "-format", format)
+		require.Equal(t, exitOK, code)
+		require.Empty(t, stdout+stderr)
+		contains(t, out, want)
+	}
+	expect(t, exitOK, "flowchart LR\n", "", "draw", "-lr", "definitions/approval.yaml")
+	expect(t, exitUsage, "no such file", "", "draw", "-o", filepath.Join(t.TempDir(), "none", "x"), "definitions/approval.yaml")
+}
+
+// The schema for editors accepts what vet accepts, and refuses the configs that vet refuses.
+func TestSchema(t *testing.T) {
+	t.Parallel()
+	code, text, _ := invoke(t, "", "schema")
+	require.Equal(t, exitOK, code)
+	contract := compile([]byte(text))
+	check := func(file string) (messages string) {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		doc, err := parseDocument(data)
+		require.NoError(t, err)
+		v, err := value(doc.root)
+		require.NoError(t, err)
+		for _, violation := range contract.Check(v) {
+			messages += violation.String() + "\n"
+		}
+		return messages
+	}
+	for _, good := range []string{"definitions/approval.yaml", "definitions/release.yaml", "definitions/survey.json"} {
+		require.Empty(t, check(good))
+	}
+	messages := check("testdata/vet/kinds.yaml")
+	for _, want := range []string{"/nodes/0/kind", "/nodes/1/config", "/nodes/1/config/env/CGO", "/nodes/2/config/expect", "/nodes/6: missing property 'config'"} {
+		require.Contains(t, messages, want)
+	}
+
+	code, text, _ = invoke(t, "", "schema", "-test")
+	require.Equal(t, exitOK, code)
+	require.True(t, json.Valid([]byte(text)))
+	require.Equal(t, string(testSchema), text)
+}
+
+// The scripts are made from the table: each has all commands and flags. bash reads its own, and completes.
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for shell := range completions {
+		code, script, _ := invoke(t, "", "completion", shell)
+		require.Equal(t, exitOK, code)
+		for i := range commands {
+			require.Contains(t, script, commands[i].name)
+		}
+		for _, word := range []string{"ui-remote", "mermaid dot svg", "auto tty plain json", "bash zsh fish"} {
+			require.Contains(t, script, word, shell)
+		}
+	}
+	bash, err := exec.LookPath("bash")
+	require.NoError(t, err)
+	for line, want := range map[string]string{
+		"kahn ":                         "completion draw help run schema test vet",
+		"kahn v":                        "vet",
+		"kahn run -ui":                  "-ui -ui-remote -ui-stay",
+		"kahn draw -format ":            "dot mermaid svg",
+		"kahn run -progress p":          "plain",
+		"kahn completion ":              "bash fish zsh",
+		"kahn vet definitions/approval": "definitions/approval.test.yaml definitions/approval.yaml",
+		"kahn run -input ":              "",
+	} {
+		words := strings.Split(line, " ")
+		script := bashCompletion() + "COMP_WORDS=(" + quoted(words) + ")\nCOMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n_kahn\nprintf '%s\\n' \"${COMPREPLY[@]}\" | sort | tr '\\n' ' '\n"
+		out, err := exec.Command(bash, "-c", script).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Equal(t, want, strings.TrimSpace(string(out)), line)
+	}
+}
+
+func quoted(words []string) string {
+	var b strings.Builder
+	for _, word := range words {
+		b.WriteString("'" + word + "' ")
+	}
+	return b.String()
+}
