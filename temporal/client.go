@@ -262,13 +262,9 @@ func (r *Run) update(ctx context.Context, name string, argument any) error {
 
 // Waiting returns the status of the run, and the nodes that wait for a signal. It needs a worker that is alive.
 func (r *Run) Waiting(ctx context.Context) (kahn.RunStatus, []kahn.Wait, error) {
-	value, err := r.client.QueryWorkflow(ctx, r.of.ID, "", StateQuery)
 	var s state
-	if err == nil {
-		err = value.Get(&s)
-	}
-	if err != nil {
-		return 0, nil, fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
+	if err := r.query(ctx, "", StateQuery, &s); err != nil {
+		return 0, nil, err
 	}
 	waits, err := s.waits(r.of.texts())
 	return s.Status, waits, err

@@ -24,6 +24,8 @@ type trial struct {
 	inputs   map[string]any
 	// during is called before each execution of the workflow: to send requests at chosen times.
 	during func(env *testsuite.TestWorkflowEnvironment, execution int)
+	// envs are those of all executions.
+	envs []*testsuite.TestWorkflowEnvironment
 
 	executions int
 	err        error // of the last execution
@@ -53,6 +55,7 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 			x.during(env, x.executions)
 		}
 		x.executions++
+		x.envs = append(x.envs, env)
 		env.ExecuteWorkflow(WorkflowName, in)
 		now = env.Now()
 		require.True(t, env.IsWorkflowCompleted())

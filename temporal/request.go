@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The names of the workflow's updates and of its query.
+// The names of the workflow's updates, and of the query for its status.
 const (
 	SignalUpdate = "kahn.Signal"
 	StopUpdate   = "kahn.Stop"
@@ -58,6 +58,8 @@ func (x *interpreter) handle() error {
 		workflow.SetUpdateHandler(x.ctx, SignalUpdate, func(_ workflow.Context, r signalRequest) error { return x.request(func() error { return x.signal(r) }) }),
 		workflow.SetUpdateHandler(x.ctx, StopUpdate, func(_ workflow.Context, r stopRequest) error { return x.request(func() error { return x.stopBy(r) }) }),
 		workflow.SetQueryHandler(x.ctx, StateQuery, x.state),
+		workflow.SetQueryHandler(x.ctx, EventsQuery, x.events),
+		workflow.SetQueryHandler(x.ctx, SnapshotQuery, x.snapshot),
 	)
 }
 

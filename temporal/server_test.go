@@ -21,6 +21,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -314,6 +315,30 @@ func TestServerKill(t *testing.T) {
 	t.Logf("%v; %d calls were repeated", res.Duration, repeated)
 	require.Positive(t, repeated)
 	require.LessOrEqual(t, repeated, kills*10)
+}
+
+// A reader follows the events of a run at work over its executions, and finds them when it has ended.
+func TestServerEvents(t *testing.T) {
+	c := dial(t)
+	g := layers(5, 4)
+	w := serve(t, c, plan(t, g), Options{Step: world{t.TempDir()}.step, ContinueAfter: 6})
+	run, err := Start(t.Context(), c, w, nil)
+	require.NoError(t, err)
+	for _, when := range []string{"at work", "ended"} {
+		log, err := run.Events(t.Context())
+		require.NoError(t, err)
+		var events []event.Event
+		for e, err := range log.Events(t.Context(), 0) {
+			require.NoError(t, err, when)
+			events = append(events, e)
+		}
+		res, err := run.Wait(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, kahntest.CheckEvents(g, res, events), when)
+		snapshot, err := run.Snapshot(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, snapshot.Status())
+	}
 }
 
 // TestServerLarge measures a wide graph, a chain, and 10,000 nodes that continue as new.

@@ -28,6 +28,8 @@ type input struct {
 	// Of a workflow execution that continues another one: the run so far, and how many executions there were.
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
+	// Earlier are those executions, for who reads their events.
+	Earlier []execution `json:"earlier,omitempty"`
 }
 
 // fired is a [Fire] as data.
@@ -132,7 +134,7 @@ func refuse(err error) error {
 // options are the options of the Coordinator.
 func (x *interpreter) options() ([]kahn.Option, error) {
 	in := x.in
-	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Retain(0), kahn.Encoding(x.texts.Codec))
+	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
 	if !x.Pure {
 		opts = append(opts, kahn.GraphCalls(x.decide))
 	}
@@ -324,6 +326,8 @@ func (x *interpreter) end(res *kahn.Result, err error) (*output, error) {
 	case res.Status == kahn.RunSuspended: // it was left
 		next := x.in
 		next.Inputs, next.Fired, next.Snapshot, next.Continued = nil, nil, snapshot, x.in.Continued+1
+		first, _ := x.c.Run().EventRange()
+		next.Earlier = append(next.Earlier, execution{workflow.GetInfo(x.ctx).WorkflowExecution.RunID, first})
 		return nil, workflow.NewContinueAsNewError(x.ctx, WorkflowName, next)
 	}
 	out := &output{res.Status, x.in.Settings.StatusRule, *snapshot}

@@ -1,0 +1,138 @@
+package temporal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// The names of the queries for the events and for the snapshot of a run.
+const (
+	EventsQuery   = "kahn.Events"
+	SnapshotQuery = "kahn.Snapshot"
+)
+
+// maxPageBytes is the length of the events at which a page ends. Temporal refuses 2 MiB.
+const maxPageBytes = 1 << 20
+
+// eventsRequest is the argument of EventsQuery.
+type eventsRequest struct {
+	After uint64 `json:"after"`
+	Limit int    `json:"limit"`
+}
+
+// eventsAnswer is the answer to EventsQuery: the events of one execution of the workflow.
+type eventsAnswer struct {
+	RunID   string          `json:"run_id"`
+	Page    store.EventPage `json:"page"`
+	Earlier []execution     `json:"earlier,omitempty"`
+}
+
+// execution is a workflow execution that has continued as a new one.
+type execution struct {
+	ID    string `json:"id"`    // its run id, as Temporal calls it
+	First uint64 `json:"first"` // the id of its first event
+}
+
+// events answers EventsQuery.
+func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
+	run := x.c.Run()
+	page := store.EventPage{Begun: true, Status: run.Status(), Workflow: run.Name()} // the status before the range, which is final then
+	page.First, page.Last = run.EventRange()
+	answer := eventsAnswer{RunID: run.ID(), Earlier: x.in.Earlier}
+	size := 0
+	if r.After+1 >= page.First && r.After < page.Last {
+		for e, err := range run.Events(context.Background(), r.After) {
+			if err != nil {
+				return answer, err
+			}
+			data, err := e.MarshalStored()
+			if err != nil {
+				return answer, err
+			}
+			page.Events = append(page.Events, store.EventRecord{ID: e.ID, Data: data})
+			if size += len(data); e.ID == page.Last || len(page.Events) >= r.Limit || size >= maxPageBytes {
+				break
+			}
+		}
+	}
+	answer.Page = page
+	return answer, nil
+}
+
+// snapshot answers SnapshotQuery. What it finds of a BlobStore is no matter of the workflow task.
+func (x *interpreter) snapshot() (*packed, error) {
+	defer func(before error) { x.broken = before }(x.broken)
+	return x.host.texts.pack(x.c.Run().Snapshot())
+}
+
+// Events returns the events of the run, for any number of readers in any process: a Source of package sse. Their ids go on in the executions with
+// which the workflow continues. They are read by queries, which need a worker that is alive, and history that Temporal still has.
+func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
+	log := eventLog{ask: func(ctx context.Context, of execution, q eventsRequest) (a eventsAnswer, err error) {
+		return a, r.query(ctx, of.ID, EventsQuery, &a, q)
+	}}
+	answer, err := log.ask(ctx, execution{}, eventsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	return store.OpenEvents(ctx, log, answer.RunID)
+}
+
+// Snapshot returns the state of the run as it is now, by a query. The status of each node is in [kahn.Snapshot.Nodes].
+func (r *Run) Snapshot(ctx context.Context) (*kahn.Snapshot, error) {
+	var p packed
+	if err := r.query(ctx, "", SnapshotQuery, &p); err != nil {
+		return nil, err
+	}
+	return p.open(r.of.texts())
+}
+
+// query asks an execution of the workflow, the last one if no id is given.
+func (r *Run) query(ctx context.Context, execution, name string, answer any, args ...any) error {
+	value, err := r.client.QueryWorkflow(ctx, r.of.ID, execution, name, args...)
+	if err == nil {
+		err = value.Get(answer)
+	}
+	if err != nil {
+		return fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
+	}
+	return nil
+}
+
+// eventLog reads the events of a run from the executions of its workflow. It is an EventStore of which readers use LoadEvents alone.
+type eventLog struct {
+	store.Store // nil
+	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
+}
+
+// LoadEvents implements [store.EventStore]. The last execution tells the status, and which one has the events.
+func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit int) (store.EventPage, error) {
+	q := eventsRequest{after, limit}
+	last, err := l.ask(ctx, execution{}, q)
+	page := last.Page
+	if err != nil || len(last.Earlier) == 0 {
+		return page, err
+	}
+	end := page.First // of the events of the execution that has those that are asked for
+	page.First = last.Earlier[0].First
+	for _, e := range slices.Backward(last.Earlier) {
+		if after+1 >= end {
+			break
+		}
+		if e.First > after+1 {
+			end = e.First
+			continue
+		}
+		old, err := l.ask(ctx, e, q)
+		if err != nil {
+			return page, err
+		}
+		page.Events = slices.DeleteFunc(old.Page.Events, func(r store.EventRecord) bool { return r.ID >= end })
+		break
+	}
+	return page, nil
+}
