@@ -102,6 +102,8 @@ func TestRegister(t *testing.T) {
 		"no name":      {Store: x.store, Workflows: []riverkahn.Workflow{{Graph: &kahn.Graph{}, Step: echo}}},
 		"twice":        {Store: x.store, Workflows: []riverkahn.Workflow{{Graph: order(), Step: echo}, {Graph: order(), Step: echo}}},
 		"MaxRuns":      {Store: x.store, Workflows: []riverkahn.Workflow{{Graph: order(), Step: echo, MaxRuns: -1}}},
+		"For":          {Store: x.store, Retention: []riverkahn.Retention{{}}},
+		"Statuses":     {Store: x.store, Retention: []riverkahn.Retention{{For: 1, Statuses: []kahn.RunStatus{kahn.RunRunning}}}},
 		"RecoverEvery": {Store: x.store, RecoverEvery: -1},
 	} {
 		require.ErrorIs(t, p.Register(x.config()), machine.ErrBadValue, name)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
@@ -26,6 +27,12 @@ type Performer struct {
 	// RecoverEvery is how often one of the processes looks for runs whose lease has run out, since their process has died or hangs: 5 s if it is
 	// 0.
 	RecoverEvery time.Duration
+	// Retention says which runs are removed when they have ended; none if it is empty. Runs and blobs are removed every PruneEvery, a minute if
+	// that is 0. Each process should have the same.
+	Retention  []Retention
+	PruneEvery time.Duration
+	// Blobs is the blob store of the runs' codec, from which those are removed to which no run refers any more: see [store.PruneQuery].
+	Blobs store.BlobSweeper
 	// Queue is the queue of the jobs that look after runs, "kahn" if it is empty.
 	Queue string
 
@@ -49,6 +56,7 @@ const (
 	defaultQueue   = "kahn"
 	defaultMaxRuns = 100
 	defaultRecover = 5 * time.Second
+	defaultPrune   = time.Minute
 	// The fetches of River: what is inserted while a fetch is cooling down waits for that long, and what no notification tells of for the interval.
 	fetchCooldown     = 10 * time.Millisecond
 	fetchPollInterval = 500 * time.Millisecond
@@ -63,10 +71,13 @@ func (p *Performer) Register(config *river.Config) error {
 		return fmt.Errorf("%w: riverkahn: no river.Config", machine.ErrBadValue)
 	case p.Store == nil:
 		return fmt.Errorf("%w: riverkahn: a Performer without a Store", machine.ErrBadValue)
-	case p.RecoverEvery < 0:
-		return fmt.Errorf("%w: riverkahn: RecoverEvery %v is negative", machine.ErrBadValue, p.RecoverEvery)
+	case p.RecoverEvery < 0 || p.PruneEvery < 0:
+		return fmt.Errorf("%w: riverkahn: RecoverEvery %v or PruneEvery %v is negative", machine.ErrBadValue, p.RecoverEvery, p.PruneEvery)
 	case p.byQueue != nil:
 		return fmt.Errorf("%w: riverkahn: the Performer is registered already", machine.ErrBadValue)
+	}
+	if err := p.checkRetention(); err != nil {
+		return err
 	}
 	queues, err := p.queues()
 	if err != nil {
@@ -75,8 +86,8 @@ func (p *Performer) Register(config *river.Config) error {
 	if config.Workers == nil {
 		config.Workers = river.NewWorkers()
 	}
-	err = errors.Join(river.AddWorkerSafely(config.Workers, &runWorker{p: p}), river.AddWorkerSafely(config.Workers, &recoverWorker{p: p}))
-	if err != nil {
+	w := config.Workers
+	if err := errors.Join(river.AddWorkerSafely(w, &runWorker{p: p}), river.AddWorkerSafely(w, &recoverWorker{p: p}), river.AddWorkerSafely(w, &pruneWorker{p: p})); err != nil {
 		return err
 	}
 	all := map[string]river.QueueConfig{}
@@ -85,7 +96,10 @@ func (p *Performer) Register(config *river.Config) error {
 	config.Queues = all
 	config.FetchCooldown = orDefault(config.FetchCooldown, fetchCooldown)
 	config.FetchPollInterval = max(orDefault(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
-	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), p.periodic(orDefault(p.RecoverEvery, defaultRecover), func() river.JobArgs { return RecoverArgs{} }))
+	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), p.periodic(orDefault(p.RecoverEvery, defaultRecover), RecoverArgs{}))
+	if len(p.Retention) > 0 {
+		config.PeriodicJobs = append(config.PeriodicJobs, p.periodic(orDefault(p.PruneEvery, defaultPrune), PruneArgs{}))
+	}
 	return nil
 }
 
@@ -122,9 +136,9 @@ func (p *Performer) queues() (map[string]river.QueueConfig, error) {
 }
 
 // periodic is a periodic job of River's leader, in the queue of the Performer.
-func (p *Performer) periodic(every time.Duration, args func() river.JobArgs) *river.PeriodicJob {
+func (p *Performer) periodic(every time.Duration, args river.JobArgs) *river.PeriodicJob {
 	return river.NewPeriodicJob(river.PeriodicInterval(every), func() (river.JobArgs, *river.InsertOpts) {
-		return args(), &river.InsertOpts{Queue: p.Queue, MaxAttempts: 1}
+		return args, &river.InsertOpts{Queue: p.Queue, MaxAttempts: 1}
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 

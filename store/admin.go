@@ -318,6 +318,8 @@ type PruneQuery struct {
 	EndedBefore time.Time
 	// Statuses are those of runs that have ended; none means all of these.
 	Statuses []machine.RunStatus
+	// Workflow is that of the runs; empty means all.
+	Workflow string
 	// Limit is how many runs are removed in one call at most; 0 means DefaultPage.
 	Limit int
 	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they

@@ -212,7 +212,7 @@ func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err er
 	if err != nil {
 		return pruned, err
 	}
-	list := slices.DeleteFunc(m.matching(&Filter{Statuses: q.Statuses, EndedBefore: q.EndedBefore}), (*memoryRun).leased)
+	list := slices.DeleteFunc(m.matching(&Filter{Workflow: q.Workflow, Statuses: q.Statuses, EndedBefore: q.EndedBefore}), (*memoryRun).leased)
 	slices.SortStableFunc(list, func(a, b *memoryRun) int { return a.Ended.Compare(b.Ended) })
 	if pruned.More = len(list) > q.Limit; pruned.More {
 		list = list[:q.Limit]

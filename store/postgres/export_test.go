@@ -21,7 +21,7 @@ func (s *Store) CountQuery(f *store.Filter) (text string, args []any) {
 }
 
 func (s *Store) PruneQuery(q *store.PruneQuery) (text string, args []any) {
-	return s.sql(pruneText()), []any{instant(q.EndedBefore), names(q.Statuses), pruneBatch}
+	return s.sql(pruneText()), []any{instant(q.EndedBefore), names(q.Statuses), pruneBatch, q.Workflow}
 }
 
 func (s *Store) NodesQuery(run int64) (text string, args []any) {

@@ -40,7 +40,7 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 // have another epoch when their lock is free.
 func pruneText() string {
 	return `WITH found AS MATERIALIZED (
-	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND NOT ` + leased + ` ORDER BY r.ended, r.run LIMIT $3 + 1
+	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND ($4 = '' OR r.workflow = $4) AND NOT ` + leased + ` ORDER BY r.ended, r.run LIMIT $3 + 1
 ),
 gone AS MATERIALIZED (
 	SELECT r.run FROM (SELECT * FROM found LIMIT $3) f CROSS JOIN LATERAL (
@@ -61,7 +61,7 @@ func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (prune
 	if err := s.check(ctx); err != nil {
 		return pruned, err
 	}
-	err = s.do(ctx, s.sql(pruneText()), []any{instant(q.EndedBefore), names(q.Statuses), most}, func(rows pgx.Rows) error {
+	err = s.do(ctx, s.sql(pruneText()), []any{instant(q.EndedBefore), names(q.Statuses), most, q.Workflow}, func(rows pgx.Rows) error {
 		return rows.Scan(&pruned.Runs, &pruned.Nodes, &pruned.More)
 	})
 	return pruned, err

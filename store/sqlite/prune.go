@@ -43,7 +43,10 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values []driver.Value) {
 	var c condition
 	c.add("ended < ?", milli(q.EndedBefore))
-	c.in("+status", q.Statuses) // with a sign no index of statuses is used: that of ends has the order
+	c.in("+status", q.Statuses) // with a sign no index of statuses or workflows is used: that of ends has the order
+	if q.Workflow != "" {
+		c.add("+workflow = ?", q.Workflow)
+	}
 	c.add("NOT (owner <> '' AND expires > " + s.now + ")")
 	return "SELECT run, id FROM kahn_runs" + c.where() + " ORDER BY ended, run LIMIT ?", append(c.values, int64(most+1))
 }
