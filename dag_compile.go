@@ -143,8 +143,8 @@ func (c *compiler) checkDefaults() {
 		enumField{"GuardErrors", int(d.GuardErrors), guardNames[:]}); bad {
 		c.add("%w: Defaults.%s", ErrBadValue, text).Field = "Defaults"
 	}
-	if err := d.Retry.validate(); err != nil {
-		c.add("Defaults: %w", err).Field = "Defaults.Retry"
+	if field, err := d.Retry.validate(); err != nil {
+		c.add("Defaults: %w", err).Field = "Defaults.Retry." + field
 	}
 	if d.Timeout < 0 && d.Timeout != NoTimeout {
 		c.add("%w: Defaults.Timeout %v is negative", ErrBadValue, d.Timeout).Field = "Defaults.Timeout"
@@ -416,8 +416,8 @@ func (c *compiler) checkNode(i int) {
 	}
 	negative("OverallTimeout", n.OverallTimeout)
 	negative("Estimate", n.Estimate)
-	if err := n.Retry.validate(); err != nil {
-		c.ofNode(n.ID, "Retry", "%w", err)
+	if field, err := n.Retry.validate(); err != nil {
+		c.ofNode(n.ID, "Retry."+field, "%w", err)
 	}
 	if n.Do != nil && (n.Test != nil || n.TestExpr != "") {
 		bad(ErrBadValue, "Test", "it has both a Do and a Test")

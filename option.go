@@ -424,7 +424,7 @@ func TraceID(id string) Option {
 // DefaultRetry is the policy of nodes that have none, in a graph whose Defaults have none. Default: one attempt.
 func DefaultRetry(r Retry) Option {
 	return optionFunc(func(c *config) error {
-		if err := r.validate(); err != nil {
+		if _, err := r.validate(); err != nil {
 			return fmt.Errorf("%w: DefaultRetry: %w", ErrBadOption, err)
 		}
 		c.defaultRetry = r

@@ -147,24 +147,24 @@ func (r Retry) causes() (set machine.CauseSet) {
 }
 
 // validate returns the defect of the policy, or nil.
-func (r Retry) validate() error {
+func (r Retry) validate() (field string, err error) {
 	switch {
 	case r.MaxAttempts < 0:
-		return fmt.Errorf("%w: retry: MaxAttempts %d is negative", ErrBadValue, r.MaxAttempts)
+		return "MaxAttempts", fmt.Errorf("%w: retry: MaxAttempts %d is negative", ErrBadValue, r.MaxAttempts)
 	case r.Multiplier < 0 || math.IsNaN(r.Multiplier) || math.IsInf(r.Multiplier, 0):
-		return fmt.Errorf("%w: retry: Multiplier %v is no factor", ErrBadValue, r.Multiplier)
+		return "Multiplier", fmt.Errorf("%w: retry: Multiplier %v is no factor", ErrBadValue, r.Multiplier)
 	case r.Jitter >= jitterCount:
 		text, _ := wrong(enumField{"Jitter", int(r.Jitter), jitterNames[:]})
-		return fmt.Errorf("%w: retry: %s", ErrBadValue, text)
+		return "Jitter", fmt.Errorf("%w: retry: %s", ErrBadValue, text)
 	case r.MaxRetryAfter < 0:
-		return fmt.Errorf("%w: retry: MaxRetryAfter %v is negative", ErrBadValue, r.MaxRetryAfter)
+		return "MaxRetryAfter", fmt.Errorf("%w: retry: MaxRetryAfter %v is negative", ErrBadValue, r.MaxRetryAfter)
 	}
-	for _, k := range r.RetryOn {
+	for i, k := range r.RetryOn {
 		if k >= causeCount || !retryable.Has(k) {
-			return fmt.Errorf("%w: retry: RetryOn lists %q, which is never retried", ErrBadValue, k)
+			return fmt.Sprintf("RetryOn[%d]", i), fmt.Errorf("%w: retry: RetryOn lists %q, which is never retried", ErrBadValue, k)
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // delay returns the wait after failed attempt k, from 1, with u drawn from [0, 1). The policy must have its defaults. It

@@ -11,7 +11,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/internal/nearest"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -19,6 +18,8 @@ import (
 // defined together, so that they cannot drift apart.
 type field[T any] struct {
 	name string
+	// takes is the type of the value if that is Bool or Number.
+	takes Type
 	// read reads the value. It reports problems, and does not change the target then.
 	read func(d *decoder, v *Value, to *T)
 	// show returns the value, or false if it is left out. Nil: another field shows it.
@@ -30,17 +31,32 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that are code, which Encode refuses
+	alone    string   // the field that an author has in mind who writes a single value instead of the object
 }
 
 // read reads an object.
 func (r *record[T]) read(d *decoder, v *Value, to *T) {
+	if r.alone != "" && (v.Type == Text || v.Type == Number) {
+		d.add(v.At, ErrType, `expected an object such as {"%s": %.60s}, got %s`, r.alone, appendLine(nil, v), v.describe())
+		return
+	}
 	if !d.expect(v, Object) {
 		return
 	}
 	seen := make([]bool, len(r.fields))
+	var meant []string // by fields that do not exist
 	for i := range v.Items {
 		item := &v.Items[i]
 		f := r.find(item.Key)
+		if f < 0 && item.Key != badKey && item.Problem != nil && item.Problem.Kind == ErrAmbiguous {
+			d.push(item.Key, -1)
+			meant = append(meant, r.unknown(d, item))
+			d.pop()
+			continue
+		}
+		if f >= 0 && item.Problem != nil {
+			item = r.fields[f].explain(item)
+		}
 		if !d.enter(item, item.Key, -1) {
 			if f >= 0 {
 				seen[f] = true // the field is there, with a bad value
@@ -49,9 +65,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		}
 		switch {
 		case f < 0:
-			if p := d.add(item.KeyAt, ErrUnknownField, "unknown field %s", quote(item.Key)); p != nil {
-				p.suggest(r.meant(item.Key))
-			}
+			meant = append(meant, r.unknown(d, item))
 		case seen[f]:
 			d.add(item.KeyAt, ErrDuplicate, "the field occurs twice")
 		default:
@@ -61,7 +75,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		d.pop()
 	}
 	for _, name := range r.required {
-		if !seen[r.find(name)] && !d.stopped {
+		if !seen[r.find(name)] && !d.stopped && !slices.Contains(meant, name) {
 			d.add(v.At, ErrMissing, "the field %q is missing", name)
 		}
 	}
@@ -76,28 +90,43 @@ func (r *record[T]) find(name string) int {
 	return -1
 }
 
-// meant names the field that the author may have meant, or "".
-func (r *record[T]) meant(name string) string {
+// unknown reports a field that the object does not have. It returns the name of the field that was probably meant, or "".
+func (r *record[T]) unknown(d *decoder, item *Value) string {
+	p := d.add(item.KeyAt, ErrUnknownField, "unknown field %s", quote(item.Key))
+	if p == nil {
+		return ""
+	}
 	names := make([]string, len(r.fields))
 	for i := range r.fields {
 		names[i] = r.fields[i].name
 	}
-	meant, ok := nearest.Name(name, names)
-	if !ok {
-		meant = otherNames[name]
-		ok = slices.Contains(names, meant)
-	}
-	if !ok {
-		return ""
+	meant, note := meantField(item.Key, names)
+	if p.suggest(meant); note != "" {
+		p.Message += " (" + note + ")"
 	}
 	return meant
 }
 
-// otherNames are names that people know from the Go fields or from other tools, with the fields that they stand for.
-var otherNames = map[string]string{
-	"when_expr": "when", "if": "when", "test_expr": "test", "condition": "test", "until_expr": "until", "on": "outcome",
-	"sub": "graph", "subgraph": "graph", "sub_graph": "graph", "steps": "nodes", "tasks": "nodes", "name": "id",
-	"depends_on": "after", "type": "kind",
+// explain returns a value that the reader of the format has refused, with a message for the field, if it was refused because readers
+// of the format do not agree on it.
+func (f *field[T]) explain(v *Value) *Value {
+	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {
+		return v
+	}
+	p := *v.Problem
+	if meant := plainBool[strings.ToLower(v.Text)]; f.takes == Bool && meant != "" {
+		p.Message, p.Suggestion = "write "+meant+" instead of a plain "+v.Text, meant
+	} else {
+		p.Message = "expected " + f.takes.String() + " as JSON writes it, got a plain " + v.Text
+	}
+	explained := *v
+	explained.Problem = &p
+	return &explained
+}
+
+// plainBool is what authors mean by plain words that are booleans to some readers of YAML.
+var plainBool = map[string]string{
+	"y": "true", "yes": "true", "on": "true", "true": "true", "n": "false", "no": "false", "off": "false", "false": "false",
 }
 
 // show shows an object.
@@ -256,7 +285,8 @@ func prose[T any](key string, at func(*T) *string) field[T] {
 // flag is a field that is true or left out.
 func flag[T any](key string, at func(*T) *bool) field[T] {
 	return field[T]{
-		name: key,
+		name:  key,
+		takes: Bool,
 		read: func(d *decoder, v *Value, to *T) {
 			if d.expect(v, Bool) {
 				*at(to) = v.Text == "true"
@@ -272,7 +302,8 @@ func integer[T any](key string, at func(*T) *int) field[T] { return whole(key, m
 
 func whole[T any](key string, least int, at func(*T) *int) field[T] {
 	return field[T]{
-		name: key,
+		name:  key,
+		takes: Number,
 		read: func(d *decoder, v *Value, to *T) {
 			if !d.expect(v, Number) {
 				return
@@ -300,7 +331,8 @@ func whole[T any](key string, least int, at func(*T) *int) field[T] {
 // factor is a field that holds a number that is neither negative nor infinite.
 func factor[T any](key string, at func(*T) *float64) field[T] {
 	return field[T]{
-		name: key,
+		name:  key,
+		takes: Number,
 		read: func(d *decoder, v *Value, to *T) {
 			if !d.expect(v, Number) {
 				return
@@ -350,7 +382,9 @@ func timeField[T any](key string, takes times, at func(*T) *time.Duration) field
 		name: key,
 		read: func(d *decoder, v *Value, to *T) {
 			if v.Type == Number {
-				d.add(v.At, ErrType, `expected a duration with a unit, such as "30s", got %.60s`, v.Text)
+				if p := d.add(v.At, ErrType, `expected a duration with a unit, such as "30s", got %.60s`, v.Text); p != nil {
+					p.Suggestion = v.Text + "s"
+				}
 				return
 			}
 			if !d.expect(v, Text) {
@@ -468,7 +502,7 @@ func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 	if p := d.add(v.At, ErrValue, "%s is none of ", quote(v.Text)); p != nil {
 		names := spellings[E]()
 		p.Message += strings.Join(names, ", ")
-		p.nearest(v.Text, names)
+		p.suggest(meantValue(v.Text, names))
 		p.Err = err
 	}
 }

@@ -2,6 +2,8 @@ package definition
 
 import (
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
@@ -62,7 +64,8 @@ type decoder struct {
 	report
 	limits               Limits
 	values, nodes, edges int
-	ids                  map[string]bool // of the nodes of the graph that is being read
+	ids                  map[string]bool   // of the nodes of the graph that is being read
+	forms                map[string]string // ids of the nodes before, by lookAlike, of those that are not ASCII
 }
 
 // enter begins to read an item of a list or an object. It returns false if the item must be passed over; otherwise pop ends
@@ -86,14 +89,36 @@ func (d *decoder) enter(v *Value, key string, index int) bool {
 }
 
 // found reports what the reader of the format found.
-func (d *decoder) found(p *Problem) { d.add(p.Position, p.Kind, "%s", p.Message) }
+func (d *decoder) found(p *Problem) {
+	if added := d.add(p.Position, p.Kind, "%s", p.Message); added != nil {
+		added.Suggestion = p.Suggestion
+		if p.Path != "" {
+			added.Path = p.Path
+		}
+	}
+}
 
 // expect reports a value that is not of the type.
 func (d *decoder) expect(v *Value, t Type) bool {
 	if v.Type == t {
 		return true
 	}
-	d.add(v.At, ErrType, "expected %s, got %s", t, v.describe())
+	p := d.add(v.At, ErrType, "expected %s, got %s", t, v.describe())
+	switch {
+	case p == nil:
+	case v.Type == Null:
+		p.Message += "; leave the field out to have its default"
+	case v.Type == Text && (t == Bool && plainBool[v.Text] == v.Text || t == Number && numberLength(v.Text) == len(v.Text) && v.Text != ""):
+		p.Message += "; write it without quotes"
+		p.Suggestion = v.Text
+	case v.Type == Text && t == Bool:
+		p.suggest(plainBool[strings.ToLower(v.Text)])
+	case t == Text && (v.Type == Number || v.Type == Bool):
+		p.Message += "; write it in quotes"
+		p.Suggestion = strconv.Quote(v.Text)
+	case t == List && v.Type == Object:
+		p.Message += "; write it as the only item of a list"
+	}
 	return false
 }
 
@@ -129,6 +154,9 @@ func (d *decoder) document(v *Value) *kahn.Graph {
 	if version[0].Type != Number || version[0].Text != versionText {
 		d.push("version", -1)
 		d.stop(version[0].At, ErrVersion, "expected version %s, got %s", versionText, version[0].describe())
+		if version[0].Text == versionText {
+			d.err.Problems[0].Suggestion = versionText
+		}
 		return nil
 	}
 	return d.graph(v, &documentRecord)
@@ -136,11 +164,11 @@ func (d *decoder) document(v *Value) *kahn.Graph {
 
 // graph reads the object of a graph.
 func (d *decoder) graph(v *Value, r *record[graph]) *kahn.Graph {
-	outer := d.ids
-	d.ids = nodeIDs(v)
+	outer, outerForms := d.ids, d.forms
+	d.ids, d.forms = nodeIDs(v), map[string]string{}
 	g := graph{Graph: &kahn.Graph{}}
 	r.read(d, v, &g)
-	d.ids = outer
+	d.ids, d.forms = outer, outerForms
 	if len(d.err.Problems) > 0 {
 		return nil
 	}
@@ -178,10 +206,13 @@ func nodeList(key string) field[graph] {
 			if id := members(item, "id"); len(id) > 0 && id[0].Type == Text {
 				d.node = append(d.node, id[0].Text)
 				defer func() { d.node = d.node[:len(d.node)-1] }()
+				d.push("id", -1)
 				if seen[id[0].Text] {
 					d.add(id[0].At, ErrDuplicate, "there is a node with this id already")
 				}
 				seen[id[0].Text] = true
+				d.checkAlike(id[0])
+				d.pop()
 			}
 			var n node
 			nodeRecord.read(d, item, &n)
@@ -206,6 +237,18 @@ func nodeList(key string) field[graph] {
 		return v, len(v.Items) > 0
 	}
 	return f
+}
+
+// checkAlike reports an id that looks the same as the id of an earlier node.
+func (d *decoder) checkAlike(id *Value) {
+	if isASCII(id.Text) {
+		return
+	}
+	form := lookAlike(id.Text)
+	if other := d.forms[form]; alike(id.Text, other) {
+		d.add(id.At, ErrValue, "the id %.60s looks the same as the id %.60s of another node", strconv.QuoteToASCII(id.Text), strconv.QuoteToASCII(other))
+	}
+	d.forms[form] = id.Text
 }
 
 // nodeIDs reads the ids in advance: edges may name nodes that come later.

@@ -1,8 +1,10 @@
 package definition
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -25,9 +27,19 @@ func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 // noNode reports an id that no node of the graph has.
 func (r *report) noNode(at Position, id string, ids map[string]bool) {
 	const most = 1000 // they are not compared in larger graphs: a document may have many such mistakes
-	if p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id)); p != nil && len(ids) <= most {
-		p.nearest(id, slices.Sorted(maps.Keys(ids)))
+	p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id))
+	if p == nil || len(ids) > most {
+		return
 	}
+	known := slices.Sorted(maps.Keys(ids))
+	for _, other := range known {
+		if alike(id, other) {
+			p.Message = fmt.Sprintf("there is no node %.60s in this graph; %.60s looks the same", strconv.QuoteToASCII(id), strconv.QuoteToASCII(other))
+			p.Suggestion = other
+			return
+		}
+	}
+	p.nearest(id, known)
 }
 
 // endpoint reads the id of a node that the graph must have.
@@ -53,7 +65,10 @@ func (d *decoder) edgesOf(v *Value, r *record[kahn.Edge], end func(*kahn.Edge) *
 		case Object:
 			r.read(d, v, &e)
 		default:
-			d.add(v.At, ErrType, "expected the id of a node or an object, got %s", v.describe())
+			p := d.add(v.At, ErrType, "expected the id of a node or an object, got %s", v.describe())
+			if p != nil && v.Type == Null {
+				p.Message += "; leave the field out to have no edge"
+			}
 		}
 		edges = append(edges, e)
 	}

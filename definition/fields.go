@@ -134,7 +134,7 @@ func init() {
 		contract("output_schema", func(n *node) *any { return &n.OutputSchema }),
 		enum("moderation", func(n *node) *kahn.Moderation { return &n.Moderation }),
 	}}
-	mapRecord = record[kahn.Map]{required: []string{"over"}, code: []string{"Key", "Estimate"}, fields: []field[kahn.Map]{
+	mapRecord = record[kahn.Map]{alone: "over", required: []string{"over"}, code: []string{"Key", "Estimate"}, fields: []field[kahn.Map]{
 		name("over", func(m *kahn.Map) *string { return &m.Over }),
 		count("limit", func(m *kahn.Map) *int { return &m.Limit }),
 		count("tolerated_count", func(m *kahn.Map) *int { return &m.ToleratedCount }),
@@ -159,7 +159,7 @@ func init() {
 		flag("required", func(p *kahn.Port) *bool { return &p.Required }),
 		data("default", func(p *kahn.Port) *any { return &p.Default }),
 	}}
-	retryRecord = record[kahn.Retry]{fields: []field[kahn.Retry]{
+	retryRecord = record[kahn.Retry]{alone: "max_attempts", fields: []field[kahn.Retry]{
 		count("max_attempts", func(r *kahn.Retry) *int { return &r.MaxAttempts }),
 		delay("initial_delay", func(r *kahn.Retry) *time.Duration { return &r.InitialDelay }),
 		factor("multiplier", func(r *kahn.Retry) *float64 { return &r.Multiplier }),

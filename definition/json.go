@@ -1,8 +1,10 @@
 package definition
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -71,7 +73,23 @@ func (p *parser) found() string {
 		return "the end of the text"
 	}
 	r, _ := utf8.DecodeRuneInString(p.text[p.pos:])
+	switch r {
+	case '/', '#':
+		return fmt.Sprintf("%q: JSON has no comments", r)
+	case '\'':
+		return fmt.Sprintf("%q: texts stand in double quotes", r)
+	}
 	return fmt.Sprintf("%q", r)
+}
+
+// word is the word that the text at the current position begins with, or "".
+func (p *parser) word() string {
+	rest := p.text[p.pos:]
+	end := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsLetter(r) })
+	if end < 0 {
+		end = len(rest)
+	}
+	return rest[:min(end, 60)]
 }
 
 // value parses a value at the given depth of lists and objects, its own included.
@@ -114,14 +132,27 @@ func (p *parser) value(v *Value, depth int) bool {
 			return true
 		}
 	}
+	if word := p.word(); word != "" {
+		p.fail(ErrSyntax, "expected a value, got the word %s without quotes", word)
+		if meant := cmp.Or(plainBool[strings.ToLower(word)], noValue[word]); meant != "" {
+			p.err.Problems[len(p.err.Problems)-1].suggest(meant)
+		}
+		return false
+	}
 	return p.fail(ErrSyntax, "expected a value, got %s", p.found())
 }
+
+// noValue are the words for null in other languages.
+var noValue = map[string]string{"None": "null", "nil": "null", "undefined": "null", "NULL": "null", "Null": "null"}
 
 func (p *parser) list(v *Value, depth int) bool {
 	v.Type = List
 	p.pos++
 	p.space()
 	for p.next() != ']' || len(v.Items) > 0 {
+		if p.next() == ']' {
+			return p.fail(ErrSyntax, "no comma may follow the last item of a list")
+		}
 		v.Items = append(v.Items, Value{})
 		p.push("", len(v.Items)-1)
 		if !p.value(&v.Items[len(v.Items)-1], depth+1) {
@@ -142,6 +173,9 @@ func (p *parser) object(v *Value, depth int) bool {
 	p.space()
 	for p.next() != '}' || len(v.Items) > 0 {
 		item := Value{KeyAt: p.at()}
+		if p.next() == '}' {
+			return p.fail(ErrSyntax, "no comma may follow the last member of an object")
+		}
 		if p.next() != '"' {
 			return p.fail(ErrSyntax, "expected a key in double quotes, got %s", p.found())
 		}

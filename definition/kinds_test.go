@@ -64,7 +64,7 @@ func TestLoadKnowsKinds(t *testing.T) {
 	line 3, column 49: $.nodes[1].config.url: node "b": not for this kind
 	line 4, column 57: $.nodes[2].config.args[1][0]: node "c": not for this kind
 	line 4, column 71: $.nodes[2].config["a/b"]: node "c": not for this kind
-	line 4, column 84: $.nodes[2].after: node "c": edge "c" -> "c": cycle: "c" -> "c"
+	line 4, column 84: $.nodes[2].after: node "c": cycle: "c" -> "c"
 	line 6, column 10: $.nodes[4]: node "e": unknown kind "": the node has a step to perform; there are any, bad, exec, http
 	line 8, column 55: $.nodes[6].graph.nodes[0].kind: node "g/h": unknown kind "gaet"; did you mean "gate"?
 	line 8, column 113: $.nodes[6].graph.nodes[2].kind: node "g/j": unknown kind "x"; there are any, bad, exec, http

@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -61,6 +62,9 @@ func (l Loader) Load(data []byte) (*Document, error) {
 		all = kahn.GraphError{Graph: failed.Graph, Problems: slices.Clone(failed.Problems), More: failed.More}
 	} else if err != nil {
 		return nil, doc.Locate(err)
+	}
+	if len(g.Nodes()) == 0 {
+		all.Problems = append(all.Problems, &kahn.Problem{Field: "Nodes", Err: errors.New("there are no nodes, so there is nothing to run")})
 	}
 	if l.Kinds != nil {
 		all.Problems = append(all.Problems, checkKinds(g, l.Kinds)...)

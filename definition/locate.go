@@ -3,6 +3,8 @@ package definition
 import (
 	"cmp"
 	"errors"
+	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,26 +33,31 @@ func (d *Document) Locate(err error) error {
 	}
 	parts := partsOf(d.Root)
 	for _, one := range list {
-		r.locate(parts, one)
+		r.locate(parts, one, all != nil)
 	}
 	slices.SortStableFunc(r.err.Problems, func(a, b *Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
 	return r.result()
 }
 
-// locate adds an error about a graph.
-func (r *report) locate(parts *parts, err error) {
+// locate adds an error about a graph. Compile names Go fields, which are named as in documents then.
+func (r *report) locate(parts *parts, err error, compiled bool) {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
 		p = &kahn.Problem{Err: err}
 	}
 	at, node, text := parts.nodes[""], joinPath(p.Graph, p.Node), errorText(p.Err)
+	if compiled && !strings.HasPrefix(p.Field, "Config") {
+		text = renameFields(text)
+	}
 	if part, ok := parts.nodes[node]; ok {
 		at = part
 	}
 	if edges := parts.edges[p.Graph]; 0 < p.Edge && p.Edge <= len(edges) {
 		e := &edges[p.Edge-1]
 		at, node = e.part, joinPath(p.Graph, e.node)
-		text = "edge " + quote(e.from) + " -> " + quote(e.to) + ": " + text
+		if !errors.Is(err, kahn.ErrCycle) && !errors.Is(err, kahn.ErrDuplicateEdge) { // which name it
+			text = "edge " + quote(e.from) + " -> " + quote(e.to) + ": " + text
+		}
 	}
 	at = at.field(p.Field)
 	r.path = at.path
@@ -230,6 +237,29 @@ func (at part) position() Position {
 
 // renamed are the fields of documents whose names do not follow from those of the Go fields.
 var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilExpr": "until", "Sub": "graph", "On": "outcome", "ID": "id", "In": "after"}
+
+// goFields are the names of the Go fields of which Compile speaks.
+var goFields = func() map[string]bool {
+	names := map[string]bool{}
+	for _, of := range []any{kahn.Graph{}, kahn.Node{}, kahn.Edge{}, kahn.Defaults{}, kahn.Gate{}, kahn.Map{}, kahn.Loop{}, kahn.Retry{}, kahn.Rate{}} {
+		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
+			names[f.Name] = f.IsExported()
+		}
+	}
+	return names
+}()
+
+var quotedOrField = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[A-Z][A-Za-z]+`)
+
+// renameFields replaces the names of Go fields in a message, but for what stands in quotes, by those of the fields of documents.
+func renameFields(message string) string {
+	return quotedOrField.ReplaceAllStringFunc(message, func(word string) string {
+		if goFields[word] {
+			return fieldNamed(word)
+		}
+		return word
+	})
+}
 
 // fieldNamed returns the name of a Go field in documents.
 func fieldNamed(goName string) string {

@@ -37,13 +37,13 @@ func TestGraphProblemsHavePlaces(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s:%d:%d %s %s: %s", p.File, p.Position.Line, p.Position.Column, p.Path, p.Node, p.Message))
 	}
 	require.Equal(t, []string{
-		`build.json:6:67 $.nodes[1].branches.yes b: edge "b" -> "d": bad edge: label "yes", but the output of "b" is not a label (set Routes, or kind "condition")`,
-		`build.json:6:78 $.nodes[1].branches.no b: edge "b" -> "c": bad edge: label "no", but the output of "b" is not a label (set Routes, or kind "condition")`,
-		`build.json:6:78 $.nodes[1].branches.no b: edge "b" -> "c": cycle: "c" -> "a" -> "b" -> "c"`,
-		`build.json:8:12 $.nodes[3] d: bad value: a gate has no attempts: Timeout, OverallTimeout, Retry, Fallback and Cleanup are not for it; see Gate.Timeout`,
+		`build.json:6:67 $.nodes[1].branches.yes b: edge "b" -> "d": bad edge: label "yes", but the output of "b" is not a label (set routes, or kind "condition")`,
+		`build.json:6:78 $.nodes[1].branches.no b: edge "b" -> "c": bad edge: label "no", but the output of "b" is not a label (set routes, or kind "condition")`,
+		`build.json:6:78 $.nodes[1].branches.no b: cycle: "c" -> "a" -> "b" -> "c"`,
+		`build.json:8:12 $.nodes[3] d: bad value: a gate has no attempts: timeout, overall_timeout, retry, fallback and cleanup are not for it; see gate.timeout`,
 		`build.json:9:41 $.nodes[4].join e: bad join: at_least(2) with 0 control edges`,
 		`build.json:11:28 $.nodes[5].graph.nodes[0].merge f/x: bad value: no merge strategy "concta"; did you mean "concat"? (there is "last_write_wins", "concat", "array", "json_object")`,
-		`build.json:12:28 $.nodes[5].graph.nodes[1].after f/y: edge "y" -> "y": cycle: "y" -> "y"`,
+		`build.json:12:28 $.nodes[5].graph.nodes[1].after f/y: cycle: "y" -> "y"`,
 	}, got)
 	require.Equal(t, "concat", all.Problems[5].Suggestion)
 	require.ErrorIs(t, all.Problems[4], definition.ErrGraph)

@@ -37,11 +37,15 @@ type Value struct {
 	// Key is the key of a member of an object.
 	Key string
 	// Problem is a problem that the reader of the format found in the value, or nil. Its Kind, Position and Message are set;
-	// FromTree reports it with the path, and does not read the value.
+	// FromTree reports it with the path, and does not read the value. Of a problem of syntax, which is attached to the root, Path may be set
+	// to where in the document it is. An ambiguous value keeps its Text.
 	Problem *Problem
 	// At is where the value begins, KeyAt where the key of a member does.
 	At, KeyAt Position
 }
+
+// badKey stands for a key that is no text.
+const badKey = "?"
 
 // describe describes a value for a message.
 func (v *Value) describe() string {

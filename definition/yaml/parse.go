@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v4"
@@ -103,6 +104,9 @@ func (d *depthLimit) problem(text string, err error) *definition.Problem {
 		if le.Mark.Line > 0 {
 			at := linesOf(text)
 			p.Position = at.at(le.Mark.Line, le.Mark.Column)
+			if !d.exceeded {
+				at.explain(p, le)
+			}
 		}
 	}
 	return p
@@ -131,6 +135,8 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 		for i, item := range n.Content {
 			v.Items[i] = c.value(item)
 		}
+	case n.Kind == yaml.MappingNode && len(n.Content) > 0 && n.Content[0].Kind == yaml.MappingNode && n.Style&yaml.FlowStyle != 0:
+		v.Problem = c.braces(n)
 	case n.Kind == yaml.MappingNode:
 		v.Type = definition.Object
 		v.Items = make([]definition.Value, len(n.Content)/2)
@@ -149,6 +155,17 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 		c.anchored[n] = v
 	}
 	return v
+}
+
+// braces is the problem of a value such as {{ input "x" }}, which to YAML is a mapping whose key is a mapping.
+func (c *converter) braces(n *yaml.Node) *definition.Problem {
+	p := c.problem(n, definition.ErrSyntax, "")
+	value, _, _ := strings.Cut(c.text[p.Position.Offset:], "\n")
+	if end := strings.Index(value, "}}"); end >= 0 {
+		value = value[:end+len("}}")]
+	}
+	p.Message, p.Suggestion = quoted("begins with {{", value)
+	return p
 }
 
 // alias returns the value that an alias stands for; both share their items. A problem in it is reported at the anchor.
@@ -173,13 +190,12 @@ func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
 		return
 	}
 	t, ok := resolve(n.Value)
+	if v.Type = t; t != definition.Null {
+		v.Text = n.Value
+	}
 	if !ok {
 		v.Problem = c.problem(n, definition.ErrAmbiguous,
 			"readers of YAML disagree about a plain %.60s; quote it, or write it as JSON does", n.Value)
-		return
-	}
-	if v.Type = t; t != definition.Null {
-		v.Text = n.Value
 	}
 }
 
@@ -196,6 +212,10 @@ func (c *converter) key(n *yaml.Node) (item definition.Value) {
 		item.Problem = c.problem(n, definition.ErrUnsupported, "merge keys are not allowed")
 	case key.Problem != nil:
 		item.Problem = key.Problem
+		if key.Problem.Kind == definition.ErrAmbiguous {
+			item.Problem.Suggestion = strconv.Quote(n.Value)
+			item.Problem.Message = fmt.Sprintf("readers of YAML disagree about a plain %.60s; put the key in quotes", n.Value)
+		}
 	case key.Type != definition.Text:
 		item.Problem = c.problem(n, definition.ErrType, "a key must be text, not %v; quote it", key.Type)
 	}

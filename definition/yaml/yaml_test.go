@@ -110,9 +110,9 @@ func TestProblems(t *testing.T) {
 		"comment only":        {"# nothing\n", definition.ErrSyntax, "$", 1, 1},
 		"null":                {"---\n", definition.ErrType, "$", 2, 1},
 		"a text":              {"hello", definition.ErrType, "$", 1, 1},
-		"indentation":         {"version: 1\n  name: x\n", definition.ErrSyntax, "$", 2, 7},
-		"no end of list":      {"version: 1\nnodes: [\n", definition.ErrSyntax, "$", 3, 1},
-		"tab":                 {"version: 1\nnodes:\n\t- id: a\n", definition.ErrSyntax, "$", 3, 1},
+		"indentation":         {"version: 1\n  name: x\n", definition.ErrSyntax, "$.version", 2, 7},
+		"no end of list":      {"version: 1\nnodes: [\n", definition.ErrSyntax, "$.nodes", 3, 1},
+		"tab":                 {"version: 1\nnodes:\n\t- id: a\n", definition.ErrSyntax, "$.nodes", 3, 1},
 		"control character":   {"version: 1\nname: a\x01\n", definition.ErrSyntax, "$", 2, 8},
 		"NUL":                 {"version: 1\nname: ä\x00\n", definition.ErrSyntax, "$", 2, 8},
 		"invalid UTF-8":       {"version: 1\nname: ä\xff\n", definition.ErrEncoding, "$", 2, 8},
@@ -120,7 +120,7 @@ func TestProblems(t *testing.T) {
 		"byte order mark":     {"\uFEFFversion: 1\n", definition.ErrEncoding, "$", 1, 1},
 		"hidden line break":   {"version: 1 # one\u2028name: x\n", definition.ErrAmbiguous, "$", 1, 17},
 		"carriage return":     {"version: 1 # one\rname: x\n", definition.ErrAmbiguous, "$", 1, 17},
-		"lone surrogate":      {"version: 1\nname: \"\\ud800\"\n", definition.ErrSyntax, "$", 2, 10},
+		"lone surrogate":      {"version: 1\nname: \"\\ud800\"\n", definition.ErrSyntax, "$.name", 2, 10},
 		"directive":           {"%YAML 1.1\n---\nversion: 1\n", definition.ErrUnsupported, "$", 1, 1},
 		"two documents":       {"version: 1\n---\nversion: 1\n", definition.ErrUnsupported, "$", 2, 1},
 		"goes on":             {"{version: 1} }\n", definition.ErrSyntax, "$", 1, 14},
@@ -131,11 +131,11 @@ func TestProblems(t *testing.T) {
 		"number as a key":     {"version: 1\nnodes:\n  - id: a\n    config: {1: x}\n", definition.ErrType, `$.nodes[0].config["1"]`, 4, 14},
 		"yes as a key":        {"version: 1\nnodes:\n  - id: a\n    branches: {yes: a}\n", definition.ErrAmbiguous, "$.nodes[0].branches.yes", 4, 16},
 		"true as a key":       {"version: 1\nnodes:\n  - id: a\n    branches: {true: a}\n", definition.ErrType, "$.nodes[0].branches.true", 4, 16},
-		"on as a key":         {"version: 1\nnodes:\n  - id: a\n    next: {on: x}\n", definition.ErrAmbiguous, "$.nodes[0].next.on", 4, 12},
+		"on as a key":         {"version: 1\nnodes:\n  - id: a\n    next: {on: x}\n", definition.ErrUnknownField, "$.nodes[0].next.on", 4, 12},
 		"list as a key":       {"version: 1\n? [a]\n: b\n", definition.ErrUnsupported, `$["?"]`, 2, 3},
 		"alias as a key":      {"version: 1\nname: &x name\n*x : b\n", definition.ErrUnsupported, `$["?"]`, 3, 1},
 		"nothing as a key":    {"version: 1\n: b\n", definition.ErrType, `$[""]`, 2, 1},
-		"unknown anchor":      {"version: 1\nname: *x\n", definition.ErrSyntax, "$", 2, 7},
+		"unknown anchor":      {"version: 1\nname: *x\n", definition.ErrSyntax, "$.name", 2, 7},
 		"alias in its anchor": {"version: 1\nnodes: &x\n  - id: a\n    config: *x\n", definition.ErrUnsupported, "$.nodes[0].config", 4, 13},
 		"key twice":           {"version: 1\nname: x\nname: x\n", definition.ErrDuplicate, "$.name", 3, 1},
 		"key twice, quoted":   {"version: 1\nnodes:\n  - id: a\n    config:\n      a: 1\n      \"\\x61\": 2\n", definition.ErrDuplicate, "$.nodes[0].config.a", 6, 7},
@@ -325,8 +325,8 @@ nodes:
 		got = append(got, p.Error())
 	}
 	require.Equal(t, []string{
-		`definition: w.yaml:5:61: $.nodes[1].after[1].label: node "ä": edge "a" -> "ä": bad edge: label "yeah", but the output of "a" is not a label (set Routes, or kind "condition")`,
-		`definition: w.yaml:8:9: $.nodes[2].after[0]: node "c": edge "ä" -> "c": cycle: "c" -> "a" -> "ä" -> "c"`,
+		`definition: w.yaml:5:61: $.nodes[1].after[1].label: node "ä": edge "a" -> "ä": bad edge: label "yeah", but the output of "a" is not a label (set routes, or kind "condition")`,
+		`definition: w.yaml:8:9: $.nodes[2].after[0]: node "c": cycle: "c" -> "a" -> "ä" -> "c"`,
 		`definition: w.yaml:9:11: $.nodes[2].join: node "c": bad join: at_least(2) with 1 control edges`,
 	}, got)
 }

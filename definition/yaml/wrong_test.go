@@ -1,0 +1,67 @@
+package yaml_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/definition/yaml"
+)
+
+// reader is an Evaluator that cannot read texts with two parentheses.
+type reader struct{}
+
+func (reader) Parse(text string) (kahn.Expression, error) {
+	if strings.HasPrefix(text, "((") {
+		return nil, errors.New("it begins with ((")
+	}
+	return nil, nil
+}
+
+// Every wrong document of the table is refused with the messages, the places and the suggestions that its author needs.
+func TestWrongDocuments(t *testing.T) {
+	t.Parallel()
+	table, err := os.ReadFile("testdata/wrong.txt")
+	require.NoError(t, err)
+	documents := strings.Split(string(table), "\n=== ")[1:]
+	require.GreaterOrEqual(t, len(documents), 81)
+	formats := map[bool]int{}
+	for _, document := range documents {
+		name, rest, _ := strings.Cut(document, "\n")
+		text, want, ok := strings.Cut(rest, "\n---\n")
+		require.True(t, ok, name)
+		loader := definition.Loader{
+			File:    "w",
+			Kinds:   map[string]definition.Kind{"exec": {}, "http": {}, "mail": {}},
+			Prepare: func(g *kahn.Graph) { g.Evaluator = reader{} },
+		}
+		isYAML := strings.HasSuffix(name, ".yaml")
+		if isYAML {
+			loader.Parse = yaml.Parse
+		}
+		formats[isYAML]++
+		_, err := loader.Load([]byte(text + "\n"))
+		var all *definition.Error
+		if !errors.As(err, &all) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		var got []string
+		for _, p := range all.Problems {
+			line := strings.TrimPrefix(p.Error(), "definition: w:")
+			if p.Suggestion != "" {
+				line += " ~> " + p.Suggestion
+			}
+			got = append(got, line)
+		}
+		if all := strings.Join(got, "\n"); all != strings.TrimSuffix(want, "\n") {
+			t.Errorf("%s\ngot\n%s\nwant\n%s", name, all, want)
+		}
+	}
+	require.GreaterOrEqual(t, formats[false], 15, "JSON")
+}
