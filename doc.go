@@ -51,7 +51,7 @@
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [RunLabels], [ParentRun]; store.Admin, store.Inbox.
-//   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [RunID], [Idempotent], [IdempotencyStore],
+//   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [ServeError], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Looking on: [OnEvent], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],
 //     [Run.WaitFor], [Run.Watch]; [RuntimeTrace], [PprofLabels].

@@ -311,7 +311,7 @@ func (r *Run) acquire() (x *restoration, err error) {
 	switch {
 	case stored.Sequence > 0:
 		x, err = r.restoreStored(stored)
-	case r.cfg.redrive: // it was taken out of the store a moment ago
+	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // it was taken out of the store a moment ago
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
 	default:
 		err, given = r.adopt(stored), false

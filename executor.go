@@ -88,7 +88,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		cfg.given.plan, cfg.given.step = p, step
 	}
 	r := &Run{
-		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable},
+		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable || cfg.served},
 		runNest:    runNest{instance: &notNested},
 		runOutcome: runOutcome{done: make(chan struct{})},
 	}

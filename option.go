@@ -37,6 +37,7 @@ type config struct {
 	owner          string
 	maxCrashes     int
 	reads          bool // for ReadResult: nothing is to be performed
+	served         bool // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended

@@ -51,6 +51,7 @@ type Runner struct {
 	queue     list.List       // those that are pending, in the order of arrival
 	active    int
 	closed    bool
+	over      chan struct{}  // see shutdownBegun
 	due       []*runnerEntry // to be begun, by the launcher
 	launching bool           // there is one
 	watchers  []*runWatcher  // see Watch
@@ -167,6 +168,9 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 		return ErrNoContext
 	}
 	rn.mu.Lock()
+	if rn.over != nil && !rn.closed {
+		close(rn.over)
+	}
 	rn.closed = true
 	rn.note(nil)
 	for e := range entriesOf(&rn.queue) {

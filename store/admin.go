@@ -205,6 +205,7 @@ func limit(n int) (int, error) {
 // Filter selects runs. What is zero selects all.
 type Filter struct {
 	Workflow string
+	Plan     string              // the hash of the plan
 	Statuses []machine.RunStatus // a run has one of them
 	Labels   map[string]string   // a run has all of them
 	Parent   string
@@ -221,7 +222,7 @@ func (f *Filter) Matches(r *Run) bool {
 			return false
 		}
 	}
-	return (f.Workflow == "" || r.Workflow == f.Workflow) && (f.Parent == "" || r.Parent == f.Parent) && strings.HasPrefix(r.ID, f.Prefix) &&
+	return (f.Workflow == "" || r.Workflow == f.Workflow) && (f.Plan == "" || r.Plan == f.Plan) && (f.Parent == "" || r.Parent == f.Parent) && strings.HasPrefix(r.ID, f.Prefix) &&
 		(len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) &&
 		within(r.Created, f.CreatedFrom, f.CreatedBefore) && within(r.Ended, f.EndedFrom, f.EndedBefore)
 }

@@ -62,51 +62,75 @@ func ExampleAdmin() {
 	// 1 <nil>
 }
 
-// A process that stops leaves its runs, and another one goes on with those that are due.
+// Processes serve a store. One that stops leaves its runs, and another one goes on with them.
 func Example_goingOn() {
-	ctx, db := context.Background(), new(store.Memory)
-	stopped := make(chan struct{})
-	order := (&kahn.Graph{Name: "order"}).Add(
-		kahn.Node{ID: "pay", Do: func(context.Context, *kahn.Step) (any, error) { <-stopped; return nil, nil }},
-		kahn.Node{ID: "ship", After: []string{"pay"}, Do: func(context.Context, *kahn.Step) (any, error) { return "shipped", nil }},
-	)
-	first := kahn.Runner{Options: []kahn.Option{kahn.Durable(db)}}
-	run, err := first.Start(ctx, order, nil, kahn.RunID("order-17"))
+	ctx, db := context.Background(), new(store.Memory) // or sqlite.Open, or postgres.Open
+	order := (&kahn.Graph{Name: "order"}).Add(kahn.Node{ID: "pay"}, kahn.Node{ID: "ship", After: []string{"pay"}})
+	n, err := kahn.Prepare(order, kahn.RunID("order-17"))
+	if err == nil {
+		_, _, err = db.Create(ctx, n)
+	}
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	if _, err := run.WaitFor(ctx, "pay", kahn.Running); err != nil {
-		fmt.Println(err)
-		return
-	}
-	run.Leave() // as Runner.Shutdown does with all runs
-	close(stopped)
-	res, err := run.Wait()
-	fmt.Println(res.Status, err)
-
-	second := kahn.Runner{Options: []kahn.Option{kahn.Durable(db)}}
-	page, err := db.List(ctx, store.Query{Filter: store.Filter{Statuses: []machine.RunStatus{machine.RunPending, machine.RunRunning, machine.RunSuspended}}})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for _, r := range page.Runs {
-		due := r.Status == machine.RunRunning || !r.WakeAt.IsZero() && time.Now().After(r.WakeAt) || r.Status == machine.RunPending && r.WakeAt.IsZero()
-		if !due {
-			continue // it waits for an answer
+	process := func(ship func(context.Context) error, until <-chan struct{}) {
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			fmt.Println(s.RunID(), s.ID())
+			if s.ID() == "ship" {
+				return nil, ship(ctx)
+			}
+			return nil, nil
 		}
-		run, err := second.Start(ctx, order, nil, kahn.RunID(r.ID))
+		var runner kahn.Runner
+		served := make(chan error)
+		go func() {
+			served <- runner.Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: order, Step: step}}})
+		}()
+		<-until
+		stopped, stop := context.WithCancel(ctx)
+		stop() // Shutdown does not wait for steps that are under way
+		if err := runner.Shutdown(stopped); !errors.Is(err, context.Canceled) {
+			fmt.Println(err)
+		}
+		fmt.Println("stopped:", <-served)
+	}
+	begun, shipped := make(chan struct{}), make(chan struct{})
+	process(func(ctx context.Context) error { close(begun); <-ctx.Done(); return ctx.Err() }, begun)
+	process(func(context.Context) error { close(shipped); return nil }, shipped)
+	// Output:
+	// order-17 pay
+	// order-17 ship
+	// stopped: <nil>
+	// order-17 ship
+	// stopped: <nil>
+}
+
+// Two processes have a clock. Each minute has one report, since the minute is in the id of the run.
+func Example_schedule() {
+	ctx, db := context.Background(), new(store.Memory)
+	tick := func(process string, now time.Time) {
+		minute := now.UTC().Format("2006-01-02T15:04")
+		n, err := kahn.Prepare(invoice, kahn.RunID("report-"+minute), kahn.Inputs(map[string]any{"customer": "ann"}))
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		res, err := run.Wait()
-		fmt.Println(r.ID, res.Output, err)
+		n.IfExists = store.Reuse
+		_, created, err := db.Create(ctx, n)
+		fmt.Println(process, n.ID, created, err)
 	}
+	// for now := range time.Tick(time.Minute) { tick(…, now) }
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	tick("first", noon.Add(300*time.Millisecond))
+	tick("second", noon.Add(500*time.Millisecond))
+	tick("second", noon.Add(time.Minute))
+	tick("first", noon.Add(time.Minute+time.Second))
 	// Output:
-	// suspended <nil>
-	// order-17 shipped <nil>
+	// first report-2026-01-02T12:00 true <nil>
+	// second report-2026-01-02T12:00 false <nil>
+	// second report-2026-01-02T12:01 true <nil>
+	// first report-2026-01-02T12:01 false <nil>
 }
 
 // A run that is not due is refused, with an error that says when it is.

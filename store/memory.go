@@ -16,11 +16,12 @@ import (
 // Memory is a [Store] in memory, for tests and for runs that need to survive no more than their Run. The zero value is
 // empty and ready for use.
 type Memory struct {
-	mu    sync.Mutex // guards what follows
-	runs  map[string]*memoryRun
-	blobs map[string]bool // that runs which were pruned or replaced referred to, and that were not removed yet
-	board notify.Board    // of runs with new events
-	watch notify.Watchers // of runs with requests
+	mu     sync.Mutex // guards what follows
+	runs   map[string]*memoryRun
+	blobs  map[string]bool             // that runs which were pruned or replaced referred to, and that were not removed yet
+	board  notify.Board                // of runs with new events
+	watch  notify.Watchers             // of runs with requests
+	served map[Queue]map[string]server // by processes, see Announce
 }
 
 // memoryRun is a run, with its nodes apart.

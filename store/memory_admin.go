@@ -34,6 +34,13 @@ func (r *memoryRun) head() Run {
 	return head
 }
 
+// listed is a run in a list.
+func (r *memoryRun) listed() Run {
+	head := r.head()
+	head.Inputs, head.Sequence, head.LastEvent, head.Posted, head.Taken = nil, 0, 0, 0, 0
+	return head
+}
+
 // Create implements [Admin].
 func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 	if err := n.Check(); err != nil {
@@ -81,12 +88,12 @@ func (m *Memory) matching(f *Filter) (list []*memoryRun) {
 			list = append(list, r)
 		}
 	}
-	slices.SortFunc(list, func(a, b *memoryRun) int { return listed(&a.Run, b.Created.UnixNano(), b.ID) })
+	slices.SortFunc(list, func(a, b *memoryRun) int { return listOrder(&a.Run, b.Created.UnixNano(), b.ID) })
 	return list
 }
 
-// listed compares a run with a place in a list, where the newest runs come first.
-func listed(r *Run, created int64, id string) int {
+// listOrder compares a run with a place in a list, where the newest runs come first.
+func listOrder(r *Run, created int64, id string) int {
 	return cmp.Or(cmp.Compare(created, r.Created.UnixNano()), strings.Compare(r.ID, id))
 }
 
@@ -102,7 +109,7 @@ func (m *Memory) List(ctx context.Context, q Query) (page Page, err error) {
 		if err != nil {
 			return page, err
 		}
-		after = func(r *Run) bool { return listed(r, created, id) > 0 }
+		after = func(r *Run) bool { return listOrder(r, created, id) > 0 }
 	}
 	unlock, err := m.lock(ctx)
 	if err != nil {
@@ -113,9 +120,7 @@ func (m *Memory) List(ctx context.Context, q Query) (page Page, err error) {
 		if !after(&r.Run) {
 			continue
 		}
-		head := r.head()
-		head.Inputs, head.Sequence, head.LastEvent, head.Posted, head.Taken = nil, 0, 0, 0, 0
-		if page.Runs = append(page.Runs, head); len(page.Runs) > most {
+		if page.Runs = append(page.Runs, r.listed()); len(page.Runs) > most {
 			break
 		}
 	}

@@ -21,7 +21,7 @@ func storedRun(id string, i int) *store.Run {
 	r := &store.Run{
 		ID: id, Created: epoch.Add(time.Duration(i) * time.Second), Sequence: 5, Record: record("run"), Status: machine.RunStatus(i % 6),
 		Spec: store.Spec{
-			Workflow: fmt.Sprint("w", i/6%2), Plan: "p", Parent: []string{"", "mother", "Mother"}[i%3],
+			Workflow: fmt.Sprint("w", i/6%2), Plan: fmt.Sprint("p", i%4), Parent: []string{"", "mother", "Mother"}[i%3],
 			Labels: map[string]string{"even": fmt.Sprint(i%2 == 0), "fifth": fmt.Sprint(i % 5)}, Inputs: json.RawMessage(`{"n":1}`),
 		},
 		Nodes: map[string]store.Node{},
@@ -88,7 +88,7 @@ func filters() map[string]store.Filter {
 		"a prefix with a sign": {Prefix: "%"}, "created from": {CreatedFrom: at(7)}, "created before": {CreatedBefore: at(7)},
 		"created in a part of a second": {CreatedFrom: at(7).Add(time.Microsecond), CreatedBefore: at(8).Add(time.Microsecond)},
 		"ended from":                    {EndedFrom: storedRun("", 10).Ended}, "ended before": {EndedBefore: storedRun("", 10).Ended}, "ended at all": {EndedFrom: epoch},
-		"another parent": {Parent: "Mother"},
+		"another parent": {Parent: "Mother"}, "a plan": {Plan: storedRun("", 10).Plan}, "no such plan": {Plan: "p"}, "a workflow and a plan": {Workflow: "w1", Plan: storedRun("", 11).Plan},
 		"all of it": {Workflow: "w1", Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}, Labels: map[string]string{"even": "true"}, Parent: "mother",
 			Prefix: "b", CreatedFrom: at(11), CreatedBefore: at(40), EndedFrom: epoch.Add(970 * time.Minute), EndedBefore: epoch.Add(980 * time.Minute)},
 	}

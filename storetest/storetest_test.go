@@ -428,3 +428,12 @@ func TestMemoryAdmin(t *testing.T) {
 	t.Parallel()
 	storetest.RunAdmin(t, func(*testing.T) store.Admin { return new(store.Memory) })
 }
+
+func TestMemoryQueues(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range storetest.CheckQueues(t.Context(), func() store.QueueStore { return new(store.Memory) }) {
+			t.Error(err)
+		}
+	})
+}

@@ -28,6 +28,10 @@ func (s *Store) NodesQuery(run int64) (text string, args []any) {
 	return s.sql(nodesPage), []any{run, 0, 100, true}
 }
 
+func (s *Store) DueQuery(q *store.DueQuery) (text string, args []any) {
+	return s.sql(dueText()), dueArgs(q)
+}
+
 func (s *Store) LoadQuery(id string) (text string, args []any) { return s.texts.load, []any{id} }
 
 func (s *Store) EventsQuery(id string) (text string, args []any) {

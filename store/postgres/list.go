@@ -53,7 +53,7 @@ var likeEscape = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
 // conditionOf is what a filter asks of rows of runs. An argument that is no text of the database matches no run.
 func conditionOf(f *store.Filter) (c condition) {
-	texts := []string{f.Workflow, f.Parent, f.Prefix}
+	texts := []string{f.Workflow, f.Plan, f.Parent, f.Prefix}
 	for name, value := range f.Labels {
 		texts = append(texts, name, value)
 	}
@@ -64,6 +64,9 @@ func conditionOf(f *store.Filter) (c condition) {
 	}
 	if f.Workflow != "" {
 		c.add("r.workflow = $%d", f.Workflow)
+	}
+	if f.Plan != "" {
+		c.add("r.plan = $%d", f.Plan)
 	}
 	switch statuses := names(f.Statuses); len(statuses) {
 	case 0:
@@ -111,7 +114,7 @@ func listQuery(q *store.Query, most int) (text string, args []any, err error) {
 		c.terms[last] += c.terms[last+1]
 		c.terms = c.terms[:last+1]
 	}
-	text = "SELECT " + smallColumns + ", r.labels, NULL::bytea FROM $S.runs r" + c.where() + " ORDER BY r.created DESC, r.id"
+	text = "SELECT " + listedColumns + " FROM $S.runs r" + c.where() + " ORDER BY r.created DESC, r.id"
 	return c.limit(text, most+1), c.args, nil
 }
 

@@ -110,13 +110,16 @@ func TestPlans(t *testing.T) {
 		}, "runs_ended", false},
 		"events": {func() (string, []any) { return s.EventsQuery("order-7") }, "events_pkey", true},
 		"nodes":  {func() (string, []any) { return s.NodesQuery(7) }, "nodes_pkey", false},
+		"due": {func() (string, []any) {
+			return s.DueQuery(&store.DueQuery{Queues: []store.Queue{{Workflow: "w3"}, {Workflow: "w4", Plan: "p"}}, Limit: 100})
+		}, "runs_due", true},
 		"load":   {func() (string, []any) { return s.LoadQuery("order-7") }, "runs_id_key", true},
 		"renew":  {func() (string, []any) { return s.RenewQuery("order-7") }, "runs_id_key", false},
 		"commit": {func() (string, []any) { return s.CommitQuery([2]int64{7, 8}) }, "runs_pkey", false},
 	} {
 		text, args := row.q()
 		plans := []bool{false}
-		if name == "load" || name == "renew" || name == "commit" { // which are prepared
+		if name == "due" || name == "load" || name == "renew" || name == "commit" { // which are prepared
 			plans = append(plans, true)
 		}
 		for _, kept := range plans {

@@ -166,6 +166,8 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 const (
 	smallColumns = "r.id, r.status, r.created, r.ended, r.wake, r.workflow, r.plan, r.parent"
 	headColumns  = smallColumns + ", r.labels, r.inputs"
+	// listedColumns are those of a head in a list.
+	listedColumns = smallColumns + ", r.labels, NULL::bytea"
 )
 
 // head is a row of a run without its record.

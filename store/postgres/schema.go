@@ -117,4 +117,19 @@ CREATE TABLE $S.events (
 	data  bytea  NOT NULL,  -- JSON
 	PRIMARY KEY (run, event)
 );
+`, `
+-- By when the run is due: when its lease runs out, and it need not wait any more; infinity if it waits for an answer.
+CREATE INDEX runs_due ON $S.runs (workflow, plan, (greatest(
+	CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(wake, created) ELSE coalesce(wake, 'infinity') END,
+	CASE owner WHEN '' THEN created ELSE expires END
+)), id) WHERE status IN ('pending', 'running', 'suspended');
+
+CREATE TABLE $S.served (
+	workflow text COLLATE "C" NOT NULL,
+	plan     text             NOT NULL,
+	server   text             NOT NULL,  -- what performs the runs of this workflow and plan
+	owner    text             NOT NULL,  -- of its leases, if it has a name that is kept over restarts
+	until    timestamptz      NOT NULL,  -- when it counts as dead
+	PRIMARY KEY (workflow, plan, server)
+);
 `}

@@ -34,6 +34,7 @@ func TestAdmin(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
 	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return openStore(t, pool, newSchema()) })
+	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return openStore(t, pool, newSchema()) })
 }
 
 // TestModes: the store does not depend on how pgx executes statements, and so not on what a session keeps.

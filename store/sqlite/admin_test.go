@@ -89,6 +89,12 @@ func TestQueryPlans(t *testing.T) {
 	plan := explain(t, s.DB(), text, values...)
 	require.Contains(t, plan, "USING INDEX kahn_runs_ended")
 	require.NotContains(t, plan, "TEMP B-TREE")
+	plan = explain(t, s.DB(), sqlite.DueQuery(s), "w", "p", "[]", 10)
+	require.Contains(t, plan, "INDEX kahn_runs_due (workflow=? AND plan=? AND due<?)")
+	require.NotContains(t, plan, "USE TEMP B-TREE FOR ORDER BY")
+	plan = explain(t, s.DB(), sqlite.QueuesQuery(s))
+	require.Contains(t, plan, "INDEX kahn_runs_due")
+	require.NotContains(t, plan, "USE TEMP B-TREE FOR GROUP BY")
 	plan = explain(t, s.DB(), fmt.Sprintf(sqlite.NodesPage, "NULL, NULL"), 1, 2, 3)
 	require.Contains(t, plan, "USING INTEGER PRIMARY KEY")
 }

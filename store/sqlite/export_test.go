@@ -20,3 +20,7 @@ func PruneQuery(s *Store, q *store.PruneQuery) (text string, values []any) {
 	text, list := s.pruneQuery(q, pruneBatch)
 	return text, anys(list)
 }
+
+func DueQuery(s *Store) string { return sqlAt(dueQuery, s.now) }
+
+func QueuesQuery(s *Store) string { return sqlAt(queuesQuery, s.now) }

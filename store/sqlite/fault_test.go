@@ -69,6 +69,10 @@ func TestChild(t *testing.T) {
 		fmt.Println("holds")
 		_, err = io.Copy(io.Discard, os.Stdin)
 		require.NoError(t, err)
+	case "serve": // until it is killed
+		g := heldUp(func() { fmt.Println("called") }, nil)
+		rn := &kahn.Runner{Options: []kahn.Option{kahn.Owner("us")}}
+		require.NoError(t, rn.Serve(t.Context(), kahn.Service{Store: openStore(t, path, sqlite.Options{}), Workflows: []kahn.Workflow{{Graph: g}}}))
 	case "limit":
 		limitFiles(t, 200_000)
 		s := openStore(t, path, sqlite.Options{})

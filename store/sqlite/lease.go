@@ -34,7 +34,8 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [store.Store]. The lease of a process that has died is given to whoever asks.
+// Acquire implements [store.Store]. The lease of a process that has died is given to whoever asks, and that of a process which is alive is
+// refused to every other process, also to one whose owner has the same name: that error matches [store.ErrOwnerInUse].
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err
@@ -57,13 +58,11 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 // acquire is Acquire in a transaction. refused is the error of a run that somebody else holds.
 func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, refused, err error) {
 	w := s.writer
-	there, other := false, ""
+	there, held, other := false, false, ""
 	var process int64
 	err = w.leases.find.query(func(row []driver.Value) error {
-		there = true
-		if row[2].(int64) != 0 && row[0].(string) != owner {
-			other, process = row[0].(string), row[1].(int64)
-		}
+		there, other, process = true, row[0].(string), row[1].(int64)
+		held = row[2].(int64) != 0 && other != "" && (other != owner || process != s.process)
 		return nil
 	}, id)
 	switch {
@@ -72,15 +71,17 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 	case !there:
 		lease, stored, err = s.create(id, owner, ttl)
 		return lease, stored, nil, err
-	case other != "":
+	case held:
 		dead, err := s.hasDied(process)
 		if err == nil && dead {
-			err = w.forget(process)
+			err = s.forget(process)
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			return lease, nil, nil, err
-		}
-		if !dead {
+		case !dead && other == owner:
+			return lease, nil, fmt.Errorf("%w: %w", store.ErrLeased, store.OwnerInUse(owner)), nil
+		case !dead:
 			return lease, nil, fmt.Errorf("%w, by %s", store.ErrLeased, strconv.Quote(other)), nil
 		}
 	}

@@ -51,6 +51,9 @@ func conditionOf(f *store.Filter) (c condition) {
 	if f.Workflow != "" {
 		c.add("workflow = ?", f.Workflow)
 	}
+	if f.Plan != "" {
+		c.add("plan = ?", f.Plan)
+	}
 	c.in("status", f.Statuses)
 	if f.Parent != "" {
 		c.add("parent = ?", f.Parent)
@@ -85,6 +88,9 @@ func above(prefix string) string {
 	return ""
 }
 
+// listedColumns are those that readHead reads, without the inputs.
+const listedColumns = "id, status, created, ended, wake, workflow, plan, NULL, labels, parent"
+
 // listQuery returns the statement of a page of most runs, and one more, which tells that there is another page.
 func listQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
 	c := conditionOf(&q.Filter)
@@ -95,7 +101,7 @@ func listQuery(q *store.Query, most int) (text string, values []driver.Value, er
 		}
 		c.add("created <= ? AND (created < ? OR id > ?)", created, created, id)
 	}
-	text = "SELECT id, status, created, ended, wake, workflow, plan, NULL, labels, parent FROM kahn_runs" + c.where() + " ORDER BY created DESC, id LIMIT ?"
+	text = "SELECT " + listedColumns + " FROM kahn_runs" + c.where() + " ORDER BY created DESC, id LIMIT ?"
 	return text, append(c.values, int64(most+1)), nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"modernc.org/sqlite"
 	lib "modernc.org/sqlite/lib"
@@ -65,7 +66,7 @@ func (s *Store) enter() error {
 		for _, process := range others {
 			dead, err := s.hasDied(process)
 			if err == nil && dead {
-				err = w.forget(process)
+				err = s.forget(process)
 			}
 			if err != nil {
 				return err
@@ -111,19 +112,55 @@ func (s *Store) leave() error {
 	if s.process == 0 {
 		return nil
 	}
-	return s.writer.forget(s.process)
+	return s.forget(s.process)
 }
 
-// forget removes a process and frees its leases.
-func (w *writer) forget(process int64) error {
+// forget removes a process and frees its leases, in a transaction.
+func (s *Store) forget(process int64) error {
 	for _, text := range []string{
 		"UPDATE kahn_runs SET owner = '' WHERE process = ? AND owner <> ''",
+		sqlAt("UPDATE kahn_served SET until = %[1]s WHERE process = ? AND until > %[1]s", s.now),
 		"DELETE FROM kahn_processes WHERE process = ?",
 	} {
-		err := query(w.conn, text, func([]driver.Value) error { return nil }, process)
+		err := query(s.writer.conn, text, func([]driver.Value) error { return nil }, process)
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// processesRead are the other processes that have registered themselves.
+const processesRead = "SELECT process FROM kahn_processes WHERE process <> ?"
+
+// mournPause is the least time between two looks for processes that have died.
+const mournPause = time.Second
+
+// mourn frees the leases of processes that have died. It looks for such processes now and then, without a transaction, and begins one only if there
+// are some.
+func (s *Store) mourn(ctx context.Context) error {
+	last, now := s.mourned.Load(), time.Now().UnixNano()
+	if s.path == "" || last != 0 && now-last < int64(mournPause) || !s.mourned.CompareAndSwap(last, now) {
+		return nil
+	}
+	var dead []int64
+	err := s.read(ctx, processesRead, func(row []driver.Value) error {
+		process, _ := row[0].(int64)
+		died, err := s.hasDied(process)
+		if died {
+			dead = append(dead, process)
+		}
+		return err
+	}, s.process)
+	if err != nil || len(dead) == 0 {
+		return err
+	}
+	return s.writer.write(ctx, func() error {
+		for _, process := range dead {
+			if err := s.forget(process); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -121,4 +121,23 @@ CREATE TABLE kahn_events (
 	data     TEXT    NOT NULL,     -- JSON: the type, the timestamp, the parentEventId and the payload
 	checksum INTEGER NOT NULL
 ) STRICT;
+`, `
+-- When the run is due: when its lease runs out, and it need not wait any more. NULL if it has ended, the greatest number if it waits for an answer.
+ALTER TABLE kahn_runs ADD COLUMN due INTEGER GENERATED ALWAYS AS (
+	CASE WHEN status IN ('pending', 'running', 'suspended') THEN max(
+		CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(wake, created) ELSE coalesce(wake, 9223372036854775807) END,
+		CASE owner WHEN '' THEN created ELSE expires END
+	) END
+) VIRTUAL;
+CREATE INDEX kahn_runs_due ON kahn_runs (workflow, plan, due, id) WHERE due IS NOT NULL;
+
+CREATE TABLE kahn_served (
+	workflow TEXT    NOT NULL,
+	plan     TEXT    NOT NULL,
+	server   TEXT    NOT NULL,  -- what performs the runs of this workflow and plan
+	owner    TEXT    NOT NULL,  -- of its leases, if it has a name that is kept over restarts
+	until    INTEGER NOT NULL,  -- when it counts as dead
+	process  INTEGER NOT NULL,  -- see kahn_processes
+	PRIMARY KEY (workflow, plan, server)
+) STRICT, WITHOUT ROWID;
 `}

@@ -98,6 +98,7 @@ type Store struct {
 	process int64
 	lock    *processLock // nil in memory
 	board   notify.Board // of runs with new events
+	mourned atomic.Int64 // when it was looked for processes that have died, in nanoseconds since 1970
 }
 
 var (

@@ -449,4 +449,5 @@ func TestAdmin(t *testing.T) {
 func TestAdminInMemory(t *testing.T) {
 	t.Parallel()
 	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return openStore(t, ":memory:", sqlite.Options{}) })
+	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return openStore(t, ":memory:", sqlite.Options{}) })
 }

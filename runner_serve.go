@@ -1,0 +1,534 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Service is what [Runner.Serve] performs.
+type Service struct {
+	// Store has the runs.
+	Store store.QueueStore
+	// Workflows are what this process performs. Several versions of one workflow may be there, with graphs of the same name: each run is
+	// performed by the version whose plan has the hash that the run has in the store, see [Plan.Hash]. A run that was created without a hash
+	// is performed by the first of them.
+	Workflows []Workflow
+	// Poll is how often the store is asked for runs that have become due, beside the moments that are known beforehand. Zero means 50 ms. A
+	// run that another process creates begins up to this time later.
+	Poll time.Duration
+	// OnError is told what keeps runs from going on: a run that cannot begin, or whose store did not answer; runs of a workflow or a plan that no
+	// live process performs, see [ErrUnclaimable]; a store that does not answer; another process with the same [Owner], see
+	// [store.ErrOwnerInUse]. What goes on is told again after a while. It is called from several goroutines. Nil: slog.Default is told.
+	OnError func(*ServeError)
+}
+
+// Workflow is a version of a workflow.
+type Workflow struct {
+	Graph *Graph
+	// Step performs the nodes that have no Do of their own.
+	Step StepFunc
+	// Options are those of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire], [EarlySignals],
+	// [ResumeFrom], [RedriveFrom] and [ForkFrom].
+	Options []Option
+}
+
+// ServeError is what Service.OnError is told.
+type ServeError struct {
+	Run   string      // the id of the run; "" if it is about a queue or about the store
+	Queue store.Queue // of the run; zero if it is about the store
+	Err   error
+}
+
+// Error names the run or the queue.
+func (e *ServeError) Error() string {
+	switch {
+	case e.Run != "":
+		return fmt.Sprintf("serve run %s: %v", quoteID(e.Run), e.Err)
+	case e.Queue != store.Queue{}:
+		return fmt.Sprintf("serve workflow %s, plan %s: %v", quoteID(e.Queue.Workflow), quoteID(e.Queue.Plan), e.Err)
+	}
+	return fmt.Sprintf("serve: %v", e.Err)
+}
+
+// Unwrap returns Err.
+func (e *ServeError) Unwrap() error { return e.Err }
+
+// ErrUnclaimable tells that no live process performs the runs of a workflow and plan that have not ended: see [store.Unclaimable].
+var ErrUnclaimable = errors.New("no live process performs its runs")
+
+const (
+	defaultPoll = 50 * time.Millisecond
+	// reportPause is the time between two reports of the same unclaimable queue.
+	reportPause = time.Minute
+	// leastRetry and mostRetry bound the pause after a failure. It doubles with each failure in a row.
+	leastRetry = time.Second
+	mostRetry  = time.Minute
+	// startsAtOnce is how many runs are started at the same time, so that a store can write their leases in one transaction.
+	startsAtOnce = 8
+)
+
+// Serve performs the runs of a store: first everything that is due, see [store.QueueStore], and then what becomes due, those first that have
+// been due for longest, and no more than MaxRuns at a time. Any number of processes may serve one store: each run is performed by
+// one of them, and the runs of a process that has died go on in another one when their leases have run out.
+//
+// Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. Then the runs that
+// are at work go on until Shutdown. Their contexts have the values of ctx, not its end. A run that rests, because it waits for a
+// signal or a time, ends in this process with [RunSuspended], gives back its lease and costs nothing; it goes on when it is due.
+//
+// Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A named [Owner] that another process
+// uses is reported, and Serve performs nothing until that process is gone. A run that cannot begin is tried again after a second, and
+// then after pauses that double, up to a minute.
+//
+// Errors before anything is performed: one that matches [ErrBadOption] for a Service that makes no sense, and those of [Graph.Compile] and of
+// [Start] about the graph and the options. A store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore].
+func (rn *Runner) Serve(ctx context.Context, s Service) error {
+	if ctx == nil {
+		return ErrNoContext
+	}
+	v, err := rn.newServing(ctx, s)
+	if err != nil {
+		return err
+	}
+	over := rn.shutdownBegun()
+	defer v.withdraw()
+	stop, err := v.watchRequests()
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	defer stop()
+	for {
+		wait, err := v.turn(ctx)
+		if errors.Is(err, ErrUnusable) {
+			return fmt.Errorf("%w: %w", ErrStore, err)
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return bounded(context.Cause(ctx))
+		case <-over:
+			timer.Stop()
+			return nil
+		case <-v.wake:
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+// shutdownBegun returns a channel that Shutdown closes.
+func (rn *Runner) shutdownBegun() <-chan struct{} {
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	if rn.over == nil {
+		if rn.over = make(chan struct{}); rn.closed {
+			close(rn.over)
+		}
+	}
+	return rn.over
+}
+
+// free is how many runs may begin at once, at most as many as are given.
+func (rn *Runner) free(most int) int {
+	if rn.MaxRuns == 0 {
+		return most
+	}
+	rn.mu.Lock()
+	defer rn.mu.Unlock()
+	return min(most, rn.MaxRuns-rn.active-rn.queue.Len()-len(rn.reserved))
+}
+
+// serving is a call of Serve. Its loop is the goroutine of the caller; each run that it performs has a goroutine that waits for the end.
+type serving struct {
+	rn        *Runner
+	base      context.Context // of the runs
+	service   Service
+	versions  map[store.Queue]*version
+	announced store.Announcement
+
+	// The loop owns what follows.
+	announceAt, reportAt time.Time // when to announce, and to report what goes on, next
+	refused              bool      // the last announcement was refused: the owner is in use
+	failures             int       // of the store, in a row
+
+	wake chan struct{} // a run has ended, or a request was posted
+
+	mu     sync.Mutex          // guards what follows
+	apart  map[string]deferral // runs that are not asked for: they begin just now, or failed to
+	starts int                 // how many begin just now
+}
+
+// version is a Workflow that is compiled.
+type version struct {
+	plan *Plan
+	Workflow
+}
+
+// deferral keeps a run from being started again at once.
+type deferral struct {
+	failures int
+	until    time.Time // zero while the run is being started
+}
+
+// newServing checks a Service.
+func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
+	switch {
+	case s.Store == nil:
+		return nil, fmt.Errorf("%w: Serve without a Store", ErrBadOption)
+	case len(s.Workflows) == 0:
+		return nil, fmt.Errorf("%w: Serve without Workflows", ErrBadOption)
+	case s.Poll < 0:
+		return nil, fmt.Errorf("%w: Serve: Poll %v", ErrBadOption, s.Poll)
+	case s.Poll == 0:
+		s.Poll = defaultPoll
+	}
+	v := &serving{
+		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, wake: make(chan struct{}, 1), apart: map[string]deferral{},
+		announced: store.Announcement{Process: machineAndProcess() + "/" + uuid.NewString()},
+	}
+	for _, w := range s.Workflows {
+		if err := v.add(w); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}
+
+// add adds a version of a workflow.
+func (v *serving) add(w Workflow) error {
+	p, err := w.Graph.compiled()
+	if err != nil {
+		return err
+	}
+	c, err := configure(v.rn.options(append(slices.Clone(w.Options), Durable(v.service.Store))), true)
+	if err != nil {
+		return err
+	}
+	if c.runID != "" || c.inputs != nil || c.fired != nil || c.from != nil || c.redrive || c.fork || c.signals != nil {
+		return fmt.Errorf("%w: Serve: workflow %s has an option that is about one run alone", ErrBadOption, quoteID(p.name))
+	}
+	if err := (&Run{runGiven: runGiven{plan: p, stepless: w.Step == nil, cfg: c}}).checkPerformers(p, nil); err != nil {
+		return err
+	}
+	plans, err := p.withPruned()
+	if err != nil {
+		return err
+	}
+	x := &version{p, w}
+	for _, part := range plans {
+		q := store.Queue{Workflow: p.name, Plan: part.Hash()}
+		if other := v.versions[q]; other != nil && other != x {
+			return fmt.Errorf("%w: Serve: workflow %s is there twice with the plan %s", ErrBadOption, quoteID(q.Workflow), q.Plan)
+		}
+		v.versions[q] = x
+		v.announced.Queues = append(v.announced.Queues, q)
+	}
+	if any := (store.Queue{Workflow: p.name}); p.name != "" && v.versions[any] == nil {
+		v.versions[any] = x
+		v.announced.Queues = append(v.announced.Queues, any)
+	}
+	if v.announced.Owner == "" {
+		v.announced.Owner = c.owner
+	}
+	v.announced.TTL = max(v.announced.TTL, c.leaseTime)
+	return nil
+}
+
+// withPruned returns the plan, and the parts of it that its triggers lead to.
+func (p *Plan) withPruned() ([]*Plan, error) {
+	list := []*Plan{p}
+	if p.prunes == nil {
+		return list, nil
+	}
+	for _, r := range p.declared {
+		for mode := range pruneModeCount {
+			if p.node(r).Kind != KindTrigger {
+				continue
+			}
+			part, err := p.Prune(p.names[r], mode)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, part)
+		}
+	}
+	return list, nil
+}
+
+// turn does what is to be done now, and returns when to look again at the latest. An error has been reported.
+func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
+	now := time.Now()
+	if !now.Before(v.announceAt) {
+		err = v.announce(ctx, now)
+	}
+	if err == nil && !v.refused && !now.Before(v.reportAt) {
+		v.reportAt = now.Add(reportPause)
+		err = v.reportUnclaimable(ctx)
+	}
+	wait = time.Until(v.announceAt)
+	if err == nil && !v.refused {
+		var next time.Duration
+		next, err = v.take(ctx)
+		wait = min(wait, next)
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+		v.failures = 0
+		return max(wait, time.Millisecond), nil
+	default:
+		v.failures++
+		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
+		return retryPause(v.failures), err
+	}
+}
+
+// retryPause is the pause after a number of failures in a row.
+func retryPause(failures int) time.Duration {
+	return min(leastRetry<<min(failures-1, 10), mostRetry)
+}
+
+// watchRequests wakes the loop when a request is posted for a run: one that rests is due then.
+func (v *serving) watchRequests() (stop func(), err error) {
+	in, ok := v.service.Store.(store.Inbox)
+	if !ok {
+		return func() {}, nil
+	}
+	err = guarded(func() error {
+		stop = in.WatchRequests("", func(string) { v.look() })
+		return nil
+	})
+	return func() { _ = guarded(func() error { stop(); return nil }) }, err // it is about to be over, whatever it says
+}
+
+// look wakes the loop.
+func (v *serving) look() {
+	select {
+	case v.wake <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// announce tells the store which queues the process works. It does so again when a third of the time has passed.
+func (v *serving) announce(ctx context.Context, now time.Time) error {
+	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
+	was := v.refused
+	if v.refused = errors.Is(err, store.ErrOwnerInUse); v.refused {
+		v.announceAt = now.Add(min(leastRetry, v.announced.TTL/3))
+		if !was || !now.Before(v.reportAt) {
+			v.reportAt = now.Add(reportPause)
+			v.report("", store.Queue{}, err)
+		}
+		return nil
+	}
+	if err == nil {
+		v.announceAt = now.Add(v.announced.TTL / 3)
+	}
+	if was {
+		v.reportAt = now
+	}
+	return err
+}
+
+// withdraw tells the store that the process works no queue any more.
+func (v *serving) withdraw() {
+	ctx, cancel := context.WithTimeout(v.base, v.announced.TTL)
+	defer cancel()
+	err := guarded(func() error {
+		return v.service.Store.Announce(ctx, store.Announcement{Process: v.announced.Process})
+	})
+	if err != nil && !errors.Is(err, ErrUnusable) { // then Serve has returned it
+		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
+	}
+}
+
+// reportUnclaimable reports the queues that no live process works.
+func (v *serving) reportUnclaimable(ctx context.Context) error {
+	var list []store.QueueState
+	err := guarded(func() (err error) {
+		list, err = store.Unclaimable(ctx, v.service.Store)
+		return err
+	})
+	for _, q := range list {
+		since := ""
+		if !q.Served.IsZero() {
+			since = " since " + q.Served.Format(time.RFC3339)
+		}
+		v.report("", q.Queue, fmt.Errorf("%w%s: %d have not ended", ErrUnclaimable, since, q.Runs))
+	}
+	return err
+}
+
+// take starts runs that are due until none is left or MaxRuns are at work, and returns when to ask again.
+func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
+	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // so that processes which began together do not ask together
+	for ctx.Err() == nil {
+		most, except := v.room()
+		if most <= 0 {
+			return wait, nil // or when a run has ended
+		}
+		var page store.DuePage
+		err := guarded(func() (err error) {
+			page, err = v.service.Store.Due(ctx, store.DueQuery{Queues: v.announced.Queues, Except: except, Limit: most})
+			return err
+		})
+		if err != nil {
+			return wait, err
+		}
+		if page.Next > 0 {
+			wait = min(wait, page.Next)
+		}
+		if started := v.start(page.Runs); started == 0 || page.Next != 0 {
+			return wait, nil
+		}
+	}
+	return wait, nil
+}
+
+// room returns how many runs may begin, and which ones must not.
+func (v *serving) room() (most int, except []string) {
+	most = v.rn.free(store.DefaultPage)
+	now := time.Now()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for id, p := range v.apart {
+		switch {
+		case p.until.IsZero() || now.Before(p.until):
+			except = append(except, id)
+		case now.Sub(p.until) > mostRetry: // it has begun elsewhere
+			delete(v.apart, id)
+		}
+	}
+	slices.Sort(except)
+	return most - v.starts, except
+}
+
+// start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment: who
+// comes upon one that is leased goes on somewhere behind it.
+func (v *serving) start(runs []store.Run) (started int) {
+	for i := 0; i < len(runs); {
+		some := runs[i:min(i+startsAtOnce, len(runs))]
+		i += len(some)
+		results := make(chan error, len(some))
+		for j := range some {
+			v.mu.Lock()
+			v.starts++
+			v.apart[some[j].ID] = deferral{failures: v.apart[some[j].ID].failures}
+			v.mu.Unlock()
+			go v.perform(&some[j], results)
+		}
+		patience, leased := time.NewTimer(v.service.Poll), false // a function of Around may take long
+	waiting:
+		for range some {
+			select {
+			case err := <-results:
+				leased = leased || errors.Is(err, ErrLeased)
+				if err == nil {
+					started++
+				}
+			case <-patience.C:
+				break waiting
+			}
+		}
+		if patience.Stop(); leased {
+			i += rand.IntN(len(runs) - i + 1)
+		}
+	}
+	return started
+}
+
+// errNotBegun is the result of a start whose goroutine was ended by code of the host.
+var errNotBegun = errors.New("the goroutine was ended before the run has begun")
+
+// perform starts a run, tells the result of that, and waits for the end of the run.
+func (v *serving) perform(r *store.Run, begun chan<- error) {
+	var run *Run
+	err := errNotBegun
+	func() {
+		defer func() { // even if a function of Around ends the goroutine
+			v.begun(r, err)
+			begun <- err
+		}()
+		run, err = v.begin(r)
+	}()
+	if err != nil {
+		return
+	}
+	<-run.Done()
+	switch res, err := run.Wait(); {
+	case errors.Is(err, ErrStore):
+		v.fail(r, err)
+	case res.Status == RunSuspended:
+		v.setApart(r.ID, deferral{until: time.Now().Add(v.service.Poll)}) // its clock may be behind that of the store
+	}
+	v.look()
+}
+
+// begin starts a run with the plan whose hash it has.
+func (v *serving) begin(r *store.Run) (*Run, error) {
+	x := v.versions[r.Queue()]
+	if x == nil { // the store has answered with a run that it was not asked for
+		return nil, ErrUnclaimable
+	}
+	opts := slices.Concat(x.Options, []Option{Durable(v.service.Store), RunID(r.ID), optionFunc(func(c *config) error {
+		c.served = true
+		return nil
+	})})
+	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
+}
+
+// quiet are the errors of a start that are no failure: somebody else has been faster, or the time of this process is behind.
+var quiet = []error{ErrLeased, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
+
+// begun notes the result of a start.
+func (v *serving) begun(r *store.Run, err error) {
+	v.mu.Lock()
+	v.starts--
+	v.mu.Unlock()
+	switch {
+	case err == nil:
+		v.mu.Lock()
+		delete(v.apart, r.ID)
+		v.mu.Unlock()
+	case !errors.Is(err, store.ErrOwnerInUse) && slices.ContainsFunc(quiet, func(q error) bool { return errors.Is(err, q) }):
+		v.setApart(r.ID, deferral{until: time.Now().Add(v.service.Poll)})
+	default:
+		v.fail(r, err)
+	}
+}
+
+// fail reports a run that could not go on, and keeps it apart for a while.
+func (v *serving) fail(r *store.Run, err error) {
+	v.mu.Lock()
+	failures := v.apart[r.ID].failures + 1
+	v.apart[r.ID] = deferral{failures, time.Now().Add(retryPause(failures))}
+	v.mu.Unlock()
+	v.report(r.ID, r.Queue(), err)
+}
+
+func (v *serving) setApart(id string, p deferral) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.apart[id] = p
+}
+
+// report tells the host.
+func (v *serving) report(run string, q store.Queue, err error) {
+	e := &ServeError{run, q, err}
+	tell := v.service.OnError
+	if tell == nil {
+		tell = func(e *ServeError) { slog.Warn("kahn: " + e.Error()) }
+	}
+	if err := contain(func() error { tell(e); return nil }); err != nil {
+		slog.Error("kahn: Service.OnError", "error", err, "told", e)
+	}
+}

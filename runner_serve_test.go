@@ -1,0 +1,522 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// served is a store whose calls are counted, and may fail, and a diary of what was called and told.
+type served struct {
+	kahn.MemoryStore
+	fail func(call, run string) error // with the lock held
+
+	mu    sync.Mutex
+	diary []string
+	dues  int
+}
+
+func (s *served) note(format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.diary = append(s.diary, fmt.Sprintf(format, args...))
+}
+
+// take returns what was noted since the last call.
+func (s *served) take() (diary []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	diary, s.diary = s.diary, nil
+	return diary
+}
+
+func (s *served) step(_ context.Context, step *kahn.Step) (any, error) {
+	s.note("%s %s", step.RunID(), step.ID())
+	return nil, nil
+}
+
+func (s *served) told(e *kahn.ServeError) {
+	what := e.Run
+	if what == "" {
+		what = e.Queue.Workflow
+	}
+	for _, known := range []error{kahn.ErrUnclaimable, store.ErrOwnerInUse, kahn.ErrUnusable, kahn.ErrLeased, kahn.ErrStore} {
+		if errors.Is(e, known) {
+			s.note("told %s: %v", what, known)
+			return
+		}
+	}
+	s.note("told %v", e)
+}
+
+func (s *served) try(call, run string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail == nil {
+		return nil
+	}
+	return s.fail(call, run)
+}
+
+func (s *served) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
+	s.mu.Lock()
+	s.dues++
+	s.mu.Unlock()
+	if err := s.try("due", ""); err != nil {
+		return store.DuePage{}, err
+	}
+	return s.MemoryStore.Due(ctx, q)
+}
+
+func (s *served) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
+	if err := s.try("acquire", run); err != nil {
+		return store.Lease{}, nil, err
+	}
+	return s.MemoryStore.Acquire(ctx, run, owner, ttl)
+}
+
+func (s *served) Announce(ctx context.Context, a store.Announcement) error {
+	if err := s.try("announce", ""); err != nil {
+		return err
+	}
+	return s.MemoryStore.Announce(ctx, a)
+}
+
+// create creates runs of a graph.
+func (s *served) create(t *testing.T, g *kahn.Graph, before time.Time, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		n, err := kahn.Prepare(g, kahn.RunID(id))
+		require.NoError(t, err)
+		n.NotBefore = before
+		_, _, err = s.Create(t.Context(), n)
+		require.NoError(t, err)
+		time.Sleep(ms) // so that the order of their creation is known
+	}
+}
+
+// status is the status of a run in the store.
+func (s *served) status(t *testing.T, id string) kahn.RunStatus {
+	t.Helper()
+	r, err := s.Load(t.Context(), id)
+	require.NoError(t, err)
+	return r.Status
+}
+
+// flow is a graph of a name with one node.
+func flow(name string, nodes ...kahn.Node) *kahn.Graph {
+	if len(nodes) == 0 {
+		nodes = []kahn.Node{{ID: "a"}}
+	}
+	return (&kahn.Graph{Name: name}).Add(nodes...)
+}
+
+// serve serves in the background. end shuts the Runner down, and checks that Serve returns nil.
+func serve(t *testing.T, rn *kahn.Runner, s kahn.Service) (end func()) {
+	t.Helper()
+	over := make(chan error, 1)
+	go func() { over <- rn.Serve(t.Context(), s) }()
+	synctest.Wait()
+	return func() {
+		t.Helper()
+		require.NoError(t, rn.Shutdown(t.Context()))
+		require.NoError(t, <-over)
+	}
+}
+
+// service serves graphs over the store of a test.
+func (s *served) service(graphs ...*kahn.Graph) kahn.Service {
+	x := kahn.Service{Store: s, OnError: s.told}
+	for _, g := range graphs {
+		x.Workflows = append(x.Workflows, kahn.Workflow{Graph: g, Step: s.step})
+	}
+	return x
+}
+
+// Serve performs what is due, the oldest first, and what becomes due at its time.
+func TestServe(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "what is due, and later what becomes due", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		begin := time.Now()
+		s.create(t, g, begin.Add(time.Hour), "in an hour")
+		s.create(t, g, time.Time{}, "r1", "r2", "r3")
+		s.create(t, g, begin.Add(-time.Minute), "r0")
+		end := serve(t, &kahn.Runner{MaxRuns: 1}, s.service(g))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"r0 a", "r1 a", "r2 a", "r3 a"}, s.take())
+		s.create(t, g, time.Time{}, "r4")
+		time.Sleep(100 * ms)
+		require.Equal(t, []string{"r4 a"}, s.take())
+		time.Sleep(time.Until(begin.Add(time.Hour)) - ms)
+		require.Empty(t, s.take())
+		time.Sleep(2 * ms)
+		require.Equal(t, []string{"in an hour a"}, s.take())
+		end()
+		require.Equal(t, kahn.RunCompleted, s.status(t, "r0"))
+		s.create(t, g, time.Time{}, "r5")
+		time.Sleep(time.Hour)
+		require.Empty(t, s.take(), "after Shutdown")
+	})
+	inBubble(t, "gates, and their deadlines", func(t *testing.T) {
+		s := new(served)
+		g := flow("w", kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}}, kahn.Node{ID: "late", In: []kahn.Edge{{From: "g", On: kahn.OnFailure}}},
+			kahn.Node{ID: "b", After: []string{"g"}})
+		s.create(t, g, time.Time{}, "answered", "left alone")
+		begin, rn := time.Now(), &kahn.Runner{History: -1}
+		end := serve(t, rn, s.service(g))
+		time.Sleep(time.Minute)
+		require.Equal(t, kahn.RunSuspended, s.status(t, "answered"))
+		for range rn.Runs() {
+			t.Error("a run that rests is kept in memory")
+		}
+		_, err := kahn.Execute(t.Context(), g, s.step, kahn.RunID("answered"), kahn.Durable(s), kahn.EarlySignals(map[string]any{"g": "yes"}))
+		require.NoError(t, err, "any process may answer")
+		require.Equal(t, []string{"answered b"}, s.take())
+		time.Sleep(time.Until(begin.Add(time.Hour - time.Second)))
+		require.Empty(t, s.take())
+		time.Sleep(2 * time.Second)
+		require.Equal(t, []string{"left alone late"}, s.take())
+		end()
+	})
+	inBubble(t, "MaxRuns, and Shutdown leaves runs", func(t *testing.T) {
+		s := new(served)
+		g := flow("w", kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}})
+		s.create(t, g, time.Time{}, "r1", "r2", "r3")
+		most, now := 0, 0
+		slow := func(ctx context.Context, step *kahn.Step) (any, error) {
+			s.mu.Lock()
+			now++
+			most = max(most, now)
+			s.mu.Unlock()
+			time.Sleep(time.Minute)
+			s.mu.Lock()
+			now--
+			s.mu.Unlock()
+			return s.step(ctx, step)
+		}
+		x := s.service(g)
+		x.Workflows[0].Step = slow
+		end := serve(t, &kahn.Runner{MaxRuns: 2}, x)
+		time.Sleep(time.Second)
+		lease, _, err := s.MemoryStore.Acquire(t.Context(), "r3", "another process", time.Second)
+		require.NoError(t, err, "a run that has to wait for its turn is not leased")
+		require.NoError(t, s.Release(t.Context(), lease))
+		time.Sleep(time.Second)
+		end()
+		require.Equal(t, 2, most)
+		require.ElementsMatch(t, []string{"r1 a", "r2 a"}, s.take())
+		end = serve(t, new(kahn.Runner), s.service(g))
+		time.Sleep(time.Second)
+		require.ElementsMatch(t, []string{"r1 b", "r2 b", "r3 a", "r3 b"}, s.take())
+		end()
+	})
+	inBubble(t, "a context that ends", func(t *testing.T) {
+		s, g := new(served), flow("w", kahn.Node{ID: "a", Do: takes(time.Minute)})
+		s.create(t, g, time.Time{}, "r")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		rn, why := new(kahn.Runner), errors.New("enough")
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		require.ErrorIs(t, rn.Serve(ctx, s.service(g)), why)
+		run, ok := rn.Run("r")
+		require.True(t, ok)
+		res, err := run.Wait()
+		require.NoError(t, err, "the run goes on")
+		var events []kahn.Event
+		for e, err := range run.Events(t.Context(), 0) {
+			require.NoError(t, err)
+			events = append(events, e)
+		}
+		require.NoError(t, kahntest.CheckEvents(g, res, events))
+		require.NoError(t, rn.Shutdown(t.Context()))
+		require.NoError(t, rn.Serve(t.Context(), s.service(g)), "after Shutdown")
+	})
+}
+
+// The events of a run that Serve performs in several lives are those of one run.
+func TestServeEvents(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "lives", func(t *testing.T) {
+		s := new(served)
+		g := flow("w", kahn.Node{ID: "a"}, kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour, OnTimeout: kahn.GateLabel}, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"g"}})
+		s.create(t, g, time.Time{}, "r")
+		rec := newRecorder()
+		end := serve(t, &kahn.Runner{Options: []kahn.Option{kahn.OnEvent(rec.add)}}, s.service(g))
+		time.Sleep(2 * time.Hour)
+		end()
+		require.Equal(t, []string{"r a", "r b"}, s.take())
+		res, err := kahn.ReadResult(t.Context(), g, s, "r")
+		require.NoError(t, err)
+		require.NoError(t, kahntest.CheckEvents(g, res, rec.all()))
+	})
+}
+
+// Versions of one workflow are performed side by side. What no process performs is not touched, and is reported.
+func TestServeVersions(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "versions", func(t *testing.T) {
+		s := new(served)
+		v1, v2, v3, other := flow("w"), flow("w", kahn.Node{ID: "b"}), flow("w", kahn.Node{ID: "c"}), flow("other")
+		s.create(t, v1, time.Time{}, "one")
+		s.create(t, v2, time.Time{}, "two")
+		s.create(t, v3, time.Time{}, "three")
+		s.create(t, other, time.Time{}, "four")
+		_, _, err := s.Create(t.Context(), store.NewRun{ID: "five", Spec: store.Spec{Workflow: "w"}})
+		require.NoError(t, err)
+		end := serve(t, new(kahn.Runner), s.service(v2, v1))
+		time.Sleep(time.Second)
+		got := s.take()
+		slices.Sort(got)
+		require.Equal(t, []string{"five b", "one a", "told other: no live process performs its runs", "told w: no live process performs its runs", "two b"}, got)
+		require.Equal(t, kahn.RunPending, s.status(t, "three"))
+		list, err := store.Unclaimable(t.Context(), s)
+		require.NoError(t, err)
+		require.Len(t, list, 2)
+
+		endToo := serve(t, new(kahn.Runner), s.service(v3, other))
+		time.Sleep(time.Second)
+		got = s.take()
+		slices.Sort(got)
+		require.Equal(t, []string{"four a", "three c"}, got, "another process performs them")
+		time.Sleep(10 * time.Minute)
+		endToo()
+		require.Empty(t, s.take(), "and reports nothing")
+		s.create(t, v3, time.Time{}, "late")
+		list, err = store.Unclaimable(t.Context(), s)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Less(t, time.Since(list[0].Served), time.Second, "since it has ended")
+		time.Sleep(61 * time.Second)
+		require.Equal(t, []string{"told w: no live process performs its runs"}, s.take())
+		end()
+	})
+	inBubble(t, "a run that was fired", func(t *testing.T) {
+		s := new(served)
+		g := flow("w", kahn.Node{ID: "hook", Kind: kahn.KindTrigger}, kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour, OnTimeout: kahn.GateLabel}, After: []string{"hook"}},
+			kahn.Node{ID: "b", After: []string{"g"}}, kahn.Node{ID: "mail", Kind: kahn.KindTrigger}, kahn.Node{ID: "c", After: []string{"mail"}})
+		_, err := kahn.Execute(t.Context(), g, s.step, kahn.Fire("hook", 1), kahn.RunID("r"), kahn.Durable(s))
+		require.NoError(t, err)
+		end := serve(t, new(kahn.Runner), s.service(g))
+		time.Sleep(2 * time.Hour)
+		end()
+		require.Equal(t, []string{"r b"}, s.take())
+	})
+}
+
+// A run that cannot begin holds up no other one, and is tried again after longer and longer pauses.
+func TestServeFailures(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "a run that cannot begin", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		damaged := errors.New("damaged")
+		tries := 0
+		s.fail = func(call, run string) error {
+			if call == "acquire" && run == "r1" {
+				if tries++; tries <= 8 {
+					return damaged
+				}
+			}
+			return nil
+		}
+		s.create(t, g, time.Time{}, "r1", "r2")
+		begin := time.Now()
+		end := serve(t, &kahn.Runner{MaxRuns: 1}, s.service(g))
+		time.Sleep(500 * ms)
+		require.Equal(t, []string{"told r1: store", "r2 a"}, s.take())
+		for tried := 0; time.Since(begin) < time.Hour && tried < 9; {
+			time.Sleep(time.Second)
+			s.mu.Lock()
+			tried = tries
+			s.mu.Unlock()
+		}
+		require.InDelta(t, (1+2+4+8+16+32+60+60)*time.Second, time.Since(begin), float64(3*time.Second))
+		time.Sleep(time.Second)
+		got := s.take()
+		require.Len(t, got, 8)
+		require.Equal(t, "r1 a", got[7])
+		end()
+	})
+	inBubble(t, "runs that are leased", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		lost := 0
+		s.fail = func(call, run string) error { // others are always faster, for a while
+			if call == "acquire" && lost < 100 {
+				lost++
+				return fmt.Errorf("%w", store.ErrLeased)
+			}
+			return nil
+		}
+		for i := range 30 {
+			s.create(t, g, time.Time{}, fmt.Sprint("r", i))
+		}
+		end := serve(t, new(kahn.Runner), s.service(g))
+		time.Sleep(2 * time.Second)
+		end()
+		got := s.take()
+		require.Len(t, got, 30, "nothing is reported: %v", got)
+	})
+	inBubble(t, "a store that does not answer", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		s.create(t, g, time.Time{}, "r")
+		away := errors.New("away")
+		for _, call := range []string{"due", "announce"} {
+			failures := 0
+			s.fail = func(c, _ string) error {
+				if c == call && failures < 3 {
+					failures++
+					return away
+				}
+				return nil
+			}
+			s.create(t, g, time.Time{}, call)
+			end := serve(t, new(kahn.Runner), s.service(g))
+			time.Sleep(8 * time.Second)
+			end()
+			told := slices.DeleteFunc(s.take(), func(line string) bool { return !strings.HasPrefix(line, "told") })
+			require.Equal(t, slices.Repeat([]string{"told : store"}, 3), told, call)
+			require.Equal(t, kahn.RunCompleted, s.status(t, call))
+		}
+		s.fail = func(c, _ string) error { return fmt.Errorf("%w: no schema", kahn.ErrUnusable) }
+		err := new(kahn.Runner).Serve(t.Context(), s.service(g))
+		require.ErrorIs(t, err, kahn.ErrStore)
+		require.ErrorIs(t, err, kahn.ErrUnusable)
+	})
+	inBubble(t, "a hook that panics", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		s.create(t, flow("unknown"), time.Time{}, "u")
+		s.create(t, g, time.Time{}, "r")
+		x := s.service(g)
+		x.OnError = func(*kahn.ServeError) { panic("hook") }
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(time.Second)
+		end()
+		require.Equal(t, []string{"r a"}, s.take())
+	})
+}
+
+// Processes share the runs of one store: each run is performed once, also those of a process that dies.
+func TestServeTogether(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "many runs", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		var want []string
+		for i := range 200 {
+			id := fmt.Sprintf("r%03d", i)
+			s.create(t, g, time.Time{}, id)
+			want = append(want, id+" a")
+		}
+		acquired := 0
+		s.fail = func(call, _ string) error {
+			if call == "acquire" {
+				acquired++
+			}
+			return nil
+		}
+		var ends []func()
+		for range 5 {
+			ends = append(ends, serve(t, &kahn.Runner{MaxRuns: 20}, s.service(g)))
+		}
+		time.Sleep(5 * time.Second)
+		for _, end := range ends {
+			end()
+		}
+		got := s.take()
+		slices.Sort(got)
+		require.Equal(t, want, got)
+		require.Less(t, acquired, 600, "a herd: acquisitions of 200 runs by 5 processes")
+	})
+	inBubble(t, "a lease that runs out", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		s.create(t, g, time.Time{}, "r")
+		_, _, err := s.MemoryStore.Acquire(t.Context(), "r", "a process that dies", 20*time.Second)
+		require.NoError(t, err)
+		begin := time.Now()
+		end := serve(t, new(kahn.Runner), s.service(g))
+		time.Sleep(20*time.Second - ms)
+		require.Empty(t, s.take())
+		time.Sleep(2 * ms)
+		require.Equal(t, []string{"r a"}, s.take(), "%v", time.Since(begin))
+		end()
+	})
+	inBubble(t, "one owner by mistake", func(t *testing.T) {
+		s, g := new(served), flow("w", kahn.Node{ID: "a", Do: takes(time.Minute)})
+		s.create(t, g, time.Time{}, "r1")
+		opts := []kahn.Option{kahn.Owner("us")}
+		end := serve(t, &kahn.Runner{Options: opts}, s.service(g))
+		time.Sleep(time.Second)
+		second := &kahn.Runner{Options: opts}
+		endSecond := serve(t, second, s.service(flow("x")))
+		s.create(t, flow("x"), time.Time{}, "x1")
+		time.Sleep(2 * time.Minute)
+		got := s.take()
+		require.Contains(t, got, "told : "+store.ErrOwnerInUse.Error(), "the second one is told")
+		require.NotContains(t, got, "x1 a", "and performs nothing")
+		end()
+		time.Sleep(time.Minute)
+		require.Contains(t, s.take(), "x1 a", "the first one has gone")
+		endSecond()
+	})
+}
+
+// A store is asked once in each interval, and at the moments that are known beforehand.
+func TestServePolls(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "polls", func(t *testing.T) {
+		s, g := new(served), flow("w")
+		s.create(t, g, time.Now().Add(time.Hour), "later")
+		x := s.service(g)
+		x.Poll = 10 * time.Minute
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(59 * time.Minute)
+		s.mu.Lock()
+		require.Less(t, s.dues, 59*60/10+20, "an announcement each ten seconds is the reason for more than six")
+		s.mu.Unlock()
+		time.Sleep(time.Minute + ms)
+		require.Equal(t, []string{"later a"}, s.take())
+		end()
+	})
+}
+
+// What makes no sense is refused before anything is performed.
+func TestServeRefuses(t *testing.T) {
+	t.Parallel()
+	s, g := new(served), flow("w")
+	ok := kahn.Workflow{Graph: g, Step: s.step}
+	for name, row := range map[string]struct {
+		s    kahn.Service
+		rn   *kahn.Runner
+		want error
+	}{
+		"no store":             {kahn.Service{Workflows: []kahn.Workflow{ok}}, nil, kahn.ErrBadOption},
+		"no workflow":          {kahn.Service{Store: s}, nil, kahn.ErrBadOption},
+		"a negative interval":  {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}, Poll: -1}, nil, kahn.ErrBadOption},
+		"no graph":             {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Step: s.step}}}, nil, kahn.ErrNoGraph},
+		"no step function":     {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}}, nil, kahn.ErrNoStep},
+		"a version twice":      {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok, {Graph: flow("w"), Step: s.step}}}, nil, kahn.ErrBadOption},
+		"an id":                {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.RunID("r")}}}}, nil, kahn.ErrBadOption},
+		"inputs":               {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{Options: []kahn.Option{kahn.Inputs(map[string]any{"n": 1})}}, kahn.ErrBadOption},
+		"a bound of nothing":   {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{MaxRuns: -1}, kahn.ErrBadOption},
+		"an option of nothing": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{nil}}}}, nil, kahn.ErrBadOption},
+	} {
+		rn := row.rn
+		if rn == nil {
+			rn = new(kahn.Runner)
+		}
+		require.ErrorIs(t, rn.Serve(t.Context(), row.s), row.want, name)
+	}
+	var none context.Context
+	require.ErrorIs(t, new(kahn.Runner).Serve(none, kahn.Service{}), kahn.ErrNoContext)
+	require.Zero(t, s.dues)
+}

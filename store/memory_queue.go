@@ -1,0 +1,152 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+var _ QueueStore = (*Memory)(nil)
+
+// server is a process that has announced itself.
+type server struct {
+	owner string
+	until time.Time
+}
+
+// due is when a run is due, as far as is known; false if it has ended or waits for an answer.
+func (r *memoryRun) due() (at time.Time, ok bool) {
+	switch at = r.WakeAt; {
+	case r.Status.Terminal():
+		return at, false
+	case r.Status == machine.RunRunning, r.Status == machine.RunPending && at.IsZero():
+		at = r.Created
+	case at.IsZero():
+		return at, false
+	}
+	if r.lease.Owner != "" && r.expires.After(at) {
+		at = r.expires
+	}
+	return at, true
+}
+
+// Due implements [QueueStore].
+func (m *Memory) Due(ctx context.Context, q DueQuery) (page DuePage, err error) {
+	if err := q.Check(); err != nil {
+		return page, err
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return page, err
+	}
+	defer unlock()
+	type entry struct {
+		run *memoryRun
+		at  time.Time
+	}
+	var list []entry
+	for id, r := range m.runs {
+		at, ok := r.due()
+		if _, asked := slices.BinarySearchFunc(q.Queues, r.Queue(), Queue.Compare); ok && asked && !slices.Contains(q.Except, id) {
+			list = append(list, entry{r, at})
+		}
+	}
+	slices.SortFunc(list, func(a, b entry) int {
+		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.run.ID, b.run.ID))
+	})
+	page.Next = Never
+	for _, e := range list {
+		listed := e.run.listed()
+		if !page.Add(&listed, time.Until(e.at), q.Limit) {
+			break
+		}
+	}
+	return page, nil
+}
+
+// Announce implements [QueueStore].
+func (m *Memory) Announce(ctx context.Context, a Announcement) error {
+	if err := a.Check(); err != nil {
+		return err
+	}
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	now := time.Now()
+	if a.Owner != "" && len(a.Queues) > 0 {
+		for _, servers := range m.served {
+			for process, s := range servers {
+				if process != a.Process && s.owner == a.Owner && s.until.Sub(now) > a.TTL/2 {
+					return OwnerInUse(a.Owner)
+				}
+			}
+		}
+	}
+	if m.served == nil {
+		m.served = map[Queue]map[string]server{}
+	}
+	for _, servers := range m.served {
+		if s, ok := servers[a.Process]; ok && s.until.After(now) {
+			servers[a.Process] = server{s.owner, now}
+		}
+	}
+	for _, q := range a.Queues {
+		if m.served[q] == nil {
+			m.served[q] = map[string]server{}
+		}
+		m.served[q][a.Process] = server{a.Owner, now.Add(a.TTL)}
+	}
+	for _, servers := range m.served { // of the dead the last one is kept
+		last := servedUntil(servers)
+		maps.DeleteFunc(servers, func(_ string, s server) bool { return !s.until.After(now) && s.until.Before(last) })
+	}
+	return nil
+}
+
+func servedUntil(servers map[string]server) (last time.Time) {
+	for _, s := range servers {
+		if s.until.After(last) {
+			last = s.until
+		}
+	}
+	return last
+}
+
+// Queues implements [QueueStore].
+func (m *Memory) Queues(ctx context.Context) ([]QueueState, error) {
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	now, states := time.Now(), map[Queue]*QueueState{}
+	for _, r := range m.runs {
+		q := r.Queue()
+		if r.Status.Terminal() || q == (Queue{}) && r.Sequence == 0 {
+			continue
+		}
+		s := states[q]
+		if s == nil {
+			s = &QueueState{Queue: q, Served: servedUntil(m.served[q])}
+			s.Live = s.Served.After(now)
+			states[q] = s
+		}
+		s.Runs++
+		if at, ok := r.due(); ok && (s.Due.IsZero() || at.Before(s.Due)) {
+			s.Due = at
+		}
+	}
+	var list []QueueState
+	for _, s := range states {
+		list = append(list, *s)
+	}
+	slices.SortFunc(list, func(a, b QueueState) int { return a.Queue.Compare(b.Queue) })
+	return list, nil
+}

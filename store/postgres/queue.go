@@ -1,0 +1,166 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+var _ store.QueueStore = (*Store)(nil)
+
+// The expression, and the condition, of the index by when runs are due.
+const (
+	dueAt = "greatest(CASE r.status WHEN 'running' THEN r.created WHEN 'pending' THEN coalesce(r.wake, r.created) ELSE coalesce(r.wake, 'infinity') END, " +
+		"CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
+	unended = "r.status IN ('pending', 'running', 'suspended')"
+)
+
+// dueText is the statement of the runs of some queues that are due, or will be, in the order in which they are.
+func dueText() string {
+	queues, _ := unnest("q", 1, "workflow text, plan text")
+	return `SELECT d.*, extract(epoch FROM d.due - $NOW)::float8 FROM ` + queues + ` CROSS JOIN LATERAL (
+	SELECT ` + listedColumns + `, ` + dueAt + ` AS due FROM $S.runs r
+	WHERE r.workflow = q.workflow AND r.plan = q.plan AND ` + unended + ` AND ` + dueAt + ` < 'infinity' AND r.id <> ALL ($3)
+	ORDER BY ` + dueAt + `, r.id LIMIT $4
+) d ORDER BY d.due, d.id LIMIT $4`
+}
+
+// columnsOf are the columns of queues that the database can hold.
+func columnsOf(queues []store.Queue) (workflows, plans []string) {
+	for _, q := range queues {
+		if storable(q.Workflow) && storable(q.Plan) {
+			workflows, plans = append(workflows, q.Workflow), append(plans, q.Plan)
+		}
+	}
+	return workflows, plans
+}
+
+func dueArgs(q *store.DueQuery) []any {
+	workflows, plans := columnsOf(q.Queues)
+	except := []string{}
+	for _, id := range q.Except {
+		if storable(id) {
+			except = append(except, id)
+		}
+	}
+	return []any{workflows, plans, except, q.Limit + 1}
+}
+
+// Due implements [store.QueueStore].
+func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, err error) {
+	if err = q.Check(); err == nil {
+		err = s.check(ctx)
+	}
+	if err != nil {
+		return page, err
+	}
+	full := false
+	page.Next = store.Never
+	err = s.do(ctx, s.sql(dueText()), dueArgs(&q), func(rows pgx.Rows) error {
+		var h head
+		var due pgtype.Timestamptz
+		var wait float64
+		if err := scan(rows, h.targets(), []any{&due, &wait}); err != nil || full {
+			return err
+		}
+		r, err := h.run()
+		if err == nil {
+			r.Nodes = nil
+			full = !page.Add(r, seconds(wait), q.Limit)
+		}
+		return err
+	})
+	if err != nil {
+		return store.DuePage{}, fmt.Errorf("list runs that are due: %w", err)
+	}
+	return page, nil
+}
+
+// seconds is a number of seconds as a duration of at least 0, and of no more than a Duration can hold.
+func seconds(s float64) time.Duration {
+	const most = float64(1 << 62)
+	return time.Duration(min(max(s*float64(time.Second), 0), most))
+}
+
+// announceText is the statement of Announce. Without a queue it ends the announcements of the server.
+func announceText() string {
+	queues, _ := unnest("q", 1, "workflow text, plan text")
+	return `WITH other AS (
+	SELECT 1 FROM $S.served WHERE owner = $4 AND owner <> '' AND server <> $3 AND until > $NOW + $5 * interval '1 microsecond' / 2 AND cardinality($1::text[]) > 0 LIMIT 1
+),
+put AS (
+	INSERT INTO $S.served AS s (workflow, plan, server, owner, until)
+	SELECT q.workflow, q.plan, $3, $4, $NOW + $5 * interval '1 microsecond' FROM ` + queues + ` WHERE NOT EXISTS (SELECT FROM other)
+	ON CONFLICT (workflow, plan, server) DO UPDATE SET owner = excluded.owner, until = excluded.until
+),
+over AS (
+	UPDATE $S.served s SET until = $NOW WHERE s.server = $3 AND s.until > $NOW AND NOT EXISTS (SELECT FROM other)
+		AND NOT EXISTS (SELECT FROM ` + queues + ` WHERE (q.workflow, q.plan) = (s.workflow, s.plan))
+),
+removed AS (
+	DELETE FROM $S.served s WHERE s.until <= $NOW AND s.server <> $3
+		AND EXISTS (SELECT FROM $S.served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)
+)
+SELECT count(*) FROM other`
+}
+
+// Announce implements [store.QueueStore].
+func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
+	err := a.Check()
+	if err == nil {
+		err = s.check(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	workflows, plans := columnsOf(a.Queues)
+	args := []any{append([]string{}, workflows...), append([]string{}, plans...), a.Process, a.Owner, microseconds(a.TTL)}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var others int
+	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+		// Of two processes with one owner that announce themselves at once, one finds the other.
+		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
+			return err
+		}
+		return tx.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others)
+	})
+	if err = describe(err); err == nil && others > 0 {
+		err = store.OwnerInUse(a.Owner)
+	}
+	if err != nil {
+		return fmt.Errorf("announce %q: %w", a.Process, err)
+	}
+	return nil
+}
+
+// queuesQuery is the statement of Queues.
+const queuesQuery = `SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
+	SELECT r.workflow, r.plan, count(*), nullif(min(` + dueAt + `), 'infinity') FROM $S.runs r
+	WHERE ` + unended + ` AND NOT (r.workflow = '' AND r.plan = '' AND r.sequence = 0) GROUP BY r.workflow, r.plan
+) q LEFT JOIN (SELECT workflow, plan, max(until) AS until FROM $S.served GROUP BY workflow, plan) s USING (workflow, plan)
+ORDER BY q.workflow, q.plan`
+
+// Queues implements [store.QueueStore].
+func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	err = s.do(ctx, s.sql(queuesQuery), nil, func(rows pgx.Rows) error {
+		var q store.QueueState
+		var due, served pgtype.Timestamptz
+		err := rows.Scan(&q.Workflow, &q.Plan, &q.Runs, &due, &served, &q.Live)
+		q.Due, q.Served = timeOf(due), timeOf(served)
+		list = append(list, q)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list queues: %w", err)
+	}
+	return list, nil
+}

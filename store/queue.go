@@ -1,0 +1,148 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// QueueStore is an [Admin] over which processes share the work: each asks which runs are due that it can perform, and tells the others which
+// these are. [Memory], store/sqlite and store/postgres implement it; a store need not. kahn.Runner.Serve needs it.
+//
+// A run is due if it has not ended, nobody holds it, and it need not wait: its status is RunRunning; or its WakeAt has passed; or its
+// status is RunPending and it has no WakeAt. The clock is that of the store.
+type QueueStore interface {
+	Admin
+	// Due returns runs of the given queues that are due, those first that have been due for longest, and at the same time by their ids. They
+	// are listed as List lists them.
+	Due(ctx context.Context, q DueQuery) (DuePage, error)
+	// Announce tells that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
+	// process has announced before. If another process that has an Owner of the same name has announced itself, and not longer ago than half of
+	// a.TTL, nothing changes, and the error matches [ErrOwnerInUse].
+	Announce(ctx context.Context, a Announcement) error
+	// Queues returns the queues of the runs that have not ended, sorted by workflow and plan. A run that was acquired, and of which nothing
+	// was written yet, is in none.
+	Queues(ctx context.Context) ([]QueueState, error)
+}
+
+// ErrOwnerInUse refuses an owner of leases whose name another process uses that is alive. An error of Acquire of store/sqlite that matches it
+// matches [ErrLeased], too.
+var ErrOwnerInUse = errors.New("another process has an owner of the same name")
+
+// OwnerInUse is the error of an owner whose name another process uses. It is for implementations of [Store] and [QueueStore].
+func OwnerInUse(owner string) error {
+	return fmt.Errorf("%w: %s: each process needs one of its own", ErrOwnerInUse, foreign.Quote(owner))
+}
+
+// Queue is what a process has to have to perform a run.
+type Queue struct {
+	Workflow string // the name of the graph
+	Plan     string // the hash of the plan; "" of runs that were created without one
+}
+
+// Compare orders queues by workflow and plan.
+func (q Queue) Compare(o Queue) int {
+	return cmp.Or(strings.Compare(q.Workflow, o.Workflow), strings.Compare(q.Plan, o.Plan))
+}
+
+// Queue is the queue that the run is in.
+func (s *Spec) Queue() Queue { return Queue{s.Workflow, s.Plan} }
+
+// DueQuery asks for runs that are due.
+type DueQuery struct {
+	Queues []Queue  // without any, no run matches
+	Except []string // the ids of runs that are left out
+	Limit  int      // how many runs at most; 0 means DefaultPage
+}
+
+// Check completes the query: Limit is set, and Queues is sorted, and has each queue once. A query that makes no sense is an error that matches
+// [machine.ErrBadValue]. It is for implementations of [QueueStore].
+func (q *DueQuery) Check() (err error) {
+	q.Limit, err = limit(q.Limit)
+	q.Queues = uniqueQueues(q.Queues)
+	return err
+}
+
+func uniqueQueues(list []Queue) []Queue {
+	list = slices.Clone(list)
+	slices.SortFunc(list, Queue.Compare)
+	return slices.Compact(list)
+}
+
+// DuePage is the answer to a DueQuery.
+type DuePage struct {
+	Runs []Run
+	// Next is how long it takes until the first run of these queues that is not in Runs is due, as far as is known now: zero if one is due
+	// already, negative if there is none. A run that somebody holds counts as due when the lease runs out.
+	Next time.Duration
+}
+
+// Add adds to a page of most runs the one that has been due for longest of those that are not in it, or will be due when wait has passed. It
+// reports false when the page is complete, without the run. The Next of a page that is empty has to be Never. It is for implementations of [QueueStore].
+func (p *DuePage) Add(r *Run, wait time.Duration, most int) bool {
+	if wait > 0 || len(p.Runs) == most {
+		p.Next = max(wait, 0)
+		return false
+	}
+	p.Runs = append(p.Runs, *r)
+	return true
+}
+
+// Never is the Next of a DuePage when no run has to be performed at any time.
+const Never time.Duration = -1
+
+// Announcement tells which queues a process works.
+type Announcement struct {
+	Process string        // identifies the process; nobody else has the same
+	Owner   string        // of the leases of the process, if it has a name that is kept over restarts; else ""
+	Queues  []Queue       // none: the process works none from now on
+	TTL     time.Duration // when it counts as dead, unless it announces itself again
+}
+
+// Check completes the announcement: Queues is sorted, and has each queue once. One that makes no sense is an error that matches
+// [machine.ErrBadValue]. It is for implementations of [QueueStore].
+func (a *Announcement) Check() error {
+	switch {
+	case a.Process == "":
+		return fmt.Errorf("%w: Announcement without a Process", machine.ErrBadValue)
+	case a.TTL <= 0 && len(a.Queues) > 0:
+		return fmt.Errorf("%w: Announcement: TTL %v", machine.ErrBadValue, a.TTL)
+	}
+	for _, q := range a.Queues {
+		if !utf8.ValidString(q.Workflow) || !utf8.ValidString(q.Plan) {
+			return fmt.Errorf("%w: Announcement: the queue %s, %s is not UTF-8", machine.ErrBadValue, foreign.Quote(q.Workflow), foreign.Quote(q.Plan))
+		}
+	}
+	a.Queues = uniqueQueues(a.Queues)
+	return nil
+}
+
+// QueueState is what becomes of the runs of a queue.
+type QueueState struct {
+	Queue
+	Runs int // that have not ended
+	// Due is when the run that has been due for longest became due, or when the first of them will be: zero if all wait for an answer.
+	Due time.Time
+	// Live tells that a process has announced that it works the queue, and is not dead.
+	Live bool
+	// Served is until when processes have announced that they work the queue; zero if none has.
+	Served time.Time
+}
+
+// Unclaimable returns the queues of the runs that no live process performs: those of a workflow, or of a version of one, that was taken
+// away too early. [QueueState].Served says since when. [Filter] with the Workflow and the Plan lists the runs.
+func Unclaimable(ctx context.Context, s QueueStore) ([]QueueState, error) {
+	list, err := s.Queues(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(list, func(q QueueState) bool { return q.Live }), nil
+}

@@ -1,0 +1,147 @@
+package sqlite
+
+import (
+	"cmp"
+	"context"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+var _ store.QueueStore = (*Store)(nil)
+
+// dueQuery is the statement of the runs of a queue that are due, or will be, in the order in which they are. %s is the time.
+const dueQuery = "SELECT " + listedColumns + ", due, due - %s FROM kahn_runs WHERE workflow = ? AND plan = ? AND due < 9223372036854775807" +
+	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
+
+// dueRun is a run that is due, or will be.
+type dueRun struct {
+	store.Run
+	due, wait int64 // in milliseconds
+}
+
+// Due implements [store.QueueStore]. Leases of processes that have died are freed before.
+func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, err error) {
+	if err := q.Check(); err != nil {
+		return page, err
+	}
+	except, err := json.Marshal(append([]string{}, q.Except...))
+	if err == nil {
+		err = s.mourn(ctx)
+	}
+	var list []dueRun
+	for i := 0; err == nil && i < len(q.Queues); i++ {
+		err = s.read(ctx, sqlAt(dueQuery, s.now), func(row []driver.Value) error {
+			r, err := readHead(row)
+			if err == nil {
+				list = append(list, dueRun{*r, row[10].(int64), max(row[11].(int64), 0)})
+			}
+			return err
+		}, q.Queues[i].Workflow, q.Queues[i].Plan, string(except), int64(q.Limit+1))
+	}
+	if err != nil {
+		return page, fmt.Errorf("list runs that are due: %w", err)
+	}
+	slices.SortFunc(list, func(a, b dueRun) int { return cmp.Or(cmp.Compare(a.due, b.due), strings.Compare(a.ID, b.ID)) })
+	page.Next = store.Never
+	for i := range list {
+		if r := &list[i]; !page.Add(&r.Run, time.Duration(min(r.wait, int64(math.MaxInt64/time.Millisecond)))*time.Millisecond, q.Limit) {
+			break
+		}
+	}
+	return page, nil
+}
+
+// The statements of Announce. %s is the time.
+const (
+	sameOwner    = "SELECT DISTINCT process FROM kahn_served WHERE owner = ? AND owner <> '' AND server <> ? AND until > %s + ?"
+	endServed    = "UPDATE kahn_served SET until = %[1]s WHERE server = ? AND until > %[1]s"
+	putServed    = "INSERT INTO kahn_served (workflow, plan, server, owner, until, process) VALUES (?, ?, ?, ?, %s + ?, ?) ON CONFLICT DO UPDATE SET owner = excluded.owner, until = excluded.until"
+	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
+)
+
+// Announce implements [store.QueueStore]. A process that has died is not alive any more at once.
+func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
+	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
+		return err
+	}
+	w, ttl := s.writer, milliseconds(a.TTL)
+	var refused error
+	err := w.write(ctx, func() error {
+		var others []int64
+		if refused = nil; len(a.Queues) > 0 {
+			err := w.in(sqlAt(sameOwner, s.now), func(row []driver.Value) error {
+				others = append(others, row[0].(int64))
+				return nil
+			}, a.Owner, a.Process, ttl/2)
+			if err != nil {
+				return err
+			}
+		}
+		for _, process := range others {
+			dead, err := s.hasDied(process)
+			if err == nil && dead {
+				err = s.forget(process)
+			}
+			if err != nil {
+				return err
+			}
+			if !dead {
+				refused = store.OwnerInUse(a.Owner)
+				return nil
+			}
+		}
+		if err := w.in(sqlAt(endServed, s.now), nil, a.Process); err != nil {
+			return err
+		}
+		for _, q := range a.Queues {
+			if err := w.in(sqlAt(putServed, s.now), nil, q.Workflow, q.Plan, a.Process, a.Owner, ttl, s.process); err != nil {
+				return err
+			}
+		}
+		return w.in(sqlAt(removeServed, s.now), nil)
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return fmt.Errorf("announce %q: %w", a.Process, err)
+	}
+	return nil
+}
+
+// queuesQuery is the statement of Queues. %s is the time.
+const queuesQuery = "SELECT workflow, plan, count(*), min(due), (SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan), %s" +
+	" FROM kahn_runs r WHERE due IS NOT NULL AND NOT (workflow = '' AND plan = '' AND sequence = 0) GROUP BY workflow, plan ORDER BY workflow, plan"
+
+// Queues implements [store.QueueStore].
+func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
+	if err = s.mourn(ctx); err == nil {
+		err = s.read(ctx, sqlAt(queuesQuery, s.now), func(row []driver.Value) error {
+			var q store.QueueState
+			q.Workflow, _ = row[0].(string)
+			q.Plan, _ = row[1].(string)
+			runs, _ := row[2].(int64)
+			q.Runs = int(runs)
+			if due, _ := row[3].(int64); due != math.MaxInt64 {
+				q.Due = timeOf(row[3])
+			}
+			if q.Served = timeOf(row[4]); !q.Served.IsZero() {
+				q.Live = q.Served.After(timeOf(row[5]))
+			}
+			list = append(list, q)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list queues: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,149 @@
+package sqlite_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+func TestQueues(t *testing.T) {
+	t.Parallel()
+	storetest.RunQueues(t, func(t *testing.T) store.QueueStore {
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal})
+	})
+}
+
+// TestOneOwner: of two processes whose owners have one name by mistake, the second one is told, and no step is called twice.
+func TestOneOwner(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	first, second := openStore(t, path, sqlite.Options{}), openStore(t, path, sqlite.Options{})
+	begun, end := make(chan bool), make(chan bool)
+	calls := 0
+	g := heldUp(func() {
+		calls++
+		begun <- true
+	}, end)
+	opts := func(s *sqlite.Store) []kahn.Option {
+		return []kahn.Option{kahn.RunID("r"), kahn.Durable(s), kahn.Owner("us")}
+	}
+	run, err := kahn.Start(t.Context(), g, nil, opts(first)...)
+	require.NoError(t, err)
+	<-begun
+	_, err = kahn.Execute(t.Context(), g, nil, opts(second)...)
+	require.ErrorIs(t, err, kahn.ErrLeased)
+	require.ErrorIs(t, err, store.ErrOwnerInUse)
+	require.ErrorContains(t, err, `"us"`)
+	end <- true
+	_, err = run.Wait()
+	require.NoError(t, err)
+	require.Equal(t, 1, calls)
+}
+
+// heldUp is a graph whose step tells that it was called, and waits.
+func heldUp(called func(), until <-chan bool) *kahn.Graph {
+	return (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Do: func(context.Context, *kahn.Step) (any, error) {
+		called()
+		<-until
+		return nil, nil
+	}})
+}
+
+// TestServeAfterDeath: a process that serves finds the runs of one that is killed meanwhile, without waiting for its leases. As long as that one lives,
+// it performs nothing under the same name, and is told.
+func TestServeAfterDeath(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := openStore(t, filepath.Join(dir, "runs.db"), sqlite.Options{})
+	open := make(chan bool)
+	close(open)
+	g := heldUp(func() {}, open)
+	n, err := kahn.Prepare(g, kahn.RunID("r"))
+	require.NoError(t, err)
+	_, _, err = s.Create(t.Context(), n)
+	require.NoError(t, err)
+	first := child(dir, "serve")
+	stdout, err := first.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, first.Start())
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() && lines.Text() != "called" {
+		continue
+	}
+	require.Equal(t, "called", lines.Text())
+
+	told, over := make(chan error, 10), make(chan error, 1)
+	rn := &kahn.Runner{Options: []kahn.Option{kahn.Owner("us")}}
+	go func() {
+		over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(e *kahn.ServeError) { told <- e }})
+	}()
+	require.ErrorIs(t, <-told, store.ErrOwnerInUse)
+	stored, err := s.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunRunning, stored.Status)
+	require.NoError(t, first.Process.Kill())
+	_ = first.Wait() // it was killed
+	require.Eventually(t, func() bool {
+		stored, err := s.Load(t.Context(), "r")
+		return err == nil && stored.Status == kahn.RunCompleted
+	}, 20*time.Second, 10*time.Millisecond, "its lease lasts 30 seconds")
+	require.NoError(t, rn.Shutdown(t.Context()))
+	require.NoError(t, <-over)
+}
+
+// TestServeTogether: two processes share the runs of one file, each run is performed once, and both have a part in it.
+func TestServeTogether(t *testing.T) {
+	t.Parallel()
+	path := file(t)
+	var mu sync.Mutex
+	calls, processes := map[string]int{}, map[int]int{}
+	const runs = 60
+	done := make(chan bool, runs)
+	serve := func(process int) (*kahn.Runner, chan error) {
+		s := openStore(t, path, sqlite.Options{Synchronous: sqlite.Normal})
+		g := (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Do: func(_ context.Context, step *kahn.Step) (any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			calls[step.RunID()]++
+			processes[process]++
+			done <- true
+			return nil, nil
+		}})
+		if process == 0 {
+			for i := range runs {
+				n, err := kahn.Prepare(g, kahn.RunID(fmt.Sprint("r", i)))
+				require.NoError(t, err)
+				_, _, err = s.Create(t.Context(), n)
+				require.NoError(t, err)
+			}
+		}
+		rn, over := &kahn.Runner{MaxRuns: 3}, make(chan error, 1)
+		go func() {
+			over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(e *kahn.ServeError) { t.Error(e) }})
+		}()
+		return rn, over
+	}
+	first, over1 := serve(0)
+	second, over2 := serve(1)
+	for range runs {
+		<-done
+	}
+	require.NoError(t, errors.Join(first.Shutdown(t.Context()), second.Shutdown(t.Context()), <-over1, <-over2))
+	require.Len(t, calls, runs)
+	for run, n := range calls {
+		require.Equal(t, 1, n, run)
+	}
+	require.Len(t, processes, 2)
+}
