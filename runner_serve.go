@@ -303,11 +303,12 @@ func (v *serving) watchRequests() (stop func(), err error) {
 	if !ok {
 		return func() {}, nil
 	}
+	var end func()
 	err = guarded(func() error {
-		stop = in.WatchRequests("", func(string) { v.look() })
+		end = in.WatchRequests("", func(string) { v.look() })
 		return nil
 	})
-	return func() { _ = guarded(func() error { stop(); return nil }) }, err // it is about to be over, whatever it says
+	return func() { _ = guarded(func() error { end(); return nil }) }, err // a panic changes nothing any more
 }
 
 // look wakes the loop.
@@ -372,7 +373,8 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // so that processes which began together do not ask together
 	for ctx.Err() == nil {
-		most, except := v.room()
+		most, except, until := v.room()
+		wait = min(wait, until)
 		if most <= 0 {
 			return wait, nil // or when a run has ended
 		}
@@ -394,22 +396,25 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// room returns how many runs may begin, and which ones must not.
-func (v *serving) room() (most int, except []string) {
-	most = v.rn.free(store.DefaultPage)
+// room returns how many runs may begin, and which ones must not, and how long the first of these must not.
+func (v *serving) room() (most int, except []string, until time.Duration) {
+	most, until = v.rn.free(store.DefaultPage), mostRetry
 	now := time.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for id, p := range v.apart {
 		switch {
-		case p.until.IsZero() || now.Before(p.until):
+		case p.until.IsZero():
 			except = append(except, id)
+		case now.Before(p.until):
+			except = append(except, id)
+			until = min(until, p.until.Sub(now))
 		case now.Sub(p.until) > mostRetry: // it has begun elsewhere
 			delete(v.apart, id)
 		}
 	}
 	slices.Sort(except)
-	return most - v.starts, except
+	return most - v.starts, except, until
 }
 
 // start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment: who
@@ -468,7 +473,7 @@ func (v *serving) perform(r *store.Run, begun chan<- error) {
 	case errors.Is(err, ErrStore):
 		v.fail(r, err)
 	case res.Status == RunSuspended:
-		v.setApart(r.ID, deferral{until: time.Now().Add(v.service.Poll)}) // its clock may be behind that of the store
+		v.setApart(r.ID, deferral{until: time.Now().Add(min(v.service.Poll, defaultPoll))}) // its clock may be behind that of the store
 	}
 	v.look()
 }
@@ -500,7 +505,7 @@ func (v *serving) begun(r *store.Run, err error) {
 		delete(v.apart, r.ID)
 		v.mu.Unlock()
 	case !errors.Is(err, store.ErrOwnerInUse) && slices.ContainsFunc(quiet, func(q error) bool { return errors.Is(err, q) }):
-		v.setApart(r.ID, deferral{until: time.Now().Add(v.service.Poll)})
+		v.setApart(r.ID, deferral{until: time.Now().Add(min(v.service.Poll, defaultPoll))})
 	default:
 		v.fail(r, err)
 	}

@@ -263,6 +263,39 @@ func TestServeEvents(t *testing.T) {
 	})
 }
 
+// A request that any process posts makes a run go on that rests, at once, and one that is at work.
+func TestServeRequests(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "requests", func(t *testing.T) {
+		s := new(served)
+		slow := kahn.Node{ID: "slow", After: []string{"g"}, Do: func(ctx context.Context, step *kahn.Step) (any, error) { return takes(time.Hour)(ctx, step) }}
+		g := flow("w", kahn.Node{ID: "g", Kind: kahn.KindGate}, slow, kahn.Node{ID: "b", After: []string{"slow"}})
+		s.create(t, g, time.Time{}, "answered", "cancelled", "cancelled at work")
+		x := s.service(g)
+		x.Poll = time.Minute
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(time.Second)
+		post := func(id string, q store.Request, err error) {
+			require.NoError(t, err)
+			_, err = s.Post(t.Context(), id, q)
+			require.NoError(t, err)
+			time.Sleep(10 * ms)
+		}
+		yes, err := kahn.PrepareSignal("g", "yes")
+		post("answered", yes, err)
+		require.Equal(t, kahn.RunRunning, s.status(t, "answered"))
+		post("cancelled", store.Request{ID: "q", Kind: store.KindCancel}, nil)
+		require.Equal(t, kahn.RunCancelled, s.status(t, "cancelled"))
+		post("cancelled at work", yes, nil)
+		post("cancelled at work", store.Request{ID: "q", Kind: store.KindCancel}, nil)
+		require.Equal(t, kahn.RunCancelled, s.status(t, "cancelled at work"))
+		time.Sleep(time.Hour)
+		require.Equal(t, kahn.RunCompleted, s.status(t, "answered"))
+		require.Equal(t, []string{"answered b"}, s.take())
+		end()
+	})
+}
+
 // Versions of one workflow are performed side by side. What no process performs is not touched, and is reported.
 func TestServeVersions(t *testing.T) {
 	t.Parallel()
