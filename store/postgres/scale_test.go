@@ -151,13 +151,13 @@ func TestSpeeds(t *testing.T) {
 	}
 }
 
-// inUse is how many bytes the process uses for values and for stacks.
-func inUse() int64 {
+// inUse is how many bytes the process uses for values and for stacks, and how many values there are.
+func inUse() (bytes, values int64) {
 	runtime.GC()
 	runtime.GC() // what the first one has finalized
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc + m.StackInuse)
+	return int64(m.HeapAlloc + m.StackInuse), int64(m.HeapObjects)
 }
 
 // TestMemoryOfRuns bounds the memory of a run that is at work, and shows that one which is suspended costs none. No other test may be at work.
@@ -180,11 +180,11 @@ func TestMemoryOfRuns(t *testing.T) {
 	}
 	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	perform("warm", nothing).Wait()
-	const rounds = 5
+	const rounds = 3
 	var atWork []int64
-	first := inUse()
+	_, first := inUse()
 	for round := range rounds {
-		before := inUse()
+		before, _ := inUse()
 		var working sync.WaitGroup
 		working.Add(runs)
 		goOn := make(chan bool)
@@ -194,14 +194,15 @@ func TestMemoryOfRuns(t *testing.T) {
 			return nil, nil
 		})
 		working.Wait()
-		atWork = append(atWork, (inUse()-before)/int64(runs))
+		bytes, _ := inUse()
+		atWork = append(atWork, (bytes-before)/int64(runs))
 		close(goOn)
 		open.Wait()
 	}
-	rest := inUse() - first
-	t.Logf("%d bytes a run at work, and %d bytes after %d runs", atWork, rest, rounds*runs)
+	_, rest := inUse()
+	t.Logf("%d bytes a run at work, and %d values more after %d runs", atWork, rest-first, rounds*runs)
 	require.Less(t, slices.Max(atWork), int64(40<<10))
-	require.Less(t, rest, int64(2<<20+100*rounds*runs)) // what the runtime keeps for itself differs
+	require.Less(t, rest-first, int64(runs)) // a third of a value for each run that is suspended
 	counts, err := s.Count(t.Context(), store.Filter{Prefix: "r"})
 	require.NoError(t, err)
 	require.Equal(t, []store.Count{{Status: kahn.RunSuspended, Runs: rounds * runs}}, counts)
