@@ -57,13 +57,14 @@ const (
 	defaultMaxRuns = 100
 	defaultRecover = 5 * time.Second
 	defaultPrune   = time.Minute
-	// The fetches of River: what is inserted while a fetch is cooling down waits for that long, and what no notification tells of for the interval.
-	fetchCooldown     = 10 * time.Millisecond
-	fetchPollInterval = 500 * time.Millisecond
+	// The fetches of River. A client sends one notification of a queue in the time of a cooldown, so what it inserts shortly after another job may wait
+	// for the interval.
+	fetchCooldown     = time.Millisecond
+	fetchPollInterval = 250 * time.Millisecond
 )
 
 // Register adds to the configuration of a client of River what performs the runs: workers, the queues of the workflows, and the periodic jobs.
-// FetchCooldown and FetchPollInterval are set to 10 ms and 500 ms if they are 0. Errors match [machine.ErrBadValue]; those of a graph are
+// FetchCooldown and FetchPollInterval are set to 1 ms and 250 ms if they are 0. Errors match [machine.ErrBadValue]; those of a graph are
 // those of [kahn.Graph.Compile].
 func (p *Performer) Register(config *river.Config) error {
 	switch {

@@ -202,13 +202,14 @@ func TestStopped(t *testing.T) {
 	for range size(1, 20) {
 		dir := t.TempDir()
 		s := openStore(t, pool, schemaOf(dir))
-		audit(t, pool, schemaOf(dir))
+		postgrestest.Audit(t, pool, schemaOf(dir))
 		times := stopAndKill(t, "share", dir)
-		log := readLog(t, dir)
+		log := postgrestest.ReadCalls(t, filepath.Join(dir, "log"))
+		require.Equal(t, sharedRuns*sharedSteps, log.Nodes)
 		t.Logf("%d times: %+v", times, log)
-		require.Zero(t, log.twice)
-		require.LessOrEqual(t, log.landed, 2*times, "more than one call of each run that a process performs lands each time that it is stopped")
-		require.Empty(t, audited(t, pool, schemaOf(dir)))
+		require.Zero(t, log.Twice)
+		require.LessOrEqual(t, log.Landed, 2*times, "more than one call of each run that a process performs lands each time that it is stopped")
+		require.Empty(t, postgrestest.Audited(t, pool, schemaOf(dir)))
 		for i := range sharedRuns {
 			res, err := kahn.ReadResult(t.Context(), row(sharedSteps), s, fmt.Sprint("r", i))
 			require.NoError(t, err)
@@ -223,7 +224,7 @@ func TestStoppedControl(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	stopAndKill(t, "unfenced", dir)
-	require.NotZero(t, readLog(t, dir).twice, "a store that does not fence went unnoticed")
+	require.NotZero(t, postgrestest.ReadCalls(t, filepath.Join(dir, "log")).Twice, "a store that does not fence went unnoticed")
 }
 
 // TestNoLockIsHeld: a process that is stopped in the middle of its writes leaves no transaction open.
