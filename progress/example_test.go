@@ -16,7 +16,26 @@ func Example() {
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
 	p := progress.New(os.Stderr, progress.Auto)
-	res, err := kahn.Execute(context.Background(), &g, step, kahn.OnEvent(p.Event))
+	res, err := kahn.Execute(context.Background(), &g, step, p.Options()...)
 	fmt.Println(res.Status, err, p.Close())
 	// Output: completed <nil> <nil>
+}
+
+// The runs of a service, below each other.
+func ExampleGroup() {
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "build", After: []string{"fetch"}})
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+
+	group := progress.NewGroup(os.Stderr, progress.Auto)
+	runner := kahn.Runner{Options: group.Options()}
+	for _, id := range []string{"web", "api"} {
+		_, err := runner.Execute(context.Background(), &g, step, kahn.RunID(id))
+		fmt.Println(err)
+	}
+	fmt.Println(group.Close())
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
 }

@@ -3,6 +3,7 @@ package progress
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -14,59 +15,135 @@ type row struct {
 	failed bool
 }
 
-// frame is the picture of the run: the header, the failures, the warnings, and the steps that are running, longest first. It
-// has at most width columns, and leaves one of height lines for the cursor. Failures and running steps each get half of the
-// lines, and those that the other half does not need; warnings get one line of the latter half if it has more than one, and
-// those that both leave. The last frame of a run stays on the screen and shows all failures and warnings.
+// section is a part of a frame: how many of its entries are shown, and how many the last line counts.
+type section struct{ shown, more int }
+
+// fill divides a number of lines among n entries, of which so many are known.
+func fill(n, known, lines int) (s section) {
+	s.shown = min(share(n, lines), known)
+	if lines > 0 {
+		s.more = n - s.shown
+	}
+	return s
+}
+
+// lines is how many lines the section takes.
+func (s section) lines() int { return s.shown + min(s.more, 1) }
+
+// frame is the picture of the run: the header, the failures, the warnings, what the run waits for, and the steps that are running, longest
+// first. It has at most width columns, and leaves one of height lines for the cursor. Failures get half of the lines, and those that
+// the nodes which run or wait do not need; warnings, and then nodes that wait, get one line of the latter half if it has more than one, and
+// those that running steps leave. The last frame of a run stays on the screen and shows all failures and warnings. What is left goes
+// to the ends of the outputs, of failures first.
 func (s *state) frame(now time.Time, width, height int) []row {
 	if s.over {
 		now = s.now
 	}
-	elapsed := clock(now.Sub(s.start))
-	rows := []row{{text: fit(fit(s.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}
-	lines := max(height-2, 0)
-	failed, running := s.counts[kahn.Failed], s.running.Len()
-	space := max((lines+1)/2, lines-running)
+	failed, waiting, running := s.counts[kahn.Failed], s.waiting.Len(), s.running.Len()
+	left := max(height-2, 0)
+	beside := func() int { // how many lines a section gets beside running steps
+		if running > 0 {
+			return max(left-running, min(left-1, 1), 0)
+		}
+		return left
+	}
+	space := max((left+1)/2, left-running-waiting)
 	if s.over {
 		space = failed
 	}
-
-	shown := min(share(failed, space), len(s.failed))
-	for _, f := range s.failed[:shown] {
-		rows = append(rows, row{fit("FAILED "+clean(f.id)+": "+clean(f.text), width), true})
-	}
-	if failed > shown && space > 0 {
-		rows = append(rows, row{fit(fmt.Sprintf("... and %d more failed", failed-shown), width), true})
-	}
-
-	space = lines - (len(rows) - 1)
-	if running > 0 {
-		space = max(space-running, min(space-1, 1), 0)
-	}
+	failures := fill(failed, len(s.failed), space)
+	left -= failures.lines()
+	space = beside()
 	if s.over {
 		space = s.warning
 	}
-	shown = min(share(s.warning, space), len(s.warned))
-	for _, w := range s.warned[:shown] {
-		rows = append(rows, row{text: fit("WARNING "+clean(w.id)+": "+clean(w.text), width)})
-	}
-	if s.warning > shown && space > 0 {
-		rows = append(rows, row{text: fit(fmt.Sprintf("... and %d more warnings", s.warning-shown), width)})
+	warnings := fill(s.warning, len(s.warned), space)
+	left -= warnings.lines()
+	waits := fill(waiting, waiting, beside())
+	left -= waits.lines()
+	steps := fill(running, running, left)
+	left -= steps.lines()
+	if s.over {
+		left = tailLines * failures.shown
 	}
 
-	space = lines - (len(rows) - 1)
-	shown = share(running, space)
-	for _, n := range s.longest(shown) {
-		name := "=> " + clean(n.path)
+	c := canvas{width: width, left: left}
+	c.rows = append(c.rows, row{text: s.header(now, width)})
+	for _, f := range s.failed[:failures.shown] {
+		c.add("FAILED "+f.id+": "+f.text, true)
+		c.addOutput(f.output, tailLines)
+	}
+	c.addMore(failures, "failed")
+	for _, w := range s.warned[:warnings.shown] {
+		c.add("WARNING "+w.id+": "+w.text, false)
+	}
+	c.addMore(warnings, "warnings")
+	for _, n := range first(&s.waiting, waits.shown) {
+		text := "?? " + n.path
+		if n.info != "" {
+			text += ": " + n.info
+		}
+		c.addTime(text, now.Sub(n.since))
+	}
+	c.addMore(waits, "waiting")
+	for i, n := range first(&s.running, steps.shown) {
+		name := "=> " + n.path
 		if n.attempt > 1 {
 			name += fmt.Sprintf(" (attempt %d)", n.attempt)
 		}
-		rows = append(rows, row{text: beside(name, tenths(now.Sub(n.since)), width)})
+		c.addTime(name, now.Sub(n.since))
+		c.addOutput(n.output.last(tailLines), c.left/(steps.shown-i))
 	}
-	if running > shown && space > 0 {
-		rows = append(rows, row{text: fit(fmt.Sprintf("... and %d more running", running-shown), width)})
+	c.addMore(steps, "running")
+	return c.rows
+}
+
+// header is the first line: the summary and the time since the start. Where there is no room for both, the number of failures stays.
+func (s *state) header(now time.Time, width int) string {
+	elapsed := clock(now.Sub(s.start))
+	room := max(width-len(elapsed)-1, 0)
+	if failed := s.counts[kahn.Failed]; failed > 0 && !s.over {
+		brief := fmt.Sprintf("%d failed", failed)
+		switch full := s.done() + " " + brief; {
+		case len(full) > width:
+			return fit(brief, width)
+		case len(full)+1 > room && len(s.summary()) > room: // the summary would end within
+			return full
+		}
 	}
-	return rows
+	return fit(fit(s.summary(), room)+" "+elapsed, width)
+}
+
+// canvas collects the rows of a frame.
+type canvas struct {
+	rows        []row
+	width, left int // left is how many lines there are for outputs
+}
+
+// add adds a line.
+func (c *canvas) add(text string, failed bool) {
+	c.rows = append(c.rows, row{fit(clean(text), c.width), failed})
+}
+
+// addTime adds a line with a duration at its right.
+func (c *canvas) addTime(text string, d time.Duration) {
+	c.rows = append(c.rows, row{text: beside(clean(text), tenths(d), c.width)})
+}
+
+// addMore adds the line that counts the entries of a section which are not shown.
+func (c *canvas) addMore(s section, what string) {
+	if s.more > 0 {
+		c.add(fmt.Sprintf("... and %d more %s", s.more, what), false)
+	}
+}
+
+// addOutput adds the last lines of an output, as far as there is room.
+func (c *canvas) addOutput(lines []string, most int) {
+	lines = lines[max(len(lines)-min(most, c.left), 0):]
+	for _, line := range lines {
+		c.add("   | "+line, false)
+	}
+	c.left -= len(lines)
 }
 
 // share returns how many of n entries are shown in a number of lines, one of which counts the others.
@@ -92,9 +169,9 @@ const (
 // screen is the state of the terminal: the cursor is at the beginning of the line below the last frame.
 type screen struct{ lines int }
 
-// draw returns the text that replaces the last frame by another, below lines that stay. It restores the modes of the
+// draw returns the text that replaces the last frame by another, below lines and rows that stay. It restores the modes of the
 // terminal, so that the program may end after any frame.
-func (s *screen) draw(lines []byte, rows []row, height int, coloured bool) []byte {
+func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
 	b.WriteString(hideCursor)
 	if up := min(s.lines, height-1); up > 0 { // the terminal may have become smaller
@@ -106,7 +183,7 @@ func (s *screen) draw(lines []byte, rows []row, height int, coloured bool) []byt
 		b.Write(bytes.ReplaceAll(lines, []byte("\n"), []byte("\r\n")))
 	}
 	b.WriteString(wrapOff)
-	for _, r := range rows {
+	for _, r := range slices.Concat(above, rows) {
 		// The line is cleared first: after a full line the cursor is on its last character, not behind it.
 		b.WriteString(clearLine)
 		if r.failed && coloured {

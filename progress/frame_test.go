@@ -15,14 +15,14 @@ import (
 func crowd(failed, running int) (*state, time.Time) {
 	start := time.Unix(1000, 0)
 	s := &state{}
-	s.event(event.Event{Type: event.RunStarted, Time: start, Payload: event.Start{TotalNodes: 1000}})
+	s.record(event.Event{Type: event.RunStarted, Time: start, Payload: event.Start{TotalNodes: 1000}})
 	for i := range failed {
 		id := fmt.Sprintf("f%d", i)
-		s.event(event.Event{Type: event.NodeStarted, Node: id, Attempt: 1, Time: start})
-		s.event(event.Event{Type: event.NodeFailed, Node: id, Attempt: 1, Time: start, Payload: event.NodeEnd{Cause: kahn.CausePanic}})
+		s.record(event.Event{Type: event.NodeStarted, Node: id, Attempt: 1, Time: start})
+		s.record(event.Event{Type: event.NodeFailed, Node: id, Attempt: 1, Time: start, Payload: event.NodeEnd{Cause: kahn.CausePanic}})
 	}
 	for i := range running {
-		s.event(event.Event{Type: event.NodeStarted, Node: fmt.Sprintf("r%d", i), Attempt: 1, Time: start})
+		s.record(event.Event{Type: event.NodeStarted, Node: fmt.Sprintf("r%d", i), Attempt: 1, Time: start})
 	}
 	return s, start.Add(61 * time.Second)
 }
@@ -64,7 +64,11 @@ func TestFrameFitsTheHeight(t *testing.T) {
 		got := text(s.frame(now, 13, test.height))
 		header, rest, _ := strings.Cut(got, "\n")
 		rest = strings.ReplaceAll(rest, "   ", " ") // the padding before right-aligned text
-		if !strings.HasSuffix(header, "… 01:01") || rest != test.want {
+		wanted := strings.HasSuffix(header, "… 01:01")
+		if test.failed > 0 { // there is no room for more
+			wanted = header == fmt.Sprintf("%d failed", test.failed)
+		}
+		if !wanted || rest != test.want {
 			t.Errorf("%d failed, %d warnings, %d running, %d lines:\n%s", test.failed, test.warnings, test.running, test.height, got)
 		}
 	}
@@ -74,9 +78,9 @@ func TestFrameFitsTheHeight(t *testing.T) {
 func TestLastFrameShowsWarnings(t *testing.T) {
 	s, now := crowd(1, 0)
 	warn(s, maxFailures+2)
-	s.event(event.Event{Type: event.NodeLog, Node: "own", Attempt: 1, Payload: event.LogRecord{Level: slog.LevelWarn, Message: "a step's own"}})
-	s.event(event.Event{Type: event.NodeLog, Node: "?", Attempt: 1, Payload: event.LogRecord{Level: slog.LevelWarn, Message: kahn.ErrNoMatch.Error() + ": x"}})
-	s.event(event.Event{Type: event.RunFailed, Time: now, Payload: event.RunEnd{Status: kahn.RunFailed}})
+	s.record(event.Event{Type: event.NodeLog, Node: "own", Attempt: 1, Payload: event.LogRecord{Level: slog.LevelWarn, Message: "a step's own"}})
+	s.record(event.Event{Type: event.NodeLog, Node: "?", Attempt: 1, Payload: event.LogRecord{Level: slog.LevelWarn, Message: kahn.ErrNoMatch.Error() + ": x"}})
+	s.record(event.Event{Type: event.RunFailed, Time: now, Payload: event.RunEnd{Status: kahn.RunFailed}})
 	rows := s.frame(now, 80, 5)
 	if len(rows) != 3+maxFailures || rows[1].text != "FAILED f0: panic" || rows[2].text != "WARNING w0: guard could not decide" ||
 		rows[len(rows)-1].text != "... and 3 more warnings" {
@@ -87,21 +91,21 @@ func TestLastFrameShowsWarnings(t *testing.T) {
 // warn adds the warnings of n guards.
 func warn(s *state, n int) {
 	for i := range n {
-		s.event(event.Event{Type: event.NodeLog, Node: fmt.Sprintf("w%d", i), Payload: event.LogRecord{Level: slog.LevelWarn, Message: "guard could not decide"}})
+		s.record(event.Event{Type: event.NodeLog, Node: fmt.Sprintf("w%d", i), Payload: event.LogRecord{Level: slog.LevelWarn, Message: "guard could not decide"}})
 	}
 }
 
 // The last frame shows all failures, up to the number that is kept.
 func TestLastFrame(t *testing.T) {
 	s, now := crowd(maxFailures+20, 0)
-	s.event(event.Event{Type: event.RunFailed, Time: now, Payload: event.RunEnd{Status: kahn.RunFailed}})
+	s.record(event.Event{Type: event.RunFailed, Time: now, Payload: event.RunEnd{Status: kahn.RunFailed}})
 	rows := s.frame(now.Add(time.Hour), 80, 5)
 	if len(rows) != 1+maxFailures+1 || rows[0].text != "[120/1000] run failed: 120 failed 01:01" ||
 		rows[maxFailures].text != "FAILED f99: panic" || rows[maxFailures+1].text != "... and 20 more failed" {
 		t.Errorf("%d lines:\n%s", len(rows), text(rows))
 	}
 	s, _ = crowd(0, 0)
-	s.event(event.Event{Type: event.RunCompleted, Time: now, Payload: event.RunEnd{Status: kahn.RunCompleted, Degraded: true}})
+	s.record(event.Event{Type: event.RunCompleted, Time: now, Payload: event.RunEnd{Status: kahn.RunCompleted, Degraded: true}})
 	if got := text(s.frame(now, 80, 5)); got != "[0/1000] run completed (degraded) 01:01\n" {
 		t.Errorf("%s", got)
 	}
@@ -110,7 +114,7 @@ func TestLastFrame(t *testing.T) {
 func TestFrameFitsAnyWidth(t *testing.T) {
 	s, now := crowd(2, 2)
 	for _, id := range []string{"日本語日本語日本語", "e\u0301e\u0301e\u0301e\u0301", "\x1b[31mred", "👩‍👩‍👧 family", "\u202eright to left"} {
-		s.event(event.Event{Type: event.NodeStarted, Node: id, Attempt: 2, Time: now})
+		s.record(event.Event{Type: event.NodeStarted, Node: id, Attempt: 2, Time: now})
 	}
 	for width := range 60 {
 		v := &terminal{t: t, width: max(width, 1), height: 30}
@@ -119,7 +123,7 @@ func TestFrameFitsAnyWidth(t *testing.T) {
 		}
 		var screen screen
 		if width > 0 {
-			v.interpret(string(screen.draw(nil, s.frame(now, width, 30), 30, true))) // complains about what does not fit
+			v.interpret(string(screen.draw(nil, nil, s.frame(now, width, 30), 30, true))) // complains about what does not fit
 		} else if got := strings.TrimSpace(text(s.frame(now, width, 30))); got != "" {
 			t.Errorf("%q for no columns at all", got)
 		}

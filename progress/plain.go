@@ -22,9 +22,14 @@ func (s *state) line(e event.Event) string {
 			path(e), e.Attempt, seconds(payload.Delay), payload.Cause, causeless(payload.Cause, payload.Err))
 	case event.LogRecord:
 		if !warns(e, payload) {
-			return "" // the host shows the logs of steps
+			return path(e) + " | " + payload.Message
 		}
 		return path(e) + ": " + payload.Message
+	case event.StatusChange:
+		if payload.To != kahn.RunSuspended {
+			return ""
+		}
+		return "run suspended: waits for " + several(payload.Waiting, payload.TotalWaiting)
 	case event.Completion:
 		text := fmt.Sprintf("%s: completed in %s", path(e), seconds(payload.Duration))
 		if len(payload.Labels) > 0 {
@@ -76,16 +81,31 @@ func warns(e event.Event, r event.LogRecord) bool {
 	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
 }
 
-// reminder lists the steps that are still running.
+// reminder lists the steps that are still running, and the nodes that wait.
 func (s *state) reminder(now time.Time) string {
 	const most = 5
+	running, waiting := s.running.Len(), s.waiting.Len()
 	text := "still running: " + s.summary()
-	sep := ": "
-	for _, n := range s.longest(most) {
-		text += fmt.Sprintf("%s%s %s", sep, n.path, tenths(now.Sub(n.since)))
-		sep = ", "
+	if running == 0 && waiting > 0 {
+		text = "waiting: " + s.summary()
 	}
-	if more := s.running.Len() - most; more > 0 {
+	var names []string
+	for _, n := range first(&s.running, most) {
+		names = append(names, n.path+" "+tenths(now.Sub(n.since)))
+	}
+	for _, n := range first(&s.waiting, most-len(names)) {
+		names = append(names, n.path+" waits")
+	}
+	if len(names) > 0 {
+		text += ": " + several(names, running+waiting)
+	}
+	return text
+}
+
+// several lists the first names of many.
+func several(names []string, total int) string {
+	text := strings.Join(names, ", ")
+	if more := total - len(names); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

@@ -160,7 +160,7 @@ func TestPlainLogOfStops(t *testing.T) {
 	}
 }
 
-// A guard that could not decide, and let its node run, has a line; logs of steps have none. The word panic is not repeated.
+// A guard that could not decide, and let its node run, has a line, and so has what a step logs. The word panic is not repeated.
 func TestPlainLogOfGuards(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -182,9 +182,11 @@ func TestPlainLogOfGuards(t *testing.T) {
 	})
 	want := `00:00 run started: 2 nodes
 00:00 A: started
+00:00 A | own
 00:00 A: completed in 0.000s
 00:00 B: guard could not decide: not an ancestor: "C" (there is "A")
 00:00 B: started
+00:00 B | own
 00:00 B: failed after 0.000s: panic: oh
 00:00 [2/2] run failed: 1 failed in 0.000s
 `
@@ -239,6 +241,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 		"00:01 sub/in: completed in 1.000s",
 		"00:01 sub: completed in 1.000s",
 		"00:01 approve: suspended until 1:00:01",
+		"00:01 run suspended: waits for approve",
 		"00:03 approve: answered by \"ann\": \"go on\"",
 		"00:03 approve: completed in 0.000s",
 		"00:03 done: started",
@@ -254,9 +257,9 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 // The events of a later life of a run do not tell the number of its nodes.
 func TestSummaryWithoutTotal(t *testing.T) {
 	s := &state{}
-	s.event(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0)})
-	s.event(event.Event{Type: event.NodeSuspended, Node: "gate", Time: time.Unix(9, 0)})
-	s.event(event.Event{Type: event.NodeStarted, Node: "a", Time: time.Unix(9, 0)})
+	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0)})
+	s.record(event.Event{Type: event.NodeSuspended, Node: "gate", Time: time.Unix(9, 0)})
+	s.record(event.Event{Type: event.NodeStarted, Node: "a", Time: time.Unix(9, 0)})
 	if got := text(s.frame(time.Unix(10, 0), 60, 10)[:1]); got != "[0/?] 1 running 1 suspended 00:01\n" {
 		t.Error(got)
 	}
@@ -309,10 +312,10 @@ func TestModeOfWriter(t *testing.T) {
 	} {
 		t.Setenv("TERM", test.term)
 		t.Setenv("CI", test.ci)
-		if got := New(test.file, Auto).mode; got != test.want {
+		if got := New(test.file, Auto).display.mode; got != test.want {
 			t.Errorf("%s: mode %v, want %v", test.name, got, test.want)
 		}
-		if got := New(test.file, JSON).mode; got != JSON {
+		if got := New(test.file, JSON).display.mode; got != JSON {
 			t.Errorf("%s: mode %v, want what was asked for", test.name, got)
 		}
 	}

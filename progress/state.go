@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,14 +20,17 @@ const maxFailures = 100
 // inside of composites are shown while they run, and do not count.
 type state struct {
 	start   time.Time
-	now     time.Time             // of the latest event
-	total   int                   // 0 if the events do not tell, as in a later life of a run
-	counts  [kahn.Skipped + 1]int // of the nodes that are known to be in a status
-	live    map[string]*live      // the nodes that are neither idle nor terminal, by path
-	running list.List             // of *live, in the order in which their attempts began
-	failed  []failure             // the first ones
-	warned  []failure             // the first warnings
-	warning int                   // how many there are
+	now     time.Time              // of the latest event
+	total   int                    // 0 if the events do not tell, as in a later life of a run
+	counts  [kahn.Skipped + 1]int  // of the nodes that are known to be in a status
+	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
+	before  map[string]kahn.Status // the nodes that had ended before the first event, by path; events may tell otherwise later
+	source  *kahn.Run              // asked before the first event about the lives before; nil if there is nothing to ask
+	running list.List              // of *live, in the order in which their attempts began
+	waiting list.List              // of *live that are suspended, in the order in which they began to wait
+	failed  []failure              // the first ones
+	warned  []failure              // the first warnings
+	warning int                    // how many there are
 	over    bool
 	ended   event.RunEnd
 }
@@ -37,10 +41,16 @@ type live struct {
 	status  kahn.Status
 	attempt int
 	since   time.Time
-	element *list.Element // in running, or nil
+	info    string        // what a suspended node waits for, if it says so
+	output  *tail         // of the attempt; nil if there is none
+	element *list.Element // in running or waiting, or nil
 }
 
-type failure struct{ id, text string }
+// failure is a node that failed, with the end of its output, or a warning.
+type failure struct {
+	id, text string
+	output   []string
+}
 
 // nodeStatus is the status that each event type of nodes stands for.
 var nodeStatus = map[event.Type]kahn.Status{
@@ -52,7 +62,7 @@ var nodeStatus = map[event.Type]kahn.Status{
 // path names the node of an event.
 func path(e event.Event) string { return cmp.Or(e.Path, e.Node) }
 
-func (s *state) event(e event.Event) {
+func (s *state) record(e event.Event) {
 	if s.start.IsZero() {
 		s.start = e.Time
 	}
@@ -64,10 +74,18 @@ func (s *state) event(e event.Event) {
 		s.over, s.ended = true, payload
 	case event.LogRecord:
 		if !warns(e, payload) {
+			s.output(path(e), payload.Message+"\n")
 			break
 		}
 		if s.warning++; len(s.warned) < maxFailures {
-			s.warned = append(s.warned, failure{path(e), payload.Message})
+			s.warned = append(s.warned, failure{id: path(e), text: payload.Message})
+		}
+	case event.Delta:
+		switch chunk := payload.Chunk.(type) {
+		case string:
+			s.output(path(e), chunk)
+		case []byte:
+			s.output(path(e), string(chunk))
 		}
 	}
 	status, ok := nodeStatus[e.Type]
@@ -75,17 +93,43 @@ func (s *state) event(e event.Event) {
 		return
 	}
 	counts := path(e) == e.Node
-	s.become(e, status, counts)
-	if ended, ok := e.Payload.(event.NodeEnd); ok && counts && status == kahn.Failed && len(s.failed) < maxFailures {
-		s.failed = append(s.failed, failure{e.Node, describe(ended)})
+	n := s.become(path(e), status, e.Attempt, e.Time, counts)
+	switch payload := e.Payload.(type) {
+	case event.Suspension:
+		n.info, _ = payload.Info.(string)
+	case event.NodeEnd:
+		if counts && status == kahn.Failed {
+			s.fail(failure{e.Node, describe(payload), n.output.last(tailLines)})
+		}
 	}
 }
 
+// fail keeps a failure, as long as there is room, in place of an earlier one of the node.
+func (s *state) fail(f failure) {
+	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id }); i >= 0 {
+		s.failed[i] = f
+	} else if len(s.failed) < maxFailures {
+		s.failed = append(s.failed, f)
+	}
+}
+
+// output adds to the output of a node, if it is live.
+func (s *state) output(path, text string) {
+	n, ok := s.live[path]
+	if !ok {
+		return
+	}
+	if n.output == nil {
+		n.output = &tail{}
+	}
+	n.output.write(text)
+}
+
 // become moves a node from the status that it was in to another.
-func (s *state) become(e event.Event, status kahn.Status, counts bool) {
-	n, known := s.live[path(e)]
+func (s *state) become(path string, status kahn.Status, attempt int, at time.Time, counts bool) *live {
+	n, known := s.live[path]
 	if !known {
-		n = &live{path: path(e)}
+		n = &live{path: path}
 		if s.live == nil {
 			s.live = map[string]*live{}
 		}
@@ -94,37 +138,86 @@ func (s *state) become(e event.Event, status kahn.Status, counts bool) {
 	if counts {
 		if known {
 			s.counts[n.status]--
+		} else if ended, ok := s.before[path]; ok {
+			s.counts[ended]--
+			delete(s.before, path)
+			s.failed = slices.DeleteFunc(s.failed, func(old failure) bool { return old.id == path })
 		}
 		s.counts[status]++
 	}
-	n.status, n.attempt, n.since = status, e.Attempt, e.Time
-	if n.element != nil {
+	if n.element != nil { // it is in one of the lists, and Remove does nothing in the other
 		s.running.Remove(n.element)
+		s.waiting.Remove(n.element)
 		n.element = nil
 	}
-	if status == kahn.Running {
+	n.status, n.attempt, n.since = status, attempt, at
+	switch {
+	case status == kahn.Running:
+		n.output = nil // that of the attempt before
 		n.element = s.running.PushBack(n)
-	}
-	if status.Terminal() {
+	case status == kahn.Suspended:
+		n.element = s.waiting.PushBack(n)
+	case status.Terminal():
 		delete(s.live, n.path)
+	}
+	return n
+}
+
+// past is what a run has done before the first event.
+type past struct {
+	total int
+	nodes []kahn.NodeResult // those that have ended, wait or back off
+}
+
+// earlier returns the past of a run, and maybe what it has done since. It looks at each node once.
+func earlier(r *kahn.Run) (p past) {
+	for n := range r.Nodes() {
+		p.total++
+		if n.Status.Terminal() || n.Status == kahn.Suspended || n.Status == kahn.Retrying {
+			p.nodes = append(p.nodes, n)
+		}
+	}
+	return p
+}
+
+// inherit adds the past of the run. Events of these nodes may follow, which tell the same again.
+func (s *state) inherit(p past) {
+	s.total = p.total
+	for _, n := range p.nodes {
+		s.become(n.ID, n.Status, n.Attempts, n.Start.Add(n.Duration), true)
+		if n.Status.Terminal() {
+			if s.before == nil {
+				s.before = map[string]kahn.Status{}
+			}
+			s.before[n.ID] = n.Status
+		}
+		if n.Status == kahn.Failed {
+			s.fail(failure{id: n.ID, text: n.Cause.Kind.String() + ": " + causeless(n.Cause.Kind, n.Err)})
+		}
 	}
 }
 
-// longest yields the nodes whose attempts have been running longest, longest first.
-func (s *state) longest(most int) (nodes []*live) {
-	for el := s.running.Front(); el != nil && len(nodes) < most; el = el.Next() {
+func (s *state) began() time.Time { return s.start }
+
+func (s *state) finished() bool { return s.over }
+
+func (s *state) above(int, int) []row { return nil }
+
+// first returns the nodes that have been in a list for the longest time.
+func first(list *list.List, most int) (nodes []*live) {
+	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))
 	}
 	return nodes
 }
 
-// shown are the statuses that are counted in a summary.
+// shown are the statuses that are counted in a summary. The end of a summary is cut off where there is little room.
 var shown = []kahn.Status{
-	kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Failed, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
+	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
 
-// summary is the progress of the run: "[12/40] 3 running 1 failed".
-func (s *state) summary() string {
+// done is how many of the nodes have ended: "[12/40]".
+func (s *state) done() string {
 	done := 0
 	for status := kahn.Completed; status <= kahn.Skipped; status++ {
 		done += s.counts[status]
@@ -133,7 +226,12 @@ func (s *state) summary() string {
 	if s.total > 0 || s.over {
 		total = strconv.Itoa(max(s.total, s.ended.TotalSteps))
 	}
-	text := fmt.Sprintf("[%d/%s]", done, total)
+	return fmt.Sprintf("[%d/%s]", done, total)
+}
+
+// summary is the progress of the run: "[12/40] 1 failed 3 running".
+func (s *state) summary() string {
+	text := s.done()
 	sep := " "
 	if s.over {
 		text += fmt.Sprintf(" run %v", s.ended.Status)

@@ -35,7 +35,7 @@ func main() {
 		g.Add(kahn.Node{ID: name, After: needed})
 	}
 	p := progress.New(os.Stderr, progress.Auto)
-	res, err := kahn.Execute(context.Background(), &g, compile, kahn.Limit(4), kahn.OnEvent(p.Event))
+	res, err := kahn.Execute(context.Background(), &g, compile, append(p.Options(), kahn.Limit(4))...)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -1,0 +1,268 @@
+package progress
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+const (
+	redrawEvery = 100 * time.Millisecond
+	remindEvery = 30 * time.Second
+)
+
+// The size of a terminal that does not report one.
+const defaultWidth, defaultHeight = 80, 24
+
+// picture is what a display shows. Its methods are called under the display's lock.
+type picture interface {
+	// record takes an event, and line returns its line in a log, or "" if it has none.
+	record(e event.Event)
+	line(e event.Event) string
+	// above returns rows that stay on the screen, above the picture, each once.
+	above(width, height int) []row
+	// frame returns the rows of the picture: at most width columns, and, as long as anything may change, fewer than height rows.
+	frame(now time.Time, width, height int) []row
+	// reminder returns a line on what is still at work.
+	reminder(now time.Time) string
+	began() time.Time
+	finished() bool // nothing changes any more
+}
+
+// display writes a picture, and the host's output, to a writer. A goroutine does so from the first event until the picture is finished or
+// Close is called.
+type display struct {
+	w    io.Writer
+	mode Mode // not Auto
+	fd   int  // of the terminal behind w, or -1
+	red  bool // failures are in red
+
+	mu      sync.Mutex // guards the fields below
+	picture picture
+	lines   bytes.Buffer // not written yet, each cleaned and ended
+	partial []byte       // a line of Write that has not ended
+	started bool
+	closed  bool
+
+	wake chan struct{} // has room for one: there are lines, or it is time to end
+	done chan struct{} // closed when the painter has returned
+	rest sync.Once     // writes the rest after done is closed
+	err  error         // of w, once rest is done
+}
+
+func (d *display) init(w io.Writer, mode Mode, picture picture) {
+	d.w, d.mode, d.fd, d.picture = w, mode, -1, picture
+	d.wake, d.done = make(chan struct{}, 1), make(chan struct{})
+	if file, ok := w.(interface{ Fd() uintptr }); ok {
+		if fd := int(file.Fd()); term.IsTerminal(fd) {
+			d.fd = fd
+		}
+	}
+	if mode == Auto {
+		d.mode = Plain
+		if ci := os.Getenv("CI"); d.fd >= 0 && os.Getenv("TERM") != "dumb" && (ci == "" || ci == "false") {
+			d.mode = TTY
+		}
+	}
+	d.red = os.Getenv("NO_COLOR") == ""
+}
+
+// locked calls f under the lock.
+func (d *display) locked(f func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f()
+}
+
+// catchUp adds what a run has done in its earlier lives, before the first event of a life that is not the first one. of returns the state
+// of the run, under the lock; the run is looked at without it.
+func (d *display) catchUp(e event.Event, of func() *state) {
+	var s *state
+	var r *kahn.Run
+	d.locked(func() {
+		s = of()
+		r, s.source = s.source, nil
+	})
+	if r == nil || e.Type == event.RunStarted {
+		return
+	}
+	known := earlier(r)
+	d.locked(func() { s.inherit(known) })
+}
+
+// event records an event, and does not wait for the writer.
+func (d *display) event(e event.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.picture.finished() {
+		return
+	}
+	d.picture.record(e)
+	switch d.mode {
+	case Plain:
+		if line := d.picture.line(e); line != "" {
+			d.writeLine(e.Time, line)
+		}
+	case JSON:
+		text, err := json.Marshal(e)
+		if err != nil { // a payload of the host without a JSON form
+			text, _ = json.Marshal(map[string]any{"eventId": e.ID, "type": e.Type, "nodeId": e.Node, "error": err.Error()})
+		}
+		d.lines.Write(append(text, '\n'))
+	}
+	if !d.started {
+		d.started = true
+		go d.paint()
+	}
+	d.wakeUp()
+}
+
+// wakeUp wakes the painter if there are lines to be written at once, with the lock held. On a terminal lines come with the
+// next frame.
+func (d *display) wakeUp() {
+	if d.picture.finished() || d.mode != TTY && d.lines.Len() > 0 {
+		d.signal()
+	}
+}
+
+// maxLine is the length in bytes at which a line of Write is broken.
+const maxLine = 1 << 16
+
+// Write shows the host's own output: see Progress.Write.
+func (d *display) Write(text []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return 0, fmt.Errorf("progress: %w", os.ErrClosed)
+	}
+	d.partial = append(d.partial, text...)
+	for {
+		i := bytes.IndexByte(d.partial, '\n')
+		switch {
+		case i >= 0:
+			d.output(d.partial[:i])
+			d.partial = d.partial[i+1:]
+			continue
+		case len(d.partial) >= maxLine:
+			d.output(d.partial)
+			d.partial = nil
+		}
+		break
+	}
+	d.wakeUp()
+	return len(text), nil
+}
+
+// output appends a line of the host to the pending lines, with the lock held.
+func (d *display) output(line []byte) {
+	text := string(bytes.TrimSuffix(line, []byte("\r")))
+	if d.mode != JSON {
+		d.lines.WriteString(clean(text) + "\n")
+		return
+	}
+	data, _ := json.Marshal(map[string]string{"output": text}) // strings can be encoded
+	d.lines.Write(append(data, '\n'))
+}
+
+// writeLine appends a line to the pending lines, with the lock held.
+func (d *display) writeLine(now time.Time, line string) {
+	fmt.Fprintf(&d.lines, "%s %s\n", clock(now.Sub(d.picture.began())), clean(line))
+}
+
+// Close ends the display: see Progress.Close.
+func (d *display) Close() error {
+	d.mu.Lock()
+	if !d.closed && len(d.partial) > 0 {
+		d.output(d.partial)
+		d.partial = nil
+	}
+	d.closed = true
+	started := d.started
+	d.mu.Unlock()
+	if started {
+		d.signal()
+		<-d.done
+	}
+	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // lines after the run, or without one; no more are added
+	return d.err
+}
+
+func (d *display) signal() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// paint writes, until the run has ended or Close is called. It alone uses the writer, and never under the lock.
+func (d *display) paint() {
+	defer close(d.done)
+	every := remindEvery
+	if d.mode == TTY {
+		every = redrawEvery
+	}
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	var screen screen
+	for last := false; !last; {
+		ticked := false
+		select {
+		case <-d.wake:
+		case <-ticker.C:
+			ticked = true
+		}
+		width, height := d.size()
+		d.mu.Lock()
+		last = d.closed || d.picture.finished()
+		var out []byte
+		switch {
+		case d.mode == TTY:
+			above := d.picture.above(width, height)
+			out = screen.draw(d.lines.Bytes(), above, d.picture.frame(time.Now(), width, height), height, d.red)
+			d.lines.Reset()
+		default:
+			if d.mode == Plain && ticked && !last {
+				now := time.Now()
+				d.writeLine(now, d.picture.reminder(now))
+			}
+			out = bytes.Clone(d.lines.Bytes())
+			d.lines.Reset()
+		}
+		d.mu.Unlock()
+		d.write(out)
+	}
+}
+
+// size is that of the terminal.
+func (d *display) size() (width, height int) {
+	if d.fd >= 0 {
+		if width, height, err := term.GetSize(d.fd); err == nil && width > 0 && height > 0 {
+			return width, height
+		}
+	}
+	return defaultWidth, defaultHeight
+}
+
+// write writes until the writer fails for the first time. The host's writer may panic.
+func (d *display) write(out []byte) {
+	if d.err != nil || len(out) == 0 {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			d.err = fmt.Errorf("progress: the writer panicked: %v", &kahn.PanicError{Value: v})
+		}
+	}()
+	if _, err := d.w.Write(out); err != nil {
+		d.err = fmt.Errorf("progress: %w", err)
+	}
+}

@@ -1,0 +1,195 @@
+package progress
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// What a running step has logged and emitted last is below it, and what a failed one has is below its failure, at the end up to ten lines.
+func TestOutputOfSteps(t *testing.T) {
+	t.Setenv("CI", "")
+	t.Setenv("TERM", "xterm")
+	v := newTerminal(t, 32, 9)
+	synctest.Test(t, func(t *testing.T) {
+		p := New(v.tty, Auto)
+		go func() {
+			for _, name := range []string{"running", "failed"} {
+				time.Sleep(time.Second + 20*time.Millisecond)
+				synctest.Wait()
+				v.snapshot(name)
+			}
+		}()
+		g := new(kahn.Graph).Add(kahn.Node{ID: "test"}, kahn.Node{ID: "tell"}, kahn.Node{ID: "mute"})
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			switch s.ID() {
+			case "test":
+				for i := range 12 {
+					s.Log(slog.LevelInfo, fmt.Sprint("line ", i))
+				}
+				time.Sleep(1500 * time.Millisecond)
+				return nil, errors.New("12 problems")
+			case "tell":
+				for _, chunk := range []any{"Once \x1b[2J", []byte("upon\r\n\na "), "ti", 7, "me"} { // 7 is no text
+					s.Emit(chunk)
+				}
+			}
+			time.Sleep(3 * time.Second)
+			return nil, nil
+		}
+		sink, checked := watched(t, g, p.Event)
+		res, err := kahn.Execute(t.Context(), g, step, kahn.OnEvent(sink))
+		if err == nil {
+			t.Error("the run has not failed")
+		}
+		checked(res)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	v.close()
+	// 9 lines: the header, three steps, the cursor, and four for outputs, of which the first step gets a third and the second one half of
+	// what is left.
+	if got, want := v.snapshots["running"], "[0/3] 3 running 00:01\n=> test                     1.0s\n   | line 11\n"+
+		"=> tell                     1.0s\n   | a time\n=> mute                     1.0s\n"; got != want {
+		t.Errorf("running:\n%s", got)
+	}
+	// One failure and two steps leave four lines for outputs, and the failure takes them.
+	if got, want := v.snapshots["failed"], "[1/3] 1 failed 2 running 00:02\nFAILED test: step_error: 12 pro…\n   | line 8\n   | line 9\n   | line 10\n"+
+		"   | line 11\n=> tell                     2.0s\n=> mute                     2.0s\n"; got != want {
+		t.Errorf("failed:\n%s", got)
+	}
+	if got := v.String(); !strings.HasPrefix(got, "   | line 4\n   | line 5\n") || !strings.HasSuffix(got, "   | line 11\n") {
+		t.Errorf("the end of ten lines on a screen of nine:\n%s", got)
+	}
+}
+
+// A tail has the last ten lines, an unfinished one among them, each of at most 400 bytes, and no empty ones.
+func TestTail(t *testing.T) {
+	var o tail
+	for i := range 15 {
+		o.write(fmt.Sprintf("%d\n", i))
+	}
+	o.write("half")
+	if got := o.last(3); !slices.Equal(got, []string{"13", "14", "half"}) {
+		t.Errorf("%q", got)
+	}
+	o.write("\n\n  \n" + strings.Repeat("x", 3*tailBytes))
+	got := o.last(tailLines)
+	if len(got) != tailLines-1 || got[0] != "8" || got[7] != "half" || len(got[8]) != tailBytes {
+		t.Errorf("%d lines, %q", len(got), got)
+	}
+	if got := (*tail)(nil).last(2); got != nil {
+		t.Errorf("%q", got)
+	}
+}
+
+// What a run waits for is named, with what it says about that; running steps have more right to the lines.
+func TestWaitingNodes(t *testing.T) {
+	s, now := crowd(0, 0)
+	at := now.Add(-90 * time.Second)
+	for _, id := range []string{"approve", "pay", "sign"} {
+		s.record(event.Event{Type: event.NodeSuspended, Node: id, Attempt: 1, Time: at, Payload: event.Suspension{Info: "by Ada"}})
+	}
+	s.record(event.Event{Type: event.NodeSuspended, Node: "approve", Attempt: 1, Time: at, Payload: event.Suspension{Info: 7}})
+	s.record(event.Event{Type: event.NodeCompleted, Node: "pay", Attempt: 1, Time: now, Payload: event.Completion{}})
+	if got := text(s.frame(now, 30, 9)); got != "[1/1000] 2 suspended 01:01\n?? sign: by Ada          1m30s\n?? approve               1m30s\n" {
+		t.Error(got)
+	}
+	s.record(event.Event{Type: event.NodeStarted, Node: "a", Attempt: 1, Time: now})
+	s.record(event.Event{Type: event.NodeStarted, Node: "b", Attempt: 1, Time: now})
+	if got := text(s.frame(now, 30, 5)); !strings.HasSuffix(got, "\n... and 2 more waiting\n=> a                      0.0s\n=> b                      0.0s\n") {
+		t.Error(got)
+	}
+	if got := s.reminder(now); got != "still running: [1/1000] 2 running 2 suspended: a 0.0s, b 0.0s, sign waits, approve waits" {
+		t.Error(got)
+	}
+	s.record(event.Event{Type: event.NodeCompleted, Node: "a", Attempt: 1, Time: now, Payload: event.Completion{}})
+	s.record(event.Event{Type: event.NodeCompleted, Node: "b", Attempt: 1, Time: now, Payload: event.Completion{}})
+	if got := s.reminder(now); got != "waiting: [3/1000] 2 suspended: sign waits, approve waits" {
+		t.Error(got)
+	}
+}
+
+// The number of failures is the last thing that a narrow terminal loses.
+func TestNarrowHeader(t *testing.T) {
+	s, now := crowd(2, 3)
+	for width, want := range map[int]string{
+		60: "[2/1000] 2 failed 3 running 01:01", 26: "[2/1000] 2 failed 3… 01:01", 24: "[2/1000] 2 failed… 01:01", 23: "[2/1000] 2 failed", 17: "[2/1000] 2 failed",
+		16: "2 failed", 8: "2 failed", 6: "2 fai…",
+	} {
+		if got := s.header(now, width); got != want {
+			t.Errorf("%d columns: %q, want %q", width, got, want)
+		}
+	}
+}
+
+// A run that goes on knows the number of its nodes, and what had ended before: from a store, from a snapshot, and when it is redriven.
+func TestResumedRunHasATotal(t *testing.T) {
+	fail := true
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "send" && fail {
+			return nil, errors.New("no stamps")
+		}
+		return nil, nil
+	}
+	g := new(kahn.Graph).Add(kahn.Node{ID: "draft"}, kahn.Node{ID: "optional", ContinueOnFail: true, Do: func(context.Context, *kahn.Step) (any, error) {
+		return nil, errors.New("no luck")
+	}}, kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"draft"}}, kahn.Node{ID: "send", After: []string{"approve"}})
+	var db store.Memory
+	stored := []kahn.Option{kahn.Durable(&db), kahn.RunID("r")}
+	life := func(perform func(opts ...kahn.Option) (*kahn.Result, error)) (*kahn.Result, string) {
+		var log bytes.Buffer
+		p := New(&log, Plain)
+		opts := p.Options()
+		if len(opts) != 2 {
+			t.Fatal(opts)
+		}
+		sink, checked := watched(t, g, p.Event)
+		opts[0] = kahn.OnEvent(sink)
+		res, _ := perform(opts...)
+		checked(res)
+		last := p.run.summary()
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		return res, last
+	}
+	first, summary := life(func(opts ...kahn.Option) (*kahn.Result, error) {
+		return kahn.Execute(t.Context(), g, step, append(opts, stored...)...)
+	})
+	if summary != "[2/4] 1 failed 1 suspended" {
+		t.Error(summary)
+	}
+	answer := map[string]any{"approve": true}
+	second, summary := life(func(opts ...kahn.Option) (*kahn.Result, error) {
+		return kahn.Execute(t.Context(), g, step, append(append(opts, stored...), kahn.EarlySignals(answer))...)
+	})
+	if summary != "[4/4] run failed: 2 failed" {
+		t.Error(summary)
+	}
+	_, summary = life(func(opts ...kahn.Option) (*kahn.Result, error) {
+		return kahn.Resume(t.Context(), g, step, first.Snapshot(), answer, opts...)
+	})
+	if summary != "[4/4] run failed: 2 failed" {
+		t.Error(summary)
+	}
+	fail = false
+	_, summary = life(func(opts ...kahn.Option) (*kahn.Result, error) {
+		return kahn.Redrive(t.Context(), g, step, second.Snapshot(), []string{"send"}, opts...)
+	})
+	if summary != "[4/4] run completed (degraded): 1 failed" {
+		t.Error(summary)
+	}
+}

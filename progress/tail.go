@@ -1,0 +1,51 @@
+package progress
+
+import "strings"
+
+const (
+	tailLines = 10  // how many of the last lines of a node's output are kept
+	tailBytes = 400 // how long such a line may be
+)
+
+// tail holds the last lines that an attempt has logged or emitted. The zero value is empty.
+type tail struct {
+	lines []string // the oldest first
+	part  string   // a line that has not ended
+}
+
+// write adds a text, which need not end with a line.
+func (t *tail) write(text string) {
+	for {
+		line, rest, ended := strings.Cut(text, "\n")
+		t.part += line
+		if !ended {
+			t.part = t.part[:min(len(t.part), tailBytes)]
+			return
+		}
+		t.end()
+		text = rest
+	}
+}
+
+// end ends the line.
+func (t *tail) end() {
+	line := strings.TrimSuffix(t.part[:min(len(t.part), tailBytes)], "\r")
+	t.part = ""
+	if len(t.lines) == tailLines {
+		t.lines = append(t.lines[:0], t.lines[1:]...)
+	}
+	t.lines = append(t.lines, line)
+}
+
+// last returns the last lines, at most so many, one that has not ended among them. Lines without a text are left out.
+func (t *tail) last(most int) (lines []string) {
+	if t == nil {
+		return nil
+	}
+	for _, line := range append(t.lines[:len(t.lines):len(t.lines)], t.part) {
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines[max(len(lines)-most, 0):]
+}
