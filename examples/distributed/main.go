@@ -1,0 +1,224 @@
+// Command distributed performs a graph of 300 nodes on Temporal: it starts a development server and three workers, each a process, kills one
+// of the workers in the middle, and compares the Result with that of kahn.Execute.
+//
+//	go run ./examples/distributed
+//
+// It builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a service that runs.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/exec"
+	"os/signal"
+	"time"
+
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/worker"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/temporal"
+)
+
+const (
+	taskQueue = "distributed"
+	deep      = 20
+	wide      = 15
+	workers   = 3
+	killAfter = deep * wide / 3 // completed nodes
+)
+
+func main() {
+	log.SetFlags(0)
+	address := flag.String("service", "", "the address of a Temporal service; \"\": a development server of its own")
+	namespace := flag.String("namespace", "default", "the namespace of the service")
+	isWorker := flag.Bool("worker", false, "be a worker, as the command starts them")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, *address, *namespace, *isWorker)
+	stop()
+	if err != nil {
+		log.Fatal("distributed: ", err)
+	}
+}
+
+func run(ctx context.Context, address, namespace string, isWorker bool) error {
+	if isWorker {
+		return work(address, namespace)
+	}
+	if address == "" {
+		s, err := startServer(ctx)
+		if err != nil {
+			return fmt.Errorf("the development server: %w", err)
+		}
+		defer s.stop()
+		address, namespace = s.address, s.namespace
+	}
+	return perform(ctx, address, namespace)
+}
+
+// layers is the graph: each node adds its number to the sum of two nodes of the layer before.
+func layers() (*kahn.Plan, error) {
+	g := &kahn.Graph{Name: "layers"}
+	id := func(layer, i int) string { return fmt.Sprintf("n%02d-%02d", layer, i%wide) }
+	for layer := range deep {
+		for i := range wide {
+			n := kahn.Node{ID: id(layer, i), Params: map[string]any{"own": layer*wide + i}, Retry: kahn.Retry{MaxAttempts: 2}}
+			if layer > 0 {
+				n.In = []kahn.Edge{{From: id(layer-1, i), Param: "left"}, {From: id(layer-1, i+1), Param: "right"}}
+			}
+			g.Add(n)
+		}
+	}
+	return g.Compile()
+}
+
+// step is the step function of the workers, and of kahn.Execute.
+func step(ctx context.Context, s *kahn.Step) (any, error) {
+	sum := 0
+	for _, v := range s.Params() {
+		sum += v.(int)
+	}
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return sum % 1_000_003, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// work is a worker.
+func work(address, namespace string) error {
+	c, err := connect(address, namespace)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	plan, err := layers()
+	if err != nil {
+		return err
+	}
+	o := temporal.Options{Plans: []*kahn.Plan{plan}, Step: step, LostAfter: 3 * time.Second}
+	o.Worker.MaxConcurrentActivityExecutionSize = 5
+	w, err := temporal.NewWorker(c, taskQueue, o)
+	if err != nil {
+		return err
+	}
+	return w.Run(worker.InterruptCh())
+}
+
+func connect(address, namespace string) (client.Client, error) {
+	return client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})
+}
+
+// quiet is a log of the SDK that tells nothing: what is killed here is killed on purpose.
+type quiet struct{}
+
+func (quiet) Debug(string, ...any) {}
+func (quiet) Info(string, ...any)  {}
+func (quiet) Warn(string, ...any)  {}
+func (quiet) Error(string, ...any) {}
+
+var _ sdklog.Logger = quiet{}
+
+// perform starts the workers and the run, kills a worker, and compares.
+func perform(ctx context.Context, address, namespace string) error {
+	c, err := connect(address, namespace)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	plan, err := layers()
+	if err != nil {
+		return err
+	}
+	var started []*exec.Cmd
+	defer func() {
+		for _, w := range started {
+			_ = w.Process.Kill()
+			_ = w.Wait() // it was killed
+		}
+	}()
+	for range workers {
+		w := exec.CommandContext(ctx, os.Args[0], "-worker", "-service", address, "-namespace", namespace)
+		w.Stderr = os.Stderr
+		if err := w.Start(); err != nil {
+			return err
+		}
+		started = append(started, w)
+		log.Printf("worker %d has started", w.Process.Pid)
+	}
+
+	began := time.Now()
+	of := temporal.Workflow{ID: fmt.Sprintf("distributed-%d", began.UnixNano()), TaskQueue: taskQueue, Plan: plan}
+	run, err := temporal.Start(ctx, c, of, nil)
+	if err != nil {
+		return err
+	}
+	log.Printf("workflow %s: %d nodes", run.ID(), plan.Len())
+	if err := follow(ctx, run, func() error {
+		log.Printf("killing worker %d", started[0].Process.Pid)
+		return started[0].Process.Kill()
+	}); err != nil {
+		return err
+	}
+	there, err := run.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	log.Printf("on Temporal: %v, %d completed, in %v", there.Status, there.Count(kahn.Completed), time.Since(began).Round(time.Millisecond))
+	here, err := plan.Execute(ctx, step)
+	if err != nil {
+		return err
+	}
+	return same(there, here)
+}
+
+// follow reads the events of the run until it has ended, and calls kill once in the middle.
+func follow(ctx context.Context, run *temporal.Run, kill func() error) error {
+	events, err := run.Events(ctx)
+	if err != nil {
+		return err
+	}
+	completed := 0
+	for e, err := range events.Events(ctx, 0) {
+		if err != nil {
+			return err
+		}
+		if e.Type != event.NodeCompleted {
+			continue
+		}
+		if completed++; completed%50 == 0 {
+			log.Printf("%d nodes have completed", completed)
+		}
+		if completed == killAfter {
+			if err := kill(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// same compares two results node by node.
+func same(there, here *kahn.Result) error {
+	var errs []error
+	for n := range here.Nodes() {
+		if got, ok := there.Node(n.ID); !ok || got.Status != n.Status || got.Output != n.Output {
+			errs = append(errs, fmt.Errorf("node %s: %v with %v on Temporal, %v with %v in one process", n.ID, got.Status, got.Output, n.Status, n.Output))
+		}
+	}
+	if there.Status != here.Status || there.Len() != here.Len() {
+		errs = append(errs, fmt.Errorf("the run: %v with %d nodes on Temporal, %v with %d in one process", there.Status, there.Len(), here.Status, here.Len()))
+	}
+	if len(errs) == 0 {
+		log.Printf("the Result is that of kahn.Execute: %v, %d nodes", here.Status, here.Len())
+	}
+	return errors.Join(errs...)
+}
