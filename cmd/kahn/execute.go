@@ -66,14 +66,14 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts 
 		}
 	})()
 	asks := asker{answers: maps.Clone(h.answers), ask: h.ask, t: h.t}
-	for change := range rn.Watch(context.WithoutCancel(ctx)) {
-		if change.Run != run {
-			continue
-		}
-		if change.Status.Terminal() {
-			break
-		}
-		if change.Status != kahn.RunSuspended {
+	watching, stop := context.WithCancel(working)
+	defer stop()
+	go func() { // a run that is left ends without a change of its status
+		<-run.Done()
+		stop()
+	}()
+	for change := range rn.Watch(watching) {
+		if change.Run != run || change.Status != kahn.RunSuspended {
 			continue
 		}
 		s.pause()

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// shown runs the program with -ui in the background, and returns the URL that it prints, and its exit code.
+func shown(t *testing.T, ctx context.Context, args ...string) (url string, code <-chan int) {
+	t.Helper()
+	read, write := io.Pipe()
+	lines := make(chan string, 100)
+	done := make(chan int, 1)
+	go func() {
+		defer func() { _ = write.Close() }() // a pipe's end never fails
+		done <- kahnCommand(ctx, append([]string{"run"}, args...), newTerminal(strings.NewReader(""), io.Discard, write))
+	}()
+	go func() {
+		defer close(lines)
+		text := ""
+		buffer := make([]byte, 1024)
+		for {
+			n, err := read.Read(buffer)
+			if text += string(buffer[:n]); err != nil {
+				return
+			}
+			if found := regexp.MustCompile(`open (http://\S+)\n`).FindStringSubmatch(text); found != nil {
+				lines <- found[1]
+				text = ""
+			}
+		}
+	}()
+	select {
+	case url = <-lines:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no URL was printed")
+	}
+	return url, done
+}
+
+// get returns the JSON of an endpoint.
+func get(t *testing.T, url string, to any) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(to))
+}
+
+// post sends JSON to an endpoint.
+func post(t *testing.T, url, body string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", t.Name())
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusAccepted, resp.StatusCode, "%s", text)
+}
+
+// waiting returns the run that waits at a gate, once it does.
+func waiting(t *testing.T, url string) (run, path string) {
+	t.Helper()
+	for range 2000 {
+		var answer struct{ Gates []struct{ Run, Path string } }
+		get(t, url+"api/v1/gates", &answer)
+		if len(answer.Gates) > 0 {
+			return answer.Gates[0].Run, answer.Gates[0].Path
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("nothing waits")
+	return "", ""
+}
+
+// The page answers a gate: the run goes on, with and without a store, and the program ends with it. With -ui-stay the page is there
+// until Ctrl-C.
+func TestPage(t *testing.T) {
+	t.Parallel()
+	const definition = "definitions/approval.yaml"
+	for name, args := range map[string][]string{
+		"memory": nil,
+		"store":  {"-store", filepath.Join(t.TempDir(), "runs.db"), "-run", "note-1"},
+		"stay":   {"-ui-stay"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			out := t.TempDir()
+			url, code := shown(t, ctx, append([]string{"-ui", ":0", "-progress", "json", "-input", "out=" + out, definition}, args...)...)
+			run, path := waiting(t, url)
+			require.Equal(t, "approve", path)
+			if name == "store" {
+				require.Equal(t, "note-1", run)
+			}
+			post(t, url+"api/v1/signal?run="+run+"&path=approve", `{"value": "approved"}`)
+			if name == "stay" {
+				ended := func() bool {
+					var state struct{ Status string }
+					get(t, url+"api/v1/run?run="+run, &state)
+					return state.Status == "completed"
+				}
+				for range 2000 {
+					if ended() {
+						break
+					}
+					time.Sleep(5 * time.Millisecond)
+				}
+				require.True(t, ended())
+				interrupt()
+			}
+			require.Equal(t, exitOK, <-code)
+			contains(t, filepath.Join(out, "note.txt"), "version 2 is out")
+			_, err := http.Get(url)
+			require.Error(t, err, "the page is gone")
+		})
+	}
+}
+
+// A page that other machines reach needs a flag, and then answers to the names of this machine.
+func TestPageRemote(t *testing.T) {
+	t.Parallel()
+	p := page{addr: "0.0.0.0:0", remote: true}
+	listener, err := p.listen()
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	require.Contains(t, p.hosts(), "127.0.0.1")
+	require.Empty(t, page{addr: ":0"}.hosts())
+	for _, addr := range []string{":0", "localhost:0", "127.0.0.1:0", "[::1]:0"} {
+		listener, err := page{addr: addr}.listen()
+		if err != nil && strings.HasPrefix(addr, "[") {
+			continue // this machine has no IPv6
+		}
+		require.NoError(t, err, addr)
+		require.True(t, listener.Addr().(*net.TCPAddr).IP.IsLoopback(), addr)
+		require.NoError(t, listener.Close())
+	}
+}

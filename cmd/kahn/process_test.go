@@ -1,0 +1,168 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// processVariable makes the test binary the program itself.
+const processVariable = "KAHN_TEST_PROCESS"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(processVariable) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// process is the program in a process of its own.
+type process struct {
+	*exec.Cmd
+	out lockedBuffer
+}
+
+// lockedBuffer is a buffer that is read while a process writes to it.
+type lockedBuffer struct {
+	mu     sync.Mutex
+	buffer bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buffer.String()
+}
+
+func start(t *testing.T, args ...string) *process {
+	t.Helper()
+	own, err := os.Executable()
+	require.NoError(t, err)
+	p := &process{Cmd: exec.Command(own, args...)}
+	p.Env = append(os.Environ(), processVariable+"=1")
+	p.Stdout, p.Stderr = &p.out, &p.out
+	require.NoError(t, p.Start())
+	t.Cleanup(func() { _ = p.Process.Kill() }) // it has ended, unless the test has failed
+	return p
+}
+
+// exit waits for the process and returns its exit code.
+func (p *process) exit() int {
+	_ = p.Wait() // the code says it
+	return p.ProcessState.ExitCode()
+}
+
+// until waits for something to happen in another process.
+func until(t *testing.T, p *process, what string, happened func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 20 s:\n%s", what, p.out.String())
+		}
+	}
+}
+
+func exists(path string) func() bool {
+	return func() bool {
+		_, err := os.Stat(path)
+		return err == nil
+	}
+}
+
+// A process is killed in the middle of a step. The next one goes on with the run: what had ended is not done again, what was under way
+// is, and the inputs are those of the first process.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	definition, db, log := filepath.Join(dir, "work.yaml"), filepath.Join(dir, "runs.db"), filepath.Join(dir, "log")
+	require.NoError(t, os.WriteFile(definition, []byte(`
+version: 1
+nodes:
+  - {id: first, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo first >> log']}, next: second}
+  - id: second
+    kind: exec
+    config: {dir: '{{input "here"}}', command: [sh, -c, 'echo second >> log; [ -e pid ] || { echo $$ > pid; exec sleep 1000; }']}
+    next: third
+  - {id: third, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo {{input "who"}} >> log']}}
+`), 0o600))
+	p := start(t, "run", "-store", db, "-lease", "500ms", "-input", "who=third", definition)
+	pid := 0
+	until(t, p, "the second step", func() bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "pid"))
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid > 0 && bytes.HasSuffix(text, []byte("\n"))
+	})
+	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) }) // the command of the killed process
+	require.NoError(t, p.Process.Signal(syscall.SIGKILL))
+	require.Equal(t, -1, p.exit())
+
+	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-lease", "500ms", definition)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Contains(t, stderr, "goes on")
+	text, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Equal(t, "first\nsecond\nsecond\nthird\n", string(text))
+	code, _, stderr = invoke(t, "", "run", "-store", db, definition, "-input", "who=x") // another run, since that one has ended
+	require.Equal(t, exitOK, code)
+	require.NotContains(t, stderr, "goes on")
+}
+
+// The first Ctrl-C cancels the run, and its cleanup steps run.
+func TestInterrupt(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	definition := filepath.Join(dir, "work.yaml")
+	require.NoError(t, os.WriteFile(definition, []byte(`
+version: 1
+nodes:
+  - {id: long, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'touch begun; sleep 1000']}}
+  - {id: after, kind: exec, after: long, config: {dir: '{{input "here"}}', command: [touch, reached]}}
+  - {id: clean, kind: exec, after: long, cleanup: true, config: {dir: '{{input "here"}}', command: [touch, cleaned]}}
+`), 0o600))
+	p := start(t, "run", definition)
+	until(t, p, "the step", exists(filepath.Join(dir, "begun")))
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	require.Equal(t, exitCancelled, p.exit(), p.out.String())
+	require.Contains(t, p.out.String(), "run cancelled")
+	require.FileExists(t, filepath.Join(dir, "cleaned"))
+	missing(t, filepath.Join(dir, "reached"))
+}
+
+// Ctrl-C at a question leaves a run that is stored as it is, and another process answers. Without a store the run is cancelled.
+func TestInterruptWhileAsked(t *testing.T) {
+	t.Parallel()
+	const definition = "definitions/approval.yaml"
+	out, db := t.TempDir(), filepath.Join(t.TempDir(), "runs.db")
+	for _, row := range []struct {
+		code int
+		args []string
+	}{
+		{exitWaiting, []string{"-store", db}},
+		{exitCancelled, nil},
+	} {
+		p := start(t, append([]string{"run", "-ui", "localhost:0", "-input", "out=" + out, definition}, row.args...)...)
+		until(t, p, "the gate", func() bool { return strings.Contains(p.out.String(), "approve: suspended") })
+		require.NoError(t, p.Process.Signal(os.Interrupt))
+		require.Equal(t, row.code, p.exit(), p.out.String())
+	}
+	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition)
+	contains(t, filepath.Join(out, "note.txt"), "version 2 is out")
+}
