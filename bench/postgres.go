@@ -92,7 +92,7 @@ func overServer(out io.Writer, list []load, rounds int) error {
 	return nil
 }
 
-// turn is what a load has taken in one round: the steps in a second with the engine and without, and the statements a step.
+// turn holds the measures of a load in one round: steps in a second with the engine and without it, and statements a step.
 type turn struct{ speed, floor, statements float64 }
 
 // turn performs a load, and writes the rows of its commits without the engine in as many statements as the runs have shared.

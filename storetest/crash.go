@@ -326,8 +326,8 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Store.Commit(ctx, l, rest)
 }
 
-// RunKill is a test of processes that are killed while they perform a run, see [Kill], and lets the next one go on. torn makes a process whose store
-// is [Torn]: that the test fails for it shows that it would notice a store that does not write a commit as a whole.
+// RunKill kills processes while they perform a run, and lets the next ones go on, see [Kill]: those of whole must not fail, and those of torn, whose
+// store is [Torn], must. So it shows that it would notice a store that does not write a commit as a whole.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
 		t.Parallel()

@@ -44,7 +44,7 @@ UNION ALL SELECT concat_ws(' ', 'commits:', run, count(*), 'of', max(number)) FR
 	return found
 }
 
-// Calls is what a log of the calls of steps tells.
+// Calls counts the calls in a log of steps.
 type Calls struct {
 	Nodes    int // that were called
 	Calls    int
