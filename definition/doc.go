@@ -1,5 +1,6 @@
 // Package definition reads and writes graphs as documents: versioned JSON that is easy to write, hard to misread and safe
-// to accept from strangers. The module definition/yaml reads and writes the same documents as YAML.
+// to accept from strangers. The module definition/yaml reads and writes the same documents as YAML;
+// package definition/import converts documents in other spellings.
 //
 //	{
 //	  "version": 1,

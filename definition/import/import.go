@@ -1,0 +1,63 @@
+package importer
+
+import (
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/definition"
+)
+
+// Parse reads a JSON document in one of the spellings of this package, and converts it. It is a Parse function of a [definition.Loader].
+func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
+	return From(definition.Parse)(data, limits)
+}
+
+// From is Parse for another format: given Parse of package definition/yaml, it reads YAML.
+func From(parse func([]byte, definition.Limits) (*definition.Value, error)) func([]byte, definition.Limits) (*definition.Value, error) {
+	return func(data []byte, limits definition.Limits) (*definition.Value, error) {
+		root, err := parse(data, limits)
+		if err != nil {
+			return nil, err
+		}
+		return Convert(root)
+	}
+}
+
+// Convert converts a document, which it recognizes by its fields, into one of package definition, see [definition.FromTree]. The error is a
+// [*definition.Error] with all problems in the order of the document.
+func Convert(root *definition.Value) (*definition.Value, error) {
+	r := reader{ids: map[string]bool{}}
+	top := place{root, "$"}
+	var converted *definition.Value
+	switch {
+	case !r.expect(top, definition.Object):
+	case top.has("steps") || top.has("spec"):
+		converted = r.steps(top)
+	case top.hasEdges():
+		converted = r.edges(top)
+	default:
+		r.add(top, definition.ErrUnsupported, `the document has neither "steps" nor "nodes" with "source_node_id" and "target_node_id" in its "edges"`)
+	}
+	if len(r.err.Problems) > 0 {
+		return nil, &r.err
+	}
+	return converted, nil
+}
+
+// hasEdges reports whether the document is one of nodes and edges.
+func (p place) hasEdges() bool {
+	for list, keys := range map[string][]string{"nodes": {"lens_id"}, "edges": {"source_node_id", "target_node_id"}} {
+		for _, item := range p.member(list).items() {
+			for _, key := range keys {
+				if item.has(key) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// isEnd reports whether the id is that of the end node.
+func isEnd(id string) bool { return strings.EqualFold(id, endID) }
+
+const endID = "end"

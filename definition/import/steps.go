@@ -1,0 +1,176 @@
+package importer
+
+import (
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/definition"
+)
+
+// steps converts a document of steps.
+func (r *reader) steps(top place) *definition.Value {
+	var name string
+	steps := place{}
+	spec := format{
+		fields: map[string]func(place){
+			"steps": func(p place) { steps = p },
+			"name":  func(p place) { name = p.text() },
+		},
+		refused: map[string]string{
+			"groups": "loops over groups of steps have no equivalent; write the steps of a group as the graph of a node, with a loop",
+		},
+	}
+	ignored := func(place) {} // they say what the document is
+	whole := format{refused: spec.refused, fields: map[string]func(place){
+		"apiVersion": ignored, "kind": ignored, "version": ignored, "id": ignored,
+		"spec": func(p place) { r.read(p, spec) },
+		"metadata": func(p place) {
+			r.read(p, format{fields: map[string]func(place){"id": ignored, "name": spec.fields["name"]}})
+		},
+		"name": spec.fields["name"], "steps": spec.fields["steps"],
+	}}
+	r.findIDs(stepsOf(top))
+	r.read(top, whole)
+	if steps.Value == nil {
+		r.add(top, definition.ErrMissing, `the field "steps" is missing`)
+		return nil
+	}
+	var nodes []definition.Value
+	r.list(steps, func(p place) { nodes = append(nodes, r.step(p)) })
+	defaults := object(top, named("retry", newPolicy(top).retry()))
+	return document(top, name, named("defaults", defaults), r.nodeList(steps, nodes))
+}
+
+// stepsOf returns the list of steps.
+func stepsOf(top place) place {
+	if steps := top.member("steps"); steps.Value != nil {
+		return steps
+	}
+	return top.member("spec").member("steps")
+}
+
+// step converts a step.
+func (r *reader) step(p place) definition.Value {
+	node, config := object(p), place{}
+	id, kind := p.member("id").text(), p.member("type").text()
+	r.node = id
+	defer func() { r.node = "" }()
+	if isEnd(id) && kind != "" && !isEnd(kind) {
+		r.add(p.member("type"), definition.ErrUnsupported, "the step %.60q is the end of the workflow, which has no type of its own", id)
+	}
+	var timeout, retry definition.Value
+	limits := map[string]func(place){
+		"retryPolicy": func(p place) { retry = r.retryPolicy(p) },
+		"timeoutMs": func(p place) {
+			if d, ok := r.milliseconds(p); ok {
+				timeout = text(p, "timeout", d)
+			}
+		},
+	}
+	r.read(p, format{
+		fields: map[string]func(place){
+			"id": func(p place) { put(&node, copied(p, "id")) },
+			"type": func(p place) {
+				if r.expect(p, definition.Text) && !isEnd(id) {
+					put(&node, copied(p, "kind"))
+				}
+			},
+			"name": func(p place) { put(&node, copied(p, "label")) }, "label": func(p place) { put(&node, copied(p, "label")) },
+			"when": func(p place) { put(&node, copied(p, "when")) }, "disabled": func(p place) { put(&node, copied(p, "disabled")) },
+			"next":     func(p place) { put(&node, list(p, "next", r.targets(p))) },
+			"branches": func(p place) { put(&node, r.branches(p)) },
+			"inputs":   func(p place) { put(&node, copied(p, "ports")) }, "outputs": func(p place) { put(&node, copied(p, "outputs")) },
+			"config":      func(p place) { config = p },
+			"retryPolicy": limits["retryPolicy"], "timeoutMs": limits["timeoutMs"],
+		},
+		refused: map[string]string{"description": "nodes have no descriptions; a label is one line"},
+	})
+	if isEnd(id) {
+		put(&node, text(p.member("id"), "kind", "end"))
+	}
+	if config.Value != nil {
+		rest := object(config)
+		limits["expression"] = func(p place) {
+			if kind == "condition" {
+				put(&node, copied(p, "test"))
+			} else {
+				put(&rest, *p.Value)
+			}
+		}
+		r.read(config, format{fields: limits, rest: func(p place) { put(&rest, *p.Value) }})
+		if len(rest.Items) > 0 {
+			put(&node, named("config", rest))
+		}
+	}
+	switch {
+	case timeout.Key == "":
+	case kind == "gate":
+		put(&node, named("gate", object(p, timeout)))
+	default:
+		put(&node, timeout)
+	}
+	if retry.Key != "" {
+		put(&node, retry)
+	}
+	return node
+}
+
+// targets reads the ids of the steps that follow, one or a list.
+func (r *reader) targets(p place) (ids []definition.Value) {
+	r.one(p, func(p place) {
+		if id, ok := r.reference(p); ok {
+			ids = append(ids, text(p, "", id))
+		}
+	})
+	return ids
+}
+
+func (r *reader) branches(p place) definition.Value {
+	labels := object(p)
+	r.read(p, format{rest: func(p place) { put(&labels, list(p, p.Key, r.targets(p))) }})
+	return named("branches", labels)
+}
+
+// policy is a retryPolicy.
+type policy struct {
+	at                                   place
+	attempts, initial, longest, multiply definition.Value
+}
+
+// newPolicy is the policy of steps that have none.
+func newPolicy(at place) policy {
+	return policy{
+		at:       at,
+		attempts: scalar(at, "max_attempts", definition.Number, "3"),
+		initial:  text(at, "initial_delay", "1s"),
+		longest:  text(at, "max_delay", "30s"),
+		multiply: scalar(at, "multiplier", definition.Number, "2"),
+	}
+}
+
+func (x policy) retry() definition.Value {
+	return named("retry", object(x.at, x.attempts, x.initial, x.longest, x.multiply, text(x.at, "jitter", "none")))
+}
+
+func (r *reader) retryPolicy(p place) definition.Value {
+	x := newPolicy(p)
+	delay := func(to *definition.Value) func(place) {
+		return func(p place) {
+			if d, ok := r.milliseconds(p); ok {
+				*to = text(p, to.Key, d)
+			}
+		}
+	}
+	r.read(p, format{fields: map[string]func(place){
+		"maxAttempts":    func(p place) { x.attempts = copied(p, "max_attempts") },
+		"initialDelayMs": delay(&x.initial),
+		"maxDelayMs":     delay(&x.longest),
+		"backoff": func(p place) {
+			if strings.EqualFold(p.text(), "linear") {
+				r.add(p, definition.ErrUnsupported, "delays grow by a factor, and cannot grow by a constant")
+			} else if factor, ok := r.choice(p, map[string]string{"exponential": "2", "fixed": "1", "constant": "1"}); ok {
+				x.multiply = scalar(p, "multiplier", definition.Number, factor)
+			}
+		},
+	}})
+	return x.retry()
+}
