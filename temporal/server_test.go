@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -26,8 +25,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The tests with the tag server need a Temporal service at the address KAHN_TEMPORAL, such as cmd/temporal-dev starts, and its namespace
-// KAHN_TEMPORAL_NAMESPACE.
+// The tests with the tag server start the binary of cmd/temporal-dev, which KAHN_TEMPORAL_DEV names. Those that do not kill the service take another one, too, at the
+// address KAHN_TEMPORAL, with its namespace KAHN_TEMPORAL_NAMESPACE.
 
 func dial(t testing.TB) client.Client {
 	t.Helper()
@@ -190,24 +189,29 @@ func TestServerHistories(t *testing.T) {
 		}
 		res, err := run.Wait(t.Context())
 		require.NotNil(t, res, "%v", err)
-		number := 0
-		for id := first; id != ""; number++ {
-			var history historypb.History
-			next := ""
-			for events := c.GetWorkflowHistory(t.Context(), w.ID, id, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
-				e, err := events.Next()
-				require.NoError(t, err)
-				history.Events = append(history.Events, e)
-				next = e.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
-			}
-			data, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(&history)
+		for number, history := range histories(t, c, w.ID, first) {
+			data, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(history)
 			require.NoError(t, err)
 			data = bytes.ReplaceAll(data, []byte(`"`+host+`:`), []byte(`"host:`)) // in the names of task queues
 			require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.json", name, number)), append(data, '\n'), 0o644))
-			id = next
 		}
-		t.Log(name, res.Status, number)
+		t.Log(name, res.Status)
 	}
+}
+
+// histories are those of the executions of a workflow, from the one with the given run id on.
+func histories(t testing.TB, c client.Client, id, first string) (list []*historypb.History) {
+	for run := first; run != ""; {
+		history, next := new(historypb.History), ""
+		for events := c.GetWorkflowHistory(t.Context(), id, run, false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT); events.HasNext(); {
+			e, err := events.Next()
+			require.NoError(t, err)
+			history.Events = append(history.Events, e)
+			next = e.GetWorkflowExecutionContinuedAsNewEventAttributes().GetNewExecutionRunId()
+		}
+		list, run = append(list, history), next
+	}
+	return list
 }
 
 // world has what the steps of a test do in common, in whatever process: they count their calls in files.
@@ -247,11 +251,34 @@ func layers(deep, wide int) *kahn.Graph {
 	return g
 }
 
-// TestMain is a worker if the environment says so, in a process that TestServerKill kills.
+// testWithServer starts a service for the tests if none is named.
+func testWithServer(m *testing.M) (code int) {
+	if os.Getenv("KAHN_TEMPORAL") == "" && os.Getenv("KAHN_TEMPORAL_DEV") != "" {
+		server, address, err := startDev("0", "")
+		if err != nil {
+			panic(err)
+		}
+		defer func() {
+			_ = server.Process.Kill()
+			_ = server.Wait() // it was killed
+		}()
+		for name, value := range map[string]string{"KAHN_TEMPORAL": address, "KAHN_TEMPORAL_NAMESPACE": "default"} {
+			if err := os.Setenv(name, value); err != nil {
+				panic(err)
+			}
+		}
+	}
+	return m.Run()
+}
+
+// lostSoon is the LostAfter of workers that are killed.
+const lostSoon = 3 * time.Second
+
+// TestMain is a worker if the environment says so, in a process that TestServerCrash kills.
 func TestMain(m *testing.M) {
 	dir := os.Getenv("KAHN_TEMPORAL_WORKER")
 	if dir == "" {
-		os.Exit(m.Run())
+		os.Exit(testWithServer(m))
 	}
 	c, err := client.Dial(client.Options{HostPort: os.Getenv("KAHN_TEMPORAL"), Namespace: os.Getenv("KAHN_TEMPORAL_NAMESPACE"), Logger: discard})
 	if err != nil {
@@ -261,60 +288,13 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	o := Options{Plans: []*kahn.Plan{p}, Step: world{dir}.step, LostAfter: 3 * time.Second, ContinueAfter: 100}
+	o := Options{Plans: []*kahn.Plan{p}, Step: world{dir}.step, LostAfter: lostSoon, ContinueAfter: 100}
 	o.Worker.MaxConcurrentActivityExecutionSize = 10
 	w, err := NewWorker(c, filepath.Base(dir), o)
 	if err != nil {
 		panic(err)
 	}
 	panic(w.Run(nil))
-}
-
-// TestServerKill performs a graph of 300 nodes by three workers, kills one after the other with SIGKILL and starts new ones: the Result is that
-// of a run in one process, and no attempt but those that were cut short is performed twice.
-func TestServerKill(t *testing.T) {
-	c := dial(t)
-	dir := filepath.Join(t.TempDir(), fmt.Sprint("kill-", time.Now().UnixNano()))
-	require.NoError(t, os.Mkdir(dir, 0o700))
-	start := func() *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), os.Args[0])
-		cmd.Env = append(os.Environ(), "KAHN_TEMPORAL_WORKER="+dir)
-		require.NoError(t, cmd.Start())
-		return cmd
-	}
-	workers := []*exec.Cmd{start(), start(), start()}
-	w := Workflow{ID: filepath.Base(dir), TaskQueue: filepath.Base(dir), Plan: plan(t, layers(20, 15))}
-	run, err := Start(t.Context(), c, w, nil)
-	require.NoError(t, err)
-	const kills = 3
-	for i := range kills {
-		time.Sleep(1500 * time.Millisecond)
-		require.NoError(t, workers[i].Process.Kill())
-		require.Error(t, workers[i].Wait())
-		workers = append(workers, start())
-	}
-	res, err := run.Wait(t.Context())
-	require.NoError(t, err)
-	for _, w := range workers[kills:] {
-		require.NoError(t, w.Process.Kill())
-		require.Error(t, w.Wait())
-	}
-	require.Equal(t, 300, res.Count(kahn.Completed))
-	repeated := 0
-	for n := range res.Nodes() {
-		require.Equal(t, n.ID, n.Output)
-		require.Equal(t, 1, n.Attempts, n.ID)
-		data, err := os.ReadFile(filepath.Join(dir, n.ID))
-		require.NoError(t, err)
-		calls := strings.Split(strings.TrimSpace(string(data)), "\n")
-		for _, call := range calls {
-			require.Equal(t, calls[0], call, "the number and the key are the same")
-		}
-		repeated += len(calls) - 1
-	}
-	t.Logf("%v; %d calls were repeated", res.Duration, repeated)
-	require.Positive(t, repeated)
-	require.LessOrEqual(t, repeated, kills*10)
 }
 
 // A reader follows the events of a run at work over its executions, and finds them when it has ended.
