@@ -1,0 +1,65 @@
+package riverkahn
+
+import (
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+)
+
+// Functions returns statements that create or replace functions of SQL in the schema of the store, for programs in other languages, which call them in
+// transactions of their own:
+//
+//	SELECT kahn.wake_run('order-17');
+//
+// wake_run is what [Client.Wake] is. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
+// "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
+func Functions(store, river string) string {
+	if store == "" {
+		store = postgres.DefaultSchema
+	}
+	if river == "" {
+		river = "public"
+	}
+	return strings.NewReplacer(
+		"$S", pgx.Identifier{store}.Sanitize(),
+		"$R", pgx.Identifier{river}.Sanitize(),
+		"$TOPIC", literal(river+".river_insert"),
+		"$KEY", uniqueKey,
+	).Replace(functions)
+}
+
+// literal is a text in SQL.
+func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
+
+// functions do what enqueue does: queue_of is QueueOf, and the bits are those of the states in live, as River keeps them.
+const functions = `
+CREATE OR REPLACE FUNCTION $S.queue_of(workflow text, plan text) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
+	SELECT 'kahn_' || CASE WHEN name = '' THEN '' ELSE name || '_' END || left(encode(sha256(convert_to(workflow || E'\n' || plan, 'UTF8')), 'hex'), 32)
+	FROM (SELECT rtrim(left(trim(BOTH '_' FROM lower(regexp_replace(workflow, '[^A-Za-z0-9]+', '_', 'g') COLLATE "C")), 24), '_') AS name) AS readable
+$f$;
+
+CREATE OR REPLACE FUNCTION $S.wake_run(id_of_run text) RETURNS void LANGUAGE plpgsql AS $f$
+DECLARE
+	r     $S.runs%ROWTYPE;
+	has   record;
+	wants text;
+BEGIN
+	SELECT * INTO r FROM $S.runs WHERE id = id_of_run;
+	IF NOT FOUND THEN RAISE EXCEPTION 'unknown run %', id_of_run USING ERRCODE = 'no_data_found'; END IF;
+	IF r.ended IS NOT NULL THEN RETURN; END IF;
+	wants := $S.queue_of(r.workflow, r.plan);
+	LOOP
+		INSERT INTO $R.river_job (kind, args, queue, priority, max_attempts, state, unique_key, unique_states)
+		VALUES ('kahn_run', jsonb_build_object('run', r.id, 'key', encode(sha256(convert_to(r.id, 'UTF8')), 'hex')), wants,
+			CASE WHEN r.labels->>'river.priority' ~ '^[1-4]$' THEN (r.labels->>'river.priority')::smallint ELSE 1 END, 25, 'available', $KEY, B'11110001')
+		ON CONFLICT (unique_key) WHERE unique_key IS NOT NULL AND unique_states IS NOT NULL AND $R.river_job_state_in_bitmask(unique_states, state)
+		DO UPDATE SET kind = excluded.kind
+		RETURNING id, state, queue, xmax <> 0 AS was_there INTO has;
+		EXIT WHEN NOT has.was_there OR has.state = 'running' OR has.state = 'available' AND has.queue = wants;
+		DELETE FROM $R.river_job WHERE id = has.id;
+	END LOOP;
+	PERFORM pg_notify($TOPIC, json_build_object('queue', wants)::text);
+END $f$;
+`
