@@ -17,9 +17,10 @@ import (
 // order in which they were posted, and answers each with the transaction that holds its effect, see [Commit].Taken. So a request has its
 // effect once, whatever crashes. [Memory] implements it; a store need not. Package storetest tests what it promises.
 //
-// A request waits until a transaction answers it, or ends the run: then it is refused. A run with a request that waits is due, whatever the last commit
-// says: if its WakeAt is zero or later, it is the time of the request, or of that commit if it is later. But a run that has not begun becomes due
-// for a KindCancel alone, since signals do not make it begin before [NewRun].NotBefore.
+// A request waits until a transaction answers it, or ends the run: then it is refused. A run that has begun and for which a request waits is due,
+// whatever the last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. A run that has not begun becomes due for
+// a KindCancel alone, since signals do not make it begin before [NewRun].NotBefore. A run that replaces another one, see [Replace], has none
+// of its requests.
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not somebody performs the run. posted is false if the run has the same request of this id
