@@ -2,6 +2,7 @@ package otelkahn
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -10,31 +11,39 @@ import (
 )
 
 // Store returns a store that measures how long the calls of s take by which runs are performed. It is for the option Durable: administration, and
-// readers of stored events, go to s itself. What s can do beyond a [store.Store] for a run, which is to check values and to keep events, the result
+// readers of stored events, go to s itself. What s can do beyond a [store.Store] for a run, which is to check values, to keep events and to take requests, the result
 // can do, too.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}
-	checker, checks := s.(store.ValueChecker)
 	events, keeps := s.(eventLoader)
+	requests, takes := s.(inbox)
 	switch {
-	case checks && keeps:
+	case keeps && takes:
 		return struct {
 			*measured
-			store.ValueChecker
 			eventLoader
-		}{m, checker, events}
-	case checks:
-		return struct {
-			*measured
-			store.ValueChecker
-		}{m, checker}
+			inbox
+		}{m, events, requests}
 	case keeps:
 		return struct {
 			*measured
 			eventLoader
 		}{m, events}
+	case takes:
+		return struct {
+			*measured
+			inbox
+		}{m, requests}
 	}
 	return m
+}
+
+// inbox is what a [store.Inbox] has beyond a Store.
+type inbox interface {
+	Post(ctx context.Context, run string, r store.Request) (posted bool, err error)
+	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]store.PostedRequest, error)
+	FindRequest(ctx context.Context, run, id string) (store.PostedRequest, error)
+	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
 // eventLoader is what a [store.EventStore] has beyond a Store.
@@ -45,6 +54,14 @@ type eventLoader interface {
 type measured struct {
 	store.Store
 	t *Telemetry
+}
+
+// CheckValue refuses what the store refuses, if it can tell.
+func (m *measured) CheckValue(value json.RawMessage) error {
+	if c, ok := m.Store.(store.ValueChecker); ok {
+		return c.CheckValue(value)
+	}
+	return nil
 }
 
 // outcomes are the errors of stores, by the names that they have in metrics.

@@ -69,6 +69,15 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 	}
 	st := stage{run: r, sums: &w.sums}
 	applied, refused = st.judge(c)
+	if applied == store.AppliedNow && refused == nil && len(c.Taken) > 0 {
+		follows, err := w.follows(r.number, c)
+		if err != nil {
+			return 0, nil, err
+		}
+		if !follows {
+			applied = store.Conflict
+		}
+	}
 	if applied != store.AppliedNow || refused != nil {
 		st.drop()
 		fenced, err := w.held(lease)
@@ -241,6 +250,9 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	}
 	clear(w.values[:cap(w.values)]) // it keeps nothing alive
 	if err := w.putEvents(r.number, c.Events); err != nil {
+		return false, err
+	}
+	if err := w.putAnswers(r.number, c, next.status); err != nil {
 		return false, err
 	}
 	return true, w.writeAside(r.number, c)

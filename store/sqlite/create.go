@@ -94,7 +94,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 }
 
 // headQuery is what Create returns of a run, and whether it is leased. %s is the time.
-const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wake, workflow, plan, inputs, labels, parent, sequence FROM kahn_runs WHERE id = ?"
+const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, sequence FROM kahn_runs WHERE id = ?"
 
 // head finds a run by its id.
 func (s *Store) head(do execution, id string) (number int64, stored *store.Run, leased bool, err error) {
@@ -138,11 +138,14 @@ func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, crea
 func remove(do execution, number int64) error {
 	for _, text := range []string{
 		"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?",
-		"DELETE FROM kahn_labels WHERE run = ?", "DELETE FROM kahn_blobs WHERE run = ?", "DELETE FROM kahn_effects WHERE run = ?",
+		"DELETE FROM kahn_labels WHERE run = ?", "DELETE FROM kahn_blobs WHERE run = ?", "DELETE FROM kahn_effects WHERE run = ?", "UPDATE kahn_runs SET posted = 0, taken = 0, urgent = 0 WHERE run = ?",
 	} {
 		if err := do(text, nil, number); err != nil {
 			return err
 		}
+	}
+	if err := do("DELETE FROM kahn_requests WHERE request >= ? AND request < ?", nil, number*requestsOfRun, (number+1)*requestsOfRun); err != nil {
+		return err
 	}
 	return do("DELETE FROM kahn_events WHERE event >= ? AND event < ?", nil, number*eventsOfRun, (number+1)*eventsOfRun)
 }

@@ -177,7 +177,7 @@ func (s *Store) closed(err error) error {
 
 // The queries that load a run.
 const (
-	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent FROM kahn_runs WHERE id = ?"
+	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, wakes, posted, taken FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
 	// One statement with LIMIT 1 reads one row.
 	lastEventQuery = "SELECT event FROM kahn_events WHERE event >= ? AND event < ? ORDER BY event DESC LIMIT 1"
@@ -196,7 +196,8 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 		bytes, _ := row[3].([]byte)
 		known.wake, _ = row[5].(int64)
 		known.rows = row[6].(int64)
-		stored = &store.Run{ID: id, Record: bytes, Created: timeOf(row[7]), Ended: timeOf(row[8]), Nodes: map[string]store.Node{}}
+		stored = &store.Run{ID: id, Record: bytes, Created: timeOf(row[7]), Ended: timeOf(row[8]), WakeAt: timeOf(row[14]), Nodes: map[string]store.Node{}}
+		stored.Posted, stored.Taken = uint64(row[15].(int64)), uint64(row[16].(int64))
 		if stored.Spec, refused = readSpec(row[9:14]); refused != nil {
 			return nil
 		}
@@ -235,9 +236,6 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 	}
 	stored.LastEvent = known.event
 	stored.Status, stored.Sequence = known.status, known.sequence
-	if known.wake != 0 {
-		stored.WakeAt = time.UnixMilli(known.wake).UTC()
-	}
 	return stored, known, nil, nil
 }
 

@@ -122,10 +122,36 @@ CREATE TABLE kahn_events (
 	checksum INTEGER NOT NULL
 ) STRICT;
 `, `
+ALTER TABLE kahn_runs ADD COLUMN posted INTEGER NOT NULL DEFAULT 0;  -- the number of the last request for the run
+ALTER TABLE kahn_runs ADD COLUMN taken  INTEGER NOT NULL DEFAULT 0;  -- of the last one that was answered, or that waited when the run ended
+ALTER TABLE kahn_runs ADD COLUMN since  INTEGER NOT NULL DEFAULT 0;  -- when one was posted and none waited before
+ALTER TABLE kahn_runs ADD COLUMN urgent INTEGER NOT NULL DEFAULT 0;  -- there was a cancel, for which a run begins before its time
+CREATE INDEX kahn_runs_waiting ON kahn_runs (id, posted, taken) WHERE posted > taken;
+
+-- When the run goes on: a request that waits has made it due.
+ALTER TABLE kahn_runs ADD COLUMN wakes INTEGER GENERATED ALWAYS AS (
+	CASE WHEN posted > taken AND (sequence > 0 OR urgent) THEN min(coalesce(wake, since), since) ELSE wake END
+) VIRTUAL;
+
+CREATE TABLE kahn_requests (
+	request  INTEGER PRIMARY KEY,  -- run * 4294967296 + the request's number, from 1
+	run      INTEGER NOT NULL,
+	id       TEXT    NOT NULL,
+	kind     TEXT    NOT NULL,     -- signal, cancel or cancel_node
+	node     TEXT    NOT NULL,
+	value    TEXT,                 -- of a signal, in JSON as the codec has written it
+	actor    TEXT    NOT NULL,
+	comment  TEXT    NOT NULL,
+	posted   INTEGER NOT NULL,     -- in milliseconds since 1970
+	answer   TEXT,                 -- why it was refused; empty if it was applied
+	checksum INTEGER NOT NULL,     -- of the row, without posted and answer
+	UNIQUE (run, id)
+) STRICT;
+
 -- When the run is due: when its lease runs out, and it need not wait any more. NULL if it has ended, the greatest number if it waits for an answer.
 ALTER TABLE kahn_runs ADD COLUMN due INTEGER GENERATED ALWAYS AS (
 	CASE WHEN status IN ('pending', 'running', 'suspended') THEN max(
-		CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(wake, created) ELSE coalesce(wake, 9223372036854775807) END,
+		CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(wakes, created) ELSE coalesce(wakes, 9223372036854775807) END,
 		CASE owner WHEN '' THEN created ELSE expires END
 	) END
 ) VIRTUAL;

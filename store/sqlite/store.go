@@ -72,6 +72,9 @@ const (
 // DefaultBusyTimeout is how long a write waits for another process.
 const DefaultBusyTimeout = 5 * time.Second
 
+// DefaultPoll is how often a process looks for requests that others have posted.
+const DefaultPoll = 50 * time.Millisecond
+
 // DefaultNow is the clock of the database.
 const DefaultNow = "CAST(unixepoch('subsec') * 1000 AS INTEGER)"
 
@@ -86,6 +89,8 @@ type Options struct {
 	// Now is the time in milliseconds since 1970 as an expression of SQL, DefaultNow if it is empty. All processes that use a
 	// database must have the same one.
 	Now string
+	// Poll is how long it takes at most to learn of a request that another process has posted, DefaultPoll if it is 0. It is at least 1 ms.
+	Poll time.Duration
 }
 
 // Store is a [store.Store] in a database of SQLite. Its methods may be called from several goroutines.
@@ -99,12 +104,15 @@ type Store struct {
 	lock    *processLock // nil in memory
 	board   notify.Board // of runs with new events
 	mourned atomic.Int64 // when it was looked for processes that have died, in nanoseconds since 1970
+
+	requests notify.Poller // of runs with requests
 }
 
 var (
 	_ store.Store         = (*Store)(nil)
 	_ store.ValueChecker  = (*Store)(nil)
 	_ store.EventNotifier = (*Store)(nil)
+	_ store.Inbox         = (*Store)(nil)
 )
 
 // Open opens the database in the file at path and makes it if there is none. ":memory:" is a new database in memory, for
@@ -128,8 +136,13 @@ func open(path string, o Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: BusyTimeout %v: at least 0", machine.ErrBadValue, o.BusyTimeout)
 	case o.MaxBytes < 0:
 		return nil, fmt.Errorf("%w: MaxBytes %d: at least 0", machine.ErrBadValue, o.MaxBytes)
+	case o.Poll < 0:
+		return nil, fmt.Errorf("%w: Poll %v: at least 0", machine.ErrBadValue, o.Poll)
 	case path == "":
 		return nil, fmt.Errorf("%w: no path", machine.ErrBadValue)
+	}
+	if o.Poll == 0 {
+		o.Poll = DefaultPoll
 	}
 	if o.Now == "" {
 		o.Now = DefaultNow
@@ -139,6 +152,8 @@ func open(path string, o Options) (*Store, error) {
 	}
 	o.BusyTimeout = max(o.BusyTimeout, time.Millisecond)
 	s := &Store{now: o.Now, largest: maxValue}
+	l := &lookout{store: s}
+	s.requests.Every, s.requests.Look, s.requests.Rest = max(o.Poll, time.Millisecond), l.look, l.rest
 	if o.MaxBytes > 0 {
 		s.largest = min(s.largest, o.MaxBytes)
 	}
@@ -270,6 +285,7 @@ func (w *writer) setUp(file bool, o Options) error {
 	byID, nodes, lastEvent := w.prepare(&err, runQuery), w.prepare(&err, nodesQuery), w.prepare(&err, lastEventQuery)
 	w.loader = loader{run: byID.query, nodes: nodes.query, lastEvent: lastEvent.query, sums: &w.sums}
 	w.rows.prepare(w, o.Now, &err)
+	w.inboxes.prepare(w, &err)
 	return err
 }
 
@@ -342,6 +358,7 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close waits for the writes under way and closes the database. Leases that were not released are given back. Calls that come
 // later return [ErrClosed]; another Close does nothing.
 func (s *Store) Close() error {
+	s.requests.Close() // it has a connection
 	err := s.writer.close(s.leave)
 	if err == ErrClosed {
 		return nil

@@ -38,6 +38,7 @@ type writer struct {
 	values   []driver.Value // of the statement that is executed
 	leases   leaseStatements
 	rows     rowStatements
+	inboxes  inboxStatements
 }
 
 // request is a part of a transaction. It changes what is stored and writer.runs together; an error undoes the transaction.

@@ -1,0 +1,150 @@
+package notify
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// Sighting is a name that a [Poller] tells of, once for each of its versions.
+type Sighting struct {
+	Name    string
+	Version uint64
+}
+
+// Poller tells watchers of what it finds when it looks, again and again, and of what [Poller.Tell] is called for. One goroutine looks while there are
+// watchers, however many. The fields are set before the first watcher comes.
+type Poller struct {
+	// Every is the time from one look to the next.
+	Every time.Duration
+	// Look returns all names of which watchers are to be told. Unless it is asked for all of them, it may return unchanged instead. An error is
+	// followed by the next look, which is for all.
+	Look func(ctx context.Context, all bool) (found []Sighting, unchanged bool, err error)
+	// Rest is called after the last look, when nobody watches any more. The next look may follow.
+	Rest func()
+
+	watchers Watchers
+	mu       sync.Mutex        // guards what follows
+	told     map[string]uint64 // the versions of names that were found by the last look
+	all      bool              // the next look is for all names
+	now      chan struct{}     // has an element if the next look is due
+	stop     context.CancelFunc
+	over     chan struct{} // closed when the last goroutine that was started has returned
+	count    int           // of watchers
+	closed   bool
+}
+
+// Watch has tell called for a name, or for all names if it is empty: for those that the next look finds, and whenever one has another version. stop
+// ends that; a call may be under way then.
+func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
+	remove := p.watchers.Add(name, tell)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count++; name == "" {
+		p.told = nil
+	} else {
+		delete(p.told, name)
+	}
+	p.hurry()
+	if p.stop == nil && !p.closed {
+		ctx, cancel := context.WithCancel(context.Background())
+		before := p.over
+		p.stop, p.over = cancel, make(chan struct{})
+		go p.look(ctx, before, p.over)
+	}
+	return sync.OnceFunc(func() {
+		remove()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.count--; p.count == 0 && p.stop != nil {
+			p.stop()
+			p.stop = nil
+		}
+	})
+}
+
+// hurry makes the next look due, for all names. The lock is held.
+func (p *Poller) hurry() {
+	p.all = true
+	if p.now == nil {
+		p.now = make(chan struct{}, 1)
+	}
+	select {
+	case p.now <- struct{}{}:
+	default:
+	}
+}
+
+// Hurry makes the next look due at once.
+func (p *Poller) Hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hurry()
+}
+
+// Tell calls the functions for a name.
+func (p *Poller) Tell(name string) { p.watchers.Tell(name) }
+
+// Close ends the looking, and waits for the goroutine.
+func (p *Poller) Close() {
+	p.mu.Lock()
+	p.closed = true
+	stop, over := p.stop, p.over
+	p.stop = nil
+	p.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+	if over != nil {
+		<-over
+	}
+}
+
+// look looks until the context ends.
+func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
+	defer close(over)
+	if before != nil {
+		<-before // two goroutines would not agree on what was told
+	}
+	defer p.Rest()
+	timer := time.NewTimer(p.Every)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-p.now:
+		}
+		for _, name := range p.news(ctx) {
+			p.watchers.Tell(name)
+		}
+		timer.Reset(p.Every)
+	}
+}
+
+// news looks, and returns the names that have new versions.
+func (p *Poller) news(ctx context.Context) (names []string) {
+	p.mu.Lock()
+	all := p.all
+	p.all = false
+	p.mu.Unlock()
+	found, unchanged, err := p.Look(ctx, all)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err != nil {
+		p.all = true
+		return nil
+	}
+	if unchanged {
+		return nil
+	}
+	told := make(map[string]uint64, len(found))
+	for _, s := range found {
+		if told[s.Name] = s.Version; p.told[s.Name] != s.Version {
+			names = append(names, s.Name)
+		}
+	}
+	p.told = told
+	return names
+}
