@@ -13,9 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
 )
 
 // testSchema is the schema of a file with tests.
@@ -133,12 +132,12 @@ func definitionOf(file, named string) (string, error) {
 // vetTests finds the problems of a file with tests. The suite is nil if it has some.
 func vetTests(file string, data []byte) (*suite, problems) {
 	c := checker{file: file}
-	s := c.readTests(data)
+	s, root := c.readTests(data)
 	if s != nil {
 		c.findDefinition(s)
 	}
 	if s != nil && s.plan != nil {
-		c.checkCases(s)
+		c.checkCases(s, root)
 	}
 	c.found.sort()
 	if len(c.found.errors()) > 0 {
@@ -148,43 +147,51 @@ func vetTests(file string, data []byte) (*suite, problems) {
 }
 
 // readTests reads the text of a file with tests; nil if it has problems.
-func (c *checker) readTests(data []byte) *suite {
-	doc, err := parseDocument(data)
+func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
+	root, err := parserOf(c.file)(data, definition.Limits{})
 	if err != nil {
-		c.addSyntaxError(err)
-		return nil
+		c.addError(err)
+		return nil, nil
 	}
-	c.doc = doc
-	v, err := value(doc.root)
-	if err != nil {
-		c.add(problem{Message: err.Error()})
-		return nil
-	}
+	c.addDefects(root, "$")
+	v := valueOf(root)
 	for _, violation := range testContract().Check(v) {
-		c.addViolation(doc.root, violation)
+		if below(root, violation.Path).Problem == nil {
+			c.addViolation(root, violation)
+		}
 	}
 	if len(c.found) > 0 {
-		return nil
+		return nil, nil
 	}
 	text, err := json.Marshal(v)
 	if err == nil {
 		s := &suite{file: c.file}
 		if err = json.Unmarshal(text, s); err == nil {
-			return s
+			return s, root
 		}
 	}
 	c.add(problem{Message: err.Error()})
-	return nil
+	return nil, nil
 }
 
-// addSyntaxError adds an error of the parser.
-func (c *checker) addSyntaxError(err error) {
-	p := problem{Message: err.Error()}
-	var at *yaml.LoadError
-	if errors.As(err, &at) && at.Mark.Line > 0 {
-		p.Line, p.Column, p.Message = at.Mark.Line, at.Mark.Column, strings.TrimSpace(at.Message+" "+at.ContextMsg)
+// addDefects adds what the parser has found in the parts of a value, and keys that come twice.
+func (c *checker) addDefects(v *definition.Value, path string) {
+	if v.Problem != nil {
+		c.addAt(v.Problem.Position, problem{Path: path, Message: v.Problem.Message, Suggestion: v.Problem.Suggestion})
+		return
 	}
-	c.add(p)
+	seen := map[string]bool{}
+	for i := range v.Items {
+		item, inner := &v.Items[i], fmt.Sprintf("%s[%d]", path, i)
+		if v.Type == definition.Object {
+			inner = path + "." + item.Key
+			if seen[item.Key] {
+				c.addAt(item.KeyAt, problem{Path: inner, Message: "the field occurs twice"})
+			}
+			seen[item.Key] = true
+		}
+		c.addDefects(item, inner)
+	}
 }
 
 // strangeFields is a violation that names fields which the schema does not have.
@@ -224,20 +231,15 @@ var testFields = sync.OnceValue(func() []string {
 })
 
 // addViolation adds a violation of the schema of tests.
-func (c *checker) addViolation(root *yaml.Node, v kahn.Violation) {
-	n := below(root, v.Path)
-	path := "$" + strings.ReplaceAll(v.Path, "/", ".")
-	if fields := strangeFields(v.Message); fields != nil {
-		for _, name := range fields {
-			key, _ := member(n, name)
-			c.add(problem{
-				Line: key.Line, Column: key.Column, Path: path + "." + name,
-				Message: fmt.Sprintf("unknown field %q", name), Suggestion: meant(name, testFields()),
-			})
-		}
-		return
+func (c *checker) addViolation(root *definition.Value, v kahn.Violation) {
+	n, path := below(root, v.Path), "$"+pathOf(v.Path)
+	fields := strangeFields(v.Message)
+	for _, name := range fields {
+		c.addAt(member(n, name).KeyAt, problem{Path: path + "." + name, Message: fmt.Sprintf("unknown field %q", name), Suggestion: meant(name, testFields())})
 	}
-	c.add(problem{Line: n.Line, Column: n.Column, Path: path, Message: reworded(v.Message)})
+	if len(fields) == 0 {
+		c.addAt(n.At, problem{Path: path, Message: reworded(v.Message)})
+	}
 }
 
 // findDefinition reads the definition of a suite. Its problems are those of another file.
@@ -262,29 +264,27 @@ func (c *checker) findDefinition(s *suite) {
 }
 
 // checkCases reports paths that lead to no node.
-func (c *checker) checkCases(s *suite) {
+func (c *checker) checkCases(s *suite, root *definition.Value) {
+	cases := items(member(root, "cases"))
 	for i := range s.Cases {
 		x := &s.Cases[i]
-		node := below(c.doc.root, fmt.Sprintf("/cases/%d", i))
-		paths := func(list []string, at *yaml.Node) {
-			for _, path := range list {
-				_, err := kahn.NewCoordinator(s.plan, time.Now(), kahn.TestMode{Unmock: []string{path}})
-				if path != "" && !errors.Is(err, kahn.ErrUnknownNode) {
-					continue
-				}
-				where := at
-				if key, _ := member(at, path); key != nil {
-					where = key
-				}
-				c.add(problem{
-					Line: where.Line, Column: where.Column, Path: fmt.Sprintf("$.cases[%d]", i), Suggestion: meant(path, idsOfPlan(s.plan)),
-					Message: fmt.Sprintf("case %q: unknown node %q", x.Name, path),
-				})
-			}
+		expected := member(member(&cases[i], "expect"), "nodes")
+		for _, path := range slices.Sorted(maps.Keys(x.Mocks)) {
+			c.checkPath(s.plan, path, fmt.Sprintf("$.cases[%d].mocks", i), member(member(&cases[i], "mocks"), path).KeyAt)
 		}
-		paths(slices.Sorted(maps.Keys(x.Mocks)), field(node, "mocks"))
-		paths(x.Real, field(node, "real"))
-		paths(plainPaths(slices.Collect(maps.Keys(x.Expect.Nodes))), field(field(node, "expect"), "nodes"))
+		for j, path := range x.Real {
+			c.checkPath(s.plan, path, fmt.Sprintf("$.cases[%d].real[%d]", i, j), items(member(&cases[i], "real"))[j].At)
+		}
+		for _, path := range plainPaths(slices.Collect(maps.Keys(x.Expect.Nodes))) {
+			c.checkPath(s.plan, path, fmt.Sprintf("$.cases[%d].expect.nodes", i), member(expected, path).KeyAt)
+		}
+	}
+}
+
+// checkPath reports a path that leads to no node. The test mode of a run knows.
+func (c *checker) checkPath(p *kahn.Plan, path, where string, at definition.Position) {
+	if _, err := kahn.NewCoordinator(p, time.Now(), kahn.TestMode{Unmock: []string{path}}); path == "" || errors.Is(err, kahn.ErrUnknownNode) {
+		c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, idsOfPlan(p))})
 	}
 }
 

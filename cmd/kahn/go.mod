@@ -13,7 +13,6 @@ require (
 	github.com/seed-c794f7ef/kahn/schema v0.0.0
 	github.com/seed-c794f7ef/kahn/store/sqlite v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
-	go.yaml.in/yaml/v4 v4.0.0
 	golang.org/x/term v0.44.0
 )
 
@@ -27,6 +26,7 @@ require (
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.14.0 // indirect
 	modernc.org/libc v1.75.7 // indirect

@@ -3,8 +3,6 @@ package main
 import (
 	_ "embed"
 	"encoding/json"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -21,8 +19,8 @@ type kind struct {
 	verbatim bool                   // the texts of its config are no templates
 	check    func(config any) error // what its schema cannot tell; nil: nothing
 	contract func() kahn.Contract   // its schema
-	fields   func() map[string]any  // of its config
 	schema   json.RawMessage
+	object
 }
 
 // kindSchemas has the JSON Schemas of the configs, by kind. Their descriptions are the documentation of the kinds.
@@ -43,14 +41,10 @@ var kinds = describe(
 	kind{name: "fail", step: fail},
 )
 
-// ownKinds are those that have a meaning of their own for the engine.
-var ownKinds = []string{kahn.KindEnd, kahn.KindCondition, kahn.KindGate, kahn.KindTrigger}
-
-// expects describes in words what a field of the config takes; "" if its schema says it well enough.
-func (k kind) expects(field string) string {
-	property, _ := k.fields()[field].(map[string]any)
-	title, _ := property["title"].(string)
-	return title
+// object is the part of a schema that the program reads itself.
+type object struct {
+	Description string
+	Properties  map[string]struct{ Title string }
 }
 
 // describe adds the schemas to the kinds. They are part of the program: a defect in them is found by any test.
@@ -61,16 +55,12 @@ func describe(list ...kind) map[string]kind {
 	}
 	all := make(map[string]kind, len(list))
 	for _, k := range list {
-		text := schemas[k.name]
-		k.schema = text
+		k.schema = schemas[k.name]
+		if err := json.Unmarshal(k.schema, &k.object); err != nil {
+			panic(err)
+		}
+		text := k.schema
 		k.contract = sync.OnceValue(func() kahn.Contract { return compile(text) })
-		k.fields = sync.OnceValue(func() map[string]any {
-			var object struct{ Properties map[string]any }
-			if err := json.Unmarshal(text, &object); err != nil {
-				panic(err)
-			}
-			return object.Properties
-		})
 		all[k.name] = k
 	}
 	return all
@@ -83,11 +73,6 @@ func compile(text []byte) kahn.Contract {
 		panic(err)
 	}
 	return c
-}
-
-// kindNames are all kinds that a node may have, sorted.
-func kindNames() []string {
-	return slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Keys(kinds)), ownKinds)))
 }
 
 // steps has the step of each kind.

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"os"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/definition"
-	"github.com/seed-c794f7ef/kahn/definition/yaml"
 	"github.com/seed-c794f7ef/kahn/expression"
 	"github.com/seed-c794f7ef/kahn/schema"
 )
@@ -27,14 +24,6 @@ func load(file string) (*kahn.Graph, error) {
 	return g, nil
 }
 
-// decode reads a definition and compiles it.
-func decode(file string, data []byte) (*kahn.Graph, error) {
-	if isYAML(file) {
-		return yaml.Load(data, definition.Limits{}, equip)
-	}
-	return definition.Load(data, definition.Limits{}, equip)
-}
-
 // equip gives a graph what the command has for all graphs.
 func equip(g *kahn.Graph) {
 	g.Evaluator = expression.Evaluator{}
@@ -51,9 +40,4 @@ func name(g *kahn.Graph, file string) string {
 		return g.Name
 	}
 	return stem(file)
-}
-
-// errorf is an error about a file.
-func errorf(file, format string, args ...any) error {
-	return fmt.Errorf("%s: %w", file, fmt.Errorf(format, args...))
 }

@@ -4,38 +4,42 @@ import (
 	"fmt"
 	"iter"
 
-	"go.yaml.in/yaml/v4"
+	"github.com/seed-c794f7ef/kahn/definition"
 )
 
 // place is a part of a document.
 type place struct {
-	path  string     // of the part, such as $.nodes[3].config
-	node  string     // the path of the node that it belongs to, such as S/x
-	graph *yaml.Node // the graph that the node is in
+	path  string            // of the part, such as $.nodes[3].config
+	node  string            // the path of the node that it belongs to, such as S/x
+	graph *definition.Value // the graph that the node is in
+}
+
+// in returns the place of a part of this one.
+func (p place) in(path string) place {
+	p.path += path
+	return p
 }
 
 // nodesOf yields the nodes of a definition, those of its sub-graphs after the node around them.
-func nodesOf(root *yaml.Node) iter.Seq2[place, *yaml.Node] {
-	return func(yield func(place, *yaml.Node) bool) {
-		eachNode(root, place{path: "$"}, 0, yield)
+func nodesOf(root *definition.Value) iter.Seq2[place, *definition.Value] {
+	return func(yield func(place, *definition.Value) bool) {
+		eachNode(root, place{path: "$"}, yield)
 	}
 }
 
-func eachNode(graph *yaml.Node, at place, depth int, yield func(place, *yaml.Node) bool) bool {
-	if depth > maxDepth { // an alias contains itself
-		return true
-	}
+func eachNode(graph *definition.Value, at place, yield func(place, *definition.Value) bool) bool {
 	prefix := at.node
 	if prefix != "" {
 		prefix += "/"
 	}
-	for i, n := range items(field(graph, "nodes")) {
-		n = resolve(n)
+	nodes := items(member(graph, "nodes"))
+	for i := range nodes {
+		n := &nodes[i]
 		inner := place{fmt.Sprintf("%s.nodes[%d]", at.path, i), prefix + text(n, "id"), graph}
 		if !yield(inner, n) {
 			return false
 		}
-		if sub := field(n, "graph"); sub != nil && !eachNode(sub, place{path: inner.path + ".graph", node: inner.node}, depth+1, yield) {
+		if sub := member(n, "graph"); sub != nil && !eachNode(sub, inner.in(".graph"), yield) {
 			return false
 		}
 	}
@@ -43,9 +47,10 @@ func eachNode(graph *yaml.Node, at place, depth int, yield func(place, *yaml.Nod
 }
 
 // idsOf returns the ids of the nodes of a graph, without those of its sub-graphs.
-func idsOf(graph *yaml.Node) (ids []string) {
-	for _, n := range items(field(graph, "nodes")) {
-		ids = append(ids, text(n, "id"))
+func idsOf(graph *definition.Value) (ids []string) {
+	nodes := items(member(graph, "nodes"))
+	for i := range nodes {
+		ids = append(ids, text(&nodes[i], "id"))
 	}
 	return ids
 }

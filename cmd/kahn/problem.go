@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
-	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
@@ -89,10 +86,8 @@ func (ps problems) sort() {
 
 // checker collects the problems of one file.
 type checker struct {
-	file    string
-	doc     *document // nil if the text cannot be parsed
-	limited bool      // the document exceeds a limit, and is not looked at any further
-	found   problems
+	file  string
+	found problems
 }
 
 // add adds a problem, unless there is one of the same place and text.
@@ -104,89 +99,38 @@ func (c *checker) add(p problem) {
 	}
 }
 
-// suggested is the end of a message that has a suggestion.
-var suggested = regexp.MustCompile(`; did you mean "((?:[^"\\]|\\.)*)"\?`)
-
-// split takes the suggestion out of a message.
-func split(message string) (rest, suggestion string) {
-	at := suggested.FindStringSubmatchIndex(message)
-	if at == nil {
-		return message, ""
-	}
-	suggestion = message[at[2]:at[3]]
-	if plain, err := strconv.Unquote(`"` + suggestion + `"`); err == nil {
-		suggestion = plain
-	}
-	return message[:at[0]] + message[at[1]:], suggestion
-}
-
 // meant is the name that is near to what was written, "" if there is none.
 func meant(written string, choices []string) string {
 	name, _ := nearest.Name(written, choices)
 	return name
 }
 
-// addError adds the problems of an error of package definition or of a compilation.
+// addError adds the problems of an error of package definition.
 func (c *checker) addError(err error) {
-	var written *definition.Error
-	var graph *kahn.GraphError
+	var all *definition.Error
 	switch {
 	case err == nil:
-	case errors.As(err, &written):
-		for _, p := range written.Problems {
-			c.addProblem(p)
-		}
-		if written.More > 0 {
-			c.add(problem{Message: fmt.Sprintf("and %d more problems", written.More)})
-		}
-	case errors.As(err, &graph):
-		for _, p := range graph.Problems {
-			c.addGraphProblem(p)
-		}
-		if graph.More > 0 {
-			c.add(problem{Message: fmt.Sprintf("and %d more problems", graph.More)})
-		}
-	default:
+		return
+	case !errors.As(err, &all):
 		c.add(problem{Message: err.Error()})
+		return
+	}
+	for _, p := range all.Problems {
+		c.addProblem(p)
+	}
+	if all.More > 0 {
+		c.add(problem{Message: fmt.Sprintf("and %d more problems", all.More)})
 	}
 }
 
-// addProblem adds a problem that package definition has found.
+// addProblem adds a problem that package definition has found. Its message repeats the suggestion.
 func (c *checker) addProblem(p *definition.Problem) {
-	c.limited = c.limited || p.Kind == definition.ErrLimit
-	message, suggestion := split(p.Message)
-	c.add(problem{
-		Line: p.Position.Line, Column: p.Position.Column, Path: p.Path, Node: p.Node, Message: message, Suggestion: suggestion,
-	})
+	message := strings.Replace(p.Message, fmt.Sprintf("; did you mean %q?", p.Suggestion), "", 1)
+	c.addAt(p.Position, problem{Path: p.Path, Node: p.Node, Message: message, Suggestion: p.Suggestion})
 }
 
-// ofNode is the beginning of a problem of a compilation that concerns a node.
-var ofNode = regexp.MustCompile(`^(?:in "((?:[^"\\]|\\.)*)": )?node "((?:[^"\\]|\\.)*)": `)
-
-// addGraphProblem adds a problem of a compilation.
-func (c *checker) addGraphProblem(err error) {
-	message, suggestion := split(err.Error())
-	p := problem{Message: message, Suggestion: suggestion}
-	if at := ofNode.FindStringSubmatch(message); at != nil {
-		p.Node, p.Message = at[2], message[len(at[0]):]
-		if at[1] != "" {
-			p.Node = at[1] + "/" + at[2]
-		}
-		p.Line, p.Column, p.Path = c.placeOf(p.Node)
-	}
+// addAt adds a problem with its position.
+func (c *checker) addAt(at definition.Position, p problem) {
+	p.Line, p.Column = at.Line, at.Column
 	c.add(p)
-}
-
-// placeOf returns the place of a node, by its path.
-func (c *checker) placeOf(node string) (line, column int, path string) {
-	if c.doc == nil {
-		return 0, 0, ""
-	}
-	for at, n := range nodesOf(c.doc.root) {
-		if at.node == node {
-			where := of(n)
-			return where.Line, where.Column, at.path
-		}
-	}
-	return 0, 0, ""
 }

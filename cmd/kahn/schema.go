@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	_ "embed"
-	"encoding/json"
 	"fmt"
-	"maps"
 
 	"github.com/seed-c794f7ef/kahn/definition"
 )
@@ -40,51 +38,9 @@ The exit code is 0.`,
 // definitionSchema is the schema of package definition with the kinds of this command: a node has one of them, and its config is what
 // the kind takes.
 func definitionSchema() ([]byte, error) {
-	var root map[string]any
-	if err := json.Unmarshal(definition.Schema(), &root); err != nil {
-		return nil, err
+	all := map[string]definition.Kind{}
+	for name, k := range kinds {
+		all[name] = definition.Kind{Description: k.Description, Config: k.schema}
 	}
-	defs, _ := root["$defs"].(map[string]any)
-	node, _ := defs["node"].(map[string]any)
-	properties, _ := node["properties"].(map[string]any)
-	kindField, _ := properties["kind"].(map[string]any)
-	if kindField == nil {
-		return nil, fmt.Errorf("the schema of package definition has no kinds of nodes")
-	}
-	var words, rules []any
-	for _, name := range kindNames() {
-		word := map[string]any{"const": name}
-		if k, ok := kinds[name]; ok {
-			var config map[string]any
-			if err := json.Unmarshal(k.schema, &config); err != nil {
-				return nil, err
-			}
-			word["description"] = config["description"]
-			shared, _ := config["$defs"].(map[string]any)
-			maps.Copy(defs, shared)
-			delete(config, "$defs")
-			defs["config_"+name] = config
-			rules = append(rules, ruleOf(name))
-		}
-		words = append(words, word)
-	}
-	delete(kindField, "$ref")
-	kindField["anyOf"] = words
-	earlier, _ := node["allOf"].([]any)
-	node["allOf"] = append(earlier, rules...)
-	text, err := json.MarshalIndent(root, "", "  ")
-	return append(text, '\n'), err
-}
-
-// ruleOf is the rule that the nodes with the step of a kind have its config.
-func ruleOf(kind string) map[string]any {
-	type object = map[string]any
-	has := func(field string) object { return object{"required": []any{field}} }
-	return object{
-		"if": object{
-			"required": []any{"kind"}, "properties": object{"kind": object{"const": kind}},
-			"not": object{"anyOf": []any{has("graph"), has("test")}},
-		},
-		"then": object{"required": []any{"config"}, "properties": object{"config": object{"$ref": "#/$defs/config_" + kind}}},
-	}
+	return definition.SchemaWith(all)
 }

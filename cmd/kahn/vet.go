@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
 )
 
 var vetCommand = command{
@@ -57,22 +59,46 @@ func vetFiles(t *terminal, files []string, asJSON bool) int {
 	return exitOK
 }
 
-// vet finds the problems of a definition. The graph is nil if it cannot be compiled.
+// vet finds the problems of a definition. The graph is nil if it has some.
 func vet(file string, data []byte) (*kahn.Graph, problems) {
 	c := checker{file: file}
-	g, err := decode(file, data)
-	doc, parseErr := parseDocument(data)
-	if parseErr == nil {
-		c.doc = doc
-	}
+	parser := parserOf(file)
+	doc, err := definition.Loader{Parse: parser, File: file, Prepare: equip, Kinds: performed()}.Load(data)
 	c.addError(err)
-	if c.doc != nil && !c.limited {
-		c.checkNodes(doc.root)
+	if root, err := parser(data, definition.Limits{}); err == nil && !errors.Is(err, definition.ErrLimit) {
+		_, err := definition.FromTree(root, definition.Limits{})
+		c.checkConfigs(root, err == nil)
 	}
-	if g != nil {
-		c.checkKinds(g)
-		c.addWarnings(g)
+	var g *kahn.Graph
+	if doc != nil {
+		g = doc.Graph
+		c.addWarnings(doc)
 	}
 	c.found.sort()
 	return g, c.found
+}
+
+// performed are the kinds as package definition needs them. Their configs are not compared by it: vet compares them in documents, too, that
+// have other problems.
+func performed() map[string]definition.Kind {
+	all := map[string]definition.Kind{}
+	for name := range kinds {
+		all[name] = definition.Kind{}
+	}
+	return all
+}
+
+// addWarnings adds what is valid and probably a mistake.
+func (c *checker) addWarnings(doc *definition.Document) {
+	plan, err := doc.Graph.Compile()
+	if err != nil {
+		return // Load has compiled it
+	}
+	before := len(c.found)
+	if warnings := plan.Warnings(); len(warnings) > 0 {
+		c.addError(doc.Locate(&kahn.GraphError{Problems: warnings}))
+	}
+	for i := range c.found[before:] {
+		c.found[before+i].Severity = isWarning
+	}
 }

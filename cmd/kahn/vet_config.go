@@ -7,86 +7,37 @@ import (
 	"slices"
 	"strings"
 
-	"go.yaml.in/yaml/v4"
-
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// checkNodes compares the configs of nodes with what their kinds take, whether or not the graph can be compiled.
-func (c *checker) checkNodes(root *yaml.Node) {
+// ownKinds are those that have a meaning of their own for the engine.
+var ownKinds = []string{kahn.KindEnd, kahn.KindCondition, kahn.KindGate, kahn.KindTrigger}
+
+// checkConfigs compares the configs of nodes with what their kinds take, whether or not the document makes a graph. If it makes none,
+// nobody else has compared the kinds.
+func (c *checker) checkConfigs(root *definition.Value, makesGraph bool) {
 	inputs := declared(root)
 	for at, n := range nodesOf(root) {
-		if !hasStep(n) {
+		name := text(n, "kind")
+		k, ok := kinds[name]
+		if !ok && !makesGraph && name != "" && !slices.Contains(ownKinds, name) {
+			known := slices.Sorted(maps.Keys(kinds))
+			c.addAt(member(n, "kind").At, problem{Path: at.path + ".kind", Node: at.node, Message: fmt.Sprintf("unknown kind %q", name), Suggestion: meant(name, known)})
+		}
+		if !ok || member(n, "graph") != nil || member(n, "test") != nil {
 			continue
 		}
-		kind := text(n, "kind")
-		k, ok := kinds[kind]
-		if !ok {
-			if where := field(n, "kind"); where != nil && kind != "" && !slices.Contains(ownKinds, kind) {
-				c.addUnknownKind(at, where, kind)
-			}
-			continue
-		}
-		config := field(n, "config")
+		config := member(n, "config")
 		if config == nil {
 			c.checkConfig(k, at, n, map[string]any{})
 			continue
 		}
-		v, err := value(config)
-		if err != nil {
-			continue // package definition reports it
-		}
-		at.path += ".config"
-		c.checkConfig(k, at, config, v)
+		at = at.in(".config")
+		c.checkConfig(k, at, config, valueOf(config))
 		if !k.verbatim {
 			c.checkTemplates(at, config, inputs)
 		}
-	}
-}
-
-// hasStep reports whether a node needs the step of a kind.
-func hasStep(n *yaml.Node) bool {
-	for _, other := range []string{"graph", "test"} {
-		if field(n, other) != nil {
-			return false
-		}
-	}
-	return true
-}
-
-func (c *checker) addUnknownKind(at place, where *yaml.Node, kind string) {
-	c.add(problem{
-		Line: where.Line, Column: where.Column, Path: at.path + ".kind", Node: at.node, Suggestion: meant(kind, kindNames()),
-		Message: fmt.Sprintf("unknown kind: %q (there is %s)", kind, strings.Join(kindNames(), ", ")),
-	})
-}
-
-// checkKinds reports the nodes of a graph that have no kind and need one. Unknown kinds are found in the document.
-func (c *checker) checkKinds(g *kahn.Graph) {
-	before := len(c.found)
-	c.addError(steps().Check(g))
-	for i := len(c.found) - 1; i >= before; i-- {
-		p := c.found[i]
-		if slices.ContainsFunc(c.found[:before], func(earlier problem) bool {
-			return earlier.Node == p.Node && strings.HasPrefix(earlier.Message, "unknown kind")
-		}) {
-			c.found = slices.Delete(c.found, i, i+1)
-		}
-	}
-}
-
-// addWarnings adds what is valid and probably a mistake.
-func (c *checker) addWarnings(g *kahn.Graph) {
-	plan, err := g.Compile()
-	if err != nil {
-		return
-	}
-	before := len(c.found)
-	for _, warning := range plan.Warnings() {
-		c.addGraphProblem(warning)
-	}
-	for i := range c.found[before:] {
-		c.found[before+i].Severity = isWarning
 	}
 }
 
@@ -119,30 +70,26 @@ func reworded(message string) string {
 }
 
 // checkConfig compares a config with the schema of its kind.
-func (c *checker) checkConfig(k kind, at place, config *yaml.Node, v any) {
-	replaced := map[string]bool{} // fields that were written under another name
-	bad := func(n *yaml.Node, path, message string) {
-		c.add(problem{Line: n.Line, Column: n.Column, Path: path, Node: at.node, Message: fmt.Sprintf("config of kind %s: %s", k.name, message)})
+func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any) {
+	bad := func(n *definition.Value, path, message string) {
+		c.addAt(n.At, problem{Path: path, Node: at.node, Message: fmt.Sprintf("config of kind %s: %s", k.name, message)})
 	}
 	violations := k.contract().Check(v)
-	for _, violation := range violations {
-		if strange.MatchString(violation.Message) {
-			c.addStrangeFields(k, at, config, replaced)
-		}
+	replaced := map[string]bool{} // fields that were written under another name
+	if slices.ContainsFunc(violations, func(v kahn.Violation) bool { return v.Path == "" && strange.MatchString(v.Message) }) {
+		replaced = c.addStrangeFields(k, at, config)
 	}
 	for _, violation := range violations {
-		n, path := below(config, violation.Path), at.path+strings.ReplaceAll(violation.Path, "/", ".")
 		name, _, _ := strings.Cut(strings.TrimPrefix(violation.Path, "/"), "/")
 		lacks := lacking.FindStringSubmatch(violation.Message)
-		switch expected := k.expects(name); {
+		switch expected := k.Properties[name].Title; {
 		case strange.MatchString(violation.Message), lacks != nil && replaced[lacks[1]]:
 		case expected != "":
-			key, _ := member(config, name)
-			bad(resolve(field(config, key.Value)), at.path+"."+name, fmt.Sprintf("%s: expected %s", name, expected))
+			bad(member(config, name), at.path+"."+name, fmt.Sprintf("%s: expected %s", name, expected))
 		case name != "":
-			bad(n, path, name+": "+reworded(violation.Message))
+			bad(below(config, violation.Path), at.path+pathOf(violation.Path), name+": "+reworded(violation.Message))
 		default:
-			bad(n, path, reworded(violation.Message))
+			bad(config, at.path, reworded(violation.Message))
 		}
 	}
 	if k.check == nil {
@@ -153,30 +100,32 @@ func (c *checker) checkConfig(k kind, at place, config *yaml.Node, v any) {
 	}
 }
 
-// addStrangeFields reports the fields that a kind does not have, each at its key, and notes those that may be meant.
-func (c *checker) addStrangeFields(k kind, at place, object *yaml.Node, replaced map[string]bool) {
-	object = resolve(object)
-	fields := slices.Sorted(maps.Keys(k.fields()))
-	for i := 0; i+1 < len(object.Content); i += 2 {
-		key := object.Content[i]
-		if !slices.Contains(fields, key.Value) {
-			replaced[meant(key.Value, fields)] = true
-			c.add(problem{
-				Line: key.Line, Column: key.Column, Path: at.path + "." + key.Value, Node: at.node, Suggestion: meant(key.Value, fields),
-				Message: fmt.Sprintf("config of kind %s: unknown field %q (there is %s)", k.name, key.Value, strings.Join(fields, ", ")),
-			})
+// addStrangeFields reports the fields that a kind does not have, each at its key. It returns those that were probably meant.
+func (c *checker) addStrangeFields(k kind, at place, object *definition.Value) map[string]bool {
+	probably := map[string]bool{}
+	fields := slices.Sorted(maps.Keys(k.Properties))
+	for _, item := range object.Items {
+		if slices.Contains(fields, item.Key) {
+			continue
 		}
+		suggestion := meant(item.Key, fields)
+		probably[suggestion] = true
+		c.addAt(item.KeyAt, problem{
+			Path: at.path + "." + item.Key, Node: at.node, Suggestion: suggestion,
+			Message: fmt.Sprintf("config of kind %s: unknown field %q (there is %s)", k.name, item.Key, strings.Join(fields, ", ")),
+		})
 	}
+	return probably
 }
 
 // declared returns the names of the inputs that a definition declares; nil if it declares none, and takes any.
-func declared(root *yaml.Node) []string {
+func declared(root *definition.Value) []string {
 	var names []string
-	for _, item := range items(field(root, "inputs")) {
-		if item = resolve(item); item.Kind == yaml.ScalarNode {
-			names = append(names, item.Value)
+	for _, item := range items(member(root, "inputs")) {
+		if item.Type == definition.Text {
+			names = append(names, item.Text)
 		} else {
-			names = append(names, text(item, "name"))
+			names = append(names, text(&item, "name"))
 		}
 	}
 	if names != nil {

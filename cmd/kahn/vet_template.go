@@ -9,7 +9,7 @@ import (
 	"text/template"
 	"text/template/parse"
 
-	"go.yaml.in/yaml/v4"
+	"github.com/seed-c794f7ef/kahn/definition"
 )
 
 // templateCall is a call of one of the functions of expandText, with its first argument, if that is a literal.
@@ -86,28 +86,24 @@ var templateError = regexp.MustCompile(`^template: :(\d+): `)
 var undefined = regexp.MustCompile(`^function "(\w+)" not defined$`)
 
 // checkTemplates finds the defects of the templates in a config.
-func (c *checker) checkTemplates(at place, v *yaml.Node, inputs []string) {
-	switch v = resolve(v); v.Kind {
-	case yaml.ScalarNode:
-		if v.ShortTag() == "!!str" {
-			c.checkTemplate(at, v, inputs)
+func (c *checker) checkTemplates(at place, v *definition.Value, inputs []string) {
+	if v.Type == definition.Text {
+		c.checkTemplate(at, v, inputs)
+	}
+	for i := range v.Items {
+		part := fmt.Sprintf("[%d]", i)
+		if v.Type == definition.Object {
+			part = "." + v.Items[i].Key
 		}
-	case yaml.SequenceNode:
-		for i, item := range v.Content {
-			c.checkTemplates(place{path: fmt.Sprintf("%s[%d]", at.path, i), node: at.node, graph: at.graph}, item, inputs)
-		}
-	case yaml.MappingNode:
-		for i := 0; i+1 < len(v.Content); i += 2 {
-			c.checkTemplates(place{path: at.path + "." + v.Content[i].Value, node: at.node, graph: at.graph}, v.Content[i+1], inputs)
-		}
+		c.checkTemplates(at.in(part), &v.Items[i], inputs)
 	}
 }
 
-func (c *checker) checkTemplate(at place, v *yaml.Node, inputs []string) {
+func (c *checker) checkTemplate(at place, v *definition.Value, inputs []string) {
 	bad := func(suggestion, format string, args ...any) {
-		c.add(problem{Line: v.Line, Column: v.Column, Path: at.path, Node: at.node, Message: "template: " + fmt.Sprintf(format, args...), Suggestion: suggestion})
+		c.addAt(v.At, problem{Path: at.path, Node: at.node, Message: "template: " + fmt.Sprintf(format, args...), Suggestion: suggestion})
 	}
-	calls, err := callsIn(v.Value)
+	calls, err := callsIn(v.Text)
 	if err != nil {
 		message := templateError.ReplaceAllString(err.Error(), "")
 		suggestion := ""
