@@ -97,6 +97,13 @@ func (p *Plan) hashNode(ref Ref) string {
 			unpaused.Pause = 0
 			field = reflect.ValueOf(&unpaused)
 		}
+		if gate, ok := field.Interface().(*Gate); ok && gate.Check != nil {
+			unchecked := *gate
+			unchecked.Check = nil
+			if reflect.ValueOf(unchecked).IsZero() {
+				continue
+			}
+		}
 		fmt.Fprintf(h, "%s=%s\n", name, hashedForm(field))
 	}
 	if sub := p.sub(ref); sub != nil {

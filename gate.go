@@ -26,6 +26,10 @@ type Gate struct {
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
+	// Check judges an answer that is one of the choices, if there are some. An error refuses it as one that is no choice is refused: the
+	// signal gets an error that matches [ErrChoice] and unwraps to that of Check, and the gate waits on. It is called for each signal, on
+	// the goroutine of the caller, and must not change the value. It is no part of [Plan.Hash].
+	Check func(answer any) error `json:"-"`
 }
 
 // GateTimeout tells what happens to a gate whose Timeout has passed.

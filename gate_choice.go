@@ -9,7 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ErrChoice rejects a signal whose answer is not one of the gate's choices. The error is a [*ChoiceError].
+// ErrChoice rejects a signal whose answer is not one of the gate's choices, or is refused by its Check. In the first case the error is a
+// [*ChoiceError].
 var ErrChoice = errors.New("no such choice")
 
 // ChoiceError says that an answer is none of the choices of a gate. It matches [ErrChoice].
@@ -108,9 +109,42 @@ func isChoice(labels, choices []string, gate bool) bool {
 	return len(labels) > 0
 }
 
-// refuse returns a [*ChoiceError] if the answer is no choice of the gate, which the error names by path. A Labeler is user
-// code; if it panics, refuse returns nil, and the panic fails the gate later.
+// refusedAnswer is the error of an answer that the Check of a gate has refused. It matches [ErrChoice].
+type refusedAnswer struct {
+	node string // the path of the gate
+	err  error  // of Check
+}
+
+// Error names the gate and says why the answer was refused.
+func (e *refusedAnswer) Error() string {
+	return fmt.Sprintf("node %s: the answer is refused: %s", quoteID(e.node), errorText(e.err))
+}
+
+// Is reports whether target is [ErrChoice].
+func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
+
+// Unwrap returns the error of Check.
+func (e *refusedAnswer) Unwrap() error { return e.err }
+
+// refuse returns an error that matches [ErrChoice] and names the gate by path, if the answer is no choice of the gate, or its Check
+// refuses it. Both are user code, and are called without the lock. If a Labeler panics, refuse returns nil, and the panic fails the gate
+// later; a Check that panics has refused the answer.
 func (p *Plan) refuse(ref Ref, path string, answer any) error {
+	if err := p.refuseChoice(ref, path, answer); err != nil {
+		return err
+	}
+	n := p.node(ref)
+	if !isGate(n) || n.Gate == nil || n.Gate.Check == nil {
+		return nil
+	}
+	if err := contain(func() error { return n.Gate.Check(answer) }); err != nil {
+		return &refusedAnswer{node: path, err: bounded(err)}
+	}
+	return nil
+}
+
+// refuseChoice returns a [*ChoiceError] if the answer is none of the choices.
+func (p *Plan) refuseChoice(ref Ref, path string, answer any) error {
 	choices := p.choices(ref)
 	if choices == nil {
 		return nil

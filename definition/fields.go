@@ -149,7 +149,7 @@ func init() {
 		flag("collect", func(l *kahn.Loop) *bool { return &l.Collect }),
 		duration("pause", func(l *kahn.Loop) *time.Duration { return &l.Pause }),
 	}}
-	gateRecord = record[kahn.Gate]{fields: []field[kahn.Gate]{
+	gateRecord = record[kahn.Gate]{code: []string{"Check"}, fields: []field[kahn.Gate]{
 		duration("timeout", func(g *kahn.Gate) *time.Duration { return &g.Timeout }),
 		enum("on_timeout", func(g *kahn.Gate) *kahn.GateTimeout { return &g.OnTimeout }),
 		names("choices", func(g *kahn.Gate) *[]string { return &g.Choices }),

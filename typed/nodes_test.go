@@ -533,3 +533,53 @@ func TestPanicAndCancel(t *testing.T) {
 	_, err = typed.Run(ctx, p)
 	require.ErrorIs(t, err, context.Canceled)
 }
+
+// A gate of a struct refuses an answer that is none, says what is wrong with it, and waits on; options of the gate keep that check.
+func TestGateOfStruct(t *testing.T) {
+	t.Parallel()
+	type verdict struct {
+		OK   bool   `json:"ok"`
+		Note string `json:"note"`
+	}
+	errShort := errors.New("say why")
+	for name, gate := range map[string]func(b *typed.Block) typed.Val[verdict]{
+		"plain": func(b *typed.Block) typed.Val[verdict] { return typed.Gate[verdict](b, "review") },
+		"with options": func(b *typed.Block) typed.Val[verdict] {
+			return typed.Gate[verdict](b, "review").With(typed.Options{Gate: &kahn.Gate{Timeout: time.Hour, Check: func(answer any) error {
+				if v, is := answer.(verdict); is && v.Note == "" {
+					return errShort
+				}
+				return nil
+			}}})
+		},
+	} {
+		p := typed.New("review", func(b *typed.Block) typed.Val[string] {
+			return typed.Do1(b, "tell", func(_ context.Context, v verdict) (string, error) { return fmt.Sprint(v.OK, v.Note), nil }, gate(b))
+		})
+		r, err := p.Start(context.Background())
+		require.NoError(t, err)
+		for _, row := range []struct {
+			answer any
+			text   string
+		}{
+			{map[string]any{"ok": "maybe"}, "cannot unmarshal string into Go struct field verdict.ok of type bool"},
+			{map[string]any{"okay": true}, `unknown field "okay"`},
+			{"yes", "cannot unmarshal string"},
+			{3, "int instead of typed_test.verdict"},
+		} {
+			err := r.Signal("review", row.answer)
+			require.ErrorIs(t, err, kahn.ErrChoice, name)
+			require.ErrorIs(t, err, kahn.ErrType, name)
+			require.ErrorContains(t, err, row.text)
+		}
+		if name == "with options" {
+			require.ErrorIs(t, r.Signal("review", verdict{OK: true}), errShort)
+		}
+		require.NoError(t, r.Signal("review", map[string]any{"ok": true, "note": "fine"}))
+		res, err := r.Wait()
+		require.NoError(t, err)
+		out, err := p.Output(res)
+		require.NoError(t, err)
+		require.Equal(t, "truefine", out)
+	}
+}

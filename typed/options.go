@@ -41,7 +41,25 @@ func (o *Options) set(n *kahn.Node) {
 	n.ContinueOnFail, n.Cleanup, n.Critical = o.ContinueOnFail, o.Cleanup, o.Critical
 	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout
 	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate
-	n.Groups, n.Key, n.Gate, n.OutputSchema = o.Groups, o.Key, o.Gate, o.OutputSchema
+	n.Groups, n.Key, n.OutputSchema = o.Groups, o.Key, o.OutputSchema
+	if n.Gate = o.gate(n.Gate); n.Gate == nil {
+		n.Gate = o.Gate
+	}
+}
+
+// gate adds the options of a gate to the check of its type. It is nil if the node has none, or there is no option.
+func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
+	if typed == nil || o.Gate == nil {
+		return typed
+	}
+	both := *o.Gate
+	both.Check = func(answer any) error {
+		if err := typed.Check(answer); err != nil || o.Gate.Check == nil {
+			return err
+		}
+		return o.Gate.Check(answer)
+	}
+	return &both
 }
 
 // With gives options to the node that makes the value, once, and returns the value:

@@ -3,6 +3,7 @@ package typed
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -48,7 +49,7 @@ func Root[T any](b *Block, name string) Val[T] {
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //
 // The value of a gate is read as that of a [Root] is, and that of a gate for a bool from the words that kahn takes for an approval or a rejection,
-// too.
+// too. An answer that is no T is refused, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate waits on.
 func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 	src := b.add(id, false)
 	if src == nil {
@@ -56,6 +57,13 @@ func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 	}
 	register[T](b.in.build)
 	src.node.Kind, src.waiting, src.text = kahn.KindGate, true, reflect.TypeFor[T]().Kind() == reflect.String
+	src.node.Gate = &kahn.Gate{Check: func(v any) error {
+		if _, is := v.(T); is {
+			return nil
+		}
+		_, err := answer[T](nil, id, v)
+		return err
+	}}
 	for i, h := range after {
 		src.follow(h, i+1)
 	}
@@ -80,32 +88,38 @@ func answer[T any](_ *kahn.Step, id string, v any) (t T, err error) {
 
 // plain reads a value that is no T: one that JSON could have given. It is an error that no retry repeats if the value is none.
 func plain[T any](id string, v any) (T, error) {
-	t, ok := fromJSON[T](v)
-	if !ok {
+	t, err := fromJSON[T](v)
+	switch {
+	case errors.Is(err, errNotJSON):
 		return t, kahn.Permanent(fmt.Errorf("value of %q: %w: %T instead of %T", id, kahn.ErrType, v, t))
+	case err != nil:
+		return t, kahn.Permanent(fmt.Errorf("value of %q: %w: %T instead of %T: %w", id, kahn.ErrType, v, t, err))
 	}
 	return t, nil
 }
 
-// fromJSON decodes a T from the JSON of a value of one of the types that package json decodes into an any. ok is false for other values, and for a T
+// errNotJSON says that a value is of none of the types that package json decodes into an any.
+var errNotJSON = errors.New("not JSON")
+
+// fromJSON decodes a T from the JSON of a value of one of the types that package json decodes into an any. It is an error for other values, and for a T
 // that has no field for a name of the value.
-func fromJSON[T any](v any) (t T, ok bool) {
+func fromJSON[T any](v any) (t T, err error) {
 	switch v.(type) {
 	case nil:
-		return t, true // a null is the zero value
+		return t, nil // a null is the zero value
 	case bool, string, float64, json.Number, json.RawMessage, map[string]any, []any:
 	default:
-		return t, false
+		return t, errNotJSON
 	}
 	data, err := json.Marshal(v)
 	if err != nil {
-		return t, false
+		return t, err
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&t); err != nil {
 		var zero T
-		return zero, false
+		return zero, err
 	}
-	return t, true
+	return t, nil
 }
