@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -195,12 +196,12 @@ func ExampleAllowGraphChange() {
 	changed.Add(kahn.Node{ID: "file", After: []string{"send"}})
 	signals := map[string]any{"approve": true}
 	_, err = kahn.Resume(ctx, changed, printID, res.Snapshot(), signals)
-	fmt.Println(errors.Is(err, kahn.ErrGraphChanged))
+	fmt.Println(errors.Is(err, kahn.ErrGraphChanged), strings.Contains(err.Error(), `of workflow "letter"`))
 	res, err = kahn.Resume(ctx, changed, printID, res.Snapshot(), signals, kahn.AllowGraphChange())
 	fmt.Println(res.Status, err)
 	// Output:
 	// <nil>
-	// true
+	// true true
 	// send
 	// file
 	// completed <nil>

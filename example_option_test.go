@@ -345,3 +345,22 @@ func ExampleEventOutputs() {
 	// long  14
 	// <nil>
 }
+
+// A host that records what guards, tests and fallbacks return can replay a run without calling them.
+func ExampleGraphCalls() {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "weekly", When: func(kahn.View) (bool, error) { return time.Now().IsZero(), nil }})
+	var recorded []any
+	_, err := kahn.Execute(context.Background(), g, printID, kahn.GraphCalls(func(c kahn.GraphCall) (any, error) {
+		value, err := c.Call()
+		fmt.Println(c.Field, "of", c.Path, "returned", value)
+		recorded = append(recorded, value)
+		return value, err
+	}))
+	fmt.Println(err)
+	res, err := kahn.Execute(context.Background(), g, printID, kahn.GraphCalls(func(kahn.GraphCall) (any, error) { return recorded[0], nil }))
+	fmt.Println(res.Count(kahn.Skipped), err)
+	// Output:
+	// When of weekly returned false
+	// <nil>
+	// 1 <nil>
+}

@@ -127,7 +127,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	}
 	x := &restoration{file: file, crashed: file.Status == RunRunning, stored: stored}
 	if file.Hash != p.Hash() && !c.allowChange && !c.fork {
-		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Hash), p.Hash())
+		return nil, fmt.Errorf("%w: run %s of workflow %s has a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Run), quoteID(file.Graph),
+			quoteID(file.Hash), p.Hash())
 	}
 	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
 		return nil, fmt.Errorf("%w: %v", ErrFinished, file.Status)
