@@ -38,7 +38,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -46,6 +49,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	otelkahn "github.com/seed-c794f7ef/kahn/otel"
 	"github.com/seed-c794f7ef/kahn/progress"
+	riverkahn "github.com/seed-c794f7ef/kahn/river"
 	"github.com/seed-c794f7ef/kahn/sse"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
