@@ -2,8 +2,9 @@ package expression
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
@@ -74,6 +75,8 @@ func (c *compiler) translate(n ast.Node) (part, error) {
 		return c.path(n)
 	case *ast.ArrayNode:
 		return c.list(n)
+	case *ast.MapNode:
+		return c.object(n)
 	case *ast.UnaryNode:
 		return c.unary(n)
 	case *ast.BinaryNode:
@@ -112,6 +115,41 @@ func (c *compiler) list(n *ast.ArrayNode) (part, error) {
 	}, nil
 }
 
+// object translates a map that is written out.
+func (c *compiler) object(n *ast.MapNode) (part, error) {
+	keys, members := make([]part, len(n.Pairs)), make([]part, len(n.Pairs))
+	for i := range n.Pairs {
+		pair, ok := n.Pairs[i].(*ast.PairNode)
+		if !ok {
+			return nil, c.errorf(n, "a map has pairs of a key and a value")
+		}
+		var err error
+		if keys[i], err = c.compile(pair.Key); err != nil {
+			return nil, err
+		}
+		if members[i], err = c.compile(pair.Value); err != nil {
+			return nil, err
+		}
+	}
+	return func(e *evaluation) (any, error) {
+		values := make(map[string]any, len(keys))
+		for i := range keys {
+			key, err := keys[i](e)
+			if err != nil {
+				return nil, err
+			}
+			name, ok := text(key)
+			if !ok {
+				return nil, mismatch("a key of a map is to be text, not %s", kind(key))
+			}
+			if values[name], err = members[i](e); err != nil {
+				return nil, err
+			}
+		}
+		return values, nil
+	}, nil
+}
+
 func (c *compiler) unary(n *ast.UnaryNode) (part, error) {
 	x, err := c.compile(n.Node)
 	if err != nil {
@@ -136,8 +174,8 @@ func (c *compiler) unary(n *ast.UnaryNode) (part, error) {
 }
 
 func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
-	if n.Operator == "-" {
-		return nil, c.errorf(n, `operator - is not supported; a node whose id has a dash is $nodes["my-id"]`)
+	if n.Operator == "-" && isNode(n.Left) {
+		return nil, c.errorf(n, `a node has no value to subtract from; a node whose id has a dash is $nodes["my-id"]`)
 	}
 	left, err := c.compile(n.Left)
 	if err != nil {
@@ -161,8 +199,15 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 			v, err = right(e)
 			return err == nil && kahn.Truthy(v), err
 		}, nil
+	case "??":
+		return func(e *evaluation) (any, error) {
+			if v, err := left(e); err == nil && kind(v) != "null" || err != nil && !isMissing(err) {
+				return v, err
+			}
+			return right(e)
+		}, nil
 	}
-	apply, ok := comparisons[n.Operator]
+	apply, ok := operators[n.Operator]
 	if !ok {
 		return nil, c.errorf(n, "operator %s is not supported", n.Operator)
 	}
@@ -177,10 +222,34 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 		if err != nil {
 			return nil, err
 		}
-		result, err := apply(e, a, b)
-		return result, err
+		return apply(e, a, b)
 	}, nil
 }
+
+// isNode reports whether a path ends with the id of a node.
+func isNode(n ast.Node) bool {
+	m, ok := n.(*ast.MemberNode)
+	if !ok {
+		return false
+	}
+	root, ok := m.Node.(*ast.IdentifierNode)
+	return ok && strings.TrimPrefix(root.Value, "$") == "nodes"
+}
+
+// operators are the operators that need the values of both sides.
+var operators = func() map[string]func(e *evaluation, a, b any) (any, error) {
+	all := maps.Clone(arithmetic)
+	for op, holds := range comparisons {
+		all[op] = func(e *evaluation, a, b any) (any, error) {
+			result, err := holds(e, a, b)
+			return result, err
+		}
+	}
+	for _, name := range wordOperators {
+		all[name] = func(e *evaluation, a, b any) (any, error) { return functions[name].call(e, []any{a, b}) }
+	}
+	return all
+}()
 
 var comparisons = map[string]func(e *evaluation, a, b any) (bool, error){
 	"==": func(e *evaluation, a, b any) (bool, error) { return e.equal(a, b, 0) },
@@ -223,45 +292,39 @@ func (c *compiler) conditional(n *ast.ConditionalNode) (part, error) {
 }
 
 func (c *compiler) call(n ast.Node, name string, args []ast.Node) (part, error) {
-	if name != "len" && name != "exists" {
-		return nil, c.errorf(n, "there is no function %.40q", name)
+	if name == "exists" {
+		return c.exists(n, args)
 	}
+	if _, ok := functions[name]; ok {
+		return c.apply(n, name, args)
+	}
+	if operator := strings.ToLower(name[:1]) + name[1:]; slices.Contains(wordOperators, operator) {
+		return c.apply(n, operator, args)
+	}
+	return nil, c.errorf(n, "there is no function %.40q%s", name, didYouMean(name, append(slices.Sorted(maps.Keys(functions)), "exists")))
+}
+
+func (c *compiler) exists(n ast.Node, args []ast.Node) (part, error) {
 	if len(args) != 1 {
-		return nil, c.errorf(n, "%s takes one argument", name)
+		return nil, c.errorf(n, "exists takes one argument")
 	}
-	if name == "exists" {
-		switch args[0].(type) {
-		case *ast.MemberNode, *ast.IdentifierNode:
-		default:
-			return nil, c.errorf(n, "exists takes a path")
-		}
+	switch args[0].(type) {
+	case *ast.MemberNode, *ast.IdentifierNode:
+	default:
+		return nil, c.errorf(n, "exists takes a path")
 	}
-	if name == "exists" {
-		c.hoping++
-		defer func() { c.hoping-- }()
-	}
+	c.hoping++
+	defer func() { c.hoping-- }()
 	x, err := c.compile(args[0])
 	if err != nil {
 		return nil, err
 	}
-	if name == "exists" {
-		return func(e *evaluation) (any, error) {
-			_, err := x(e)
-			if isMissing(err) {
-				return false, nil
-			}
-			return err == nil, err
-		}, nil
-	}
 	return func(e *evaluation) (any, error) {
-		v, err := x(e)
-		if err != nil {
-			return nil, err
+		_, err := x(e)
+		if isMissing(err) {
+			return false, nil
 		}
-		if s, ok := text(v); ok {
-			return int64(utf8.RuneCountInString(s)), nil
-		}
-		return length(v)
+		return err == nil, err
 	}, nil
 }
 

@@ -38,5 +38,5 @@ func Example() {
 func ExampleEvaluator_Parse() {
 	_, err := expression.Evaluator{}.Parse("nodes.open-pr.status == 'completed'")
 	fmt.Println(err)
-	// Output: 1:11: operator - is not supported; a node whose id has a dash is $nodes["my-id"]
+	// Output: 1:11: a node has no value to subtract from; a node whose id has a dash is $nodes["my-id"]
 }

@@ -19,8 +19,20 @@
 //	1, -2.5, "text", true, false, null, [1, 2]
 //	== != < <= > >=  in     comparisons
 //	&& || !                 also and, or, not
+//	+ - * / %               arithmetic; + also joins two texts
 //	condition ? a : b       for conditions whose branches are labels
-//	len(x), exists(path)    the length of a text, list or map; whether there is such a path
+//	a ?? b                  b if a does not exist, or is null
+//	{"total": a + b}        a map
+//	exists(path)            whether there is such a path
+//	len(x)                  the length of a text, list or map
+//	contains(x, y)          whether the text x has the part y, the list the member, the map the key; also x contains y
+//	startsWith(x, y)        whether the text x begins with y, endsWith(x, y) whether it ends so; also x startsWith y
+//	lower(x), upper(x)      a text in lower or upper case
+//	trim(x), trim(x, y)     a text without the white space, or the characters of y, around it
+//	split(x, y), join(x, y) a list of the parts of the text x between y, and the text of a list with y between its members
+//	replace(x, y, z)        the text x with z for every y
+//	string(x)               a number or a boolean as text; int(x), float(x): a text or a number as a number
+//	abs, floor, ceil, round of a number; min, max of numbers or texts, or of a list of them
 //
 // The dollar signs may be left out, and any part may stand in double braces, as in a template:
 // {{ nodes.classify.output.needsPr }} && {{ nodes.check.output.n }} > 3.
@@ -41,11 +53,14 @@
 // comparing structs as a whole, is an error that matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy]
 // decides.
 //
+// Arithmetic on integers yields an integer if it is an int64, and otherwise a float64; so does a division without a remainder. A division by
+// zero, and a result that is no number, are errors that match [kahn.ErrType].
+//
 // # Limits
 //
 // A text may have 4,096 bytes and about a thousand parts. There are no loops and no functions of the host. An evaluation may
-// take 100,000 steps, one for each part and each member that it reads and one for 16 bytes of a json.RawMessage that it
-// decodes, and it stops when its context ends, which it checks every 256 steps. Values may be 100 levels deep where they are
+// take 100,000 steps, one for each part and each member that it reads, and one for 16 bytes of a json.RawMessage that it
+// decodes or of a text that it reads with a function or makes, and it stops when its context ends, which it checks every 256 steps. Values may be 100 levels deep where they are
 // compared. Beyond a limit the error matches [ErrLimit].
 package expression
 
@@ -92,7 +107,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 			err = &SyntaxError{1, 1, fmt.Sprintf("the parser panics: %v", v)}
 		}
 	}()
-	tree, err := parser.Parse(unbrace(text))
+	tree, err := parser.Parse(asCalls(unbrace(text)))
 	var at *file.Error
 	switch {
 	case errors.As(err, &at):

@@ -1,0 +1,436 @@
+package expression
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/expr-lang/expr/ast"
+)
+
+// arithmetic are the operators that compute a number, or join two texts.
+var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
+	"+": func(e *evaluation, a, b any) (any, error) {
+		s, isText := text(a)
+		t, both := text(b)
+		if isText && both {
+			return e.made(s + t)
+		}
+		if isText || both {
+			return nil, mismatch("%s + %s; string(x) makes a text of a number", kind(a), kind(b))
+		}
+		return compute("+", a, b, func(x, y int64) (int64, bool) { return x + y, (x+y > x) == (y > 0) },
+			func(x, y float64) float64 { return x + y })
+	},
+	"-": func(_ *evaluation, a, b any) (any, error) {
+		return compute("-", a, b, func(x, y int64) (int64, bool) { return x - y, (x-y < x) == (y > 0) },
+			func(x, y float64) float64 { return x - y })
+	},
+	"*": func(_ *evaluation, a, b any) (any, error) {
+		return compute("*", a, b, multiply, func(x, y float64) float64 { return x * y })
+	},
+	"/": func(_ *evaluation, a, b any) (any, error) {
+		return compute("/", a, b, func(x, y int64) (int64, bool) {
+			if y == 0 || x%y != 0 || x == math.MinInt64 && y == -1 {
+				return 0, false
+			}
+			return x / y, true
+		}, func(x, y float64) float64 { return x / y })
+	},
+	"%": func(_ *evaluation, a, b any) (any, error) {
+		x, okX := integer(a)
+		y, okY := integer(b)
+		switch {
+		case !okX || !okY:
+			return nil, mismatch("%s %% %s: both are to be integers", kind(a), kind(b))
+		case y == 0:
+			return nil, mismatch("a division by zero")
+		case y == -1: // which overflows for the least integer
+			return int64(0), nil
+		}
+		return x % y, nil
+	},
+}
+
+// compute computes with integers as long as the result is an int64, and otherwise with floating-point numbers. A result that is no number is
+// an error.
+func compute(op string, a, b any, ints func(x, y int64) (int64, bool), floats func(x, y float64) float64) (any, error) {
+	m, okM := number(a)
+	n, okN := number(b)
+	if !okM || !okN {
+		return nil, mismatch("%s %s %s", kind(a), op, kind(b))
+	}
+	x, isInt := m.(int64)
+	y, both := n.(int64)
+	if isInt && both {
+		if result, ok := ints(x, y); ok {
+			return result, nil
+		}
+	}
+	result := floats(float(m), float(n))
+	if math.IsNaN(result) || math.IsInf(result, 0) {
+		return nil, mismatch("%v %s %v is no number", m, op, n)
+	}
+	return result, nil
+}
+
+func multiply(x, y int64) (int64, bool) {
+	high, low := bits.Mul64(magnitude(x), magnitude(y))
+	longest := uint64(math.MaxInt64)
+	if x < 0 != (y < 0) {
+		longest++
+	}
+	return x * y, high == 0 && low <= longest
+}
+
+func magnitude(x int64) uint64 {
+	if x < 0 {
+		return -uint64(x)
+	}
+	return uint64(x)
+}
+
+func float(n any) float64 {
+	switch n := n.(type) {
+	case int64:
+		return float64(n)
+	case uint64:
+		return float64(n)
+	}
+	return n.(float64)
+}
+
+// made counts the cost of a text that was made.
+func (e *evaluation) made(s string) (any, error) {
+	return s, e.spend(len(s) / 16)
+}
+
+// function is a function of the language, beside exists.
+type function struct {
+	least, most int // the number of arguments
+	call        func(e *evaluation, args []any) (any, error)
+}
+
+var functions = map[string]function{
+	"len": {1, 1, func(_ *evaluation, args []any) (any, error) {
+		if s, ok := text(args[0]); ok {
+			return int64(utf8.RuneCountInString(s)), nil
+		}
+		return length(args[0])
+	}},
+	"contains":   {2, 2, contains},
+	"startsWith": {2, 2, onTexts(func(_ *evaluation, s []string) (any, error) { return strings.HasPrefix(s[0], s[1]), nil })},
+	"endsWith":   {2, 2, onTexts(func(_ *evaluation, s []string) (any, error) { return strings.HasSuffix(s[0], s[1]), nil })},
+	"lower":      {1, 1, onTexts(func(e *evaluation, s []string) (any, error) { return e.made(strings.ToLower(s[0])) })},
+	"upper":      {1, 1, onTexts(func(e *evaluation, s []string) (any, error) { return e.made(strings.ToUpper(s[0])) })},
+	"trim": {1, 2, onTexts(func(_ *evaluation, s []string) (any, error) {
+		if len(s) == 1 {
+			return strings.TrimSpace(s[0]), nil
+		}
+		return strings.Trim(s[0], s[1]), nil
+	})},
+	"split":   {2, 2, onTexts(split)},
+	"join":    {1, 2, join},
+	"replace": {3, 3, onTexts(replace)},
+	"string": {1, 1, func(e *evaluation, args []any) (any, error) {
+		s, err := render(args[0])
+		if err != nil {
+			return nil, err
+		}
+		return e.made(s)
+	}},
+	"int":   {1, 1, func(_ *evaluation, args []any) (any, error) { return whole(args[0]) }},
+	"float": {1, 1, func(_ *evaluation, args []any) (any, error) { return fraction(args[0]) }},
+	"abs": {1, 1, func(_ *evaluation, args []any) (any, error) {
+		if c, ordered, err := order(args[0], int64(0)); err != nil || !ordered || c >= 0 {
+			n, _ := number(args[0])
+			return n, err
+		}
+		return negate(args[0])
+	}},
+	"floor": {1, 1, rounding(math.Floor)},
+	"ceil":  {1, 1, rounding(math.Ceil)},
+	"round": {1, 1, rounding(math.Round)},
+	"min":   {1, maxParts, extreme(func(c int) bool { return c < 0 })},
+	"max":   {1, maxParts, extreme(func(c int) bool { return c > 0 })},
+}
+
+// onTexts is a function whose arguments are texts. Reading them costs a step for 16 bytes.
+func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, []any) (any, error) {
+	return func(e *evaluation, args []any) (any, error) {
+		texts := make([]string, len(args))
+		for i, arg := range args {
+			s, ok := text(arg)
+			if !ok {
+				return nil, mismatch("argument %d is to be text, not %s", i+1, kind(arg))
+			}
+			if err := e.spend(len(s) / 16); err != nil {
+				return nil, err
+			}
+			texts[i] = s
+		}
+		return f(e, texts)
+	}
+}
+
+// contains reports whether a text has a part, a list a member, or a map a key.
+func contains(e *evaluation, args []any) (any, error) {
+	if s, ok := text(args[0]); ok {
+		part, ok := text(args[1])
+		if !ok {
+			return nil, mismatch("a text contains texts, not %s", kind(args[1]))
+		}
+		return strings.Contains(s, part), e.spend(len(s) / 16)
+	}
+	return e.in(args[1], args[0])
+}
+
+func split(e *evaluation, s []string) (any, error) {
+	n := strings.Count(s[0], s[1]) + 1
+	if err := e.spend(n); err != nil {
+		return nil, err
+	}
+	parts := make([]any, 0, n)
+	for part := range strings.SplitSeq(s[0], s[1]) {
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+// join joins the members of a list, which are texts, numbers or booleans.
+func join(e *evaluation, args []any) (any, error) {
+	separator := ""
+	if len(args) == 2 {
+		var ok bool
+		if separator, ok = text(args[1]); !ok {
+			return nil, mismatch("the separator is to be text, not %s", kind(args[1]))
+		}
+	}
+	list := plain(args[0])
+	if kindOf(list) != "list" {
+		return nil, mismatch("join takes a list, not %s", kindOf(list))
+	}
+	var b strings.Builder
+	for i := range list.Len() {
+		member, err := inside(list.Index(i))
+		if err != nil {
+			return nil, err
+		}
+		s, err := render(member)
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			s = separator + s
+		}
+		if err := e.spend(1 + len(s)/16); err != nil {
+			return nil, err
+		}
+		b.WriteString(s)
+	}
+	return b.String(), nil
+}
+
+func replace(e *evaluation, s []string) (any, error) {
+	n := strings.Count(s[0], s[1])
+	if err := e.spend(n + n*len(s[2])/16); err != nil { // before the memory is taken
+		return nil, err
+	}
+	return strings.ReplaceAll(s[0], s[1], s[2]), nil
+}
+
+// render returns a text, a number or a boolean as text.
+func render(v any) (string, error) {
+	if s, ok := text(v); ok {
+		return s, nil
+	}
+	n, isNumber := number(v)
+	switch n := n.(type) {
+	case int64:
+		return strconv.FormatInt(n, 10), nil
+	case uint64:
+		return strconv.FormatUint(n, 10), nil
+	case float64:
+		return strconv.FormatFloat(n, 'f', -1, 64), nil
+	}
+	if r := plain(v); !isNumber && kindOf(r) == "bool" {
+		return strconv.FormatBool(r.Bool()), nil
+	}
+	return "", mismatch("%s as text", kind(v))
+}
+
+// whole returns a number without its fraction, or the integer that a text is.
+func whole(v any) (any, error) {
+	if s, ok := text(v); ok {
+		n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
+		if err != nil {
+			return nil, mismatch("%.40q is no integer of 64 bits", s)
+		}
+		return n, nil
+	}
+	return rounding(math.Trunc)(nil, []any{v})
+}
+
+func fraction(v any) (any, error) {
+	if s, ok := text(v); ok {
+		f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
+			return nil, mismatch("%.40q is no number", s)
+		}
+		return f, nil
+	}
+	n, ok := number(v)
+	if !ok {
+		return nil, mismatch("%s as a number", kind(v))
+	}
+	return float(n), nil
+}
+
+// rounding returns integers as they are, and other numbers rounded: as an integer, if it has 64 bits.
+func rounding(round func(float64) float64) func(*evaluation, []any) (any, error) {
+	return func(_ *evaluation, args []any) (any, error) {
+		n, ok := number(args[0])
+		if !ok {
+			return nil, mismatch("%s as a number", kind(args[0]))
+		}
+		f, ok := n.(float64)
+		if !ok {
+			return n, nil
+		}
+		if f = round(f); f >= -1<<63 && f < 1<<63 {
+			return int64(f), nil
+		}
+		return f, nil
+	}
+}
+
+// extreme returns the argument, or the member of the only argument, a list, that is before all others.
+func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
+	return func(e *evaluation, args []any) (any, error) {
+		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {
+			if err := e.spend(r.Len()); err != nil {
+				return nil, err
+			}
+			args = make([]any, r.Len())
+			for i := range args {
+				var err error
+				if args[i], err = inside(r.Index(i)); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if len(args) == 0 {
+			return nil, mismatch("an empty list has neither a least nor a greatest member")
+		}
+		best := args[0]
+		for _, arg := range args {
+			c, ordered, err := order(arg, best)
+			if err != nil {
+				return nil, err
+			}
+			if ordered && before(c) {
+				best = arg
+			}
+		}
+		return best, nil
+	}
+}
+
+// wordOperators are functions that are operators to the parser.
+var wordOperators = []string{"contains", "startsWith", "endsWith"}
+
+// asCalls turns the operators that are words into the names of functions where they stand before their arguments, by a
+// capital letter, so that positions do not change: to the parser they are operators only.
+func asCalls(s string) string {
+	b := []byte(s)
+	for i := range b {
+		for _, name := range wordOperators {
+			rest, is := strings.CutPrefix(s[i:], name)
+			if is && strings.HasPrefix(strings.TrimLeft(rest, " "), "(") && !afterOperand(s[:i]) {
+				b[i] -= 'a' - 'A'
+			}
+		}
+	}
+	return string(b)
+}
+
+// afterOperand reports whether the text ends with an operand, or inside of a word or a quoted text.
+func afterOperand(s string) bool {
+	trimmed := strings.TrimRight(s, " \t\n")
+	if trimmed == "" {
+		return false
+	}
+	word := trimmed[strings.LastIndexFunc(trimmed, func(r rune) bool { return !isWord(r) })+1:]
+	switch word {
+	case "and", "or", "not", "in":
+		return len(trimmed) == len(s)
+	case "":
+		return strings.HasSuffix(trimmed, ")") || strings.HasSuffix(trimmed, "]") || strings.HasSuffix(trimmed, "}") || quoted(trimmed)
+	}
+	return true
+}
+
+func isWord(r rune) bool {
+	return r == '_' || r == '$' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+}
+
+// quoted reports whether the text ends with a quoted text, or inside of one.
+func quoted(s string) bool {
+	var quote, last byte
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case quote != 0 && c == '\\' && quote != '`':
+			i++
+		case quote != 0 && c == quote:
+			quote, last = 0, c
+		case quote == 0 && (c == '"' || c == '\'' || c == '`'):
+			quote = c
+		}
+	}
+	return quote != 0 || last != 0 && s[len(s)-1] == last
+}
+
+// apply translates a call of one of the functions.
+func (c *compiler) apply(n ast.Node, name string, args []ast.Node) (part, error) {
+	f := functions[name]
+	if len(args) < f.least || len(args) > f.most {
+		return nil, c.errorf(n, "%s takes %s", name, f.arguments())
+	}
+	parts := make([]part, len(args))
+	for i, arg := range args {
+		var err error
+		if parts[i], err = c.compile(arg); err != nil {
+			return nil, err
+		}
+	}
+	return func(e *evaluation) (any, error) {
+		values := make([]any, len(parts))
+		for i, p := range parts {
+			var err error
+			if values[i], err = p(e); err != nil {
+				return nil, err
+			}
+		}
+		v, err := f.call(e, values)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		return v, nil
+	}, nil
+}
+
+func (f function) arguments() string {
+	switch {
+	case f.least == 1 && f.most == 1:
+		return "one argument"
+	case f.least == f.most:
+		return strconv.Itoa(f.least) + " arguments"
+	case f.most == maxParts:
+		return "one argument or more"
+	}
+	return strconv.Itoa(f.least) + " or " + strconv.Itoa(f.most) + " arguments"
+}
