@@ -10,11 +10,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// replacedBlobs: no blob stays to which a run has referred before something else was stored in the place of the reference.
+// replacedBlobs: no blob stays to which a run has referred before something else was stored in the place of the reference, or in an event.
 func replacedBlobs(ctx context.Context, s store.Admin) error {
 	blobs := new(store.MemoryBlobs)
 	ref := func(key string) json.RawMessage { return json.RawMessage(fmt.Sprintf(`{"x": {"$blob": %q}}`, key)) }
-	for _, key := range []string{"created", "replaced", "record", "value", "redriven"} {
+	keys := []string{"created", "replaced", "record", "value", "redriven"}
+	var events []store.EventRecord
+	if _, ok := s.(store.EventStore); ok {
+		keys, events = append(keys, "event"), []store.EventRecord{{ID: 1, Data: ref("event")}}
+	}
+	for _, key := range keys {
 		if err := blobs.Put(ctx, key, []byte(key)); err != nil {
 			return err
 		}
@@ -33,7 +38,7 @@ func replacedBlobs(ctx context.Context, s store.Admin) error {
 		return []store.NodeRecord{{Node: "x", Terminal: true, Columns: store.Columns{Status: machine.Completed, Value: value}}}
 	}
 	for i, c := range []store.Commit{
-		{Run: ref("record"), Nodes: node(ref("value")), Status: machine.RunCompleted},
+		{Run: ref("record"), Nodes: node(ref("value")), Status: machine.RunCompleted, Events: events},
 		{Run: record("done"), Reopen: true, Reset: []string{"x"}, Nodes: node(ref("redriven")), Status: machine.RunCompleted},
 		{Run: record("done"), Reopen: true, Reset: []string{"x"}, Nodes: node(data("small").Value), Status: machine.RunCompleted},
 	} {
@@ -52,5 +57,5 @@ func replacedBlobs(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	second, err := s.Prune(ctx, q)
-	return errors.Join(err, same("the blobs that are removed", first.Blobs+second.Blobs, 5), same("the blobs that are left", blobs.Len(), 0))
+	return errors.Join(err, same("the blobs that are removed", first.Blobs+second.Blobs, len(keys)), same("the blobs that are left", blobs.Len(), 0))
 }

@@ -42,7 +42,7 @@ func prunedRuns(ctx context.Context, s store.Admin) error {
 		{store.PruneQuery{EndedBefore: future, Limit: 2}, []int{33, 29}, true},
 		{store.PruneQuery{EndedBefore: future, Statuses: []machine.RunStatus{machine.RunFailed, machine.RunCompleted}}, []int{27, 21, 15, 10, 9, 4, 3}, false},
 		{store.PruneQuery{EndedBefore: future, Workflow: "w1"}, []int{23, 11}, false},
-		{store.PruneQuery{EndedBefore: future, Limit: 4}, []int{17, 5}, false},
+		{store.PruneQuery{EndedBefore: future, Limit: 2}, []int{17, 5}, false},
 	} {
 		got, err := s.Prune(ctx, row.q)
 		if err != nil {
