@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/cmd/kahn/internal/group"
 )
 
 // grace is how long a command has to end after it was asked to.
@@ -41,7 +42,7 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	stdout, stderr := lines{emit: s.Emit}, lines{emit: s.Emit}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	cmd.WaitDelay = 2 * grace // for processes that still hold its outputs
-	end := group(cmd)
+	end := group.Lead(cmd, grace)
 	err = cmd.Run()
 	end()
 	stdout.end()

@@ -1,6 +1,7 @@
 //go:build unix
 
-package main
+// Package group makes processes that belong together end together.
+package group
 
 import (
 	"os/exec"
@@ -8,9 +9,9 @@ import (
 	"time"
 )
 
-// group makes the command the leader of a process group, and its end the end of the group. The function that it returns is
-// to be called when the command has ended.
-func group(cmd *exec.Cmd) (end func()) {
+// Lead makes the command the leader of a process group, and its end the end of the group. When the command is stopped the group is asked to
+// end, and killed after the grace. The function that Lead returns is to be called when the command has ended.
+func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	send := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
 	var kill *time.Timer
