@@ -17,7 +17,7 @@ type takenBack struct {
 // takeBack finds what the nodes that run again have left in the store.
 func takeBack(p *Plan, stored *store.Run, again []bool) (back takenBack) {
 	for _, key := range slices.Sorted(maps.Keys(stored.Nodes)) {
-		if ref, ok := p.outermost(key); ok && again[ref] {
+		if ref, ok := p.outermost(key); !ok || again[ref] { // a node that the plan does not have was dropped, see Adopt
 			back.keys = append(back.keys, key)
 		}
 	}

@@ -143,3 +143,62 @@ func ExamplePrepareSignal() {
 	// completed <nil>
 	// applied <nil>
 }
+
+// A run waits under a version of the graph that is replaced. It goes on with the new version: what has not changed is kept.
+func ExampleAdopt() {
+	var s store.Memory // a program has one that survives, such as store/sqlite
+	ctx := context.Background()
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		fmt.Println(s.ID())
+		return nil, nil
+	}
+	version := func(model string) *kahn.Graph {
+		return (&kahn.Graph{Name: "letter"}).Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "draft", After: []string{"fetch"}, Config: model},
+			kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"draft"}}, kahn.Node{ID: "send", After: []string{"approve"}})
+	}
+	opts := []kahn.Option{kahn.Durable(&s), kahn.RunID("letter-1")}
+	_, err := kahn.Execute(ctx, version("small"), step, opts...)
+	fmt.Println("waits", err)
+
+	preview, err := kahn.Adopt(ctx, version("large"), &s, "letter-1")
+	fmt.Println("keeps", preview.Keep, err)
+	for _, n := range preview.Run {
+		fmt.Println("runs", n.Node, n.Reason)
+	}
+	_, err = kahn.Execute(ctx, version("large"), step, append(opts, kahn.EarlySignals(map[string]any{"approve": "yes"}))...)
+	fmt.Println(err)
+	// Output:
+	// fetch
+	// draft
+	// waits <nil>
+	// keeps [fetch] <nil>
+	// runs draft changed
+	// runs approve no_result
+	// runs send no_result
+	// draft
+	// send
+	// <nil>
+}
+
+// The preview changes nothing.
+func ExampleAdoptPreview() {
+	var s store.Memory
+	ctx := context.Background()
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	version := func(nodes ...kahn.Node) *kahn.Graph {
+		return (&kahn.Graph{Name: "letter"}).Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "ok", Kind: kahn.KindGate, After: []string{"fetch"}}).Add(nodes...)
+	}
+	_, err := kahn.Execute(ctx, version(kahn.Node{ID: "log", After: []string{"fetch"}}), step, kahn.Durable(&s), kahn.RunID("letter-1"))
+	fmt.Println(err)
+	snapshot, err := kahn.ReadSnapshot(ctx, &s, "letter-1")
+	fmt.Println(err)
+	plan, err := version().Compile()
+	fmt.Println(err)
+	preview, err := kahn.AdoptPreview(plan, snapshot)
+	fmt.Println(preview.Keep, preview.Dropped, err)
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// [fetch] [log] <nil>
+}

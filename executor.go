@@ -134,6 +134,11 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		r.followInbox(false)
 		return r, false, nil
 	}
+	if cfg.adopts != nil {
+		r.followInbox(false)
+		r.Leave()
+		return r, false, nil
+	}
 	r.followInbox(true)
 	r.begin(from, 0)
 	return r, false, nil
@@ -199,6 +204,9 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 // checkPerformers reports the nodes of a plan that lack something in order to be performed, such as a step function. The
 // plan is that of the run, or of a graph that a node is expanded into; within is, in test mode, the double of that node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
+	if r.cfg.adopts != nil {
+		return nil
+	}
 	stepless, moderated := p.stepless, p.moderated
 	if t := r.cfg.test; t != nil && p.tested == nil {
 		stepless, moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)

@@ -36,8 +36,9 @@ type config struct {
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
-	reads          bool // for ReadResult: nothing is to be performed
-	served         bool // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
+	reads          bool      // for ReadResult: nothing is to be performed
+	adopts         *Adoption // for Adopt, which sets it: nothing is to be performed
+	served         bool      // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended

@@ -126,7 +126,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		return nil, err
 	}
 	x := &restoration{file: file, crashed: file.Status == RunRunning, stored: stored}
-	if file.Hash != p.Hash() && !c.allowChange && !c.fork {
+	if file.Hash != p.Hash() && !c.allowChange && !c.fork && c.adopts == nil {
 		return nil, fmt.Errorf("%w: run %s of workflow %s has a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Run), quoteID(file.Graph),
 			quoteID(file.Hash), p.Hash())
 	}
@@ -144,6 +144,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		}
 	}
 	switch {
+	case c.adopts != nil:
+		err = x.adopt(p, c)
 	case c.redrive:
 		err = x.redrive(p, c)
 	case c.fork:
@@ -194,6 +196,12 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 		stays[ref] = keep && (n.Status == Completed || n.Status == Skipped)
 	}
 	p.spread(again, stays)
+	return x.forget(p, c, refs, again)
+}
+
+// forget takes the nodes that are to run again out of the file, and matches the others with the plan.
+func (x *restoration) forget(p *Plan, c *config, refs []Ref, again []bool) (err error) {
+	keep := c.keep
 	var kept []nodeState
 	for i, ref := range refs {
 		if again[ref] {
@@ -215,8 +223,13 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 	x.file.Answered = withoutAgain(p, x.file.Answered, again)
 	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
 	x.file.Epoch++
-	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.crashed = nil, nil, false, nil, time.Time{}, false
-	x.held, err = x.hold(p, c, kept)
+	x.crashed = false
+	if c.adopts == nil {
+		x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline = nil, nil, false, nil, time.Time{}
+	}
+	if x.held, err = x.hold(p, c, kept); err == nil && c.adopts != nil {
+		x.held.early(x.file.Signals)
+	}
 	return err
 }
 

@@ -117,6 +117,23 @@ func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
 	return inputs, nil
 }
 
+// createdInputs are the inputs with which a run was created.
+func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
+	stored, err := readInputs(created.Inputs)
+	if err != nil {
+		return nil, err
+	}
+	file, err := (&Snapshot{file: snapshotFile{Inputs: stored}}).decode(codec)
+	if err != nil {
+		return nil, err
+	}
+	inputs := make(map[string]any, len(stored))
+	for name, v := range file.Inputs {
+		inputs[name] = v.value
+	}
+	return inputs, nil
+}
+
 // adopt takes over what a run was created with that begins now. What the run was given must not contradict that.
 func (r *Run) adopt(created *store.Run) error {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
@@ -132,21 +149,10 @@ func (r *Run) adopt(created *store.Run) error {
 		}
 		return fmt.Errorf("%w: run %s was created for the plan with the hash %s, not %s", ErrGraphChanged, quoteID(created.ID), created.Plan, p.Hash())
 	}
-	inputs, err := readInputs(created.Inputs)
-	if err != nil {
-		return err
-	}
-	file, err := (&Snapshot{file: snapshotFile{Inputs: inputs}}).decode(c.codec)
-	if err != nil {
-		return err
-	}
 	given := c.inputs
-	c.inputs = make(map[string]any, len(inputs))
-	for name, v := range file.Inputs {
-		c.inputs[name] = v.value
-	}
-	if given == nil {
-		return nil
+	var err error
+	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
+		return err
 	}
 	want, err1 := encodeInputs(c.codec, given) // both by the codec of today: that of the time of creation may have had another key
 	has, err2 := encodeInputs(c.codec, c.inputs)

@@ -58,10 +58,10 @@ var walls = map[string]wall{
 	"events": {"vocabulary errors rules plan composites step run snapshots host", `durable_commit.go:noteDelta
 		durable_commit.go:add durable_commit.go:show durable_commit.go:told runner.go:Run`},
 	"snapshots": {"vocabulary errors rules plan composites step run events host", `durable.go:deltas durable.go:forked durable.go:kept durable.go:outdated durable.go:place
-		durable_lost.go:holdStored durable_lost.go:holdAnswers durable_redrive.go:keptEpoch durable_redrive.go:takeBack durable_redrive.go:takenBack durable_fork.go:keep
+		durable_lost.go:holdStored durable_lost.go:holdAnswers durable_redrive.go:keptEpoch durable_redrive.go:takeBack durable_redrive.go:takenBack durable_fork.go:keep durable_adopt.go:adopt
 		durable_wake.go:afterAsStored history.go:estimates`},
 	"stores": {"vocabulary errors rules plan composites step run events snapshots host", "runner.go:ErrDuplicateRun"},
-	"host": {"vocabulary errors rules plan composites step run events snapshots", `durable.go:failed durable_lost.go:isLost
+	"host": {"vocabulary errors rules plan composites step run events snapshots", `durable_adopt.go:Adoption durable.go:failed durable_lost.go:isLost
 		store_lease.go:defaultLeaseTime history.go:History idempotency.go:IdempotencyStore runner.go:Runner runner_pool.go:pool
 		runner_pool.go:mu runner_pool.go:whole runner_pool.go:boundsKeys runner_watch.go:given`},
 }
