@@ -43,7 +43,8 @@ type Options struct {
 	// Runner has the runs that are shown while they are at work, and that actions are for: those that are live, and those that it
 	// remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and those that the Runner has forgotten. They are shown as the store has them. Nil: none.
+	// Store has runs of other processes, and those that the Runner has forgotten. They are shown as the store has them; of a Store that has a
+	// method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), such as temporal.Store, as the snapshot has them. Nil: none.
 	Store store.Admin
 	// Workflows are those of the runs of the Store: their plans, and how this process performs them. Without one a run is shown
 	// without edges, and cannot be acted on.

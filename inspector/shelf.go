@@ -105,17 +105,31 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	if row == nil {
 		return nil, kahn.ErrUnknownRun
 	}
-	var snapshot *kahn.Snapshot
-	if row.Sequence > 0 {
-		if snapshot, err = kahn.ReadSnapshot(ctx, loaded{run: row}, id); err != nil {
-			return nil, err
-		}
+	snapshot, err := h.snapshotOf(ctx, row)
+	if err != nil {
+		return nil, err
 	}
 	s, err := newStoredRun(row, snapshot, h.workflowOf(row.Spec))
 	if events, ok := h.Store.(store.EventStore); ok && err == nil {
 		s.events, err = store.OpenEvents(ctx, events, id)
 	}
 	return s, err
+}
+
+// snapshots is a Store that has the states of runs as snapshots, and no records.
+type snapshots interface {
+	ReadSnapshot(ctx context.Context, run string) (*kahn.Snapshot, error)
+}
+
+// snapshotOf reads the state of a run, nil if it has not begun.
+func (h *handler) snapshotOf(ctx context.Context, row *store.Run) (*kahn.Snapshot, error) {
+	if row.Sequence == 0 {
+		return nil, nil
+	}
+	if s, ok := h.Store.(snapshots); ok {
+		return s.ReadSnapshot(ctx, row.ID)
+	}
+	return kahn.ReadSnapshot(ctx, loaded{run: row}, row.ID)
 }
 
 // errNoAnswer and errDamaged are all that a client is told of errors of the store.

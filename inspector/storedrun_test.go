@@ -668,3 +668,34 @@ func TestStoredEvents(t *testing.T) {
 	require.Equal(t, spans(live), spans(stored))
 	require.Equal(t, want.Last, get[runRow](stored, "api/v1/run", "run", "r").Last)
 }
+
+// states is a store that has the states of runs as snapshots, and no records.
+type states struct{ *store.Memory }
+
+func (s states) Load(ctx context.Context, run string) (*store.Run, error) {
+	row, err := s.Memory.Load(ctx, run)
+	if err == nil {
+		row.Record, row.Nodes = nil, nil
+	}
+	return row, err
+}
+
+func (s states) ReadSnapshot(ctx context.Context, run string) (*kahn.Snapshot, error) {
+	return kahn.ReadSnapshot(ctx, s.Memory, run)
+}
+
+// A store without records shows the run as its snapshot has it.
+func TestStoreOfSnapshots(t *testing.T) {
+	t.Parallel()
+	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = states{x.memory} })
+	y := newElsewhere(t, order(), nil)
+	for _, inside := range []string{"", "review", "each[1]"} {
+		params := []string{"run", "order 17"}
+		if inside != "" {
+			params = append(params, "inside", inside)
+		}
+		want := get[stateReply](y.desk, "api/v1/state", params...)
+		require.Equal(t, want.Status, get[stateReply](x.desk, "api/v1/state", params...).Status)
+		require.NotEmpty(t, want.Status)
+	}
+}

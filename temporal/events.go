@@ -27,6 +27,7 @@ type eventsRequest struct {
 // eventsAnswer is the answer to EventsQuery: the events of one execution of the workflow.
 type eventsAnswer struct {
 	RunID   string          `json:"run_id"`
+	Plan    string          `json:"plan"` // its hash
 	Page    store.EventPage `json:"page"`
 	Earlier []execution     `json:"earlier,omitempty"`
 }
@@ -42,7 +43,7 @@ func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
 	run := x.c.Run()
 	page := store.EventPage{Begun: true, Status: run.Status(), Workflow: run.Name()} // the status before the range, which is final then
 	page.First, page.Last = run.EventRange()
-	answer := eventsAnswer{RunID: run.ID(), Earlier: x.in.Earlier}
+	answer := eventsAnswer{RunID: run.ID(), Plan: x.plan.Hash(), Earlier: x.in.Earlier}
 	size := 0
 	if r.After+1 >= page.First && r.After < page.Last {
 		for e, err := range run.Events(context.Background(), r.After) {
@@ -72,14 +73,18 @@ func (x *interpreter) snapshot() (*packed, error) {
 // Events returns the events of the run, for any number of readers in any process: a Source of package sse. Their ids go on in the executions with
 // which the workflow continues. They are read by queries, which need a worker that is alive, and history that Temporal still has.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
-	log := eventLog{ask: func(ctx context.Context, of execution, q eventsRequest) (a eventsAnswer, err error) {
-		return a, r.query(ctx, of.ID, EventsQuery, &a, q)
-	}}
+	log := r.log()
 	answer, err := log.ask(ctx, execution{}, eventsRequest{})
 	if err != nil {
 		return nil, err
 	}
 	return store.OpenEvents(ctx, log, answer.RunID)
+}
+
+func (r *Run) log() eventLog {
+	return eventLog{ask: func(ctx context.Context, of execution, q eventsRequest) (a eventsAnswer, err error) {
+		return a, r.query(ctx, of.ID, EventsQuery, &a, q)
+	}}
 }
 
 // Snapshot returns the state of the run as it is now, by a query. The status of each node is in [kahn.Snapshot.Nodes].

@@ -8,6 +8,7 @@ require (
 	github.com/stretchr/testify v1.12.1
 	go.temporal.io/api v1.63.4
 	go.temporal.io/sdk v1.48.0
+	google.golang.org/protobuf v1.36.11
 )
 
 require (
@@ -29,7 +30,6 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20260414002931-afd174a4e478 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260414002931-afd174a4e478 // indirect
 	google.golang.org/grpc v1.82.1 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
 )
 
 replace github.com/seed-c794f7ef/kahn => ../

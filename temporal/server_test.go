@@ -336,3 +336,33 @@ func TestServerLarge(t *testing.T) {
 		})
 	}
 }
+
+// The runs of a namespace are a store to who looks at them.
+func TestServerStore(t *testing.T) {
+	c := dial(t)
+	g := layers(3, 2)
+	w := serve(t, c, plan(t, g), Options{Step: func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }, ContinueAfter: 2})
+	s := Store{Client: c}
+	_, err := s.Load(t.Context(), w.ID)
+	require.ErrorIs(t, err, kahn.ErrUnknownRun)
+	_, err = Execute(t.Context(), c, w, nil)
+	require.NoError(t, err)
+	row, err := s.Load(t.Context(), w.ID)
+	require.NoError(t, err)
+	require.Equal(t, []any{w.ID, "layers", w.Plan.Hash(), kahn.RunCompleted}, []any{row.ID, row.Workflow, row.Plan, row.Status})
+	snapshot, err := s.ReadSnapshot(t.Context(), w.ID)
+	require.NoError(t, err)
+	nodes, err := snapshot.Nodes(w.Plan)
+	require.NoError(t, err)
+	require.Len(t, nodes, 6)
+	events, err := store.ReadEvents(t.Context(), s, w.ID, 0, 0)
+	require.NoError(t, err)
+	require.Equal(t, event.RunStarted, events[0].Type)
+	require.Eventually(t, func() bool { // Temporal lists a workflow some time after its end
+		page, err := s.List(t.Context(), store.Query{Filter: store.Filter{Prefix: w.ID[:len(w.ID)-3], Workflow: "layers", Statuses: []kahn.RunStatus{kahn.RunCompleted}}})
+		return err == nil && len(page.Runs) == 1 && page.Runs[0].ID == w.ID && !page.Runs[0].Ended.IsZero() && page.Next == ""
+	}, 10*time.Second, 100*time.Millisecond)
+	counts, err := s.Count(t.Context(), store.Filter{Prefix: w.ID})
+	require.NoError(t, err)
+	require.Equal(t, []store.Count{{Workflow: "layers", Status: kahn.RunCompleted, Runs: 1}}, counts)
+}

@@ -4,6 +4,7 @@ go 1.25.4
 
 require (
 	github.com/seed-c794f7ef/kahn v0.0.0
+	github.com/seed-c794f7ef/kahn/inspector v0.0.0
 	github.com/seed-c794f7ef/kahn/temporal v0.0.0
 	go.temporal.io/sdk v1.48.0
 )
@@ -34,5 +35,7 @@ require (
 )
 
 replace github.com/seed-c794f7ef/kahn => ../..
+
+replace github.com/seed-c794f7ef/kahn/inspector => ../../inspector
 
 replace github.com/seed-c794f7ef/kahn/temporal => ../../temporal

@@ -3,7 +3,8 @@
 //
 //	go run ./examples/distributed
 //
-// It builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a service that runs.
+// It builds cmd/temporal-dev, which takes minutes the first time. With -service it uses a service that runs. With -page localhost:8080 it
+// serves the page of module inspector, which shows the run, until it is interrupted.
 package main
 
 import (
@@ -12,6 +13,8 @@ import (
 	"flag"
 	"fmt"
 	"log"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -23,6 +26,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/inspector"
 	"github.com/seed-c794f7ef/kahn/temporal"
 )
 
@@ -38,17 +42,18 @@ func main() {
 	log.SetFlags(0)
 	address := flag.String("service", "", "the address of a Temporal service; \"\": a development server of its own")
 	namespace := flag.String("namespace", "default", "the namespace of the service")
+	page := flag.String("page", "", "serve the inspector at this address")
 	isWorker := flag.Bool("worker", false, "be a worker, as the command starts them")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, *address, *namespace, *isWorker)
+	err := run(ctx, *address, *namespace, *page, *isWorker)
 	stop()
 	if err != nil {
 		log.Fatal("distributed: ", err)
 	}
 }
 
-func run(ctx context.Context, address, namespace string, isWorker bool) error {
+func run(ctx context.Context, address, namespace, page string, isWorker bool) error {
 	if isWorker {
 		return work(address, namespace)
 	}
@@ -60,7 +65,51 @@ func run(ctx context.Context, address, namespace string, isWorker bool) error {
 		defer s.stop()
 		address, namespace = s.address, s.namespace
 	}
-	return perform(ctx, address, namespace)
+	c, err := connect(address, namespace)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	plan, err := layers()
+	if err != nil {
+		return err
+	}
+	started, stop, err := startWorkers(ctx, address, namespace)
+	defer stop()
+	if err != nil {
+		return err
+	}
+	if page == "" {
+		return perform(ctx, c, plan, started[0])
+	}
+	shown, err := show(c, plan, page)
+	if err != nil {
+		return err
+	}
+	defer shown.Close()
+	if err := perform(ctx, c, plan, started[0]); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// show serves the page of the inspector.
+func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: inspector.Handler(inspector.Options{
+		Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}},
+	})}
+	go func() { // until the server is closed
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			log.Print(err)
+		}
+	}()
+	log.Printf("the page is at http://%s/", l.Addr())
+	return s, nil
 }
 
 // layers is the graph: each node adds its number to the sum of two nodes of the layer before.
@@ -127,34 +176,28 @@ func (quiet) Error(string, ...any) {}
 
 var _ sdklog.Logger = quiet{}
 
-// perform starts the workers and the run, kills a worker, and compares.
-func perform(ctx context.Context, address, namespace string) error {
-	c, err := connect(address, namespace)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	plan, err := layers()
-	if err != nil {
-		return err
-	}
-	var started []*exec.Cmd
-	defer func() {
+// startWorkers starts the workers, which stop kills.
+func startWorkers(ctx context.Context, address, namespace string) (started []*exec.Cmd, stop func(), err error) {
+	stop = func() {
 		for _, w := range started {
 			_ = w.Process.Kill()
 			_ = w.Wait() // it was killed
 		}
-	}()
+	}
 	for range workers {
 		w := exec.CommandContext(ctx, os.Args[0], "-worker", "-service", address, "-namespace", namespace)
 		w.Stderr = os.Stderr
 		if err := w.Start(); err != nil {
-			return err
+			return started, stop, err
 		}
 		started = append(started, w)
 		log.Printf("worker %d has started", w.Process.Pid)
 	}
+	return started, stop, nil
+}
 
+// perform starts the run, kills a worker in the middle, and compares.
+func perform(ctx context.Context, c client.Client, plan *kahn.Plan, victim *exec.Cmd) error {
 	began := time.Now()
 	of := temporal.Workflow{ID: fmt.Sprintf("distributed-%d", began.UnixNano()), TaskQueue: taskQueue, Plan: plan}
 	run, err := temporal.Start(ctx, c, of, nil)
@@ -163,8 +206,8 @@ func perform(ctx context.Context, address, namespace string) error {
 	}
 	log.Printf("workflow %s: %d nodes", run.ID(), plan.Len())
 	if err := follow(ctx, run, func() error {
-		log.Printf("killing worker %d", started[0].Process.Pid)
-		return started[0].Process.Kill()
+		log.Printf("killing worker %d", victim.Process.Pid)
+		return victim.Process.Kill()
 	}); err != nil {
 		return err
 	}

@@ -1,0 +1,88 @@
+//go:build server
+
+package temporal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// size is that of a graph of layers.
+type size struct{ Deep, Wide int }
+
+// plainActivity and plainWorkflow are the graph of layers, written for Temporal by hand: all activities of a layer, and then the next one.
+func plainActivity(_ context.Context, id string, _ []string) (string, error) { return id, nil }
+
+func plainWorkflow(ctx workflow.Context, s size) ([]string, error) {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+		StartToCloseTimeout: time.Hour, HeartbeatTimeout: defaultLostAfter, RetryPolicy: &sdk.RetryPolicy{MaximumAttempts: 3},
+	})
+	var before []string
+	for d := range s.Deep {
+		var layer []workflow.Future
+		for i := range s.Wide {
+			var inputs []string
+			if d > 0 {
+				inputs = []string{before[i], before[(i+1)%s.Wide]}
+			}
+			layer = append(layer, workflow.ExecuteActivity(ctx, "plain", fmt.Sprintf("n%d-%d", d, i), inputs))
+		}
+		results := make([]string, s.Wide)
+		for i, f := range layer {
+			if err := f.Get(ctx, &results[i]); err != nil {
+				return nil, err
+			}
+		}
+		before = results
+	}
+	return before, nil
+}
+
+// TestServerPlain measures graphs beside plain Temporal code of the same shape, in turns.
+func TestServerPlain(t *testing.T) {
+	c := dial(t)
+	for name, s := range map[string]size{"4 layers of 250": {4, 250}, "a chain of 200": {200, 1}, "20 layers of 25": {20, 25}} {
+		t.Run(name, func(t *testing.T) {
+			w := serve(t, c, plan(t, layers(s.Deep, s.Wide)), Options{Step: func(_ context.Context, s *kahn.Step) (any, error) { return s.ID(), nil }})
+			plain := worker.New(c, w.TaskQueue+"-plain", worker.Options{})
+			plain.RegisterWorkflowWithOptions(plainWorkflow, workflow.RegisterOptions{Name: "plain"})
+			plain.RegisterActivityWithOptions(plainActivity, activity.RegisterOptions{Name: "plain"})
+			require.NoError(t, plain.Start())
+			t.Cleanup(plain.Stop)
+			id := w.ID
+			var byKahn, byHand []time.Duration
+			const rounds = 5
+			for i := range rounds {
+				w.ID = fmt.Sprint(id, "-", i)
+				began := time.Now()
+				res, err := Execute(t.Context(), c, w, nil)
+				require.NoError(t, err)
+				require.Equal(t, s.Deep*s.Wide, res.Count(kahn.Completed))
+				byKahn = append(byKahn, time.Since(began))
+				began = time.Now()
+				run, err := c.ExecuteWorkflow(t.Context(), client.StartWorkflowOptions{TaskQueue: w.TaskQueue + "-plain"}, "plain", s)
+				require.NoError(t, err)
+				require.NoError(t, run.Get(t.Context(), nil))
+				byHand = append(byHand, time.Since(began))
+			}
+			slices.Sort(byKahn)
+			slices.Sort(byHand)
+			steps := time.Duration(s.Deep * s.Wide)
+			kahns, hands := byKahn[rounds/2], byHand[rounds/2]
+			t.Logf("a step: %v by kahn, %v by hand, median of %d: %+.0f %%", (kahns / steps).Round(time.Microsecond), (hands / steps).Round(time.Microsecond), rounds,
+				100*(float64(kahns)/float64(hands)-1))
+		})
+	}
+}

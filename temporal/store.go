@@ -1,0 +1,212 @@
+package temporal
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	workflowpb "go.temporal.io/api/workflow/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Store shows the runs of a namespace to who reads stored runs, such as the page of module inspector:
+//
+//	inspector.Handler(inspector.Options{Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}}})
+//
+// The id of a run is that of its workflow. Its nodes and events are read by queries: a worker that has the plan is alive. The methods that write return
+// an error that matches [ErrReadOnly]: requests are made with [Attach].
+type Store struct {
+	Client client.Client
+	// Blobs is the store of the workers, see Options.Blobs.
+	Blobs store.BlobStore
+	// DataConverter is that of the client, see Workflow.DataConverter.
+	DataConverter converter.DataConverter
+}
+
+// ErrReadOnly is the error of the methods of Store that would write.
+var ErrReadOnly = errors.New("the runs of a Temporal service are written by its workers")
+
+var (
+	_ store.Admin      = Store{}
+	_ store.EventStore = Store{}
+)
+
+// statuses are those of runs by those of workflows.
+var statuses = map[enums.WorkflowExecutionStatus]kahn.RunStatus{
+	enums.WORKFLOW_EXECUTION_STATUS_RUNNING: kahn.RunRunning, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED: kahn.RunCompleted,
+	enums.WORKFLOW_EXECUTION_STATUS_FAILED: kahn.RunFailed, enums.WORKFLOW_EXECUTION_STATUS_CANCELED: kahn.RunCancelled,
+	enums.WORKFLOW_EXECUTION_STATUS_TERMINATED: kahn.RunFailed, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: kahn.RunFailed,
+}
+
+// run is the run of a workflow.
+func (s Store) run(id string) *Run { return Attach(s.Client, Workflow{ID: id, Blobs: s.Blobs}) }
+
+// known makes an error of a workflow that does not exist match kahn.ErrUnknownRun.
+func known(err error) error {
+	var none *serviceerror.NotFound
+	if errors.As(err, &none) {
+		return fmt.Errorf("%w: %w", kahn.ErrUnknownRun, err)
+	}
+	return err
+}
+
+// Load implements [store.Store]. The row has neither record nor nodes: see ReadSnapshot.
+func (s Store) Load(ctx context.Context, id string) (*store.Run, error) {
+	about, err := s.Client.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		return nil, known(err)
+	}
+	answer, err := s.run(id).log().ask(ctx, execution{}, eventsRequest{})
+	if err != nil {
+		return nil, err
+	}
+	row := s.row(about.GetWorkflowExecutionInfo())
+	row.Status, row.Plan, row.Workflow = answer.Page.Status, answer.Plan, answer.Page.Workflow
+	row.Sequence, row.LastEvent = answer.Page.Last, answer.Page.Last
+	return &row, nil
+}
+
+// ReadSnapshot returns the state of a run.
+func (s Store) ReadSnapshot(ctx context.Context, id string) (*kahn.Snapshot, error) {
+	snapshot, err := s.run(id).Snapshot(ctx)
+	return snapshot, known(err)
+}
+
+// LoadEvents implements [store.EventStore].
+func (s Store) LoadEvents(ctx context.Context, id string, after uint64, limit int) (store.EventPage, error) {
+	page, err := s.run(id).log().LoadEvents(ctx, id, after, limit)
+	return page, known(err)
+}
+
+// row is what Temporal lists of a run.
+func (s Store) row(w *workflowpb.WorkflowExecutionInfo) store.Run {
+	var m memo
+	read := s.DataConverter
+	if read == nil {
+		read = converter.GetDefaultDataConverter()
+	}
+	row := store.Run{ID: w.GetExecution().GetWorkflowId(), Status: statuses[w.GetStatus()]}
+	if read.FromPayload(w.GetMemo().GetFields()[memoName], &m) == nil { // else the name is not known
+		row.Workflow = m.Plan.Name
+	}
+	if t := w.GetStartTime(); t != nil {
+		row.Created = t.AsTime()
+	}
+	if t := w.GetCloseTime(); t != nil {
+		row.Ended = t.AsTime()
+	}
+	return row
+}
+
+// List implements [store.Admin]. A page may have fewer runs than the limit.
+func (s Store) List(ctx context.Context, q store.Query) (page store.Page, err error) {
+	most, err := q.Bound()
+	if err != nil {
+		return page, err
+	}
+	token, err := base64.URLEncoding.DecodeString(q.After)
+	if err != nil {
+		return page, fmt.Errorf("kahn/temporal: %w: After is no cursor of this list", kahn.ErrBadValue)
+	}
+	found, err := s.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: int32(most), NextPageToken: token, Query: visible(q.Filter)})
+	if err != nil {
+		return page, err
+	}
+	for _, w := range found.GetExecutions() {
+		if row := s.row(w); q.Matches(&row) {
+			page.Runs = append(page.Runs, row)
+		}
+	}
+	page.Next = base64.URLEncoding.EncodeToString(found.GetNextPageToken())
+	return page, nil
+}
+
+// visible is a filter in the language of Temporal's lists, as far as that has it.
+func visible(f store.Filter) string {
+	terms := []string{fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus != 'ContinuedAsNew'", WorkflowName)}
+	if f.Prefix != "" {
+		terms = append(terms, "WorkflowId STARTS_WITH '"+strings.ReplaceAll(f.Prefix, "'", `\'`)+"'")
+	}
+	for _, bound := range []struct {
+		at   time.Time
+		term string
+	}{{f.CreatedFrom, "StartTime >="}, {f.CreatedBefore, "StartTime <"}, {f.EndedFrom, "CloseTime >="}, {f.EndedBefore, "CloseTime <"}} {
+		if !bound.at.IsZero() {
+			terms = append(terms, fmt.Sprintf("%s '%s'", bound.term, bound.at.UTC().Format(time.RFC3339Nano)))
+		}
+	}
+	return strings.Join(terms, " AND ")
+}
+
+// Count implements [store.Admin]: it reads all pages of the list.
+func (s Store) Count(ctx context.Context, f store.Filter) ([]store.Count, error) {
+	type kind struct {
+		workflow string
+		status   kahn.RunStatus
+	}
+	runs := map[kind]int{}
+	for q := (store.Query{Filter: f, Limit: store.MaxPage}); ; {
+		page, err := s.List(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range page.Runs {
+			runs[kind{r.Workflow, r.Status}]++
+		}
+		if q.After = page.Next; q.After == "" {
+			break
+		}
+	}
+	var counts []store.Count
+	for k, n := range runs {
+		counts = append(counts, store.Count{Workflow: k.workflow, Status: k.status, Runs: n})
+	}
+	store.SortCounts(counts)
+	return counts, nil
+}
+
+// The methods that write, or read records that Temporal does not have.
+
+// Acquire implements [store.Store].
+func (Store) Acquire(context.Context, string, string, time.Duration) (store.Lease, *store.Run, error) {
+	return store.Lease{}, nil, ErrReadOnly
+}
+
+// Renew implements [store.Store].
+func (Store) Renew(context.Context, store.Lease, time.Duration) error { return ErrReadOnly }
+
+// Release implements [store.Store].
+func (Store) Release(context.Context, store.Lease) error { return ErrReadOnly }
+
+// Commit implements [store.Store].
+func (Store) Commit(context.Context, store.Lease, store.Commit) (store.Applied, error) {
+	return 0, ErrReadOnly
+}
+
+// Create implements [store.Admin].
+func (Store) Create(context.Context, store.NewRun) (*store.Run, bool, error) {
+	return nil, false, ErrReadOnly
+}
+
+// ListNodes implements [store.Admin].
+func (Store) ListNodes(context.Context, string, store.NodeQuery) (store.NodePage, error) {
+	return store.NodePage{}, ErrReadOnly
+}
+
+// Insert implements [store.Admin].
+func (Store) Insert(context.Context, *store.Run) error { return ErrReadOnly }
+
+// Prune implements [store.Admin].
+func (Store) Prune(context.Context, store.PruneQuery) (store.Pruned, error) {
+	return store.Pruned{}, ErrReadOnly
+}
