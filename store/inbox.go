@@ -15,7 +15,7 @@ import (
 
 // Inbox is a [Store] that takes requests for runs from any process: signals and cancels. Whoever performs a run takes its requests in the
 // order in which they were posted, and answers each with the transaction that holds its effect, see [Commit].Taken. So a request has its
-// effect once, whatever crashes. [Memory] and store/sqlite implement it; a store need not. Package storetest tests what it promises.
+// effect once, whatever crashes. [Memory], store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it promises.
 //
 // A request waits until a transaction answers it, or ends the run: then it is refused. A run that has begun and for which a request waits is due,
 // whatever the last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. A run that has not begun becomes due for

@@ -157,6 +157,7 @@ type rowsOfRuns struct {
 	workflows, plans        []string
 	parents, labels         []*string
 	inputs                  [][]byte
+	answered                []*int64
 }
 
 // execute writes commits that were staged, and returns the numbers of the runs whose commits are written.
@@ -165,6 +166,7 @@ func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err er
 	var nodes nodeRows
 	var blobs blobRows
 	var events eventRows
+	var answers answerRows
 	parts := 0
 	for _, c := range staged {
 		m := c.arg
@@ -178,10 +180,15 @@ func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err er
 		}
 		blobs.add(m.run.number, m.c.BlobKeys())
 		events.add(m.run.number, m.c.Events)
+		answers.add(m.run.number, m.c.Taken)
 	}
 	args := []any{rows.runs, rows.owners, rows.epochs, rows.sequences, rows.statuses, rows.wakes, rows.records}
 	if parts&withSpecs != 0 {
 		args = append(args, rows.respecified, rows.workflows, rows.plans, rows.parents, rows.labels, rows.inputs)
+	}
+	if len(answers.runs) > 0 {
+		parts |= withAnswers
+		args = append(args, rows.answered)
 	}
 	if len(nodes.runs) > 0 {
 		parts |= withNodes
@@ -194,6 +201,9 @@ func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err er
 	if len(events.ids) > 0 {
 		parts |= withEvents
 		args = append(args, events.runs, events.ids, events.data)
+	}
+	if parts&withAnswers != 0 {
+		args = append(args, answers.runs, answers.numbers, answers.answers)
 	}
 	written = map[int64]bool{}
 	err = s.do(context.Background(), s.texts.commit[parts], args, func(rows pgx.Rows) error {
@@ -213,6 +223,7 @@ func (r *rowsOfRuns) add(m *commit) {
 	}
 	r.sequences, r.statuses = append(r.sequences, int64(m.c.Sequence)), append(r.statuses, status)
 	r.wakes, r.records = append(r.wakes, instant(m.c.WakeAt)), append(r.records, m.c.Run)
+	r.answered = append(r.answered, lastTaken(&m.c))
 	spec := m.c.Spec
 	r.respecified = append(r.respecified, spec != nil)
 	if spec == nil {

@@ -100,12 +100,13 @@ func putText() string {
 	return `WITH written AS (
 	INSERT INTO $S.runs AS r (` + columns + `, epoch, owner, expires)
 	VALUES ($2, $3, $4, coalesce($5, $NOW), $6, $7, $8, $9, $10, $11::text::jsonb, $12, $13, 0, '', '-infinity')
-	ON CONFLICT (id) DO UPDATE SET (` + columns + `) = (excluded.` + strings.ReplaceAll(columns, ", ", ", excluded.") + `) WHERE r.xmin = $1::text::xid
+	ON CONFLICT (id) DO UPDATE SET (` + columns + `, posted, taken, urgent) = (excluded.` + strings.ReplaceAll(columns, ", ", ", excluded.") + `, 0, 0, false) WHERE r.xmin = $1::text::xid
 	RETURNING r.*
 ),
 nodes AS (` + putNodes("w.run", "written w CROSS JOIN "+nodes) + `),
 linked AS (INSERT INTO $S.blobs SELECT b.key, w.run FROM written w CROSS JOIN unnest($` + fmt.Sprint(next) + `::text[]) AS b(key) ON CONFLICT DO NOTHING),
 noted AS (INSERT INTO $S.blobs SELECT b.key, 0 FROM written JOIN $S.blobs b USING (run) WHERE b.key <> ALL ($` + fmt.Sprint(next) + `::text[]) ON CONFLICT DO NOTHING),
+dropped AS (DELETE FROM $S.requests q USING written w WHERE q.run = w.run),
 unlinked AS (DELETE FROM $S.blobs b USING written w WHERE b.run = w.run AND b.key <> ALL ($` + fmt.Sprint(next) + `::text[])),
 events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CROSS JOIN ` + events + `)
 SELECT ` + headColumns + ` FROM written r`

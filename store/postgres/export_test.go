@@ -62,3 +62,6 @@ func (s *Store) CommitQuery(runs [2]int64) (text string, args []any) {
 func OpenAt(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Store, error) {
 	return open(ctx, pool, o, now)
 }
+
+// Channel is the name under which the server tells of requests.
+var Channel = channel

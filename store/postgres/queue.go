@@ -15,7 +15,7 @@ var _ store.QueueStore = (*Store)(nil)
 
 // The expression, and the condition, of the index by when runs are due.
 const (
-	dueAt = "greatest(CASE r.status WHEN 'running' THEN r.created WHEN 'pending' THEN coalesce(r.wake, r.created) ELSE coalesce(r.wake, 'infinity') END, " +
+	dueAt = "greatest(CASE r.status WHEN 'running' THEN r.created WHEN 'pending' THEN coalesce(" + wakesAt + ", r.created) ELSE coalesce(" + wakesAt + ", 'infinity') END, " +
 		"CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
 	unended = "r.status IN ('pending', 'running', 'suspended')"
 )

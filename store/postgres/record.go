@@ -164,7 +164,7 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 
 // headColumns are the columns of a head: small ones, and two that may be large.
 const (
-	smallColumns = "r.id, r.status, r.created, r.ended, r.wake, r.workflow, r.plan, r.parent"
+	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.posted, r.taken"
 	headColumns  = smallColumns + ", r.labels, r.inputs"
 	// listedColumns are those of a head in a list.
 	listedColumns = smallColumns + ", r.labels, NULL::bytea"
@@ -177,16 +177,18 @@ type head struct {
 	parent                     *string
 	labels                     map[string]string
 	inputs                     []byte
+	posted, taken              uint64
 }
 
 func (h *head) targets() []any {
-	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.labels, &h.inputs}
+	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.posted, &h.taken, &h.labels, &h.inputs}
 }
 
 // run is the run of the row, without nodes.
 func (h *head) run() (*store.Run, error) {
 	r := &store.Run{ID: h.id, Created: timeOf(h.created), Ended: timeOf(h.ended), WakeAt: timeOf(h.wake), Nodes: map[string]store.Node{}}
 	r.Workflow, r.Plan, r.Labels, r.Inputs = h.workflow, h.plan, h.labels, h.inputs
+	r.Posted, r.Taken = h.posted, h.taken
 	if h.parent != nil {
 		r.Parent = *h.parent
 	}

@@ -118,9 +118,26 @@ CREATE TABLE $S.events (
 	PRIMARY KEY (run, event)
 );
 `, `
+ALTER TABLE $S.runs ADD COLUMN posted bigint NOT NULL DEFAULT 0;       -- the number of the last request for the run
+ALTER TABLE $S.runs ADD COLUMN taken  bigint NOT NULL DEFAULT 0;       -- of the last one that was answered, or that waited when the run ended
+ALTER TABLE $S.runs ADD COLUMN since  timestamptz;                     -- when one was posted and none waited before
+ALTER TABLE $S.runs ADD COLUMN urgent boolean NOT NULL DEFAULT false;  -- there was a cancel, for which a run begins before its time
+CREATE INDEX runs_waiting ON $S.runs (id) INCLUDE (posted) WHERE posted > taken;
+
+CREATE TABLE $S.requests (
+	run     bigint NOT NULL,
+	number  bigint NOT NULL,       -- from 1
+	id      bytea  NOT NULL,       -- a text
+	posted  timestamptz NOT NULL,
+	request bytea  NOT NULL,       -- JSON: the id, the kind, the node, the value, the actor and the comment
+	answer  bytea,                 -- a text: why it was refused; empty if it was applied
+	PRIMARY KEY (run, number),
+	UNIQUE (run, id)
+);
+
 -- By when the run is due: when its lease runs out, and it need not wait any more; infinity if it waits for an answer.
 CREATE INDEX runs_due ON $S.runs (workflow, plan, (greatest(
-	CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(wake, created) ELSE coalesce(wake, 'infinity') END,
+	CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(CASE WHEN posted > taken AND (status <> 'pending' OR urgent) THEN least(wake, since) ELSE wake END, created) ELSE coalesce(CASE WHEN posted > taken AND (status <> 'pending' OR urgent) THEN least(wake, since) ELSE wake END, 'infinity') END,
 	CASE owner WHEN '' THEN created ELSE expires END
 )), id) WHERE status IN ('pending', 'running', 'suspended');
 

@@ -16,12 +16,14 @@ type run struct {
 	status   machine.RunStatus
 	sequence uint64
 	event    uint64 // the id of the last stored event, 0 if none is stored
+	posted   uint64 // the number of the last request that was posted, when the run was loaded
+	taken    uint64 // the number of the last one that was answered
 	nodes    map[string]*node
 }
 
 // newRun is what is known of a run that was loaded, or made, without its nodes.
 func newRun(number int64, l store.Lease, stored *store.Run) *run {
-	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, event: stored.LastEvent, nodes: map[string]*node{}}
+	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, event: stored.LastEvent, posted: stored.Posted, taken: stored.Taken, nodes: map[string]*node{}}
 }
 
 // node is the state of a node, without its record.
@@ -52,6 +54,9 @@ func (r *run) judge(c *store.Commit) (*stage, store.Applied, error) {
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
 	if err == nil && applied == store.AppliedNow {
 		applied, err = r.judgeEvents(c)
+	}
+	if err == nil && applied == store.AppliedNow && !c.TakenFollow(r.taken, r.posted) {
+		applied = store.Conflict
 	}
 	if err != nil || applied != store.AppliedNow {
 		st.drop()
@@ -116,7 +121,11 @@ func (st *stage) keep(c *store.Commit) {
 	if n := len(c.Events); n > 0 {
 		st.run.event = c.Events[n-1].ID
 	}
+	st.run.taken += uint64(len(c.Taken))
 	if c.Status != machine.RunPending {
 		st.run.status = c.Status
+	}
+	if st.run.status.Terminal() { // the server has refused what waited, and others may have been posted
+		st.run.taken, st.run.posted = 0, 0
 	}
 }

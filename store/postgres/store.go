@@ -70,6 +70,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
+// DefaultPoll is how often a process that does not listen looks for requests that others have posted.
+const DefaultPoll = 250 * time.Millisecond
+
+// behindListener is how often one looks that listens.
+const behindListener = 5 * time.Second
+
 // DefaultSchema is the schema of the tables.
 const DefaultSchema = "kahn"
 
@@ -89,6 +95,12 @@ type Options struct {
 	// Timeout is how long a statement may take, DefaultTimeout if it is 0. Its connection is closed then, and the call fails. It
 	// should be shorter than leases last, so that there is time for another attempt.
 	Timeout time.Duration
+	// Listen is the connection string of one connection of the store's own, over which the server notifies of requests that other processes have
+	// posted. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is empty, the store polls alone.
+	Listen string
+	// Poll is how long it takes at most to learn of a request that another process has posted, if there is no notification. If it is 0, it is
+	// DefaultPoll, and 5 s if there is Listen.
+	Poll time.Duration
 }
 
 // Store is a [store.Store] in a database of PostgreSQL. Its methods may be called from several goroutines.
@@ -99,6 +111,9 @@ type Store struct {
 	timeout time.Duration
 	texts   texts
 	board   notify.Board // of runs with new events
+
+	requests notify.Poller      // of runs with requests
+	deaf     context.CancelFunc // ends the listening; nil if nobody listens
 
 	workers  sync.WaitGroup // the goroutines of the lines, and the calls of Acquire
 	commits  line[*commit]
@@ -114,6 +129,7 @@ var (
 	_ store.Admin         = (*Store)(nil)
 	_ store.EventNotifier = (*Store)(nil)
 	_ store.ValueChecker  = (*Store)(nil)
+	_ store.Inbox         = (*Store)(nil)
 )
 
 // Open makes a store of the pool's database. The schema is made if there is none, and migrated if it is older than this version's, see
@@ -133,6 +149,8 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Stor
 		return nil, fmt.Errorf("%w: no pool", machine.ErrBadValue)
 	case len(o.Schema) > maxName || !storable(o.Schema):
 		return nil, fmt.Errorf("%w: Schema %q: at most %d bytes of UTF-8", machine.ErrBadValue, o.Schema, maxName)
+	case o.Poll < 0:
+		return nil, fmt.Errorf("%w: Poll %v: at least 0", machine.ErrBadValue, o.Poll)
 	case o.Timeout < 0:
 		return nil, fmt.Errorf("%w: Timeout %v: at least 0", machine.ErrBadValue, o.Timeout)
 	}
@@ -154,7 +172,29 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Stor
 	if encoding != "UTF8" {
 		return nil, fmt.Errorf("%w: the encoding of the database is %s, not UTF8", store.ErrUnusable, encoding)
 	}
-	return s, s.migrate(ctx)
+	if err := s.migrate(ctx); err != nil {
+		return nil, err
+	}
+	return s, s.hear(&o)
+}
+
+// hear begins to hear of requests that other processes post.
+func (s *Store) hear(o *Options) error {
+	s.requests = notify.Poller{Every: DefaultPoll, Look: s.lookForRequests, Rest: func() {}}
+	if o.Listen != "" {
+		config, err := pgx.ParseConfig(o.Listen)
+		if err != nil {
+			return fmt.Errorf("%w: Listen: %w", machine.ErrBadValue, err)
+		}
+		s.requests.Every = behindListener
+		var ctx context.Context
+		ctx, s.deaf = context.WithCancel(context.Background())
+		s.workers.Go(func() { s.listen(ctx, config) })
+	}
+	if o.Poll > 0 {
+		s.requests.Every = max(o.Poll, time.Millisecond)
+	}
+	return nil
 }
 
 // queryer is a pool or a transaction.
@@ -228,6 +268,10 @@ func (s *Store) Close() error {
 	}
 	s.over = true
 	s.mu.Unlock()
+	if s.deaf != nil {
+		s.deaf()
+	}
+	s.requests.Close()
 	s.commits.close()
 	s.renewals.close()
 	s.workers.Wait()

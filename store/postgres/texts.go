@@ -11,6 +11,7 @@ const (
 	withNodes
 	withBlobs
 	withEvents
+	withAnswers
 	combinations
 )
 
@@ -66,6 +67,13 @@ func commitText(parts int) string {
 		}
 		sets += ", labels = CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END"
 	}
+	taken := "r.taken"
+	if parts&withAnswers != 0 {
+		columns += ", answered bigint"
+		taken = "coalesce(h.answered, r.taken)"
+	}
+	const ends = "coalesce(h.status, r.status) IN ('completed', 'failed', 'cancelled')"
+	sets += ", taken = CASE WHEN " + ends + " THEN r.posted ELSE " + taken + " END"
 	want, next := unnest("w", 1, columns)
 	text := `WITH want AS MATERIALIZED (SELECT * FROM ` + want + ` LIMIT cardinality($1::bigint[])),
 held AS MATERIALIZED (
@@ -75,7 +83,7 @@ held AS MATERIALIZED (
 ),
 written AS (
 	UPDATE $S.runs r SET sequence = h.sequence, status = coalesce(h.status, r.status), wake = h.wake, record = coalesce(h.record, r.record),
-		ended = CASE WHEN coalesce(h.status, r.status) IN ('completed', 'failed', 'cancelled') THEN $NOW END` + sets + `
+		ended = CASE WHEN ` + ends + ` THEN $NOW END` + sets + `
 	FROM held h WHERE r.run = h.run RETURNING r.run
 )`
 	if parts&withNodes != 0 {
@@ -91,9 +99,15 @@ nodes AS (` + putNodes("n.run", nodes+" JOIN written USING (run)") + `)`
 blobs AS (INSERT INTO $S.blobs SELECT b.* FROM ` + blobs + ` JOIN written USING (run) ON CONFLICT DO NOTHING)`
 	}
 	if parts&withEvents != 0 {
-		events, _ := unnest("e", next, eventColumns)
+		var events string
+		events, next = unnest("e", next, eventColumns)
 		text += `,
 events AS (INSERT INTO $S.events SELECT e.* FROM ` + events + ` JOIN written USING (run))`
+	}
+	if parts&withAnswers != 0 {
+		answers, _ := unnest("a", next, answerColumns)
+		text += `,
+answers AS (UPDATE $S.requests q SET answer = a.answer FROM ` + answers + ` JOIN written USING (run) WHERE q.run = a.run AND q.number = a.number)`
 	}
 	return text + "\nSELECT run FROM written"
 }
