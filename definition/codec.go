@@ -76,9 +76,18 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	}
 	for _, name := range r.required {
 		if !seen[r.find(name)] && !d.stopped && !slices.Contains(meant, name) {
-			d.add(v.At, ErrMissing, "the field %q is missing", name)
+			d.missing(v, name)
 		}
 	}
+}
+
+// missing reports a required field that an object does not have.
+func (d *decoder) missing(v *Value, name string) {
+	if name == "version" {
+		d.add(v.At, ErrVersion, `the document does not say its version; expected "version": %d`, Version)
+		return
+	}
+	d.add(v.At, ErrMissing, "the field %q is missing", name)
 }
 
 func (r *record[T]) find(name string) int {

@@ -136,8 +136,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// document reads the outermost object. It reports an unknown version first, and nothing else: that version may have other
-// rules.
+// document reads the outermost object. Of a document with another version it reports the version alone, since that version may have other
+// rules. One without a version is read by the rules of this one.
 func (d *decoder) document(v *Value) *kahn.Graph {
 	if v.Problem != nil {
 		d.found(v.Problem)
@@ -146,12 +146,7 @@ func (d *decoder) document(v *Value) *kahn.Graph {
 	if !d.expect(v, Object) {
 		return nil
 	}
-	version := members(v, "version")
-	if len(version) == 0 {
-		d.stop(v.At, ErrVersion, `the document does not say its version; expected "version": %d`, Version)
-		return nil
-	}
-	if version[0].Type != Number || version[0].Text != versionText {
+	if version := members(v, "version"); len(version) > 0 && (version[0].Type != Number || version[0].Text != versionText) {
 		d.push("version", -1)
 		d.stop(version[0].At, ErrVersion, "expected version %s, got %s", versionText, version[0].describe())
 		if version[0].Text == versionText {
