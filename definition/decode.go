@@ -211,6 +211,7 @@ func nodeList(key string) field[graph] {
 			}
 			var n node
 			nodeRecord.read(d, item, &n)
+			d.compute(item, &n)
 			to.nodes = append(to.nodes, n)
 		})
 	}

@@ -20,6 +20,9 @@
 // all. A few names differ: the texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", a Sub is a "graph",
 // and [kahn.Edge].On is "outcome", since YAML readers of the older kind take a bare on for true.
 //
+// A node with an "expression" computes its output: that of kind expression has a text, that of kind assignment an object with a text for each
+// member. It is a node with a test and the join all_succeeded: unlike a condition, it is blocked by a failure before it as a step is.
+//
 // A root input is its name, or an object with "name", "optional" and "default".
 //
 // Durations are texts with a unit, such as "30s"; a delay may be "none". Config, params and defaults hold any JSON. Their

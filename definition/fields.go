@@ -16,6 +16,9 @@ type graph struct {
 // node is an object of the document that describes a node, with the edges that stand in it.
 type node struct {
 	kahn.Node
+	// computes is the kind of a node with an expression, else empty; expression is the text, which compute puts into TestExpr.
+	computes, expression string
+
 	after    []kahn.Edge
 	next     []kahn.Edge
 	branches []kahn.Edge
@@ -92,7 +95,8 @@ func init() {
 		nextEdges("next"),
 		branchEdges("branches"),
 
-		prose("test", func(n *node) *string { return &n.TestExpr }),
+		unlessComputed(prose("test", func(n *node) *string { return &n.TestExpr })),
+		expressionField("expression"),
 		flag("routes", func(n *node) *bool { return &n.Routes }),
 		enum("no_match", func(n *node) *kahn.NoMatch { return &n.NoMatch }),
 		names("choices", func(n *node) *[]string { return &n.Choices }),
@@ -104,7 +108,7 @@ func init() {
 		prose("when", func(n *node) *string { return &n.WhenExpr }),
 		enum("guard_errors", func(n *node) *kahn.GuardPolicy { return &n.GuardErrors }),
 
-		enum("join", func(n *node) *kahn.Join { return &n.Join }),
+		unlessComputed(enum("join", func(n *node) *kahn.Join { return &n.Join })),
 		enum("skip_mode", func(n *node) *kahn.SkipMode { return &n.SkipMode }),
 		enum("on_upstream_failure", func(n *node) *kahn.UpstreamPolicy { return &n.OnUpstreamFailure }),
 		data("default", func(n *node) *any { return &n.Default }),

@@ -32,6 +32,8 @@ var ownKinds = map[string]Kind{
 	kahn.KindEnd:       {Description: "Sums up the run: its output is that of the run."},
 	kahn.KindCondition: {Description: "Takes one of its branches: its test, or its step, answers with the label."},
 	kahn.KindGate:      {Description: "Waits for an answer from outside, which is the label of the branch to take."},
+	kindExpression:     {Description: "Computes its output by its expression."},
+	kindAssignment:     {Description: "Computes the members of its output by the texts of its expression."},
 	kahn.KindTrigger:   {Description: "Begins the run when it is fired. Other triggers, and what only they lead to, are left out."},
 }
 
@@ -43,12 +45,12 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defs := root.at("$defs")
-	node := defs.at("node")
+	node := root.at("$defs").at("node")
 	word := node.at("properties").at("kind")
 	all := maps.Clone(ownKinds)
 	maps.Copy(all, kinds)
 	choices, rules := Value{Key: "anyOf", Type: List}, Value{Key: "allOf", Type: List}
+	var configs []Value
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		choice := object(text("const", name))
 		if d := all[name].Description; d != "" {
@@ -62,7 +64,7 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("definition: kind %s: %w", quote(name), err)
 		}
-		defs.Items = append(defs.Items, *config)
+		configs = append(configs, *config)
 		rules.Items = append(rules.Items, object(
 			member("if", object(
 				Value{Key: "required", Type: List, Items: []Value{text("", "kind")}},
@@ -75,6 +77,8 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	if len(rules.Items) > 0 {
 		node.Items = append(node.Items, rules)
 	}
+	defs := root.at("$defs") // last, since node points into its items
+	defs.Items = append(defs.Items, configs...)
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }
 

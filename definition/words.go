@@ -28,7 +28,7 @@ var words = map[string]word{
 	"steps": {"nodes", ""}, "jobs": {"nodes", ""}, "tasks": {"nodes", ""}, "stages": {"nodes", ""}, "states": {"nodes", ""}, "activities": {"nodes", ""},
 	"links": {"edges", ""}, "connections": {"edges", ""}, "transitions": {"edges", ""},
 	"if": {"when", ""}, "onlyif": {"when", ""}, "runif": {"when", ""}, "guard": {"when", ""}, "whenexpr": {"when", ""}, "testexpr": {"test", ""},
-	"condition": {"test outcome", ""}, "expression": {"test", ""}, "untilexpr": {"until", ""}, "while": {"until loop", ""}, "on": {"outcome", ""},
+	"condition": {"test outcome", ""}, "assign": {"expression", ""}, "compute": {"expression", ""}, "value": {"expression", ""}, "untilexpr": {"until", ""}, "while": {"until loop", ""}, "on": {"outcome", ""},
 	"switch": {"branches", ""}, "cases": {"branches", ""}, "choice": {"branches", ""}, "triggerrule": {"join", ""},
 	"run": {"config", inConfig}, "uses": {"kind", inConfig}, "command": {"config", inConfig}, "cmd": {"config", inConfig}, "script": {"config", inConfig},
 	"shell": {"config", inConfig}, "image": {"config", inConfig}, "container": {"config", inConfig}, "url": {"config", inConfig}, "env": {"config", inConfig},

@@ -186,6 +186,7 @@ func TestSchemaWithKinds(t *testing.T) {
 		"http/get %": {Config: map[string]any{"properties": map[string]any{"url": map[string]any{"type": "string"}}}},
 		"any":        {},
 		"none":       {Config: false},
+		"k1":         {Config: false}, "k2": {Config: false}, "k3": {Config: false}, "k4": {Config: false}, "k5": {Config: false}, // many
 	})
 	require.NoError(t, err)
 	s := compiled(t, text)
