@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
@@ -42,30 +45,66 @@ nodes:
 `))
 }
 
+// A request is sent as its config says. The status decides whether the step completes, and the type of the response whether its body is
+// parsed.
 func TestHTTP(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case "/ok":
-			fmt.Fprint(w, r.Method, " ", r.Header.Get("X-Who"))
+		case "/echo":
+			text, _ := io.ReadAll(r.Body)
+			fmt.Fprint(w, r.Method, " ", r.Header.Get("X-Who"), " ", r.Header.Get("Content-Type"), " ", string(text))
+		case "/json":
+			w.Header().Set("Content-Type", "application/problem+json; charset=utf-8")
+			w.WriteHeader(http.StatusConflict)
+			fmt.Fprint(w, `{"n": 9007199254740993, "f": [1.5]}`)
+		case "/broken":
+			w.Header().Set("Content-Type", "application/json")
+			fmt.Fprint(w, `{"n":`)
 		case "/busy":
 			w.Header().Set("Retry-After", "7")
 			w.WriteHeader(http.StatusTooManyRequests)
 		case "/large":
 			_, _ = w.Write(make([]byte, maxText+1)) // the client hangs up
+		case "/slow":
+			<-release
 		default:
 			http.NotFound(w, r)
 		}
 	}))
 	defer server.Close()
-	res, err := perform(t.Context(), "http", map[string]any{"url": server.URL + "/ok", "method": "PUT", "headers": map[string]any{"X-Who": `{{param "who"}}`}},
-		map[string]any{"who": "me"})
-	if err != nil || fmt.Sprint(res.Output.(map[string]any)["body"]) != "PUT me" {
-		t.Error(res.Output, err)
-	}
-	for path, want := range map[string]kahn.CauseKind{"/busy": kahn.CauseRateLimit, "/none": kahn.CauseStepError, "/large": kahn.CauseStepError} {
-		res, _ := perform(t.Context(), "http", map[string]any{"url": server.URL + path}, nil)
-		if n, _ := res.Node("n"); n.Cause.Kind != want {
-			t.Error(path, n.Cause)
+	defer close(release)
+	for _, row := range []struct {
+		path   string
+		config map[string]any
+		body   any
+		cause  kahn.CauseKind
+	}{
+		{"/echo", map[string]any{}, "GET   ", 0},
+		{"/echo", map[string]any{"method": "PUT", "headers": map[string]any{"X-Who": `{{param "who"}}`}}, "PUT me  ", 0},
+		{"/echo", map[string]any{"body": `a {{param "who"}}`}, "POST   a me", 0},
+		{"/echo", map[string]any{"body": map[string]any{"n": 1, "who": `{{param "who"}}`}}, `POST  application/json {"n":1,"who":"me"}`, 0},
+		{"/json", map[string]any{"expect": []any{200, "4xx"}}, map[string]any{"n": int64(9007199254740993), "f": []any{1.5}}, 0},
+		{"/json", map[string]any{"expect": 409}, map[string]any{"n": int64(9007199254740993), "f": []any{1.5}}, 0},
+		{"/json", map[string]any{}, nil, kahn.CauseStepError},
+		{"/json", map[string]any{"expect": "4x"}, nil, kahn.CauseStepError},
+		{"/echo", map[string]any{"expect": 201}, nil, kahn.CauseStepError},
+		{"/broken", map[string]any{}, `{"n":`, 0},
+		{"/busy", map[string]any{}, nil, kahn.CauseRateLimit},
+		{"/none", map[string]any{}, nil, kahn.CauseStepError},
+		{"/large", map[string]any{}, nil, kahn.CauseStepError},
+		{"/slow", map[string]any{"timeout": "20ms"}, nil, kahn.CauseTimeout},
+		{"/slow", map[string]any{"timeout": "soon"}, nil, kahn.CauseStepError},
+	} {
+		row.config["url"] = server.URL + row.path
+		res, _ := perform(t.Context(), "http", row.config, map[string]any{"who": "me"})
+		n, _ := res.Node("n")
+		require.Equal(t, row.cause, n.Cause.Kind, "%s %v: %v", row.path, row.config, n.Err)
+		if row.cause == 0 {
+			output := n.Output.(map[string]any)
+			require.Equal(t, row.body, output["body"], "%s %v", row.path, row.config)
+			require.NotEmpty(t, output["headers"].(map[string]any)["Date"])
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -176,7 +177,7 @@ func (c *testCase) judge(res *kahn.Result) (failures []error) {
 	}
 	if c.Expect.Output != nil {
 		if err := compare(c.Expect.Output, res.Output, reflect.DeepEqual); err != nil {
-			failures = append(failures, fmt.Errorf("the run: output: %w", err))
+			failures = append(failures, fmt.Errorf("the run: expected output %s: %w", c.Expect.Output, err))
 		}
 	}
 	if c.Expect.Waiting != nil {
@@ -186,10 +187,14 @@ func (c *testCase) judge(res *kahn.Result) (failures []error) {
 		}
 		slices.Sort(waiting)
 		if want := slices.Sorted(slices.Values(c.Expect.Waiting)); !slices.Equal(want, waiting) {
-			failures = append(failures, fmt.Errorf("the run: expected to wait for %s: %s", strings.Join(want, ", "), strings.Join(waiting, ", ")))
+			failures = append(failures, fmt.Errorf("the run: expected to wait for %s: %s", listed(want), listed(waiting)))
 		}
 	}
 	return failures
+}
+
+func listed(names []string) string {
+	return cmp.Or(strings.Join(names, ", "), "nothing")
 }
 
 // assertions are what is expected of a node.
@@ -228,7 +233,7 @@ func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
 	return list
 }
 
-// compare compares a value of a run with what is expected, by their forms in JSON.
+// compare compares a value of a run with what is expected, by their forms in JSON. The error is the value.
 func compare(want json.RawMessage, got any, same func(want, got any) bool) error {
 	text, err := json.Marshal(got)
 	if err != nil {
@@ -243,7 +248,7 @@ func compare(want json.RawMessage, got any, same func(want, got any) bool) error
 		return err
 	}
 	if !same(expected, actual) {
-		return fmt.Errorf("expected %s: %s", want, text)
+		return errors.New(string(text))
 	}
 	return nil
 }

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestShippedTests(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := invoke(t, "", "test", "definitions/release.yaml", "definitions/approval.test.yaml")
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.True(t, strings.HasSuffix(stdout, "7 cases, 0 failed\n"), stdout)
+	code, stdout, _ = invoke(t, "", "test", "-case", "72 hours", "definitions/approval.yaml")
+	require.Equal(t, exitOK, code)
+	require.Contains(t, stdout, "1 case, 0 failed\n")
+}
+
+// tested writes a definition and its tests, and returns the name of the former.
+func tested(t *testing.T, definition, cases string) string {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "work.yaml"), []byte(definition), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "work.test.yaml"), []byte(cases), 0o600))
+	return filepath.Join(dir, "work.yaml")
+}
+
+const shop = `
+version: 1
+inputs: [items]
+nodes:
+  - {id: load, kind: http, config: {url: "http://127.0.0.1:1/"}, retry: {max_attempts: 3, initial_delay: 1h}, timeout: 2h}
+  - {id: pack, kind: exec, map: {over: items}, config: {command: ["false"]}}
+  - {id: S, after: [load, pack], graph: {nodes: [{id: ask, kind: gate}, {id: pay, kind: exec, after: ask, config: {command: ["false"]}}]}}
+  - {id: end, kind: template, after: S, config: {text: paid}}
+`
+
+// Every kind of mock, and every kind of expectation that holds. Hours of backoff take no time, and no step is called unless it is real.
+func TestMocks(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, shop, `
+cases:
+  - name: attempts, items, a gate inside
+    inputs: {items: [a, b]}
+    real: [end]
+    mocks:
+      load: {sequence: [{error: busy}, {timeout: true}, {output: {body: {sum: 1, more: [2.5]}, status: 200}}]}
+      "pack[]": {output: packed}
+      S/ask: {answer: {by: Ada}}
+      S/pay: {answer: 7}
+    expect:
+      status: completed
+      output: paid
+      nodes:
+        load: {status: completed, calls: 3, includes: {body: {sum: 1}}}
+        pack: {output: [packed, packed]}
+        "pack[]": {calls: 2}
+        "pack[1]": {output: packed}
+        S/ask: {output: {by: Ada}}
+        S/pay: {output: 7}
+  - name: a permanent error is not tried again
+    inputs: {items: []}
+    mocks: {load: {error: no such shop, permanent: true}}
+    expect:
+      status: failed
+      nodes: {load: {error: no such shop, calls: 1}, S: aborted}
+  - name: nobody answers
+    inputs: {items: []}
+    mocks: {S/ask: {wait: true}}
+    expect: {status: suspended, waiting: [S/ask], nodes: {end: waiting}}
+  - name: a step waits
+    inputs: {items: []}
+    mocks: {load: {wait: true}}
+    expect: {status: suspended, waiting: [load]}
+  - name: a step skips itself
+    inputs: {items: []}
+    mocks: {load: {skip: closed}}
+    expect: {status: completed, nodes: {load: {skip: self}}}
+  - name: what is not mocked fails
+    inputs: {items: [a]}
+    missing: fail
+    expect: {status: failed, nodes: {load: {error: no mock}}}
+`)
+	code, stdout, stderr := invoke(t, "", "test", definition)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Contains(t, stdout, "6 cases, 0 failed\n")
+}
+
+// Each expectation that does not hold is reported with what there is, and the exit code says so.
+func TestFailingCases(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, shop, `
+cases:
+  - name: everything else
+    inputs: {items: []}
+    mocks: {load: {output: {sum: 1}}}
+    expect:
+      status: failed
+      output: x
+      waiting: [S/ask]
+      nodes:
+        load: {status: skipped, calls: 2, output: {sum: 2}, includes: {other: 1}, error: broken, skip: self}
+  - name: an input is missing
+    expect: {status: completed}
+`)
+	code, stdout, _ := invoke(t, "", "test", definition)
+	require.Equal(t, exitProblems, code)
+	for _, want := range []string{
+		"FAIL  everything else\n",
+		"the run: expected status failed: completed\n",
+		`the run: expected output "x": null`,
+		"the run: expected to wait for S/ask: nothing\n",
+		`node "load": expected status skipped: completed`,
+		`node "load": expected 2 calls: 1 calls`,
+		`node "load": expected output {"sum":2}: {"sum":1}`,
+		`node "load": expected output that includes {"other":1}: {"sum":1}`,
+		`node "load": expected an error with "broken": completed, without an error`,
+		`node "load": expected skip reason self: completed`,
+		"load: completed (mocked, 1 call)\n",
+		"FAIL  an input is missing\n",
+		`missing root input`,
+		"2 cases, 2 failed\n",
+	} {
+		require.Contains(t, stdout, want)
+	}
+}
+
+// JSON is as good as YAML, and a definition may have another name.
+func TestTestFileInJSON(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "work.json"), []byte(`{"version": 1, "nodes": [{"id": "a", "kind": "sleep", "config": {"for": "1h"}}]}`), 0o600))
+	tests := filepath.Join(dir, "other.test.json")
+	require.NoError(t, os.WriteFile(tests, []byte(`{"definition": "work.json", "cases": [{"name": "sleeps", "expect": {"nodes": {"a": "completed"}}}]}`), 0o600))
+	expect(t, exitOK, "ok    sleeps", "", "test", tests)
+	require.NoError(t, os.WriteFile(tests, []byte(`{"cases": []}`), 0o600))
+	expect(t, exitProblems, "it is empty", "", "test", tests)
+	require.NoError(t, os.WriteFile(tests, []byte(`{"cases": [{"name": "x", "name": "y", "expect": {"status": "failed"}}]}`), 0o600))
+	code, stdout, _ := invoke(t, "", "vet", "-json", tests)
+	require.Equal(t, exitProblems, code)
+	require.Contains(t, stdout, `"path": "$.cases[0].name"`)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// A run with an id runs once: while it has not ended the command goes on with it, and then reports how it has ended, with the same exit
+// code.
+func TestRunID(t *testing.T) {
+	t.Parallel()
+	db, out := filepath.Join(t.TempDir(), "runs.db"), t.TempDir()
+	args := []string{"run", "-store", db, "-run", "note-1", "-input", "out=" + out, "definitions/approval.yaml"}
+	expect(t, exitWaiting, "to answer: kahn run -store "+db+" -run note-1 -answer approve=VALUE definitions/approval.yaml", "", args...)
+	expect(t, exitOK, "run note-1 goes on", "", append(args, "-answer", "approve=approved")...)
+	expect(t, exitOK, "run note-1 had ended before", "", args...)
+	failing := file(t, "fail.yaml", "version: 1\nnodes: [{id: a, kind: fail, config: {message: 'no {{input \"x\" \"luck\"}}'}}]\n")
+	for range 2 {
+		expect(t, exitProblems, "a: failed: node \"a\": step_error: no luck", "", "run", "-store", db, "-run", "failing", failing)
+	}
+}
+
+// Runs of one definition with different inputs are different runs. Without inputs one has to be named, if several have not ended.
+func TestRunsWithInputs(t *testing.T) {
+	t.Parallel()
+	const definition = "definitions/approval.yaml"
+	db, first, second := filepath.Join(t.TempDir(), "runs.db"), t.TempDir(), t.TempDir()
+	for range 2 {
+		for _, out := range []string{first, second} {
+			expect(t, exitWaiting, "run suspended", "", "run", "-store", db, "-input", "out="+out, definition)
+		}
+	}
+	expect(t, exitUsage, "several runs of definitions/approval.yaml have not ended", "", "run", "-store", db, "-answer", "approve=yes", definition)
+	expect(t, exitOK, "run completed", "", "run", "-store", db, "-input", "out="+second, "-answer", "approve=yes", definition)
+	contains(t, filepath.Join(second, "note.txt"), "version 2 is out")
+	missing(t, filepath.Join(first, "note.txt"))
+	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition) // the one that is left
+	contains(t, filepath.Join(first, "note.txt"), "version 2 is out")
+}
+
+// A run that a live process performs is not taken away from it. When that process has died its lease ends, and the run goes on.
+func TestRunOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "runs.db")
+	args := []string{"run", "-store", path, "-run", "held", "-lease", "200ms", "definitions/approval.yaml"}
+	expect(t, exitWaiting, "run suspended", "", args...)
+	db, err := sqlite.Open(path, sqlite.Options{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, db.Close()) }()
+	var lease store.Lease
+	lease, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
+	require.NoError(t, err)
+	expect(t, exitUsage, "run held is performed by another process", "", args...)
+	require.NoError(t, db.Renew(t.Context(), lease, 100*time.Millisecond)) // it dies
+	expect(t, exitWaiting, "run held is held by another process; if that has died it goes on within 200ms", "", args...)
+
+	_, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
+	require.NoError(t, err)
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	var out, errs strings.Builder
+	require.Equal(t, exitUsage, kahnCommand(ctx, args, newTerminal(strings.NewReader(""), &out, &errs)))
+	require.Contains(t, errs.String(), "context canceled")
+}
+
+// The inputs of a run are texts, or with := any JSON, and reach the steps of stored runs as they were given.
+func TestTypedInputs(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "map.yaml", `
+version: 1
+inputs: [hosts, count, text]
+nodes:
+  - {id: sum, kind: template, config: {text: '{{range input "hosts"}}{{.}} {{end}}{{json (input "count")}} {{input "text"}}'}}
+`)
+	code, stdout, stderr := invoke(t, "", "run", "-store", filepath.Join(t.TempDir(), "runs.db"), definition,
+		"-input", `hosts:=["a","b"]`, "-input", "count:=9007199254740993", "-input", "text=1=2")
+	require.Equal(t, exitOK, code, stderr)
+	require.True(t, strings.HasSuffix(stdout, "\na b 9007199254740993 1=2\n"), stdout)
+}
+
+// A limit and a timeout reach the run, and its progress can be read by programs.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "slow.yaml", "version: 1\nnodes: [{id: a, kind: sleep, config: {for: 1h}}]\n")
+	code, stdout, stderr := invoke(t, "", "run", "-timeout", "50ms", "-limit", "1", "-progress", "json", definition)
+	require.Equal(t, exitProblems, code)
+	require.Contains(t, stdout, "run failed")
+	for line := range strings.Lines(stderr) {
+		require.True(t, json.Valid([]byte(line)), line)
+	}
+	require.Contains(t, stderr, `"run.timed_out"`)
+	expect(t, exitUsage, "bad option", "", "run", "-limit", "-1", definition)
+}
+
+// A rehearsal runs no step, follows the branch that is answered, and shows configs with their templates expanded as far as that is known.
+func TestDry(t *testing.T) {
+	t.Parallel()
+	out := t.TempDir()
+	args := []string{"run", "-dry", "-input", "out=" + out, "definitions/approval.yaml"}
+	code, stdout, _ := invoke(t, "", args...)
+	require.Equal(t, exitOK, code)
+	require.Contains(t, stdout, `would run draft: template {"text":"Dear reader, version 2 is out."}`+"\n")
+	require.Contains(t, stdout, `would run publish: write {"path":"`+filepath.Join(out, "note.txt")+`","text":""}`+"\n")
+	require.Contains(t, stdout, "shelve: skipped: ")
+	require.Contains(t, stdout, "no step was run; the run would have completed\n")
+	missing(t, filepath.Join(out, "note.txt"))
+	expect(t, exitOK, "would run shelve: ", "", append(args, "-answer", "approve=never")...)
+
+	nested := file(t, "nested.yaml", `
+version: 1
+inputs: [files]
+nodes:
+  - {id: S, graph: {nodes: [{id: x, kind: exec, config: {command: [touch, `+out+`/x]}}]}}
+  - {id: M, kind: exec, map: {over: files}, config: {command: [touch, '`+out+`/{{param "item"}}']}}
+`)
+	code, stdout, stderr := invoke(t, "", "run", "-dry", "-input", `files:=["a","b"]`, nested)
+	require.Equal(t, exitOK, code, stderr)
+	for _, want := range []string{"would run S/x: exec", "would run M[0]: exec", out + "/b\"]"} {
+		require.Contains(t, stdout, want)
+	}
+	missing(t, filepath.Join(out, "x"))
+	missing(t, filepath.Join(out, "a"))
+}
