@@ -57,6 +57,7 @@ var inboxChecks = []struct {
 	{"a duplicate answers no request twice", requestsDuplicate},
 	{"who was overtaken answers no request", requestsFenced},
 	{"a run with a request is due", requestsDue},
+	{"a run with a request is due to those who serve", requestsServed},
 	{"a run that has not begun is due for a cancel", requestsBeforeBegin},
 	{"the end of a run refuses requests", requestsEnded},
 	{"requests of runs are apart", requestsApart},
@@ -458,6 +459,34 @@ func requestsDue(ctx context.Context, s store.Inbox) error {
 		}
 	}
 	return nil
+}
+
+// requestsServed asks a QueueStore for runs that are due.
+func requestsServed(ctx context.Context, s store.Inbox) error {
+	queues, ok := s.(store.QueueStore)
+	if !ok {
+		return nil
+	}
+	lease, err := begun(ctx, s, "r")
+	if err != nil {
+		return err
+	}
+	due := func(what string, want int) error {
+		page, err := queues.Due(ctx, store.DueQuery{Queues: []store.Queue{{}}})
+		return errors.Join(err, same("runs that are due "+what, len(page.Runs), want))
+	}
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: 2, Status: machine.RunSuspended, WakeAt: future})
+	if err := errors.Join(expect("the rest", got, err, store.AppliedNow), s.Release(ctx, lease), due("without a request", 0), postTo(ctx, s, "r", aSignal(1)), due("with a request", 1)); err != nil {
+		return err
+	}
+	lease, _, err = s.Acquire(ctx, "r", "owner", ttl)
+	if err := errors.Join(err, due("while somebody has the run", 0)); err != nil {
+		return err
+	}
+	c := answering(3, "1")
+	c.WakeAt = future
+	got, err = s.Commit(ctx, lease, c)
+	return errors.Join(expect("the answer", got, err, store.AppliedNow), s.Release(ctx, lease), due("after the answer", 0))
 }
 
 func requestsBeforeBegin(ctx context.Context, s store.Inbox) error {

@@ -27,6 +27,16 @@ type careless struct {
 	find   func(q *store.PostedRequest, err error) error
 	run    func(r *store.Run)
 	told   func(run string) string
+	sleepy bool // Due does not look at requests
+}
+
+func (s *careless) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
+	page, err := s.Memory.Due(ctx, q)
+	page.Runs = slices.DeleteFunc(page.Runs, func(r store.Run) bool {
+		stored, _ := s.Memory.Load(ctx, r.ID)
+		return s.sleepy && stored.Posted > stored.Taken
+	})
+	return page, err
 }
 
 func (s *careless) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
@@ -191,6 +201,7 @@ func TestInboxDefects(t *testing.T) {
 				r.WakeAt = time.Time{}
 			}
 		}}, due},
+		{"who serves is not told of requests", careless{sleepy: true}, "a run with a request is due to those who serve"},
 		{"any request makes a run due", careless{run: func(r *store.Run) {
 			if r.Posted > r.Taken {
 				r.WakeAt = time.Now()

@@ -1,0 +1,101 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// TestRequestsInManyLives posts requests at any time to runs that are left, fenced and performed again at any time. Steps wait for one token, again
+// and again, so that a request which took effect twice would answer two of them: each is taken once, in the order in which they were posted.
+func TestRequestsInManyLives(t *testing.T) {
+	t.Parallel()
+	for seed := range size(60, 10, 2_000) {
+		synctest.Test(t, func(t *testing.T) { manyLives(t, uint64(seed)) })
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+const askedSteps = 8
+
+func manyLives(t *testing.T, seed uint64) {
+	random := rand.New(rand.NewPCG(seed, 17))
+	db, g := new(store.Memory), graph(kahn.Node{ID: "0"})
+	for i := 1; i < askedSteps; i++ {
+		g.Add(kahn.Node{ID: fmt.Sprint(i), After: []string{fmt.Sprint(i - 1)}})
+	}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if answer, ok := s.Resumed(); ok {
+			return answer, nil
+		}
+		return nil, kahn.Suspend("token", nil, nil)
+	}
+	lives := [][]kahn.Option{nil, {kahn.Limit(1)}, {kahn.StoreEvents()}}
+	opts := append(slices.Clone(lives[random.IntN(3)]), kahn.Durable(db), kahn.RunID("r"), kahn.Owner("us"))
+	_, err := kahn.Execute(t.Context(), g, step, opts...)
+	require.NoError(t, err)
+	delays := make([]time.Duration, 100)
+	for i := range delays {
+		delays[i] = time.Duration(random.IntN(4)) * time.Millisecond
+	}
+	var poster sync.WaitGroup
+	poster.Go(func() {
+		for i := 0; ; i++ {
+			time.Sleep(delays[i%len(delays)])
+			q, err := kahn.PrepareSignal("token", kahn.Decision{Value: float64(i), ID: fmt.Sprint(i)})
+			if err == nil {
+				_, err = db.Post(t.Context(), "r", q)
+			}
+			if err != nil {
+				require.ErrorIs(t, err, kahn.ErrFinished)
+				return
+			}
+		}
+	})
+	var res *kahn.Result
+	for life := 0; res == nil || res.Status != kahn.RunCompleted; life++ {
+		require.Less(t, life, 1000)
+		time.Sleep(time.Duration(random.IntN(3)) * time.Millisecond)
+		run, err := kahn.Start(t.Context(), g, step, opts...)
+		require.NoError(t, err)
+		time.Sleep(time.Duration(random.IntN(8)) * time.Millisecond)
+		if random.IntN(3) == 0 {
+			_, _, err := db.Acquire(t.Context(), "r", "us", time.Minute) // its next write is fenced
+			require.NoError(t, err)
+			time.Sleep(time.Duration(random.IntN(3)) * time.Millisecond)
+		}
+		run.Leave()
+		if res, err = run.Wait(); err != nil {
+			require.ErrorIs(t, err, kahn.ErrFenced)
+			stored, err := db.Load(t.Context(), "r")
+			require.NoError(t, err)
+			require.False(t, stored.Status.Terminal())
+		}
+	}
+	poster.Wait()
+	list, err := db.LoadRequests(t.Context(), "r", 0, store.MaxPage)
+	require.NoError(t, err)
+	var applied, answers []any
+	for _, q := range list {
+		require.NotEqual(t, store.RequestWaiting, q.Status)
+		if q.Status == store.RequestApplied {
+			applied = append(applied, q.ID)
+		}
+	}
+	for n := range res.Nodes() {
+		answers = append(answers, fmt.Sprint(n.Output))
+	}
+	require.Equal(t, applied, answers, "seed %d", seed)
+}
