@@ -52,6 +52,7 @@
 //     [ReadResult]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [RunLabels], [ParentRun]; store.Admin, store.Inbox. Other
 //     versions of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode], [AdoptReason].
+//     Many at once: [RedriveAll], [CancelAll], [ForkAll], [Bulk], [BulkReport], [BulkRun].
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [ServeError], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Looking on: [OnEvent], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],

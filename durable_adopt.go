@@ -160,11 +160,7 @@ func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Opt
 		c.adopts = a
 		return nil
 	}))
-	r, _, err := p.run(ctx, nil, opts, false)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := r.Wait(); err != nil {
+	if err := p.write(ctx, opts); err != nil {
 		return nil, err
 	}
 	return a, nil

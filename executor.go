@@ -134,7 +134,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		r.followInbox(false)
 		return r, false, nil
 	}
-	if cfg.adopts != nil {
+	if cfg.idle {
 		r.followInbox(false)
 		r.Leave()
 		return r, false, nil
@@ -204,7 +204,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 // checkPerformers reports the nodes of a plan that lack something in order to be performed, such as a step function. The
 // plan is that of the run, or of a graph that a node is expanded into; within is, in test mode, the double of that node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
-	if r.cfg.adopts != nil {
+	if r.cfg.idle {
 		return nil
 	}
 	stepless, moderated := p.stepless, p.moderated

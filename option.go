@@ -37,7 +37,8 @@ type config struct {
 	owner          string
 	maxCrashes     int
 	reads          bool      // for ReadResult: nothing is to be performed
-	adopts         *Adoption // for Adopt, which sets it: nothing is to be performed
+	adopts         *Adoption // for Adopt, which sets it
+	idle           bool      // the first transaction is to be written, and nothing performed
 	served         bool      // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner

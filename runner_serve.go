@@ -244,27 +244,6 @@ func (v *serving) add(w Workflow) error {
 	return nil
 }
 
-// withPruned returns the plan, and the parts of it that its triggers lead to.
-func (p *Plan) withPruned() ([]*Plan, error) {
-	list := []*Plan{p}
-	if p.prunes == nil {
-		return list, nil
-	}
-	for _, r := range p.declared {
-		for mode := range pruneModeCount {
-			if p.node(r).Kind != KindTrigger {
-				continue
-			}
-			part, err := p.Prune(p.names[r], mode)
-			if err != nil {
-				return nil, err
-			}
-			list = append(list, part)
-		}
-	}
-	return list, nil
-}
-
 // turn does what is to be done now, and returns when to look again at the latest. An error has been reported.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()

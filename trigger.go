@@ -122,6 +122,27 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
+// withPruned returns the plan, and the parts of it that its triggers lead to.
+func (p *Plan) withPruned() ([]*Plan, error) {
+	list := []*Plan{p}
+	if p.prunes == nil {
+		return list, nil
+	}
+	for _, r := range p.declared {
+		for mode := range pruneModeCount {
+			if p.node(r).Kind != KindTrigger {
+				continue
+			}
+			part, err := p.Prune(p.names[r], mode)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, part)
+		}
+	}
+	return list, nil
+}
+
 // prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, and so
 // holds no lock.
 func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {

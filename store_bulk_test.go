@@ -1,0 +1,204 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// runsOf are the ids of a report, and the errors of those that were refused.
+func runsOf(r kahn.BulkReport) (done []string, refused map[string]error) {
+	refused = map[string]error{}
+	for _, x := range r.Runs {
+		if x.Err != nil {
+			refused[x.Run] = x.Err
+		} else {
+			done = append(done, x.Run)
+		}
+	}
+	slices.Sort(done)
+	return done, refused
+}
+
+// everything calls f for page after page, as another process may that has nothing but the cursor.
+func everything(t *testing.T, f func(after string) (kahn.BulkReport, error)) (whole kahn.BulkReport, pages int) {
+	t.Helper()
+	for {
+		r, err := f(whole.Next)
+		require.NoError(t, err)
+		pages++
+		whole.Runs, whole.Next = append(whole.Runs, r.Runs...), r.Next
+		if r.Next == "" {
+			return whole, pages
+		}
+	}
+}
+
+// All failed runs of a workflow are redriven: each with the graph that it has, and those that somebody holds, or whose graph is not there, are reported.
+func TestRedriveAll(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "runs", func(t *testing.T) {
+		s := new(served)
+		v1, v2, gone := flow("w", kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}}), flow("w", kahn.Node{ID: "c"}), flow("w", kahn.Node{ID: "d"})
+		fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("down") }
+		begin := func(g *kahn.Graph, step kahn.StepFunc, id string, opts ...kahn.Option) {
+			_, err := kahn.Execute(t.Context(), g, step, append(opts, kahn.RunID(id), kahn.Durable(s))...)
+			require.Equal(t, id == "well", err == nil)
+			time.Sleep(ms)
+		}
+		for i := range 5 {
+			begin(v1, func(ctx context.Context, step *kahn.Step) (any, error) {
+				if step.ID() == "b" {
+					return nil, errors.New("down")
+				}
+				return nil, nil
+			}, fmt.Sprint("one-", i))
+		}
+		begin(v2, fails, "two")
+		begin(gone, fails, "gone")
+		begin(v1, fails, "held")
+		begin(v1, nothing, "well")
+		_, _, err := s.MemoryStore.Acquire(t.Context(), "held", "somebody", time.Hour)
+		require.NoError(t, err)
+		redrive := func(dry bool) (kahn.BulkReport, int) {
+			return everything(t, func(after string) (kahn.BulkReport, error) {
+				return kahn.RedriveAll(t.Context(), []*kahn.Graph{v1, v2}, s, kahn.Bulk{Filter: store.Filter{Workflow: "w"}, Limit: 3, After: after, DryRun: dry}, nil)
+			})
+		}
+		dry, pages := redrive(true)
+		done, refused := runsOf(dry)
+		require.Equal(t, 3, pages)
+		require.Equal(t, []string{"held", "one-0", "one-1", "one-2", "one-3", "one-4", "two"}, done)
+		require.ErrorIs(t, refused["gone"], kahn.ErrGraphChanged)
+		require.Equal(t, kahn.RunFailed, s.status(t, "two"), "nothing was done")
+
+		whole, _ := redrive(false)
+		done, refused = runsOf(whole)
+		require.Equal(t, []string{"one-0", "one-1", "one-2", "one-3", "one-4", "two"}, done)
+		require.Len(t, refused, 2)
+		require.ErrorIs(t, refused["held"], kahn.ErrLeased)
+		require.Empty(t, s.take(), "nothing is performed")
+		again, _ := redrive(false)
+		done, _ = runsOf(again)
+		require.Empty(t, done, "they have not ended any more")
+
+		end := serve(t, new(kahn.Runner), s.service(v1, v2))
+		time.Sleep(time.Second)
+		end()
+		got := slices.DeleteFunc(s.take(), func(line string) bool { return line[:4] == "told" })
+		require.ElementsMatch(t, []string{"one-0 b", "one-1 b", "one-2 b", "one-3 b", "one-4 b", "two c"}, got)
+		require.Equal(t, kahn.RunCompleted, s.status(t, "one-3"))
+	})
+}
+
+// Runs are cancelled wherever they are: those that wait for their time, those that rest, and those that somebody performs.
+func TestCancelAll(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "runs", func(t *testing.T) {
+		s := new(served)
+		g := flow("w", kahn.Node{ID: "g", Kind: kahn.KindGate}, kahn.Node{ID: "slow", After: []string{"g"}, Do: takes(time.Hour)})
+		s.create(t, g, time.Time{}, "resting", "at work")
+		s.create(t, g, time.Now().Add(time.Hour), "pending")
+		s.create(t, flow("other", kahn.Node{ID: "g", Kind: kahn.KindGate}), time.Time{}, "other")
+		end := serve(t, new(kahn.Runner), s.service(g))
+		q, err := kahn.PrepareSignal("g", "yes")
+		require.NoError(t, err)
+		_, err = s.Post(t.Context(), "at work", q)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		cancel := func(dry bool) []string {
+			r, err := kahn.CancelAll(t.Context(), s, kahn.Bulk{Filter: store.Filter{Workflow: "w"}, DryRun: dry}, store.Request{ID: "stop", Actor: "ann"})
+			require.NoError(t, err)
+			done, refused := runsOf(r)
+			require.Empty(t, refused)
+			time.Sleep(time.Second)
+			return done
+		}
+		all := []string{"at work", "pending", "resting"}
+		require.Equal(t, all, cancel(true))
+		require.Equal(t, kahn.RunSuspended, s.status(t, "resting"))
+		require.Equal(t, all, cancel(false))
+		for _, id := range all {
+			require.Equal(t, kahn.RunCancelled, s.status(t, id))
+		}
+		require.Equal(t, kahn.RunPending, s.status(t, "other"))
+		require.Empty(t, cancel(false))
+		end()
+	})
+}
+
+// Forks of runs are made once, however often it is asked for, and performed by whoever serves them.
+func TestForkAll(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "runs", func(t *testing.T) {
+		s, v1, v2 := new(served), versionOf("small"), versionOf("large")
+		for i := range 3 {
+			_, err := kahn.Execute(t.Context(), v1, s.step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.EarlySignals(map[string]any{"ask": 1}))
+			require.NoError(t, err)
+		}
+		_, err := kahn.Execute(t.Context(), flow("other"), s.step, kahn.RunID("other"), kahn.Durable(s))
+		require.NoError(t, err)
+		s.take()
+		fork := func(dry bool) ([]string, map[string]error) {
+			r, err := kahn.ForkAll(t.Context(), v2, s, kahn.Bulk{Filter: store.Filter{Prefix: ""}, DryRun: dry}, func(run string) string { return "fork-" + run }, nil)
+			require.NoError(t, err)
+			done, refused := runsOf(r)
+			require.ErrorIs(t, refused["other"], kahn.ErrGraphChanged)
+			return done, refused
+		}
+		for _, dry := range []bool{true, false, false} {
+			done, refused := fork(dry)
+			require.Equal(t, []string{"r0", "r1", "r2"}, done)
+			require.Len(t, refused, 1)
+		}
+		require.Empty(t, s.take(), "nothing is performed")
+		require.Len(t, s.Runs(), 7)
+		end := serve(t, new(kahn.Runner), s.service(v2))
+		time.Sleep(time.Second)
+		end()
+		require.ElementsMatch(t, []string{"fork-r0 draft", "fork-r0 check", "fork-r1 draft", "fork-r1 check", "fork-r2 draft", "fork-r2 check"}, s.take())
+	})
+}
+
+// What makes no sense is an error, and so is a store that does not list.
+func TestBulkRefuses(t *testing.T) {
+	t.Parallel()
+	s, g := new(store.Memory), flow("w")
+	id := func(run string) string { return run }
+	for i, row := range []struct {
+		f    func() (kahn.BulkReport, error)
+		want error
+	}{
+		{func() (kahn.BulkReport, error) {
+			return kahn.RedriveAll(t.Context(), []*kahn.Graph{nil}, s, kahn.Bulk{}, nil)
+		}, kahn.ErrNoGraph},
+		{func() (kahn.BulkReport, error) {
+			return kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, nil, kahn.Bulk{}, nil)
+		}, kahn.ErrBadOption},
+		{func() (kahn.BulkReport, error) {
+			return kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, s, kahn.Bulk{Limit: -1}, nil)
+		}, kahn.ErrBadValue},
+		{func() (kahn.BulkReport, error) {
+			return kahn.CancelAll(t.Context(), s, kahn.Bulk{After: "nowhere"}, store.Request{})
+		}, kahn.ErrBadValue},
+		{func() (kahn.BulkReport, error) {
+			return kahn.CancelAll(t.Context(), s, kahn.Bulk{}, store.Request{Node: "a"})
+		}, kahn.ErrBadValue},
+		{func() (kahn.BulkReport, error) {
+			return kahn.CancelAll(t.Context(), struct{ store.Admin }{s}, kahn.Bulk{}, store.Request{})
+		}, kahn.ErrBadOption},
+		{func() (kahn.BulkReport, error) { return kahn.ForkAll(t.Context(), nil, s, kahn.Bulk{}, id, nil) }, kahn.ErrNoGraph},
+		{func() (kahn.BulkReport, error) { return kahn.ForkAll(t.Context(), g, s, kahn.Bulk{}, nil, nil) }, kahn.ErrBadOption},
+	} {
+		_, err := row.f()
+		require.ErrorIs(t, err, row.want, "row %d", i)
+	}
+}
