@@ -55,7 +55,7 @@
 //     Many at once: [RedriveAll], [CancelAll], [ForkAll], [Bulk], [BulkReport], [BulkRun].
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [ServeError], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
-//   - Looking on: [OnEvent], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],
+//   - Looking on: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],
 //     [Run.WaitFor], [Run.Watch]; [RuntimeTrace], [PprofLabels].
 //   - Looking at a run at work: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs], [PathError];
 //     [Run.Why], [Why], [WhyKind], [Bound], [BoundScope].
@@ -64,7 +64,7 @@
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
 //     [AssertCalls], [AssertOutput], [AssertionError]; [TestSummary], [TestNode], [TestOutcome]; [RePanic]; package
 //     kahntest.
-//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [Call], [Predecessor], [NewStep], [Reporter], [Reply];
+//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [GraphCall], [Call], [Predecessor], [NewStep], [Reporter], [Reply];
 //     [ViewData], [NodeData], [NewView]; [CauseOf], [Retry.Next].
 //   - Driving a run by hand: [NewState], [RestoreState], [Values], [StepInputs], [Plan.Check], [Plan.Inputs],
 //     [Plan.Evaluate], [Plan.Conclude]; packages machine and reactive, in which see [machine.State], [machine.State.Drive],

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"slices"
 	"time"
 
@@ -363,4 +365,20 @@ func ExampleGraphCalls() {
 	// When of weekly returned false
 	// <nil>
 	// 1 <nil>
+}
+
+// Each event is a record of package log/slog, with the kind and the label of its node.
+func ExampleLogTo() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if slices.Contains([]string{slog.TimeKey, "trace_id", "duration"}, a.Key) {
+			return slog.Attr{} // another one each time
+		}
+		return a
+	}}))
+	g := new(kahn.Graph).Add(kahn.Node{ID: "pay", Kind: "bank", Label: "Pay the order", Do: failsWith(errors.New("declined")), ContinueOnFail: true})
+	_, err := kahn.Execute(context.Background(), g, nil, kahn.RunID("7"), kahn.LogTo(logger))
+	fmt.Println(err)
+	// Output:
+	// level=ERROR msg=node.failed run_id=7 event_id=4 node=pay attempt=1 tier=0 cause=step_error error=declined no_retry=no_policy kind=bank label="Pay the order"
+	// <nil>
 }

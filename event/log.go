@@ -33,7 +33,9 @@ var levels = map[Type]slog.Level{
 // cancellation_requested, input_tokens, output_tokens, output_bytes (see kahn.EventOutputs; the output itself is not logged),
 // iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a
 // stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, total_waiting, nodes and mode.
-func LogTo(logger *slog.Logger) func(Event) {
+//
+// more returns attributes that follow the others, such as those of the host. The option kahn.LogTo has kind and label.
+func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()
 	}
@@ -56,6 +58,9 @@ func LogTo(logger *slog.Logger) func(Event) {
 			r.AddAttrs(slog.String("node", e.Path), slog.Int("attempt", e.Attempt), slog.Int("tier", e.Tier))
 		}
 		r.AddAttrs(payloadAttrs(e.Payload)...)
+		for _, f := range more {
+			r.AddAttrs(f(e)...)
+		}
 		_ = handler.Handle(ctx, r) // as Logger does: the caller cannot mend the log
 	}
 }

@@ -1,0 +1,155 @@
+// Package metrics counts and times runs with the standard library alone: for Prometheus, and for package expvar.
+//
+//	var m metrics.Metrics
+//	http.Handle("/metrics", &m)  // in the text format of Prometheus
+//	expvar.Publish("kahn", &m)   // as JSON
+//	runner := kahn.Runner{Options: m.Options()}
+//
+// The labels are the workflow, which is the name of the graph, the kind of the node, and a status or an outcome; never the id of a run or
+// of a node, of which there would be too many:
+//
+//   - kahn_runs_active: runs at work, by workflow
+//   - kahn_run_duration_seconds: lives of runs, from their start to their end or their rest, by workflow and status
+//   - kahn_attempts_active: attempts under way, by workflow and kind
+//   - kahn_attempt_queue_seconds: times between readiness and start of an attempt, by workflow and kind
+//   - kahn_attempt_duration_seconds: attempts, by workflow, kind and outcome, which is "ok", "suspended" or a cause such as "timeout"
+//   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, also those that never began
+//   - kahn_node_retries_total: attempts after the first, by workflow and kind
+//
+// The nodes inside of composites count, too, and a composite counts as one attempt of its own. The module otel gives the same to OpenTelemetry, with traces.
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+// Metrics counts and times any number of runs. The zero value is ready for use; it must not be copied.
+type Metrics struct {
+	mu     sync.Mutex // guards the fields below, and those of all runs
+	series map[key]*series
+	runs   map[string]*run // at work, by id
+}
+
+// run is what is known of a run at work.
+type run struct {
+	workflow string
+	plan     *kahn.Plan
+	nodes    map[string]*node // that have begun and not ended, by path
+}
+
+// node is a node that has begun and not ended.
+type node struct {
+	kind            string
+	queued, started time.Time // zero if it is neither
+}
+
+// Options returns the options of a run, or those of a [kahn.Runner] for all of its runs.
+func (m *Metrics) Options() []kahn.Option {
+	return []kahn.Option{kahn.Around(m.around), kahn.OnEvent(m.event)}
+}
+
+// around counts a run as at work.
+func (m *Metrics) around(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+	id, x := r.ID(), &run{workflow: r.Name(), plan: r.Plan(), nodes: map[string]*node{}}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.runs == nil {
+		m.runs = map[string]*run{}
+	}
+	m.runs[id] = x
+	m.of(runsActive, x, "", "").value++
+	return nil, func(res *kahn.Result) { // all events have been delivered
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for _, n := range x.nodes { // it was left behind
+			m.stop(x, n)
+		}
+		if m.runs[id] == x {
+			delete(m.runs, id)
+		}
+		m.of(runsActive, x, "", "").value--
+		m.of(runDuration, x, "", res.Status.String()).observe(res.Duration)
+	}
+}
+
+// stop ends the attempt of a node, if one is under way, and returns whether it is.
+func (m *Metrics) stop(x *run, n *node) bool {
+	if n.started.IsZero() {
+		return false
+	}
+	m.of(attemptsActive, x, n.kind, "").value--
+	n.started = time.Time{}
+	return true
+}
+
+// event takes an event of a run at work.
+func (m *Metrics) event(e event.Event) {
+	if e.Node == "" {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x, ok := m.runs[e.RunID]
+	if !ok {
+		return
+	}
+	path := e.Path
+	if path == "" {
+		path = e.Node
+	}
+	n := x.nodes[path]
+	if n == nil {
+		declared, _ := x.plan.At(path) // a node of a graph that a step has returned is not declared, and has no kind here
+		n = &node{kind: declared.Kind}
+		x.nodes[path] = n
+	}
+	switch e.Type {
+	case event.NodeQueued:
+		n.queued = e.Time
+	case event.NodeStarted:
+		m.of(attemptsActive, x, n.kind, "").value++
+		if !n.queued.IsZero() {
+			m.of(attemptQueue, x, n.kind, "").observe(e.Time.Sub(n.queued))
+		}
+		if e.Attempt > 1 && n.started.IsZero() {
+			m.of(nodeRetries, x, n.kind, "").value++
+		}
+		n.queued, n.started = time.Time{}, e.Time
+	}
+	outcome, status, ended := endOf(e)
+	started := n.started
+	if outcome != "" && m.stop(x, n) {
+		m.of(attemptDuration, x, n.kind, outcome).observe(e.Time.Sub(started))
+	}
+	if ended {
+		m.of(nodesTotal, x, n.kind, status.String()).value++
+		delete(x.nodes, path)
+	}
+}
+
+// statuses are those that the events at the end of nodes stand for.
+var statuses = map[event.Type]kahn.Status{
+	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
+	event.NodeSkipped: kahn.Skipped,
+}
+
+// endOf returns the outcome of the attempt that an event ends, if it ends one, and the status of the node, if it has ended.
+func endOf(e event.Event) (outcome string, status kahn.Status, ended bool) {
+	status, ended = statuses[e.Type]
+	switch payload := e.Payload.(type) {
+	case event.Completion, event.Skip:
+		outcome = "ok"
+	case event.NodeEnd:
+		outcome = payload.Cause.String()
+	case event.Retry:
+		outcome = payload.Cause.String()
+	case event.Suspension:
+		outcome = "suspended"
+	}
+	return outcome, status, ended
+}

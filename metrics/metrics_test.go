@@ -1,0 +1,169 @@
+package metrics_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"expvar"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/metrics"
+)
+
+// scrape returns the metrics as Prometheus gets them, without the lines of buckets and comments.
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.ServeHTTP(w, nil)
+	require.Equal(t, "text/plain; version=0.0.4; charset=utf-8", w.Header().Get("Content-Type"))
+	var lines []string
+	for line := range strings.Lines(w.Body.String()) {
+		if !strings.HasPrefix(line, "#") && !strings.Contains(line, "_bucket{") {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines, "")
+}
+
+// order is a graph with a step that is retried after a second, one that waits for the slot, a skipped node, a map, and a gate.
+func order() *kahn.Graph {
+	return (&kahn.Graph{Name: `or"der`}).Add(
+		kahn.Node{ID: "charge", Kind: "bank", Priority: 1, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}},
+		kahn.Node{ID: "pack", Kind: "hand"},
+		kahn.Node{ID: "gift", Kind: "hand", Disabled: true},
+		kahn.Node{ID: "tell", Kind: "mail", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"a", "b"}}, After: []string{"charge"}},
+		kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"tell", "pack"}},
+		kahn.Node{ID: "lose", Kind: "hand", After: []string{"approve"}},
+	)
+}
+
+// step takes two seconds; the first charge and "lose" fail.
+func step(_ context.Context, s *kahn.Step) (any, error) {
+	time.Sleep(2 * time.Second)
+	if s.ID() == "charge" && s.Attempt() == 1 || s.ID() == "lose" {
+		return nil, errors.New("no luck")
+	}
+	return nil, nil
+}
+
+// All times are those of the clock: one slot, steps of two seconds, a retry after one.
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m metrics.Metrics
+		var events []event.Event
+		g := order()
+		opts := append(m.Options(), kahn.Limit(1), kahn.OnEvent(func(e kahn.Event) { events = append(events, e) }))
+		run, err := kahn.Start(context.Background(), g, step, opts...)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Equal(t, `kahn_runs_active{workflow="or\"der"} 1
+kahn_attempts_active{workflow="or\"der",kind="bank"} 1
+kahn_attempt_queue_seconds_sum{workflow="or\"der",kind="bank"} 0
+kahn_attempt_queue_seconds_count{workflow="or\"der",kind="bank"} 1
+kahn_nodes_total{workflow="or\"der",kind="hand",status="skipped"} 1
+`, scrape(t, &m))
+		time.Sleep(29 * time.Second) // charge 0-2, pack 2-4, charge 4-6, tell 6-10
+		require.NoError(t, run.Signal("approve", "yes"))
+		res, _ := run.Wait()
+		require.NoError(t, kahntest.CheckEvents(g, res, events))
+		require.Equal(t, kahn.RunFailed, res.Status)
+		w := `workflow="or\"der"`
+		for _, line := range []string{
+			`kahn_runs_active{` + w + `} 0`, `kahn_run_duration_seconds_sum{` + w + `,status="failed"} 32`, `kahn_run_duration_seconds_count{` + w + `,status="failed"} 1`,
+			`kahn_attempts_active{` + w + `,kind="bank"} 0`, `kahn_attempts_active{` + w + `,kind="hand"} 0`,
+			`kahn_attempt_queue_seconds_sum{` + w + `,kind="hand"} 2`,
+			`kahn_attempt_duration_seconds_count{` + w + `,kind="bank",outcome="ok"} 1`, `kahn_attempt_duration_seconds_sum{` + w + `,kind="bank",outcome="step_error"} 2`,
+			`kahn_attempt_duration_seconds_sum{` + w + `,kind="hand",outcome="ok"} 2`, `kahn_attempt_duration_seconds_sum{` + w + `,kind="hand",outcome="step_error"} 2`,
+			`kahn_nodes_total{` + w + `,kind="bank",status="completed"} 1`, `kahn_nodes_total{` + w + `,kind="hand",status="failed"} 1`,
+			`kahn_nodes_total{` + w + `,kind="gate",status="completed"} 1`, `kahn_nodes_total{` + w + `,kind="mail",status="completed"} 3`,
+			`kahn_node_retries_total{` + w + `,kind="bank"} 1`,
+		} {
+			require.Equal(t, 1, strings.Count("\n"+scrape(t, &m), "\n"+line+"\n"), "%s in\n%s", line, scrape(t, &m))
+		}
+
+		var object map[string]any
+		require.NoError(t, json.Unmarshal([]byte(expvar.Var(&m).String()), &object))
+		require.Equal(t, 3.0, object[`kahn_nodes_total{`+w+`,kind="mail",status="completed"}`])
+		require.Equal(t, map[string]any{"count": 1.0, "sum": 32.0}, object[`kahn_run_duration_seconds{`+w+`,status="failed"}`])
+	})
+}
+
+// The buckets of a histogram are cumulative, and each metric has its comments once.
+func TestBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m metrics.Metrics
+		for _, d := range []time.Duration{time.Millisecond, 2 * time.Millisecond, 3 * time.Hour} {
+			_, err := kahn.Execute(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "a"}), func(context.Context, *kahn.Step) (any, error) {
+				time.Sleep(d)
+				return nil, nil
+			}, m.Options()...)
+			require.NoError(t, err)
+		}
+		w := httptest.NewRecorder()
+		m.ServeHTTP(w, nil)
+		text := w.Body.String()
+		require.Equal(t, 1, strings.Count(text, "# TYPE kahn_run_duration_seconds histogram\n"))
+		for _, line := range []string{`le="0.001"} 1`, `le="0.005"} 2`, `le="7200"} 2`, `le="+Inf"} 3`} {
+			require.Contains(t, text, `kahn_run_duration_seconds_bucket{workflow="",status="completed",`+line+"\n")
+		}
+	})
+}
+
+// Runs that are suspended, left, cancelled or abandoned leave nothing that counts as at work, and runs may be scraped at any time.
+func TestNothingStaysActive(t *testing.T) {
+	var m metrics.Metrics
+	runner := kahn.Runner{Options: append(m.Options(), kahn.CancelGrace(time.Millisecond))}
+	deaf := make(chan struct{})
+	var all sync.WaitGroup
+	for i := range 20 {
+		g := &kahn.Graph{Name: "g"}
+		g.Add(kahn.Node{ID: "a", Kind: "k"}, kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", Kind: "k", After: []string{"a"}})
+		run, err := runner.Start(context.Background(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+			if i%4 == 3 && s.ID() == "b" {
+				<-deaf
+			}
+			return nil, nil
+		})
+		require.NoError(t, err)
+		all.Go(func() {
+			_, _ = run.WaitFor(context.Background(), "ask", kahn.Suspended)
+			switch i % 4 {
+			case 0:
+				run.Leave()
+			case 1:
+				_ = run.Signal("ask", true)
+			default:
+				run.Cancel()
+			}
+			_, _ = run.Wait()
+			_ = m.String()
+		})
+	}
+	all.Wait()
+	close(deaf)
+	text := scrape(t, &m)
+	for line := range strings.Lines(text) {
+		require.False(t, strings.Contains(line, "_active{") && !strings.HasSuffix(line, " 0\n"), line)
+	}
+	total := 0
+	for _, status := range []string{"suspended", "completed", "cancelled"} {
+		_, rest, _ := strings.Cut(text, `kahn_run_duration_seconds_count{workflow="g",status="`+status+`"} `)
+		n := 0
+		_, _ = fmt.Sscan(rest, &n)
+		require.GreaterOrEqual(t, n, 5, status)
+		total += n
+	}
+	require.Equal(t, 20, total)
+}
