@@ -148,7 +148,7 @@ func TestBlobsAway(t *testing.T) {
 		var suite testsuite.WorkflowTestSuite
 		suite.SetLogger(discard)
 		env := suite.NewTestWorkflowEnvironment()
-		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Second})
+		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: 2 * time.Second})
 		o.Plans, o.Step = []*kahn.Plan{p}, step
 		require.NoError(t, o.Register(env))
 		env.ExecuteWorkflow(WorkflowName, in)

@@ -45,9 +45,9 @@ func (x *interpreter) record(c kahn.GraphCall) (reply kahn.Reply, err error) {
 		call := func(context.Context, *kahn.Step) (any, error) { return c.Call() }
 		withoutDeadlockDetection(x.ctx, func() {
 			reply = perform(context.Background(), kahn.Call{Path: c.Path, Codec: x.host.texts.Codec}, call, nil)
+			_, _, data = x.write(c.Path, reply)
 		})
-		_, _, result := x.write(c.Path, reply)
-		return result
+		return data
 	})
 	if err := recorded.Get(&data); err != nil {
 		return reply, err

@@ -59,12 +59,12 @@ func TestOddFunctions(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "gone", Test: func(kahn.View) (any, error) { runtime.Goexit(); return nil, nil }, ContinueOnFail: true},
-		kahn.Node{ID: "slow", When: func(kahn.View) (bool, error) { time.Sleep(1500 * time.Millisecond); return false, nil }},
+		kahn.Node{ID: "slow", When: func(kahn.View) (bool, error) { time.Sleep(2500 * time.Millisecond); return false, nil }},
 		kahn.Node{ID: "long", Test: func(kahn.View) (any, error) { return strings.Repeat("x", 2<<20), nil }, ContinueOnFail: true},
 	)
 	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: recordedStep}}
 	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
-		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Second})
+		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: 2 * time.Second})
 	}
 	res, err := x.run(t)
 	require.NoError(t, err)

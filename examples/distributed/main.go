@@ -86,7 +86,11 @@ func run(ctx context.Context, address, namespace, page string, isWorker bool) er
 	if err != nil {
 		return err
 	}
-	defer shown.Close()
+	defer func() {
+		if err := shown.Close(); err != nil {
+			log.Print(err)
+		}
+	}()
 	if err := perform(ctx, c, plan, started[0]); err != nil {
 		return err
 	}
