@@ -153,6 +153,10 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 		c.addError(err)
 		return nil, nil
 	}
+	if !isSmall(root) {
+		c.add(problem{Message: "the file has too many values"})
+		return nil, nil
+	}
 	c.addDefects(root, "$")
 	v := valueOf(root)
 	for _, violation := range testContract().Check(v) {

@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -141,4 +142,16 @@ func TestTestFileInJSON(t *testing.T) {
 	code, stdout, _ := invoke(t, "", "vet", "-json", tests)
 	require.Equal(t, exitProblems, code)
 	require.Contains(t, stdout, `"path": "$.cases[0].name"`)
+}
+
+// A short text that stands for very many values is refused in time that does not grow with them.
+func TestManyValues(t *testing.T) {
+	t.Parallel()
+	bomb := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+	for i := 1; i < 12; i++ {
+		below := "*a" + strconv.Itoa(i-1)
+		bomb += "a" + strconv.Itoa(i) + ": &a" + strconv.Itoa(i) + " [" + strings.Repeat(below+", ", 7) + below + "]\n"
+	}
+	expect(t, exitProblems, "the file has too many values", "", "vet", file(t, "bomb.test.yaml", bomb))
+	expect(t, exitProblems, `unknown field "a11"`, "", "vet", file(t, "bomb.yaml", "version: 1\n"+bomb+"nodes: [{id: a, kind: template, config: *a11}]\n"))
 }

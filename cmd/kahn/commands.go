@@ -75,6 +75,14 @@ func find(name string) *command {
 	return &commands[i]
 }
 
+// named returns the command of a name that somebody has typed.
+func named(name string) (*command, error) {
+	if c := find(name); c != nil {
+		return c, nil
+	}
+	return nil, unknown("command", name, commandNames())
+}
+
 func commandNames() (list []string) {
 	for _, c := range commands {
 		list = append(list, c.name)
@@ -93,9 +101,9 @@ func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 		writeOverview(t.out)
 		return exitOK
 	}
-	c := find(args[0])
-	if c == nil {
-		return t.refuse(unknown("command", args[0], commandNames()))
+	c, err := named(args[0])
+	if err != nil {
+		return t.refuse(err)
 	}
 	f := newFlags(c)
 	act := c.register(f)
@@ -122,9 +130,9 @@ func printHelp(_ context.Context, t *terminal, args []string) int {
 		writeOverview(t.out)
 		return exitOK
 	}
-	c := find(args[0])
-	if c == nil {
-		return t.refuse(unknown("command", args[0], commandNames()))
+	c, err := named(args[0])
+	if err != nil {
+		return t.refuse(err)
 	}
 	f := newFlags(c)
 	c.register(f)

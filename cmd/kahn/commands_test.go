@@ -135,7 +135,11 @@ func TestSchema(t *testing.T) {
 		require.Empty(t, check(good))
 	}
 	for want, node := range map[string]string{
-		"/nodes/0/kind: value must be": "{id: a, kind: exce}",
+		"/nodes/0/kind: value must be":               "{id: a, kind: exce}",
+		"/nodes/0/config: missing property":          "{id: a, kind: exec, config: {}}",
+		"/nodes/0/config: additional properties":     "{id: a, kind: exec, config: {command: [ls], cmd: x}}",
+		"/nodes/0/config/env/CGO: got number":        "{id: a, kind: exec, config: {command: [ls], env: {CGO: 0}}}",
+		"/nodes/0/config/expect: maximum: got 2,000": "{id: a, kind: http, config: {url: x, expect: 2000}}",
 	} {
 		require.Contains(t, check(file(t, "a.yaml", "version: 1\nnodes: ["+node+"]\n")), want)
 	}

@@ -105,3 +105,20 @@ func valueOf(v *definition.Value) any {
 	}
 	return nil
 }
+
+// isSmall reports whether a value has no more parts than a definition may have. Those behind aliases count each time, so that a short text
+// may have very many.
+func isSmall(v *definition.Value) bool {
+	left := definition.Limits{}.Resolved().Values
+	var count func(v *definition.Value) bool
+	count = func(v *definition.Value) bool {
+		left--
+		for i := range v.Items {
+			if left < 0 || !count(&v.Items[i]) {
+				return false
+			}
+		}
+		return left >= 0
+	}
+	return count(v)
+}

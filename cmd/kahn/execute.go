@@ -6,7 +6,7 @@ import (
 	"io"
 	"maps"
 	"strings"
-	"sync/atomic"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -56,11 +56,16 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts 
 	if err != nil {
 		return nil, err
 	}
-	var cancelled atomic.Bool
-	defer context.AfterFunc(ctx, func() {
-		cancelled.Store(true)
-		if shelf.db != nil && run.Status() == kahn.RunSuspended {
+	leave := func() { // what is stored goes on in another process; else Ctrl-C ends the run
+		if shelf.db == nil && ctx.Err() != nil {
+			run.Cancel()
+		} else {
 			run.Leave()
+		}
+	}
+	defer context.AfterFunc(ctx, func() {
+		if run.Status() == kahn.RunSuspended {
+			leave()
 		} else {
 			run.Cancel()
 		}
@@ -80,7 +85,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts 
 		answered, err := asks.answer(ctx, run)
 		s.resume()
 		if err != nil || !answered && h.page.addr == "" {
-			run.Leave()
+			leave()
 			res, left := run.Wait()
 			return res, errors.Join(err, left)
 		}
@@ -93,57 +98,76 @@ type asker struct {
 	answers pairs
 	ask     bool
 	t       *terminal
+	lines   chan line // of the terminal; nil until somebody is asked
 }
 
-// answer answers nodes that wait, and reports whether it could. An empty line is no answer, and the terminal is asked again; the end of
-// the input is the last answer.
-func (a *asker) answer(ctx context.Context, run *kahn.Run) (answered bool, err error) {
+// line is a line of the terminal, or why there is none.
+type line struct {
+	text string
+	err  error
+}
+
+// answer answers nodes that wait, and reports whether the run goes on. An empty line is no answer, and the terminal is asked again; after
+// the end of the input nobody is asked any more.
+func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		for _, wait := range run.Waiting() {
+		waiting := run.Waiting()
+		if len(waiting) == 0 { // the timeouts of gates have passed
+			return true, nil
+		}
+		for _, wait := range waiting {
 			value, ok := a.answers[wait.Node]
 			delete(a.answers, wait.Node) // if it is asked for again, by a loop, it is another question
 			if !ok && a.ask {
-				if value, ok, err = a.read(ctx, wait.Node); err != nil {
-					return answered, err
+				if value, ok, err = a.read(ctx, wait); err != nil {
+					return goesOn, err
 				}
 			}
 			if !ok {
 				continue
 			}
-			if err := run.Signal(wait.Node, value); err != nil {
-				return answered, err
+			if err := run.Signal(wait.Node, value); errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrUnknownGate) || errors.Is(err, kahn.ErrFinished) {
+				a.t.printf("%s does not wait any more\n", wait.Node)
+			} else if err != nil {
+				return goesOn, err
 			}
-			answered = true
+			goesOn = true
 		}
-		if answered || !a.ask {
-			return answered, nil
+		if goesOn || !a.ask {
+			return goesOn, nil
 		}
 	}
 }
 
-// read asks for an answer on the terminal. It gives up when ctx ends; the goroutine that reads is left behind, as the process is about
-// to end.
-func (a *asker) read(ctx context.Context, node string) (any, bool, error) {
-	a.t.printf("%s: ", node)
-	type answer struct {
-		line string
-		err  error
+// read asks for an answer on the terminal. It gives up when ctx ends, or when the node has stopped waiting. The goroutine that reads lines
+// ends with the process.
+func (a *asker) read(ctx context.Context, wait kahn.Wait) (any, bool, error) {
+	a.t.printf("%s: ", wait.Node)
+	if a.lines == nil {
+		a.lines = make(chan line)
+		go func() {
+			for err := error(nil); err == nil; {
+				var text string
+				text, err = a.t.in.ReadString('\n')
+				a.lines <- line{strings.TrimSpace(text), err}
+			}
+		}()
 	}
-	read := make(chan answer, 1)
-	go func() {
-		line, err := a.t.in.ReadString('\n')
-		read <- answer{line, err}
-	}()
+	var over <-chan time.Time
+	if !wait.Deadline.IsZero() {
+		over = time.After(time.Until(wait.Deadline))
+	}
 	select {
-	case got := <-read:
+	case got := <-a.lines:
 		a.ask = got.err == nil
-		text := strings.TrimSpace(got.line)
 		if errors.Is(got.err, io.EOF) {
 			got.err = nil
 		}
-		return text, text != "", got.err
+		return got.text, got.text != "", got.err
+	case <-over:
+		a.t.printf("too late\n")
 	case <-ctx.Done():
 		a.ask = false
-		return nil, false, nil
 	}
+	return nil, false, nil
 }

@@ -161,22 +161,29 @@ func parsed(contentType, text string) any {
 
 // plain replaces the numbers in a value by int64 where they are integers, and by float64 else.
 func plain(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if n, err := v.Int64(); err == nil {
-			return n
+	return withNumbers(v, func(n json.Number) any {
+		if i, err := n.Int64(); err == nil {
+			return i
 		}
-		if f, err := v.Float64(); err == nil {
+		if f, err := n.Float64(); err == nil {
 			return f
 		}
-		return v.String()
+		return n.String()
+	})
+}
+
+// withNumbers replaces the numbers in a value.
+func withNumbers(v any, number func(json.Number) any) any {
+	switch v := v.(type) {
+	case json.Number:
+		return number(v)
 	case []any:
 		for i := range v {
-			v[i] = plain(v[i])
+			v[i] = withNumbers(v[i], number)
 		}
 	case map[string]any:
 		for key := range v {
-			v[key] = plain(v[key])
+			v[key] = withNumbers(v[key], number)
 		}
 	}
 	return v

@@ -81,28 +81,14 @@ func jqValue(v any) (any, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	return jqNumbers(v), nil
-}
-
-func jqNumbers(v any) any {
-	switch v := v.(type) {
-	case json.Number:
-		if n, err := strconv.Atoi(v.String()); err == nil {
-			return n
+	return withNumbers(v, func(n json.Number) any {
+		if i, err := strconv.Atoi(n.String()); err == nil {
+			return i
 		}
-		if n, ok := new(big.Int).SetString(v.String(), 10); ok {
-			return n
+		if i, ok := new(big.Int).SetString(n.String(), 10); ok {
+			return i
 		}
-		f, _ := v.Float64()
+		f, _ := n.Float64()
 		return f
-	case []any:
-		for i := range v {
-			v[i] = jqNumbers(v[i])
-		}
-	case map[string]any:
-		for key := range v {
-			v[key] = jqNumbers(v[key])
-		}
-	}
-	return v
+	}), nil
 }

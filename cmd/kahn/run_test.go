@@ -1,6 +1,9 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -72,4 +75,50 @@ func TestApproval(t *testing.T) {
 		contains(t, note(out), "version 2 is out")
 		expect(t, exitWaiting, "run suspended", "", args...) // a new run
 	})
+}
+
+// A gate whose timeout passes while somebody is asked goes on without them, and what they write later is no answer.
+func TestAskedTooLate(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "late.yaml", `
+version: 1
+nodes:
+  - {id: ask, kind: gate, gate: {timeout: 50ms, on_timeout: label}, branches: {approved: good, default: late}}
+  - {id: good, kind: template, config: {text: good}}
+  - {id: late, kind: template, config: {text: nobody came}}
+`)
+	stdin, write := io.Pipe()
+	defer func() { _ = write.Close() }() // a pipe's end never fails
+	var out, errs bytes.Buffer
+	code := kahnCommand(t.Context(), []string{"run", "-ask", "-progress", "plain", definition}, newTerminal(stdin, &out, &errs))
+	if code != exitOK || !strings.Contains(out.String(), "nobody came") {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+	}
+}
+
+// Ctrl-C at a question ends a run that is not stored.
+func TestInterruptedQuestion(t *testing.T) {
+	t.Parallel()
+	stdin, write := io.Pipe()
+	defer func() { _ = write.Close() }() // a pipe's end never fails
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	var out bytes.Buffer
+	code := kahnCommand(ctx, []string{"run", "-ask", "definitions/approval.yaml"}, newTerminal(stdin, &out, onPrompt{"approve: ", interrupt}))
+	if code != exitCancelled {
+		t.Errorf("exit code %d\n%s", code, &out)
+	}
+}
+
+// onPrompt is a writer that calls a function when it is given a text.
+type onPrompt struct {
+	text string
+	call func()
+}
+
+func (o onPrompt) Write(p []byte) (int, error) {
+	if string(p) == o.text {
+		o.call()
+	}
+	return len(p), nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"os"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -65,7 +64,7 @@ func vet(file string, data []byte) (*kahn.Graph, problems) {
 	parser := parserOf(file)
 	doc, err := definition.Loader{Parse: parser, File: file, Prepare: equip, Kinds: performed()}.Load(data)
 	c.addError(err)
-	if root, err := parser(data, definition.Limits{}); err == nil && !errors.Is(err, definition.ErrLimit) {
+	if root, parseErr := parser(data, definition.Limits{}); parseErr == nil && isSmall(root) {
 		_, err := definition.FromTree(root, definition.Limits{})
 		c.checkConfigs(root, err == nil)
 	}
