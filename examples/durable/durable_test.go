@@ -25,11 +25,21 @@ func TestCommand(t *testing.T) {
 			t.Errorf("exit code %d\n%s%s", code, text, &errs)
 		}
 	}
-	for _, args := range [][]string{{"-x"}, {"7"}} {
+	for _, args := range [][]string{{"-x"}, {"7"}, {"-workers", "1"}} {
 		out.Reset()
 		errs.Reset()
 		if code := command(args, &out, &errs); code != 2 || out.Len() > 0 || errs.Len() == 0 {
 			t.Errorf("%v: exit code %d\n%s", args, code, &errs)
+		}
+	}
+}
+
+func TestWorkers(t *testing.T) {
+	var out, errs bytes.Buffer
+	code := command([]string{"-workers", "3"}, &out, &errs)
+	for _, want := range []string{"the performer is killed", "30 orders: 24 completed, 6 cancelled;", "As it should be"} {
+		if code != 0 || errs.Len() > 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 		}
 	}
 }

@@ -16,6 +16,15 @@
 //	not repeated: 14 steps
 //	paid: 4 orders, each once
 //	As it should be: all orders have ended, and what was repeated had not been stored as ended.
+//
+// With -workers 3 several processes share the file: one performs thirty orders, and the others approve and cancel them through the file. The performer is
+// killed in the middle, and another one goes on.
+//
+//	$ go run ./examples/durable -workers 3
+//	3 processes share a file of SQLite: one performs 30 orders, the others approve and cancel them.
+//	the performer is killed: 8 orders are completed, 2 cancelled
+//	30 orders: 24 completed, 6 cancelled; 1 steps were called again, no order was paid twice
+//	As it should be: the counts add up.
 package main
 
 import (
@@ -27,6 +36,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // The environment of a process that serves the orders: where its file is, and which process it is.
@@ -37,7 +47,13 @@ const (
 
 func main() {
 	if dir := os.Getenv(dirVariable); dir != "" {
-		if err := serve(context.Background(), os.Stdout, dir, os.Getenv(lifeVariable)); err != nil {
+		life, err := os.Getenv(lifeVariable), error(nil)
+		if strings.HasPrefix(life, performer) || strings.HasPrefix(life, desk) {
+			err = work(context.Background(), dir, life)
+		} else {
+			err = serve(context.Background(), os.Stdout, dir, life)
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, "durable:", err)
 			os.Exit(1)
 		}
@@ -50,6 +66,7 @@ func main() {
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
 	flags.SetOutput(stderr)
+	workers := flags.Int("workers", 0, "how many processes share the file, at least 2; 0: one after the other")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
@@ -59,12 +76,30 @@ func command(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "durable: unexpected argument %q\n", flags.Arg(0))
 		return 2
 	}
+	switch {
+	case *workers < 0 || *workers == 1:
+		fmt.Fprintf(stderr, "durable: -workers %d: at least 2\n", *workers)
+		return 2
+	case *workers > 0:
+		return commandWorkers(*workers, stdout, stderr)
+	}
 	fmt.Fprintln(stdout, "Four orders are served over a file of SQLite. The process is killed in the middle, and another one goes on.")
 	if err := run(stdout); err != nil {
 		fmt.Fprintln(stderr, "durable:", err)
 		return 1
 	}
 	fmt.Fprintln(stdout, "As it should be: all orders have ended, and what was repeated had not been stored as ended.")
+	return 0
+}
+
+// commandWorkers is the program with several processes at once.
+func commandWorkers(workers int, stdout, stderr io.Writer) int {
+	fmt.Fprintf(stdout, "%d processes share a file of SQLite: one performs %d orders, the others approve and cancel them.\n", workers, workerOrders)
+	if err := runWorkers(stdout, workers); err != nil {
+		fmt.Fprintln(stderr, "durable:", err)
+		return 1
+	}
+	fmt.Fprintln(stdout, "As it should be: the counts add up.")
 	return 0
 }
 

@@ -20,6 +20,9 @@ import (
 
 const fileName = "orders.db"
 
+// tables are those that the shop has beside its runs.
+const tables = "CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number INTEGER PRIMARY KEY, paid_for TEXT)"
+
 var orders = []string{"order-1", "order-2", "order-3", "order-4"}
 
 // shop serves orders in one process.
@@ -57,7 +60,7 @@ func (d *doom) strike() error {
 
 // workflow is the graph of an order.
 func (s *shop) workflow() *kahn.Graph {
-	return new(kahn.Graph).Add(
+	return (&kahn.Graph{Name: "order"}).Add(
 		kahn.Node{ID: "reserve", Do: s.step(nil)},
 		kahn.Node{ID: "pay", Do: s.step(s.pay), After: []string{"reserve"}},
 		kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"pay"}},
@@ -118,7 +121,7 @@ func serve(ctx context.Context, out io.Writer, dir, life string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	_, err = store.DB().Exec("CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number INTEGER PRIMARY KEY, paid_for TEXT)")
+	_, err = store.DB().Exec(tables)
 	if err != nil {
 		return err
 	}
