@@ -34,7 +34,7 @@ func TestProblemTellsItsPlace(t *testing.T) {
 			kahn.ErrBadValue, kahn.Problem{Field: "Groups[1].Limit"},
 		},
 		"a group that a node names": {
-			groups(graph(kahn.Node{ID: "A", Groups: []string{"disk", "netwrok"}}), "disk", "network"),
+			groups(graph(kahn.Node{ID: "A", Groups: []string{"disk", "netwrk"}}), "disk", "network"),
 			kahn.ErrBadValue, kahn.Problem{Node: "A", Field: "Groups[1]", Suggestion: "network"},
 		},
 		"an edge": {

@@ -59,10 +59,22 @@ func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	return g, nil
 }
 
+// partOf is FromTree that also returns the graph of a document with problems, without what could not be read. It is nil after a problem that
+// ended the search.
+func partOf(root *Value, limits Limits) (*kahn.Graph, error) {
+	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
+	g := d.document(root)
+	if d.stopped {
+		g = nil
+	}
+	return g, d.result()
+}
+
 // decoder turns a tree into a graph.
 type decoder struct {
 	report
 	limits               Limits
+	partial              bool // graphs with problems are read, too
 	values, nodes, edges int
 	ids                  map[string]bool   // of the nodes of the graph that is being read
 	forms                map[string]string // ids of the nodes before, by lookAlike, of those that are not ASCII
@@ -164,7 +176,7 @@ func (d *decoder) graph(v *Value, r *record[graph]) *kahn.Graph {
 	g := graph{Graph: &kahn.Graph{}}
 	r.read(d, v, &g)
 	d.ids, d.forms = outer, outerForms
-	if len(d.err.Problems) > 0 {
+	if len(d.err.Problems) > 0 && !d.partial {
 		return nil
 	}
 	nodes := make([]kahn.Node, len(g.nodes))

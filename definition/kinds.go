@@ -12,14 +12,15 @@ import (
 )
 
 // checkKinds returns the problems of nodes whose kind the host does not perform, and of configs that are not what their kind takes. A
-// graph without Schemas has its configs unchecked.
-func checkKinds(g *kahn.Graph, kinds map[string]Kind) []error {
-	c := kindChecker{kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
+// graph without Schemas has its configs unchecked. In a part of a graph a node may have a step that could not be read.
+func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
+	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
 	c.graph("", g)
 	return c.problems
 }
 
 type kindChecker struct {
+	part      bool
 	kinds     map[string]Kind
 	known     []string
 	contracts map[string]kahn.Contract
@@ -55,7 +56,7 @@ func (c *kindChecker) node(graph string, n *kahn.Node) {
 			end, meant = fmt.Sprintf("; did you mean %s?", quote(name)), name
 		}
 		add("Kind", meant, fmt.Errorf("%w %s%s", kahn.ErrUnknownKind, quote(n.Kind), end))
-	case needsStep(n):
+	case needsStep(n) && !c.part:
 		add("Kind", "", fmt.Errorf("%w %s: the node has a step to perform; there are %s", kahn.ErrUnknownKind, quote(n.Kind), strings.Join(c.known, ", ")))
 	}
 }

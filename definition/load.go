@@ -48,8 +48,9 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	if err != nil {
 		return nil, named(err, l.File)
 	}
-	g, err := FromTree(root, l.Limits)
+	g, err := partOf(root, l.Limits)
 	if err != nil {
+		l.addGraphProblems(err, g, root)
 		return nil, named(err, l.File)
 	}
 	if l.Prepare != nil {
@@ -67,12 +68,42 @@ func (l Loader) Load(data []byte) (*Document, error) {
 		all.Problems = append(all.Problems, &kahn.Problem{Field: "Nodes", Err: errors.New("there are no nodes, so there is nothing to run")})
 	}
 	if l.Kinds != nil {
-		all.Problems = append(all.Problems, checkKinds(g, l.Kinds)...)
+		all.Problems = append(all.Problems, checkKinds(g, l.Kinds, false)...)
 	}
 	if len(all.Problems) > 0 {
 		return nil, doc.Locate(&all)
 	}
 	return doc, nil
+}
+
+// addGraphProblems adds to the problems of a document those of its graph that do not depend on what could not be read: cycles and unknown
+// kinds.
+func (l Loader) addGraphProblems(err error, g *kahn.Graph, root *Value) {
+	written, ok := err.(*Error)
+	if !ok || g == nil {
+		return
+	}
+	var found kahn.GraphError
+	if _, err := g.Compile(); err != nil {
+		if all, ok := err.(*kahn.GraphError); ok {
+			parts := partsOf(root)
+			found.Problems = slices.DeleteFunc(slices.Clone(all.Problems), func(p error) bool { return !parts.closes(p) })
+		}
+	}
+	if l.Kinds != nil {
+		found.Problems = append(found.Problems, checkKinds(g, l.Kinds, true)...)
+	}
+	if len(found.Problems) == 0 {
+		return
+	}
+	located, ok := (&Document{Graph: g, Root: root}).Locate(&found).(*Error)
+	if !ok {
+		return
+	}
+	room := min(maxProblems-len(written.Problems), len(located.Problems))
+	written.More += located.More + len(located.Problems) - room
+	written.Problems = append(written.Problems, located.Problems[:room]...)
+	slices.SortStableFunc(written.Problems, inOrder)
 }
 
 // Load is Decode followed by a compilation: see [Loader]. prepare, if it is not nil, is called in between, to set what is not data.

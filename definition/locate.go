@@ -35,9 +35,12 @@ func (d *Document) Locate(err error) error {
 	for _, one := range list {
 		r.locate(parts, one, all != nil)
 	}
-	slices.SortStableFunc(r.err.Problems, func(a, b *Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
+	slices.SortStableFunc(r.err.Problems, inOrder)
 	return r.result()
 }
+
+// inOrder compares the places of problems.
+func inOrder(a, b *Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) }
 
 // locate adds an error about a graph. Compile names Go fields, which are named as in documents then.
 func (r *report) locate(parts *parts, err error, compiled bool) {
@@ -103,6 +106,22 @@ func partsOf(root *Value) *parts {
 	p := &parts{nodes: map[string]part{"": {value: root}}, edges: map[string][]edgePart{}}
 	p.graph("", part{value: root})
 	return p
+}
+
+// closes reports whether the error is a cycle, and the document has the edge that closes it where the error says. An edge that could not be read may
+// have moved the others.
+func (p *parts) closes(err error) bool {
+	var problem *kahn.Problem
+	var cycle *kahn.CycleError
+	if !errors.As(err, &problem) || !errors.As(err, &cycle) {
+		return false
+	}
+	edges, nodes := p.edges[problem.Graph], cycle.Nodes
+	if problem.Edge < 1 || problem.Edge > len(edges) || len(nodes) == 0 {
+		return false
+	}
+	last := edges[problem.Edge-1]
+	return last.from == nodes[len(nodes)-1] && last.to == nodes[0]
 }
 
 // graph adds the nodes and edges of a graph. The order of the edges is that of declare.

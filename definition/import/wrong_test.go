@@ -30,7 +30,7 @@ func TestWrongDocuments(t *testing.T) {
 		"a branch":            {steps(`{"id": "a", "branches": {"a b": 1}}`), `line 1, column 44: $.steps[0].branches["a b"]: node "a": expected text, got a number`},
 		"unknown in a policy": {steps(`{"id": "a", "retryPolicy": {"initialDelay": 1}}`), `line 1, column 40: $.steps[0].retryPolicy.initialDelay: node "a": unknown field "initialDelay"; did you mean "initialDelayMs"?`},
 		"linear":              {steps(`{"id": "a", "config": {"retryPolicy": {"backoff": "linear"}}}`), `line 1, column 62: $.steps[0].config.retryPolicy.backoff: node "a": delays grow by a factor, and cannot grow by a constant`},
-		"backoff":             {steps(`{"id": "a", "retryPolicy": {"backoff": "exponental"}}`), `line 1, column 51: $.steps[0].retryPolicy.backoff: node "a": "exponental" is none of constant, exponential, fixed; did you mean "exponential"?`},
+		"backoff":             {steps(`{"id": "a", "retryPolicy": {"backoff": "exponentia"}}`), `line 1, column 51: $.steps[0].retryPolicy.backoff: node "a": "exponentia" is none of constant, exponential, fixed; did you mean "exponential"?`},
 		"milliseconds":        {steps(`{"id": "a", "timeoutMs": 1.5}`), `line 1, column 37: $.steps[0].timeoutMs: node "a": expected a whole number of milliseconds, got 1.5`},
 		"the type of an end":  {steps(`{"id": "END", "type": "action"}`), `line 1, column 34: $.steps[0].type: node "END": the step "END" is the end of the workflow, which has no type of its own`},
 		"found later":         {steps(`{"id": "a", "disabled": 1}`), `line 1, column 36: $.nodes[0].disabled: node "a": expected a boolean, got 1`},
