@@ -19,6 +19,8 @@
 //	…
 //	_, _, err = c.Create(ctx, n, riverkahn.CreateOptions{})
 //
+// [Client.Post] stores a signal or a cancel, and makes a run at rest go on. [Remote] and [Server] perform steps on other machines.
+//
 // The store keeps the state of runs. River keeps the queues: which run goes on where, when, and in which order; who is the leader; what is
 // notified. Its tables are made by rivermigrate, or by the command of River.
 //

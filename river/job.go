@@ -41,12 +41,22 @@ var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
 
 // QueueOf is the queue of the runs of a plan: of the name of its graph and its hash. It begins with what is readable of the name.
 func QueueOf(workflow, plan string) string {
-	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(workflow, "_")), "_")
-	readable = strings.TrimRight(readable[:min(len(readable), maxReadable)], "_")
+	return queueName("kahn_", maxReadable, workflow, workflow+"\n"+plan)
+}
+
+// KindQueue is the queue of the steps of a kind, see [kahn.Node]. It begins with what is readable of the kind.
+func KindQueue(kind string) string {
+	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
+}
+
+// queueName is the name of a queue: a prefix, at most so many characters of a name, and the hash of what tells it from others.
+func queueName(prefix string, most int, name, hashed string) string {
+	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(name, "_")), "_")
+	readable = strings.TrimRight(readable[:min(len(readable), most)], "_")
 	if readable != "" {
 		readable += "_"
 	}
-	return "kahn_" + readable + digest(workflow + "\n" + plan)[:32]
+	return prefix + readable + digest(hashed)[:32]
 }
 
 func digest(text string) string {

@@ -64,7 +64,7 @@ const (
 )
 
 // Register adds to the configuration of a client of River what performs the runs: workers, the queues of the workflows, and the periodic jobs.
-// FetchCooldown and FetchPollInterval are set to 1 ms and 250 ms if they are 0. Errors match [machine.ErrBadValue]; those of a graph are
+// FetchCooldown and FetchPollInterval are set to 1 ms and 250 ms if they are 0, and SkipUnknownJobCheck is set. Errors match [machine.ErrBadValue]; those of a graph are
 // those of [kahn.Graph.Compile].
 func (p *Performer) Register(config *river.Config) error {
 	switch {
@@ -84,23 +84,34 @@ func (p *Performer) Register(config *river.Config) error {
 	if err != nil {
 		return err
 	}
+	err = register(config, queues, func(w *river.Workers) error {
+		return errors.Join(river.AddWorkerSafely(w, &runWorker{p: p}), river.AddWorkerSafely(w, &recoverWorker{p: p}), river.AddWorkerSafely(w, &pruneWorker{p: p}))
+	})
+	if err != nil {
+		return err
+	}
+	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), p.periodic(orDefault(p.RecoverEvery, defaultRecover), RecoverArgs{}))
+	if len(p.Retention) > 0 {
+		config.PeriodicJobs = append(config.PeriodicJobs, p.periodic(orDefault(p.PruneEvery, defaultPrune), PruneArgs{}))
+	}
+	return nil
+}
+
+// register adds queues and workers to a configuration.
+func register(config *river.Config, queues map[string]river.QueueConfig, add func(w *river.Workers) error) error {
 	if config.Workers == nil {
 		config.Workers = river.NewWorkers()
 	}
-	w := config.Workers
-	if err := errors.Join(river.AddWorkerSafely(w, &runWorker{p: p}), river.AddWorkerSafely(w, &recoverWorker{p: p}), river.AddWorkerSafely(w, &pruneWorker{p: p})); err != nil {
+	if err := add(config.Workers); err != nil {
 		return err
 	}
 	all := map[string]river.QueueConfig{}
 	maps.Copy(all, config.Queues)
 	maps.Copy(all, queues)
 	config.Queues = all
+	config.SkipUnknownJobCheck = true // the jobs of steps may be worked by other processes than those of runs
 	config.FetchCooldown = orDefault(config.FetchCooldown, fetchCooldown)
 	config.FetchPollInterval = max(orDefault(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
-	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), p.periodic(orDefault(p.RecoverEvery, defaultRecover), RecoverArgs{}))
-	if len(p.Retention) > 0 {
-		config.PeriodicJobs = append(config.PeriodicJobs, p.periodic(orDefault(p.PruneEvery, defaultPrune), PruneArgs{}))
-	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/riverqueue/river/riverdriver"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -55,48 +56,28 @@ ORDER BY r.id LIMIT $1`
 // uniqueKey is the key that River makes of the arguments of the job of the run r, in SQL.
 const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sha256(convert_to(r.id, 'UTF8')), 'hex') || '"}', 'UTF8'))`
 
-// lost is a job whose process has lost its run.
+// silentQuery finds the jobs of steps whose processes have not been heard for too long.
+const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority, j.args FROM %s j
+WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
+ORDER BY j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
+
+// lost is a job whose process has lost it.
 type lost struct {
-	run       string
 	job       int64
 	attempt   int
 	scheduled time.Time
 }
 
-// recover discards jobs that are lost and inserts new ones, and returns how many runs it has found.
+// recover recovers runs and steps, and returns how many it has found.
 func (c Client) recover(ctx context.Context, age time.Duration) (found int, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
-		rows, err := tx.Query(ctx, fmt.Sprintf(lostQuery, c.table("river_job"), c.stored("runs")), age, recoverBatch)
+		runs, err := c.recoverRuns(ctx, tx, age)
 		if err != nil {
 			return err
 		}
-		jobs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (l lost, err error) {
-			err = row.Scan(&l.run, &l.job, &l.attempt, &l.scheduled)
-			return l, err
-		})
-		if err != nil {
-			return err
-		}
-		if rows, err = tx.Query(ctx, fmt.Sprintf(strayQuery, c.table("river_job"), c.stored("runs"), uniqueKey), recoverBatch); err != nil {
-			return err
-		}
-		runs, err := pgx.CollectRows(rows, pgx.RowTo[string])
-		if err != nil {
-			return err
-		}
-		if err := c.discard(ctx, tx, jobs); err != nil {
-			return err
-		}
-		for _, l := range jobs {
-			runs = append(runs, l.run)
-		}
-		found = len(runs)
-		for _, run := range runs {
-			if err := c.resume(ctx, tx, run); err != nil {
-				return err
-			}
-		}
-		return nil
+		steps, err := c.recoverSteps(ctx, tx)
+		found = max(runs, steps)
+		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("recover runs: %w", err)
@@ -104,15 +85,92 @@ func (c Client) recover(ctx context.Context, age time.Duration) (found int, err 
 	return found, nil
 }
 
-// discard ends jobs that are lost. Their processes, if they go on, cannot change them any more.
-func (c Client) discard(ctx context.Context, tx pgx.Tx, jobs []lost) error {
+// recoverRuns discards jobs of runs that are lost, and inserts new ones.
+func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (found int, err error) {
+	var runs []string
+	var jobs []lost
+	err = each(ctx, tx, fmt.Sprintf(lostQuery, c.table("river_job"), c.stored("runs")), []any{age, recoverBatch}, func(row pgx.CollectableRow) error {
+		var run string
+		var l lost
+		err := row.Scan(&run, &l.job, &l.attempt, &l.scheduled)
+		runs, jobs = append(runs, run), append(jobs, l)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = each(ctx, tx, fmt.Sprintf(strayQuery, c.table("river_job"), c.stored("runs"), uniqueKey), []any{recoverBatch}, func(row pgx.CollectableRow) error {
+		var run string
+		err := row.Scan(&run)
+		runs = append(runs, run)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	if err := c.rescue(ctx, tx, "the lease of the run has run out: another job goes on with the run", jobs); err != nil {
+		return 0, err
+	}
+	for _, run := range runs {
+		r, err := c.Store.HeadTx(ctx, tx, run)
+		if err == nil && goesOn(r) {
+			err = c.enqueue(ctx, tx, r, r.WakeAt)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return len(runs), nil
+}
+
+// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. The reply to an attempt that was lost too often is an error.
+func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err error) {
+	var jobs []lost
+	var steps []river.InsertManyParams
+	err = each(ctx, tx, fmt.Sprintf(silentQuery, c.table("river_job")), []any{recoverBatch}, func(row pgx.CollectableRow) error {
+		var l lost
+		var args StepArgs
+		opts := river.InsertOpts{MaxAttempts: river.MaxAttemptsDefault}
+		err := row.Scan(&l.job, &l.attempt, &l.scheduled, &opts.Queue, &opts.Priority, &args)
+		args.Losses++
+		jobs, steps = append(jobs, l), append(steps, river.InsertManyParams{Args: args, InsertOpts: &opts})
+		return err
+	})
+	if err == nil {
+		err = c.rescue(ctx, tx, "the process of the step is silent: another job performs the step", jobs)
+	}
+	for _, step := range steps {
+		if err != nil {
+			return 0, err
+		}
+		if args := step.Args.(StepArgs); args.Losses < mostLosses {
+			_, err = c.River.InsertTx(ctx, tx, args, step.InsertOpts)
+		} else {
+			err = c.reply(ctx, tx, &args, kahn.Reply{Err: fmt.Errorf("%d processes that performed the step were lost", args.Losses)})
+		}
+	}
+	return len(jobs), err
+}
+
+// each calls f for each row of a query.
+func each(ctx context.Context, tx pgx.Tx, text string, args []any, f func(row pgx.CollectableRow) error) error {
+	rows, err := tx.Query(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	_, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (none struct{}, err error) { return none, f(row) })
+	return err
+}
+
+// rescue discards jobs whose processes are lost. If these go on, they cannot change the jobs any more: River changes jobs that are running.
+func (c Client) rescue(ctx context.Context, tx pgx.Tx, why string, jobs []lost) error {
 	if len(jobs) == 0 {
 		return nil
 	}
 	now := time.Now().UTC()
 	params := riverdriver.JobRescueManyParams{Schema: c.River.Schema(), StuckHorizon: now}
 	for _, l := range jobs {
-		text, err := json.Marshal(rivertype.AttemptError{At: now, Attempt: l.attempt, Error: "the lease of the run has run out: another job goes on with the run"})
+		text, err := json.Marshal(rivertype.AttemptError{At: now, Attempt: l.attempt, Error: why})
 		if err != nil {
 			return err
 		}
@@ -122,15 +180,6 @@ func (c Client) discard(ctx context.Context, tx pgx.Tx, jobs []lost) error {
 	}
 	_, err := c.River.Driver().UnwrapExecutor(tx).JobRescueMany(ctx, &params)
 	return err
-}
-
-// resume inserts the job of a run that was lost. One at rest goes on when it is due.
-func (c Client) resume(ctx context.Context, tx pgx.Tx, run string) error {
-	r, err := c.Store.HeadTx(ctx, tx, run)
-	if err != nil || !goesOn(r) {
-		return err
-	}
-	return c.enqueue(ctx, tx, r, r.WakeAt)
 }
 
 // goesOn reports whether a run has something to do without a signal, now or later.

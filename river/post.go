@@ -1,0 +1,31 @@
+package riverkahn
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Post stores a request for a run, see [store.Inbox], and makes the run go on if it is at rest, in one transaction: a signal that kahn.PrepareSignal
+// makes, or a cancel. A request of an id that was posted changes nothing.
+func (c Client) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
+	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
+		posted, err = c.PostTx(ctx, tx, run, q)
+		return err
+	})
+	return posted, err
+}
+
+// PostTx is Post in a transaction of the program's own.
+func (c Client) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
+	if posted, err = c.Store.PostTx(ctx, tx, run, q); err != nil || !posted {
+		return posted, err
+	}
+	r, err := c.Store.HeadTx(ctx, tx, run)
+	if err != nil || !goesOn(r) {
+		return posted, err
+	}
+	return true, c.enqueue(ctx, tx, r, r.WakeAt)
+}

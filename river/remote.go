@@ -1,0 +1,99 @@
+package riverkahn
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// StepArgs are the arguments of the job that performs an attempt of a step.
+type StepArgs struct {
+	Run     string `json:"run"`
+	Path    string `json:"path"` // of the node
+	Attempt int    `json:"attempt"`
+	Token   string `json:"token"` // under which the node waits for the reply
+	// LostAfter is how long the process that performs the attempt may be silent.
+	LostAfter time.Duration   `json:"lost_after"`
+	Losses    int             `json:"losses,omitempty"` // processes that were
+	Call      json.RawMessage `json:"call"`             // a kahn.Call
+}
+
+// Kind implements [river.JobArgs].
+func (StepArgs) Kind() string { return "kahn_step" }
+
+// Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of River, which
+// any process performs that serves the kind of the node, see [Server], and suspends the node until the reply of the job comes. A run that has nothing
+// else to do rests meanwhile.
+//
+// Everything that the step sees goes along as JSON, see [kahn.Call]. What is large goes by reference if the codec of the run is a [store.Blobs].
+type Remote struct {
+	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it, it sees those of its predecessors.
+	WithView bool
+	// LostAfter is how long the process of a step may be silent until another one performs the attempt again: 30 s if it is 0. After three
+	// losses the attempt fails.
+	LostAfter time.Duration
+	// Priority is that of the jobs, from 1 to 4: that of River if it is 0.
+	Priority int
+}
+
+const (
+	defaultLostAfter = 30 * time.Second
+	// mostLosses is how many processes an attempt may cost.
+	mostLosses = 3
+	// sent is what tokens of nodes begin with that wait for the replies of their jobs. The token is the state of the node, too.
+	sent = "kahn_step "
+)
+
+// Step sends an attempt, and returns the reply when it has come. It has to be called in a run that a Performer performs.
+func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
+	call := s.CallWithoutView()
+	if r.WithView {
+		call = s.Call()
+	}
+	state, _ := s.SavedState().(string)
+	switch {
+	case strings.HasPrefix(state, tokenOf(s)):
+		return received(s, call.Codec)
+	case strings.HasPrefix(state, sent): // of the attempt before
+		call.Resumed, call.Signal, call.SavedState = false, nil, nil
+	}
+	client, err := river.ClientFromContextSafely[pgx.Tx](ctx)
+	if err != nil {
+		return nil, kahn.Permanent(fmt.Errorf("no Performer performs the run: %w", err))
+	}
+	data, err := json.Marshal(call)
+	if err != nil {
+		return nil, kahn.Permanent(err)
+	}
+	args := StepArgs{Run: s.RunID(), Path: s.Path(), Attempt: s.Attempt(), Token: tokenOf(s) + rand.Text(), LostAfter: orDefault(r.LostAfter, defaultLostAfter), Call: data}
+	opts := &river.InsertOpts{Queue: KindQueue(s.Kind()), Priority: r.Priority, MaxAttempts: river.MaxAttemptsDefault}
+	if _, err := client.Insert(ctx, args, opts); err != nil {
+		return nil, err
+	}
+	return nil, kahn.Suspend(args.Token, nil, args.Token)
+}
+
+// tokenOf is what the token of an attempt begins with.
+func tokenOf(s *kahn.Step) string { return fmt.Sprintf("%s%d ", sent, s.Attempt()) }
+
+// received reads the reply with which an attempt is entered again.
+func received(s *kahn.Step, codec kahn.Codec) (any, error) {
+	answer, _ := s.Resumed()
+	text, ok := answer.(string)
+	if !ok {
+		return nil, kahn.Permanent(fmt.Errorf("the node waits for the reply of its job, which is no %T", answer))
+	}
+	reply := kahn.Reply{Codec: codec}
+	if err := json.Unmarshal([]byte(text), &reply); err != nil {
+		return nil, kahn.Permanent(err)
+	}
+	return reply.Value, reply.Err
+}

@@ -1,0 +1,167 @@
+package riverkahn_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivertype"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	riverkahn "github.com/seed-c794f7ef/kahn/river"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// serve starts a client of River with a Server of the kind "mail".
+func (x *tables) serve(t *testing.T, step kahn.StepFunc, codec kahn.Codec) *river.Client[pgx.Tx] {
+	t.Helper()
+	s := &riverkahn.Server{Store: x.store, Step: step, Kinds: map[string]int{"mail": 5}, Codec: codec}
+	config := x.config()
+	require.NoError(t, s.Register(config))
+	c, err := river.NewClient(riverpgxv5.New(x.pool), config)
+	require.NoError(t, err)
+	require.NoError(t, c.Start(context.Background()))
+	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
+	return c
+}
+
+// stepJobs are the states of the jobs of steps, the first one first.
+func (x *tables) stepJobs(t *testing.T) []rivertype.JobState {
+	t.Helper()
+	rows, err := x.pool.Query(t.Context(), "SELECT state FROM "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+" WHERE kind = 'kahn_step' ORDER BY id")
+	require.NoError(t, err)
+	states, err := pgx.CollectRows(rows, pgx.RowTo[rivertype.JobState])
+	require.NoError(t, err)
+	return states
+}
+
+// mails is a graph with a node whose step is performed elsewhere, and one that follows it.
+func mails(n kahn.Node) *kahn.Graph {
+	n.ID, n.Kind, n.Do = "mail", "mail", riverkahn.Remote{LostAfter: 500 * time.Millisecond}.Step
+	return (&kahn.Graph{Name: "mails"}).Add(n, kahn.Node{ID: "note", After: []string{"mail"}})
+}
+
+// TestRemote: a step is performed by another process, which sees what the step would see, and its reply is the outcome of the node.
+func TestRemote(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	large := strings.Repeat("x", 100_000)
+	blobs := new(store.MemoryBlobs)
+	codec := &store.Blobs{Codec: kahn.Types(nil), Store: blobs}
+	g := mails(kahn.Node{Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Millisecond}})
+	x.serve(t, func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.Attempt() == 1 {
+			return nil, errors.New("busy")
+		}
+		to, _ := s.Root("to")
+		text, _ := s.Root("text")
+		return fmt.Sprint(s.ID(), " of ", s.RunID(), " to ", to, ": ", len(text.(string)), " bytes, after ", s.LastErr()), nil
+	}, codec)
+	var noted atomic.Value
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Options: []kahn.Option{kahn.Encoding(codec)}, Step: func(_ context.Context, s *kahn.Step) (any, error) {
+		noted.Store(s.UpstreamAll()["mail"])
+		return nil, nil
+	}}}})
+	n, err := kahn.Prepare(g, kahn.RunID("letter"), kahn.Inputs(map[string]any{"to": "ann", "text": large}), kahn.Encoding(codec))
+	require.NoError(t, err)
+	_, _, err = c.Create(t.Context(), n, riverkahn.CreateOptions{})
+	require.NoError(t, err)
+	x.reaches(t, "letter", kahn.RunCompleted)
+	require.Equal(t, "mail of letter to ann: 100000 bytes, after busy", noted.Load())
+	require.Equal(t, []rivertype.JobState{rivertype.JobStateCompleted, rivertype.JobStateCompleted}, x.stepJobs(t))
+	var size int
+	require.NoError(t, x.pool.QueryRow(t.Context(), "SELECT max(length(args::text)) FROM "+pgx.Identifier{x.schema, "river_job"}.Sanitize()).Scan(&size))
+	require.Less(t, size, 10_000, "the text did not go by reference")
+}
+
+// TestRemoteStop: a step elsewhere is asked to stop when its run is cancelled, or its node is out of time.
+func TestRemoteStop(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		node   kahn.Node
+		cancel bool
+		status kahn.RunStatus
+	}{
+		"cancel":  {kahn.Node{}, true, kahn.RunCancelled},
+		"timeout": {kahn.Node{Timeout: 300 * time.Millisecond}, false, kahn.RunFailed},
+		"overall": {kahn.Node{OverallTimeout: 300 * time.Millisecond}, false, kahn.RunFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newTables(t)
+			began, ended := make(chan struct{}), make(chan struct{})
+			x.serve(t, func(ctx context.Context, _ *kahn.Step) (any, error) {
+				close(began)
+				<-ctx.Done()
+				close(ended)
+				return nil, context.Cause(ctx)
+			}, nil)
+			g := mails(test.node)
+			c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+			create(t, c, g, "letter")
+			<-began
+			if test.cancel {
+				_, err := c.Post(t.Context(), "letter", store.Request{ID: "stop", Kind: store.KindCancel})
+				require.NoError(t, err)
+			}
+			<-ended
+			x.reaches(t, "letter", test.status)
+		})
+	}
+}
+
+// TestRemoteLost: an attempt whose process is silent is given to another one, and fails when that has happened too often.
+func TestRemoteLost(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	g := mails(kahn.Node{})
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+	create(t, c, g, "letter")
+	lose := func() {
+		require.Eventually(t, func() bool {
+			tag, err := x.pool.Exec(t.Context(), "UPDATE "+pgx.Identifier{x.schema, "river_job"}.Sanitize()+
+				" SET state = 'running', attempt = 1, attempted_at = now() - interval '1 second', attempted_by = '{dead}' WHERE kind = 'kahn_step' AND state = 'available'")
+			require.NoError(t, err)
+			return tag.RowsAffected() == 1
+		}, 10*time.Second, 5*time.Millisecond)
+	}
+	lose()
+	lose()
+	lose()
+	x.reaches(t, "letter", kahn.RunFailed)
+	_, err := kahn.ReadResult(t.Context(), g, x.store, "letter")
+	require.ErrorContains(t, err, "3 processes that performed the step were lost")
+
+	create(t, c, g, "other letter")
+	lose()
+	x.serve(t, echo, nil)
+	x.reaches(t, "other letter", kahn.RunCompleted)
+}
+
+// TestRemoteSlips: what is wrong with a Server, or with the use of a Remote, is said.
+func TestRemoteSlips(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	for name, s := range map[string]*riverkahn.Server{
+		"no store": {Step: echo, Kinds: map[string]int{"mail": 1}},
+		"no step":  {Store: x.store, Kinds: map[string]int{"mail": 1}},
+		"no kinds": {Store: x.store, Step: echo},
+		"a bound":  {Store: x.store, Step: echo, Kinds: map[string]int{"mail": 0}},
+	} {
+		require.ErrorIs(t, s.Register(x.config()), machine.ErrBadValue, name)
+	}
+	require.ErrorIs(t, (&riverkahn.Server{Store: x.store, Step: echo, Kinds: map[string]int{"mail": 1}}).Register(nil), machine.ErrBadValue)
+	res, err := kahn.Execute(t.Context(), mails(kahn.Node{Retry: kahn.Retry{MaxAttempts: 3}}), echo)
+	require.ErrorContains(t, err, "no Performer performs the run")
+	node, _ := res.Node("mail")
+	require.Equal(t, 1, node.Attempts)
+}

@@ -1,0 +1,224 @@
+package riverkahn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+)
+
+// Server performs the steps that a [Remote] sends. A process may have a Performer, too.
+type Server struct {
+	// Store has the runs. It is in the database of River's client. It is required.
+	Store *postgres.Store
+	// Step performs the steps. It is required.
+	Step kahn.StepFunc
+	// Kinds are the kinds of nodes that the process serves, each with the number of steps that it performs at the same time.
+	Kinds map[string]int
+	// Codec is that of the runs, see [kahn.Encoding]. Nil means nil [kahn.Types].
+	Codec kahn.Codec
+}
+
+// Register adds to the configuration of a client of River what performs the steps. Errors match [machine.ErrBadValue].
+func (s *Server) Register(config *river.Config) error {
+	switch {
+	case config == nil:
+		return fmt.Errorf("%w: riverkahn: no river.Config", machine.ErrBadValue)
+	case s.Store == nil || s.Step == nil || len(s.Kinds) == 0:
+		return fmt.Errorf("%w: riverkahn: a Server needs a Store, a Step and Kinds", machine.ErrBadValue)
+	}
+	queues := map[string]river.QueueConfig{}
+	for kind, most := range s.Kinds {
+		if most < 1 {
+			return fmt.Errorf("%w: riverkahn: Kinds: %d steps of the kind %q at the same time", machine.ErrBadValue, most, kind)
+		}
+		queues[KindQueue(kind)] = river.QueueConfig{MaxWorkers: most}
+	}
+	return register(config, queues, func(w *river.Workers) error { return river.AddWorkerSafely(w, &stepWorker{s: s}) })
+}
+
+// stepWorker works the jobs that perform steps.
+type stepWorker struct {
+	river.WorkerDefaults[StepArgs]
+	s *Server
+}
+
+// Timeout is none: that of the node is the deadline of the call.
+func (*stepWorker) Timeout(*river.Job[StepArgs]) time.Duration { return -1 }
+
+// errUnwanted is the cause of the end of a step's context when nobody waits for its reply any more.
+var errUnwanted = errors.New("the run does not wait for the step any more")
+
+// Work performs an attempt, unless the run does not wait for it, and posts the reply. That the step has failed is no error of its job.
+func (w *stepWorker) Work(ctx context.Context, job *river.Job[StepArgs]) error {
+	x := &attempt{job: job, store: w.s.Store, client: Client{Store: w.s.Store, River: river.ClientFromContext[pgx.Tx](ctx)}}
+	switch wanted, err := x.isAwaited(ctx); {
+	case errors.Is(err, errUnwanted):
+		return river.JobCancel(err)
+	case err != nil:
+		return err
+	case !wanted:
+		return river.JobSnooze(0)
+	}
+	reply, err := w.perform(ctx, x)
+	switch {
+	case errors.Is(err, errUnwanted):
+		return river.JobCancel(err)
+	case err != nil:
+		return err
+	}
+	return x.answer(ctx, reply)
+}
+
+// perform calls the step function. The error is that of the job: the step was asked to stop by somebody else than its run.
+func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error) {
+	call := kahn.Call{Codec: w.s.Codec}
+	if err := json.Unmarshal(x.job.Args.Call, &call); err != nil {
+		return kahn.Reply{Codec: w.s.Codec, Err: kahn.Permanent(err)}, nil
+	}
+	work, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	if !call.Deadline.IsZero() {
+		var end context.CancelFunc
+		work, end = context.WithDeadline(work, call.Deadline)
+		defer end()
+	}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		x.follow(work, stop)
+	}()
+	replies := make(chan kahn.Reply, 1)
+	go func() {
+		reply := kahn.Reply{Codec: w.s.Codec, Err: kahn.ErrGoexit}
+		defer func() { replies <- reply }()
+		reply = call.Perform(work, w.s.Step, nil)
+	}()
+	reply := <-replies
+	cause := context.Cause(work)
+	stop(nil)
+	<-over
+	switch {
+	case errors.Is(cause, errUnwanted):
+		return reply, cause
+	case reply.Err != nil && ctx.Err() != nil:
+		return reply, ctx.Err() // the client of River stops: another process performs the attempt
+	}
+	return reply, nil
+}
+
+// attempt is an attempt that a job performs.
+type attempt struct {
+	job    *river.Job[StepArgs]
+	store  *postgres.Store
+	client Client
+}
+
+const (
+	// awaitStart is how long a job waits until the run that has sent it is stored as waiting.
+	awaitStart = 2 * time.Second
+	startPause = 10 * time.Millisecond
+	// beats is how often a process is heard in the time after which it counts as lost.
+	beats = 5
+)
+
+// isAwaited waits until the run waits for the attempt. It returns false if that takes long.
+func (x *attempt) isAwaited(ctx context.Context) (bool, error) {
+	for began := time.Now(); time.Since(began) < awaitStart; {
+		if awaited, err := x.beat(ctx, x.client.Store.Pool()); err != nil || awaited {
+			return awaited, err
+		}
+		select {
+		case <-time.After(startPause):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return false, nil
+}
+
+// follow lets the process be heard as long as the step is at work, and stops the step when the run does not wait for it any more.
+func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
+	ticker := time.NewTicker(max(x.job.Args.LostAfter/beats, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		if awaited, err := x.beat(ctx, x.client.Store.Pool()); errors.Is(err, errUnwanted) || err == nil && !awaited {
+			stop(errUnwanted)
+			return
+		}
+	}
+}
+
+// beatQuery notes that the process of a job lives, and tells whether the job is still this one's, and whether the node waits, and under the token of the
+// job. Of nodes of one path, those of several attempts of a composite, the last one counts.
+const beatQuery = `WITH beat AS (UPDATE %[1]s SET attempted_at = now() WHERE id = $1 AND attempt = $2 AND state = 'running' RETURNING id)
+SELECT (SELECT count(*) FROM beat) = 1 AND NOT n.terminal, coalesce(n.status = 'suspended', false), coalesce(position(convert_to($5, 'UTF8') IN n.record) > 0, false)
+FROM %[2]s r JOIN %[3]s n USING (run)
+WHERE r.id = $3 AND r.ended IS NULL AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $4 ORDER BY n.node DESC LIMIT 1`
+
+// querier is a pool or a transaction.
+type querier interface {
+	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
+}
+
+// beat lets the process be heard, and tells whether the run waits for the attempt. If it does not and will not, the error is errUnwanted.
+func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error) {
+	a := x.job.Args
+	var open, waits, here bool
+	text := fmt.Sprintf(beatQuery, x.client.table("river_job"), x.client.stored("runs"), x.client.stored("nodes"))
+	err = db.QueryRow(ctx, text, x.job.ID, x.job.Attempt, a.Run, a.Path, a.Token).Scan(&open, &waits, &here)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!open || waits && !here) {
+		return false, errUnwanted
+	}
+	return err == nil && waits, err
+}
+
+// answer completes the job and posts the reply, in one transaction, if the run waits for it.
+func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, x.client.Store.Pool(), func(tx pgx.Tx) error {
+		if awaited, err := x.beat(ctx, tx); err != nil || !awaited {
+			return errors.Join(err, errUnwanted)
+		}
+		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, x.job); err != nil {
+			return err
+		}
+		return x.client.reply(ctx, tx, &x.job.Args, reply)
+	})
+	if errors.Is(err, errUnwanted) || errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) {
+		return river.JobCancel(errUnwanted)
+	}
+	return err
+}
+
+// reply posts a reply for the node that waits for it. One that cannot be encoded becomes an error.
+func (c Client) reply(ctx context.Context, tx pgx.Tx, a *StepArgs, reply kahn.Reply) error {
+	text, err := json.Marshal(reply)
+	if err != nil {
+		if text, err = json.Marshal(kahn.Reply{Err: kahn.Permanent(err)}); err != nil {
+			return err
+		}
+	}
+	q, err := kahn.PrepareSignal(a.Token, kahn.Decision{Value: string(text), ID: a.Token})
+	if err != nil {
+		return err
+	}
+	_, err = c.PostTx(ctx, tx, a.Run, q)
+	return err
+}
