@@ -73,6 +73,15 @@ nodes:
 	expect(t, exitOK, `hello me`, "", "run", "-answer", "g/ok=yes", "-input", "name=x", "-input", "who=me", inside)
 }
 
+// A file that cannot be read hides no problem of another one.
+func TestVetWithoutAFile(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := invoke(t, "", "vet", "missing.yaml", "testdata/vet/graph.yaml")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "no such file")
+	require.Contains(t, stdout, "timout")
+}
+
 func TestVetFindsNothing(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("definitions/*")

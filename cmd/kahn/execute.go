@@ -43,7 +43,10 @@ func (h *host) execute(ctx context.Context) (*kahn.Result, error) {
 		defer closePage()
 		defer h.linger(ctx)
 	}
-	return h.perform(ctx, rn, shelf, opts)
+	if shelf.goesOn {
+		roots = shelf.roots
+	}
+	return h.perform(withRoots(ctx, roots), rn, shelf, opts)
 }
 
 // perform starts the run, answers what it asks for, and waits for it.

@@ -90,8 +90,10 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 	if res.Status == kahn.RunSuspended {
 		h.advise(res)
 		if err != nil {
-			t.printf("kahn: %v\n", err) // the store did not answer, or an answer was refused
-			return exitProblems
+			t.printf("kahn: %v\n", err)
+		}
+		if errors.Is(err, kahn.ErrStore) {
+			return exitProblems // it is not known whether it waits
 		}
 	}
 	return exitCode(res)

@@ -29,8 +29,9 @@ type shelf struct {
 	id     string
 	labels map[string]string
 	lease  time.Duration
-	goesOn bool // the store has the run, which has not ended
-	ended  bool // the store has the run, which has ended
+	goesOn bool           // the store has the run, which has not ended
+	ended  bool           // the store has the run, which has ended
+	roots  map[string]any // the inputs of a run that goes on
 }
 
 // open opens the store and chooses the run.
@@ -81,8 +82,13 @@ func (s *shelf) choose(ctx context.Context, h *host) error {
 		if err != nil {
 			return err
 		}
-		s.ended, s.goesOn = stored.Status.Terminal(), !stored.Status.Terminal()
-		return nil
+		if s.ended = stored.Status.Terminal(); s.ended {
+			return nil
+		}
+		if len(h.inputs) > 0 && stored.Labels[labelInputs] != s.labels[labelInputs] {
+			return fmt.Errorf("run %s has begun with other inputs; leave -input out to go on with it", h.id)
+		}
+		return s.goOn(stored)
 	}
 	wanted := map[string]string{labelFile: file}
 	if len(h.inputs) > 0 {
@@ -96,13 +102,35 @@ func (s *shelf) choose(ctx context.Context, h *host) error {
 	case 0:
 		s.id = h.graph.Name + "-" + uuid.NewString()[:8]
 	case 1:
-		s.id, s.goesOn = page.Runs[0].ID, true
+		s.id = page.Runs[0].ID
+		stored, err := s.db.Load(ctx, s.id)
+		if err != nil {
+			return err
+		}
+		return s.goOn(stored)
 	default:
 		var ids []string
 		for _, run := range page.Runs {
 			ids = append(ids, run.ID)
 		}
 		return fmt.Errorf("several runs of %s have not ended: %s; choose one with -run", h.file, strings.Join(ids, ", "))
+	}
+	return nil
+}
+
+// goOn chooses a run that has not ended. It keeps its inputs, and the labels by which it is found.
+func (s *shelf) goOn(stored *store.Run) error {
+	var inputs map[string]json.RawMessage
+	if err := json.Unmarshal(stored.Inputs, &inputs); stored.Inputs != nil && err != nil {
+		return fmt.Errorf("run %s: its inputs: %w", stored.ID, err)
+	}
+	s.goesOn, s.labels, s.roots = true, stored.Labels, map[string]any{}
+	for name, text := range inputs {
+		v, err := kahn.Types{}.Decode(text)
+		if err != nil {
+			return fmt.Errorf("run %s: input %s: %w", stored.ID, name, err)
+		}
+		s.roots[name] = v
 	}
 	return nil
 }

@@ -21,12 +21,22 @@ func TestRunID(t *testing.T) {
 	db, out := filepath.Join(t.TempDir(), "runs.db"), t.TempDir()
 	args := []string{"run", "-store", db, "-run", "note-1", "-input", "out=" + out, "definitions/approval.yaml"}
 	expect(t, exitWaiting, "to answer: kahn run -store "+db+" -run note-1 -answer approve=VALUE definitions/approval.yaml", "", args...)
+	expect(t, exitUsage, "run note-1 has begun with other inputs", "", "run", "-store", db, "-run", "note-1", "-input", "out=x", "definitions/approval.yaml")
 	expect(t, exitOK, "run note-1 goes on", "", append(args, "-answer", "approve=approved")...)
 	expect(t, exitOK, "run note-1 had ended before", "", args...)
 	failing := file(t, "fail.yaml", "version: 1\nnodes: [{id: a, kind: fail, config: {message: 'no {{input \"x\" \"luck\"}}'}}]\n")
 	for range 2 {
 		expect(t, exitProblems, "a: failed: node \"a\": step_error: no luck", "", "run", "-store", db, "-run", "failing", failing)
 	}
+}
+
+// An answer that the gate does not take leaves the run as it is: it waits.
+func TestRefusedAnswer(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "choices.yaml", "version: 1\nnodes: [{id: g, kind: gate, gate: {choices: [left, right]}}]\n")
+	args := []string{"run", "-store", filepath.Join(t.TempDir(), "runs.db"), definition, "-answer"}
+	expect(t, exitWaiting, `did you mean "left"?`, "", append(args, "g=lefft")...)
+	expect(t, exitOK, "run completed", "", append(args, "g=left")...)
 }
 
 // Runs of one definition with different inputs are different runs. Without inputs one has to be named, if several have not ended.
@@ -111,7 +121,7 @@ func TestDry(t *testing.T) {
 	require.Contains(t, stdout, `would run draft: template {"text":"Dear reader, version 2 is out."}`+"\n")
 	require.Contains(t, stdout, `would run publish: write {"path":"`+filepath.Join(out, "note.txt")+`","text":""}`+"\n")
 	require.Contains(t, stdout, "shelve: skipped: ")
-	require.Contains(t, stdout, "no step was run; the run would have completed\n")
+	require.Contains(t, stdout, "\nno step was run\n")
 	missing(t, filepath.Join(out, "note.txt"))
 	expect(t, exitOK, "would run shelve: ", "", append(args, "-answer", "approve=never")...)
 
@@ -129,4 +139,33 @@ nodes:
 	}
 	missing(t, filepath.Join(out, "x"))
 	missing(t, filepath.Join(out, "a"))
+}
+
+// The inputs of a run reach the items of maps and the nodes of sub-graphs, in a later process, too.
+func TestInputsInside(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "inside.yaml", `
+version: 1
+inputs: [who]
+nodes:
+  - {id: list, kind: jq, params: {input: [1, 2]}, config: {query: .}}
+  - {id: ask, kind: gate, after: list}
+  - {id: M, kind: template, after: [ask, {from: list, param: items}], map: {over: items}, config: {text: '{{param "item"}} {{input "who"}}'}}
+  - {id: S, after: ask, graph: {nodes: [{id: x, kind: template, config: {text: '{{input "who"}}'}}]}}
+  - id: G
+    after: [ask, {from: list, param: items}]
+    map: {over: items}
+    graph: {nodes: [{id: x, kind: template, config: {text: '{{input "item"}} {{input "who"}}'}}]}
+`)
+	expect(t, exitOK, "", "", "vet", definition)
+	db := filepath.Join(t.TempDir(), "runs.db")
+	expect(t, exitWaiting, "run suspended", "", "run", "-store", db, "-input", "who=Ada", definition)
+	expect(t, exitWaiting, "goes on", "", "run", "-store", db, definition)
+	expect(t, exitWaiting, "goes on", "", "run", "-store", db, "-input", "who=Ada", definition) // as before, although a process went on without inputs
+	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-answer", "ask=yes", definition)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	for _, want := range []string{`"1 Ada"`, `"2 Ada"`, `"S": "Ada"`} {
+		require.Contains(t, stdout, want)
+	}
+	require.Equal(t, 2, strings.Count(stdout, `"1 Ada"`), stdout)
 }

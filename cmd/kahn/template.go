@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -45,11 +46,27 @@ func expand(s *kahn.Step, v any) (any, error) {
 	return v, nil
 }
 
+// rootsKey is the key of the run's root inputs in the context of its steps.
+type rootsKey struct{}
+
+// withRoots makes the root inputs of a run known to the templates inside of its composites.
+func withRoots(ctx context.Context, roots map[string]any) context.Context {
+	return context.WithValue(ctx, rootsKey{}, roots)
+}
+
+func rootsOf(ctx context.Context) map[string]any {
+	roots, _ := ctx.Value(rootsKey{}).(map[string]any)
+	return roots
+}
+
 func expandText(s *kahn.Step, text string) (string, error) {
 	view := s.View()
 	t, err := template.New(s.ID()).Funcs(template.FuncMap{
 		"input": func(name string, otherwise ...any) (any, error) {
 			if value, ok := s.Root(name); ok {
+				return value, nil
+			}
+			if value, ok := rootsOf(s)[name]; ok { // inside of a composite, whose inputs are its parameters
 				return value, nil
 			}
 			if len(otherwise) > 0 {

@@ -14,7 +14,8 @@ var vetCommand = command{
 	summary: "report every problem of definitions, with file, line and column",
 	text: `
 It reads each definition, compiles its graph, parses its expressions and templates, and compares the config of each step with what its
-kind takes. It reports all problems that it finds, not only the first one. A file whose name ends in .test.yaml, .test.yml or .test.json is
+kind takes. It reports all problems that it finds, not only the first one. Some hide others: a graph with an edge from a node that is not
+there has no order in which guards could be checked. A file whose name ends in .test.yaml, .test.yml or .test.json is
 read as the tests of a definition: see "kahn help test". Nothing is run.
 
 The exit code is 0 if there are no problems, 1 if there are some, and 2 if a file cannot be read. Warnings are no problems.`,
@@ -28,11 +29,12 @@ The exit code is 0 if there are no problems, 1 if there are some, and 2 if a fil
 
 // vetFiles performs the command vet.
 func vetFiles(t *terminal, files []string, asJSON bool) int {
-	all := problems{}
+	all, code := problems{}, exitOK
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return t.refuse(err)
+			code = t.refuse(err)
+			continue
 		}
 		if isTests(file) {
 			_, found := vetTests(file, data)
@@ -52,10 +54,10 @@ func vetFiles(t *terminal, files []string, asJSON bool) int {
 	} else {
 		all.write(t.out)
 	}
-	if len(all.errors()) > 0 {
+	if code == exitOK && len(all.errors()) > 0 {
 		return exitProblems
 	}
-	return exitOK
+	return code
 }
 
 // vet finds the problems of a definition. The graph is nil if it has some.

@@ -17,7 +17,6 @@ var ownKinds = []string{kahn.KindEnd, kahn.KindCondition, kahn.KindGate, kahn.Ki
 // checkConfigs compares the configs of nodes with what their kinds take, whether or not the document makes a graph. If it makes none,
 // nobody else has compared the kinds.
 func (c *checker) checkConfigs(root *definition.Value, makesGraph bool) {
-	inputs := declared(root)
 	for at, n := range nodesOf(root) {
 		name := text(n, "kind")
 		k, ok := kinds[name]
@@ -36,7 +35,7 @@ func (c *checker) checkConfigs(root *definition.Value, makesGraph bool) {
 		at = at.in(".config")
 		c.checkConfig(k, at, config, valueOf(config))
 		if !k.verbatim {
-			c.checkTemplates(at, config, inputs)
+			c.checkTemplates(at, config, inputsOf(root, at.graph))
 		}
 	}
 }
@@ -118,18 +117,27 @@ func (c *checker) addStrangeFields(k kind, at place, object *definition.Value) m
 	return probably
 }
 
-// declared returns the names of the inputs that a definition declares; nil if it declares none, and takes any.
-func declared(root *definition.Value) []string {
-	var names []string
-	for _, item := range items(member(root, "inputs")) {
+// inputsOf returns the names of the inputs that the templates in a graph may name: its own, those of the document, and here. It returns nil
+// if one of the two takes any.
+func inputsOf(root, graph *definition.Value) []string {
+	own, names := declared(graph), declared(root)
+	if own == nil || names == nil {
+		return nil
+	}
+	if graph != root {
+		names = append(names, own...)
+	}
+	return append(names, here)
+}
+
+// declared returns the names of the inputs that a graph declares.
+func declared(graph *definition.Value) (names []string) {
+	for _, item := range items(member(graph, "inputs")) {
 		if item.Type == definition.Text {
 			names = append(names, item.Text)
 		} else {
 			names = append(names, text(&item, "name"))
 		}
-	}
-	if names != nil {
-		names = append(names, here)
 	}
 	return names
 }
