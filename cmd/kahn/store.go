@@ -138,8 +138,13 @@ func (s *shelf) goOn(stored *store.Run) error {
 // open are the statuses of runs that have not ended.
 var open = []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}
 
+// options are the options of the run. One that goes on keeps its labels: the inputs of this command may not be those that it began with.
 func (s *shelf) options() []kahn.Option {
-	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.RunLabels(s.labels), kahn.LeaseTime(s.lease), kahn.StoreEvents()}
+	opts := []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.LeaseTime(s.lease), kahn.StoreEvents()}
+	if !s.goesOn {
+		opts = append(opts, kahn.RunLabels(s.labels))
+	}
+	return opts
 }
 
 // start starts the run. A run that another process holds may be that of a process that has died: its lease ends soon.

@@ -57,6 +57,18 @@ func TestRunsWithInputs(t *testing.T) {
 	contains(t, filepath.Join(first, "note.txt"), "version 2 is out")
 }
 
+// A command without inputs goes on with a run that began with some. The command that began the run still finds it then.
+func TestInputsStayWithTheirRun(t *testing.T) {
+	t.Parallel()
+	db := filepath.Join(t.TempDir(), "runs.db")
+	short := []string{"run", "-store", db, "definitions/approval.yaml"}
+	full := append(short, "-input", "out="+t.TempDir())
+	expect(t, exitWaiting, "run suspended", "", full...)
+	expect(t, exitWaiting, "goes on", "", short...)
+	expect(t, exitWaiting, "goes on", "", full...)
+	expect(t, exitWaiting, "goes on", "", short...) // there is still one run
+}
+
 // A run that a live process performs is not taken away from it. When that process has died its lease ends, and the run goes on.
 func TestRunOfAnotherProcess(t *testing.T) {
 	t.Parallel()
