@@ -384,7 +384,8 @@ type Pruned struct {
 
 // BlobKeys returns the keys of the blobs to which what the commit stores refers, sorted, each once.
 func (c *Commit) BlobKeys() []string {
-	data := []json.RawMessage{c.Run}
+	data := make([]json.RawMessage, 0, 2+2*len(c.Nodes)+len(c.Events))
+	data = append(data, c.Run)
 	if c.Spec != nil {
 		data = append(data, c.Spec.Inputs)
 	}

@@ -103,7 +103,7 @@ var faults = []struct {
 	{"TestAdminInMemory", "prune.go", "Store.sweep", `WHERE key = ? AND run = 0`, `WHERE key = ? AND run = 1`},
 	{"TestAdminInMemory", "spec.go", "writeLabels", `if replaced {`, `if !replaced {`},
 	{"TestAdminInMemory", "../admin.go", "Commit.BlobKeys", `c.Nodes[i].Value, c.Nodes[i].Record`, `c.Nodes[i].Value`},
-	{"TestAdminInMemory", "../admin.go", "Commit.BlobKeys", `json.RawMessage{c.Run}`, `json.RawMessage{}`},
+	{"TestAdminInMemory", "../admin.go", "Commit.BlobKeys", `append(data, c.Run)`, `append(data, nil)`},
 	{"TestCreateTx", "create.go", "Store.CreateTx", `return queryTx(ctx, tx, text, f, values...)`, `return s.read(ctx, text, f, values...)`},
 	{"TestQueryPlans", "prune.go", "Store.pruneQuery", `"+status"`, `"status"`},
 	{"TestEventsInMemory", "commit.go", "stage.judge", `!c.EventsFollow(r.event)`, `false`},
