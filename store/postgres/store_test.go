@@ -37,6 +37,12 @@ func TestAdmin(t *testing.T) {
 	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return openStore(t, pool, newSchema()) })
 }
 
+func TestServeTogether(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	storetest.RunServe(t, func(t *testing.T) store.QueueStore { return openStore(t, pool, schema) })
+}
+
 // TestModes: the store does not depend on how pgx executes statements, and so not on what a session keeps.
 func TestModes(t *testing.T) {
 	t.Parallel()

@@ -3,10 +3,7 @@ package sqlite_test
 import (
 	"bufio"
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -103,47 +100,10 @@ func TestServeAfterDeath(t *testing.T) {
 	require.NoError(t, <-over)
 }
 
-// TestServeTogether: two processes share the runs of one file, each run is performed once, and both have a part in it.
 func TestServeTogether(t *testing.T) {
 	t.Parallel()
 	path := file(t)
-	var mu sync.Mutex
-	calls, processes := map[string]int{}, map[int]int{}
-	const runs = 60
-	done := make(chan bool, runs)
-	serve := func(process int) (*kahn.Runner, chan error) {
-		s := openStore(t, path, sqlite.Options{Synchronous: sqlite.Normal})
-		g := (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Do: func(_ context.Context, step *kahn.Step) (any, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			calls[step.RunID()]++
-			processes[process]++
-			done <- true
-			return nil, nil
-		}})
-		if process == 0 {
-			for i := range runs {
-				n, err := kahn.Prepare(g, kahn.RunID(fmt.Sprint("r", i)))
-				require.NoError(t, err)
-				_, _, err = s.Create(t.Context(), n)
-				require.NoError(t, err)
-			}
-		}
-		rn, over := &kahn.Runner{MaxRuns: 3}, make(chan error, 1)
-		go func() {
-			over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(e *kahn.ServeError) { t.Error(e) }})
-		}()
-		return rn, over
-	}
-	first, over1 := serve(0)
-	second, over2 := serve(1)
-	for range runs {
-		<-done
-	}
-	require.NoError(t, errors.Join(first.Shutdown(t.Context()), second.Shutdown(t.Context()), <-over1, <-over2))
-	require.Len(t, calls, runs)
-	for run, n := range calls {
-		require.Equal(t, 1, n, run)
-	}
-	require.Len(t, processes, 2)
+	storetest.RunServe(t, func(t *testing.T) store.QueueStore {
+		return openStore(t, path, sqlite.Options{Synchronous: sqlite.Normal})
+	})
 }
