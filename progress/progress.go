@@ -93,10 +93,14 @@ func New(w io.Writer, mode Mode) *Progress {
 // Progress learns what the run has done in its earlier lives.
 func (p *Progress) Options() []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(p.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
-		p.display.locked(func() { p.run.source = r })
+		p.Follow(r)
 		return nil, nil
 	})}
 }
+
+// Follow tells the Progress which run it shows: with the next event it learns what the run has done before. It is for a Progress that begins in
+// the middle of a life; Options follows the run by itself.
+func (p *Progress) Follow(r *kahn.Run) { p.display.locked(func() { p.run.source = r }) }
 
 // Event records an event. It is a sink for [kahn.OnEvent], and does not wait for the writer.
 func (p *Progress) Event(e event.Event) {

@@ -25,7 +25,7 @@ func (h *host) rehearse(ctx context.Context) int {
 	}
 	r := &rehearsal{}
 	mocks := map[string]kahn.Mock{}
-	r.mock(h.graph, "", mocks)
+	r.mock(h.graph, "", nil, mocks)
 	for gate, answer := range h.answers {
 		mocks[gate] = kahn.Mock{Value: answer}
 	}
@@ -34,7 +34,7 @@ func (h *host) rehearse(ctx context.Context) int {
 		return h.t.refuse(err)
 	}
 	reportNodes(&r.lines, res)
-	if res.Status == kahn.RunCompleted {
+	if res.Status == kahn.RunCompleted { // else a value of another form would be needed
 		r.lines.WriteString("no step was run\n")
 	} else {
 		r.lines.WriteString("no step was run; without the outputs of steps it cannot be told what follows\n")
@@ -43,13 +43,26 @@ func (h *host) rehearse(ctx context.Context) int {
 	return exitOK
 }
 
-// mock mocks the steps of a graph, and those of its sub-graphs.
-func (r *rehearsal) mock(g *kahn.Graph, prefix string, mocks map[string]kahn.Mock) {
+// mock mocks the steps of a graph, and those of its sub-graphs. unknown are the root inputs that the steps make; the items of a map over such
+// a list are not known.
+func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
+	made := map[string]map[string]bool{} // the parameters that steps make, by node
+	for _, e := range g.Edges() {
+		if made[e.To] == nil {
+			made[e.To] = map[string]bool{}
+		}
+		made[e.To][e.Param] = true
+	}
 	for _, n := range g.Nodes() {
-		path := prefix + n.ID
+		path, params := prefix+n.ID, made[n.ID]
+		if params == nil {
+			params = unknown
+		}
 		switch {
+		case n.Map != nil && params[n.Map.Over]:
+			mocks[path] = kahn.Mock{Do: r.noteMap}
 		case n.Sub != nil:
-			r.mock(n.Sub, path+"/", mocks)
+			r.mock(n.Sub, path+"/", params, mocks)
 		case kinds[n.Kind].step != nil && n.TestExpr == "":
 			if n.Map != nil {
 				path += "[]"
@@ -57,6 +70,22 @@ func (r *rehearsal) mock(g *kahn.Graph, prefix string, mocks map[string]kahn.Moc
 			mocks[path] = kahn.Mock{Do: r.note}
 		}
 	}
+}
+
+// noteMap is the step of a map whose list is not known: it notes what would be done for each item, and returns no items.
+func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
+	what := "its graph"
+	if s.Kind() != "" {
+		text, err := json.Marshal(s.Config())
+		if err != nil {
+			return nil, err
+		}
+		what = fmt.Sprintf("%s %s", s.Kind(), text)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fmt.Fprintf(&r.lines, "would run %s[]: %s, for each item of a list that a step makes\n", s.Path(), what)
+	return []any{}, nil
 }
 
 // note is the step of a mock: it notes what would be done, and returns a value in the form of the kind's output.

@@ -53,9 +53,10 @@ func (h *host) execute(ctx context.Context) (*kahn.Result, error) {
 func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts []kahn.Option) (*kahn.Result, error) {
 	s := newScreen(h)
 	defer s.close()
-	opts = append(opts, kahn.OnEvent(s.event))
+	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
+	answers := maps.Clone(h.answers)
 	working := context.WithoutCancel(ctx) // a run that waits in a store is left, and not cancelled
-	run, err := shelf.start(ctx, h.t, func() (*kahn.Run, error) { return rn.Start(working, h.graph, h.step, opts...) })
+	run, err := shelf.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(working, h.graph, h.step, opts...) })
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +74,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts 
 			run.Cancel()
 		}
 	})()
-	asks := asker{answers: maps.Clone(h.answers), ask: h.ask, t: h.t}
+	asks := asker{answers: answers, ask: h.ask, t: h.t}
 	watching, stop := context.WithCancel(working)
 	defer stop()
 	go func() { // a run that is left ends without a change of its status

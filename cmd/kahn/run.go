@@ -27,8 +27,10 @@ A run that waits for an answer ends the command, unless -ask or -ui let somebody
 The first Ctrl-C cancels the run: its cleanup steps still run. A second one kills the process. A run with -store that does nothing but
 wait for an answer is not cancelled; it waits on in its file.
 
-The exit code is 0 if the run completed, 1 if it failed, 3 if it waits for an answer, 130 if it was cancelled by Ctrl-C, and 2 if nothing
-was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
+If another process performs the run, the answers of -answer are posted in the file, and that process takes them: this one ends with code 3.
+
+The exit code is 0 if the run completed, 1 if it failed, 3 if it waits for an answer, also after one that was refused, 130 if it was
+cancelled by Ctrl-C, and 2 if nothing was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
 	register: func(f *flags) action {
 		h := &host{inputs: pairs{}, answers: pairs{}}
 		f.Var(h.inputs, "input", "a root input of the run, as `name=value`, or name:=value for a value in JSON; may be repeated")
@@ -83,7 +85,11 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 		return h.rehearse(ctx)
 	}
 	res, err := h.execute(ctx)
-	if res == nil { // nothing was run
+	switch {
+	case errors.Is(err, errPosted), errors.Is(err, errRefused):
+		t.printf("kahn: %v\n", err)
+		return exitWaiting
+	case res == nil: // nothing was run
 		return t.refuse(err)
 	}
 	report(t.out, res)

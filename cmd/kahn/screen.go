@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,14 +20,26 @@ import (
 // screen shows the progress of a run, and what its commands write. It can be taken away while somebody is asked.
 type screen struct {
 	h       *host
-	mu      sync.Mutex // guards display
+	mu      sync.Mutex // guards the fields below
 	display *progress.Progress
+	run     *kahn.Run // nil until it begins
 }
 
 func newScreen(h *host) *screen {
 	s := &screen{h: h}
 	s.resume()
 	return s
+}
+
+// follow takes the run, which knows what it has done in its earlier lives. It is a function for kahn.Around.
+func (s *screen) follow(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.run = run
+	if s.display != nil {
+		s.display.Follow(run)
+	}
+	return nil, nil
 }
 
 // event is a sink of the run.
@@ -65,6 +78,9 @@ func (s *screen) resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.display = progress.New(s.h.t.err, s.h.show)
+	if s.run != nil {
+		s.display.Follow(s.run)
+	}
 }
 
 func (s *screen) close() { s.pause() }

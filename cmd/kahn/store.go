@@ -138,30 +138,40 @@ func (s *shelf) goOn(stored *store.Run) error {
 // open are the statuses of runs that have not ended.
 var open = []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}
 
-// options are the options of the run. One that goes on keeps its labels: the inputs of this command may not be those that it began with.
 func (s *shelf) options() []kahn.Option {
-	opts := []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.LeaseTime(s.lease), kahn.StoreEvents()}
-	if !s.goesOn {
-		opts = append(opts, kahn.RunLabels(s.labels))
-	}
-	return opts
+	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.RunLabels(s.labels), kahn.LeaseTime(s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. A run that another process holds may be that of a process that has died: its lease ends soon.
-func (s *shelf) start(ctx context.Context, t *terminal, start func() (*kahn.Run, error)) (*kahn.Run, error) {
+// start starts the run. A run that another process holds may be that of a process that has died: its lease ends soon. The answers are posted
+// meanwhile, for that process or the next one, and removed: the error matches errPosted or errRefused once that process has taken them.
+func (s *shelf) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.db == nil || !errors.Is(err, kahn.ErrLeased) {
 		return run, err
 	}
 	t.printf("run %s is held by another process; if that has died it goes on within %v\n", s.id, s.lease)
+	ids, failed := s.post(ctx, answers)
+	if failed != nil {
+		return nil, failed
+	}
+	clear(answers)
+	if len(ids) > 0 {
+		t.printf("the answers were posted for that process\n")
+	}
 	end := time.After(s.lease + s.lease/2)
 	again := time.NewTicker(max(s.lease/50, time.Millisecond))
 	defer again.Stop()
 	for errors.Is(err, kahn.ErrLeased) {
 		select {
 		case <-again.C:
+			if err := s.replies(ctx, ids); err != nil {
+				return nil, err
+			}
 			run, err = start()
 		case <-end:
+			if len(ids) > 0 {
+				return nil, fmt.Errorf("%w %s: it has not taken the answers yet", errPosted, s.id)
+			}
 			return nil, fmt.Errorf("run %s is performed by another process", s.id)
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)

@@ -57,18 +57,6 @@ func TestRunsWithInputs(t *testing.T) {
 	contains(t, filepath.Join(first, "note.txt"), "version 2 is out")
 }
 
-// A command without inputs goes on with a run that began with some. The command that began the run still finds it then.
-func TestInputsStayWithTheirRun(t *testing.T) {
-	t.Parallel()
-	db := filepath.Join(t.TempDir(), "runs.db")
-	short := []string{"run", "-store", db, "definitions/approval.yaml"}
-	full := append(short, "-input", "out="+t.TempDir())
-	expect(t, exitWaiting, "run suspended", "", full...)
-	expect(t, exitWaiting, "goes on", "", short...)
-	expect(t, exitWaiting, "goes on", "", full...)
-	expect(t, exitWaiting, "goes on", "", short...) // there is still one run
-}
-
 // A run that a live process performs is not taken away from it. When that process has died its lease ends, and the run goes on.
 func TestRunOfAnotherProcess(t *testing.T) {
 	t.Parallel()
@@ -151,6 +139,49 @@ nodes:
 	}
 	missing(t, filepath.Join(out, "x"))
 	missing(t, filepath.Join(out, "a"))
+}
+
+// What a map does for the items of a list that a step makes is shown once: nobody knows the items. The steps behind it are shown.
+func TestDryMapOverUnknownItems(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := invoke(t, "", "run", "-dry", file(t, "map.yaml", `
+version: 1
+nodes:
+  - {id: list, kind: exec, config: {command: [ls]}}
+  - {id: M, kind: template, after: {from: list, key: stdout, param: items}, map: {over: items}, config: {text: '{{param "item"}}'}}
+  - id: S
+    after: {from: list, param: files}
+    graph: {nodes: [{id: G, map: {over: files}, graph: {nodes: [{id: x, kind: template, config: {text: '{{input "item"}}'}}]}}]}
+  - {id: end, kind: template, after: [M, S], config: {text: done}}
+`))
+	require.Equal(t, exitOK, code, stderr)
+	require.Equal(t, `would run list: exec {"command":["ls"]}
+would run M[]: template {"text":"{{param \"item\"}}"}, for each item of a list that a step makes
+would run S/G[]: its graph, for each item of a list that a step makes
+would run end: template {"text":"done"}
+no step was run
+`, stdout)
+}
+
+// The answer for a run that another process performs is posted in the store: that process takes it, or refuses it.
+func TestAnswerForAnotherProcess(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "choices.yaml", "version: 1\nnodes: [{id: g, kind: gate, gate: {choices: [left, right]}}]\n")
+	args := []string{"-store", filepath.Join(t.TempDir(), "runs.db"), "-run", "r", definition}
+	url, code := shown(t, t.Context(), append(args, "-ui", ":0")...)
+	waiting(t, url)
+	answer := append([]string{"run"}, append(args, "-lease", "1m", "-answer")...)
+	expect(t, exitWaiting, `did you mean "left"?`, "", append(answer, "g=lefft")...)
+	expect(t, exitWaiting, "another process performs the run r: it has the answers", "", append(answer, "g=left")...)
+	require.Equal(t, exitOK, <-code)
+}
+
+// The progress of a later life counts the nodes of the earlier ones.
+func TestProgressOfALaterLife(t *testing.T) {
+	t.Parallel()
+	args := []string{"run", "-store", filepath.Join(t.TempDir(), "runs.db"), "-progress", "plain", "-input", "out=" + t.TempDir(), "definitions/approval.yaml"}
+	expect(t, exitWaiting, "run suspended", "", args...)
+	expect(t, exitOK, "[4/4] run completed", "", append(args, "-answer", "approve=yes")...)
 }
 
 // The inputs of a run reach the items of maps and the nodes of sub-graphs, in a later process, too.

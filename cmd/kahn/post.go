@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// errPosted is the error of a command that has posted its answers to the process that performs the run.
+var errPosted = errors.New("another process performs the run")
+
+// errRefused is the error of a command whose answers that process has refused.
+var errRefused = errors.New("the answer was refused")
+
+// posted are the answers that were posted for a run: the ids of the requests, by gate.
+type posted map[string]string
+
+// post posts answers for a run, which whoever performs it takes from the store.
+func (s *shelf) post(ctx context.Context, answers pairs) (posted, error) {
+	ids := posted{}
+	for _, gate := range slices.Sorted(maps.Keys(answers)) {
+		q, err := kahn.PrepareSignal(gate, answers[gate])
+		if err == nil {
+			_, err = s.db.Post(ctx, s.id, q)
+		}
+		if err != nil {
+			return ids, fmt.Errorf("-answer %s: %w", gate, err)
+		}
+		ids[gate] = q.ID
+	}
+	return ids, nil
+}
+
+// replies returns nil while an answer waits for the process that performs the run, then an error that matches errPosted, or errRefused if an
+// answer was refused.
+func (s *shelf) replies(ctx context.Context, ids posted) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	refused := error(nil)
+	for _, gate := range slices.Sorted(maps.Keys(ids)) {
+		switch q, err := s.db.FindRequest(ctx, s.id, ids[gate]); {
+		case err != nil:
+			return err
+		case q.Status == store.RequestWaiting:
+			return nil
+		case q.Status == store.RequestRefused:
+			refused = errors.Join(refused, fmt.Errorf("%w: %s", errRefused, q.Refused))
+		}
+	}
+	if refused != nil {
+		return refused
+	}
+	return fmt.Errorf("%w %s: it has the answers", errPosted, s.id)
+}
