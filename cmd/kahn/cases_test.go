@@ -20,6 +20,16 @@ func TestShippedTests(t *testing.T) {
 	require.Contains(t, stdout, "1 case, 0 failed\n")
 }
 
+// A file that cannot be read hides no case of another one.
+func TestCasesBesideAMissingFile(t *testing.T) {
+	t.Parallel()
+	code, stdout, stderr := invoke(t, "", "test", "missing.test.yaml", "definitions/survey.json", "definitions/approval.yaml")
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "no such file")
+	require.Contains(t, stderr, "definitions/survey.json has no tests")
+	require.Contains(t, stdout, " cases, 0 failed\n")
+}
+
 // tested writes a definition and its tests, and returns the name of the former.
 func tested(t *testing.T, definition, cases string) string {
 	dir := t.TempDir()

@@ -47,18 +47,20 @@ func runTests(ctx context.Context, t *terminal, files []string, only string, ver
 		if !isTests(file) {
 			tests, err := testsOf(file)
 			if err != nil {
-				return t.refuse(err)
+				code = t.refuse(err)
+				continue
 			}
 			file = tests
 		}
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return t.refuse(err)
+			code = t.refuse(err)
+			continue
 		}
 		s, found := vetTests(file, data)
 		if s == nil {
 			found.write(t.err)
-			code = exitProblems
+			code = max(code, exitProblems)
 			continue
 		}
 		b, before := strings.Builder{}, ran
@@ -86,7 +88,7 @@ func runTests(ctx context.Context, t *terminal, files []string, only string, ver
 		return t.refuse(fmt.Errorf("there is no case whose name contains %q", only))
 	}
 	if failed > 0 {
-		return exitProblems
+		code = max(code, exitProblems)
 	}
 	return code
 }
