@@ -193,3 +193,73 @@ func TestResumedRunHasATotal(t *testing.T) {
 		t.Error(summary)
 	}
 }
+
+// The items of a map are in neither number of the header, and what a failed one has logged is below the failure of the map.
+func TestItemsDoNotCount(t *testing.T) {
+	var log bytes.Buffer
+	p := New(&log, Plain)
+	g := new(kahn.Graph).Add(kahn.Node{ID: "m", Params: map[string]any{"list": []int{1, 2, 3}}, Map: &kahn.Map{Over: "list"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.Index() != 1 {
+			return nil, nil
+		}
+		s.Log(slog.LevelInfo, "no paper")
+		return nil, errors.New("jammed")
+	}}, kahn.Node{ID: "x[0]"})
+	sink, checked := watched(t, g, p.Event)
+	res, _ := kahn.Execute(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil }, kahn.OnEvent(sink))
+	checked(res)
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	rows := text(p.run.frame(time.Now(), 80, 20))
+	if !strings.HasPrefix(rows, "[2/2] run failed: 1 failed ") || !strings.Contains(rows, "FAILED m: ") || !strings.Contains(rows, "   | no paper\n") {
+		t.Error(rows)
+	}
+}
+
+// A life that begins suspended, and waits for the same node as the life before, names that node: one of the outermost graph, and an item.
+func TestLaterLifeNamesWhatItWaitsFor(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "m", Params: map[string]any{"list": []int{1, 2}}, Map: &kahn.Map{Over: "list"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		if v, ok := s.Resumed(); ok {
+			return v, nil
+		}
+		return nil, kahn.Suspend("", "a printer", nil)
+	}}, kahn.Node{ID: "approve", Kind: kahn.KindGate})
+	var db store.Memory
+	life := func(options func(*Progress) []kahn.Option, answers map[string]any) string {
+		var log bytes.Buffer
+		p := New(&log, Plain)
+		if _, err := kahn.Execute(t.Context(), g, nil, append(options(p), kahn.Durable(&db), kahn.RunID("r"), kahn.EarlySignals(answers))...); err != nil {
+			t.Error(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+		return lines[len(lines)-1]
+	}
+	alone := func(p *Progress) []kahn.Option { return []kahn.Option{kahn.OnEvent(p.Event)} }
+	life((*Progress).Options, nil)
+	if got, want := life((*Progress).Options, map[string]any{"m[0]": 1}), "00:00 run suspended: waits for approve, m[1]"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := life(alone, map[string]any{"m[1]": 2}), "00:00 run suspended: waits for 1 node"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := life(alone, map[string]any{"approve": true}), "00:00 [2/2] run completed in 0.000s"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A run that does nothing but wait is not at work, also if the events of this life do not tell what it waits for.
+func TestReminderOfRunThatWaits(t *testing.T) {
+	s := &state{}
+	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0), Payload: event.StatusChange{From: kahn.RunRunning, To: kahn.RunSuspended, TotalWaiting: 1}})
+	if got := s.reminder(time.Unix(10, 0)); got != "waiting: [0/?]" {
+		t.Error(got)
+	}
+	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0), Payload: event.StatusChange{From: kahn.RunSuspended, To: kahn.RunRunning, TotalWaiting: 1}})
+	if got := s.reminder(time.Unix(10, 0)); got != "still running: [0/?]" {
+		t.Error(got)
+	}
+}

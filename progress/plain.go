@@ -3,6 +3,7 @@ package progress
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,7 +30,7 @@ func (s *state) line(e event.Event) string {
 		if payload.To != kahn.RunSuspended {
 			return ""
 		}
-		return "run suspended: waits for " + several(payload.Waiting, payload.TotalWaiting)
+		return "run suspended: waits for " + s.awaited(payload)
 	case event.Completion:
 		text := fmt.Sprintf("%s: completed in %s", path(e), seconds(payload.Duration))
 		if len(payload.Labels) > 0 {
@@ -74,6 +75,25 @@ func (s *state) line(e event.Event) string {
 	return path(e) + ": started"
 }
 
+// awaited names nodes that a run waits for: those that have begun to wait since the run was last suspended, or, if there are none, the
+// first of those that still wait.
+func (s *state) awaited(c event.StatusChange) string {
+	const most = 5
+	names := slices.Clip(c.Waiting)
+	for el := s.waiting.Front(); el != nil && len(c.Waiting) == 0 && len(names) < most; el = el.Next() {
+		if n := el.Value.(*live); n.signal {
+			names = append(names, n.path)
+		}
+	}
+	switch {
+	case len(names) > 0:
+		return several(names, c.TotalWaiting)
+	case c.TotalWaiting == 1:
+		return "1 node"
+	}
+	return fmt.Sprintf("%d nodes", c.TotalWaiting)
+}
+
 // warns reports whether a record is a warning of the engine: about a guard that could not decide and let its node run, or
 // about the answer of a condition that matches no edge.
 func warns(e event.Event, r event.LogRecord) bool {
@@ -86,7 +106,7 @@ func (s *state) reminder(now time.Time) string {
 	const most = 5
 	running, waiting := s.running.Len(), s.waiting.Len()
 	text := "still running: " + s.summary()
-	if running == 0 && waiting > 0 {
+	if running == 0 && (waiting > 0 || s.rests) {
 		text = "waiting: " + s.summary()
 	}
 	var names []string

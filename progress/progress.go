@@ -17,11 +17,14 @@
 //
 // What a step has logged or emitted stays below its failure, up to ten lines. Where there is little room, failures come first.
 //
+// The header counts the nodes of the outermost graph: [12/40] are 12 of 40. A composite is one of them, whatever is inside of it; neither
+// number has the items of a map. An item that fails is shown with its map.
+//
 // Elsewhere it writes a line for every transition of a node and for every line that a step logs, and every 30 seconds one that lists the
 // steps still running.
 //
 // A run that goes on from a snapshot or a store tells neither the number of its nodes nor those that ended in its earlier lives in its
-// events. [Progress.Options] asks the run; with [Progress.Event] alone the header shows the present life only: [2/?].
+// events. [Progress.Options] asks the run; with [Progress.Event] alone the header shows the present life only, [2/?], until the run has ended.
 //
 // A Progress is an io.Writer, too: it shows the host's own output above the picture. A [Group] shows several runs at once.
 //

@@ -17,7 +17,7 @@ import (
 const maxFailures = 100
 
 // state is the state of a run according to its events so far. Each event costs the same, however many nodes there are. Nodes
-// inside of composites are shown while they run, and do not count.
+// inside of composites, and the items of maps, are shown while they run, and do not count: neither in the total nor in counts.
 type state struct {
 	start   time.Time
 	now     time.Time              // of the latest event
@@ -31,6 +31,7 @@ type state struct {
 	failed  []failure              // the first ones
 	warned  []failure              // the first warnings
 	warning int                    // how many there are
+	rests   bool                   // the latest event was the suspension of the run
 	over    bool
 	ended   event.RunEnd
 }
@@ -42,6 +43,7 @@ type live struct {
 	attempt int
 	since   time.Time
 	info    string        // what a suspended node waits for, if it says so
+	signal  bool          // the suspended node waits for a signal itself; a composite waits for nodes inside of it
 	output  *tail         // of the attempt; nil if there is none
 	element *list.Element // in running or waiting, or nil
 }
@@ -66,10 +68,12 @@ func (s *state) record(e event.Event) {
 	if s.start.IsZero() {
 		s.start = e.Time
 	}
-	s.now = e.Time
+	s.now, s.rests = e.Time, false
 	switch payload := e.Payload.(type) {
 	case event.Start:
 		s.total = payload.TotalNodes
+	case event.StatusChange:
+		s.rests = payload.To == kahn.RunSuspended
 	case event.RunEnd:
 		s.over, s.ended = true, payload
 	case event.LogRecord:
@@ -92,16 +96,32 @@ func (s *state) record(e event.Event) {
 	if !ok {
 		return
 	}
-	counts := path(e) == e.Node
+	list := s.mapOf(e)
+	counts := path(e) == e.Node && list == nil
 	n := s.become(path(e), status, e.Attempt, e.Time, counts)
 	switch payload := e.Payload.(type) {
 	case event.Suspension:
 		n.info, _ = payload.Info.(string)
+		n.signal = payload.Token != ""
 	case event.NodeEnd:
-		if counts && status == kahn.Failed {
+		switch {
+		case status != kahn.Failed:
+		case counts:
 			s.fail(failure{e.Node, describe(payload), n.output.last(tailLines)})
+		case list != nil && n.output != nil: // shown below the failure of the map
+			list.output = n.output
 		}
 	}
+}
+
+// mapOf returns the map that the node of an event is an item of, nil if it is no item. The events of items come between the start and the
+// end of their map, in every life.
+func (s *state) mapOf(e event.Event) *live {
+	at := strings.LastIndexByte(e.Node, '[')
+	if at < 0 || !strings.HasSuffix(e.Node, "]") {
+		return nil
+	}
+	return s.live[strings.TrimSuffix(path(e), e.Node)+e.Node[:at]]
 }
 
 // fail keeps a failure, as long as there is room, in place of an earlier one of the node.
@@ -167,10 +187,12 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 type past struct {
 	total int
 	nodes []kahn.NodeResult // those that have ended, wait or back off
+	waits []kahn.Wait       // also those inside of composites
 }
 
 // earlier returns the past of a run, and maybe what it has done since. It looks at each node once.
 func earlier(r *kahn.Run) (p past) {
+	p.waits = r.Waiting()
 	for n := range r.Nodes() {
 		p.total++
 		if n.Status.Terminal() || n.Status == kahn.Suspended || n.Status == kahn.Retrying {
@@ -195,6 +217,14 @@ func (s *state) inherit(p past) {
 			s.fail(failure{id: n.ID, text: n.Cause.Kind.String() + ": " + causeless(n.Cause.Kind, n.Err)})
 		}
 	}
+	for _, w := range p.waits {
+		n, known := s.live[w.Node]
+		if !known {
+			n = s.become(w.Node, kahn.Suspended, 0, w.Since, false)
+		}
+		n.info, _ = w.Info.(string)
+		n.signal = true
+	}
 }
 
 func (s *state) began() time.Time { return s.start }
@@ -216,14 +246,17 @@ var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
 
-// done is how many of the nodes have ended: "[12/40]".
+// done is how many of the nodes have ended: "[12/40]". All of them have when the run has, also those of whose end no event has told.
 func (s *state) done() string {
+	if s.over && s.total == 0 {
+		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)
+	}
 	done := 0
 	for status := kahn.Completed; status <= kahn.Skipped; status++ {
 		done += s.counts[status]
 	}
 	total := "?"
-	if s.total > 0 || s.over {
+	if s.total > 0 {
 		total = strconv.Itoa(max(s.total, s.ended.TotalSteps))
 	}
 	return fmt.Sprintf("[%d/%s]", done, total)
