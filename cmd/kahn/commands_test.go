@@ -199,3 +199,43 @@ func quoted(words []string) string {
 	}
 	return b.String()
 }
+
+// Templates that cannot see what they name are reported, in sub-graphs, too: a node that is no ancestor, and a parameter that nothing delivers.
+// What a node may have is not reported.
+func TestVetScope(t *testing.T) {
+	t.Parallel()
+	code, stdout, _ := invoke(t, "", "vet", file(t, "scope.yaml", `
+version: 1
+inputs: [given]
+nodes:
+  - {id: a, kind: template, config: {text: '{{param "given"}} {{param "here"}} {{param "gone"}} {{error "a"}}'}}
+  - {id: b, kind: template, config: {text: '{{status "a"}}'}}
+  - {id: c, kind: template, after: b, config: {text: '{{status "b"}} {{param "lost"}}'}}
+  - {id: d, kind: template, after: {from: c, param: text}, params: {x: 1}, config: {text: '{{param "text"}} {{param "x"}} {{param "txet"}} {{error "b"}}'}}
+  - {id: e, kind: template, after: d, ports: [{name: p, default: 1}], config: {text: '{{param "p"}}'}}
+  - {id: m, kind: template, after: {from: e, param: l}, map: {over: l}, config: {text: '{{param "item"}} {{param "index"}} {{param "l"}}'}}
+  - id: s
+    after: {from: e, param: l}
+    map: {over: l}
+    graph:
+      nodes:
+        - {id: x, kind: template, config: {text: '{{param "item"}}'}}
+        - {id: w, kind: template, after: x, config: {text: '{{param "item"}} {{status "x"}}'}}
+        - {id: z, kind: template, config: {text: '{{status "x"}}'}}
+`))
+	require.Equal(t, exitProblems, code)
+	var found []string
+	for line := range strings.Lines(stdout) {
+		_, problem, _ := strings.Cut(line, ": node ")
+		found = append(found, strings.TrimSpace(problem))
+	}
+	require.Equal(t, []string{
+		`"a": template: nothing delivers a parameter "gone": no edge, port, input or field of params`,
+		`"a": template: node "a" is no ancestor of this one, whose templates see ancestors only`,
+		`"b": template: node "a" is no ancestor of this one, whose templates see ancestors only`,
+		`"c": template: nothing delivers a parameter "lost": no edge, port, input or field of params`,
+		`"d": template: nothing delivers a parameter "txet": no edge, port, input or field of params; did you mean "text"?`,
+		`"s/w": template: nothing delivers a parameter "item": no edge, port, input or field of params`,
+		`"s/z": template: node "x" is no ancestor of this one, whose templates see ancestors only`,
+	}, found)
+}

@@ -66,14 +66,18 @@ func vet(file string, data []byte) (*kahn.Graph, problems) {
 	parser := parserOf(file)
 	doc, err := definition.Loader{Parse: parser, File: file, Prepare: equip, Kinds: performed()}.Load(data)
 	c.addError(err)
-	if root, parseErr := parser(data, definition.Limits{}); parseErr == nil && isSmall(root) {
-		_, err := definition.FromTree(root, definition.Limits{})
-		c.checkConfigs(root, err == nil)
-	}
 	var g *kahn.Graph
+	var plan *kahn.Plan
 	if doc != nil {
 		g = doc.Graph
-		c.addWarnings(doc)
+		plan, _ = g.Compile() // Load has compiled it
+	}
+	if root, parseErr := parser(data, definition.Limits{}); parseErr == nil && isSmall(root) {
+		_, err := definition.FromTree(root, definition.Limits{})
+		c.checkConfigs(root, plan, err == nil)
+	}
+	if plan != nil {
+		c.addWarnings(doc, plan)
 	}
 	c.found.sort()
 	return g, c.found
@@ -90,11 +94,7 @@ func performed() map[string]definition.Kind {
 }
 
 // addWarnings adds what is valid and probably a mistake.
-func (c *checker) addWarnings(doc *definition.Document) {
-	plan, err := doc.Graph.Compile()
-	if err != nil {
-		return // Load has compiled it
-	}
+func (c *checker) addWarnings(doc *definition.Document, plan *kahn.Plan) {
 	before := len(c.found)
 	if warnings := plan.Warnings(); len(warnings) > 0 {
 		c.addError(doc.Locate(&kahn.GraphError{Problems: warnings}))

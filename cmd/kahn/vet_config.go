@@ -15,9 +15,11 @@ import (
 var ownKinds = []string{kahn.KindEnd, kahn.KindCondition, kahn.KindGate, kahn.KindTrigger}
 
 // checkConfigs compares the configs of nodes with what their kinds take, whether or not the document makes a graph. If it makes none,
-// nobody else has compared the kinds.
-func (c *checker) checkConfigs(root *definition.Value, makesGraph bool) {
+// nobody else has compared the kinds. The plan is nil if the document has problems.
+func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan, makesGraph bool) {
+	plans := planned(plan)
 	for at, n := range nodesOf(root) {
+		scope := plans.of(at, n)
 		name := text(n, "kind")
 		k, ok := kinds[name]
 		if !ok && !makesGraph && name != "" && !slices.Contains(ownKinds, name) {
@@ -35,7 +37,8 @@ func (c *checker) checkConfigs(root *definition.Value, makesGraph bool) {
 		at = at.in(".config")
 		c.checkConfig(k, at, config, valueOf(config))
 		if !k.verbatim {
-			c.checkTemplates(at, config, inputsOf(root, at.graph))
+			scope.inputs = inputsOf(root, at.graph)
+			c.checkTemplates(at, config, scope)
 		}
 	}
 }

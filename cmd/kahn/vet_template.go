@@ -86,20 +86,20 @@ var templateError = regexp.MustCompile(`^template: :(\d+): `)
 var undefined = regexp.MustCompile(`^function "(\w+)" not defined$`)
 
 // checkTemplates finds the defects of the templates in a config.
-func (c *checker) checkTemplates(at place, v *definition.Value, inputs []string) {
+func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 	if v.Type == definition.Text {
-		c.checkTemplate(at, v, inputs)
+		c.checkTemplate(at, v, in)
 	}
 	for i := range v.Items {
 		part := fmt.Sprintf("[%d]", i)
 		if v.Type == definition.Object {
 			part = "." + v.Items[i].Key
 		}
-		c.checkTemplates(at.in(part), &v.Items[i], inputs)
+		c.checkTemplates(at.in(part), &v.Items[i], in)
 	}
 }
 
-func (c *checker) checkTemplate(at place, v *definition.Value, inputs []string) {
+func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	bad := func(suggestion, format string, args ...any) {
 		c.addAt(v.At, problem{Path: at.path, Node: at.node, Message: "template: " + fmt.Sprintf(format, args...), Suggestion: suggestion})
 	}
@@ -116,13 +116,20 @@ func (c *checker) checkTemplate(at place, v *definition.Value, inputs []string) 
 	for _, call := range calls {
 		switch call.function {
 		case "input":
-			if inputs != nil && !slices.Contains(inputs, call.name) {
-				bad(meant(call.name, inputs), "unknown input %q (there is %s)", call.name, strings.Join(inputs, ", "))
+			if in.inputs != nil && !slices.Contains(in.inputs, call.name) {
+				bad(meant(call.name, in.inputs), "unknown input %q (there is %s)", call.name, strings.Join(in.inputs, ", "))
+			}
+		case "param":
+			if in.closed && !slices.Contains(in.params, call.name) {
+				bad(meant(call.name, in.params), "nothing delivers a parameter %q: no edge, port, input or field of params", call.name)
 			}
 		case "status", "error":
 			ids := idsOf(at.graph)
-			if !slices.Contains(ids, call.name) {
+			switch {
+			case !slices.Contains(ids, call.name):
 				bad(meant(call.name, ids), "unknown node %q", call.name)
+			case in.plan != nil && !slices.Contains(in.plan.Ancestors(in.id), call.name):
+				bad("", "node %q is no ancestor of this one, whose templates see ancestors only", call.name)
 			}
 		}
 	}
