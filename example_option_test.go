@@ -302,13 +302,13 @@ func ExampleRetain() {
 		fmt.Println(e.Type, err)
 	}
 	first, last := run.EventRange()
-	for e := range run.Events(ctx, first-1) {
-		fmt.Println(e.ID, "of", last, e.Type)
+	for e, err := range run.Events(ctx, first-1) {
+		fmt.Println(e.ID, "of", last, e.Type, err)
 	}
 	// Output:
 	//  events 1 to 6 are no longer kept
-	// 7 of 8 node.completed
-	// 8 of 8 run.completed
+	// 7 of 8 node.completed <nil>
+	// 8 of 8 run.completed <nil>
 }
 
 // The ids of the run and of its trace are in each of its events.

@@ -63,7 +63,7 @@ func checkImport(dir, imported string) error {
 	case dir == "river" && imported == modulePath+"/store/postgres": // it writes runs and jobs in one transaction
 	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
 		// The formats build on the definition, not the other way round.
-		if dir == "definition/yaml" && imported == modulePath+"/definition" || within(modulePath+"/definition/internal") {
+		if slices.Contains([]string{"definition/yaml", "definition/import"}, dir) && imported == modulePath+"/definition" || within(modulePath+"/definition/internal") {
 			return nil
 		}
 		fallthrough

@@ -23,8 +23,9 @@ var recovers = map[string]string{
 	"reactive/effect.go run":         "it restores the tracker whether the function returns, panics or ends the goroutine",
 	"reactive/scope.go run":          "one deferred function for all effects of a flush, which goes on when one ends the goroutine",
 	"reactive/signal.go same":        "the panic is dropped, and its stack, which Contain's callers want, is not rendered",
-	"progress/progress.go write":     "a writer's panic is a text here: no run, no error to hand on",
-	"sse/stream.go read":             "it reports the panic to another goroutine",
+	"progress/display.go write":      "a writer's panic is a text here: no run, no error to hand on",
+	"sse/stream.go contain":          "the deferred call of a reader of a source, which has nothing of the source to call by Contain",
+	"temporal/decide.go record":      "a panic inside of a side effect must not end the workflow task, whose goroutine is the SDK's",
 	"schema/schema.go check":         "its own panic, which stops a judgement; any other goes on",
 	"expression/expression.go Parse": "a panic of the parser is a syntax error",
 }

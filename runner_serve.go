@@ -510,9 +510,9 @@ func (v *serving) report(run string, q store.Queue, err error) {
 	e := &ServeError{run, q, err}
 	tell := v.service.OnError
 	if tell == nil {
-		tell = func(e *ServeError) { slog.Warn("kahn: " + e.Error()) }
+		tell = func(e *ServeError) { slog.Warn("a stored run is not performed", "error", e) }
 	}
 	if err := contain(func() error { tell(e); return nil }); err != nil {
-		slog.Error("kahn: Service.OnError", "error", err, "told", e)
+		slog.Error("Service.OnError has failed", "error", err, "told", e)
 	}
 }

@@ -101,12 +101,12 @@ func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Ti
 	}
 }
 
-// table is the name of a table of River for a statement.
-func (c Client) table(name string) string {
+// jobs is the name of River's table of jobs for a statement.
+func (c Client) jobs() string {
 	if schema := c.River.Schema(); schema != "" {
-		return pgx.Identifier{schema, name}.Sanitize()
+		return pgx.Identifier{schema, "river_job"}.Sanitize()
 	}
-	return pgx.Identifier{name}.Sanitize()
+	return pgx.Identifier{"river_job"}.Sanitize()
 }
 
 // runs is the name of a table of the store for a statement.

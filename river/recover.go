@@ -32,7 +32,7 @@ type recoverWorker struct {
 func (w *recoverWorker) Work(ctx context.Context, _ *river.Job[RecoverArgs]) error {
 	c := w.p.client(ctx)
 	for {
-		found, err := c.recover(ctx, orDefault(w.p.RecoverEvery, defaultRecover))
+		found, err := c.recoverLost(ctx, orDefault(w.p.RecoverEvery, defaultRecover))
 		if err != nil || found < recoverBatch {
 			return err
 		}
@@ -68,8 +68,8 @@ type lost struct {
 	scheduled time.Time
 }
 
-// recover recovers runs and steps, and returns how many it has found.
-func (c Client) recover(ctx context.Context, age time.Duration) (found int, err error) {
+// recoverLost recovers runs and steps, and returns how many it has found.
+func (c Client) recoverLost(ctx context.Context, age time.Duration) (found int, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
 		runs, err := c.recoverRuns(ctx, tx, age)
 		if err != nil {
@@ -89,7 +89,7 @@ func (c Client) recover(ctx context.Context, age time.Duration) (found int, err 
 func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (found int, err error) {
 	var runs []string
 	var jobs []lost
-	err = each(ctx, tx, fmt.Sprintf(lostQuery, c.table("river_job"), c.stored("runs")), []any{age, recoverBatch}, func(row pgx.CollectableRow) error {
+	err = each(ctx, tx, fmt.Sprintf(lostQuery, c.jobs(), c.stored("runs")), []any{age, recoverBatch}, func(row pgx.CollectableRow) error {
 		var run string
 		var l lost
 		err := row.Scan(&run, &l.job, &l.attempt, &l.scheduled)
@@ -99,7 +99,7 @@ func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (
 	if err != nil {
 		return 0, err
 	}
-	err = each(ctx, tx, fmt.Sprintf(strayQuery, c.table("river_job"), c.stored("runs"), uniqueKey), []any{recoverBatch}, func(row pgx.CollectableRow) error {
+	err = each(ctx, tx, fmt.Sprintf(strayQuery, c.jobs(), c.stored("runs"), uniqueKey), []any{recoverBatch}, func(row pgx.CollectableRow) error {
 		var run string
 		err := row.Scan(&run)
 		runs = append(runs, run)
@@ -127,7 +127,7 @@ func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (
 func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var jobs []lost
 	var steps []river.InsertManyParams
-	err = each(ctx, tx, fmt.Sprintf(silentQuery, c.table("river_job")), []any{recoverBatch}, func(row pgx.CollectableRow) error {
+	err = each(ctx, tx, fmt.Sprintf(silentQuery, c.jobs()), []any{recoverBatch}, func(row pgx.CollectableRow) error {
 		var l lost
 		var args StepArgs
 		opts := river.InsertOpts{MaxAttempts: river.MaxAttemptsDefault}

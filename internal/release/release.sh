@@ -19,7 +19,7 @@ git worktree add -q --detach "$work/tree" HEAD
 cd "$work/tree"
 for dir in $modules; do
 	for own in $core $(printf "$core/%s " $modules); do
-		if grep -q "^replace $own =>" "$dir/go.mod"; then
+		if grep -qE "^(replace|[[:space:]])[[:space:]]*$own =>" "$dir/go.mod"; then
 			GOWORK=off go -C "$dir" mod edit -dropreplace="$own" -require="$own@$version"
 		fi
 	done
