@@ -180,7 +180,7 @@ type querier interface {
 func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error) {
 	a := x.job.Args
 	var open, waits, here bool
-	text := fmt.Sprintf(beatQuery, x.client.table("river_job"), x.client.stored("runs"), x.client.stored("nodes"))
+	text := fmt.Sprintf(beatQuery, x.client.jobs(), x.client.stored("runs"), x.client.stored("nodes"))
 	err = db.QueryRow(ctx, text, x.job.ID, x.job.Attempt, a.Run, a.Path, a.Token).Scan(&open, &waits, &here)
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!open || waits && !here) {
 		return false, errUnwanted
