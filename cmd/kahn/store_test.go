@@ -70,8 +70,8 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	lease, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
 	require.NoError(t, err)
 	expect(t, exitUsage, "run held is performed by another process", "", args...)
-	require.NoError(t, db.Renew(t.Context(), lease, 100*time.Millisecond)) // it dies
-	expect(t, exitWaiting, "run held is held by another process; if that has died it goes on within 200ms", "", args...)
+	require.NoError(t, db.Renew(t.Context(), lease, time.Second)) // it dies
+	expect(t, exitWaiting, "run held is held by another process; if that has died it goes on within 10s", "", "run", "-store", path, "-run", "held", "definitions/approval.yaml")
 
 	_, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
 	require.NoError(t, err)
