@@ -310,7 +310,9 @@ func (r *Run) acquire() (x *restoration, err error) {
 	given := r.cfg.inputs != nil
 	switch {
 	case stored.Sequence > 0:
-		x, err = r.restoreStored(stored)
+		if err = r.sameWorkflow(stored); err == nil {
+			x, err = r.restoreStored(stored)
+		}
 	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // it was taken out of the store a moment ago
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
 	default:

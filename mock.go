@@ -24,6 +24,12 @@ import (
 //		OnMissing:  kahn.MissingStub,
 //		Assertions: []kahn.Assertion{kahn.AssertStatus("notify", kahn.Completed)},
 //	})
+//	if err != nil {
+//		t.Fatal(err)
+//	}
+//	if err := res.Test.Err(); err != nil { // Execute does not return the failures of assertions
+//		t.Error(err)
+//	}
 //
 // Result.Test then tells the outcome of each node and of each assertion. With Limit(1) two such runs have the same events,
 // but for the ids of the runs and times.
@@ -184,7 +190,16 @@ type double struct {
 	role     TestOutcome // the outcome of the node once it was performed
 	mock     *Mock       // performs it; or nil
 	unmocked bool        // Unmock names it, or a composite that it is inside of
+	itemOf   *double     // that of the map, if the nodes are its items
 	calls    atomic.Int64
+}
+
+// called counts an attempt, for the map of an item too.
+func (d *double) called() {
+	d.calls.Add(1)
+	if d.itemOf != nil {
+		d.itemOf.calls.Add(1)
+	}
 }
 
 // inside is the prefix of the paths of the nodes inside of a composite.
@@ -305,16 +320,16 @@ func (t *testMode) names(d *double) bool {
 // double decides how test mode treats a node.
 func (t *testMode) double(p *Plan, r Ref, within *double) *double {
 	n := p.node(r)
-	path := within.inside() + n.ID
+	path, itemOf := within.inside()+n.ID, (*double)(nil)
 	if p.itemOf != "" {
-		path = within.path + "[]"
+		path, itemOf = within.path+"[]", within
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if d := t.doubles[path]; d != nil {
 		return d
 	}
-	d := &double{path: path}
+	d := &double{path: path, itemOf: itemOf}
 	t.doubles[path] = d
 	mock, mocked := t.Mocks[path]
 	switch {
@@ -441,7 +456,7 @@ type TestSummary struct {
 type TestNode struct {
 	Path    string
 	Outcome TestOutcome
-	// Calls counts the attempts of the node, or of its mock, in all items and iterations.
+	// Calls counts the attempts of the node, or of its mock, in all items and iterations. Those of a map of steps are those of its items.
 	Calls int
 }
 

@@ -66,7 +66,7 @@ func AssertError(node string, want error) Assertion {
 	}}
 }
 
-// AssertCalls expects a number of attempts of the node, or of its mock, in all items and iterations.
+// AssertCalls expects a number of attempts of the node, or of its mock, in all items and iterations: see [TestNode].Calls.
 func AssertCalls(node string, want int) Assertion {
 	return Assertion{node, fmt.Sprintf("%d calls", want), func(_ NodeResult, calls int) error {
 		if calls == want {

@@ -69,7 +69,7 @@ func (w *worker) handOver() (more bool) {
 		return w.finish(res, true)
 	}
 	if w.run.cfg.test != nil {
-		w.run.plan.doubles[w.task.Ref].calls.Add(1)
+		w.run.plan.doubles[w.task.Ref].called()
 	}
 	w.handed = true
 	return false

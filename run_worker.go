@@ -459,7 +459,7 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 	}
 	if r.cfg.test != nil {
 		d := r.plan.doubles[step.ref]
-		d.calls.Add(1)
+		d.called()
 		if d.mock != nil {
 			return d.mock.perform(n, step)
 		}

@@ -373,13 +373,16 @@ func TestScenarioMockNested(t *testing.T) {
 			},
 			Assertions: []kahn.Assertion{
 				kahn.AssertOutput("M", "2", 30), kahn.AssertStatus("M[1]", kahn.Failed), kahn.AssertStatus("M[2]", kahn.Completed),
-				kahn.AssertCalls("M[]", 3), kahn.AssertCalls("N/x", 3), kahn.AssertOutput("N[1]/x", "", "x"), kahn.AssertStatus("N[]/y", kahn.Completed),
+				kahn.AssertCalls("M[]", 3), kahn.AssertCalls("M", 3), kahn.AssertCalls("N/x", 3), kahn.AssertOutput("N[1]/x", "", "x"), kahn.AssertStatus("N[]/y", kahn.Completed),
 				kahn.AssertStatus("N/y", kahn.Completed), kahn.AssertCalls("L/z", 3), kahn.AssertOutput("L/z", "", 3),
 				kahn.AssertStatus("M[]", kahn.Completed), // not all of them
 			},
 		})
 		r.expect("M:ok N:ok L:ok", "completed+d")
 		r.outcomes("M:real M[]:mocked N:real N[]:real N/x:mocked N/y:fallthrough L:real L/z:mocked")
+		if n, _ := r.Test.Node("M"); n.Calls != 3 {
+			t.Errorf("the map has %d calls", n.Calls)
+		}
 		if len(r.Test.Failures) != 1 || !strings.Contains(r.Test.Err().Error(), `node "M[]": expected status completed: failed`) {
 			t.Errorf("%v", r.Test.Err())
 		}

@@ -143,10 +143,10 @@ func (r *Run) adopt(created *store.Run) error {
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
 	p, c := r.plan, r.cfg
-	if (created.Workflow != p.name || created.Plan != "" && created.Plan != p.Hash()) && !c.allowChange {
-		if created.Workflow != p.name {
-			return fmt.Errorf("%w: run %s was created for the workflow %s, not %s", ErrGraphChanged, quoteID(created.ID), quoteID(created.Workflow), quoteID(p.name))
-		}
+	if err := r.sameWorkflow(created); err != nil {
+		return err
+	}
+	if created.Plan != "" && created.Plan != p.Hash() && !c.allowChange {
 		return fmt.Errorf("%w: run %s was created for the plan with the hash %s, not %s", ErrGraphChanged, quoteID(created.ID), created.Plan, p.Hash())
 	}
 	given := c.inputs
@@ -163,6 +163,17 @@ func (r *Run) adopt(created *store.Run) error {
 		return fmt.Errorf("%w: run %s has other inputs", store.ErrMismatch, quoteID(created.ID))
 	}
 	return nil
+}
+
+// sameWorkflow refuses a stored run of another workflow, unless the graph may change. The name of a workflow is no part of the plan's hash.
+func (r *Run) sameWorkflow(s *store.Run) error {
+	if s.Workflow == r.plan.name || r.cfg.allowChange {
+		return nil
+	}
+	if s.Workflow == "" && s.Plan == "" { // a former version has stored the run
+		return nil
+	}
+	return otherWorkflow(s.ID, s.Workflow, r.plan)
 }
 
 // specify notes in the durable whether its next commit has to tell what the run does: the store does not know it, or knows something else.

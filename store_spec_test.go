@@ -96,6 +96,35 @@ func TestCreatedRun(t *testing.T) {
 	}
 }
 
+// TestBegunRunKeepsWorkflow: a run that has begun goes on under another name of its graph only if the graph may change. Inputs that are
+// given then replace the stored ones, for what has not been called yet.
+func TestBegunRunKeepsWorkflow(t *testing.T) {
+	t.Parallel()
+	db := new(kahn.MemoryStore)
+	renamed := orderGraph()
+	renamed.Name = "orders"
+	_, err := performOrder(t, db, orderGraph(), "charge", kahn.Inputs(map[string]any{"order": 17}))
+	require.NoError(t, err)
+	before, err := db.Load(t.Context(), "r")
+	require.NoError(t, err)
+	answer := kahn.EarlySignals(map[string]any{"gate": true})
+
+	_, err = performOrder(t, db, renamed, "ship", answer)
+	require.ErrorIs(t, err, kahn.ErrGraphChanged)
+	require.ErrorContains(t, err, `run "r" is one of the workflow "order", not "orders"`)
+	after, err := db.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, before.Spec, after.Spec)
+	require.Equal(t, before.Sequence, after.Sequence)
+
+	output, err := performOrder(t, db, renamed, "ship", answer, kahn.AllowGraphChange(), kahn.Inputs(map[string]any{"order": 18}))
+	require.NoError(t, err)
+	require.Equal(t, "ship 18 <nil>", output)
+	after, err = db.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, "orders", after.Workflow)
+}
+
 // TestNotDue: a run does not begin before the time for which it was created; nothing is written until then.
 func TestNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
