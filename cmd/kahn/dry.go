@@ -29,7 +29,7 @@ func (h *host) rehearse(ctx context.Context) int {
 	for gate, answer := range h.answers {
 		mocks[gate] = kahn.Mock{Value: answer}
 	}
-	res, err := kahn.Execute(withRoots(ctx, roots), h.graph, h.step, kahn.Inputs(roots), kahn.Limit(1), kahn.TestMode{Mocks: mocks})
+	res, err := kahn.Execute(withRoots(ctx, h.graph, roots), h.graph, h.step, kahn.Inputs(roots), kahn.Limit(1), kahn.TestMode{Mocks: mocks})
 	if res == nil {
 		return h.t.refuse(err)
 	}

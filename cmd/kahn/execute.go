@@ -46,7 +46,7 @@ func (h *host) execute(ctx context.Context) (*kahn.Result, error) {
 	if shelf.goesOn {
 		roots = shelf.roots
 	}
-	return h.perform(withRoots(ctx, roots), rn, shelf, opts)
+	return h.perform(ctx, rn, shelf, append(opts, h.knowRoots(roots)))
 }
 
 // perform starts the run, answers what it asks for, and waits for it.

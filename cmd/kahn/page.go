@@ -82,7 +82,7 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 		}
 		options.Store = db
 		options.Workflows = []inspector.Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
-			return rn.Start(ctx, h.graph, h.step, append(opts, kahn.Limit(h.limit))...)
+			return rn.Start(ctx, h.graph, h.step, append(opts, kahn.Limit(h.limit), h.knowStoredRoots(db))...)
 		}}}
 	}
 	mux := http.NewServeMux()

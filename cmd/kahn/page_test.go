@@ -64,7 +64,7 @@ func post(t *testing.T, url, body string) {
 	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Idempotency-Key", t.Name())
+	req.Header.Set("Idempotency-Key", url)
 	resp, err := http.DefaultClient.Do(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -86,6 +86,52 @@ func waiting(t *testing.T, url string) (run, path string) {
 	}
 	t.Fatal("nothing waits")
 	return "", ""
+}
+
+// outcome returns the status of a run, once it has ended.
+func outcome(t *testing.T, url, run string) string {
+	t.Helper()
+	for range 2000 {
+		var state struct{ Status string }
+		get(t, url+"api/v1/run?run="+run, &state)
+		if state.Status == "completed" || state.Status == "failed" {
+			return state.Status
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	t.Fatal("the run does not end")
+	return ""
+}
+
+// The items of a run that is redriven on the page have its root inputs: given ones and defaults, of the run of this process and of an earlier one.
+func TestInputsOfRedrivenRuns(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "inside.yaml", `
+version: 1
+inputs: [who, {name: of, default: Turing}]
+nodes:
+  - {id: ask, kind: gate}
+  - {id: list, kind: jq, after: ask, params: {input: [1]}, config: {query: '[.]'}}
+  - {id: M, kind: template, after: {from: list, param: items}, map: {over: items}, config: {text: '{{input "who"}} {{input "of"}}'}}
+`)
+	args := []string{"-store", filepath.Join(t.TempDir(), "runs.db"), definition}
+	earlier := append([]string{"run", "-run", "earlier", "-input", "who=Ada", "-answer", "ask=yes"}, args...)
+	expect(t, exitOK, `"Ada Turing"`, "", earlier...)
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	present := append([]string{"-run", "present", "-input", "who=Alan"}, args...)
+	url, code := shown(t, ctx, append(present, "-ui", ":0", "-ui-stay")...)
+	waiting(t, url)
+	post(t, url+"api/v1/signal?run=present&path=ask", `{"value": "yes"}`)
+	require.Equal(t, "completed", outcome(t, url, "present"))
+	for _, run := range []string{"earlier", "present"} {
+		post(t, url+"api/v1/redrive?run="+run, `{"nodes": ["list"]}`)
+		require.Equal(t, "completed", outcome(t, url, run), run)
+	}
+	interrupt()
+	require.Equal(t, exitOK, <-code)
+	expect(t, exitOK, `"Ada Turing"`, "", earlier...)
+	expect(t, exitOK, `"Alan Turing"`, "", append([]string{"run"}, present...)...)
 }
 
 // The page answers a gate: the run goes on, with and without a store, and the program ends with it. With -ui-stay the page is there
@@ -111,18 +157,7 @@ func TestPage(t *testing.T) {
 			}
 			post(t, url+"api/v1/signal?run="+run+"&path=approve", `{"value": "approved"}`)
 			if name == "stay" {
-				ended := func() bool {
-					var state struct{ Status string }
-					get(t, url+"api/v1/run?run="+run, &state)
-					return state.Status == "completed"
-				}
-				for range 2000 {
-					if ended() {
-						break
-					}
-					time.Sleep(5 * time.Millisecond)
-				}
-				require.True(t, ended())
+				require.Equal(t, "completed", outcome(t, url, run))
 				interrupt()
 			}
 			require.Equal(t, exitOK, <-code)

@@ -119,20 +119,10 @@ func (s *shelf) choose(ctx context.Context, h *host) error {
 }
 
 // goOn chooses a run that has not ended. It keeps its inputs, and the labels by which it is found.
-func (s *shelf) goOn(stored *store.Run) error {
-	var inputs map[string]json.RawMessage
-	if err := json.Unmarshal(stored.Inputs, &inputs); stored.Inputs != nil && err != nil {
-		return fmt.Errorf("run %s: its inputs: %w", stored.ID, err)
-	}
-	s.goesOn, s.labels, s.roots = true, stored.Labels, map[string]any{}
-	for name, text := range inputs {
-		v, err := kahn.Types{}.Decode(text)
-		if err != nil {
-			return fmt.Errorf("run %s: input %s: %w", stored.ID, name, err)
-		}
-		s.roots[name] = v
-	}
-	return nil
+func (s *shelf) goOn(stored *store.Run) (err error) {
+	s.goesOn, s.labels = true, stored.Labels
+	s.roots, err = storedRoots(stored)
+	return err
 }
 
 // open are the statuses of runs that have not ended.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -44,19 +43,6 @@ func expand(s *kahn.Step, v any) (any, error) {
 		return object, nil
 	}
 	return v, nil
-}
-
-// rootsKey is the key of the run's root inputs in the context of its steps.
-type rootsKey struct{}
-
-// withRoots makes the root inputs of a run known to the templates inside of its composites.
-func withRoots(ctx context.Context, roots map[string]any) context.Context {
-	return context.WithValue(ctx, rootsKey{}, roots)
-}
-
-func rootsOf(ctx context.Context) map[string]any {
-	roots, _ := ctx.Value(rootsKey{}).(map[string]any)
-	return roots
 }
 
 func expandText(s *kahn.Step, text string) (string, error) {

@@ -31,7 +31,7 @@ func (s *suite) try(ctx context.Context, c *testCase) (*kahn.Result, []error) {
 	if err != nil {
 		return nil, []error{err}
 	}
-	if err := drive(withRoots(ctx, inputs), run, c, now); err != nil {
+	if err := drive(withRoots(ctx, s.graph, inputs), run, c, now); err != nil {
 		return nil, []error{err}
 	}
 	if !run.Run().Status().Terminal() {

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// rootsKey is the key of the run's root inputs in the context of its steps.
+type rootsKey struct{}
+
+// withRoots makes the root inputs of a run, and the defaults of those that its graph declares, known to the templates inside of its composites.
+func withRoots(ctx context.Context, g *kahn.Graph, given map[string]any) context.Context {
+	roots := map[string]any{}
+	for _, in := range g.Inputs {
+		if in.Default != nil {
+			roots[in.Name] = in.Default
+		}
+	}
+	maps.Copy(roots, given)
+	return context.WithValue(ctx, rootsKey{}, roots)
+}
+
+func rootsOf(ctx context.Context) map[string]any {
+	roots, _ := ctx.Value(rootsKey{}).(map[string]any)
+	return roots
+}
+
+// knowRoots is withRoots as an option of the run, which it keeps when it is redriven.
+func (h *host) knowRoots(given map[string]any) kahn.Option {
+	return kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
+		return withRoots(ctx, h.graph, given), nil
+	})
+}
+
+// knowStoredRoots is knowRoots for a run that the page performs: the store has its inputs.
+func (h *host) knowStoredRoots(db *sqlite.Store) kahn.Option {
+	return kahn.Around(func(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
+		stored, err := db.Load(ctx, run.ID())
+		if err == nil {
+			var given map[string]any
+			if given, err = storedRoots(stored); err == nil {
+				return withRoots(ctx, h.graph, given), nil
+			}
+		}
+		h.t.printf("kahn: run %s: %v\n", run.ID(), err)
+		return nil, nil
+	})
+}
+
+// storedRoots decodes the inputs of a stored run.
+func storedRoots(stored *store.Run) (map[string]any, error) {
+	var inputs map[string]json.RawMessage
+	if err := json.Unmarshal(stored.Inputs, &inputs); stored.Inputs != nil && err != nil {
+		return nil, fmt.Errorf("run %s: its inputs: %w", stored.ID, err)
+	}
+	roots := map[string]any{}
+	for name, text := range inputs {
+		v, err := kahn.Types{}.Decode(text)
+		if err != nil {
+			return nil, fmt.Errorf("run %s: input %s: %w", stored.ID, name, err)
+		}
+		roots[name] = v
+	}
+	return roots, nil
+}
