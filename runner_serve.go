@@ -17,7 +17,7 @@ import (
 
 // Service is what [Runner.Serve] performs.
 type Service struct {
-	// Store has the runs.
+	// Store has the runs. Serve performs them with [Durable] of it, which takes precedence over a store in the options.
 	Store store.QueueStore
 	// Workflows are what this process performs. Several versions of one workflow may be there, with graphs of the same name: each run is
 	// performed by the version whose plan has the hash that the run has in the store, see [Plan.Hash]. A run that was created without a hash
