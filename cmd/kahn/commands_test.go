@@ -239,3 +239,24 @@ nodes:
 		`"s/z": template: node "x" is no ancestor of this one, whose templates see ancestors only`,
 	}, found)
 }
+
+// The item and the index are inputs of the graph of a map, and the iteration those of a loop, declared or not.
+func TestVetInputsOfComposites(t *testing.T) {
+	t.Parallel()
+	code, stdout, _ := invoke(t, "", "vet", file(t, "inputs.yaml", `
+version: 1
+inputs: [who]
+nodes:
+  - id: M
+    params: {list: [1]}
+    map: {over: list}
+    graph: {inputs: [list], nodes: [{id: x, kind: template, config: {text: '{{input "item"}} {{input "index"}} {{input "list"}} {{input "who"}} {{input "lits"}}'}}]}
+  - id: L
+    loop: {until: '$inputs.iteration == 2', max_iterations: 3}
+    graph: {inputs: [{name: previous, optional: true}], nodes: [{id: x, kind: template, config: {text: '{{input "iteration"}} {{input "item"}}'}}]}
+`))
+	require.Equal(t, exitProblems, code, stdout)
+	require.Contains(t, stdout, `node "M/x": template: unknown input "lits" (there is who, list, item, index, here); did you mean "list"?`)
+	require.Contains(t, stdout, `node "L/x": template: unknown input "item" (there is who, previous, iteration, here)`)
+	require.Equal(t, 2, strings.Count(stdout, "\n"), stdout)
+}

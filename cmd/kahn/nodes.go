@@ -12,6 +12,7 @@ type place struct {
 	path  string            // of the part, such as $.nodes[3].config
 	node  string            // the path of the node that it belongs to, such as S/x
 	graph *definition.Value // the graph that the node is in
+	outer *definition.Value // the composite whose graph that is; nil for the outermost graph
 }
 
 // in returns the place of a part of this one.
@@ -23,11 +24,11 @@ func (p place) in(path string) place {
 // nodesOf yields the nodes of a definition, those of its sub-graphs after the node around them.
 func nodesOf(root *definition.Value) iter.Seq2[place, *definition.Value] {
 	return func(yield func(place, *definition.Value) bool) {
-		eachNode(root, place{path: "$"}, yield)
+		eachNode(root, nil, place{path: "$"}, yield)
 	}
 }
 
-func eachNode(graph *definition.Value, at place, yield func(place, *definition.Value) bool) bool {
+func eachNode(graph, outer *definition.Value, at place, yield func(place, *definition.Value) bool) bool {
 	prefix := at.node
 	if prefix != "" {
 		prefix += "/"
@@ -35,11 +36,11 @@ func eachNode(graph *definition.Value, at place, yield func(place, *definition.V
 	nodes := items(member(graph, "nodes"))
 	for i := range nodes {
 		n := &nodes[i]
-		inner := place{fmt.Sprintf("%s.nodes[%d]", at.path, i), prefix + text(n, "id"), graph}
+		inner := place{fmt.Sprintf("%s.nodes[%d]", at.path, i), prefix + text(n, "id"), graph, outer}
 		if !yield(inner, n) {
 			return false
 		}
-		if sub := member(n, "graph"); sub != nil && !eachNode(sub, inner.in(".graph"), yield) {
+		if sub := member(n, "graph"); sub != nil && !eachNode(sub, n, inner.in(".graph"), yield) {
 			return false
 		}
 	}

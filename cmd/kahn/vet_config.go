@@ -37,7 +37,7 @@ func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan, makesGra
 		at = at.in(".config")
 		c.checkConfig(k, at, config, valueOf(config))
 		if !k.verbatim {
-			scope.inputs = inputsOf(root, at.graph)
+			scope.inputs = inputsOf(root, at)
 			c.checkTemplates(at, config, scope)
 		}
 	}
@@ -120,17 +120,25 @@ func (c *checker) addStrangeFields(k kind, at place, object *definition.Value) m
 	return probably
 }
 
-// inputsOf returns the names of the inputs that the templates in a graph may name: its own, those of the document, and here. It returns nil
-// if one of the two takes any.
-func inputsOf(root, graph *definition.Value) []string {
-	own, names := declared(graph), declared(root)
+// inputsOf returns the names of the inputs that the templates of a node may name: those of its graph, those that a map or a loop around the graph
+// adds, those of the document, and here. It returns nil if the graph or the document takes any.
+func inputsOf(root *definition.Value, at place) []string {
+	own, names := declared(at.graph), declared(root)
 	if own == nil || names == nil {
 		return nil
 	}
-	if graph != root {
-		names = append(names, own...)
+	if member(at.outer, "map") != nil {
+		own = append(own, "item", "index")
 	}
-	return append(names, here)
+	if member(at.outer, "loop") != nil {
+		own = append(own, "iteration", "previous")
+	}
+	for _, name := range append(own, here) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // declared returns the names of the inputs that a graph declares.
