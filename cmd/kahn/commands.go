@@ -164,7 +164,12 @@ func newFlags(c *command) *flags {
 
 // file registers a flag that names a file.
 func (f *flags) file(to *string, name, usage string) {
-	f.StringVar(to, name, "", usage)
+	f.Func(name, usage, func(text string) error {
+		if *to = text; text == "" {
+			return errors.New("no name of a file")
+		}
+		return nil
+	})
 	f.files[name] = true
 }
 

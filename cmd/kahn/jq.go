@@ -40,13 +40,17 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 		}
 		values = append(values, v)
 	}
+	var output any = values
 	switch len(values) {
 	case 0:
 		return nil, nil
 	case 1:
-		return values[0], nil
+		output = values[0]
 	}
-	return values, nil
+	if _, err := json.Marshal(output); err != nil { // nan and infinite
+		return nil, kahn.Permanent(fmt.Errorf("jq: the output is no JSON: %w", err))
+	}
+	return output, nil
 }
 
 func compileQuery(query string) (*gojq.Code, error) {

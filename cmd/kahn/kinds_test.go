@@ -39,7 +39,7 @@ nodes:
     kind: exec
     config: {command: [sh, -c, 'cat; printf "$THREE"'], stdin: "one\ntwo\n", env: {THREE: three}}
 `))
-	expect(t, exitProblems, "exit status 3\nno way", "", "run", file(t, "a.yaml", `
+	expect(t, exitProblems, "exit status 3\n    no way", "", "run", file(t, "a.yaml", `
 version: 1
 nodes:
   - {id: a, kind: exec, config: {command: [sh, -c, 'echo no way >&2; exit 3']}}

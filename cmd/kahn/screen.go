@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -89,16 +88,16 @@ func (s *screen) close() { s.pause() }
 func reportNodes(b *strings.Builder, res *kahn.Result) {
 	for n := range res.Nodes() {
 		if n.GuardErr != nil {
-			fmt.Fprintf(b, "%s: guard could not decide: %v\n", n.ID, n.GuardErr)
+			fmt.Fprintf(b, "%s: guard could not decide: %s\n", screenText(n.ID), screenText(n.GuardErr.Error()))
 		}
 		switch n.Status {
 		case kahn.Completed, kahn.Idle, kahn.Waiting:
 		case kahn.Skipped:
-			fmt.Fprintf(b, "%s: skipped: %v\n", n.ID, n.Skip)
+			fmt.Fprintf(b, "%s: skipped: %s\n", screenText(n.ID), screenText(n.Skip.String()))
 		case kahn.Suspended:
-			fmt.Fprintf(b, "%s: waits for an answer\n", n.ID)
+			fmt.Fprintf(b, "%s: waits for an answer\n", screenText(n.ID))
 		default:
-			fmt.Fprintf(b, "%s: %v: %v\n", n.ID, n.Status, n.Cause.Err)
+			fmt.Fprintf(b, "%s: %v: %s\n", screenText(n.ID), n.Status, screenText(fmt.Sprint(n.Cause.Err)))
 		}
 	}
 }
@@ -114,8 +113,8 @@ func report(w io.Writer, res *kahn.Result) {
 	fmt.Fprintf(&b, "run %v%s after %v\n", res.Status, degraded, res.Duration.Round(time.Millisecond))
 	if text, ok := res.Output.(string); ok {
 		b.WriteString(strings.TrimSpace(text) + "\n")
-	} else if text, err := json.MarshalIndent(res.Output, "", "  "); err == nil && res.Output != nil {
-		fmt.Fprintf(&b, "%s\n", text)
+	} else if res.Output != nil {
+		b.WriteString(outputText(res.Output) + "\n")
 	}
 	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
 }

@@ -177,6 +177,6 @@ func (h *host) advise(res *kahn.Result) {
 		return
 	}
 	for _, wait := range res.Waiting {
-		h.t.printf("to answer: kahn run -store %s -run %s -answer %s=VALUE %s\n", h.store, res.ID(), wait.Node, h.file)
+		h.t.printf("to answer: kahn run -store %s -run %s -answer %s=VALUE %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(wait.Node), shellWord(h.file))
 	}
 }

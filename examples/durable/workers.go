@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -107,8 +108,21 @@ func decide(ctx context.Context, db *sqlite.Store, name string) error {
 	return nil
 }
 
+// shared is a writer of several goroutines: what each process writes is copied by one.
+type shared struct {
+	mu sync.Mutex
+	to io.Writer
+}
+
+func (s *shared) Write(text []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.to.Write(text)
+}
+
 // runWorkers starts the processes over one file, kills the performer in the middle, and judges what they have left.
-func runWorkers(out io.Writer, processes int) (err error) {
+func runWorkers(to io.Writer, processes int) (err error) {
+	out := &shared{to: to}
 	dir, err := os.MkdirTemp("", "durable")
 	if err != nil {
 		return err

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+)
+
+// screenText renders a text of a step, a command or a server for the terminal: escape sequences are spelled out, and further lines are indented, so that none
+// passes for a line of this program.
+func screenText(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, line := range lines {
+		lines[i] = foreign.Line(strings.TrimSuffix(line, "\r"), math.MaxInt)
+	}
+	return strings.Join(lines, "\n    ")
+}
+
+// shellWord renders a text as one word for a shell.
+func shellWord(text string) string {
+	plain := func(r rune) bool {
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-./:@%+,=", r)
+	}
+	if text != "" && strings.IndexFunc(text, func(r rune) bool { return !plain(r) }) < 0 {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+// outputText renders the output of a run. A value that JSON has no form for is named, and the others are there.
+func outputText(output any) string {
+	text, err := json.MarshalIndent(output, "", "  ")
+	if err == nil {
+		return string(text)
+	}
+	values, ok := output.(map[string]any)
+	if !ok {
+		return fmt.Sprintf("the output cannot be shown as JSON: %v", err)
+	}
+	values = maps.Clone(values)
+	for name, value := range values {
+		if _, err := json.MarshalIndent(value, "", "  "); err != nil {
+			values[name] = fmt.Sprintf("cannot be shown as JSON: %v", err)
+		}
+	}
+	if text, err = json.MarshalIndent(values, "", "  "); err != nil {
+		return fmt.Sprintf("the outputs cannot be shown as JSON: %v", err)
+	}
+	return string(text)
+}
