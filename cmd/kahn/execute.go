@@ -57,6 +57,9 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts 
 	answers := maps.Clone(h.answers)
 	working := context.WithoutCancel(ctx) // a run that waits in a store is left, and not cancelled
 	run, err := shelf.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(working, h.graph, h.step, opts...) })
+	if shelf.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed it meanwhile
+		return kahn.ReadResult(ctx, h.graph, shelf.db, shelf.id)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
 	"github.com/seed-c794f7ef/kahn/expression"
 	"github.com/seed-c794f7ef/kahn/schema"
 )
@@ -11,9 +14,19 @@ import (
 // here is the root input that is the folder of the definition.
 const here = "here"
 
+// readFile reads a file, and no more of it than shows that it is too long for a definition.
+func readFile(name string) (data []byte, err error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return io.ReadAll(io.LimitReader(file, int64(definition.Limits{}.Resolved().Bytes)+1))
+}
+
 // load reads the definition in a file. If it has problems, the error lists all of them, with their places.
 func load(file string) (*kahn.Graph, error) {
-	data, err := os.ReadFile(file)
+	data, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}

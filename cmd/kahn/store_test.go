@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -55,6 +57,28 @@ func TestRunsWithInputs(t *testing.T) {
 	missing(t, filepath.Join(first, "note.txt"))
 	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition) // the one that is left
 	contains(t, filepath.Join(first, "note.txt"), "version 2 is out")
+}
+
+// Two commands with one -run perform it once, and both report how it has ended.
+func TestOneRunTwice(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	definition := filepath.Join(dir, "long.yaml")
+	text := "version: 1\nnodes:\n  - {id: a, kind: exec, config: {command: [sh, -c, 'sleep 0.3; echo once >> " + filepath.Join(dir, "calls") + "']}}\n"
+	require.NoError(t, os.WriteFile(definition, []byte(text), 0o600))
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			code, stdout, stderr := invoke(t, "", "run", "-store", filepath.Join(dir, "runs.db"), "-run", "R", definition)
+			if code != exitOK || !strings.Contains(stdout, "run completed") {
+				t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+			}
+		})
+	}
+	both.Wait()
+	calls, err := os.ReadFile(filepath.Join(dir, "calls"))
+	require.NoError(t, err)
+	require.Equal(t, "once\n", string(calls))
 }
 
 // A run that a live process performs is not taken away from it. When that process has died its lease ends, and the run goes on.

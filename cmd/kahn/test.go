@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -52,7 +51,7 @@ func runTests(ctx context.Context, t *terminal, files []string, only string, ver
 			}
 			file = tests
 		}
-		data, err := os.ReadFile(file)
+		data, err := readFile(file)
 		if err != nil {
 			code = t.refuse(err)
 			continue

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"os"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
@@ -31,7 +30,7 @@ The exit code is 0 if there are no problems, 1 if there are some, and 2 if a fil
 func vetFiles(t *terminal, files []string, asJSON bool) int {
 	all, code := problems{}, exitOK
 	for _, file := range files {
-		data, err := os.ReadFile(file)
+		data, err := readFile(file)
 		if err != nil {
 			code = t.refuse(err)
 			continue

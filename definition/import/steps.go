@@ -12,8 +12,19 @@ func (r *reader) steps(top place) *definition.Value {
 	steps := place{}
 	spec := format{
 		fields: map[string]func(place){
-			"steps": func(p place) { steps = p },
-			"name":  func(p place) { name = p.text() },
+			"steps": func(p place) {
+				if steps.Value != nil {
+					r.add(p, definition.ErrDuplicate, "the document has steps at the top and in its spec")
+				}
+				steps = p
+			},
+			"name": func(p place) {
+				if other := p.text(); name != "" && name != other {
+					r.add(p, definition.ErrDuplicate, "the document is named %.60q and %.60q", name, other)
+				} else {
+					name = other
+				}
+			},
 		},
 		refused: map[string]string{
 			"groups": "loops over groups of steps have no equivalent; write the steps of a group as the graph of a node, with a loop",
@@ -59,8 +70,16 @@ func (r *reader) step(p place) definition.Value {
 	}
 	var timeout, retry definition.Value
 	limits := map[string]func(place){
-		"retryPolicy": func(p place) { retry = r.retryPolicy(p) },
+		"retryPolicy": func(p place) {
+			if retry.Key != "" {
+				r.add(p, definition.ErrDuplicate, "the step has a retryPolicy beside its config, too")
+			}
+			retry = r.retryPolicy(p)
+		},
 		"timeoutMs": func(p place) {
+			if timeout.Key != "" {
+				r.add(p, definition.ErrDuplicate, "the step has a timeoutMs beside its config, too")
+			}
 			if d, ok := r.milliseconds(p); ok {
 				timeout = text(p, "timeout", d)
 			}
