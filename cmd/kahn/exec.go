@@ -53,7 +53,11 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(c.Command, " "), err, cmp.Or(stderr.tail(), stdout.tail()))
 	}
-	return map[string]any{"stdout": stdout.text(), "stderr": stderr.text()}, nil
+	output := map[string]any{"stdout": stdout.text(), "stderr": stderr.text()}
+	if stdout.isCut() || stderr.isCut() {
+		output["cut"] = true
+	}
+	return output, nil
 }
 
 // lines streams one output of a command by lines, and keeps the last maxText bytes.
@@ -62,6 +66,7 @@ type lines struct {
 
 	mu   sync.Mutex // guards the fields below: other processes may write to the output after the command has ended
 	kept []byte
+	cut  bool   // the beginning was dropped
 	line []byte // the last line, while it has no end
 }
 
@@ -70,7 +75,9 @@ func (l *lines) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.kept = append(l.kept, p...)
-	l.kept = l.kept[max(0, len(l.kept)-maxText):]
+	if over := len(l.kept) - maxText; over > 0 {
+		l.kept, l.cut = l.kept[over:], true
+	}
 	for part := range bytes.Lines(p) {
 		l.line = append(l.line, part...)
 		if bytes.HasSuffix(part, []byte("\n")) || len(l.line) >= maxText {
@@ -95,10 +102,21 @@ func (l *lines) flush() {
 	l.line = l.line[:0]
 }
 
+// text is what was kept. If the beginning was dropped, it begins with a whole line.
 func (l *lines) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if _, rest, found := bytes.Cut(l.kept, []byte("\n")); l.cut && found {
+		return string(rest)
+	}
 	return string(l.kept)
+}
+
+// isCut reports whether the beginning was dropped.
+func (l *lines) isCut() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cut
 }
 
 // tail is the end of the output, as much of it as fits an error.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	_ "embed"
 	"encoding/json"
 	"sync"
@@ -75,9 +76,9 @@ func compile(text []byte) kahn.Contract {
 	return c
 }
 
-// steps has the step of each kind.
+// steps has the step of each kind. That of the end node does nothing: the node is there to be the last one.
 func steps() kahn.Mux {
-	mux := kahn.Mux{}
+	mux := kahn.Mux{kahn.KindEnd: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}
 	for name, k := range kinds {
 		mux[name] = k.step
 	}

@@ -44,6 +44,24 @@ version: 1
 nodes:
   - {id: a, kind: exec, config: {command: [sh, -c, 'echo no way >&2; exit 3']}}
 `))
+	expect(t, exitOK, "true 149797 number\n", // 1 MiB, less the line that it begins with, and what follows the last end of a line
+		"", "run", file(t, "a.yaml", `
+version: 1
+nodes:
+  - {id: a, kind: exec, config: {command: [sh, -c, 'yes numbers | head -n 150000 | sed s/s$//']}}
+  - {id: b, kind: jq, after: [{from: a, param: input}], config: {query: '"\(.cut) \(.stdout | split("\n") | length) \(.stdout[0:6])"'}}
+`))
+}
+
+// The end node needs no step.
+func TestEndNode(t *testing.T) {
+	t.Parallel()
+	expect(t, exitOK, "run completed", "", "run", file(t, "a.yaml", `
+version: 1
+nodes:
+  - {id: a, kind: template, config: {text: x}}
+  - {id: last, kind: end}
+`))
 }
 
 // reply writes the body of a response; a client that has hung up does not miss it.

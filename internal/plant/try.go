@@ -21,8 +21,20 @@ type Case struct {
 // atOnce is how many tests run at the same moment: most of the time they wait.
 const atOnce = 6
 
+// spread chooses at most so many of a list, at equal distances.
+func spread(list []int, most int) []int {
+	if len(list) <= most {
+		return list
+	}
+	chosen := make([]int, most)
+	for i := range chosen {
+		chosen[i] = list[i*len(list)/most]
+	}
+	return chosen
+}
+
 // Try compiles the tests of the package in the working folder with all bugs planted, and returns an error for each bug that its test does
-// not find, of the first most of a [Sample]. The tests that find these must pass without a bug. The folder root is that of the repository, and env is added to the
+// not find, of at most so many of a [Sample]. The tests that find these must pass without a bug. The folder root is that of the repository, and env is added to the
 // environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
@@ -52,7 +64,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 	if err != nil {
 		return err
 	}
-	chosen = chosen[:min(len(chosen), most)]
+	chosen = spread(chosen, most)
 	var needed []string
 	for _, bug := range chosen {
 		needed = append(needed, tests[bug])
