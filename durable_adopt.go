@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Adoption tells what becomes of the nodes of a run that goes on with another plan: see [Adopt].
+// Adoption lists the nodes of a run that goes on with another plan: those that keep their results, run and are dropped. See [Adopt].
 type Adoption struct {
 	Keep    []string    // the nodes that keep their results, in the order of declaration
 	Run     []AdoptNode // those that run, in the order of declaration
@@ -82,7 +82,7 @@ func otherWorkflow(run, workflow string, p *Plan) error {
 	return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", ErrGraphChanged, quoteID(run), quoteID(workflow), quoteID(p.name))
 }
 
-// adoption tells what becomes of the nodes of a run.
+// adoption compares the nodes of a run with those of the plan.
 func (p *Plan) adoption(nodes []nodeState) (*Adoption, error) {
 	p.Hash() // and of its nodes
 	again, err := p.forkAgain(nodes, nil)

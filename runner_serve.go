@@ -26,9 +26,9 @@ type Service struct {
 	// Poll is how often the store is asked for runs that have become due, beside the moments that are known beforehand. Zero means 50 ms. A
 	// run that another process creates begins up to this time later.
 	Poll time.Duration
-	// OnError is told what keeps runs from going on: a run that cannot begin, or whose store did not answer; runs of a workflow or a plan that no
-	// live process performs, see [ErrUnclaimable]; a store that does not answer; another process with the same [Owner], see
-	// [store.ErrOwnerInUse]. What goes on is told again after a while. It is called from several goroutines. Nil: slog.Default is told.
+	// OnError is called when runs cannot go on: a run cannot begin, or its store did not answer; no live process performs the runs of a workflow or
+	// a plan, see [ErrUnclaimable]; the store does not answer at all; another process has the same [Owner], see [store.ErrOwnerInUse]. It is called
+	// again after a while if that lasts, and from several goroutines. Nil: the error is a warning of [slog.Default].
 	OnError func(*ServeError)
 }
 
@@ -42,7 +42,7 @@ type Workflow struct {
 	Options []Option
 }
 
-// ServeError is what Service.OnError is told.
+// ServeError is the error that Service.OnError gets.
 type ServeError struct {
 	Run   string      // the id of the run; "" if it is about a queue or about the store
 	Queue store.Queue // of the run; zero if it is about the store

@@ -53,7 +53,7 @@ const strayQuery = `SELECT r.id FROM %[2]s r WHERE r.status = 'running' AND r.ex
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND j.state IN ('available', 'pending', 'retryable', 'running', 'scheduled'))
 ORDER BY r.id LIMIT $1`
 
-// uniqueKey is the key that River makes of the arguments of the job of the run r, in SQL.
+// uniqueKey computes in SQL the key that River derives from the arguments of the job of the run r.
 const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sha256(convert_to(r.id, 'UTF8')), 'hex') || '"}', 'UTF8'))`
 
 // silentQuery finds the jobs of steps whose processes have not been heard for too long.

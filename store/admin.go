@@ -148,7 +148,7 @@ func canonical(data json.RawMessage) []byte {
 	return text
 }
 
-// Judge tells what becomes of a run that is to be created, if the store has one of its id: whether it is written in its place. It is for
+// Judge decides whether a run that is to be created is written in place of the one of its id that the store has. It is for
 // implementations of [Admin]. leased means that somebody holds the run.
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()

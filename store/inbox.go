@@ -163,7 +163,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Judge tells what becomes of a request that is posted for a stored run: whether it is written. stored is the request of its id, nil if the run
+// Judge decides whether a request that is posted for a stored run is written. stored is the request of its id, nil if the run
 // has none. It is for implementations of [Inbox].
 func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	switch {

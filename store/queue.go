@@ -125,7 +125,7 @@ func (a *Announcement) Check() error {
 	return nil
 }
 
-// QueueState is what becomes of the runs of a queue.
+// QueueState says how many runs of a queue have not ended, when they are due, and whether a process performs them.
 type QueueState struct {
 	Queue
 	Runs int // that have not ended

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunInbox is [Run] for what [store.Inbox] promises beyond [store.Store]. Of a store that is a [store.Admin] it also tests what becomes of the
+// RunInbox is [Run] for what [store.Inbox] promises beyond [store.Store]. Of a store that is a [store.Admin] it also tests the
 // requests of runs that are listed, replaced and removed.
 func RunInbox(t *testing.T, open func(t *testing.T) store.Inbox) {
 	for _, c := range inboxChecks {

@@ -32,7 +32,7 @@ called as in any run.
 The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and 2 if a file cannot be read.`,
 	register: func(f *flags) action {
 		only := f.String("case", "", "run only the cases whose names contain this `text`")
-		verbose := f.Bool("v", false, "show what became of each node")
+		verbose := f.Bool("v", false, "show the status of each node")
 		return func(ctx context.Context, t *terminal, files []string) int {
 			return runTests(ctx, t, files, *only, *verbose)
 		}
@@ -112,7 +112,7 @@ func writeCase(b *strings.Builder, c *testCase, res *kahn.Result, failures []err
 	}
 }
 
-// fate is what became of a node.
+// fate is the status of a node, with its reason.
 func fate(n kahn.NodeResult, outcome kahn.TestNode) string {
 	text := n.Status.String()
 	switch {

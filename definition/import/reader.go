@@ -113,7 +113,7 @@ func (r *reader) expect(p place, t definition.Type) bool {
 	return true
 }
 
-// A format says what becomes of the fields of an object.
+// A format lists the fields of an object, with the function that converts each.
 type format struct {
 	fields  map[string]func(place)
 	refused map[string]string // the fields without an equivalent, with the reason

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Sighting is a name that a [Poller] tells of, once for each of its versions.
+// Sighting is a name, which a [Poller] passes on once for each of its versions.
 type Sighting struct {
 	Name    string
 	Version uint64

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// One goroutine looks for all watchers, and only while there are some. Each version of a name is told once, and a watcher that comes later is told of it, too.
+// One goroutine looks for all watchers, and only while there are some. Each version of a name is passed on once, also to a watcher that comes later.
 func TestPoller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -63,5 +63,5 @@ func OpenAt(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*St
 	return open(ctx, pool, o, now)
 }
 
-// Channel is the name under which the server tells of requests.
+// Channel is the channel on which the server notifies of requests.
 var Channel = channel

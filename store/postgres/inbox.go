@@ -45,7 +45,7 @@ func lastTaken(c *store.Commit) *int64 {
 	return &last
 }
 
-// maxPayload is how long the payload of a notification is. A run with a longer id is told of without it.
+// maxPayload is how long the payload of a notification is. The notification of a run with a longer id leaves the id out.
 const maxPayload = 7000
 
 // postText is the statement that posts a request. It returns the run's status and the request that is stored under the id, and whether it has
@@ -60,7 +60,7 @@ written AS (INSERT INTO $S.requests (run, number, id, posted, request) SELECT c.
 linked AS (INSERT INTO $S.blobs SELECT b.key, c.run FROM counted c CROSS JOIN unnest($5::text[]) AS b(key) ON CONFLICT DO NOTHING)
 SELECT a.status, (SELECT o.request FROM old o), (SELECT pg_notify($6, $7)::text FROM counted) IS NOT NULL FROM asked a`
 
-// channel is the name under which the server tells of the requests for the runs of a schema.
+// channel is the channel on which the server notifies of requests for the runs of a schema.
 func channel(schema string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(schema)) // it never fails
@@ -213,8 +213,8 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 	return list[0], nil
 }
 
-// WatchRequests implements [store.Inbox]. What another process has posted is told when the server notifies of it, see [Options].Listen, and
-// otherwise within [Options].Poll: one goroutine asks for all runs of this Store.
+// WatchRequests implements [store.Inbox]. With [Options].Listen the server notifies this Store of requests that other processes post; else, and
+// behind that, one goroutine asks for those of all runs each [Options].Poll.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }

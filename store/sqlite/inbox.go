@@ -151,7 +151,7 @@ func textOrNull(data json.RawMessage) driver.Value {
 	return string(data)
 }
 
-// requestSum is the checksum of the row of a request, without what becomes of it.
+// requestSum is the checksum of the row of a request, without its status.
 func requestSum(s *summer, row int64, q *store.Request) int64 {
 	s.ints(row, int64(q.Kind))
 	for _, text := range []string{q.ID, q.Node, q.Actor, q.Comment} {
@@ -238,8 +238,8 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 	return list[0], nil
 }
 
-// WatchRequests implements [store.Inbox]. It tells of requests that another process has posted within [Options].Poll: one goroutine asks for
-// all runs of this Store, and only whether the file has changed as long as it has not.
+// WatchRequests implements [store.Inbox]. One goroutine asks each [Options].Poll for requests that other processes have posted for the runs
+// of this Store; as long as the file has not changed it asks for nothing else.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }
