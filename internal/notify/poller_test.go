@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,39 +15,53 @@ import (
 func TestPoller(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex // guards what the poller's goroutine uses, too
 		found, looks, rests, broken, same := []Sighting{{"a", 1}, {"b", 1}}, 0, 0, false, false
-		p := Poller{Every: time.Second, Rest: func() { rests++ }, Look: func(_ context.Context, all bool) ([]Sighting, bool, error) {
+		var told []string
+		set := func(change func()) {
+			mu.Lock()
+			defer mu.Unlock()
+			change()
+		}
+		p := Poller{Every: time.Second, Rest: func() { set(func() { rests++ }) }, Look: func(_ context.Context, all bool) ([]Sighting, bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
 			if looks++; broken {
 				return nil, false, errors.New("broken")
 			}
 			return found, same && !all, nil
 		}}
-		var told []string
 		watch := func(who, name string) func() {
-			return p.Watch(name, func(name string) { told = append(told, who+" "+name) })
+			return p.Watch(name, func(name string) { set(func() { told = append(told, who+" "+name) }) })
 		}
 		expect := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
-			require.Equal(t, want, told)
-			told = nil
+			set(func() {
+				require.Equal(t, want, told)
+				told = nil
+			})
+		}
+		count := func(want int, of *int) {
+			t.Helper()
+			set(func() { require.Equal(t, want, *of) })
 		}
 		stop := watch("1", "a")
 		expect("1 a")
 		time.Sleep(10 * time.Second)
 		expect()
-		require.Equal(t, 11, looks)
-		same, found = true, []Sighting{{"a", 2}}
+		count(11, &looks)
+		set(func() { same, found = true, []Sighting{{"a", 2}} })
 		time.Sleep(time.Second)
 		expect()
 		all := watch("all", "") // this look is for all names
 		expect("1 a", "all a")
 		late := watch("2", "a")
 		expect("1 a", "2 a", "all a") // who watches may be told without need
-		broken = true
+		set(func() { broken = true })
 		p.Hurry()
 		expect()
-		broken = false
+		set(func() { broken = false })
 		time.Sleep(time.Second)
 		expect()
 		p.Tell("c")
@@ -56,15 +71,16 @@ func TestPoller(t *testing.T) {
 		all()
 		late()
 		synctest.Wait()
-		require.Equal(t, 1, rests)
-		before := looks
+		count(1, &rests)
+		before := 0
+		set(func() { before = looks })
 		time.Sleep(time.Minute)
-		require.Equal(t, before, looks)
+		count(before, &looks)
 		defer watch("3", "a")()
 		expect("3 a")
 		p.Close()
 		p.Close()
-		require.Equal(t, 2, rests)
+		count(2, &rests)
 		defer watch("4", "a")()
 		time.Sleep(time.Minute)
 		expect()
