@@ -201,6 +201,9 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		if n == nil { // the attempt was left behind before it came here
 			return next(ctx, s)
 		}
+		if start.Before(n.since) { // a run counts from its begin, and the clock of the machine may have been corrected since
+			start = n.since
+		}
 		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))
 		t.attemptsActive.Add(ctx, 1, metric.WithAttributeSet(of))
 		t.queueDuration.Record(ctx, start.Sub(s.Queued()).Seconds(), metric.WithAttributeSet(of))
