@@ -17,30 +17,16 @@ import (
 
 // RunAdmin is [Run] for what [store.Admin] promises beyond [store.Store].
 func RunAdmin(t *testing.T, open func(t *testing.T) store.Admin) {
-	for _, c := range adminChecks {
-		t.Run(c.name, func(t *testing.T) {
-			if err := c.f(t.Context(), func() store.Admin { return open(t) }); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	runAll(t, adminChecks, func(t *testing.T) func() store.Admin { return func() store.Admin { return open(t) } })
 }
 
 // CheckAdmin is [Check] for what [store.Admin] promises beyond [store.Store].
-func CheckAdmin(ctx context.Context, open func() store.Admin) (errs []error) {
-	for _, c := range adminChecks {
-		if err := c.f(ctx, open); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
-		}
-	}
-	return errs
+func CheckAdmin(ctx context.Context, open func() store.Admin) []error {
+	return findAll(ctx, adminChecks, func() func() store.Admin { return open })
 }
 
 // adminChecks get new and empty stores from open.
-var adminChecks = []struct {
-	name string
-	f    func(ctx context.Context, open func() store.Admin) error
-}{
+var adminChecks = []check[func() store.Admin]{
 	{"a run is created", onStore(created)},
 	{"a run that exists is refused", onStore(createRefused)},
 	{"a run that exists is reused", onStore(createReused)},

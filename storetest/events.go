@@ -19,30 +19,16 @@ import (
 // RunEvents is [Run] for what [store.EventStore] promises beyond [store.Store]. Of a store that is a [store.Admin], or a
 // [store.EventNotifier], it also tests what these do with events.
 func RunEvents(t *testing.T, open func(t *testing.T) store.EventStore) {
-	for _, c := range eventChecks {
-		t.Run(c.name, func(t *testing.T) {
-			if err := c.f(t.Context(), func() store.EventStore { return open(t) }); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	runAll(t, eventChecks, func(t *testing.T) func() store.EventStore { return func() store.EventStore { return open(t) } })
 }
 
 // CheckEvents is [Check] for what [store.EventStore] promises beyond [store.Store].
-func CheckEvents(ctx context.Context, open func() store.EventStore) (errs []error) {
-	for _, c := range eventChecks {
-		if err := c.f(ctx, open); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
-		}
-	}
-	return errs
+func CheckEvents(ctx context.Context, open func() store.EventStore) []error {
+	return findAll(ctx, eventChecks, func() func() store.EventStore { return open })
 }
 
 // eventChecks get new and empty stores from open.
-var eventChecks = []struct {
-	name string
-	f    func(ctx context.Context, open func() store.EventStore) error
-}{
+var eventChecks = []check[func() store.EventStore]{
 	{"events are stored", onEvents(eventsStored)},
 	{"events are loaded in pages", onEvents(eventPages)},
 	{"events of any size and characters", onEvents(anyEvents)},

@@ -14,29 +14,15 @@ import (
 
 // RunQueues is [Run] for what [store.QueueStore] promises beyond [store.Admin].
 func RunQueues(t *testing.T, open func(t *testing.T) store.QueueStore) {
-	for _, c := range queueChecks {
-		t.Run(c.name, func(t *testing.T) {
-			if err := c.f(t.Context(), open(t)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	runAll(t, queueChecks, open)
 }
 
 // CheckQueues is [Check] for what [store.QueueStore] promises beyond [store.Admin].
-func CheckQueues(ctx context.Context, open func() store.QueueStore) (errs []error) {
-	for _, c := range queueChecks {
-		if err := c.f(ctx, open()); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
-		}
-	}
-	return errs
+func CheckQueues(ctx context.Context, open func() store.QueueStore) []error {
+	return findAll(ctx, queueChecks, open)
 }
 
-var queueChecks = []struct {
-	name string
-	f    func(ctx context.Context, s store.QueueStore) error
-}{
+var queueChecks = []check[store.QueueStore]{
 	{"runs that are due", dueRuns},
 	{"pages of runs that are due", duePages},
 	{"a run that is leased", dueLeased},

@@ -27,29 +27,15 @@ import (
 
 // Run runs all checks as subtests, each on a new and empty store from open.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
-	for _, c := range checks {
-		t.Run(c.name, func(t *testing.T) {
-			if err := c.f(t.Context(), open(t)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	runAll(t, checks, open)
 }
 
 // Check is Run for callers without a test: it returns the failures, each with the name of its check.
-func Check(ctx context.Context, open func() store.Store) (errs []error) {
-	for _, c := range checks {
-		if err := c.f(ctx, open()); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", c.name, err))
-		}
-	}
-	return errs
+func Check(ctx context.Context, open func() store.Store) []error {
+	return findAll(ctx, checks, open)
 }
 
-var checks = []struct {
-	name string
-	f    func(ctx context.Context, s store.Store) error
-}{
+var checks = []check[store.Store]{
 	{"a new run is empty", newRun},
 	{"an unknown run", unknownRun},
 	{"one owner at a time", oneOwner},

@@ -1,46 +1,19 @@
 package typed_test
 
 import (
-	"bytes"
-	"encoding/json"
-	"fmt"
 	"go/ast"
-	"go/importer"
 	goparser "go/parser"
 	"go/token"
 	"go/types"
-	"io"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-)
 
-// compiled finds what the Go compiler has made of the packages that pipelines import.
-func compiled(t *testing.T, fset *token.FileSet) types.Importer {
-	t.Helper()
-	cmd := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Export", ".", "context")
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	require.NoError(t, err, stderr.String())
-	files := map[string]string{}
-	for d := json.NewDecoder(bytes.NewReader(out)); d.More(); {
-		var p struct{ ImportPath, Export string }
-		require.NoError(t, d.Decode(&p))
-		files[p.ImportPath] = p.Export
-	}
-	return importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) {
-		if files[path] == "" {
-			return nil, fmt.Errorf("%s was not compiled", path)
-		}
-		return os.Open(files[path])
-	})
-}
+	"github.com/seed-c794f7ef/kahn/internal/compiled"
+)
 
 // check type-checks a file together with the steps that it uses, and returns the errors in it by line.
 func check(fset *token.FileSet, imp types.Importer, steps, file *ast.File) map[int][]string {
@@ -74,7 +47,8 @@ func wants(t *testing.T, fset *token.FileSet, file *ast.File) map[int]*regexp.Re
 func TestWrongPipelinesDoNotCompile(t *testing.T) {
 	t.Parallel()
 	fset := token.NewFileSet()
-	imp := compiled(t, fset)
+	imp, err := compiled.Importer(t.Context(), fset, ".", "context")
+	require.NoError(t, err)
 	steps, err := goparser.ParseFile(fset, "testdata/steps.go", nil, goparser.SkipObjectResolution)
 	require.NoError(t, err)
 	names, err := filepath.Glob("testdata/*/*.go")

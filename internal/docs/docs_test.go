@@ -2,23 +2,21 @@
 package docs
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"go/ast"
-	"go/importer"
 	goparser "go/parser"
 	"go/token"
 	"go/types"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/compiled"
 )
 
 // imports are the packages that code in the guides uses under the last elements of their paths.
@@ -145,21 +143,13 @@ func newChecker(t *testing.T) *checker {
 	fset := token.NewFileSet()
 	file, err := goparser.ParseFile(fset, "", imports, goparser.ImportsOnly)
 	require.NoError(t, err)
-	args := []string{"list", "-export", "-deps", "-f", "{{.ImportPath}} {{.Export}}"}
+	var packages []string
 	for _, spec := range file.Imports {
-		args = append(args, strings.Trim(spec.Path.Value, `"`))
+		packages = append(packages, strings.Trim(spec.Path.Value, `"`))
 	}
-	list := exec.CommandContext(t.Context(), "go", args...)
-	var problems bytes.Buffer
-	list.Stderr = &problems
-	out, err := list.Output()
-	require.NoError(t, err, problems.String())
-	exports := map[string]string{}
-	for line := range strings.Lines(string(out)) {
-		path, export, _ := strings.Cut(strings.TrimSpace(line), " ")
-		exports[path] = export
-	}
-	return &checker{fset, importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })}
+	imp, err := compiled.Importer(t.Context(), fset, packages...)
+	require.NoError(t, err)
+	return &checker{fset, imp}
 }
 
 // check returns the problems of a package that consists of some texts, each a list of declarations; empty if there are none.

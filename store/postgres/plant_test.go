@@ -124,16 +124,6 @@ if len(m.c.Events) > 0 { s.forget(m.lease) }`},
 	{"TestOnceFenced", "once.go", "Once", `r.epoch = $4 AND "+leased`, `$4 > 0 AND "+leased`},
 	{"TestOnceFenced", "once.go", "Store.claim", `case !held:`, `case !held && run == 0:`},
 	{"TestCreateTx", "create.go", "Store.CreateTx", `s.create(ctx, tx, &n)`, `s.create(ctx, s.pool, &n)`},
-	{"TestInbox", "stage.go", "run.judge", `!c.TakenFollow(r.taken, r.posted)`, `false`},
-	{"TestInbox", "texts.go", "commitText", `THEN r.posted ELSE`, `THEN r.taken ELSE`},
-	{"TestInbox", "texts.go", "commitText", `q.run = a.run AND q.number = a.number`, `q.run = a.run`},
-	{"TestInbox", "inbox.go", "Store.post", `q.Wakes(false)`, `q.Wakes(true)`},
-	{"TestInbox", "inbox.go", "Store.Post", `!collides(err)`, `err == nil || true`},
-	{"TestInbox", "prune.go", "pruneText", `WHERE q.run = g.run)`, `WHERE q.run < g.run)`},
-	{"TestInbox", "create.go", "putText", `q.run = w.run)`, `q.run < w.run)`},
-	{"TestInboxOfAnotherProcess", "inbox.go", "Store.listenOnce", `s.requests.Tell(n.Payload)`, `_ = n.Payload`},
-	{"TestListenerReconnects", "inbox.go", "Store.listenOnce", `s.requests.Hurry()
-	for`, `for`},
 	{"TestFarthestTimes", "record.go", "instant", `t.UTC().Year() > lastYear`, `false`},
 }
 
