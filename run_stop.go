@@ -185,12 +185,14 @@ func (r *Run) stopError(kind CauseKind) error {
 	return nil
 }
 
-// collectStops arms the grace of the attempts that are to stop. Their contexts end when the lock is released.
+// collectStops arms the grace of the attempts that are to stop, and puts the nodes' records, which have the cause of the stop, into the
+// transaction of what caused it: after a crash the next life stops the nodes. The attempts' contexts end when the lock is released.
 func (r *Run) collectStops() {
 	for _, ref := range r.st.TakeUnchecked() {
 		r.armCheck(ref, false)
 	}
 	for t, ok := r.st.NextStop(); ok; t, ok = r.st.NextStop() {
+		r.outdated(t.Ref)
 		step := r.current(t.Ref)
 		if step == nil {
 			continue // an inline node, whose test cannot be interrupted

@@ -405,7 +405,8 @@ func TestRequestsAndCrashes(t *testing.T) {
 			return g, func(ctx context.Context, s *kahn.Step) (any, error) {
 				switch s.ID() {
 				case "A":
-					return "A", post(p, s, signal("I", "early"), signal("G", "first"), signal("G", "second"), signal("nowhere", "lost"))
+					return "A", post(p, s, signal("I", "early"), signal("G", "first"), signal("G", "second"), signal("nowhere", "lost"),
+						store.Request{ID: "node", Kind: store.KindCancelNode, Node: "D"})
 				case "B":
 					return "B", post(p, s, signal("H", "third"))
 				case "C":
