@@ -61,6 +61,7 @@ func checkImport(dir, imported string) error {
 		return fmt.Errorf("package %s imports the root package: a store needs packages store and machine alone", dir)
 	case imported == modulePath || isBelow(imported):
 	case dir == "river" && imported == modulePath+"/store/postgres": // it writes runs and jobs in one transaction
+	case dir == "store/postgres/postgrestest" && imported == modulePath+"/store/postgres/localserver":
 	case dir == "definition" || strings.HasPrefix(dir, "definition/"):
 		// The formats build on the definition, not the other way round.
 		if slices.Contains([]string{"definition/yaml", "definition/import"}, dir) && imported == modulePath+"/definition" || within(modulePath+"/definition/internal") {

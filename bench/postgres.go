@@ -13,7 +13,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
-	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
+	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
 // server is a database of PostgreSQL with the tables of a store.
@@ -34,7 +34,7 @@ func (*server) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) 
 
 // onServer calls f with a server: that of the environment, or one that it starts.
 func onServer(f func(s *server) error) error {
-	return postgrestest.WithDatabase(func(url string) error {
+	return localserver.WithDatabase(func(url string) error {
 		config, err := pgxpool.ParseConfig(url)
 		if err != nil {
 			return err
@@ -80,8 +80,8 @@ func overServer(out io.Writer, list []load, rounds int) error {
 		}
 		return nil
 	})
-	if errors.Is(err, postgrestest.ErrNoServer) {
-		_, err = fmt.Fprintf(out, "\nPostgreSQL was left out, since there is no server: install it (apt-get install postgresql), or set %s to the URL of a role that may create databases.\n", postgrestest.ServerURL)
+	if errors.Is(err, localserver.ErrNoServer) {
+		_, err = fmt.Fprintf(out, "\nPostgreSQL was left out, since there is no server: install it (apt-get install postgresql), or set %s to the URL of a role that may create databases.\n", localserver.ServerURL)
 		return err
 	}
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/store"
-	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
+	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
@@ -72,7 +72,7 @@ func TestOverServer(t *testing.T) {
 		}
 		return err
 	})
-	if errors.Is(err, postgrestest.ErrNoServer) {
+	if errors.Is(err, localserver.ErrNoServer) {
 		fmt.Println("TestOverServer has measured nothing: there is no PostgreSQL server (apt-get install postgresql, or set KAHN_POSTGRES)")
 		return
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	riverkahn "github.com/seed-c794f7ef/kahn/river"
 	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres/audit"
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
@@ -116,7 +117,7 @@ func TestProcesses(t *testing.T) {
 		runs = 300
 	}
 	x := newTables(t)
-	postgrestest.Audit(t, x.pool, x.store.Schema())
+	require.NoError(t, audit.Begin(t.Context(), x.pool, x.store.Schema()))
 	log := filepath.Join(t.TempDir(), "log")
 	require.NoError(t, os.WriteFile(log, nil, 0o600))
 	start := func() *process { return startProcess(t, x.schema, log) }
@@ -144,7 +145,9 @@ func TestProcesses(t *testing.T) {
 	require.Equal(t, runs*sharedSteps, calls.Nodes)
 	require.Zero(t, calls.Twice)
 	require.LessOrEqual(t, calls.Landed, 3*times, "more than one call of each run that a process performs lands each time that it is stopped")
-	require.Empty(t, postgrestest.Audited(t, x.pool, x.store.Schema()))
+	report, err := audit.Read(t.Context(), x.pool, x.store.Schema())
+	require.NoError(t, err)
+	require.Empty(t, report.Faults)
 	for i := range runs {
 		res, err := kahn.ReadResult(t.Context(), chain(sharedSteps), x.store, fmt.Sprint("r", i))
 		require.NoError(t, err)

@@ -2,14 +2,17 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
 // TestMain makes the test binary one of the processes that the program starts.
 func TestMain(m *testing.M) {
-	if os.Getenv(dirVariable) != "" {
+	if os.Getenv(lifeVariable) != "" {
 		main()
 		return
 	}
@@ -25,7 +28,7 @@ func TestCommand(t *testing.T) {
 			t.Errorf("exit code %d\n%s%s", code, text, &errs)
 		}
 	}
-	for _, args := range [][]string{{"-x"}, {"7"}, {"-workers", "1"}} {
+	for _, args := range [][]string{{"-x"}, {"7"}, {"-workers", "1"}, {"-postgres", ""}, {"-postgres", "local", "-workers", "2"}} {
 		out.Reset()
 		errs.Reset()
 		if code := command(args, &out, &errs); code != 2 || out.Len() > 0 || errs.Len() == 0 {
@@ -41,5 +44,23 @@ func TestWorkers(t *testing.T) {
 		if code != 0 || errs.Len() > 0 || !strings.Contains(out.String(), want) {
 			t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 		}
+	}
+}
+
+func TestPostgres(t *testing.T) {
+	var out, errs bytes.Buffer
+	code := command([]string{"-postgres", "local"}, &out, &errs)
+	if strings.Contains(errs.String(), localserver.ErrNoServer.Error()) {
+		fmt.Println("TestPostgres has tried nothing:", errs.String())
+		return
+	}
+	for _, want := range []string{"performer-2 is killed", "100 orders: 80 completed, 20 cancelled;", "recorded twice: 0", "As it should be"} {
+		if code != 0 || errs.Len() > 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+		}
+	}
+	out.Reset()
+	if code := command([]string{"-postgres", "postgres://nobody@127.0.0.1:1/none"}, &out, &errs); code != 1 || errs.Len() == 0 {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}
 }

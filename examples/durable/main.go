@@ -25,6 +25,19 @@
 //	the performer is killed: 8 orders are completed, 2 cancelled
 //	30 orders: 24 completed, 6 cancelled; 1 steps were called again, no order was paid twice
 //	As it should be: the counts add up.
+//
+// With -postgres and the URL of a database three processes perform a hundred orders over one PostgreSQL, in a schema that the program makes and removes. One of them is
+// stopped for longer than its leases last, and one is killed; -workers tells how many there are. With -postgres local the program starts a server of its own. The
+// last line but one compares what is stored with what the server has noted at each write.
+//
+//	$ go run ./examples/durable -postgres local
+//	3 processes share a database of PostgreSQL, and perform 100 orders; another one approves and cancels them.
+//	performer-1 is stopped with 4 orders at work, and performer-2 is killed with 4
+//	the others have ended all orders; performer-1 goes on
+//	performer-1 has lost 4 orders to others, since its leases had run out
+//	100 orders: 80 completed, 20 cancelled; 8 steps were called again, no order was paid twice
+//	358 nodes, recorded as ended 358 times; 366 calls; recorded twice: 0
+//	As it should be: the counts add up.
 package main
 
 import (
@@ -35,72 +48,118 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// The environment of a process that serves the orders: where its file is, and which process it is.
+// The environment of a process that the program starts: where its ledger is, and which process it is.
 const (
-	dirVariable  = "KAHN_DURABLE_DIR"
-	lifeVariable = "KAHN_DURABLE_LIFE"
+	dirVariable    = "KAHN_DURABLE_DIR"
+	urlVariable    = "KAHN_DURABLE_URL"
+	schemaVariable = "KAHN_DURABLE_SCHEMA"
+	lifeVariable   = "KAHN_DURABLE_LIFE"
 )
+
+// place says where a ledger is: in a folder, or in a schema of a database of PostgreSQL.
+type place struct{ dir, url, schema string }
+
+func (p place) open(ctx context.Context) (ledger, error) {
+	if p.url == "" {
+		return openFile(p.dir)
+	}
+	return openDatabase(ctx, p)
+}
+
+// process makes the command that is a process of this program.
+func (p place) process(ctx context.Context, life string) (*exec.Cmd, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	process := exec.CommandContext(ctx, own)
+	process.Env = append(os.Environ(), dirVariable+"="+p.dir, urlVariable+"="+p.url, schemaVariable+"="+p.schema, lifeVariable+"="+life)
+	return process, nil
+}
 
 func main() {
-	if dir := os.Getenv(dirVariable); dir != "" {
-		life, err := os.Getenv(lifeVariable), error(nil)
-		if strings.HasPrefix(life, performer) || strings.HasPrefix(life, desk) {
-			err = work(context.Background(), dir, life)
-		} else {
-			err = serve(context.Background(), os.Stdout, dir, life)
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "durable:", err)
-			os.Exit(1)
-		}
-		return
+	life := os.Getenv(lifeVariable)
+	if life == "" {
+		os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
 	}
-	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+	does := serve
+	if strings.HasPrefix(life, performer) || strings.HasPrefix(life, desk) {
+		does = serveWorker
+	}
+	p := place{os.Getenv(dirVariable), os.Getenv(urlVariable), os.Getenv(schemaVariable)}
+	if err := does(context.Background(), os.Stdout, p, life); err != nil {
+		fmt.Fprintln(os.Stderr, "durable:", err)
+		os.Exit(1)
+	}
 }
+
+// local is the URL that stands for a server which the program starts.
+const local = "local"
 
 // command is the program without the process around it. It returns the exit code.
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	workers := flags.Int("workers", 0, "how many processes share the file, at least 2; 0: one after the other")
+	workers := flags.Int("workers", 0, "how many processes share the work, at least 2, over PostgreSQL 3; 0: one after the other, over PostgreSQL 3")
+	url := flags.String("postgres", "", `the URL of a database of PostgreSQL; "local": the program starts a server`)
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
 	}
-	if flags.NArg() > 0 {
+	least := 2
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "postgres" {
+			least = 3
+		}
+	})
+	switch {
+	case flags.NArg() > 0:
 		fmt.Fprintf(stderr, "durable: unexpected argument %q\n", flags.Arg(0))
 		return 2
-	}
-	switch {
-	case *workers < 0 || *workers == 1:
-		fmt.Fprintf(stderr, "durable: -workers %d: at least 2\n", *workers)
+	case *workers < 0 || *workers > 0 && *workers < least:
+		fmt.Fprintf(stderr, "durable: -workers %d: at least %d\n", *workers, least)
 		return 2
-	case *workers > 0:
-		return commandWorkers(*workers, stdout, stderr)
+	case least == 3 && *url == "":
+		fmt.Fprintln(stderr, "durable: -postgres: it needs the URL of a database, postgres://user:password@host/database, or \"local\", by which the program starts a server")
+		return 2
 	}
-	fmt.Fprintln(stdout, "Four orders are served over a file of SQLite. The process is killed in the middle, and another one goes on.")
-	if err := run(stdout); err != nil {
+	begins, ends := "Four orders are served over a file of SQLite. The process is killed in the middle, and another one goes on.",
+		"As it should be: all orders have ended, and what was repeated had not been stored as ended."
+	does := func() error { return run(stdout) }
+	switch {
+	case *url != "":
+		n := max(*workers, 3)
+		begins, ends = fmt.Sprintf("%d processes share a database of PostgreSQL, and perform %d orders; another one approves and cancels them.", n, manyOrders.orders), "As it should be: the counts add up."
+		does = func() error { return onServer(*url, func(url string) error { return runPostgres(stdout, url, n) }) }
+	case *workers > 0:
+		begins, ends = fmt.Sprintf("%d processes share a file of SQLite: one performs %d orders, the others approve and cancel them.", *workers, fewOrders.orders), "As it should be: the counts add up."
+		does = func() error { return runWorkers(stdout, *workers) }
+	}
+	fmt.Fprintln(stdout, begins)
+	if err := does(); err != nil {
 		fmt.Fprintln(stderr, "durable:", err)
 		return 1
 	}
-	fmt.Fprintln(stdout, "As it should be: all orders have ended, and what was repeated had not been stored as ended.")
+	fmt.Fprintln(stdout, ends)
 	return 0
 }
 
-// commandWorkers is the program with several processes at once.
-func commandWorkers(workers int, stdout, stderr io.Writer) int {
-	fmt.Fprintf(stdout, "%d processes share a file of SQLite: one performs %d orders, the others approve and cancel them.\n", workers, workerOrders)
-	if err := runWorkers(stdout, workers); err != nil {
-		fmt.Fprintln(stderr, "durable:", err)
-		return 1
+// onServer calls f with the URL of a database: that which is given, or one on a server that it starts.
+func onServer(url string, f func(url string) error) error {
+	if url != local {
+		return f(url)
 	}
-	fmt.Fprintln(stdout, "As it should be: the counts add up.")
-	return 0
+	err := localserver.WithDatabase(f)
+	if errors.Is(err, localserver.ErrNoServer) {
+		return fmt.Errorf("%w: install it (apt-get install postgresql), or start one (docker run -p 5432:5432 -e POSTGRES_PASSWORD=kahn postgres) and give its URL (postgres://postgres:kahn@localhost/postgres)", err)
+	}
+	return err
 }
 
 // run starts the two processes and judges what they have left.
@@ -110,15 +169,14 @@ func run(out io.Writer) error {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
-	own, err := os.Executable()
-	if err != nil {
-		return err
-	}
+	p := place{dir: dir}
 	for _, life := range []string{"1", "2"} {
-		process := exec.Command(own)
-		process.Env = append(os.Environ(), dirVariable+"="+dir, lifeVariable+"="+life)
+		process, err := p.process(context.Background(), life)
+		if err != nil {
+			return err
+		}
 		process.Stdout, process.Stderr = out, out
-		err := process.Run()
+		err = process.Run()
 		switch exited := process.ProcessState != nil && process.ProcessState.Success(); {
 		case life == "1" && exited:
 			return errors.New("process 1 was not killed")
@@ -126,5 +184,5 @@ func run(out io.Writer) error {
 			return fmt.Errorf("process 2: %w", err)
 		}
 	}
-	return judge(out, filepath.Join(dir, fileName))
+	return judge(context.Background(), out, p)
 }

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,21 +13,32 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
-	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-const fileName = "orders.db"
+// ledger is the database of the shop: it has the runs, and tables of the shop's own beside them.
+type ledger interface {
+	store.Inbox
+	store.QueueStore
+	// note notes that a process calls a step.
+	note(ctx context.Context, life string, step *kahn.Step) error
+	// pay makes the payment for the run of a step and stores its number, in one transaction. Called again, it returns the number.
+	pay(ctx context.Context, step *kahn.Step) (int64, error)
+	// column returns the first column of the rows of a query.
+	column(ctx context.Context, query string) ([]string, error)
+	Close() error
+}
 
-// tables are those that the shop has beside its runs.
-const tables = "CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number INTEGER PRIMARY KEY, paid_for TEXT)"
+// tables are those that the shop has beside its runs. %s is the type of the numbers of payments, which the database counts.
+const tables = "CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number %s PRIMARY KEY, paid_for TEXT)"
 
 var orders = []string{"order-1", "order-2", "order-3", "order-4"}
 
 // shop serves orders in one process.
 type shop struct {
-	store *sqlite.Store
-	life  string
-	doom  *doom // of the process that kills itself, else nil
+	ledger ledger
+	life   string
+	pause  time.Duration // that each step takes
+	doom   *doom         // of the process that kills itself, else nil
 }
 
 // doom is the moment at which the first process kills itself: when everything has happened that it waits for.
@@ -72,8 +81,13 @@ func (s *shop) workflow() *kahn.Graph {
 // step is a step that notes its call before it does anything.
 func (s *shop) step(f kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, step *kahn.Step) (any, error) {
-		if _, err := s.store.DB().ExecContext(ctx, "INSERT INTO calls VALUES (?, ?, ?)", s.life, step.RunID(), step.ID()); err != nil {
+		if err := s.ledger.note(ctx, s.life, step); err != nil {
 			return nil, err
+		}
+		select {
+		case <-time.After(s.pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 		if f == nil {
 			return step.ID() + " done", nil
@@ -82,15 +96,8 @@ func (s *shop) step(f kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// pay makes the payment and stores its number in one transaction. Called again, it gets the number.
 func (s *shop) pay(ctx context.Context, step *kahn.Step) (any, error) {
-	number, err := sqlite.Once(ctx, s.store, step, func(tx *sql.Tx) (int64, error) {
-		result, err := tx.ExecContext(ctx, "INSERT INTO payments (paid_for) VALUES (?)", step.RunID())
-		if err != nil {
-			return 0, err
-		}
-		return result.LastInsertId()
-	})
+	number, err := s.ledger.pay(ctx, step)
 	if err == nil && s.doom != nil && step.RunID() == "order-4" {
 		s.doom.await()
 	}
@@ -105,7 +112,7 @@ func (s *shop) ship(_ context.Context, step *kahn.Step) (any, error) {
 }
 
 // unfinished returns the ids of the orders that have not ended, sorted.
-func unfinished(ctx context.Context, db *sqlite.Store) (ids []string, err error) {
+func unfinished(ctx context.Context, db ledger) (ids []string, err error) {
 	page, err := db.List(ctx, store.Query{Filter: store.Filter{Prefix: "order-", Statuses: []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}}})
 	for _, r := range page.Runs {
 		ids = append(ids, r.ID)
@@ -115,18 +122,14 @@ func unfinished(ctx context.Context, db *sqlite.Store) (ids []string, err error)
 }
 
 // serve is one process: it takes the orders that have not ended, or all of them if there are none yet.
-func serve(ctx context.Context, out io.Writer, dir, life string) (err error) {
-	store, err := sqlite.Open(filepath.Join(dir, fileName), sqlite.Options{})
+func serve(ctx context.Context, out io.Writer, p place, life string) (err error) {
+	db, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	_, err = store.DB().Exec(tables)
-	if err != nil {
-		return err
-	}
-	s := &shop{store: store, life: life}
-	open, err := unfinished(ctx, store)
+	defer func() { err = errors.Join(err, db.Close()) }()
+	s := &shop{ledger: db, life: life}
+	open, err := unfinished(ctx, db)
 	if err != nil {
 		return err
 	}
@@ -140,7 +143,7 @@ func serve(ctx context.Context, out io.Writer, dir, life string) (err error) {
 	}
 	runs := map[string]*kahn.Run{}
 	for _, id := range open {
-		opts := []kahn.Option{kahn.RunID(id), kahn.Durable(store)}
+		opts := []kahn.Option{kahn.RunID(id), kahn.Durable(db)}
 		if (id == "order-3") == (s.doom == nil) { // order-3 is approved in the second process; the approvals of the others are stored
 			opts = append(opts, kahn.EarlySignals(map[string]any{"approve": true}))
 		}
@@ -173,34 +176,20 @@ func (s *shop) perish(runs map[string]*kahn.Run) error {
 	return s.doom.strike()
 }
 
-// column returns the first column of what a query finds.
-func column(store *sqlite.Store, query string) (list []string, err error) {
-	rows, err := store.DB().Query(query)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	for rows.Next() {
-		var text string
-		if err := rows.Scan(&text); err != nil {
-			return nil, err
-		}
-		list = append(list, text)
-	}
-	return list, rows.Err()
-}
+// repeatedSteps is the query for the steps that were called several times.
+const repeatedSteps = "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) > 1 ORDER BY 1"
 
 // judge prints what was repeated and what was not, and compares it with what has to be.
-func judge(out io.Writer, path string) (err error) {
-	store, err := sqlite.Open(path, sqlite.Options{})
+func judge(ctx context.Context, out io.Writer, p place) (err error) {
+	db, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	repeated, err1 := column(store, "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) > 1 ORDER BY 1")
-	single, err2 := column(store, "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) = 1 ORDER BY 1")
-	paid, err3 := column(store, "SELECT paid_for FROM payments ORDER BY 1")
-	ended, err4 := column(store, "SELECT id FROM kahn_runs WHERE status = 'completed' ORDER BY 1")
+	defer func() { err = errors.Join(err, db.Close()) }()
+	repeated, err1 := db.column(ctx, repeatedSteps)
+	single, err2 := db.column(ctx, "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) = 1 ORDER BY 1")
+	paid, err3 := db.column(ctx, "SELECT paid_for FROM payments ORDER BY 1")
+	ended, err4 := db.column(ctx, "SELECT id FROM kahn_runs WHERE status = 'completed' ORDER BY 1")
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}

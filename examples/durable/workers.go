@@ -7,61 +7,88 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
-	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// What several processes do with one file.
+// What several processes do with one ledger.
 const (
-	workerOrders = 30
-	workerRuns   = 4           // that the performer has at work at once
-	workerTime   = time.Minute // after which something is wrong
-	workerPause  = 5 * time.Millisecond
-	performer    = "performer" // begins the names of processes that perform the orders
-	desk         = "desk"      // begins the names of those that approve and cancel orders
+	workerRuns  = 4           // that a performer has at work at once
+	workerTime  = time.Minute // after which something is wrong
+	workerPause = 5 * time.Millisecond
+	performer   = "performer" // begins the names of processes that perform the orders
+	desk        = "desk"      // begins the names of those that approve and cancel orders
 )
+
+// work is what the processes share.
+type work struct {
+	orders  int
+	pause   time.Duration // that each step takes
+	options []kahn.Option
+}
+
+// fewOrders is the work of the processes over SQLite.
+var fewOrders = work{orders: 30}
+
+func performerName(i int) string { return fmt.Sprintf("%s-%d", performer, i) }
+
+// deskName is the name of one of several desks, from 0.
+func deskName(i, desks int) string { return fmt.Sprintf("%s-%d/%d", desk, i, desks) }
 
 func workerOrder(i int) string { return fmt.Sprintf("order-%02d", i) }
 
 // isCancelled tells which orders a desk cancels; it approves the others.
 func isCancelled(i int) bool { return i%5 == 0 }
 
-// work is one of several processes over one file. Its name says what it does.
-func work(ctx context.Context, dir, name string) (err error) {
-	db, err := sqlite.Open(filepath.Join(dir, fileName), sqlite.Options{})
+// serveWorker is one of several processes over one ledger. Its name says what it does.
+func serveWorker(ctx context.Context, out io.Writer, p place, name string) (err error) {
+	db, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
 	ctx, cancel := context.WithTimeout(ctx, workerTime)
 	defer cancel()
-	if strings.HasPrefix(name, performer) {
-		return perform(ctx, db, name)
+	w := fewOrders
+	if p.url != "" {
+		w = manyOrders
 	}
-	return decide(ctx, db, name)
+	if strings.HasPrefix(name, performer) {
+		return perform(ctx, out, db, w, name)
+	}
+	return decide(ctx, db, w, name)
 }
 
 // perform serves the orders until none is left.
-func perform(ctx context.Context, db *sqlite.Store, name string) error {
-	s := &shop{store: db, life: name}
-	runner := kahn.Runner{MaxRuns: workerRuns}
+func perform(ctx context.Context, out io.Writer, db ledger, w work, name string) error {
+	s := &shop{ledger: db, life: name, pause: w.pause}
+	runner := kahn.Runner{MaxRuns: workerRuns, Options: append(w.options, kahn.Owner(name))}
+	var lost atomic.Int64
+	service := kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: s.workflow()}}, OnError: func(err *kahn.ServeError) {
+		if err.Run == "" || !errors.Is(err, kahn.ErrStore) {
+			fmt.Fprintln(os.Stderr, "durable:", name, err)
+			return
+		}
+		lost.Add(1)
+	}}
 	served := make(chan error, 1)
-	go func() {
-		served <- runner.Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: s.workflow()}}})
-	}()
-	_, err := awaitEnds(ctx, db, workerOrders)
-	return errors.Join(err, runner.Shutdown(ctx), <-served)
+	go func() { served <- runner.Serve(ctx, service) }()
+	_, err := awaitEnds(ctx, db, w.orders)
+	err = errors.Join(err, runner.Shutdown(ctx), <-served)
+	if n := lost.Load(); n > 0 {
+		fmt.Fprintf(out, "%s has lost %d orders to others, since its leases had run out\n", name, n)
+	}
+	return err
 }
 
 // awaitEnds waits until so many orders have ended, and counts the orders by status.
-func awaitEnds(ctx context.Context, db *sqlite.Store, ends int) (counts map[kahn.RunStatus]int, err error) {
+func awaitEnds(ctx context.Context, db ledger, ends int) (counts map[kahn.RunStatus]int, err error) {
 	for {
 		list, err := db.Count(ctx, store.Filter{})
 		if err != nil {
@@ -77,19 +104,23 @@ func awaitEnds(ctx context.Context, db *sqlite.Store, ends int) (counts map[kahn
 		if ended >= ends {
 			return counts, nil
 		}
-		time.Sleep(workerPause)
+		select {
+		case <-time.After(workerPause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%d orders have not ended: %v", ends-ended, counts)
+		}
 	}
 }
 
 // decide posts a decision about each order of a desk, whether or not a process performs the order at that moment.
-func decide(ctx context.Context, db *sqlite.Store, name string) error {
+func decide(ctx context.Context, db ledger, w work, name string) error {
 	own, desks, _ := strings.Cut(strings.TrimPrefix(name, desk+"-"), "/")
 	number, err1 := strconv.Atoi(own)
 	all, err2 := strconv.Atoi(desks)
 	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
-	for i := range workerOrders {
+	for i := range w.orders {
 		if i%all != number {
 			continue
 		}
@@ -120,79 +151,116 @@ func (s *shared) Write(text []byte) (int, error) {
 	return s.to.Write(text)
 }
 
+// crew is the processes over one ledger, by their names.
+type crew struct {
+	ctx       context.Context
+	place     place
+	out       io.Writer
+	processes map[string]*exec.Cmd // that have not ended
+}
+
+func newCrew(ctx context.Context, p place, to io.Writer) *crew {
+	return &crew{ctx: ctx, place: p, out: &shared{to: to}, processes: map[string]*exec.Cmd{}}
+}
+
+// begin starts a process.
+func (c *crew) begin(name string) error {
+	process, err := c.place.process(c.ctx, name)
+	if err != nil {
+		return err
+	}
+	process.Stdout, process.Stderr = c.out, c.out
+	if err := process.Start(); err != nil {
+		return err
+	}
+	c.processes[name] = process
+	return nil
+}
+
+// kill kills a process, and waits until it has ended.
+func (c *crew) kill(name string) error {
+	process := c.processes[name]
+	delete(c.processes, name)
+	if err := process.Process.Kill(); err != nil {
+		return err
+	}
+	if process.Wait() == nil {
+		return fmt.Errorf("%s was not killed", name)
+	}
+	return nil
+}
+
+// wait waits until all processes have ended by themselves.
+func (c *crew) wait() error {
+	for name, process := range c.processes {
+		if err := process.Wait(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		delete(c.processes, name)
+	}
+	return nil
+}
+
+// end kills the processes that are left after an error.
+func (c *crew) end() (err error) {
+	for name := range c.processes {
+		err = errors.Join(err, c.kill(name))
+	}
+	return err
+}
+
 // runWorkers starts the processes over one file, kills the performer in the middle, and judges what they have left.
 func runWorkers(to io.Writer, processes int) (err error) {
-	out := &shared{to: to}
 	dir, err := os.MkdirTemp("", "durable")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a temporary folder that cannot be removed does no harm
-	db, err := sqlite.Open(filepath.Join(dir, fileName), sqlite.Options{})
+	ctx, cancel := context.WithTimeout(context.Background(), workerTime)
+	defer cancel()
+	p := place{dir: dir}
+	db, err := p.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	if err := createOrders(db); err != nil {
+	if err := createOrders(ctx, db, fewOrders); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), workerTime)
-	defer cancel()
-	begin := func(name string) (*exec.Cmd, error) {
-		own, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		process := exec.CommandContext(ctx, own)
-		process.Env = append(os.Environ(), dirVariable+"="+dir, lifeVariable+"="+name)
-		process.Stdout, process.Stderr = out, out
-		return process, process.Start()
-	}
-	first, err := begin(performer + "-1")
-	if err != nil {
+	c := newCrew(ctx, p, to)
+	defer func() { err = errors.Join(err, c.end()) }()
+	if err := c.begin(performerName(1)); err != nil {
 		return err
 	}
-	var rest []*exec.Cmd
 	for i := range processes - 1 {
-		p, err := begin(fmt.Sprintf("%s-%d/%d", desk, i, processes-1))
-		if err != nil {
-			return err
-		}
-		rest = append(rest, p)
-	}
-	counts, err := awaitEnds(ctx, db, workerOrders/3)
-	if err != nil {
-		return err
-	}
-	if err := first.Process.Kill(); err != nil {
-		return err
-	}
-	if first.Wait() == nil {
-		return errors.New("the first performer was not killed")
-	}
-	fmt.Fprintf(out, "the performer is killed: %d orders are completed, %d cancelled\n", counts[kahn.RunCompleted], counts[kahn.RunCancelled])
-	second, err := begin(performer + "-2")
-	if err != nil {
-		return err
-	}
-	for _, p := range append(rest, second) {
-		if err := p.Wait(); err != nil {
+		if err := c.begin(deskName(i, processes-1)); err != nil {
 			return err
 		}
 	}
-	return judgeWorkers(ctx, out, db)
+	counts, err := awaitEnds(ctx, db, fewOrders.orders/3)
+	if err != nil {
+		return err
+	}
+	if err := c.kill(performerName(1)); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "the performer is killed: %d orders are completed, %d cancelled\n", counts[kahn.RunCompleted], counts[kahn.RunCancelled])
+	if err := c.begin(performerName(2)); err != nil {
+		return err
+	}
+	if err := c.wait(); err != nil {
+		return err
+	}
+	return judgeWorkers(ctx, c.out, db, fewOrders, workerRuns)
 }
 
-// createOrders makes the tables, and the runs that nobody performs yet.
-func createOrders(db *sqlite.Store) error {
-	if _, err := db.DB().Exec(tables); err != nil {
-		return err
-	}
-	s := &shop{store: db}
-	for i := range workerOrders {
+// createOrders makes the runs, which nobody performs yet.
+func createOrders(ctx context.Context, db ledger, w work) error {
+	s := &shop{ledger: db}
+	for i := range w.orders {
 		n, err := kahn.Prepare(s.workflow(), kahn.RunID(workerOrder(i)))
 		if err == nil {
-			_, _, err = db.Create(context.Background(), n)
+			_, _, err = db.Create(ctx, n)
 		}
 		if err != nil {
 			return err
@@ -201,14 +269,15 @@ func createOrders(db *sqlite.Store) error {
 	return nil
 }
 
-// judgeWorkers compares what the processes have left with what has to be.
-func judgeWorkers(ctx context.Context, out io.Writer, db *sqlite.Store) error {
-	counts, err := awaitEnds(ctx, db, workerOrders)
+// judgeWorkers compares what the processes have left with what has to be. underWay is how many orders were at work in processes that were killed or
+// stopped.
+func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, underWay int) error {
+	counts, err := awaitEnds(ctx, db, w.orders)
 	if err != nil {
 		return err
 	}
 	cancelled := 0
-	for i := range workerOrders {
+	for i := range w.orders {
 		r, err := db.Load(ctx, workerOrder(i))
 		if err != nil {
 			return err
@@ -221,20 +290,20 @@ func judgeWorkers(ctx context.Context, out io.Writer, db *sqlite.Store) error {
 			return fmt.Errorf("%s is %v, not %v", r.ID, r.Status, want)
 		}
 	}
-	repeated, err1 := column(db, "SELECT run || ' ' || step FROM calls GROUP BY run, step HAVING count(*) > 1 ORDER BY 1")
-	twice, err2 := column(db, "SELECT paid_for FROM payments GROUP BY paid_for HAVING count(*) > 1")
-	finished, err3 := column(db, "SELECT run FROM calls WHERE step = 'mail' GROUP BY run")
+	repeated, err1 := db.column(ctx, repeatedSteps)
+	twice, err2 := db.column(ctx, "SELECT paid_for FROM payments GROUP BY paid_for HAVING count(*) > 1")
+	finished, err3 := db.column(ctx, "SELECT run FROM calls WHERE step = 'mail' GROUP BY run")
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 	fmt.Fprintf(out, "%d orders: %d completed, %d cancelled; %d steps were called again, no order was paid twice\n",
-		workerOrders, counts[kahn.RunCompleted], counts[kahn.RunCancelled], len(repeated))
+		w.orders, counts[kahn.RunCompleted], counts[kahn.RunCancelled], len(repeated))
 	switch {
-	case counts[kahn.RunCompleted] != workerOrders-cancelled || counts[kahn.RunCancelled] != cancelled:
+	case counts[kahn.RunCompleted] != w.orders-cancelled || counts[kahn.RunCancelled] != cancelled:
 		return fmt.Errorf("the counts do not add up: %v", counts)
-	case len(finished) < workerOrders-cancelled:
+	case len(finished) < w.orders-cancelled:
 		return fmt.Errorf("%d orders have their mail", len(finished))
-	case len(repeated) > workerRuns:
+	case len(repeated) > underWay:
 		return fmt.Errorf("more steps were called again than were under way: %s", strings.Join(repeated, ", "))
 	case len(twice) > 0:
 		return fmt.Errorf("paid twice: %s", strings.Join(twice, ", "))

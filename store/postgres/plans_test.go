@@ -15,6 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
@@ -72,9 +73,9 @@ func explain(t *testing.T, pool *pgxpool.Pool, kept bool, text string, args ...a
 func TestPlans(t *testing.T) {
 	t.Parallel()
 	name := fmt.Sprintf("kahn_plans_%d", os.Getpid())
-	own, err := postgrestest.CreateDatabase(database, name)
+	own, err := localserver.CreateDatabase(database, name)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, postgrestest.DropDatabase(database, name)) })
+	t.Cleanup(func() { require.NoError(t, localserver.DropDatabase(database, name)) })
 	pool, schema := postgrestest.NewPool(t, own), newSchema()
 	s := openStore(t, pool, schema)
 	fill(t, pool, schema, size(100_000, 1_100_000))

@@ -24,6 +24,8 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres/audit"
+	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
@@ -202,14 +204,16 @@ func TestStopped(t *testing.T) {
 	for range size(1, 20) {
 		dir := t.TempDir()
 		s := openStore(t, pool, schemaOf(dir))
-		postgrestest.Audit(t, pool, schemaOf(dir))
+		require.NoError(t, audit.Begin(t.Context(), pool, schemaOf(dir)))
 		times := stopAndKill(t, "share", dir)
 		log := postgrestest.ReadCalls(t, filepath.Join(dir, "log"))
 		require.Equal(t, sharedRuns*sharedSteps, log.Nodes)
 		t.Logf("%d times: %+v", times, log)
 		require.Zero(t, log.Twice)
 		require.LessOrEqual(t, log.Landed, 2*times, "more than one call of each run that a process performs lands each time that it is stopped")
-		require.Empty(t, postgrestest.Audited(t, pool, schemaOf(dir)))
+		report, err := audit.Read(t.Context(), pool, schemaOf(dir))
+		require.NoError(t, err)
+		require.Empty(t, report.Faults)
 		for i := range sharedRuns {
 			res, err := kahn.ReadResult(t.Context(), row(sharedSteps), s, fmt.Sprint("r", i))
 			require.NoError(t, err)
@@ -255,8 +259,8 @@ func TestNoLockIsHeld(t *testing.T) {
 // TestOutages: the server is stopped, stopped at once, and killed, while runs write to it; they go on when it is there again.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	c, err := postgrestest.NewCluster()
-	if errors.Is(err, postgrestest.ErrNoServer) {
+	c, err := localserver.NewCluster()
+	if errors.Is(err, localserver.ErrNoServer) {
 		fmt.Println("TestOutages has stopped no server:", err)
 		return
 	}
@@ -280,14 +284,14 @@ func TestOutages(t *testing.T) {
 }
 
 // bouncer starts PgBouncer in transaction mode before a server, and returns the command and its port.
-func bouncer(t *testing.T, c *postgrestest.Cluster, port int) *exec.Cmd {
+func bouncer(t *testing.T, c *localserver.Cluster, port int) *exec.Cmd {
 	t.Helper()
 	config := fmt.Sprintf("[databases]\n* = host=127.0.0.1 port=%d\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = %d\nunix_socket_dir =\nauth_type = any\npool_mode = transaction\n"+
 		"default_pool_size = 3\nignore_startup_parameters = extra_float_digits\n", c.Port, port)
 	file := filepath.Join(c.Dir, "bouncer.ini")
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(config, "* = ", "* = user=kahn ", 1)), 0o600))
 	if os.Getuid() == 0 {
-		require.NoError(t, os.Chown(file, postgrestest.Nobody, postgrestest.Nobody))
+		require.NoError(t, os.Chown(file, localserver.Nobody, localserver.Nobody))
 	}
 	cmd := c.Command(bouncerPath(), file)
 	require.NoError(t, cmd.Start())
@@ -312,14 +316,14 @@ func TestBouncer(t *testing.T) {
 		fmt.Println("TestBouncer has tried nothing: there is no pgbouncer (apt-get install pgbouncer)")
 		return
 	}
-	c, err := postgrestest.NewCluster()
-	if errors.Is(err, postgrestest.ErrNoServer) {
+	c, err := localserver.NewCluster()
+	if errors.Is(err, localserver.ErrNoServer) {
 		fmt.Println("TestBouncer has tried nothing:", err)
 		return
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Remove()) })
-	port, err := postgrestest.FreePort()
+	port, err := localserver.FreePort()
 	require.NoError(t, err)
 	cmd := bouncer(t, c, port)
 	t.Cleanup(func() {

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package postgrestest
+package localserver
 
 // Cluster is a server of its own, which this system does not get.
 type Cluster struct{}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+)
+
+// database is a ledger in a schema of PostgreSQL.
+type database struct{ *postgres.Store }
+
+func openDatabase(ctx context.Context, p place) (d database, err error) {
+	config, err := pgxpool.ParseConfig(p.url)
+	if err != nil {
+		return d, err
+	}
+	config.ConnConfig.RuntimeParams["search_path"] = p.schema // for the tables of the shop
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return d, err
+	}
+	if d.Store, err = postgres.Open(ctx, pool, postgres.Options{Schema: p.schema, Listen: p.url}); err != nil {
+		pool.Close()
+	}
+	return d, err
+}
+
+func (d database) note(ctx context.Context, life string, step *kahn.Step) error {
+	_, err := d.Pool().Exec(ctx, "INSERT INTO calls VALUES ($1, $2, $3)", life, step.RunID(), step.ID())
+	return err
+}
+
+func (d database) pay(ctx context.Context, step *kahn.Step) (int64, error) {
+	return postgres.Once(ctx, d.Store, step, func(tx pgx.Tx) (number int64, err error) {
+		err = tx.QueryRow(ctx, "INSERT INTO payments (paid_for) VALUES ($1) RETURNING number", step.RunID()).Scan(&number)
+		return number, err
+	})
+}
+
+func (d database) column(ctx context.Context, query string) ([]string, error) {
+	rows, err := d.Pool().Query(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
+}
+
+// Close closes the store and its pool.
+func (d database) Close() error {
+	defer d.Pool().Close()
+	return d.Store.Close()
+}

@@ -1,0 +1,59 @@
+// Package audit lets the server of a store note what is written, so that a test or a demonstration can tell what was written twice.
+package audit
+
+import (
+	"context"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+const tables = `
+CREATE TABLE $S.audit (note bigint GENERATED ALWAYS AS IDENTITY, what text, run bigint, node integer, number bigint);
+CREATE FUNCTION $S.note_run() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
+	INSERT INTO $S.audit (what, run, number) VALUES ('commit', NEW.run, NEW.sequence);
+	RETURN NULL;
+END $f$;
+CREATE FUNCTION $S.note_node() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
+	INSERT INTO $S.audit (what, run, node, number) VALUES (CASE WHEN NEW.completed THEN 'completion' ELSE 'start' END, NEW.run, NEW.node, NEW.attempt);
+	RETURN NULL;
+END $f$;
+CREATE TRIGGER note_run AFTER UPDATE OF sequence ON $S.runs FOR EACH ROW EXECUTE FUNCTION $S.note_run();
+CREATE TRIGGER note_node AFTER INSERT OR UPDATE ON $S.nodes FOR EACH ROW WHEN (NEW.attempt > 0) EXECUTE FUNCTION $S.note_node();`
+
+const faults = `
+SELECT concat_ws(' ', 'twice:', what, run, node, number) FROM $S.audit GROUP BY what, run, node, number HAVING count(*) > 1
+UNION ALL SELECT concat_ws(' ', 'after its completion:', s.what, s.run, s.node, s.number) FROM $S.audit s JOIN $S.audit c USING (run, node) WHERE c.what = 'completion' AND s.note > c.note
+UNION ALL SELECT concat_ws(' ', 'commits:', run, count(*), 'of', max(number)) FROM $S.audit WHERE what = 'commit' GROUP BY run HAVING count(*) <> max(number)`
+
+// Begin lets the server note each commit of a run, each start of an attempt and each completion that is written to the schema of a store. The role
+// owns the tables of the store.
+func Begin(ctx context.Context, pool *pgxpool.Pool, schema string) error {
+	_, err := pool.Exec(ctx, within(schema, tables), pgx.QueryExecModeSimpleProtocol)
+	return err
+}
+
+// Report is what was noted since [Begin].
+type Report struct {
+	Completions int // of attempts
+	// Faults are what must not be: what was written twice, starts of nodes that were completed, and runs of whose commits some are missing.
+	Faults []string
+}
+
+// Read returns what was noted.
+func Read(ctx context.Context, pool *pgxpool.Pool, schema string) (r Report, err error) {
+	if err := pool.QueryRow(ctx, within(schema, "SELECT count(*) FROM $S.audit WHERE what = 'completion'")).Scan(&r.Completions); err != nil {
+		return r, err
+	}
+	rows, err := pool.Query(ctx, within(schema, faults))
+	if err != nil {
+		return r, err
+	}
+	r.Faults, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	return r, err
+}
+
+func within(schema, text string) string {
+	return strings.ReplaceAll(text, "$S", pgx.Identifier{schema}.Sanitize())
+}

@@ -1,0 +1,66 @@
+// Package localserver gives a program a database of PostgreSQL for a while: one of its own on a server that the environment names, or else on one that
+// it starts on a port of this machine. It is for tests, measurements and demonstrations.
+package localserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// ErrNoServer says that there are no programs of a server.
+var ErrNoServer = errors.New("there is no PostgreSQL server")
+
+// ServerURL is the environment variable with the URL of a server, of a role that may create databases.
+const ServerURL = "KAHN_POSTGRES"
+
+// WithDatabase calls f with the URL of a database that it makes for it: on the server that the environment variable [ServerURL] names, or else on
+// one that it starts. Without programs for that the error matches [ErrNoServer].
+func WithDatabase(f func(url string) error) (err error) {
+	server := os.Getenv(ServerURL)
+	if server == "" {
+		c, err := NewCluster()
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, c.Remove()) }()
+		server = c.URL("postgres")
+	}
+	name := fmt.Sprintf("kahn_test_%d", os.Getpid())
+	database, err := CreateDatabase(server, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, DropDatabase(server, name)) }()
+	return f(database)
+}
+
+// CreateDatabase makes a database on the server of another one, and returns its URL.
+func CreateDatabase(server, name string) (string, error) {
+	u, err := url.Parse(server)
+	if err != nil {
+		return "", err
+	}
+	u.Path = "/" + name
+	return u.String(), execute(server, "CREATE DATABASE "+name+" ENCODING 'UTF8' TEMPLATE template0")
+}
+
+// DropDatabase removes a database that [CreateDatabase] has made, and ends the connections to it.
+func DropDatabase(server, name string) error {
+	return execute(server, "DROP DATABASE "+name+" WITH (FORCE)")
+}
+
+// execute executes a statement over a connection of its own.
+func execute(url, text string) error {
+	ctx := context.Background()
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, text)
+	return errors.Join(err, conn.Close(ctx))
+}

@@ -1,0 +1,49 @@
+package postgrestest
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Calls counts the calls in a log of steps.
+type Calls struct {
+	Nodes    int // that were called
+	Calls    int
+	Repeated int // nodes that were called in several attempts
+	Twice    int // attempts that were called again
+	// Landed are calls that came after the call of a later node, so when the node was stored as completed: a process that was stopped when it had
+	// recorded an attempt, and had not called its step yet, calls it when it goes on.
+	Landed int
+}
+
+// ReadCalls reads a log of calls from a file. Each line is a call: the id of the run, the number of the node in a chain, and that of the attempt.
+func ReadCalls(t testing.TB, file string) (l Calls) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	last, nodes, attempts := map[string]int{}, map[string]int{}, map[string]int{}
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		require.Len(t, words, 3)
+		node, err := strconv.Atoi(words[1])
+		require.NoError(t, err)
+		if node < last[words[0]] {
+			l.Landed++
+		}
+		last[words[0]] = max(last[words[0]], node)
+		l.Calls++
+		if attempts[line]++; attempts[line] > 1 {
+			l.Twice++
+		}
+		key := words[0] + " " + words[1]
+		if nodes[key]++; nodes[key] == 2 {
+			l.Repeated++
+		}
+	}
+	l.Nodes = len(nodes)
+	return l
+}
