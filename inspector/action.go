@@ -45,7 +45,7 @@ type (
 
 // doneReply confirms an action.
 type doneReply struct {
-	Status string `json:"status"` // accepted
+	Status string `json:"status"` // accepted; or requested: it waits for the process that performs the run
 }
 
 // runReply names the run that an action has made.
@@ -53,7 +53,7 @@ type runReply struct {
 	Run string `json:"run"`
 }
 
-var accepted = doneReply{Status: "accepted"}
+var accepted, requested = doneReply{Status: "accepted"}, doneReply{Status: "requested"}
 
 // reasonBytes is how long a reason, a comment or the name of an actor may be; longer ones are cut.
 const reasonBytes = 1_000
@@ -62,7 +62,7 @@ const reasonBytes = 1_000
 func (c *call) write() error {
 	key, kept, first, err := c.accept()
 	if err != nil {
-		c.audit(err)
+		c.audit(nil, err)
 		return err
 	}
 	if !first {
@@ -81,9 +81,9 @@ func (c *call) write() error {
 		}
 		close(kept.done)
 		if kept.fault != nil {
-			c.audit(kept.fault)
+			c.audit(nil, kept.fault)
 		} else {
-			c.audit(nil)
+			c.audit(kept.answer, nil)
 		}
 	}()
 	answer, err := c.perform()
@@ -168,8 +168,8 @@ func (c *call) answer(kept *kept) error {
 	return c.reply(http.StatusAccepted, kept.answer)
 }
 
-// audit leaves a record of an action.
-func (c *call) audit(err error) {
+// audit leaves a record of an action, with its answer or its error.
+func (c *call) audit(answer any, err error) {
 	attrs := []slog.Attr{
 		slog.String("action", strings.TrimPrefix(c.route.path, "api/v1/")), slog.String("actor", c.actor()), slog.String("remote", c.r.RemoteAddr),
 		slog.String("key", clip(c.r.Header.Get("Idempotency-Key"), maxKey)),
@@ -190,8 +190,11 @@ func (c *call) audit(err error) {
 		attrs = append(attrs, slog.String("comment", clip(body.Comment, reasonBytes)))
 	}
 	level, outcome := slog.LevelInfo, "done"
-	if err != nil {
+	switch {
+	case err != nil:
 		level, outcome = slog.LevelWarn, faultOf(err).Code
+	case answer == requested:
+		outcome = requested.Status
 	}
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
@@ -264,7 +267,7 @@ func (x *replies) of(key string, sum [sha256.Size]byte) (k *kept, first bool, er
 	defer x.mu.Unlock()
 	if k = x.byKey[key]; k != nil {
 		if k.sum != sum {
-			return nil, false, &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
+			return nil, false, errKeyReused
 		}
 		return k, false, nil
 	}
@@ -303,9 +306,10 @@ func (c *call) signal() (any, error) {
 	}
 	d := kahn.Decision{Value: answer, Actor: c.actor(), Comment: clip(body.Comment, reasonBytes), ID: c.decisionID()}
 	if before.Decision == nil || before.Decision.ID == d.ID {
-		switch err = c.answerNode(path, d); {
+		var done any
+		switch done, err = c.answerNode(path, d); {
 		case err == nil:
-			return accepted, nil
+			return done, nil
 		case errors.Is(err, errHere):
 			return c.signal()
 		case errors.Is(err, errSlow):
@@ -313,8 +317,14 @@ func (c *call) signal() (any, error) {
 		}
 	}
 	// Somebody else may have answered between the look and the signal.
-	if s := c.stored(); s != nil && err != nil {
-		return nil, err // what was loaded is as it was
+	if c.stored() != nil && err != nil {
+		if !errors.Is(err, kahn.ErrAnswered) {
+			return nil, err
+		}
+		c.h.shelf.forget(c.target.ID(), nil)
+		if lookErr := c.findRun(); lookErr != nil {
+			return nil, lookErr
+		}
 	}
 	if res, lookErr := c.target.Node(path); lookErr == nil && res.Decision != nil {
 		if res.Decision.ID == d.ID {
@@ -330,15 +340,20 @@ func (c *call) signal() (any, error) {
 }
 
 // answerNode answers a gate, or a step that waits.
-func (c *call) answerNode(path string, d kahn.Decision) error {
+func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 	name := path
 	if wait, ok := waitOf(c.target, path); ok && wait.Token != "" {
 		name = wait.Token
 	}
 	if s := c.stored(); s != nil {
-		return c.signalStored(s, name, d)
+		return c.ask(s, demand{
+			judge:   func() error { return s.judgeAnswer(path, d.Value) },
+			control: func(ctx context.Context, x Controller) error { return x.Signal(ctx, s.ID(), name, d) },
+			perform: func() error { return c.signalStored(s, name, d) },
+			request: func() (store.Request, error) { return kahn.PrepareSignal(name, d, kahn.Encoding(c.h.Codec)) },
+		})
 	}
-	return c.confirmed(c.live(), name, d)
+	return accepted, c.confirmed(c.live(), name, d)
 }
 
 // confirmed answers a node of a run of the Runner, and waits for a store to confirm it.
@@ -354,16 +369,21 @@ func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 
 var errSlow error = &fault{Status: http.StatusGatewayTimeout, Code: "slow", Message: "the store has not confirmed the answer yet: repeat the request with its Idempotency-Key"}
 
-// decisionID identifies an answer, so that a request which is repeated with its key is the same answer in whatever life of the run.
+// decisionID identifies an answer or a request that is posted, so that an action which is repeated with its key is the same one in whatever life of the run.
 func (c *call) decisionID() string {
 	sum := sha256.Sum256([]byte(c.actor() + "\n" + c.r.Header.Get("Idempotency-Key")))
 	return "inspector-" + hex.EncodeToString(sum[:16])
 }
 
+var (
+	errEnded     = &fault{Status: http.StatusConflict, Code: "finished", Message: "the run has ended"}
+	errKeyReused = &fault{Status: http.StatusUnprocessableEntity, Code: "key_reused", Message: "this Idempotency-Key was used for another request"}
+)
+
 // going refuses an action on a run that has ended.
 func (c *call) going() error {
 	if over(c.target) {
-		return &fault{Status: http.StatusConflict, Code: "finished", Message: "the run has ended"}
+		return errEnded
 	}
 	return nil
 }
@@ -374,11 +394,17 @@ func (c *call) cancel() (any, error) {
 	}
 	q := c.request(c.body.(*reasonBody).Reason)
 	if s := c.stored(); s != nil {
-		err := c.cancelStored(s, q)
+		done, err := c.ask(s, demand{
+			control: func(ctx context.Context, x Controller) error { return x.Cancel(ctx, s.ID(), q) },
+			perform: func() error { return c.cancelStored(s, q) },
+			request: func() (store.Request, error) {
+				return store.Request{ID: c.decisionID(), Kind: store.KindCancel, Actor: q.Actor, Comment: q.Reason}, nil
+			},
+		})
 		if errors.Is(err, errHere) {
 			return c.cancel()
 		}
-		return accepted, err
+		return done, err
 	}
 	c.live().CancelBy(q)
 	return accepted, nil
@@ -388,7 +414,14 @@ func (c *call) abort() (any, error) {
 	if err := c.going(); err != nil {
 		return nil, err
 	}
-	c.live().AbortAllBy(nil, c.request(c.body.(*reasonBody).Reason))
+	q := c.request(c.body.(*reasonBody).Reason)
+	if s := c.stored(); s != nil {
+		if _, ok := c.h.Store.(Controller); !ok {
+			return nil, errNotHere
+		}
+		return c.ask(s, demand{control: func(ctx context.Context, x Controller) error { return x.Abort(ctx, s.ID(), nil, q) }})
+	}
+	c.live().AbortAllBy(nil, q)
 	return accepted, nil
 }
 
@@ -401,7 +434,26 @@ func (c *call) leave() (any, error) {
 }
 
 func (c *call) cancelNode() (any, error) {
-	return accepted, c.live().CancelNode(c.query.text("path"))
+	path := c.query.text("path")
+	s := c.stored()
+	if s == nil {
+		return accepted, c.live().CancelNode(path)
+	}
+	if err := c.going(); err != nil {
+		return nil, err
+	}
+	done, err := c.ask(s, demand{
+		judge:   func() error { return s.judgeCancel(path) },
+		control: func(ctx context.Context, x Controller) error { return x.CancelNode(ctx, s.ID(), path) },
+		perform: func() error { return c.cancelNodeStored(s, path) },
+		request: func() (store.Request, error) {
+			return store.Request{ID: c.decisionID(), Kind: store.KindCancelNode, Node: path, Actor: c.actor()}, nil
+		},
+	})
+	if errors.Is(err, errHere) {
+		return c.cancelNode()
+	}
+	return done, err
 }
 
 func (c *call) retry() (any, error) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,13 +36,25 @@ type stand struct {
 	stage  map[string]play
 	memory *store.Memory
 	count  atomic.Int64
+	held   sync.Map // the leases that another process has, by run
 }
 
 func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch name := strings.TrimPrefix(r.URL.Path, "/stage/"); name {
 	case "cut":
 		s.server.CloseClientConnections()
+	case "hold": // another process has a run, and does not answer
+		id := r.URL.Query().Get("run")
+		lease, _, err := s.memory.Acquire(r.Context(), id, "another process", time.Hour)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		s.held.Store(id, lease)
 	case "take": // another process cancels a run of the store
+		if lease, ok := s.held.LoadAndDelete(r.URL.Query().Get("run")); ok {
+			_ = s.memory.Release(r.Context(), lease.(store.Lease)) // else the run cannot be started
+		}
 		run, err := kahn.Start(context.Background(), order(), nil, kahn.RunID(r.URL.Query().Get("run")), kahn.Durable(s.memory))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

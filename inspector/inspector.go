@@ -44,12 +44,13 @@ type Options struct {
 	// remembers.
 	Runner *kahn.Runner
 	// Store has runs of other processes, and those that the Runner has forgotten. They are shown as the store has them; of a Store that has a
-	// method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), such as temporal.Store, as the snapshot has them. Nil: none.
+	// method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), such as temporal.Store, as the snapshot has them. What operators ask
+	// of a run that another process performs is posted as a request if the Store is a store.Inbox; a [Controller] is asked itself. Nil: none.
 	Store store.Admin
 	// Workflows are those of the runs of the Store: their plans, and how this process performs them. Without one a run is shown
-	// without edges, and cannot be acted on.
+	// without edges, and this process does not go on with it.
 	Workflows []Workflow
-	// Codec reads the values of the runs of the Store, and should be theirs. A value that it cannot read is shown as it is stored. Nil
+	// Codec reads the values of the runs of the Store, writes the answers that are posted for them, and should be theirs. A value that it cannot read is shown as it is stored. Nil
 	// means kahn.Types{}.
 	Codec store.Codec
 	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is

@@ -11,28 +11,29 @@ import (
 // nodeReply is all that there is of one node.
 type nodeReply struct {
 	nodeRow
-	Parent    string      `json:"parent,omitempty"` // the composite that it is in
-	Type      string      `json:"type"`
-	Composite bool        `json:"composite,omitempty"`
-	Groups    []string    `json:"groups,omitempty"`
-	Key       string      `json:"key,omitempty"`
-	Flags     []string    `json:"flags,omitempty"` // what is special about its result
-	Labels    []string    `json:"labels,omitempty"`
-	Why       whyReply    `json:"why"`
-	Cause     string      `json:"cause,omitempty"`
-	Origins   []string    `json:"origins,omitempty"`
-	Errors    []string    `json:"errors,omitempty"` // the chain, outermost first
-	Config    *value      `json:"config,omitempty"`
-	Inputs    []input     `json:"inputs,omitempty"`
-	Output    *value      `json:"output,omitempty"`
-	Tries     []attempt   `json:"tries"`
-	Upstream  []neighbour `json:"upstream"`
-	Following []neighbour `json:"downstream"`
-	Gate      *gate       `json:"gate,omitempty"`
-	Decision  *answered   `json:"decision,omitempty"`
-	Actions   []string    `json:"actions"`        // that make sense now: signal, cancel, retry, redrive
-	Data      bool        `json:"data"`           // whether the client may see values
-	Note      string      `json:"note,omitempty"` // what the answer cannot tell
+	Parent    string       `json:"parent,omitempty"` // the composite that it is in
+	Type      string       `json:"type"`
+	Composite bool         `json:"composite,omitempty"`
+	Groups    []string     `json:"groups,omitempty"`
+	Key       string       `json:"key,omitempty"`
+	Flags     []string     `json:"flags,omitempty"` // what is special about its result
+	Labels    []string     `json:"labels,omitempty"`
+	Why       whyReply     `json:"why"`
+	Cause     string       `json:"cause,omitempty"`
+	Origins   []string     `json:"origins,omitempty"`
+	Errors    []string     `json:"errors,omitempty"` // the chain, outermost first
+	Config    *value       `json:"config,omitempty"`
+	Inputs    []input      `json:"inputs,omitempty"`
+	Output    *value       `json:"output,omitempty"`
+	Tries     []attempt    `json:"tries"`
+	Upstream  []neighbour  `json:"upstream"`
+	Following []neighbour  `json:"downstream"`
+	Gate      *gate        `json:"gate,omitempty"`
+	Decision  *answered    `json:"decision,omitempty"`
+	Requests  []requestRow `json:"requests,omitempty"` // of a stored run, for this node
+	Actions   []string     `json:"actions"`            // that make sense now: signal, cancel, retry, redrive
+	Data      bool         `json:"data"`               // whether the client may see values
+	Note      string       `json:"note,omitempty"`     // what the answer cannot tell
 }
 
 // whyReply says why a node is where it is.
@@ -106,6 +107,9 @@ func (c *call) node() (any, error) {
 	if why.Wait != nil {
 		g := c.gate(*why.Wait)
 		reply.Gate = &g
+	}
+	if s := c.stored(); s != nil {
+		reply.Requests = c.requests(s, path)
 	}
 	if reply.Data {
 		c.addData(&reply, n, res)
@@ -226,6 +230,9 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 			list = append(list, "signal")
 		case at.parent == "" && slices.Contains(ofRun, "redrive"):
 			list = append(list, "redrive")
+		}
+		if slices.Contains(ofRun, "cancel") && s.judgeCancel(res.ID) == nil {
+			list = append(list, "cancel")
 		}
 		return list
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 var writing = flag.Bool("write", false, "write openapi.json anew")
@@ -92,10 +93,12 @@ func paramSchema(p param) object {
 
 // enums are the texts of the types that have few.
 var enums = map[reflect.Type][]string{
-	reflect.TypeFor[kahn.Status]():    nodeStatuses,
-	reflect.TypeFor[kahn.RunStatus](): runStatuses,
-	reflect.TypeFor[kahn.WhyKind]():   names(kahn.WhyEnded, kahn.WhySignal),
-	reflect.TypeFor[Action]():         {string(View), string(ViewData), string(Signal), string(Cancel), string(Redrive), string(Start)},
+	reflect.TypeFor[kahn.Status]():         nodeStatuses,
+	reflect.TypeFor[kahn.RunStatus]():      runStatuses,
+	reflect.TypeFor[kahn.WhyKind]():        names(kahn.WhyEnded, kahn.WhySignal),
+	reflect.TypeFor[store.RequestKind]():   names(store.KindSignal, store.KindCancelNode),
+	reflect.TypeFor[store.RequestStatus](): names(store.RequestWaiting, store.RequestRefused),
+	reflect.TypeFor[Action]():              {string(View), string(ViewData), string(Signal), string(Cancel), string(Redrive), string(Start)},
 }
 
 func (d *describer) schema(t reflect.Type) object {

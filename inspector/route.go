@@ -61,6 +61,9 @@ func names[T interface {
 	return list
 }
 
+// orPosted is what the descriptions of some actions say of runs that another process performs.
+const orPosted = " For a run that another process performs it posts a request into the store, if that is a store.Inbox: the status of the answer is requested then, and the run lists the request until it has taken it."
+
 // routes are the endpoints, each below the mount.
 var routes []route
 
@@ -100,11 +103,11 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 		{method: "POST", path: "api/v1/redrive", action: Redrive, summary: "Runs a part of a run again that has ended; or goes on with a run of the store that somebody has left, or whose process has died.", params: []param{runParam}, body: func() any { return &redriveBody{} }, reply: runReply{}, serve: (*call).redrive},
 		{method: "GET", path: "api/v1/fork", summary: "What a fork would run. The other nodes keep their results.", params: []param{runParam, {Name: "node", Many: true, Note: "nodes that run in any case"}}, reply: previewReply{}, serve: (*call).previewFork},
 		{method: "POST", path: "api/v1/fork", action: Redrive, summary: "Begins a new run with results of this one, which it does not change.", params: []param{runParam}, body: func() any { return &forkBody{} }, reply: runReply{}, serve: (*call).fork},
-		{method: "POST", path: "api/v1/signal", action: Signal, summary: "Answers a gate, or a step that waits.", params: []param{runParam, pathParam}, body: func() any { return &signalBody{} }, reply: doneReply{}, serve: (*call).signal},
-		{method: "POST", path: "api/v1/cancel", action: Cancel, summary: "Asks a run to stop: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).cancel},
-		{method: "POST", path: "api/v1/abort", action: Cancel, summary: "Stops a run as failed: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).abort, live: true},
+		{method: "POST", path: "api/v1/signal", action: Signal, summary: "Answers a gate, or a step that waits." + orPosted, params: []param{runParam, pathParam}, body: func() any { return &signalBody{} }, reply: doneReply{}, serve: (*call).signal},
+		{method: "POST", path: "api/v1/cancel", action: Cancel, summary: "Asks a run to stop: its cleanup nodes still run." + orPosted, params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).cancel},
+		{method: "POST", path: "api/v1/abort", action: Cancel, summary: "Stops a run as failed: its cleanup nodes still run.", params: []param{runParam}, body: func() any { return &reasonBody{} }, reply: doneReply{}, serve: (*call).abort},
 		{method: "POST", path: "api/v1/leave", action: Cancel, summary: "Ends a run as it stands, so that it can go on elsewhere.", params: []param{runParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).leave, live: true},
-		{method: "POST", path: "api/v1/node/cancel", action: Cancel, summary: "Asks one node to stop.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).cancelNode, live: true},
+		{method: "POST", path: "api/v1/node/cancel", action: Cancel, summary: "Asks one node to stop." + orPosted, params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).cancelNode},
 		{method: "POST", path: "api/v1/node/retry", action: Redrive, summary: "Ends the backoff of a node: its next attempt begins at once.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).retry, live: true},
 		{method: "POST", path: "api/v1/start", action: Start, summary: "Starts a run of a workflow that the host has named.", params: []param{{Name: "workflow", Required: true, Note: "name of the workflow"}}, body: func() any { return &startBody{} }, reply: runReply{}, serve: (*call).start},
 	}
@@ -158,10 +161,12 @@ func (c *call) findRun() error {
 		c.target = s
 	}
 	if c.route.live && c.live() == nil {
-		return &fault{Status: http.StatusConflict, Code: "not_here", Message: "the run is in the store alone: the Runner of this process does not have it"}
+		return errNotHere
 	}
 	return nil
 }
+
+var errNotHere = &fault{Status: http.StatusConflict, Code: "not_here", Message: "the run is in the store alone: the Runner of this process does not have it"}
 
 // mayViewData reports whether the client may see values.
 func (c *call) mayViewData() bool {

@@ -80,6 +80,8 @@ type runRow struct {
 	// Stored says that only the store has the run. Note is what the row cannot tell.
 	Stored bool   `json:"stored,omitempty"`
 	Note   string `json:"note,omitempty"`
+	// Requests are those for a stored run that it has not taken, and those that it has refused, the last few of them.
+	Requests []requestRow `json:"requests,omitempty"`
 	// Left says that the run was left as it stood, so that it may go on elsewhere.
 	Left bool `json:"left,omitempty"`
 }
@@ -168,6 +170,7 @@ func (c *call) run() (any, error) {
 func (c *call) row() (row runRow) {
 	if s := c.stored(); s != nil {
 		row = c.h.storedRow(s)
+		row.Requests = c.requests(s, "")
 	} else {
 		row = c.h.rowOf(c.live(), c.h.arrivalOf(c.live()))
 	}

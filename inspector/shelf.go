@@ -113,6 +113,9 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	if events, ok := h.Store.(store.EventStore); ok && err == nil {
 		s.events, err = store.OpenEvents(ctx, events, id)
 	}
+	if err == nil {
+		s.requests, err = h.requestsOf(ctx, row)
+	}
 	return s, err
 }
 

@@ -24,7 +24,8 @@ type storedRun struct {
 	places   map[string]*storedPlace
 	counts   map[kahn.Status]int
 	started  time.Time
-	events   *store.EventLog // nil if the store keeps no events
+	events   *store.EventLog       // nil if the store keeps no events
+	requests []store.PostedRequest // the last few of those that wait or were refused
 }
 
 // storedPlace is a node of a stored run.

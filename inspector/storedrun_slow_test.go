@@ -187,7 +187,7 @@ func TestPerformThatHangs(t *testing.T) {
 // A refusal that passes is not kept for the key.
 func TestRepeatedAfterALease(t *testing.T) {
 	t.Parallel()
-	x := newElsewhere(t, order(), nil)
+	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = noInbox{x.memory} })
 	lease, _, err := x.memory.Acquire(t.Context(), "order 17", "another process", time.Hour)
 	require.NoError(t, err)
 	key := func(q *http.Request) { q.Header.Set("Idempotency-Key", "k") }

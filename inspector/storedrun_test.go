@@ -29,6 +29,9 @@ type elsewhere struct {
 	rn     *kahn.Runner // of this process
 }
 
+// noInbox is a store that takes no requests.
+type noInbox struct{ store.Admin }
+
 // order is a run with a gate in a sub-graph, a map, a failure that is tolerated, a backoff, and a node that waits for all.
 func order() *kahn.Graph {
 	ok := func(_ context.Context, s *kahn.Step) (any, error) { return s.Path(), nil }
@@ -120,7 +123,7 @@ func TestStoredRun(t *testing.T) {
 	require.Equal(t, kahn.WhyBackoff, flaky.Why.Kind)
 	require.NotEmpty(t, flaky.Why.Until)
 	require.Equal(t, "the disk is full\nsecond line", flaky.Tries[0].Error)
-	require.Equal(t, []string{}, flaky.Actions)
+	require.Equal(t, []string{"cancel"}, flaky.Actions)
 	approve := get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "review/approve")
 	require.Equal(t, []any{"gate", "review", []string{"ship", "hold"}, []string{"signal"}}, []any{approve.Type, approve.Parent, approve.Gate.Choices, approve.Actions})
 	require.Equal(t, []neighbour{{Path: "review/count", Status: kahn.Completed, Edge: "taken"}}, approve.Upstream)
@@ -154,7 +157,7 @@ func TestStoredRun(t *testing.T) {
 // Without its plan a run is shown as its nodes, and the answer says what is missing and why. Nothing can be done with it.
 func TestStoredRunWithoutPlan(t *testing.T) {
 	t.Parallel()
-	x := newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Workflows, o.Runner = nil, nil })
+	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Workflows, o.Runner, o.Store = nil, nil, noInbox{x.memory} })
 	row := get[runRow](x.desk, "api/v1/run", "run", "order 17")
 	require.Contains(t, row.Note, `Options.Workflows does not have the workflow "order" with the plan `)
 	require.Empty(t, row.Actions)
@@ -181,7 +184,7 @@ func TestStoredRunWithoutPlan(t *testing.T) {
 // An answer to a stored run is judged before anything runs, and is in the store when it is accepted.
 func TestStoredSignal(t *testing.T) {
 	t.Parallel()
-	x := newElsewhere(t, order(), nil)
+	x := newElsewhere(t, order(), func(x *elsewhere, o *Options) { o.Store = noInbox{x.memory} })
 	path := "api/v1/signal" + queried("run", "order 17", "path", "review/approve")
 	f := x.refusal(http.StatusUnprocessableEntity, http.MethodPost, path, `{"value":"burn"}`)
 	require.Equal(t, []any{"no_such_choice", []string{"ship", "hold"}}, []any{f.Code, f.Choices})

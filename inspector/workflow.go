@@ -21,7 +21,7 @@ type Workflow struct {
 	//
 	//	func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) { return rn.Start(ctx, graph, step, opts...) }
 	//
-	// The context does not end with the request. Nil: the runs can be looked at only.
+	// The context does not end with the request. Nil: the runs do not go on in this process.
 	Perform func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error)
 }
 
@@ -55,20 +55,16 @@ func (h *handler) forkOf(run subject) *Workflow {
 // actionsOf are the actions that the status of a run allows: a client may need more actions to perform them.
 func (h *handler) actionsOf(run subject) []string {
 	list := []string{}
-	_, isStored := run.(*storedRun)
-	performed := !isStored
-	if s, ok := run.(*storedRun); ok {
-		performed = s.workflow != nil && s.workflow.Perform != nil
-	}
-	switch ended := over(run); {
-	case !performed:
-	case ended:
+	s, isStored := run.(*storedRun)
+	performed := !isStored || s.workflow != nil && s.workflow.Perform != nil
+	ended := over(run)
+	if performed && (ended || isStored && s.due()) {
 		list = append(list, "redrive")
+	}
+	switch {
+	case ended:
 	case isStored:
-		if run.(*storedRun).due() {
-			list = append(list, "redrive")
-		}
-		list = append(list, "cancel")
+		list = append(list, h.stopsOf(performed)...)
 	default:
 		list = append(list, "cancel", "abort", "leave")
 	}
@@ -78,10 +74,21 @@ func (h *handler) actionsOf(run subject) []string {
 	return list
 }
 
+// stopsOf are the ways to stop a stored run that has not ended.
+func (h *handler) stopsOf(performed bool) []string {
+	if _, ok := h.Store.(Controller); ok {
+		return []string{"cancel", "abort"}
+	}
+	if _, ok := h.Store.(store.Inbox); ok || performed {
+		return []string{"cancel"}
+	}
+	return nil
+}
+
 // execute has a run performed by its workflow.
 func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	if w == nil || w.Perform == nil {
-		return nil, &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
+		return nil, errNotPerformed
 	}
 	if c.h.Store != nil {
 		opts = append(opts, kahn.Durable(c.h.Store))
@@ -93,6 +100,8 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	}
 	return run, err
 }
+
+var errNotPerformed = &fault{Status: http.StatusConflict, Code: "not_performed", Message: "no process performs the run for this handler: Options.Workflows has no Perform for its workflow and plan"}
 
 // goOn has a stored run performed in this process, unless it is by now: then the request names the run of the Runner, and the error is errHere.
 func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
@@ -186,6 +195,18 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 		run.CancelBy(q)
 	}
 	return err
+}
+
+// cancelNodeStored cancels a node of a run that no process performs: the run goes on here.
+func (c *call) cancelNodeStored(s *storedRun, path string) error {
+	run, err := c.goOn(s)
+	if err != nil {
+		return err
+	}
+	if err := c.begun(run); err != nil {
+		return err
+	}
+	return run.CancelNode(path)
 }
 
 // forkBody asks for a new run with results of another one.

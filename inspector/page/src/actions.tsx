@@ -1,6 +1,6 @@
 import { signal, useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, post, Refused, type Action, type Info, type RunVerb } from "./api"
+import { get, post, Refused, type Action, type Done, type Info, type RunVerb } from "./api"
 import { generation } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
@@ -27,6 +27,9 @@ export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: te
 
 export const message = (err: unknown) => (err instanceof Refused ? err.message : texts.offline)
 
+// said is what a screen reader is told of an action that was not refused.
+export const said = (reply: Partial<Done>) => (reply.status === "requested" ? texts.requested : texts.accepted)
+
 export function Confirm() {
 	const now = asked.value
 	return now ? <ConfirmDialog key={now.verb + now.run + (now.node ?? "")} {...now} /> : null
@@ -46,8 +49,8 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 		try {
 			const path = verb === "retry" ? "node/retry" : verb
 			const body = previewed ? { nodes: node ? [node] : undefined, reason: reason.value } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
-			const reply = await post<{ run?: string }>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
-			announced.value = texts.accepted
+			const reply = await post<{ run?: string } & Partial<Done>>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
+			announced.value = said(reply)
 			generation.value++
 			close()
 			if (verb === "fork" && reply.run) location.hash = openRun(reply.run)

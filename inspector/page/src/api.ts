@@ -8,8 +8,11 @@ export interface Info { actions: Action[]; workflows: string[]; known: string[];
 export interface Row {
 	id: string; workflow: string; status: string; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
-	actions: RunVerb[]; stored?: boolean; note?: string
+	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]
 }
+// Posted is a request for a stored run that the run has not taken, or has refused.
+export interface Posted { kind: "signal" | "cancel" | "cancel_node"; path?: string; status: "waiting" | "refused"; posted: string; by?: string; comment?: string; value?: Value; refused?: string }
+export interface Done { status: "accepted" | "requested" }
 export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" // what the status of a run allows
 export interface Runs { runs: Row[]; next?: string; total: number }
 export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; groups?: string[]; composite?: boolean; cleanup?: boolean }
@@ -29,7 +32,7 @@ export interface NodeDetail extends NodeRow {
 	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }
 	errors?: string[]; config?: Value; inputs?: { name: string; open?: boolean; value?: Value }[]; output?: Value
 	tries: { n: number; start?: string; end?: string; error?: string; delay_ms?: number }[]
-	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; actions: string[]; data: boolean; note?: string
+	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; requests?: Posted[]; actions: string[]; data: boolean; note?: string
 }
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
 export interface Log { lines: Line[]; after: number; more: boolean; first: number; last: number; note?: string }

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, post, Refused, type Answered, type Gate } from "./api"
-import { may, message } from "./actions"
+import { get, post, Refused, type Answered, type Done, type Gate } from "./api"
+import { may, message, said } from "./actions"
 import { generation, later, now, onRows } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
@@ -51,8 +51,7 @@ export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 	const send = async (value: unknown) => {
 		busy.value = true
 		try {
-			await post("signal", { run: gate.run, path: gate.path }, { value, comment: comment.value })
-			announced.value = texts.accepted
+			announced.value = said(await post<Done>("signal", { run: gate.run, path: gate.path }, { value, comment: comment.value }))
 			done()
 		} catch (err) {
 			problem.value = message(err)

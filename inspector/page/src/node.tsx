@@ -5,6 +5,7 @@ import { asked, mayDo, verbNames, type Verb } from "./actions"
 import { AnsweredText, AnswerForm } from "./gates"
 import { generation, now } from "./live"
 import type { Model } from "./model"
+import { Requests } from "./requests"
 import { go, href, route } from "./route"
 import { ended, type Counts } from "./status"
 import { texts } from "./texts"
@@ -68,7 +69,8 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 				<a class="button" href={href({ ...route.value, tab: "log", node: d.path })}>{texts.log}</a>
 				<button onClick={() => void navigator.clipboard?.writeText(location.href).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyLink}</button>
 			</p>
-			{d.gate && d.actions.includes("signal") && <Section title={texts.answer}>{d.gate.info && <Shown value={d.gate.info} run={run} path={d.path} of="info" />}<AnswerForm gate={d.gate} done={reload} /></Section>}
+			<Requests list={d.requests} />
+			{d.gate && !d.requests?.some(q => q.kind === "signal" && q.status === "waiting") && d.actions.includes("signal") && <Section title={texts.answer}>{d.gate.info && <Shown value={d.gate.info} run={run} path={d.path} of="info" />}<AnswerForm gate={d.gate} done={reload} /></Section>}
 			{d.decision && <p class="notice">{texts.answeredBy} <Plain text={d.decision.by || texts.somebody} />: <AnsweredText answer={d.decision} /></p>}
 			{!d.data && <p class="notice">{texts.noData}</p>}
 			{d.note && <p class="meta"><Plain text={d.note} /></p>}

@@ -6,6 +6,7 @@ import { generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
 import { Model } from "./model"
 import { NodePanel } from "./node"
+import { Requests } from "./requests"
 import { go, href, route, unfiltered, type Route } from "./route"
 import { took } from "./runs"
 import { ended } from "./status"
@@ -63,6 +64,7 @@ export function RunView({ id }: { id: string }) {
 				<p class="meta mono run-id"><Plain text={row.id} /></p>
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
 				<div class="buttons">{verbs.map(verb => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{verbNames[verb]}</button>)}</div>
+				<Requests list={row.requests} />
 				{row.note && <p class="meta run-note"><Plain text={row.note} /></p>}
 				{row.error && <p class="problem run-error"><Plain text={row.error} /></p>}
 			</header>

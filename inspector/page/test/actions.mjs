@@ -64,6 +64,26 @@ export const actions = {
 		await close(page)
 	},
 
+	async "a run that another process performs is asked by requests"() {
+		const run = await stage("elsewhere")
+		await stage(`hold?run=${run}`)
+		const page = await open(link(run, "/graph?node=review%2Fapprove"))
+		const panel = page.getByRole("complementary", { name: "Node" })
+		await panel.getByRole("button", { name: "ship" }).click()
+		await panel.getByText("waits for the process that performs the run").waitFor()
+		await panel.getByRole("button", { name: "ship" }).waitFor({ state: "detached" }) // the first answer counts
+		await page.getByRole("button", { name: "Cancel", exact: true }).click()
+		const dialog = page.getByRole("dialog")
+		await dialog.getByLabel("Reason").fill("out of stock")
+		await dialog.getByRole("button", { name: "Cancel", exact: true }).click()
+		await page.locator(".run-head").getByText("out of stock").waitFor()
+		await stage(`take?run=${run}`)
+		await page.locator(".run-title .badge", { hasText: "cancelled" }).waitFor()
+		await panel.getByText("Answered by ann").waitFor()
+		await page.locator(".requests").first().waitFor({ state: "detached" })
+		await close(page)
+	},
+
 	async "a start whose answer is lost is performed once, however often it is asked for"() {
 		const page = await open(base, { quiet: true })
 		const keys = []

@@ -1,0 +1,17 @@
+import type { Posted } from "./api"
+import { AnsweredText } from "./gates"
+import { texts } from "./texts"
+import { Plain, Time } from "./ui"
+
+// Requests lists what was asked of a run that another process performs: what the run has not taken yet, and what it has refused.
+export function Requests({ list }: { list?: Posted[] }) {
+	if (!list?.length) return null
+	return (
+		<ul class="requests" aria-label={texts.requests}>{list.map((q, i) => (
+			<li key={i} class="notice">
+				{texts.requestKind[q.kind]} {q.path && <><Plain text={q.path} />{" "}</>}<AnsweredText answer={q} /> <Plain text={texts.requestedBy(q.by ?? "")} /> <Time at={q.posted} />,{" "}
+				{q.status === "waiting" ? texts.requestWaits : <span class="problem">{texts.requestRefused}{q.refused && <>: <Plain text={q.refused} /></>}</span>}
+			</li>
+		))}</ul>
+	)
+}

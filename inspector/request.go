@@ -1,0 +1,198 @@
+package inspector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Controller is a store whose runs are reached by itself, wherever they are performed. If Options.Store is one, as temporal.Store is, its methods
+// answer gates and stop runs, and Workflow.Perform is not asked to. They return when the run has done or refused what it was asked, with the errors
+// of the methods of kahn.Run that have these names: Signal, CancelBy, AbortAllBy and CancelNode. A run that does not exist is an error that
+// matches kahn.ErrUnknownRun, and one that has ended one that matches kahn.ErrFinished.
+type Controller interface {
+	// Signal answers a node that waits, named by its path or by its token. The value is a kahn.Decision with an ID.
+	Signal(ctx context.Context, run, gate string, value any) error
+	Cancel(ctx context.Context, run string, q kahn.Request) error
+	// Abort fails the run with the error, or with kahn.ErrAborted if that is nil.
+	Abort(ctx context.Context, run string, err error, q kahn.Request) error
+	CancelNode(ctx context.Context, run, node string) error
+}
+
+// demand is an action on a stored run, in each of the ways in which the run may be reached.
+type demand struct {
+	judge   func() error                            // refuses what the run would refuse, as far as the store tells it; nil: nothing
+	control func(context.Context, Controller) error // by the store itself
+	perform func() error                            // by this process, which goes on with the run
+	request func() (store.Request, error)           // by the process that performs the run
+}
+
+// ask makes a demand of a stored run: through the store if that is a Controller, else in this process, and, if another process performs the
+// run or this one cannot, by a request that waits in the store.
+func (c *call) ask(s *storedRun, d demand) (any, error) {
+	if x, ok := c.h.Store.(Controller); ok {
+		return accepted, c.control(x, s, d)
+	}
+	err := d.perform()
+	inbox, ok := c.h.Store.(store.Inbox)
+	if !ok || !errors.Is(err, store.ErrLeased) && !errors.Is(err, errNotPerformed) {
+		return accepted, err
+	}
+	if d.judge != nil {
+		if err := d.judge(); err != nil {
+			return nil, err
+		}
+	}
+	q, err := d.request()
+	if err != nil {
+		return nil, err
+	}
+	return requested, c.postRequest(inbox, s.ID(), q)
+}
+
+// control makes a demand through a store that reaches the run.
+func (c *call) control(x Controller, s *storedRun, d demand) error {
+	if d.judge != nil {
+		if err := d.judge(); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
+	defer cancel()
+	defer c.h.shelf.forget(s.ID(), nil)
+	err := c.h.contain(c.r, "Store", func() error { return d.control(ctx, x) })
+	switch {
+	case ctx.Err() != nil && err != nil:
+		return errSlow
+	case err != nil && refusalOf(err).match == errRefused:
+		return c.h.storeFault(c.r.Context(), err)
+	}
+	return err
+}
+
+// postRequest posts a request. The key of the action is its id.
+func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
+	defer cancel()
+	defer c.h.shelf.forget(run, nil)
+	err := c.h.contain(c.r, "Store.Post", func() error {
+		_, err := inbox.Post(ctx, run, q) // posted before, by the same action: it is the same request
+		return err
+	})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, store.ErrEnded):
+		return errEnded
+	case errors.Is(err, store.ErrRequestConflict):
+		return errKeyReused
+	}
+	return c.h.storeFault(c.r.Context(), err)
+}
+
+// judgeAnswer refuses an answer to a node that does not wait, and one that is none of the choices of a gate. The run judges the others.
+func (s *storedRun) judgeAnswer(path string, answer any) error {
+	x, err := s.place(path)
+	if err != nil {
+		return err
+	}
+	if x.Wait == nil {
+		f := &fault{Status: http.StatusNotFound, Code: "unknown_gate", Message: fmt.Sprintf("%.60q does not wait for an answer", path)}
+		for _, wait := range s.Waiting() {
+			f.Choices = append(f.Choices, wait.Node)
+		}
+		f.Choices = f.Choices[:min(len(f.Choices), mostChoices)]
+		return f
+	}
+	label, isText := answer.(string)
+	if len(x.Choices) == 0 || !isText || slices.ContainsFunc(x.Choices, func(choice string) bool { return strings.EqualFold(choice, label) }) {
+		return nil
+	}
+	return &kahn.ChoiceError{Node: path, Answer: clip(label, shownText), Choices: x.Choices}
+}
+
+// judgeCancel refuses to cancel what is no node of the run's graph that has yet to end.
+func (s *storedRun) judgeCancel(path string) error {
+	x := s.places[path]
+	switch {
+	case x != nil && s.Status() == kahn.RunPending:
+		return errNotBegun
+	case x != nil && x.parent == nil && !x.Status.Terminal():
+		return nil
+	case x != nil && x.parent == nil:
+		return fmt.Errorf("%w: node %.60q is %v", kahn.ErrTransition, path, x.Status)
+	}
+	f := &fault{Status: http.StatusNotFound, Code: "unknown_node", Message: fmt.Sprintf("%.60q is no node of the run's graph: those inside of others are not cancelled by themselves", path)}
+	for _, n := range s.nodes {
+		if len(f.Choices) < mostChoices && !n.Status.Terminal() {
+			f.Choices = append(f.Choices, n.ID)
+		}
+	}
+	return f
+}
+
+// mostRequests is how many of the last requests for a run are looked at.
+const mostRequests = 20
+
+// requestsOf loads the requests for a run that wait or were refused.
+func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.PostedRequest, error) {
+	inbox, ok := h.Store.(store.Inbox)
+	if !ok || row.Posted == 0 {
+		return nil, nil
+	}
+	list, err := inbox.LoadRequests(ctx, row.ID, row.Posted-min(row.Posted, mostRequests), mostRequests)
+	return slices.DeleteFunc(list, func(q store.PostedRequest) bool { return q.Status == store.RequestApplied }), err
+}
+
+// requestRow is a request that was posted for a stored run.
+type requestRow struct {
+	Kind   store.RequestKind   `json:"kind"`
+	Path   string              `json:"path,omitempty"` // of the node that it is for
+	Status store.RequestStatus `json:"status"`
+	Posted string              `json:"posted"`
+	// For clients that may view_data: who has asked, and why; the answer of a signal; and why the request was refused.
+	By      string `json:"by,omitempty"`
+	Comment string `json:"comment,omitempty"`
+	Value   *value `json:"value,omitempty"`
+	Refused string `json:"refused,omitempty"`
+}
+
+// requests are the requests for a node of a stored run, or all with an empty path, the last one first.
+func (c *call) requests(s *storedRun, path string) (list []requestRow) {
+	for _, q := range slices.Backward(s.requests) {
+		of := s.pathOf(q.Node)
+		if path != "" && of != path || len(list) == few {
+			continue
+		}
+		row := requestRow{Kind: q.Kind, Path: of, Status: q.Status, Posted: stamp(q.Posted)}
+		if c.mayViewData() {
+			row.By = clip(q.Actor, shownText)
+			row.Comment = c.dataText(Value{Path: of, Kind: Answer, Name: "comment", Value: q.Comment})
+			row.Refused = c.dataText(Value{Path: of, Kind: Error, Value: q.Refused})
+			if q.Value != nil {
+				row.Value = c.shown(Value{Path: of, Kind: Answer, Value: jsonValue(q.Value)})
+			}
+		}
+		list = append(list, row)
+	}
+	return list
+}
+
+// pathOf is the path of the node that goes by a name, which may be the token of a wait; empty if there is none by now.
+func (s *storedRun) pathOf(name string) string {
+	for _, wait := range s.Waiting() {
+		if wait.Token == name {
+			return wait.Node
+		}
+	}
+	if s.places[name] != nil {
+		return name
+	}
+	return ""
+}
