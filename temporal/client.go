@@ -215,7 +215,8 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 }
 
 // Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] tells who has decided;
-// with an ID it may be sent again. Errors of the run match those of kahn.Run.Signal.
+// with an ID it may be sent again. Errors of the run match those of kahn.Run.Signal. If there is no such workflow, the error of this method, and of
+// the others that ask something of the run, matches kahn.ErrUnknownRun.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	d, is := value.(kahn.Decision)
 	if !is {
@@ -254,10 +255,24 @@ func (r *Run) update(ctx context.Context, name string, argument any) error {
 	if err == nil {
 		err = h.Get(ctx, nil)
 	}
-	if err = decodeRefusal(err); err != nil {
+	if err = decodeRefusal(r.unreached(ctx, err)); err != nil {
 		return fmt.Errorf("kahn/temporal: workflow %q: %w", r.of.ID, err)
 	}
 	return nil
+}
+
+// unreached makes the error of an update that has found no workflow at work match kahn.ErrFinished if the run has ended, and
+// kahn.ErrUnknownRun if there is none. Any other error stays as it is.
+func (r *Run) unreached(ctx context.Context, err error) error {
+	var none *serviceerror.NotFound
+	if !errors.As(err, &none) {
+		return err
+	}
+	about, lookErr := r.client.DescribeWorkflowExecution(ctx, r.of.ID, "")
+	if lookErr == nil && about.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		return fmt.Errorf("%w: %w", kahn.ErrFinished, err)
+	}
+	return known(err)
 }
 
 // Waiting returns the status of the run, and the nodes that wait for a signal. It needs a worker that is alive.

@@ -366,3 +366,32 @@ func TestServerStore(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []store.Count{{Workflow: "layers", Status: kahn.RunCompleted, Runs: 1}}, counts)
 }
+
+// Operators answer a gate by the id of the run, and stop one that waits; afterwards the run says that it has ended.
+func TestServerStoreRequests(t *testing.T) {
+	c := dial(t)
+	s := Store{Client: c}
+	w := serve(t, c, plan(t, kahntest.Graph(t, "ask-[yes]>b ask-[no]>c ask{gate}")), Options{Step: recordedStep})
+	for _, end := range []struct {
+		ask    func() error
+		status kahn.RunStatus
+	}{
+		{func() error { return s.Signal(t.Context(), w.ID, "ask", kahn.Decision{Value: "yes", ID: "1"}) }, kahn.RunCompleted},
+		{func() error { return s.Cancel(t.Context(), w.ID, kahn.Request{Actor: "ann"}) }, kahn.RunCancelled},
+		{func() error { return s.Abort(t.Context(), w.ID, nil, kahn.Request{Actor: "ann"}) }, kahn.RunFailed},
+	} {
+		w.ID += "-" + end.status.String()
+		require.ErrorIs(t, end.ask(), kahn.ErrUnknownRun)
+		run, err := Start(t.Context(), c, w, nil)
+		require.NoError(t, err)
+		require.Eventually(t, func() bool {
+			row, err := s.Load(t.Context(), w.ID)
+			return err == nil && row.Status == kahn.RunSuspended
+		}, 10*time.Second, 50*time.Millisecond)
+		require.ErrorIs(t, s.Signal(t.Context(), w.ID, "ask", "perhaps"), kahn.ErrChoice)
+		require.NoError(t, end.ask())
+		res, _ := run.Wait(t.Context())
+		require.Equal(t, end.status, res.Status)
+		require.ErrorIs(t, end.ask(), kahn.ErrFinished)
+	}
+}

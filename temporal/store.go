@@ -19,12 +19,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Store shows the runs of a namespace to who reads stored runs, such as the page of module inspector:
+// Store shows the runs of a namespace to those who read stored runs, such as the page of module inspector, and asks the runs what operators want of them:
 //
 //	inspector.Handler(inspector.Options{Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}}})
 //
-// The id of a run is that of its workflow. Its nodes and events are read by queries: a worker that has the plan is alive. The methods that write return
-// an error that matches [ErrReadOnly]: requests are made with [Attach].
+// The id of a run is that of its workflow. Its nodes and events are read by queries: a worker that has the plan is alive. Signal, Cancel, Abort and
+// CancelNode are updates, see [Run]; the page of the inspector calls them. The methods that write records return an error that matches [ErrReadOnly].
 type Store struct {
 	Client client.Client
 	// Blobs is the store of the workers, see Options.Blobs.
@@ -33,7 +33,7 @@ type Store struct {
 	DataConverter converter.DataConverter
 }
 
-// ErrReadOnly is the error of the methods of Store that would write.
+// ErrReadOnly is the error of the methods of Store that would write records.
 var ErrReadOnly = errors.New("the runs of a Temporal service are written by its workers")
 
 var (
@@ -86,6 +86,26 @@ func (s Store) ReadSnapshot(ctx context.Context, id string) (*kahn.Snapshot, err
 func (s Store) LoadEvents(ctx context.Context, id string, after uint64, limit int) (store.EventPage, error) {
 	page, err := s.run(id).log().LoadEvents(ctx, id, after, limit)
 	return page, known(err)
+}
+
+// Signal answers a node of a run that waits, as [Run.Signal] does.
+func (s Store) Signal(ctx context.Context, id, gate string, value any) error {
+	return s.run(id).Signal(ctx, gate, value)
+}
+
+// Cancel asks a run to stop, as [Run.Cancel] does.
+func (s Store) Cancel(ctx context.Context, id string, q kahn.Request) error {
+	return s.run(id).Cancel(ctx, q)
+}
+
+// Abort stops a run because of a failure, as [Run.Abort] does.
+func (s Store) Abort(ctx context.Context, id string, err error, q kahn.Request) error {
+	return s.run(id).Abort(ctx, err, q)
+}
+
+// CancelNode asks one node of a run to stop, as [Run.CancelNode] does.
+func (s Store) CancelNode(ctx context.Context, id, node string) error {
+	return s.run(id).CancelNode(ctx, node)
 }
 
 // row is what Temporal lists of a run.

@@ -9,13 +9,103 @@ import (
 	"github.com/stretchr/testify/require"
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
 	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/mocks"
+	"go.temporal.io/sdk/testsuite"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
+
+// forwarding is a client whose updates reach the run of a trial.
+type forwarding struct {
+	mocks.Client
+	env *testsuite.TestWorkflowEnvironment
+}
+
+func (*forwarding) GetWorkflow(context.Context, string, string) client.WorkflowRun {
+	return new(mocks.WorkflowRun)
+}
+
+// answeredUpdate is an update that the workflow has answered.
+type answeredUpdate struct{ client.WorkflowUpdateHandle }
+
+func (answeredUpdate) Get(context.Context, any) error { return nil }
+
+func (f *forwarding) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOptions) (client.WorkflowUpdateHandle, error) {
+	none := func(error) {}
+	f.env.UpdateWorkflow(o.UpdateName, o.UpdateID, &testsuite.TestUpdateCallback{OnAccept: func() {}, OnReject: none, OnComplete: func(any, error) {}}, o.Args...)
+	return answeredUpdate{}, nil
+}
+
+// What an operator asks of a Store reaches the run, with who has asked and why.
+func TestStoreRequests(t *testing.T) {
+	t.Parallel()
+	by := kahn.Request{Actor: "ann", Reason: "enough"}
+	for name, c := range map[string]struct {
+		ask      func(s Store) error
+		statuses string
+		run      kahn.RunStatus
+		asked    kahn.Request
+	}{
+		"signal": {func(s Store) error {
+			return s.Signal(t.Context(), "w", "ask", kahn.Decision{Value: "yes", Actor: "ann", ID: "1"})
+		}, "a:ok ask:ok b:ok c:S/br", kahn.RunCompleted, kahn.Request{}},
+		"cancel": {func(s Store) error { return s.Cancel(t.Context(), "w", by) }, "a:ok ask:C b:C c:C", kahn.RunCancelled, by},
+		"abort":  {func(s Store) error { return s.Abort(t.Context(), "w", nil, by) }, "a:ok ask:X b:X c:X", kahn.RunFailed, by},
+		"node":   {func(s Store) error { return s.CancelNode(t.Context(), "w", "ask") }, "a:ok ask:C b:X c:X", kahn.RunCancelled, kahn.Request{}},
+	} {
+		x := &trial{workflow: Workflow{ID: "w", Plan: plan(t, kahntest.Graph(t, "a>ask ask-[yes]>b ask-[no]>c ask{gate}"))}, options: Options{Step: recordedStep}}
+		x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+			env.RegisterDelayedCallback(func() { require.NoError(t, c.ask(Store{Client: &forwarding{env: env}})) }, time.Hour)
+		}
+		res, _ := x.run(t)
+		require.NotNil(t, res, name)
+		require.Equal(t, []any{c.run, c.asked}, []any{res.Status, res.StopRequest}, name)
+		kahntest.RequireStatuses(t, res, c.statuses)
+		if ask, _ := res.Node("ask"); name == "signal" {
+			require.Equal(t, &kahn.Decision{Value: "yes", Actor: "ann", ID: "1"}, ask.Decision)
+		}
+	}
+}
+
+// A request for a run that has ended, or that does not exist, says so; what the run refuses keeps its identity, and an error of the service its text.
+func TestStoreRequestsThatFail(t *testing.T) {
+	t.Parallel()
+	none := serviceerror.NewNotFound("workflow execution already completed")
+	for _, c := range []struct {
+		of    error
+		about *workflowservice.DescribeWorkflowExecutionResponse
+		want  error
+	}{
+		{none, &workflowservice.DescribeWorkflowExecutionResponse{WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{Status: enums.WORKFLOW_EXECUTION_STATUS_COMPLETED}}, kahn.ErrFinished},
+		{none, nil, kahn.ErrUnknownRun},
+		{encodeRefusal(kahn.ErrChoice), nil, kahn.ErrChoice},
+		{context.DeadlineExceeded, nil, context.DeadlineExceeded},
+	} {
+		s := new(mocks.Client)
+		s.On("UpdateWorkflow", mock.Anything, mock.Anything).Return(nil, c.of)
+		var lookErr error
+		if c.about == nil {
+			lookErr = none
+		}
+		s.On("DescribeWorkflowExecution", mock.Anything, "w", "").Return(c.about, lookErr)
+		s.On("GetWorkflow", mock.Anything, "w", "").Return(new(mocks.WorkflowRun))
+		shown := Store{Client: s}
+		for _, err := range []error{
+			shown.Signal(t.Context(), "w", "ask", "yes"), shown.Cancel(t.Context(), "w", kahn.Request{}), shown.Abort(t.Context(), "w", nil, kahn.Request{}), shown.CancelNode(t.Context(), "w", "a"),
+		} {
+			require.ErrorIs(t, err, c.want)
+			require.ErrorContains(t, err, `workflow "w"`)
+		}
+		require.ErrorIs(t, shown.Signal(t.Context(), "w", "ask", make(chan int)), kahn.ErrNotEncodable)
+	}
+}
 
 // Lists have the workflows that are runs, page by page, with what Temporal keeps beside them.
 func TestStoreList(t *testing.T) {

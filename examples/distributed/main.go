@@ -98,6 +98,9 @@ func run(ctx context.Context, address, namespace, page string, isWorker bool) er
 	return nil
 }
 
+// The page answers gates of runs on Temporal, and stops them.
+var _ inspector.Controller = temporal.Store{}
+
 // show serves the page of the inspector.
 func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error) {
 	l, err := net.Listen("tcp", address)
