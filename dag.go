@@ -502,7 +502,12 @@ func (g *Graph) Edges() []Edge {
 }
 
 // Merges returns the names of the merge strategies that are registered, sorted.
-func (g *Graph) Merges() []string { return slices.Sorted(maps.Keys(g.merges)) }
+func (g *Graph) Merges() []string {
+	if len(g.merges) == 0 {
+		return nil // as slices.Sorted, without its three allocations
+	}
+	return slices.Sorted(maps.Keys(g.merges))
+}
 
 // changed takes no lock: callers must not change a graph concurrently with anything else.
 func (g *Graph) changed() {
@@ -548,6 +553,7 @@ func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	g.mu.Unlock()
 	defer g.mu.Lock()
 	var n nesting
+	n.within = n.outermost[:0]
 	p, err := n.compileAll(g)
 	return p, n.seen, err
 }

@@ -2,9 +2,7 @@ package kahn
 
 import (
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -149,7 +147,7 @@ func (c *compiler) checkDefaults() {
 	if d.Timeout < 0 && d.Timeout != NoTimeout {
 		c.add("%w: Defaults.Timeout %v is negative", ErrBadValue, d.Timeout).Field = "Defaults.Timeout"
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.g.merges)) {
+	for _, name := range c.g.Merges() {
 		if c.g.merges[name] == nil {
 			c.add("%w: merge strategy %s is nil or registered twice", ErrBadValue, quoteID(name))
 		}
@@ -385,7 +383,7 @@ func (c *compiler) knownMerge(name string) bool {
 
 // mergeNames lists the merge strategies.
 func (c *compiler) mergeNames() []string {
-	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, slices.Sorted(maps.Keys(c.g.merges))...)
+	return append([]string{MergeLast, MergeConcat, MergeArray, MergeObject}, c.g.Merges()...)
 }
 
 // nodeInstead is instead for the id of a node that does not exist.

@@ -13,9 +13,13 @@ import (
 // edges name nodes by Ref.
 func (c *compiler) number() {
 	n := len(c.g.nodes)
-	p := &Plan{
-		name: c.g.Name, inputs: c.inputs, inputIndex: c.inputIndex, nodes: make([]*node, n), terms: c.terms, shared: &shared{}, force: c.force, index: c.index,
-	}
+	both := &struct { // one allocation
+		Plan
+		own shared
+	}{}
+	p := &both.Plan // field by field: a literal would be made beside it and copied
+	p.name, p.inputs, p.inputIndex, p.nodes, p.terms = c.g.Name, c.inputs, c.inputIndex, make([]*node, n), c.terms
+	p.shared, p.force, p.index = &both.own, c.force, c.index
 	c.p, c.n = p, &p.net
 	p.stepless = c.b.Number(c.n, c.names)
 	p.names, p.declared, p.decl, p.end = c.n.Numbering()

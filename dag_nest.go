@@ -30,6 +30,8 @@ type nesting struct {
 	top    *force                // of the outermost graph
 	forces map[forceKey][]*force // all distinct ones so far
 	seen   []compiledGraph
+
+	outermost [1]*Graph // the memory of within for a graph without sub-graphs
 }
 
 // compileAll compiles a graph and all that it contains.

@@ -205,7 +205,7 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net: it gives the nodes their Refs, by tier and then by declaration. names are in the order of declaration. From
+// Number begins the net p, which is zero: it gives the nodes their Refs, by tier and then by declaration. names are in the order of declaration. From
 // here on edges name nodes by Ref. It also returns a slice of length 0 and capacity n from the same allocation, for the caller.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
@@ -214,10 +214,8 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 		ancestry
 		netHash
 	}{} // one allocation
-	*p = Net{
-		names: make([]string, n), facts: make([]facts, n), declared: refs[:n:n], order: Schedule{at: refs[n : 2*n : 2*n]}, end: NoRef, edges: b.edges,
-		ancestry: &later.ancestry, hash: &later.netHash,
-	}
+	p.names, p.facts, p.declared, p.end, p.edges = make([]string, n), make([]facts, n), refs[:n:n], NoRef, b.edges
+	p.order.at, p.ancestry, p.hash = refs[n:2*n:2*n], &later.ancestry, &later.netHash
 	b.p = p
 	p.decl, ints = ints.cut(n)
 	p.order.pos, ints = ints.cut(n)
