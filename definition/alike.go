@@ -1,43 +1,100 @@
 package definition
 
 import (
-	"strings"
+	"slices"
 	"unicode"
+	"unicode/utf8"
 )
 
-// lookAlike returns the form in which two ids are the same if they can be told apart by nothing but the way in which their accents are
-// encoded: as a letter of its own, such as U+00E9, or as a letter with combining marks after it, such as e and U+0301. The tables of the
-// normal forms are no part of the standard library, so each letter with an accent has the same form; ids with the same form are alike only
-// if just one of them has a combining mark, see alike.
+// lookAlike returns the form in which two ids are the same if they differ in their encoding alone: with accents as letters of their own, such as
+// U+00E9, or as combining marks after the letters, such as e and U+0301. The letters with accents are taken apart, as Unicode's normal form
+// NFD does, and so are the syllables of Hangul; the marks of a letter are sorted by their numbers. Letters of other scripts than those in
+// marked stay as they are.
 func lookAlike(id string) string {
 	if isASCII(id) {
 		return id
 	}
-	letters := []rune{}
+	var letters []rune
 	for _, r := range id {
-		switch {
-		case unicode.Is(unicode.Mn, r) && len(letters) > 0:
-			letters[len(letters)-1] = accented
-		case r > unicode.MaxASCII && unicode.In(r, unicode.Latin, unicode.Greek, unicode.Cyrillic, unicode.Hiragana, unicode.Katakana):
-			letters = append(letters, accented)
-		default:
-			letters = append(letters, r)
+		letters = takeApart(letters, r)
+	}
+	for i := 0; i < len(letters); i++ {
+		first := i
+		for i < len(letters) && unicode.Is(unicode.Mn, letters[i]) {
+			i++
 		}
+		slices.Sort(letters[first:i])
 	}
 	return string(letters)
 }
 
-const accented = unicode.ReplacementChar
+// takeApart appends a letter and its marks.
+func takeApart(to []rune, r rune) []rune {
+	const syllables, initials, vowels, finals = 0xAC00, 0x1100, 0x1161, 0x11A7 // of Hangul: the Unicode Standard, section 3.12
+	const vowelCount, finalCount = 21, 28
+	if parts, ok := composed[r]; ok {
+		return append(takeApart(to, parts.base), parts.mark)
+	}
+	if s := r - syllables; 0 <= s && s < 19*vowelCount*finalCount {
+		to = append(to, initials+s/(vowelCount*finalCount), vowels+s/finalCount%vowelCount)
+		if s%finalCount > 0 {
+			to = append(to, finals+s%finalCount)
+		}
+		return to
+	}
+	return append(to, r)
+}
+
+type composition struct{ base, mark rune }
+
+// composed has what the letters with accents are composed of.
+var composed = func() map[rune]composition {
+	of := map[rune]composition{}
+	for mark, pairs := range marked {
+		for len(pairs) > 0 {
+			base, n := utf8.DecodeRuneInString(pairs)
+			letter, m := utf8.DecodeRuneInString(pairs[n:])
+			of[letter] = composition{base, mark}
+			pairs = pairs[n+m:]
+		}
+	}
+	return of
+}()
+
+// marked lists by combining mark the letters of Latin, Greek, Cyrillic and Kana: without the mark, and then with it. From the canonical
+// decompositions of the Unicode Character Database, 15.0.
+var marked = map[rune]string{
+	0x0300: "AÀEÈIÌOÒUÙaàeèiìoòuùÜǛüǜNǸnǹЕЀИЍеѐиѝÂẦâầĂẰăằÊỀêềÔỒôồƠỜơờƯỪưừYỲyỳ",
+	0x0301: "AÁEÉIÍOÓUÚYÝaáeéiíoóuúyýCĆcćLĹlĺNŃnńRŔrŕSŚsśZŹzźÜǗüǘGǴgǵÅǺåǻÆǼæǽØǾøǿ¨΅ΑΆΕΈΗΉΙΊΟΌΥΎΩΏϊΐαάεέηήιίϋΰοόυύωώϒϓГЃКЌгѓкќÂẤâấĂẮăắÊẾêếÔỐôốƠỚơớƯỨưứ",
+	0x0302: "AÂEÊIÎOÔUÛaâeêiîoôuûCĈcĉGĜgĝHĤhĥJĴjĵSŜsŝWŴwŵYŶyŷẠẬạậẸỆẹệỌỘọộ",
+	0x0303: "AÃNÑOÕaãnñoõIĨiĩUŨuũÂẪâẫĂẴăẵEẼeẽÊỄêễÔỖôỗƠỠơỡƯỮưữYỸyỹ",
+	0x0304: "AĀaāEĒeēIĪiīOŌoōUŪuūÜǕüǖÄǞäǟȦǠȧǡÆǢæǣǪǬǫǭÖȪöȫÕȬõȭȮȰȯȱYȲyȳИӢиӣУӮуӯ",
+	0x0306: "AĂaăEĔeĕGĞgğIĬiĭOŎoŏUŬuŭУЎИЙийуўЖӁжӂАӐаӑЕӖеӗẠẶạặ",
+	0x0307: "CĊcċEĖeėGĠgġIİZŻzżAȦaȧOȮoȯ",
+	0x0308: "AÄEËIÏOÖUÜaäeëiïoöuüyÿYŸΙΪΥΫιϊυϋϒϔЕЁІЇеёіїАӒаӓӘӚәӛЖӜжӝЗӞзӟИӤиӥОӦоӧӨӪөӫЭӬэӭУӰуӱЧӴчӵЫӸыӹ",
+	0x0309: "AẢaảÂẨâẩĂẲăẳEẺeẻÊỂêểIỈiỉOỎoỏÔỔôổƠỞơởUỦuủƯỬưửYỶyỷ",
+	0x030A: "AÅaåUŮuů",
+	0x030B: "OŐoőUŰuűУӲуӳ",
+	0x030C: "CČcčDĎdďEĚeěLĽlľNŇnňRŘrřSŠsšTŤtťZŽzžAǍaǎIǏiǐOǑoǒUǓuǔÜǙüǚGǦgǧKǨkǩƷǮʒǯjǰHȞhȟ",
+	0x030F: "AȀaȁEȄeȅIȈiȉOȌoȍRȐrȑUȔuȕѴѶѵѷ",
+	0x0311: "AȂaȃEȆeȇIȊiȋOȎoȏRȒrȓUȖuȗ",
+	0x031B: "OƠoơUƯuư",
+	0x0323: "AẠaạEẸeẹIỊiịOỌoọƠỢơợUỤuụƯỰưựYỴyỵ",
+	0x0326: "SȘsșTȚtț",
+	0x0327: "CÇcçGĢgģKĶkķLĻlļNŅnņRŖrŗSŞsşTŢtţEȨeȩ",
+	0x0328: "AĄaąEĘeęIĮiįUŲuųOǪoǫ",
+	0x3099: "かがきぎくぐけげこごさざしじすずせぜそぞただちぢつづてでとどはばひびふぶへべほぼうゔゝゞカガキギクグケゲコゴサザシジスズセゼソゾタダチヂツヅテデトドハバヒビフブヘベホボウヴワヷヰヸヱヹヲヺヽヾ",
+	0x309A: "はぱひぴふぷへぺほぽハパヒピフプヘペホポ",
+}
 
 // alike reports whether two different ids look the same.
-func alike(a, b string) bool {
-	return a != b && lookAlike(a) == lookAlike(b) && hasMark(a) != hasMark(b)
-}
-
-func hasMark(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return unicode.Is(unicode.Mn, r) }) >= 0
-}
+func alike(a, b string) bool { return a != b && lookAlike(a) == lookAlike(b) }
 
 func isASCII(s string) bool {
-	return strings.IndexFunc(s, func(r rune) bool { return r > unicode.MaxASCII }) < 0
+	for i := range len(s) {
+		if s[i] >= utf8.RuneSelf {
+			return false
+		}
+	}
+	return true
 }

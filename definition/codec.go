@@ -31,7 +31,7 @@ type record[T any] struct {
 	fields   []field[T]
 	required []string
 	code     []string // the Go fields that are code, which Encode refuses
-	alone    string   // the field that an author has in mind who writes a single value instead of the object
+	alone    string   // the field that a single value stands for, written in place of the object, such as over of a map
 }
 
 // read reads an object.
@@ -476,7 +476,7 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 				list = append(list, x)
 			})
 			if len(list) == 0 && !keepEmpty {
-				d.add(v.At, ErrValue, "an empty list is the same as nothing here; leave the field out")
+				d.add(v.At, ErrValue, "an empty list means the default here; leave the field out")
 				return
 			}
 			*at(to) = list
@@ -486,7 +486,7 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 			var zero E
 			for _, x := range *at(from) {
 				if x == zero {
-					e.add(Position{}, ErrValue, "the list holds a value that says nothing")
+					e.add(Position{}, ErrValue, "the list holds the zero value, which has no name")
 				}
 				v.Items = append(v.Items, showEnum(e, x))
 			}

@@ -1,13 +1,15 @@
 package definition
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// A node of these kinds computes its output by an expression. It is a node with a test, so the engine evaluates it, but no boundary: it
-// joins as a step does, so a failure before it blocks it.
+// A node of these kinds computes its output by an expression. The engine evaluates its test as it does that of a condition, but the node joins
+// as a step does: a failed predecessor blocks it.
 const (
 	kindExpression = "expression" // one value
 	kindAssignment = "assignment" // a map of values
@@ -52,29 +54,30 @@ func unlessComputed(f field[node]) field[node] {
 	return f
 }
 
-// assignment reads the expressions of the members of an output. Together they are the expression of a map.
+// assignment reads the expressions of the members of an output. Together they are the expression of a map: each stands in parentheses, the
+// closing one in a line of its own, since a text may end with a comment.
 func (d *decoder) assignment(v *Value, to *node) {
 	if len(v.Items) == 0 {
 		d.add(v.At, ErrValue, "an assignment has at least one name")
 	}
 	b := []byte{'{'}
-	var names []string
+	names := make(map[string]bool, len(v.Items))
 	for i := range v.Items {
 		item := &v.Items[i]
 		if !d.enter(item, item.Key, -1) {
 			continue
 		}
-		if slices.Contains(names, item.Key) {
+		if names[item.Key] {
 			d.add(item.KeyAt, ErrDuplicate, "the name occurs twice")
 		}
-		names = append(names, item.Key)
+		names[item.Key] = true
 		if item.Type == Text && item.Text == "" {
 			d.add(item.At, ErrValue, "must not be empty; leave it out instead")
 		} else if d.expect(item, Text) {
 			if len(b) > 1 {
 				b = append(b, ", "...)
 			}
-			b = append(append(append(appendText(b, item.Key), ": ("...), item.Text...), ')')
+			b = append(append(append(appendText(b, item.Key), ": ("...), item.Text...), "\n)"...)
 		}
 		d.pop()
 	}
@@ -106,4 +109,57 @@ func (d *decoder) compute(v *Value, n *node) {
 		n.Join = kahn.AllSucceeded
 	}
 	n.TestExpr = n.expression
+}
+
+// checkMembers returns the problems of the members of assignments, which the evaluator of the graph reads one by one: what only all of
+// them together make an expression is none. A problem of a whole text that Compile has found is left out then.
+func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
+	c := memberChecker{parts: parts, wrong: map[string]bool{}}
+	c.graph("", g, nil)
+	found = slices.DeleteFunc(found, func(err error) bool {
+		var p *kahn.Problem
+		return errors.As(err, &p) && p.Field == "TestExpr" && c.wrong[joinPath(p.Graph, p.Node)]
+	})
+	return append(found, c.problems...)
+}
+
+type memberChecker struct {
+	parts    *parts
+	wrong    map[string]bool // paths of nodes
+	problems []error
+}
+
+func (c *memberChecker) graph(path string, g *kahn.Graph, outer kahn.Evaluator) {
+	evaluator := g.Evaluator
+	if evaluator == nil {
+		evaluator = outer
+	}
+	nodes := g.Nodes()
+	for i := range nodes {
+		n := &nodes[i]
+		at := joinPath(path, n.ID)
+		if n.Sub != nil {
+			c.graph(at, n.Sub, evaluator)
+		}
+		if n.Kind != kindAssignment || evaluator == nil || len(c.problems) >= maxProblems {
+			continue
+		}
+		for member := range c.parts.nodes[at].member("expression").items() {
+			if member.value.Key == "" { // the text of all of them
+				break
+			}
+			if err := parses(evaluator, member.value.Text); err != nil {
+				c.wrong[at] = true
+				c.problems = append(c.problems, &kahn.Problem{Graph: path, Node: n.ID, Field: "TestExpr." + member.value.Key, Err: err})
+			}
+		}
+	}
+}
+
+// parses reads a text with the evaluator, which is code of the host.
+func parses(evaluator kahn.Evaluator, text string) error {
+	return foreign.Contain(func() error {
+		_, err := evaluator.Parse(text)
+		return err
+	}, func(value any) error { return foreign.NewPanicError(value) })
 }

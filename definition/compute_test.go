@@ -28,14 +28,14 @@ func TestExpressionOfANode(t *testing.T) {
 		got = append(got, shape{n.Kind, n.TestExpr, n.Join})
 	}
 	require.Equal(t, []shape{
-		{"expression", "1 + 1", kahn.AllSucceeded}, {"assignment", `{"total": (x), "a \"b\"": (y)}`, kahn.AllSucceeded},
+		{"expression", "1 + 1", kahn.AllSucceeded}, {"assignment", "{\"total\": (x\n), \"a \\\"b\\\"\": (y\n)}", kahn.AllSucceeded},
 		{"expression", "z", kahn.AllDone}, {"", "x", kahn.Join(0)},
 	}, got)
 	text, err := definition.Encode(g)
 	require.NoError(t, err)
 	require.JSONEq(t, `{"version": 1, "nodes": [
   {"id": "a", "kind": "expression", "expression": "1 + 1"},
-  {"id": "b", "kind": "assignment", "expression": "{\"total\": (x), \"a \\\"b\\\"\": (y)}"},
+  {"id": "b", "kind": "assignment", "expression": "{\"total\": (x\n), \"a \\\"b\\\"\": (y\n)}"},
   {"id": "c", "kind": "expression", "test": "z", "join": "all_done"},
   {"id": "d", "test": "x"}
 ]}`, string(text))

@@ -253,7 +253,7 @@ func (d *decoder) checkAlike(id *Value) {
 		return
 	}
 	form := lookAlike(id.Text)
-	if other := d.forms[form]; alike(id.Text, other) {
+	if other, known := d.forms[form]; known && other != id.Text {
 		d.add(id.At, ErrValue, "the id %.60s looks the same as the id %.60s of another node", strconv.QuoteToASCII(id.Text), strconv.QuoteToASCII(other))
 	}
 	d.forms[form] = id.Text

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// checkKinds returns the problems of nodes whose kind the host does not perform, and of configs that are not what their kind takes. A
+// checkKinds returns the problems of nodes whose kind the host does not perform, and of configs that violate the schemas of their kinds. A
 // graph without Schemas has its configs unchecked. In a part of a graph a node may have a step that could not be read.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
@@ -67,7 +67,7 @@ func needsStep(n *kahn.Node) bool {
 		n.Kind != kahn.KindGate && n.Kind != kahn.KindTrigger && n.Kind != kahn.KindEnd
 }
 
-// violations holds a config to the schema of its kind.
+// violations checks a config against the schema of its kind.
 func (c *kindChecker) violations(n *kahn.Node) []kahn.Violation {
 	schema := c.kinds[n.Kind].Config
 	if schema == nil || c.schemas == nil || n.Sub != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Loader reads documents and compiles their graphs, so that a document that cannot run is refused where it comes in. The zero value reads JSON.
+// Loader reads documents and compiles their graphs, so that a host refuses a document that cannot run when it reads it. The zero value reads JSON.
 //
 //	doc, err := definition.Loader{Parse: yaml.Parse, File: "build.yaml", Prepare: prepare}.Load(data)
 //	var all *definition.Error
@@ -21,10 +21,10 @@ type Loader struct {
 	Parse func(data []byte, limits Limits) (*Value, error)
 	// File is the name of the document in its problems. Default: none.
 	File string
-	// Limits bound the document.
+	// Limits bound the document. A field that is 0 has its default.
 	Limits Limits
-	// Kinds are the kinds of nodes that the host performs, by name. Another kind is then a problem, and so is a config that is not what its
-	// kind takes, if Prepare sets the Schemas of the graph. Nil: any kind will do.
+	// Kinds are the kinds of nodes that the host performs, by name. Another kind is then a problem, and so is a config that violates the
+	// schema of its kind, if Prepare sets the Schemas of the graph. Nil: any kind will do.
 	Kinds map[string]Kind
 	// Prepare, if it is not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator.
 	Prepare func(*kahn.Graph)
@@ -70,7 +70,7 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	if l.Kinds != nil {
 		all.Problems = append(all.Problems, checkKinds(g, l.Kinds, false)...)
 	}
-	if len(all.Problems) > 0 {
+	if all.Problems = checkMembers(all.Problems, g, partsOf(root)); len(all.Problems) > 0 {
 		return nil, doc.Locate(&all)
 	}
 	return doc, nil

@@ -3,6 +3,7 @@ package definition
 import (
 	"cmp"
 	"errors"
+	"iter"
 	"reflect"
 	"regexp"
 	"slices"
@@ -13,30 +14,61 @@ import (
 )
 
 // Locate returns an error about the graph as an [*Error] about the document: each [*kahn.Problem] of a [*kahn.GraphError] becomes a [*Problem] of
-// kind [ErrGraph], with the path and the position of the node, the edge or the field that it names. What the document does not hold, such as
-// the Do that the host has set, has the position of the innermost value around it. An error of another kind has the position of the document.
-// Locate returns nil for nil.
+// kind [ErrGraph], with the path and the position of the node, the edge or the field that it names. A problem of something that the document
+// does not contain, such as a Do set by the host, gets the position of the innermost value around it. An error of another kind has the position
+// of the document. Each error of errors.Join is a Problem of its own. Locate returns nil for nil.
 //
 // A host reports in the same way what it finds by rules of its own:
 //
-//	err := doc.Locate(&kahn.Problem{Node: "fetch", Field: "Config.url", Err: errors.New("the URL names no host")})
+//	problems = append(problems, &kahn.Problem{Node: "fetch", Field: "Config.url", Err: errors.New("the URL names no host")})
+//	err := doc.Locate(errors.Join(problems...))
 func (d *Document) Locate(err error) error {
 	if err == nil {
 		return nil
 	}
-	list := []error{err}
 	r := report{file: d.File}
-	var all *kahn.GraphError
-	if errors.As(err, &all) {
-		list = all.Problems
+	list, all := flat(nil, err)
+	if all != nil {
 		r.err.More, r.err.Err = all.More, all
 	}
 	parts := partsOf(d.Root)
 	for _, one := range list {
-		r.locate(parts, one, all != nil)
+		r.locate(parts, one.err, one.compiled)
 	}
 	slices.SortStableFunc(r.err.Problems, inOrder)
 	return r.result()
+}
+
+// foundError is an error about a graph. compiled tells that Compile has found it.
+type foundError struct {
+	err      error
+	compiled bool
+}
+
+// flat appends the errors about the graph that an error joins, and those of a GraphError, which it returns.
+func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
+	var problem *kahn.Problem
+	many, joined := err.(interface{ Unwrap() []error })
+	switch err.(type) {
+	case *kahn.Problem, *kahn.GraphError: // whose errors belong together
+		joined = false
+	}
+	switch {
+	case joined && (errors.As(err, &all) || errors.As(err, &problem)):
+		all = nil
+		for _, e := range many.Unwrap() {
+			var more *kahn.GraphError
+			to, more = flat(to, e)
+			all = cmp.Or(all, more)
+		}
+		return to, all
+	case errors.As(err, &all):
+		for _, e := range all.Problems {
+			to = append(to, foundError{e, true})
+		}
+		return to, all
+	}
+	return append(to, foundError{err, false}), nil
 }
 
 // inOrder compares the places of problems.
@@ -124,16 +156,15 @@ func (p *parts) closes(err error) bool {
 	return last.from == nodes[len(nodes)-1] && last.to == nodes[0]
 }
 
-// graph adds the nodes and edges of a graph. The order of the edges is that of declare.
+// graph adds the nodes and edges of a graph. The order of the edges is that of declare. A value with a Problem was not read, and is passed over: the
+// limits of the document do not hold for what is in there.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
-	nodes := at.member("nodes")
-	for i := range nodes.items() {
-		edges = append(edges, p.node(path, nodes.item(i))...)
+	for node := range at.member("nodes").items() {
+		edges = append(edges, p.node(path, node)...)
 	}
-	outside := at.member("edges")
-	for i := range outside.items() {
-		edges = append(edges, outside.item(i).edge(edgePart{}))
+	for edge := range at.member("edges").items() {
+		edges = append(edges, edge.edge(edgePart{}))
 	}
 	p.edges[path] = edges
 }
@@ -150,12 +181,7 @@ func (p *parts) node(graph string, at part) (edges []edgePart) {
 		edges = append(edges, at.member(key).edges(edgePart{node: id, to: id})...)
 	}
 	edges = append(edges, at.member("next").edges(edgePart{node: id, from: id})...)
-	branches := at.member("branches")
-	labels := make([]part, 0, len(branches.items()))
-	for i := range branches.items() {
-		item := &branches.value.Items[i]
-		labels = append(labels, part{value: item, path: append(slices.Clip(branches.path), segment{key: item.Key, index: -1})})
-	}
+	labels := slices.Collect(at.member("branches").items())
 	slices.SortStableFunc(labels, func(a, b part) int { return cmp.Compare(a.value.Key, b.value.Key) })
 	for _, label := range labels {
 		edges = append(edges, label.edges(edgePart{node: id, from: id})...)
@@ -173,8 +199,8 @@ func (at part) edges(known edgePart) (edges []edgePart) {
 	case at.value.Type != List:
 		edges = append(edges, at.edge(known))
 	default:
-		for i := range at.value.Items {
-			edges = append(edges, at.item(i).edge(known))
+		for item := range at.items() {
+			edges = append(edges, item.edge(known))
 		}
 	}
 	return edges
@@ -194,11 +220,22 @@ func (at part) edge(known edgePart) edgePart {
 	return known
 }
 
-func (at part) items() []Value {
-	if at.value == nil {
-		return nil
+// items are the items of a list, or the members of an object, that were read.
+func (at part) items() iter.Seq[part] {
+	return func(yield func(part) bool) {
+		for i := range at.len() {
+			if item := at.item(i); item.value.Problem == nil && !yield(item) {
+				return
+			}
+		}
 	}
-	return at.value.Items
+}
+
+func (at part) len() int {
+	if at.value == nil {
+		return 0
+	}
+	return len(at.value.Items)
 }
 
 func (at part) text() string {
@@ -208,10 +245,10 @@ func (at part) text() string {
 	return at.value.Text
 }
 
-// member returns the member of an object, or a part without a value.
+// member returns the member of an object, or a part without a value if there is none that was read.
 func (at part) member(key string) part {
 	if at.value != nil {
-		if found := members(at.value, key); len(found) > 0 {
+		if found := members(at.value, key); len(found) > 0 && found[0].Problem == nil {
 			return part{value: found[0], path: append(slices.Clip(at.path), segment{key: key, index: -1})}
 		}
 	}
@@ -219,7 +256,11 @@ func (at part) member(key string) part {
 }
 
 func (at part) item(i int) part {
-	return part{value: &at.value.Items[i], path: append(slices.Clip(at.path), segment{index: i})}
+	item, step := &at.value.Items[i], segment{index: i}
+	if at.value.Type == Object {
+		step = segment{key: item.Key, index: -1}
+	}
+	return part{value: item, path: append(slices.Clip(at.path), step)}
 }
 
 // field returns the part that a Go field names, such as "Gate.Timeout" or "Groups[2].Limit", as far as the document has it.
@@ -230,12 +271,15 @@ func (at part) field(path string) part {
 		if inner.value == nil {
 			inner = at.member(fieldNamed(name))
 		}
+		if inner.value == nil && name == "TestExpr" {
+			inner = at.member("expression")
+		}
 		if inner.value == nil {
 			break
 		}
 		at = inner
 		for index := range strings.SplitSeq(indices, "[") {
-			if i, err := strconv.Atoi(strings.TrimSuffix(index, "]")); err == nil && 0 <= i && i < len(at.items()) {
+			if i, err := strconv.Atoi(strings.TrimSuffix(index, "]")); err == nil && 0 <= i && i < at.len() {
 				at = at.item(i)
 			}
 		}

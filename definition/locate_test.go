@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// What Compile refuses has the place of what it speaks of.
+// Each problem that Compile reports has the position of the node, edge or field that it names.
 func TestGraphProblemsHavePlaces(t *testing.T) {
 	t.Parallel()
 	_, err := definition.Loader{File: "build.json"}.Load([]byte(`{

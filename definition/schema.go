@@ -38,8 +38,8 @@ var ownKinds = map[string]Kind{
 }
 
 // SchemaWith returns the JSON Schema of documents for a host with these kinds, by name: other kinds are refused, and the config of each node
-// is held to the schema of its kind. A schema of a config must not refer to anything outside of itself. The error names a kind whose Config is not
-// the form of JSON.
+// must satisfy the schema of its kind. A schema of a config must not refer to anything outside of itself. The error names a kind whose Config
+// cannot be encoded as JSON.
 func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	root, err := Parse([]byte(schema), Limits{})
 	if err != nil {

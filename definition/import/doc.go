@@ -1,5 +1,5 @@
-// Package importer converts documents of two other spellings into documents of package definition. [Convert] recognizes them by their fields;
-// both come as JSON, or as YAML by [From].
+// Package importer converts two other formats into documents of package definition: documents of steps, and documents of nodes and edges.
+// [Convert] recognizes them by their fields; both come as JSON, or as YAML by [From].
 //
 //	doc, err := definition.Loader{Parse: importer.Parse, File: "flow.json"}.Load(data)
 //	text, err := definition.Encode(doc.Graph) // the same workflow, as package definition spells it
@@ -14,7 +14,7 @@
 // ports "inputs" and "outputs". It becomes a node of the kind of its type, with these changes:
 //
 //   - "retryPolicy" and "timeoutMs", of the step or in its config, become retry and timeout. A step without a retryPolicy makes three attempts,
-//     with delays of 1s, 2s and so on up to 30s, which are not jittered; a policy that lacks a field has the value of these.
+//     with delays of 1s, 2s and so on up to 30s, which are not jittered; a policy takes the fields that it lacks from this one.
 //   - The "expression" in the config of a condition becomes its test, the "timeoutMs" of a gate the timeout of the gate.
 //   - The rest of the config stays as it is.
 //

@@ -53,7 +53,6 @@ func (r *reader) edges(top place) *definition.Value {
 	for i := range list {
 		converted[i] = list[i].node
 	}
-	slices.SortStableFunc(r.err.Problems, func(a, b *definition.Problem) int { return a.Position.Offset - b.Position.Offset })
 	return document(top, name, r.nodeList(nodes, converted), edgeList(edges, links))
 }
 

@@ -1,6 +1,8 @@
 package importer
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn/definition"
@@ -38,6 +40,7 @@ func Convert(root *definition.Value) (*definition.Value, error) {
 		r.add(top, definition.ErrUnsupported, `the document has neither "steps" nor "nodes" with "source_node_id" and "target_node_id" in its "edges"`)
 	}
 	if len(r.err.Problems) > 0 {
+		slices.SortStableFunc(r.err.Problems, func(a, b *definition.Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
 		return nil, &r.err
 	}
 	return converted, nil

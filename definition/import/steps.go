@@ -72,13 +72,13 @@ func (r *reader) step(p place) definition.Value {
 	limits := map[string]func(place){
 		"retryPolicy": func(p place) {
 			if retry.Key != "" {
-				r.add(p, definition.ErrDuplicate, "the step has a retryPolicy beside its config, too")
+				r.add(p, definition.ErrDuplicate, "retryPolicy occurs in the step and in its config")
 			}
 			retry = r.retryPolicy(p)
 		},
 		"timeoutMs": func(p place) {
 			if timeout.Key != "" {
-				r.add(p, definition.ErrDuplicate, "the step has a timeoutMs beside its config, too")
+				r.add(p, definition.ErrDuplicate, "timeoutMs occurs in the step and in its config")
 			}
 			if d, ok := r.milliseconds(p); ok {
 				timeout = text(p, "timeout", d)
@@ -185,7 +185,7 @@ func (r *reader) retryPolicy(p place) definition.Value {
 		"maxDelayMs":     delay(&x.longest),
 		"backoff": func(p place) {
 			if strings.EqualFold(p.text(), "linear") {
-				r.add(p, definition.ErrUnsupported, "delays grow by a factor, and cannot grow by a constant")
+				r.add(p, definition.ErrUnsupported, `the backoff "linear" is not supported; there are exponential, fixed and constant`)
 			} else if factor, ok := r.choice(p, map[string]string{"exponential": "2", "fixed": "1", "constant": "1"}); ok {
 				x.multiply = scalar(p, "multiplier", definition.Number, factor)
 			}

@@ -24,8 +24,8 @@ func TestWrongDocuments(t *testing.T) {
 		"unknown at the top":  {`{"steps": [], "metdata": {}}`, `line 1, column 15: $.metdata: unknown field "metdata"; did you mean "metadata"?`},
 		"two lists":           {`{"steps": [{"id": "a"}], "spec": {"steps": [{"id": "b"}]}}`, `line 1, column 44: $.spec.steps: the document has steps at the top and in its spec`},
 		"two names":           {`{"steps": [], "name": "one", "metadata": {"name": "two"}}`, `line 1, column 51: $.metadata.name: the document is named "one" and "two"`},
-		"two timeouts":        {steps(`{"id": "a", "timeoutMs": 5, "config": {"timeoutMs": 7}}`), `line 1, column 64: $.steps[0].config.timeoutMs: node "a": the step has a timeoutMs beside its config, too`},
-		"two policies":        {steps(`{"id": "a", "retryPolicy": {}, "config": {"retryPolicy": {}}}`), `line 1, column 69: $.steps[0].config.retryPolicy: node "a": the step has a retryPolicy beside its config, too`},
+		"two timeouts":        {steps(`{"id": "a", "timeoutMs": 5, "config": {"timeoutMs": 7}}`), `line 1, column 64: $.steps[0].config.timeoutMs: node "a": timeoutMs occurs in the step and in its config`},
+		"two policies":        {steps(`{"id": "a", "retryPolicy": {}, "config": {"retryPolicy": {}}}`), `line 1, column 69: $.steps[0].config.retryPolicy: node "a": retryPolicy occurs in the step and in its config`},
 		"groups":              {`{"spec": {"steps": [], "groups": []}}`, `line 1, column 24: $.spec.groups: loops over groups of steps have no equivalent; write the steps of a group as the graph of a node, with a loop`},
 		"unknown in a step":   {steps(`{"id": "a", "nxt": []}`), `line 1, column 24: $.steps[0].nxt: node "a": unknown field "nxt"; did you mean "next"?`},
 		"twice":               {steps(`{"id": "a", "next": [], "next": []}`), `line 1, column 36: $.steps[0].next: node "a": the field occurs twice`},
@@ -33,12 +33,16 @@ func TestWrongDocuments(t *testing.T) {
 		"next":                {steps(`{"id": "build", "next": ["tset"]}, {"id": "test"}`), `line 1, column 37: $.steps[0].next[0]: node "build": there is no node "tset"; did you mean "test"?`},
 		"a branch":            {steps(`{"id": "a", "branches": {"a b": 1}}`), `line 1, column 44: $.steps[0].branches["a b"]: node "a": expected text, got a number`},
 		"unknown in a policy": {steps(`{"id": "a", "retryPolicy": {"initialDelay": 1}}`), `line 1, column 40: $.steps[0].retryPolicy.initialDelay: node "a": unknown field "initialDelay"; did you mean "initialDelayMs"?`},
-		"linear":              {steps(`{"id": "a", "config": {"retryPolicy": {"backoff": "linear"}}}`), `line 1, column 62: $.steps[0].config.retryPolicy.backoff: node "a": delays grow by a factor, and cannot grow by a constant`},
+		"linear":              {steps(`{"id": "a", "config": {"retryPolicy": {"backoff": "linear"}}}`), `line 1, column 62: $.steps[0].config.retryPolicy.backoff: node "a": the backoff "linear" is not supported; there are exponential, fixed and constant`},
 		"backoff":             {steps(`{"id": "a", "retryPolicy": {"backoff": "exponentia"}}`), `line 1, column 51: $.steps[0].retryPolicy.backoff: node "a": "exponentia" is none of constant, exponential, fixed; did you mean "exponential"?`},
 		"milliseconds":        {steps(`{"id": "a", "timeoutMs": 1.5}`), `line 1, column 37: $.steps[0].timeoutMs: node "a": expected a whole number of milliseconds, got 1.5`},
 		"the type of an end":  {steps(`{"id": "END", "type": "action"}`), `line 1, column 34: $.steps[0].type: node "END": the step "END" is the end of the workflow, which has no type of its own`},
-		"found later":         {steps(`{"id": "a", "disabled": 1}`), `line 1, column 36: $.nodes[0].disabled: node "a": expected a boolean, got 1`},
-		"found by Compile":    {steps(`{"id": "a", "next": "b"}, {"id": "b", "next": ["a"]}`), `line 1, column 59: $.nodes[1].next[0]: node "b": cycle: "a" -> "b" -> "a"`},
+		"order": {steps(`{"id": "a", "config": {"timeoutMs": "x"}, "nxt": [], "next": ["b"]}`), "3 problems\n\t" +
+			"line 1, column 48: $.steps[0].config.timeoutMs: node \"a\": expected a number, got text\n\t" +
+			"line 1, column 54: $.steps[0].nxt: node \"a\": unknown field \"nxt\"; did you mean \"next\"?\n\t" +
+			"line 1, column 74: $.steps[0].next[0]: node \"a\": there is no node \"b\""},
+		"found later":      {steps(`{"id": "a", "disabled": 1}`), `line 1, column 36: $.nodes[0].disabled: node "a": expected a boolean, got 1`},
+		"found by Compile": {steps(`{"id": "a", "next": "b"}, {"id": "b", "next": ["a"]}`), `line 1, column 59: $.nodes[1].next[0]: node "b": cycle: "a" -> "b" -> "a"`},
 
 		"a node's config":   {lens(`"config": {"timeout": 1}`), `line 1, column 51: $.nodes[0].config.timeout: node "a": unknown field "timeout"; did you mean "timeout_ms"?`},
 		"cause":             {lens(`"config": {"retry": {"retry_on": ["provider_eror"]}}`), `line 1, column 74: $.nodes[0].config.retry.retry_on[0]: node "a": "provider_eror" is none of contract_violated, provider_error, rate_limit, timeout; did you mean "provider_error"?`},

@@ -60,12 +60,39 @@ func says(message string) func(string, *yaml.LoadError) (string, string) {
 // quoted says that a value must stand in quotes, and how it looks then.
 func quoted(reason, value string) (message, suggestion string) {
 	value = strings.TrimRight(value, " ,\r\n")
-	if strings.Contains(value, "'") {
+	if suggestion = "'" + value + "'"; strings.Contains(value, "'") {
 		suggestion = fmt.Sprintf("%q", value)
-	} else {
-		suggestion = "'" + value + "'"
 	}
-	return fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion), suggestion
+	message = fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion)
+	if len(suggestion) > longest {
+		suggestion = ""
+	}
+	return message, suggestion
+}
+
+const longest = 256 // of a suggestion
+
+// valueOf cuts from the rest of a line what follows a value in a list or a mapping in brackets, given what stands before the value.
+func valueOf(before, rest string) string {
+	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
+		return rest // it ends with the line
+	}
+	depth := 0 // of brackets inside the value
+	for i, c := range rest {
+		switch c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth < 0 {
+				return rest[:i]
+			}
+		case ',':
+			if depth == 0 {
+				return rest[:i]
+			}
+		}
+	}
+	return rest
 }
 
 // explain puts a message for people, the place of the mistake, and its path into a problem of syntax.
@@ -82,7 +109,7 @@ func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 			if at == nil {
 				continue
 			}
-			rest = text[at[2]:]
+			rest = valueOf(text[:at[2]], text[at[2]:])
 			p.Position = l.at(line, utf8.RuneCountInString(text[:at[2]])+1)
 		}
 		p.Message, p.Suggestion = m.message(rest, le)
@@ -135,7 +162,7 @@ func (l *lines) pathAt(line int) string {
 	return b.String()
 }
 
-// enter leaves the levels that are indented as much as the next one or more, and enters that. A list may be indented as its key is.
+// enter pops the levels indented at least as far as next, and pushes next. A list may be indented as its key is.
 func enter(path []level, next level) []level {
 	for len(path) > 0 {
 		last := path[len(path)-1]

@@ -160,11 +160,10 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 // braces is the problem of a value such as {{ input "x" }}, which to YAML is a mapping whose key is a mapping.
 func (c *converter) braces(n *yaml.Node) *definition.Problem {
 	p := c.problem(n, definition.ErrSyntax, "")
-	value, _, _ := strings.Cut(c.text[p.Position.Offset:], "\n")
-	if end := strings.Index(value, "}}"); end >= 0 {
-		value = value[:end+len("}}")]
-	}
-	p.Message, p.Suggestion = quoted("begins with {{", value)
+	at := p.Position.Offset
+	value, _, _ := strings.Cut(c.text[at:], "\n")
+	line := c.text[strings.LastIndexByte(c.text[:at], '\n')+1 : at]
+	p.Message, p.Suggestion = quoted("begins with {{", valueOf(line, value))
 	return p
 }
 

@@ -29,8 +29,7 @@ func TestWrongDocuments(t *testing.T) {
 	table, err := os.ReadFile("testdata/wrong.txt")
 	require.NoError(t, err)
 	documents := strings.Split(string(table), "\n=== ")[1:]
-	require.GreaterOrEqual(t, len(documents), 81)
-	formats := map[bool]int{}
+	require.Greater(t, len(documents), 100)
 	for _, document := range documents {
 		name, rest, _ := strings.Cut(document, "\n")
 		text, want, ok := strings.Cut(rest, "\n---\n")
@@ -40,11 +39,9 @@ func TestWrongDocuments(t *testing.T) {
 			Kinds:   map[string]definition.Kind{"exec": {}, "http": {}, "mail": {}},
 			Prepare: func(g *kahn.Graph) { g.Evaluator = reader{} },
 		}
-		isYAML := strings.HasSuffix(name, ".yaml")
-		if isYAML {
+		if strings.HasSuffix(name, ".yaml") {
 			loader.Parse = yaml.Parse
 		}
-		formats[isYAML]++
 		_, err := loader.Load([]byte(text + "\n"))
 		var all *definition.Error
 		if !errors.As(err, &all) {
@@ -63,5 +60,4 @@ func TestWrongDocuments(t *testing.T) {
 			t.Errorf("%s\ngot\n%s\nwant\n%s", name, all, want)
 		}
 	}
-	require.GreaterOrEqual(t, formats[false], 15, "JSON")
 }

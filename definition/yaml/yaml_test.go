@@ -252,6 +252,28 @@ func TestMemoryIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, definition.ErrLimit)
 }
 
+// What is behind a tag is not read, and does not count as values: a document in which it stands for millions of nodes is refused as quickly as another.
+func TestTaggedGraphs(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("version: 1\nnodes:\n  - {id: a, after: b}\n  - {id: b, after: a}\n")
+	b.WriteString("  - id: c\n    config:\n      - &g0 {nodes: [{id: x}]}\n")
+	for i := range 7 {
+		fmt.Fprintf(&b, "      - &g%d {nodes: [", i+1)
+		for k := range 11 {
+			fmt.Fprintf(&b, "{id: n%d, graph: *g%d}, ", k, i)
+		}
+		b.WriteString("]}\n")
+	}
+	b.WriteString("  - {id: d, !!str graph: *g7}\n")
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := definition.Loader{Parse: yaml.Parse, Limits: definition.Limits{Values: 1 << 30}}.Load([]byte(strings.Replace(b.String(), "config:", "!!str config:", 1)))
+	runtime.ReadMemStats(&after)
+	require.ErrorIs(t, err, kahn.ErrCycle)
+	require.ErrorIs(t, err, definition.ErrUnsupported)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
+}
+
 func TestReadAndLoad(t *testing.T) {
 	text := "version: 1\nnodes:\n  - {id: a, merge: mine}\n"
 	g, err := yaml.Read(iotest.OneByteReader(strings.NewReader(text)), definition.Limits{Bytes: len(text)})
@@ -303,7 +325,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// What Compile refuses has the place of what it speaks of.
+// Each problem that Compile reports has the position of the node, edge or field that it names.
 func TestGraphProblemsHavePlaces(t *testing.T) {
 	t.Parallel()
 	text := `version: 1
