@@ -11,9 +11,13 @@ import (
 // Functions returns statements that create or replace functions of SQL in the schema of the store, for programs in other languages, which call them in
 // transactions of their own:
 //
-//	SELECT kahn.wake_run('order-17');
+//	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1');
+//	SELECT kahn.post_cancel('order-18', 'message-2');
+//	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
+//	SELECT kahn.wake_run('order-20');
 //
-// wake_run is what [Client.Wake] is. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
+// The first three are those of [postgres.Functions]. Beside wake_run they are what [Client.Post] is: the request and the job on which the run goes on are
+// there together. wake_run is what [Client.Wake] is. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
 // "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
 func Functions(store, river string) string {
 	if store == "" {
@@ -22,7 +26,7 @@ func Functions(store, river string) string {
 	if river == "" {
 		river = "public"
 	}
-	return strings.NewReplacer(
+	return postgres.Functions(store) + strings.NewReplacer(
 		"$S", pgx.Identifier{store}.Sanitize(),
 		"$R", pgx.Identifier{river}.Sanitize(),
 		"$TOPIC", literal(river+".river_insert"),

@@ -77,3 +77,46 @@ func TestFunctionWake(t *testing.T) {
 	require.Len(t, x.jobs(t, n.ID), 1, "the run has ended")
 	require.ErrorContains(t, wake("no such run"), "unknown run no such run")
 }
+
+// TestFunctionPost: a request that another program posts wakes a run at rest, once, in the transaction in which it is posted. A signal for a run that has
+// not begun leaves the job at its time, and a cancel lets it begin.
+func TestFunctionPost(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	schema := x.withFunctions(t)
+	g := gated(time.Hour)
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+	call := func(text string) {
+		t.Helper()
+		_, err := x.pool.Exec(t.Context(), strings.ReplaceAll(text, "$S", schema), pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	}
+	for _, id := range []string{"answered", "cancelled"} {
+		create(t, c, g, id)
+		x.reaches(t, id, kahn.RunSuspended)
+		x.states(t, id, rivertype.JobStateCompleted, rivertype.JobStateScheduled)
+	}
+	call(`BEGIN; SELECT $S.post_signal('answered', 'approve', '"no"', '1'); ROLLBACK`)
+	x.states(t, "answered", rivertype.JobStateCompleted, rivertype.JobStateScheduled)
+	for range 2 {
+		call(`SELECT $S.post_signal('answered', 'approve', '"yes"', '1', actor => 'ann')`)
+		x.reaches(t, "answered", kahn.RunCompleted)
+	}
+	x.states(t, "answered", rivertype.JobStateCompleted, rivertype.JobStateCompleted)
+	res, err := kahn.ReadResult(t.Context(), g, x.store, "answered")
+	require.NoError(t, err)
+	gate, _ := res.Node("approve")
+	require.Equal(t, "yes", gate.Output)
+	call(`SELECT $S.post_cancel('cancelled', '1', comment => 'out of stock')`)
+	x.reaches(t, "cancelled", kahn.RunCancelled)
+
+	later, err := kahn.Prepare(g, kahn.RunID("later"))
+	require.NoError(t, err)
+	later.NotBefore = time.Now().Add(time.Hour)
+	_, _, err = c.Create(t.Context(), later, riverkahn.CreateOptions{})
+	require.NoError(t, err)
+	call(`SELECT $S.post_signal('later', 'approve', '"yes"', '1')`)
+	x.states(t, "later", rivertype.JobStateScheduled)
+	call(`SELECT $S.post_cancel('later', '2')`)
+	x.reaches(t, "later", kahn.RunCancelled)
+}

@@ -49,6 +49,13 @@ var defects = []struct {
 	{"TestInboxOfAnotherProcess", "inbox.go", "Store.listenOnce", `s.requests.Tell(n.Payload)`, `_ = n.Payload`},
 	{"TestListenerReconnects", "inbox.go", "Store.listenOnce", `s.requests.Hurry()
 	for`, `for`},
+	{"TestFunctions", "functions.go", "functionsText", `x.id = post_request.run FOR NO KEY UPDATE`, `x.id = post_request.run`},
+	{"TestFunctions", "functions.go", "functionsText", `x.urgent OR kind = 'cancel'`, `x.urgent`},
+	{"TestFunctions", "functions.go", "functionsText", `THEN x.since ELSE $NOW END`, `THEN x.since ELSE NULL END`},
+	{"TestFunctions", "functions.go", "functionsText", `'{actor,comment}'::text[])::text = (b`, `'{actor}'::text[])::text = (b`},
+	{"TestFunctionArguments", "functions.go", "functionsText", `a::text = b::text OR `, ``},
+	{"TestFunctionBlobs", "functions.go", "functionsText", ` AND x - '$blob' = '{}'`, ``},
+	{"TestFunctionsOfAnotherProcess", "functions.go", "functionsText", `'' ELSE run END`, `run ELSE 'x' END`},
 	{"TestFarthestTimes", "record.go", "instant", `us.Before(t)`, `us.After(t)`},
 	{"TestStore", "record.go", "nodeRow.listed", `l.Terminal, l.Queued, l.Completed = *n.terminal, *n.queued, *n.completed`, `l.Terminal, l.Queued, l.Completed = *n.terminal, *n.completed, *n.queued`},
 	{"TestStore", "commit.go", "rowsOfRuns.add", `orNull(spec.Parent)`, `orNull(spec.Plan)`},

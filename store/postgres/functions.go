@@ -1,0 +1,104 @@
+package postgres
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Functions returns statements that create or replace functions of SQL in the schema of a store, by which programs in other languages post requests, see
+// [store.Inbox], in transactions of their own:
+//
+//	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
+//	SELECT kahn.post_cancel('order-18', 'message-2');
+//	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
+//
+// The arguments are the id of the run, the path or token of the gate or the id of the node, the value of a signal as JSON that the run's codec
+// reads, and the id of the request. The result is false if the run has the same request of that id already. Errors have these conditions:
+//
+//	no_data_found                     the run is not stored
+//	object_not_in_prerequisite_state  the run has ended
+//	unique_violation                  the run has another request of that id
+//	invalid_parameter_value           an id, a gate or a node is missing, or the value of a signal is NULL
+//	invalid_text_representation       the value is no JSON
+//	program_limit_exceeded            the value has more than 250,000,000 bytes
+//
+// Whoever performs the run, or has it in [Options].Listen, is notified when the transaction is committed. Where package riverkahn has its functions
+// in the schema, the run's job is made to go on in the same transaction. schema is that of the store, [DefaultSchema] if it is empty. A role that
+// calls the functions needs the privileges of one that uses the store.
+func Functions(schema string) string {
+	if schema == "" {
+		schema = DefaultSchema
+	}
+	text := strings.NewReplacer("$CHANNEL", channel(schema), "$PAYLOAD", fmt.Sprint(maxPayload), "$VALUE", fmt.Sprint(maxValue)).Replace(functionsText())
+	return within(schema, serverNow, text)
+}
+
+// functionsText has functions that do what PostTx does. The statement after the one that locks the run sees what others have posted meanwhile. jsonb refuses the character
+// U+0000, so a request with it is the same as another one only with the same actor and comment.
+func functionsText() string {
+	return `
+CREATE OR REPLACE FUNCTION $S.same_request(a json, b json) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $TAG BEGIN
+	RETURN a::text = b::text OR (a::jsonb - '{actor,comment}'::text[])::text = (b::jsonb - '{actor,comment}'::text[])::text;
+EXCEPTION WHEN untranslatable_character THEN RETURN false;
+END $TAG;
+
+CREATE OR REPLACE FUNCTION $S.post_request(run text, request text, kind text, node text, value json, actor text, comment text) RETURNS boolean LANGUAGE plpgsql AS $TAG
+DECLARE
+	r       record;
+	old     json;
+	content json;
+BEGIN
+	actor := coalesce(actor, '');
+	comment := coalesce(comment, '');
+	content := CASE kind
+		WHEN 'signal' THEN json_build_object('id', request, 'kind', kind, 'node', node, 'value', value, 'actor', actor, 'comment', comment)
+		WHEN 'cancel' THEN json_build_object('id', request, 'kind', kind, 'actor', actor, 'comment', comment)
+		ELSE json_build_object('id', request, 'kind', kind, 'node', node, 'actor', actor, 'comment', comment)
+	END;
+	IF coalesce(request, '') = '' THEN
+		RAISE EXCEPTION 'a request for run % without an id', run USING ERRCODE = 'invalid_parameter_value';
+	ELSIF coalesce(kind, '') NOT IN ('signal', 'cancel', 'cancel_node') THEN
+		RAISE EXCEPTION 'request %: % is no kind of request', request, kind USING ERRCODE = 'invalid_parameter_value';
+	ELSIF kind <> 'cancel' AND coalesce(node, '') = '' THEN
+		RAISE EXCEPTION 'request %: a % needs a node', request, kind USING ERRCODE = 'invalid_parameter_value';
+	ELSIF kind = 'signal' AND value IS NULL THEN
+		RAISE EXCEPTION 'request %: the value of a signal is NULL', request USING ERRCODE = 'invalid_parameter_value', HINT = 'The null of JSON is ''null''.';
+	ELSIF octet_length(value::text) > $VALUE THEN
+		RAISE EXCEPTION 'request %: a value of % bytes; the store takes up to $VALUE', request, octet_length(value::text) USING ERRCODE = 'program_limit_exceeded';
+	END IF;
+	SELECT x.run, x.status INTO r FROM $S.runs x WHERE x.id = post_request.run FOR NO KEY UPDATE;
+	IF NOT FOUND THEN RAISE EXCEPTION 'unknown run %', run USING ERRCODE = 'no_data_found'; END IF;
+	SELECT convert_from(q.request, 'UTF8')::json INTO old FROM $S.requests q WHERE q.run = r.run AND q.id = convert_to(post_request.request, 'UTF8');
+	IF FOUND THEN
+		IF $S.same_request(old, content) THEN RETURN false; END IF;
+		RAISE EXCEPTION 'request % was posted for run % with another content', request, run USING ERRCODE = 'unique_violation';
+	ELSIF r.status IN ('completed', 'failed', 'cancelled') THEN
+		RAISE EXCEPTION 'run % has ended: it is %', run, r.status USING ERRCODE = 'object_not_in_prerequisite_state';
+	END IF;
+	UPDATE $S.runs x SET posted = x.posted + 1, since = CASE WHEN x.posted > x.taken THEN x.since ELSE $NOW END, urgent = x.urgent OR kind = 'cancel'
+		WHERE x.run = r.run RETURNING x.run, x.status, x.posted, x.urgent INTO r;
+	INSERT INTO $S.requests (run, number, id, posted, request) VALUES (r.run, r.posted, convert_to(post_request.request, 'UTF8'), $NOW, convert_to(content::text, 'UTF8'));
+	IF strpos(value::text, '$blob') > 0 THEN
+		INSERT INTO $S.blobs SELECT DISTINCT x->>'$blob', r.run FROM jsonb_path_query(value::jsonb, 'strict $.**') x
+			WHERE jsonb_typeof(x) = 'object' AND jsonb_typeof(x->'$blob') = 'string' AND x - '$blob' = '{}' ON CONFLICT DO NOTHING;
+	END IF;
+	PERFORM pg_notify('$CHANNEL', CASE WHEN octet_length(run) > $PAYLOAD THEN '' ELSE run END);
+	IF (r.urgent OR r.status <> 'pending') AND to_regprocedure($Q || '.wake_run(text)') IS NOT NULL THEN
+		PERFORM $S.wake_run(run);
+	END IF;
+	RETURN true;
+END $TAG;
+
+CREATE OR REPLACE FUNCTION $S.post_signal(run text, gate text, value json, request text, actor text DEFAULT '', comment text DEFAULT '') RETURNS boolean LANGUAGE sql AS $TAG
+	SELECT $S.post_request($1, $4, 'signal', $2, $3, $5, $6)
+$TAG;
+
+CREATE OR REPLACE FUNCTION $S.post_cancel(run text, request text, actor text DEFAULT '', comment text DEFAULT '') RETURNS boolean LANGUAGE sql AS $TAG
+	SELECT $S.post_request($1, $2, 'cancel', '', NULL, $3, $4)
+$TAG;
+
+CREATE OR REPLACE FUNCTION $S.post_cancel_node(run text, node text, request text, actor text DEFAULT '', comment text DEFAULT '') RETURNS boolean LANGUAGE sql AS $TAG
+	SELECT $S.post_request($1, $3, 'cancel_node', $2, NULL, $4, $5)
+$TAG;
+`
+}

@@ -1,0 +1,169 @@
+package postgres_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
+	"github.com/seed-c794f7ef/kahn/storetest"
+)
+
+// foreign is a store whose requests are posted by functions of SQL.
+type foreign struct{ *postgres.Store }
+
+// conditions are the errors of SQL by the errors of an inbox.
+var conditions = map[string]error{
+	"P0002": store.ErrUnknownRun, "55000": store.ErrEnded, "23505": store.ErrRequestConflict, "22023": kahn.ErrBadValue, "22P02": kahn.ErrBadValue,
+}
+
+func (f foreign) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
+	if strings.Contains(q.ID, "\x00") || q.Kind > store.KindCancelNode || q.Kind == 0 || q.Kind == store.KindCancel && q.Node != "" {
+		return f.Store.Post(ctx, run, q) // it cannot be said in SQL
+	}
+	call, args := "post_cancel(run => $1, request => $2, actor => $3, comment => $4)", []any{run, q.ID, q.Actor, q.Comment}
+	switch q.Kind {
+	case store.KindSignal:
+		var value *string
+		if q.Value != nil {
+			text := string(q.Value)
+			value = &text
+		}
+		call, args = "post_signal(run => $1, request => $2, actor => $3, comment => $4, gate => $5, value => $6::text::json)", append(args, q.Node, value)
+	case store.KindCancelNode:
+		call, args = "post_cancel_node(run => $1, request => $2, actor => $3, comment => $4, node => $5)", append(args, q.Node)
+	}
+	err = f.Pool().QueryRow(ctx, "SELECT "+pgx.Identifier{f.Schema()}.Sanitize()+"."+call, args...).Scan(&posted)
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		err = errors.Join(conditions[answer.Code], err)
+		if answer.Code == "22021" { // no text of the server's encoding
+			err = errors.Join(kahn.ErrBadValue, err)
+		}
+	}
+	return posted, err
+}
+
+func openForeign(t *testing.T, pool *pgxpool.Pool, schema string) foreign {
+	t.Helper()
+	s := openWith(t, pool, postgres.Options{Schema: schema, Listen: database, Poll: time.Hour})
+	for range 2 { // they are replaced
+		_, err := pool.Exec(t.Context(), postgres.Functions(schema), pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+	}
+	return foreign{s}
+}
+
+// TestFunctions: what is posted by functions of SQL is what Post would have posted.
+func TestFunctions(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	storetest.RunInbox(t, func(t *testing.T) store.Inbox { return openForeign(t, pool, newSchema()) })
+}
+
+// TestFunctionsOfAnotherProcess: a run at work takes what a function of SQL posts.
+func TestFunctionsOfAnotherProcess(t *testing.T) {
+	t.Parallel()
+	f := openForeign(t, postgrestest.NewPool(t, database), newSchema())
+	storetest.RunPost(t, f.Store, f)
+}
+
+// TestFunctionsInATransaction: a request is posted with what the program writes in the same transaction, or not at all.
+func TestFunctionsInATransaction(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	f := openForeign(t, pool, schema)
+	storetest.Begin(t, f, "r")
+	for _, end := range []string{"ROLLBACK", "COMMIT"} {
+		text := "BEGIN; CREATE TABLE " + table(schema, "answers") + " (id text); SELECT " + table(schema, "post_cancel_node") + "('r', 'a', 'm'); " + end
+		_, err := pool.Exec(t.Context(), text, pgx.QueryExecModeSimpleProtocol)
+		require.NoError(t, err)
+		q, err := f.FindRequest(t.Context(), "r", "m")
+		if end == "ROLLBACK" {
+			require.ErrorIs(t, err, store.ErrUnknownRequest)
+			continue
+		}
+		require.NoError(t, err)
+		require.Equal(t, store.Request{ID: "m", Kind: store.KindCancelNode, Node: "a"}, q.Request)
+	}
+}
+
+// TestFunctionArguments: what the functions refuse leaves nothing behind; what is the same request is recognized.
+func TestFunctionArguments(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	f := openForeign(t, pool, schema)
+	lease := storetest.Begin(t, f, "ended")
+	storetest.Commit(t, f, lease, store.Commit{Sequence: 2, Status: kahn.RunCompleted})
+	storetest.Begin(t, f, "r")
+	type row struct{ call, want string }
+	rows := []row{
+		{`post_signal('r', 'gate', '{"n": [1, 1.0, "\u0000"]}', 's')`, "true"},
+		{`post_signal('r', 'gate', '{"n": [1, 1.0, "\u0000"]}', 's')`, "false"},
+		{`post_signal('r', 'gate', '{"n": [1, 1.0, "\u0001"]}', 's')`, "23505: request s was posted for run r with another content"},
+		{`post_signal('r', 'gate', '{"a": 1, "b": 1.0}', 't')`, "true"},
+		{`post_signal('r', 'gate', '{"b":1.0,"a":1}', 't', 'ann', 'another comment')`, "false"},
+		{`post_signal('r', 'gate', '{"b":1,"a":1}', 't')`, "23505: request t was posted for run r with another content"},
+		{`post_signal('r', 'other', '{"a": 1, "b": 1.0}', 't')`, "23505: request t was posted for run r with another content"},
+		{`post_cancel('r', 't')`, "23505: request t was posted for run r with another content"},
+		{`post_signal('r', 'gate', 'null', 'u')`, "true"},
+		{`post_signal('r', 'gate', NULL, 'v')`, "22023: request v: the value of a signal is NULL"},
+		{`post_signal('r', 'gate', '{', 'v')`, "22P02: invalid input syntax for type json"},
+		{`post_signal('r', 'gate', 'yes', 'v')`, "22P02: invalid input syntax for type json"},
+		{`post_signal('r', NULL, 'true', 'v')`, "22023: request v: a signal needs a node"},
+		{`post_signal('r', 'gate', 'true', '')`, "22023: a request for run r without an id"},
+		{`post_signal('nobody', 'gate', 'true', 'v')`, "P0002: unknown run nobody"},
+		{`post_cancel(NULL, 'v')`, "P0002: unknown run <NULL>"},
+		{`post_cancel('ended', 'v')`, "55000: run ended has ended: it is completed"},
+		{`post_cancel('r', NULL)`, "22023: a request for run r without an id"},
+		{`post_cancel_node('r', '', 'v')`, "22023: request v: a cancel_node needs a node"},
+		{`post_request('r', 'v', 'stop', 'a', NULL, '', '')`, "22023: request v: stop is no kind of request"},
+	}
+	if size(0, 1) > 0 { // it takes seconds
+		rows = append(rows, row{`post_signal('r', 'gate', to_json(repeat('x', 250000000)), 'v')`, "54000: request v: a value of 250000002 bytes; the store takes up to 250000000"})
+	}
+	for _, row := range rows {
+		var posted bool
+		err := pool.QueryRow(t.Context(), "SELECT "+pgx.Identifier{schema}.Sanitize()+"."+row.call).Scan(&posted)
+		got := fmt.Sprint(posted)
+		var answer *pgconn.PgError
+		if errors.As(err, &answer) {
+			got, err = answer.Code+": "+answer.Message, nil
+		}
+		require.NoError(t, err, row.call)
+		require.Equal(t, row.want, got, row.call)
+	}
+	list, err := f.LoadRequests(t.Context(), "r", 0, store.MaxPage)
+	require.NoError(t, err)
+	require.Len(t, list, 3)
+	require.Equal(t, json.RawMessage("null"), list[2].Value)
+}
+
+// TestFunctionBlobs: the blobs to which a value refers belong to the run.
+func TestFunctionBlobs(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	f := openForeign(t, pool, schema)
+	storetest.Begin(t, f, "r")
+	value := json.RawMessage(`[{"$blob": "a"}, {"x": {"$blob": "b"}}, {"$blob": "a"}, {"$blob": 1}, {"$blob": "no", "more": 1}, "$blob"]`)
+	require.Equal(t, []string{"a", "b"}, store.BlobKeys(value))
+	_, err := f.Post(t.Context(), "r", store.Request{ID: "s", Kind: store.KindSignal, Node: "gate", Value: value})
+	require.NoError(t, err)
+	rows, err := pool.Query(t.Context(), "SELECT key FROM "+table(schema, "blobs")+" ORDER BY key")
+	require.NoError(t, err)
+	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	require.Equal(t, store.BlobKeys(value), keys)
+}
