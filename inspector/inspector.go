@@ -124,6 +124,7 @@ type handler struct {
 	replies replies
 	hub     hub
 	shelf   shelf
+	queues  queues
 	turns   turns
 	defect  string // of the options
 }

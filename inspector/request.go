@@ -174,7 +174,7 @@ func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 		if c.mayViewData() {
 			row.By = clip(q.Actor, shownText)
 			row.Comment = c.dataText(Value{Path: of, Kind: Answer, Name: "comment", Value: q.Comment})
-			row.Refused = c.dataText(Value{Path: of, Kind: Error, Value: q.Refused})
+			row.Refused = firstLine(c.dataText(Value{Path: of, Kind: Error, Value: q.Refused}))
 			if q.Value != nil {
 				row.Value = c.shown(Value{Path: of, Kind: Answer, Value: jsonValue(q.Value)})
 			}

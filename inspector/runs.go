@@ -82,6 +82,8 @@ type runRow struct {
 	Note   string `json:"note,omitempty"`
 	// Requests are those for a stored run that it has not taken, and those that it has refused, the last few of them.
 	Requests []requestRow `json:"requests,omitempty"`
+	// Queue is that of a stored run, if no live process works it.
+	Queue *queueRow `json:"queue,omitempty"`
 	// Left says that the run was left as it stood, so that it may go on elsewhere.
 	Left bool `json:"left,omitempty"`
 }

@@ -116,6 +116,9 @@ func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
 	if err == nil {
 		s.requests, err = h.requestsOf(ctx, row)
 	}
+	if err == nil {
+		s.unclaimable, err = h.unclaimable(ctx)
+	}
 	return s, err
 }
 

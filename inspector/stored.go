@@ -19,12 +19,16 @@ type storedRow struct {
 	Parent   string            `json:"parent,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"` // for clients that may view_data
 	Here     bool              `json:"here,omitempty"`   // the Runner has it
+	Queue    *queueRow         `json:"queue,omitempty"`  // that of the run, if no live process works it
 }
 
 type storedReply struct {
 	Runs []storedRow `json:"runs"`
 	// Next is the parameter after of the next page, empty on the last one.
 	Next string `json:"next,omitempty"`
+	// Unclaimable are the queues that no live process works, the first few of them; UnclaimableRuns counts the runs of all.
+	Unclaimable     []*queueRow `json:"unclaimable,omitempty"`
+	UnclaimableRuns int         `json:"unclaimable_runs,omitempty"`
 }
 
 func (c *call) listStored() (any, error) {
@@ -39,16 +43,29 @@ func (c *call) listStored() (any, error) {
 		return nil, errNoStore
 	}
 	var page store.Page
+	var unclaimable []store.QueueState
 	err := c.h.contain(c.r, "Store.List", func() (err error) {
-		page, err = c.h.Store.List(c.r.Context(), q)
+		if unclaimable, err = c.h.unclaimable(c.r.Context()); err != nil {
+			return err
+		}
+		if c.query.text("queue") == "" {
+			page, err = c.h.Store.List(c.r.Context(), q)
+		} else {
+			page, err = c.h.listUnclaimable(c.r.Context(), q, unclaimable)
+		}
 		return err
 	})
 	if err != nil {
 		return nil, c.listFault(err)
 	}
 	reply := storedReply{Runs: []storedRow{}, Next: page.Next}
+	for i, x := range unclaimable {
+		if reply.UnclaimableRuns += x.Runs; i < few {
+			reply.Unclaimable = append(reply.Unclaimable, queueRowOf(x))
+		}
+	}
 	for _, run := range page.Runs {
-		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent}
+		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Queue: c.h.queueOf(&run, unclaimable)}
 		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() && len(run.Labels) > 0 {
 			row.Labels = map[string]string{}
 			for name, label := range run.Labels {
@@ -62,10 +79,15 @@ func (c *call) listStored() (any, error) {
 
 var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: "Options.Store is nil"}
 
+var errNoCursor = badQuery("the parameter after is no cursor of this list")
+
 // listFault is an error of a list of the store. A cursor that is none is the client's.
 func (c *call) listFault(err error) error {
+	if own := (*fault)(nil); errors.As(err, &own) {
+		return own
+	}
 	if errors.Is(err, kahn.ErrBadValue) {
-		return badQuery("the parameter after is no cursor of this list")
+		return errNoCursor
 	}
 	return c.h.storeFault(c.r.Context(), err)
 }

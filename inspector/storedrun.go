@@ -17,15 +17,16 @@ import (
 
 // storedRun is a run as the store had it when it was loaded.
 type storedRun struct {
-	row      *store.Run
-	snapshot *kahn.Snapshot // nil for a run that has not begun
-	workflow *Workflow      // nil if the handler was not given one for its plan
-	nodes    []*storedPlace // of the graph, in the order of declaration
-	places   map[string]*storedPlace
-	counts   map[kahn.Status]int
-	started  time.Time
-	events   *store.EventLog       // nil if the store keeps no events
-	requests []store.PostedRequest // the last few of those that wait or were refused
+	row         *store.Run
+	snapshot    *kahn.Snapshot // nil for a run that has not begun
+	workflow    *Workflow      // nil if the handler was not given one for its plan
+	nodes       []*storedPlace // of the graph, in the order of declaration
+	places      map[string]*storedPlace
+	counts      map[kahn.Status]int
+	started     time.Time
+	events      *store.EventLog       // nil if the store keeps no events
+	requests    []store.PostedRequest // the last few of those that wait or were refused
+	unclaimable []store.QueueState    // the queues that no live process works
 }
 
 // storedPlace is a node of a stored run.
@@ -371,7 +372,7 @@ func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bo
 func (h *handler) storedRow(s *storedRun) runRow {
 	row := runRow{
 		ID: s.ID(), Workflow: s.Name(), Status: s.Status(), Arrived: stamp(s.row.Created), Started: stamp(s.started), Ended: stamp(s.row.Ended),
-		Actions: h.actionsOf(s), Stored: true,
+		Actions: h.actionsOf(s), Stored: true, Queue: h.queueOf(s.row, s.unclaimable),
 	}
 	row.count(s)
 	row.First, row.Last = s.EventRange()

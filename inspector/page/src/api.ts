@@ -8,8 +8,10 @@ export interface Info { actions: Action[]; workflows: string[]; known: string[];
 export interface Row {
 	id: string; workflow: string; status: string; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
-	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]
+	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; queue?: Queue
 }
+// Queue is a workflow and a plan that no live process works, since when if one ever has.
+export interface Queue { workflow: string; plan?: string; runs: number; since?: string }
 // Posted is a request for a stored run that the run has not taken, or has refused.
 export interface Posted { kind: "signal" | "cancel" | "cancel_node"; path?: string; status: "waiting" | "refused"; posted: string; by?: string; comment?: string; value?: Value; refused?: string }
 export interface Done { status: "accepted" | "requested" }
@@ -39,8 +41,8 @@ export interface Log { lines: Line[]; after: number; more: boolean; first: numbe
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 
-export interface StoredRow { id: string; workflow: string; status: string; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean }
-export interface Stored { runs: StoredRow[]; next?: string }
+export interface StoredRow { id: string; workflow: string; status: string; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue }
+export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }
 
 export interface Fault { code: string; message: string; action?: string; choices?: string[]; answered?: Answered }
 

@@ -15,18 +15,19 @@ export interface Route {
 	level: string // of the log
 	status: string
 	workflow: string
+	queue: string // "unclaimable": only runs that no process works
 	q: string
 }
 
-const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "workflow", "q"] as const
+const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "workflow", "queue", "q"] as const
 const lists = ["open", "fold"] as const
 
 const nowhere: Route = {
-	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", workflow: "", q: "",
+	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", workflow: "", queue: "", q: "",
 }
 
 // filters are what narrows down the content of one view, and means nothing to another.
-export const unfiltered = { status: "", workflow: "", q: "", level: "" }
+export const unfiltered = { status: "", workflow: "", queue: "", q: "", level: "" }
 
 export function parse(hash: string): Route {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2)

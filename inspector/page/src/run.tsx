@@ -6,6 +6,7 @@ import { generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
 import { Model } from "./model"
 import { NodePanel } from "./node"
+import { QueueNote } from "./queues"
 import { Requests } from "./requests"
 import { go, href, route, unfiltered, type Route } from "./route"
 import { took } from "./runs"
@@ -65,6 +66,7 @@ export function RunView({ id }: { id: string }) {
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
 				<div class="buttons">{verbs.map(verb => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{verbNames[verb]}</button>)}</div>
 				<Requests list={row.requests} />
+				{row.queue && <QueueNote queue={row.queue} />}
 				{row.note && <p class="meta run-note"><Plain text={row.note} /></p>}
 				{row.error && <p class="problem run-error"><Plain text={row.error} /></p>}
 			</header>

@@ -1,7 +1,8 @@
 import { useSignal } from "@preact/signals"
 import { useEffect, useRef } from "preact/hooks"
-import { get, type Stored, type StoredRow } from "./api"
+import { get, type Queue, type Stored, type StoredRow } from "./api"
 import { generation } from "./live"
+import { Queues, Since } from "./queues"
 import { go, openRun, route } from "./route"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
@@ -9,13 +10,14 @@ import { Badge, Empty, Plain, Problem, Time } from "./ui"
 
 // StoredView lists what the store has: runs of other processes, and those that the Runner has forgotten.
 export function StoredView() {
-	const { status, workflow, q } = route.value
-	const { rows, next, problem, load, more } = useStored({ status, workflow, prefix: q })
+	const { status, workflow, queue, q } = route.value
+	const { rows, next, problem, unclaimable, load, more } = useStored({ status, workflow, queue, prefix: q })
 	return (
 		<main class="page" id="main">
 			<div class="bar">
 				<h1>{texts.stored}</h1>
 				<span class="spring" />
+				<label class="check"><input type="checkbox" checked={!!queue} onChange={e => go({ queue: e.currentTarget.checked ? "unclaimable" : "" })} />{texts.unclaimableOnly}</label>
 				<select aria-label={texts.status} value={status} onChange={e => go({ status: e.currentTarget.value })}>
 					<option value="">{texts.all}</option>
 					{runStatuses.map(s => <option key={s}>{s}</option>)}
@@ -23,15 +25,16 @@ export function StoredView() {
 				<input aria-label={texts.workflow} placeholder={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value }, true)} />
 				<input type="search" id="search" aria-label={texts.searchStored} placeholder={texts.searchStored} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 			</div>
+			<Queues list={unclaimable.list} runs={unclaimable.runs} />
 			{!rows && (problem ? <Problem error={problem} again={load} /> : <p class="loading">{texts.loading}</p>)}
-			{rows?.length === 0 && <Empty title={status || workflow || q ? texts.noMatch : texts.noStored} />}
+			{rows?.length === 0 && <Empty title={status || workflow || queue || q ? texts.noMatch : texts.noStored} />}
 			{rows && rows.length > 0 && (
 				<table class="runs">
 					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.ended}</th><th scope="col" class="wide">{texts.labels}</th></tr></thead>
 					<tbody>{rows.map(r => (
 						<tr key={r.id}>
-							<td><Badge status={r.status} />{r.here && <span class="tag">{texts.here}</span>}</td>
-							<td class="name"><Plain text={r.workflow} /></td>
+							<td><Badge status={r.status} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
+							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}</td>
 							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a></td>
 							<td><Time at={r.created} /></td>
 							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{texts.wakes} <Time at={r.wake_at} /></span>}</td>
@@ -48,6 +51,7 @@ export function StoredView() {
 // useStored reads the list from its beginning, and further pages on demand.
 function useStored(params: Record<string, string>) {
 	const rows = useSignal<StoredRow[] | undefined>(undefined), next = useSignal(""), problem = useSignal<Error | undefined>(undefined), ask = useRef(0)
+	const unclaimable = useSignal<{ list?: Queue[]; runs: number }>({ runs: 0 })
 	const read = async (after: string) => {
 		const own = ++ask.current
 		try {
@@ -55,11 +59,12 @@ function useStored(params: Record<string, string>) {
 			if (own !== ask.current) return
 			rows.value = after ? [...(rows.peek() ?? []), ...page.runs] : page.runs
 			next.value = page.next ?? ""
+			unclaimable.value = { list: page.unclaimable, runs: page.unclaimable_runs ?? 0 }
 			problem.value = undefined
 		} catch (err) {
 			if (own === ask.current) problem.value = err as Error
 		}
 	}
 	useEffect(() => { void read("") }, [JSON.stringify(params), generation.value])
-	return { rows: rows.value, next: next.value, problem: problem.value, load: () => void read(""), more: () => void read(next.peek()) }
+	return { rows: rows.value, next: next.value, problem: problem.value, unclaimable: unclaimable.value, load: () => void read(""), more: () => void read(next.peek()) }
 }

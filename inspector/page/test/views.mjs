@@ -93,10 +93,27 @@ export const views = {
 		await close(page)
 	},
 
+	async "runs that no process works are marked, and say what helps"() {
+		const run = await stage("elsewhere")
+		const page = await open(base + "#/stored?q=elsewhere")
+		const row = page.getByRole("row", { name: run })
+		await row.getByText("no process").waitFor()
+		await row.getByText(/plan [0-9a-f]{12} never worked/).waitFor()
+		await page.getByText("Start a process that has the plan").waitFor()
+		await page.getByLabel("Only runs that no process works").check()
+		await until("the filter in the address", () => /queue=unclaimable/.test(page.url()))
+		await page.reload()
+		await row.waitFor()
+		assert.equal(await page.locator("table.runs tbody tr").count(), await page.locator("table.runs .tag.lost").count())
+		await row.getByRole("link").click()
+		await page.locator(".run-head .queues").getByText("order", { exact: true }).waitFor()
+		await close(page)
+	},
+
 	async "the store lists what no process here has"() {
 		const page = await open(base)
 		await page.getByRole("link", { name: "Stored" }).click()
-		await page.getByRole("row", { name: /pending order stored/ }).waitFor()
+		await page.getByRole("row", { name: /pending no process order .* stored/ }).waitFor()
 		await page.getByLabel("What the id begins with").fill("none")
 		await page.getByText("No run matches the filters").waitFor()
 		await page.reload()
@@ -106,7 +123,7 @@ export const views = {
 		await page.locator(".run-title .badge", { hasText: "pending" }).waitFor()
 		await drawn(page, 6)
 		await page.keyboard.press("Escape")
-		await page.getByRole("row", { name: /pending order stored/ }).waitFor()
+		await page.getByRole("row", { name: /pending no process order .* stored/ }).waitFor()
 		await close(page)
 	},
 
@@ -167,14 +184,14 @@ export const views = {
 		await close(page)
 	},
 
-	async "a stored run whose plan is not known has no edges and no actions"() {
+	async "a stored run whose plan is not known has no edges, and is asked by requests alone"() {
 		const run = await stage("foreign")
 		const page = await open(link(run, "/graph?node=each"))
 		await page.getByText("The edges are not known").waitFor()
 		await drawn(page, 4) // what has begun
 		assert.equal(await data(page, "lines"), "0")
 		await page.getByRole("complementary").getByText("3 suspended").waitFor()
-		for (const name of ["Cancel", "Redrive", "Fork", "Cancel node"]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), 0, name)
+		for (const [name, n] of [["Cancel", 1], ["Cancel node", 1], ["Redrive", 0], ["Fork", 0]]) assert.equal(await page.getByRole("button", { name, exact: true }).count(), n, name)
 		await close(page)
 	},
 

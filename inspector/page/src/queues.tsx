@@ -1,0 +1,34 @@
+import type { Queue } from "./api"
+import { texts } from "./texts"
+import { Plain, Time } from "./ui"
+
+// Since tells since when no process works a queue.
+export function Since({ queue }: { queue: Queue }) {
+	return queue.since ? <span>{texts.since} <Time at={queue.since} /></span> : <span>{texts.neverWorked}</span>
+}
+
+// QueueNote says that no process works the queue of a run, and what helps.
+export function QueueNote({ queue }: { queue: Queue }) {
+	return (
+		<p class="notice queues">
+			<strong>{texts.unclaimableRun}</strong> <Plain text={queue.workflow} /> {queue.plan && <code>{texts.plan(queue.plan)}</code>}: {texts.runCount(queue.runs)}, <Since queue={queue} />. {texts.remedy}
+		</p>
+	)
+}
+
+// Queues names queues that no process works, the first of those that have so many runs, and says what helps.
+export function Queues({ list, runs }: { list?: Queue[]; runs: number }) {
+	if (!list?.length) return null
+	const more = runs - list.reduce((sum, q) => sum + q.runs, 0)
+	return (
+		<div class="notice queues">
+			<p><strong>{texts.unclaimableRuns(runs)}</strong> {texts.remedy}</p>
+			<ul class="list short">
+				{list.map(q => (
+					<li key={q.workflow + "\n" + q.plan}><Plain text={q.workflow} /> {q.plan && <code>{texts.plan(q.plan)}</code>}: {texts.runCount(q.runs)}, <Since queue={q} /></li>
+				))}
+				{more > 0 && <li>{texts.moreRuns(more)}</li>}
+			</ul>
+		</div>
+	)
+}

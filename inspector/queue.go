@@ -1,0 +1,162 @@
+package inspector
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// queueRow is a queue of stored runs that no live process works: their workflow and the hash of their plan.
+type queueRow struct {
+	Workflow string `json:"workflow"`
+	Plan     string `json:"plan,omitempty"`
+	Runs     int    `json:"runs"`            // that have not ended, and that this process does not perform
+	Since    string `json:"since,omitempty"` // until when a process worked the queue; empty if none has
+}
+
+func queueRowOf(q store.QueueState) *queueRow {
+	return &queueRow{Workflow: q.Workflow, Plan: q.Plan, Runs: q.Runs, Since: stamp(q.Served)}
+}
+
+// queues has the queues that no live process works, as the store told a moment ago.
+type queues struct {
+	mu   sync.Mutex
+	at   time.Time
+	list []store.QueueState
+}
+
+// queueTime is for how long the queues are kept: each page asks again and again, and a store may count many runs.
+const queueTime = 2 * time.Second
+
+// unclaimable returns the queues that no live process works, sorted; none of a store that does not know.
+func (h *handler) unclaimable(ctx context.Context) ([]store.QueueState, error) {
+	from, ok := h.Store.(store.QueueStore)
+	if !ok {
+		return nil, nil
+	}
+	x := &h.queues
+	x.mu.Lock()
+	list, fresh := x.list, time.Since(x.at) < queueTime
+	x.mu.Unlock()
+	if !fresh {
+		var err error
+		if list, err = store.Unclaimable(ctx, from); err != nil {
+			return nil, err
+		}
+		x.mu.Lock()
+		x.at, x.list = time.Now(), list
+		x.mu.Unlock()
+	}
+	return h.withoutOwn(list), nil
+}
+
+// withoutOwn takes the runs out of the queues that this process performs, whether or not it serves others of their queue.
+func (h *handler) withoutOwn(list []store.QueueState) []store.QueueState {
+	if len(list) == 0 {
+		return nil
+	}
+	own := map[store.Queue]int{}
+	for run := range h.Runner.Runs() {
+		if !over(run) {
+			own[store.Queue{Workflow: run.Name(), Plan: run.Plan().Hash()}]++
+		}
+	}
+	list = slices.Clone(list)
+	for i := range list {
+		list[i].Runs -= own[list[i].Queue]
+	}
+	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Runs <= 0 })
+}
+
+// queueOf is the queue of a run that no live process works; nil if one does, the run has ended, or this process performs it.
+func (h *handler) queueOf(run *store.Run, unclaimable []store.QueueState) *queueRow {
+	at, found := slices.BinarySearchFunc(unclaimable, run.Queue(), func(q store.QueueState, of store.Queue) int { return q.Compare(of) })
+	if !found || run.Status.Terminal() {
+		return nil
+	}
+	if own, here := h.Runner.Run(run.ID); here && !over(own) {
+		return nil
+	}
+	return queueRowOf(unclaimable[at])
+}
+
+// queueCursor is where the next page of the runs of several queues begins.
+type queueCursor struct {
+	store.Queue
+	After string // the cursor within the queue
+}
+
+func (x queueCursor) String() string {
+	data, _ := json.Marshal(x) // three texts
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+func parseQueueCursor(text string) (x queueCursor, err error) {
+	if text == "" {
+		return x, nil
+	}
+	data, err := base64.RawURLEncoding.DecodeString(text)
+	if err == nil {
+		err = json.Unmarshal(data, &x)
+	}
+	if err != nil {
+		return x, errNoCursor
+	}
+	return x, nil
+}
+
+// listUnclaimable returns a page of the runs that no live process works, one queue after the other.
+func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []store.QueueState) (page store.Page, err error) {
+	from, err := parseQueueCursor(q.After)
+	if err != nil {
+		return page, err
+	}
+	workflow, limit := q.Workflow, q.Limit
+	if q.Statuses = unended(q.Statuses); len(q.Statuses) == 0 {
+		return page, nil
+	}
+	for _, x := range list {
+		at := x.Compare(from.Queue)
+		if at < 0 || workflow != "" && workflow != x.Workflow {
+			continue
+		}
+		if q.After = ""; at == 0 {
+			q.After = from.After
+		}
+		if q.Limit = limit - len(page.Runs); q.Limit == 0 {
+			page.Next = queueCursor{Queue: x.Queue}.String()
+			return page, nil
+		}
+		q.Workflow, q.Plan = x.Workflow, x.Plan
+		part, err := h.Store.List(ctx, q)
+		if err != nil {
+			return page, err
+		}
+		for i := range part.Runs {
+			if h.queueOf(&part.Runs[i], list) != nil && part.Runs[i].Queue() == x.Queue { // a filter without a name is for all
+				page.Runs = append(page.Runs, part.Runs[i])
+			}
+		}
+		if part.Next != "" {
+			page.Next = queueCursor{x.Queue, part.Next}.String()
+			return page, nil
+		}
+	}
+	return page, nil
+}
+
+// unended are those of the statuses, or of all without any, that runs have which have not ended.
+func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
+	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {
+		if !s.Terminal() && (len(statuses) == 0 || slices.Contains(statuses, s)) {
+			list = append(list, s)
+		}
+	}
+	return list
+}
