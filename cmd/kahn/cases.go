@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
@@ -95,7 +94,7 @@ func isTests(file string) bool {
 	return slices.Contains(extensions, filepath.Ext(file)) && strings.HasSuffix(stem(file), ".test")
 }
 
-// beside returns the first file that there is, of those with a name and one of the extensions.
+// beside returns the first file that exists among name.yaml, name.yml and name.json.
 func beside(name string) (string, error) {
 	for _, extension := range extensions {
 		if _, err := os.Stat(name + extension); err == nil {
@@ -114,7 +113,7 @@ func testsOf(definition string) (string, error) {
 	return file, nil
 }
 
-// definitionOf returns the definition that a file with tests is about.
+// definitionOf returns the definition that a file with tests tests.
 func definitionOf(file, named string) (string, error) {
 	switch {
 	case filepath.IsAbs(named):
@@ -159,9 +158,10 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	}
 	c.addDefects(root, "$")
 	v := valueOf(root)
+	c.addUnknown(root, "$", testShape())
 	for _, violation := range testContract().Check(v) {
-		if below(root, violation.Path).Problem == nil {
-			c.addViolation(root, violation)
+		if n := below(root, violation.Path); n.Problem == nil && !isUnknownField(violation) {
+			c.addAt(n.At, problem{Path: "$" + pathOf(violation.Path), Message: reworded(violation.Message)})
 		}
 	}
 	if len(c.found) > 0 {
@@ -198,51 +198,54 @@ func (c *checker) addDefects(v *definition.Value, path string) {
 	}
 }
 
-// strangeFields is a violation that names fields which the schema does not have.
-func strangeFields(message string) (fields []string) {
-	list := strange.FindStringSubmatch(message)
-	if list == nil {
-		return nil
-	}
-	for name := range strings.SplitSeq(list[1], ", ") {
-		fields = append(fields, strings.Trim(name, "'"))
-	}
-	return fields
+// shape is the part of a schema that tells which fields an object has.
+type shape struct {
+	Ref                  string           `json:"$ref"`
+	Defs                 map[string]shape `json:"$defs"`
+	Properties           map[string]shape // nil: any
+	AdditionalProperties *shape
+	Items                *shape
+	Else                 *shape
 }
 
-// testFields are the fields that some object of a file with tests has, for suggestions.
-var testFields = sync.OnceValue(func() []string {
-	var names []string
-	var collect func(v any)
-	collect = func(v any) {
-		object, ok := v.(map[string]any)
-		if !ok {
-			return
-		}
-		properties, _ := object["properties"].(map[string]any)
-		names = slices.AppendSeq(names, maps.Keys(properties))
-		for _, inner := range object {
-			collect(inner)
-		}
+// UnmarshalJSON implements json.Unmarshaler: true and false are schemas, too.
+func (s *shape) UnmarshalJSON(data []byte) error {
+	if data[0] != '{' {
+		return nil
 	}
-	var root any
-	if err := json.Unmarshal(testSchema, &root); err != nil {
+	type plain shape
+	return json.Unmarshal(data, (*plain)(s))
+}
+
+var testShape = sync.OnceValue(func() (s shape) {
+	if err := json.Unmarshal(testSchema, &s); err != nil {
 		panic(err)
 	}
-	collect(root)
-	slices.Sort(names)
-	return slices.Compact(names)
+	return s
 })
 
-// addViolation adds a violation of the schema of tests.
-func (c *checker) addViolation(root *definition.Value, v kahn.Violation) {
-	n, path := below(root, v.Path), "$"+pathOf(v.Path)
-	fields := strangeFields(v.Message)
-	for _, name := range fields {
-		c.addAt(member(n, name).KeyAt, problem{Path: path + "." + name, Message: fmt.Sprintf("unknown field %q", name), Suggestion: meant(name, testFields())})
+// addUnknown reports the fields of a value, and of those below it, that the schema of tests does not have.
+func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
+	if s.Ref != "" {
+		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
 	}
-	if len(fields) == 0 {
-		c.addAt(n.At, problem{Path: path, Message: reworded(v.Message)})
+	if s.Properties == nil && s.Else != nil { // a text or an object
+		s = *s.Else
+	}
+	if v.Problem == nil && v.Type == definition.Object && s.Properties != nil {
+		c.addUnknownFields(place{path: path}, v, slices.Sorted(maps.Keys(s.Properties)), "")
+	}
+	for i := range v.Items {
+		inner, next := fmt.Sprintf("%s[%d]", path, i), s.Items
+		if v.Type == definition.Object {
+			inner, next = path+"."+v.Items[i].Key, s.AdditionalProperties
+			if field, ok := s.Properties[v.Items[i].Key]; ok {
+				next = &field
+			}
+		}
+		if next != nil {
+			c.addUnknown(&v.Items[i], inner, *next)
+		}
 	}
 }
 
@@ -269,26 +272,43 @@ func (c *checker) findDefinition(s *suite) {
 
 // checkCases reports paths that lead to no node.
 func (c *checker) checkCases(s *suite, root *definition.Value) {
+	known := map[string]bool{}
+	addPaths(known, s.plan, "")
+	ids := make([]string, 0, s.plan.Len())
+	for _, id := range s.plan.Declared() {
+		ids = append(ids, id)
+	}
+	check := func(path, where string, at definition.Position) {
+		if !known[strings.ReplaceAll(path, "[]/", "/")] {
+			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
+		}
+	}
 	cases := items(member(root, "cases"))
 	for i := range s.Cases {
 		x := &s.Cases[i]
 		expected := member(member(&cases[i], "expect"), "nodes")
 		for _, path := range slices.Sorted(maps.Keys(x.Mocks)) {
-			c.checkPath(s.plan, path, fmt.Sprintf("$.cases[%d].mocks", i), member(member(&cases[i], "mocks"), path).KeyAt)
+			check(path, fmt.Sprintf("$.cases[%d].mocks", i), member(member(&cases[i], "mocks"), path).KeyAt)
 		}
 		for j, path := range x.Real {
-			c.checkPath(s.plan, path, fmt.Sprintf("$.cases[%d].real[%d]", i, j), items(member(&cases[i], "real"))[j].At)
+			check(path, fmt.Sprintf("$.cases[%d].real[%d]", i, j), items(member(&cases[i], "real"))[j].At)
 		}
 		for _, path := range plainPaths(slices.Collect(maps.Keys(x.Expect.Nodes))) {
-			c.checkPath(s.plan, path, fmt.Sprintf("$.cases[%d].expect.nodes", i), member(expected, path).KeyAt)
+			check(path, fmt.Sprintf("$.cases[%d].expect.nodes", i), member(expected, path).KeyAt)
 		}
 	}
 }
 
-// checkPath reports a path that leads to no node. The test mode of a run knows.
-func (c *checker) checkPath(p *kahn.Plan, path, where string, at definition.Position) {
-	if _, err := kahn.NewCoordinator(p, time.Now(), kahn.TestMode{Unmock: []string{path}}); path == "" || errors.Is(err, kahn.ErrUnknownNode) {
-		c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, idsOfPlan(p))})
+// addPaths adds the paths of the nodes of a plan, those inside of composites, and those of the items of maps, such as M[].
+func addPaths(to map[string]bool, p *kahn.Plan, prefix string) {
+	for ref, id := range p.Declared() {
+		to[prefix+id] = true
+		if p.Node(ref).Map != nil {
+			to[prefix+id+"[]"] = true
+		}
+		if sub := p.Sub(ref); sub != nil {
+			addPaths(to, sub, prefix+id+"/")
+		}
 	}
 }
 
@@ -296,11 +316,4 @@ func (c *checker) checkPath(p *kahn.Plan, path, where string, at definition.Posi
 func plainPaths(paths []string) []string {
 	slices.Sort(paths)
 	return slices.DeleteFunc(paths, func(path string) bool { return numbers.MatchString(path) })
-}
-
-func idsOfPlan(p *kahn.Plan) (ids []string) {
-	for _, id := range p.Declared() {
-		ids = append(ids, id)
-	}
-	return ids
 }

@@ -165,3 +165,60 @@ func TestManyValues(t *testing.T) {
 	expect(t, exitProblems, "the file has too many values", "", "vet", file(t, "bomb.test.yaml", bomb))
 	expect(t, exitProblems, `unknown field "a11"`, "", "vet", file(t, "bomb.yaml", "version: 1\n"+bomb+"nodes: [{id: a, kind: template, config: *a11}]\n"))
 }
+
+// Each field that a file with tests must not have is reported at its key, whatever its name is, with the fields of its own object.
+func TestUnknownFieldsOfTests(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("long", 60)
+	tests := file(t, "work.test.yaml", `
+cases:
+  - name: x
+    mocks:
+      a: {"it's": 1}
+      b: {sequence: [{"tab\there": 1}]}
+    expect: {nodes: {a: {"status": completed, "": 1}}, stat: x}
+"a, b": 1
+"\u009b": 1
+`+long+`1: 1
+`+long+`2: 1
+`+long+`3: 1
+`)
+	code, stdout, _ := invoke(t, "", "vet", tests)
+	require.Equal(t, exitProblems, code)
+	for _, want := range []string{
+		`:5:11: unknown field "it's" (choose from answer, error, output, permanent, sequence, skip, timeout, wait)`,
+		`6:23: unknown field "tab\there" (choose from error, output, permanent, skip, timeout)`,
+		`:7:47: unknown field "" (choose from calls, error, includes, output, skip, status)`,
+		`:7:56: unknown field "stat" (choose from nodes, output, status, waiting); did you mean "status"?`,
+		`:8:1: unknown field "a, b" (choose from cases, definition)`,
+		`:9:1: unknown field "\u009b" (choose from cases, definition)`,
+		`:10:1: unknown field "` + long + `1" (choose`, `:11:1: unknown field`, `:12:1: unknown field`,
+	} {
+		require.Contains(t, stdout, want)
+	}
+	require.Equal(t, 9, strings.Count(stdout, "\n"), stdout)
+}
+
+// The paths of a case may lead into composites, and to the items of a map as a whole.
+func TestPathsOfCases(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, `
+version: 1
+nodes:
+  - {id: M, params: {l: [1]}, map: {over: l}, graph: {nodes: [{id: x, kind: template, config: {text: x}}]}}
+  - {id: s, kind: template, config: {text: x}}
+`, `
+cases:
+  - name: x
+    mocks: {"M[]": {output: 1}, "s[]": {output: 1}, "s/x": {output: 1}, "": {output: 1}}
+    real: ["M[]/x", M/x, M/y]
+    expect: {nodes: {"M[0]": completed, "M[0]/x": completed, "M/z": completed}}
+`)
+	_, stdout, _ := invoke(t, "", "vet", strings.TrimSuffix(definition, ".yaml")+".test.yaml")
+	var found []string
+	for line := range strings.Lines(stdout) {
+		_, problem, _ := strings.Cut(strings.TrimSpace(line), "unknown node ")
+		found = append(found, problem)
+	}
+	require.Equal(t, []string{`"s[]"`, `"s/x"`, `""`, `"M/y"`, `"M/z"`}, found, stdout)
+}

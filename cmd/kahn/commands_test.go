@@ -73,6 +73,35 @@ nodes:
 	expect(t, exitOK, `hello me`, "", "run", "-answer", "g/ok=yes", "-input", "name=x", "-input", "who=me", inside)
 }
 
+// The inputs of a template are also found where a field of one is taken. A template that computes the name of an input may use any.
+func TestNamesInTemplates(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{{(input "user").name}}`:                     "inputs are user",
+		`{{(param "user").name.first}}`:               "inputs are user",
+		`{{"user" | input}}`:                          "",
+		`{{with $n := "user"}}{{input $n}}{{end}}`:    "",
+		`{{input (print "us" "er")}}`:                 "",
+		`{{input (print "us" "er") "somebody else"}}`: "",
+	} {
+		definition := file(t, "names.yaml", "version: 1\nnodes:\n  - {id: t, kind: template, config: {text: '"+text+"'}}\n")
+		code, stdout, stderr := invoke(t, "", "run", "-input", `user:={"name":{"first":"Ada"}}`, definition)
+		require.Equal(t, exitOK, code, "%s: %s", text, stderr)
+		require.Contains(t, stdout, "Ada", text)
+		if want != "" {
+			expect(t, exitUsage, want, "", "run", "-input", "usr=x", definition)
+		}
+	}
+	expect(t, exitOK, "", "", "vet", file(t, "names.yaml", `version: 1
+inputs: [user]
+nodes: [{id: t, kind: template, config: {text: '{{with $n := "usr"}}{{input $n}}{{end}}'}}]
+`))
+	expect(t, exitProblems, `unknown input "usr"`, "", "vet", file(t, "names.yaml", `version: 1
+inputs: [user]
+nodes: [{id: t, kind: template, config: {text: '{{(input "usr").name}}'}}]
+`))
+}
+
 // A file that cannot be read hides no problem of another one.
 func TestVetWithoutAFile(t *testing.T) {
 	t.Parallel()
@@ -256,7 +285,7 @@ nodes:
     graph: {inputs: [{name: previous, optional: true}], nodes: [{id: x, kind: template, config: {text: '{{input "iteration"}} {{input "item"}}'}}]}
 `))
 	require.Equal(t, exitProblems, code, stdout)
-	require.Contains(t, stdout, `node "M/x": template: unknown input "lits" (there is who, list, item, index, here); did you mean "list"?`)
-	require.Contains(t, stdout, `node "L/x": template: unknown input "item" (there is who, previous, iteration, here)`)
+	require.Contains(t, stdout, `node "M/x": template: unknown input "lits" (choose from who, list, item, index, here); did you mean "list"?`)
+	require.Contains(t, stdout, `node "L/x": template: unknown input "item" (choose from who, previous, iteration, here)`)
 	require.Equal(t, 2, strings.Count(stdout, "\n"), stdout)
 }

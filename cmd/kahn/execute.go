@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,7 +78,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts 
 			run.Cancel()
 		}
 	})()
-	asks := asker{answers: answers, ask: h.ask, t: h.t}
+	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
 	watching, stop := context.WithCancel(working)
 	defer stop()
 	go func() { // a run that is left ends without a change of its status
@@ -104,6 +105,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts 
 type asker struct {
 	answers pairs
 	ask     bool
+	names   names
 	t       *terminal
 	lines   chan line // of the terminal; nil until somebody is asked
 }
@@ -114,28 +116,35 @@ type line struct {
 	err  error
 }
 
-// answer answers nodes that wait, and reports whether the run goes on. An empty line is no answer, and the terminal is asked again; after
-// the end of the input nobody is asked any more.
+// answer answers nodes that wait, and reports whether the run goes on. The terminal is asked again after an empty line, and after an answer
+// that the gate refuses; after the end of the input nobody is asked any more.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
-		waiting := run.Waiting()
-		if len(waiting) == 0 { // the timeouts of gates have passed
+		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // the timeout of a gate has passed, or will be noticed soon
+			return !w.Deadline.IsZero() && !time.Now().Before(w.Deadline)
+		})
+		if len(waiting) == 0 {
 			return true, nil
 		}
 		for _, wait := range waiting {
-			value, ok := a.answers[wait.Node]
+			value, given := a.answers[wait.Node]
 			delete(a.answers, wait.Node) // if it is asked for again, by a loop, it is another question
-			if !ok && a.ask {
-				if value, ok, err = a.read(ctx, wait); err != nil {
+			answered := given
+			if !given && a.ask {
+				if value, answered, err = a.read(ctx, wait); err != nil {
 					return goesOn, err
 				}
 			}
-			if !ok {
+			if !answered {
 				continue
 			}
-			if err := run.Signal(wait.Node, value); errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrUnknownGate) || errors.Is(err, kahn.ErrFinished) {
+			switch err := run.Signal(wait.Node, value); {
+			case errors.Is(err, kahn.ErrAnswered), errors.Is(err, kahn.ErrUnknownGate), errors.Is(err, kahn.ErrFinished):
 				a.t.printf("%s does not wait any more\n", wait.Node)
-			} else if err != nil {
+			case !given && errors.Is(err, kahn.ErrChoice):
+				a.t.printf("%s\n", screenText(err.Error()))
+				continue
+			case err != nil:
 				return goesOn, err
 			}
 			goesOn = true
@@ -149,6 +158,9 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 // read asks for an answer on the terminal. It gives up when ctx ends, or when the node has stopped waiting. The goroutine that reads lines
 // ends with the process.
 func (a *asker) read(ctx context.Context, wait kahn.Wait) (any, bool, error) {
+	if label := a.names.label(wait.Node); label != "" {
+		a.t.printf("%s\n", label)
+	}
 	a.t.printf("%s: ", wait.Node)
 	if a.lines == nil {
 		a.lines = make(chan line)

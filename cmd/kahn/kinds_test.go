@@ -157,7 +157,7 @@ func TestJQ(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	for text, want := range map[string]string{
 		`{{param "x"}}`: "1", `{{param "y"}}`: "", `{{input "z"}}`: "", `{{input "z" "else"}}`: "else", `{{json (param "l")}}`: `["a"]`, `{{`: "",
-		`{{status "other"}}`: "", `{{define "t"}}{{template "t"}}{{end}}{{template "t"}}`: "",
+		`{{status "other"}}`: "", `{{error "other"}}`: "", `{{define "t"}}{{template "t"}}{{end}}{{template "t"}}`: "",
 	} {
 		res, err := perform(t.Context(), "template", map[string]any{"text": text}, map[string]any{"x": 1, "l": []any{"a"}})
 		if (err != nil) != (want == "") || err == nil && res.Output != want {

@@ -8,22 +8,23 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/expression"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // names are what the flags -answer and -input may name.
 type names struct {
 	gates, inputs map[string]bool
+	labels        map[string]string // of the gates that have one
+	computed      *bool             // a template computes the name of an input, so that any input may be used
 }
 
-var (
-	inExpression = regexp.MustCompile(`\binputs(?:\.(\w+)|\[['"]([^'"]+)['"]\])`) // in a guard or a condition
-	numbers      = regexp.MustCompile(`\[\d+\]|#\d+`)                             // of items and iterations, in the path of a gate
-)
+// numbers are those of items and iterations in the path of a node.
+var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
 // namesOf collects the names from a graph.
 func namesOf(g *kahn.Graph) names {
-	n := names{map[string]bool{}, map[string]bool{}}
+	n := names{map[string]bool{}, map[string]bool{}, map[string]string{}, new(bool)}
 	n.look(g, "")
 	return n
 }
@@ -39,6 +40,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 	for _, node := range g.Nodes() {
 		if node.Kind == kahn.KindGate {
 			n.gates[prefix+node.ID] = true
+			n.labels[prefix+node.ID] = node.Label
 		}
 		if !kinds[node.Kind].verbatim {
 			n.findCalls(node.Config, !fed[node.ID])
@@ -60,33 +62,36 @@ func (n names) look(g *kahn.Graph, prefix string) {
 
 // find adds the names of inputs in the texts of expressions.
 func (n names) find(texts ...string) {
+	accept := func(string) error { return nil }
 	for _, text := range texts {
-		for _, found := range inExpression.FindAllStringSubmatch(text, -1) {
-			n.inputs[found[1]+found[2]] = true
+		parsed, err := expression.Evaluator{}.Parse(text)
+		if checker, ok := parsed.(kahn.Checker); ok && err == nil { // what cannot be parsed was refused before
+			_ = checker.Check(accept, func(name string) error { // every name is accepted
+				n.inputs[name] = true
+				return nil
+			})
 		}
 	}
 }
 
 // findCalls adds the names of inputs in the templates of a config, and those of parameters, if these are inputs.
-func (n names) findCalls(v any, params bool) {
-	switch v := v.(type) {
-	case string:
-		calls, _ := callsIn(v) // what cannot be parsed was refused before
+func (n names) findCalls(config any, params bool) {
+	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
+		calls, _ := callsIn(text) // what cannot be parsed was refused before
 		for _, call := range calls {
-			if call.function == "input" || params && call.function == "param" {
+			switch reads := call.function == "input" || params && call.function == "param"; {
+			case reads && call.computed:
+				*n.computed = true
+			case reads:
 				n.inputs[call.name] = true
 			}
 		}
-	case []any:
-		for _, item := range v {
-			n.findCalls(item, params)
-		}
-	case map[string]any:
-		for _, item := range v {
-			n.findCalls(item, params)
-		}
-	}
+		return nil, nil
+	})
 }
+
+// label is that of a gate, by its path in a run.
+func (n names) label(gate string) string { return n.labels[numbers.ReplaceAllString(gate, "")] }
 
 // check refuses answers and inputs that the graph does not use.
 func (n names) check(answers, inputs pairs) error {
@@ -96,7 +101,7 @@ func (n names) check(answers, inputs pairs) error {
 		}
 	}
 	for _, input := range slices.Sorted(maps.Keys(inputs)) {
-		if !n.inputs[input] {
+		if !n.inputs[input] && !*n.computed {
 			return fmt.Errorf("-input: there is no input %q%s", input, choices(input, "inputs are", n.inputs))
 		}
 	}

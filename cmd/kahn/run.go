@@ -67,6 +67,7 @@ type host struct {
 	t     *terminal
 	file  string
 	graph *kahn.Graph
+	names names
 	step  kahn.StepFunc
 }
 
@@ -77,8 +78,8 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 		return exitUsage
 	}
 	h.t, h.file, h.graph, h.step = t, args[0], g, steps().Step
-	g.Name = name(g, h.file)
-	if err := errors.Join(h.check(), namesOf(g).check(h.answers, h.inputs)); err != nil {
+	g.Name, h.names = name(g, h.file), namesOf(g)
+	if err := errors.Join(h.check(), h.names.check(h.answers, h.inputs)); err != nil {
 		return t.refuse(err)
 	}
 	if h.dry {

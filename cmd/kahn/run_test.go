@@ -77,6 +77,29 @@ func TestApproval(t *testing.T) {
 	})
 }
 
+// An answer that a gate refuses is asked for again; the label of the gate stands before each question.
+func TestAskedAgain(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "choices.yaml", `
+version: 1
+nodes:
+  - {id: S, graph: {nodes: [{id: g, label: Where to?, kind: gate, gate: {choices: [left, right]}}]}}
+`)
+	code, stdout, stderr := invoke(t, "lefft\nleft\n", "run", "-ask", "-progress", "plain", definition)
+	if code != exitOK || !strings.Contains(stdout, "left") {
+		t.Errorf("exit code %d\n%s", code, stdout)
+	}
+	if got := strings.Count(stderr, "Where to?\nS/g: "); got != 2 {
+		t.Errorf("%d questions", got)
+	}
+	if !strings.Contains(stderr, `no such choice: "lefft"; choose one of "left", "right"; did you mean "left"?`) {
+		t.Error(stderr)
+	}
+	if code, _, stderr := invoke(t, "left\n", "run", "-ask", "-answer", "S/g=lefft", definition); code != exitWaiting || strings.Contains(stderr, "Where to?") {
+		t.Errorf("a refused answer of a flag: exit code %d\n%s", code, stderr)
+	}
+}
+
 // A gate whose timeout passes while somebody is asked goes on without them, and what they write later is no answer.
 func TestAskedTooLate(t *testing.T) {
 	t.Parallel()
@@ -91,7 +114,7 @@ nodes:
 	defer func() { _ = write.Close() }() // a pipe's end never fails
 	var out, errs bytes.Buffer
 	code := kahnCommand(t.Context(), []string{"run", "-ask", "-progress", "plain", definition}, newTerminal(stdin, &out, &errs))
-	if code != exitOK || !strings.Contains(out.String(), "nobody came") {
+	if code != exitOK || !strings.Contains(out.String(), "nobody came") || strings.Count(errs.String(), "too late") != 1 {
 		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}
 }

@@ -20,14 +20,18 @@ import (
 //	tempdir                 the directory for temporary files
 //	json value              a value as JSON
 func expand(s *kahn.Step, v any) (any, error) {
+	return mapTexts(v, func(text string) (any, error) { return expandText(s, text) })
+}
+
+// mapTexts returns a copy of a config with the result of f in place of each text. It stops at the first error of f.
+func mapTexts(v any, f func(string) (any, error)) (_ any, err error) {
 	switch v := v.(type) {
 	case string:
-		return expandText(s, v)
+		return f(v)
 	case []any:
 		list := make([]any, len(v))
 		for i, item := range v {
-			var err error
-			if list[i], err = expand(s, item); err != nil {
+			if list[i], err = mapTexts(item, f); err != nil {
 				return nil, err
 			}
 		}
@@ -35,8 +39,7 @@ func expand(s *kahn.Step, v any) (any, error) {
 	case map[string]any:
 		object := make(map[string]any, len(v))
 		for key, item := range v {
-			var err error
-			if object[key], err = expand(s, item); err != nil {
+			if object[key], err = mapTexts(item, f); err != nil {
 				return nil, err
 			}
 		}
@@ -66,18 +69,13 @@ func expandText(s *kahn.Step, text string) (string, error) {
 			}
 			return nil, fmt.Errorf("there is no parameter %q", name)
 		},
-		"status": func(id string) (string, error) {
-			if !view.Has(id) {
-				return "", fmt.Errorf("%q is no ancestor of this step", id)
-			}
-			return view.Status(id).String(), nil
-		},
-		"error": func(id string) string {
+		"status": ofAncestor(view, func(id string) string { return view.Status(id).String() }),
+		"error": ofAncestor(view, func(id string) string {
 			if err := view.Err(id); err != nil {
 				return err.Error()
 			}
 			return ""
-		},
+		}),
 		"tempdir": os.TempDir,
 		"json": func(v any) (string, error) {
 			text, err := json.Marshal(v)
@@ -92,6 +90,16 @@ func expandText(s *kahn.Step, text string) (string, error) {
 		return "", kahn.Permanent(err)
 	}
 	return b.String(), nil
+}
+
+// ofAncestor is a function of templates that refuses the ids of nodes which the view does not have.
+func ofAncestor(view kahn.View, f func(id string) string) func(id string) (string, error) {
+	return func(id string) (string, error) {
+		if !view.Has(id) {
+			return "", fmt.Errorf("%q is no ancestor of this step", id)
+		}
+		return f(id), nil
+	}
 }
 
 // configured returns the config of a step as a C, its templates expanded. A field that C does not have is an error.

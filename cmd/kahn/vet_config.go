@@ -31,7 +31,7 @@ func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan, makesGra
 		}
 		config := member(n, "config")
 		if config == nil {
-			c.checkConfig(k, at, n, map[string]any{})
+			c.checkConfig(k, at, &definition.Value{Type: definition.Object, At: n.At}, map[string]any{})
 			continue
 		}
 		at = at.in(".config")
@@ -43,8 +43,10 @@ func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan, makesGra
 	}
 }
 
-// strange is a violation of a schema that forbids other fields.
-var strange = regexp.MustCompile(`^additional properties (.*) not allowed$`)
+// isUnknownField reports whether a schema forbids fields that an object has: addUnknownFields reports each of them.
+func isUnknownField(v kahn.Violation) bool {
+	return strings.HasPrefix(v.Message, "additional properties ")
+}
 
 // lacking is a violation of a schema that requires a field.
 var lacking = regexp.MustCompile(`^missing property '(.*)'$`)
@@ -76,16 +78,12 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	bad := func(n *definition.Value, path, message string) {
 		c.addAt(n.At, problem{Path: path, Node: at.node, Message: fmt.Sprintf("config of kind %s: %s", k.name, message)})
 	}
-	violations := k.contract().Check(v)
-	replaced := map[string]bool{} // fields that were written under another name
-	if slices.ContainsFunc(violations, func(v kahn.Violation) bool { return v.Path == "" && strange.MatchString(v.Message) }) {
-		replaced = c.addStrangeFields(k, at, config)
-	}
-	for _, violation := range violations {
+	replaced := c.addUnknownFields(at, config, slices.Sorted(maps.Keys(k.Properties)), fmt.Sprintf("config of kind %s: ", k.name))
+	for _, violation := range k.contract().Check(v) {
 		name, _, _ := strings.Cut(strings.TrimPrefix(violation.Path, "/"), "/")
 		lacks := lacking.FindStringSubmatch(violation.Message)
 		switch expected := k.Properties[name].Title; {
-		case strange.MatchString(violation.Message), lacks != nil && replaced[lacks[1]]:
+		case isUnknownField(violation), lacks != nil && replaced[lacks[1]]:
 		case expected != "":
 			bad(member(config, name), at.path+"."+name, fmt.Sprintf("%s: expected %s", name, expected))
 		case name != "":
@@ -102,19 +100,22 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 }
 
-// addStrangeFields reports the fields that a kind does not have, each at its key. It returns those that were probably meant.
-func (c *checker) addStrangeFields(k kind, at place, object *definition.Value) map[string]bool {
+// addUnknownFields reports the fields of an object that are none of the known ones, each at its key. It returns the fields that the author
+// has probably meant by them.
+func (c *checker) addUnknownFields(at place, object *definition.Value, known []string, prefix string) map[string]bool {
 	probably := map[string]bool{}
-	fields := slices.Sorted(maps.Keys(k.Properties))
+	if object.Type != definition.Object {
+		return probably
+	}
 	for _, item := range object.Items {
-		if slices.Contains(fields, item.Key) {
+		if slices.Contains(known, item.Key) {
 			continue
 		}
-		suggestion := meant(item.Key, fields)
+		suggestion := meant(item.Key, known)
 		probably[suggestion] = true
 		c.addAt(item.KeyAt, problem{
 			Path: at.path + "." + item.Key, Node: at.node, Suggestion: suggestion,
-			Message: fmt.Sprintf("config of kind %s: unknown field %q (there is %s)", k.name, item.Key, strings.Join(fields, ", ")),
+			Message: fmt.Sprintf("%sunknown field %q (choose from %s)", prefix, item.Key, strings.Join(known, ", ")),
 		})
 	}
 	return probably

@@ -12,10 +12,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// templateCall is a call of one of the functions of expandText, with its first argument, if that is a literal.
+// templateCall is a call of one of the functions of expandText.
 type templateCall struct {
-	function, name string
-	arguments      int
+	function string
+	name     string // the first argument
+	computed bool   // the first argument is no literal: name is empty
 }
 
 // templateFunctions are the functions that templates have beside those of text/template. The parser needs their names.
@@ -61,12 +62,18 @@ func appendCalls(calls []templateCall, n parse.Node) []templateCall {
 			}
 		}
 	case *parse.CommandNode:
-		if f, ok := n.Args[0].(*parse.IdentifierNode); ok && len(n.Args) > 1 {
-			if literal, ok := n.Args[1].(*parse.StringNode); ok {
-				calls = append(calls, templateCall{f.Ident, literal.Text, len(n.Args) - 1})
+		if f, ok := n.Args[0].(*parse.IdentifierNode); ok {
+			call := templateCall{function: f.Ident, computed: true}
+			if len(n.Args) > 1 { // else a pipe delivers the argument
+				if literal, ok := n.Args[1].(*parse.StringNode); ok {
+					call.name, call.computed = literal.Text, false
+				}
 			}
+			calls = append(calls, call)
 		}
 		each(n.Args...)
+	case *parse.ChainNode: // (input "user").name
+		each(n.Node)
 	case *parse.IfNode:
 		branch(&n.BranchNode)
 	case *parse.RangeNode:
@@ -114,10 +121,13 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 		return
 	}
 	for _, call := range calls {
+		if call.computed {
+			continue
+		}
 		switch call.function {
 		case "input":
 			if in.inputs != nil && !slices.Contains(in.inputs, call.name) {
-				bad(meant(call.name, in.inputs), "unknown input %q (there is %s)", call.name, strings.Join(in.inputs, ", "))
+				bad(meant(call.name, in.inputs), "unknown input %q (choose from %s)", call.name, strings.Join(in.inputs, ", "))
 			}
 		case "param":
 			if in.closed && !slices.Contains(in.params, call.name) {
