@@ -103,7 +103,7 @@ const (
 	Info   ValueKind = "info" // what a step has told with kahn.Suspend
 	Error  ValueKind = "error"
 	Line   ValueKind = "line"   // of the log
-	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment
+	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment, and for that of a request
 	Reason ValueKind = "reason" // of a skip: the message of the step, the answer of the condition, or the text of the guard
 	Key    ValueKind = "key"    // of a node, or of an item of a map
 	Label  ValueKind = "label"  // of a stored run, by Name

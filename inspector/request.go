@@ -33,6 +33,14 @@ type demand struct {
 	request func() (store.Request, error)           // by the process that performs the run
 }
 
+// judged reports what would be refused.
+func (d demand) judged() error {
+	if d.judge == nil {
+		return nil
+	}
+	return d.judge()
+}
+
 // ask makes a demand of a stored run: through the store if that is a Controller, else in this process, and, if another process performs the
 // run or this one cannot, by a request that waits in the store.
 func (c *call) ask(s *storedRun, d demand) (any, error) {
@@ -41,27 +49,35 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 	}
 	err := d.perform()
 	inbox, ok := c.h.Store.(store.Inbox)
-	if !ok || !errors.Is(err, store.ErrLeased) && !errors.Is(err, errNotPerformed) {
+	if !ok || !cannotPerform(err) {
 		return accepted, err
 	}
-	if d.judge != nil {
-		if err := d.judge(); err != nil {
-			return nil, err
-		}
+	if err := d.judged(); err != nil {
+		return nil, err
 	}
 	q, err := d.request()
 	if err != nil {
 		return nil, err
 	}
-	return requested, c.postRequest(inbox, s.ID(), q)
+	if err := c.postRequest(inbox, s.ID(), q); err != nil || s.Status() != kahn.RunPending {
+		return requested, err
+	}
+	// A request to cancel makes a run due that was created for a later time.
+	if err = d.perform(); cannotPerform(err) {
+		return requested, nil
+	}
+	return accepted, err
+}
+
+// cannotPerform reports whether this process cannot perform a run, and another one may, now or later.
+func cannotPerform(err error) bool {
+	return errors.Is(err, store.ErrLeased) || errors.Is(err, errNotPerformed) || errors.Is(err, kahn.ErrNotDue)
 }
 
 // control makes a demand through a store that reaches the run.
 func (c *call) control(x Controller, s *storedRun, d demand) error {
-	if d.judge != nil {
-		if err := d.judge(); err != nil {
-			return err
-		}
+	if err := d.judged(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
@@ -92,6 +108,8 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 		return errEnded
 	case errors.Is(err, store.ErrRequestConflict):
 		return errKeyReused
+	case errors.Is(err, store.ErrRejected) || errors.Is(err, kahn.ErrBadValue):
+		return &fault{Status: http.StatusUnprocessableEntity, Code: "bad_value", Message: "the store cannot hold the request: " + text(err)}
 	}
 	return c.h.storeFault(c.r.Context(), err)
 }

@@ -79,6 +79,7 @@ func TestRequestsReachThePerformer(t *testing.T) {
 	stored, err := x.memory.Load(t.Context(), "order 17")
 	require.NoError(t, err)
 	require.EqualValues(t, 2, stored.Posted)
+	require.Empty(t, x.requests(), "they have had their effect")
 }
 
 // A request waits, and is listed, until the run takes it. The same action, asked of another handler, is the same request.
@@ -90,7 +91,8 @@ func TestRequestWaits(t *testing.T) {
 	require.Equal(t, "requested", x.act("api/v1/cancel?run=order+17", `{"reason":"out of stock"}`, "k"))
 	other := newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Store = x.memory })
 	require.Equal(t, "requested", other.act("api/v1/cancel?run=order+17", `{"reason":"out of stock"}`, "k"))
-	f := other.refusal(http.StatusUnprocessableEntity, http.MethodPost, approvePath, `{"value":"ship"}`, as("ann"), func(q *http.Request) { q.Header.Set("Idempotency-Key", "k") })
+	restarted := newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Store = x.memory })
+	f := restarted.refusal(http.StatusUnprocessableEntity, http.MethodPost, approvePath, `{"value":"ship"}`, as("ann"), func(q *http.Request) { q.Header.Set("Idempotency-Key", "k") })
 	require.Equal(t, "key_reused", f.Code)
 	list := x.requests()
 	require.Len(t, list, 1)
@@ -135,7 +137,9 @@ func TestRequestRefused(t *testing.T) {
 
 	// Without the plan the choices are not known. Any process may post what it cannot perform.
 	blind := newElsewhere(t, order(), func(_ *elsewhere, o *Options) { o.Workflows = nil })
+	require.Empty(t, blind.requests())
 	require.Equal(t, "requested", blind.act(approvePath, `{"value":"burn"}`, "k"))
+	require.Len(t, blind.requests(), 1)
 	blind.resumed()
 	require.Eventually(t, func() bool {
 		list := blind.requests() // a run that was loaded is kept for a moment
