@@ -40,7 +40,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	beating, stop := context.WithCancel(ctx)
 	defer stop()
 	go h.beat(beating) // it ends with this call
-	call := kahn.Call{Codec: h.texts.Codec}
+	call := kahn.Call{Codec: h.given}
 	text, err := h.texts.read(t.Call)
 	if err == nil {
 		err = json.Unmarshal(text, &call)
@@ -158,34 +158,73 @@ func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// replyOf is what a step has returned, from the result of its activity. lost tells that the attempt has no result since its worker is gone.
-func (t texts) replyOf(data json.RawMessage, err error) (reply kahn.Reply, lost bool) {
+// outcome is how the activity of an attempt ended, as data.
+type outcome struct {
+	Reply json.RawMessage `json:"reply,omitempty"` // what the step has returned
+	// Of an activity without a Reply: how it ended, and the text of its error.
+	Ended ending `json:"ended,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// ending is how an activity ended whose step has returned nothing.
+type ending string
+
+const (
+	endedRefused ending = "refused"  // the worker cannot perform the attempt
+	endedStopped ending = "stopped"  // the worker was stopped during the attempt
+	endedSilent  ending = "silent"   // the worker sends no heartbeats
+	endedUnbegun ending = "unbegun"  // the attempt was to stop before a worker had it
+	endedOther   ending = "by error" // the error is Temporal's
+)
+
+// outcomeOf is the outcome of an activity with the given result.
+func outcomeOf(data json.RawMessage, err error) outcome {
 	var failure *sdk.ApplicationError
 	var timeout *sdk.TimeoutError
 	switch {
 	case err == nil:
+		return outcome{Reply: data}
 	case errors.As(err, &failure) && failure.Type() == failedStep:
 		if err := failure.Details(&data); err != nil {
-			return kahn.Reply{Err: errors.New(failure.Message())}, false
+			return outcome{Ended: endedOther, Error: failure.Message()}
 		}
+		return outcome{Reply: data}
+	case errors.As(err, &failure) && failure.Type() == lostWorker:
+		return outcome{Ended: endedStopped, Error: failure.Message()}
 	case errors.As(err, &failure):
-		return kahn.Reply{Err: kahn.Permanent(errors.New(failure.Message()))}, failure.Type() == lostWorker
+		return outcome{Ended: endedRefused, Error: failure.Message()}
 	case errors.As(err, &timeout):
-		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, timeout.Message()))}, true
-	case sdk.IsCanceledError(err): // it had not begun
-		return kahn.Reply{Err: context.Canceled}, false
-	default:
-		return kahn.Reply{Err: err}, false
+		return outcome{Ended: endedSilent, Error: timeout.Message()}
+	case sdk.IsCanceledError(err):
+		return outcome{Ended: endedUnbegun}
+	}
+	return outcome{Ended: endedOther, Error: err.Error()}
+}
+
+// lost reports whether the attempt has no result since its worker is gone.
+func (o outcome) lost() bool { return o.Ended == endedStopped || o.Ended == endedSilent }
+
+// replyOf is the Reply to the call of an attempt.
+func (t texts) replyOf(o outcome) (reply kahn.Reply) {
+	switch o.Ended {
+	case endedRefused, endedStopped:
+		return kahn.Reply{Err: kahn.Permanent(errors.New(o.Error))}
+	case endedSilent:
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, o.Error))}
+	case endedUnbegun:
+		return kahn.Reply{Err: context.Canceled}
+	case endedOther:
+		return kahn.Reply{Err: errors.New(o.Error)}
 	}
 	reply.Codec = t.Codec
-	text, err := t.read(data)
+	text, err := t.read(o.Reply)
 	if err == nil {
 		err = json.Unmarshal(text, &reply)
 	}
 	if err != nil {
-		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}, false
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}
 	}
-	return reply, false
+	return reply
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -52,6 +52,5 @@ func (x *interpreter) record(c kahn.GraphCall) (reply kahn.Reply, err error) {
 	if err := recorded.Get(&data); err != nil {
 		return reply, err
 	}
-	reply, _ = x.texts.replyOf(data, nil)
-	return reply, nil
+	return x.texts.replyOf(outcome{Reply: data}), nil
 }

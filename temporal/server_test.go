@@ -189,7 +189,11 @@ func TestServerHistories(t *testing.T) {
 		}
 		res, err := run.Wait(t.Context())
 		require.NotNil(t, res, "%v", err)
-		for number, history := range histories(t, c, w.ID, first) {
+		all := histories(t, c, w.ID, first)
+		if children := childrenIn(all); len(children) > 0 {
+			all = append(all, histories(t, c, children[0].id, children[0].run)...)
+		}
+		for number, history := range all {
 			data, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(history)
 			require.NoError(t, err)
 			data = bytes.ReplaceAll(data, []byte(`"`+host+`:`), []byte(`"host:`)) // in the names of task queues

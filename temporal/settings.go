@@ -26,12 +26,18 @@ type Settings struct {
 	// MaxCrashes bounds how often in a row the worker of a node may be lost during its attempts, as the option of package kahn does.
 	// Node.MaxCrashes is for a node by itself. Zero means 3, negative no bound.
 	MaxCrashes int `json:"max_crashes,omitempty"`
+	// MapChildren is the number of items above which a map is a large one. Attempts of a large map's items that begin together are performed by child
+	// workflows, each of which has at most 100 attempts, and at most MapChildren. Zero means 200. Negative: the workflow of the run performs all attempts.
+	MapChildren int `json:"map_children,omitempty"`
 }
 
 // maxActivities is the greatest number of attempts under way in one run. Temporal refuses more than 2,000 activities of one workflow.
 const maxActivities = 1000
 
-const defaultMaxCrashes = 3
+const (
+	defaultMaxCrashes  = 3
+	defaultMapChildren = 200 // a change needs another version of batchesVersion
+)
 
 // options are the settings as options of a run.
 func (s Settings) options() []kahn.Option {

@@ -15,9 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The names under which workers register the workflow and the activity.
+// The names under which workers register the workflows and the activity.
 const (
 	WorkflowName = "kahn.Run"
+	BatchName    = "kahn.Batch" // of the child workflows that perform attempts of items, see Settings.MapChildren
 	ActivityName = "kahn.Step"
 )
 
@@ -114,6 +115,7 @@ func (o Options) Register(r Registry) error {
 		return err
 	}
 	r.RegisterWorkflowWithOptions(h.run, workflow.RegisterOptions{Name: WorkflowName})
+	r.RegisterWorkflowWithOptions(h.batch, workflow.RegisterOptions{Name: BatchName})
 	r.RegisterActivityWithOptions(h.step, activity.RegisterOptions{Name: ActivityName})
 	return nil
 }
@@ -150,6 +152,7 @@ type host struct {
 	plans map[string]*kahn.Plan // by fingerprint
 	cache *cache                // of Blobs; nil without
 	texts texts
+	given kahn.Codec // reads the values of calls
 }
 
 func newHost(o Options) *host {
@@ -158,6 +161,7 @@ func newHost(o Options) *host {
 		h.cache = &cache{BlobStore: o.Blobs}
 		h.texts = textsIn(h.cache, o.Types, 0)
 	}
+	h.given = &readOnce{Codec: h.texts.Codec}
 	return h
 }
 

@@ -55,22 +55,24 @@ const (
 // interpreter is one execution of the workflow: it drives one run. All its methods are called by the workflow's coroutines, one at a time.
 type interpreter struct {
 	*host
-	texts  texts            // are watched
-	broken error            // of Blobs: the workflow task fails
-	ctx    workflow.Context // is not cancelled: what is to be cleaned up is done after the run was
-	in     input
-	plan   *kahn.Plan
-	c      *kahn.Coordinator
-	wait   workflow.Selector
-	wake   workflow.Channel // has a message when an update has changed the run
+	texts   texts            // are watched
+	calling *writtenOnce     // the codec of texts
+	broken  error            // of Blobs: the workflow task fails
+	ctx     workflow.Context // is not cancelled: what is to be cleaned up is done after the run was
+	in      input
+	plan    *kahn.Plan
+	c       *kahn.Coordinator
+	wait    workflow.Selector
+	wake    workflow.Channel // has a message when an update has changed the run
 
 	calls   map[*kahn.Step]*attempt // under way
 	begun   []*attempt              // not yet given to Temporal, since a workflow task has no room for their calls
 	bytes   int                     // of the calls that Temporal was given since the last timer that began another workflow task for them
 	pausing bool                    // a timer is to begin another workflow task
-	count   int                     // of the attempts in this execution
+	count   int                     // of the attempts in this execution, where a batch is one
 	lost    map[string]int          // how often in a row the worker was lost during attempts, by path
 	leaving bool                    // this execution is to end
+	batches batches                 // attempts that child workflows perform
 
 	timer  workflow.CancelFunc // ends the timer for the time of fires; nil without one
 	fires  time.Time
@@ -81,8 +83,9 @@ type interpreter struct {
 type attempt struct {
 	step   *kahn.Step
 	data   json.RawMessage // the call; nil until there may be room for it
-	cancel workflow.CancelFunc
+	cancel func()
 	asked  bool // to stop
+	again  bool // since its worker was lost
 }
 
 // maxTaskBytes bounds the calls in one workflow task, but for a longer call, which has a task of its own. Temporal refuses 4 MiB.
@@ -106,6 +109,8 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 	x.ctx, _ = workflow.NewDisconnectedContext(root)
 	x.texts = h.watched(x.ctx, &x.broken)
+	x.calling = &writtenOnce{Codec: x.texts.Codec}
+	x.texts.Codec = x.calling
 	opts, err := x.options()
 	x.mend()
 	if err != nil {
@@ -123,6 +128,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		c.ReceiveAsync(nil) // a channel that is closed while the Selector waits has a value, for which the Selector calls until it is taken
 		x.c.Run().Cancel()
 	})
+	x.wait.AddReceive(workflow.GetSignalChannel(x.ctx, endedSignal), func(workflow.ReceiveChannel, bool) { x.hear() })
 	res, err := x.drive()
 	return x.end(res, err)
 }
@@ -186,24 +192,67 @@ func (x *interpreter) mend() {
 
 // begin gives the attempts that have begun to Temporal, as many as fit into a workflow task.
 func (x *interpreter) begin() {
+	x.calling.begin()
+	defer x.calling.end()
 	x.queue()
-	for len(x.begun) > 0 {
-		a := x.begun[0]
-		if a.data == nil && !x.encode(a) {
-			x.begun = x.begun[1:]
-			x.queue()
-			continue
+	for {
+		n, size := x.next()
+		if n > 0 && x.lingers() {
+			return
 		}
-		if x.bytes > 0 && x.bytes+len(a.data) > maxTaskBytes {
+		if n == 0 || x.bytes > 0 && x.bytes+size > maxTaskBytes {
 			break
 		}
-		x.begun = x.begun[1:]
-		x.perform(a)
+		together := slices.Clone(x.begun[:n])
+		x.begun = x.begun[n:]
+		x.bytes += size
+		for _, a := range together {
+			x.calls[a.step] = a
+		}
+		if n > 1 {
+			x.performBatch(together)
+		} else {
+			x.perform(together[0])
+		}
 	}
+	x.batches.lingered = false
 	if len(x.begun) > 0 && !x.pausing {
 		x.pausing = true
 		x.wait.AddFuture(workflow.NewTimer(x.ctx, time.Millisecond), func(workflow.Future) { x.bytes, x.pausing = 0, false })
 	}
+}
+
+// next returns how many of the attempts that wait for Temporal it is given next, a batch or the first one, and the bytes of their calls, which are written.
+func (x *interpreter) next() (n, size int) {
+	for len(x.begun) > 0 && !x.written(0) {
+	}
+	if len(x.begun) == 0 {
+		return 0, 0
+	}
+	for n < len(x.begun) && x.isOfLargeMap(x.begun[n].step.Path()) && n < x.batches.most {
+		if !x.written(n) {
+			continue
+		}
+		if size+len(x.begun[n].data) > batchBytes {
+			break
+		}
+		size += len(x.begun[n].data)
+		n++
+	}
+	if n < minBatch {
+		return 1, len(x.begun[0].data)
+	}
+	return n, size
+}
+
+// written reports whether the call of an attempt that waits for Temporal is written. One that cannot be written is dropped.
+func (x *interpreter) written(i int) bool {
+	if x.begun[i].data != nil || x.encode(x.begun[i]) {
+		return true
+	}
+	x.begun = slices.Delete(x.begun, i, i+1)
+	x.queue()
+	return false
 }
 
 // queue takes the attempts that have begun.
@@ -240,30 +289,36 @@ func (x *interpreter) encode(a *attempt) bool {
 // forever is a timeout for what kahn bounds itself.
 const forever = 10 * 365 * 24 * time.Hour
 
-// perform begins the activity of an attempt.
-func (x *interpreter) perform(a *attempt) {
-	ctx := workflow.WithActivityOptions(x.ctx, workflow.ActivityOptions{
-		StartToCloseTimeout: forever, HeartbeatTimeout: x.LostAfter, WaitForCancellation: true, Summary: shorten(a.step.Path(), maxSummary),
+// performing are the options of the activity of an attempt.
+func (h *host) performing(path string) workflow.ActivityOptions {
+	return workflow.ActivityOptions{
+		StartToCloseTimeout: forever, HeartbeatTimeout: h.LostAfter, WaitForCancellation: true, Summary: shorten(path, maxSummary),
 		RetryPolicy: &sdk.RetryPolicy{MaximumAttempts: 1},
-	})
-	ctx, a.cancel = workflow.WithCancel(ctx)
-	x.calls[a.step] = a
-	x.bytes += len(a.data)
-	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data}), func(f workflow.Future) { x.returned(a, f) })
+	}
 }
 
-// returned reports the result of an attempt, or has it begin again, before those that have not begun, if its worker is gone.
-func (x *interpreter) returned(a *attempt, f workflow.Future) {
+// perform begins the activity of an attempt.
+func (x *interpreter) perform(a *attempt) {
+	ctx := workflow.WithActivityOptions(x.ctx, x.performing(a.step.Path()))
+	ctx, a.cancel = workflow.WithCancel(ctx)
+	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data}), func(f workflow.Future) {
+		var data json.RawMessage
+		err := f.Get(x.ctx, &data)
+		x.ended(a, outcomeOf(data, err))
+	})
+}
+
+// ended reports the result of an attempt, or has it begin again, before those that have not begun, if its worker is gone.
+func (x *interpreter) ended(a *attempt, o outcome) {
 	s := a.step
-	var data json.RawMessage
-	err := f.Get(x.ctx, &data)
-	reply, lost := x.texts.replyOf(data, err)
+	reply := x.texts.replyOf(o)
 	x.c.Advance(workflow.Now(x.ctx))
-	if lost && !a.asked {
+	if o.lost() && !a.asked {
 		n, _ := x.plan.At(s.Path())
 		x.lost[s.Path()]++
 		if most := x.in.Settings.maxCrashes(n); most < 0 || x.lost[s.Path()] <= most {
 			delete(x.calls, s)
+			a.again = true
 			x.begun = slices.Insert(x.begun, 0, a)
 			return
 		}
@@ -293,6 +348,7 @@ func (x *interpreter) stop() {
 			x.report(s, kahn.Reply{Err: s.Err()})
 		}
 	}
+	x.stopBatches()
 }
 
 // arm sets a timer for the next time at which the run has something to do, unless there is one that fires before.

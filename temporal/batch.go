@@ -1,0 +1,203 @@
+package temporal
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/workflow"
+)
+
+// The signals between a run and a child workflow that performs a batch of its attempts.
+const (
+	endedSignal = "kahn.Ended" // to the run, with a report
+	stopSignal  = "kahn.Stop"  // to the child, with the places of attempts that are to stop
+)
+
+const (
+	maxBatch   = 100 // attempts
+	minBatch   = 4   // attempts, below which the history is shorter with activities
+	linger     = 250 * time.Millisecond
+	fewBeside  = 10      // attempts under way to each one that waits, above which it lingers
+	batchBytes = 1 << 20 // of the calls of a batch, and of the outcomes in a report, but for one that is longer by itself
+)
+
+// batch is the input of a child workflow. It performs attempts for a run, which decides when they begin and what follows.
+type batch struct {
+	Number int    `json:"number"` // among those of an execution of the run
+	Plan   planID `json:"plan"`
+	Calls  []call `json:"calls"`
+}
+
+// call is a task of the batch's plan.
+type call struct {
+	Path     string          `json:"path"`
+	Call     json.RawMessage `json:"call"`
+	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt: what ended before it is reported before it
+}
+
+// report is what a child workflow tells its run.
+type report struct {
+	Number   int      `json:"number"` // of the batch
+	Outcomes []placed `json:"outcomes,omitempty"`
+}
+
+// placed is the outcome of an attempt of a batch.
+type placed struct {
+	Place int `json:"place"`
+	outcome
+}
+
+// batches are the attempts of a run that child workflows perform.
+type batches struct {
+	most   int             // attempts in one; 0 as long as it is not known, negative: there are no batches
+	large  map[string]bool // whether a map is large, by the path of each that was asked for
+	count  int
+	active []*child
+
+	lingering, lingered bool // attempts wait for others to be in the same batch; they have waited
+}
+
+// child is a child workflow that performs a batch.
+type child struct {
+	number   int
+	attempts []*attempt // nil for those that have ended
+	stops    []int      // places of attempts that it is to be asked to stop
+	done     workflow.ChildWorkflowFuture
+}
+
+// batchesVersion is the change of the workflow's code that brought batches: an execution that began before it goes on without.
+const batchesVersion = "kahn.Batch"
+
+// lingers reports whether the attempts that wait for Temporal do so for a moment longer: they are of large maps, and few beside those under way, which let
+// others begin when they end. Without it an attempt that began alone would be followed by one that begins alone.
+func (x *interpreter) lingers() bool {
+	b, n := &x.batches, len(x.begun)
+	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {
+		return false
+	}
+	if !b.lingering {
+		b.lingering = true
+		x.wait.AddFuture(workflow.NewTimer(x.ctx, linger), func(workflow.Future) { b.lingering, b.lingered = false, true })
+	}
+	return true
+}
+
+// isOfLargeMap reports whether a path leads into a map of so many items that child workflows perform its attempts.
+func (x *interpreter) isOfLargeMap(path string) bool {
+	above := x.in.Settings.MapChildren
+	if above == 0 {
+		above = defaultMapChildren
+	}
+	if above < 0 || x.batches.most < 0 {
+		return false
+	}
+	for i := range len(path) {
+		if path[i] == '[' && x.isLarge(path[:i], above) {
+			if x.batches.most == 0 {
+				x.batches.most = -1
+				if workflow.GetVersion(x.ctx, batchesVersion, workflow.DefaultVersion, 1) == 1 {
+					x.batches.most = min(above, maxBatch)
+				}
+			}
+			return x.batches.most > 0
+		}
+	}
+	return false
+}
+
+// isLarge reports whether a path is that of a map with more items than the given number.
+func (x *interpreter) isLarge(path string, above int) bool {
+	large, known := x.batches.large[path]
+	if known {
+		return large
+	}
+	if n, ok := x.plan.At(path); ok && n.Map != nil {
+		in, err := x.c.Run().Inside(path)
+		large = err == nil && in.Plan != nil && in.Plan.Len() > above
+	}
+	if x.batches.large == nil {
+		x.batches.large = map[string]bool{}
+	}
+	x.batches.large[path] = large
+	return large
+}
+
+// performBatch begins the child workflow for attempts.
+func (x *interpreter) performBatch(attempts []*attempt) {
+	b := &child{number: x.batches.count, attempts: attempts}
+	x.batches.count++
+	x.batches.active = append(x.batches.active, b)
+	in := batch{Number: b.number, Plan: x.in.Plan, Calls: make([]call, len(attempts))}
+	x.count++
+	for place, a := range attempts {
+		if !a.again {
+			x.count--
+		}
+		deadline, _ := a.step.Deadline()
+		in.Calls[place] = call{a.step.Path(), a.data, deadline}
+		a.cancel = func() { b.stops = append(b.stops, place) }
+	}
+	ctx := workflow.WithChildOptions(x.ctx, workflow.ChildWorkflowOptions{
+		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL, StaticSummary: shorten(attempts[0].step.Path(), maxSummary),
+	})
+	b.done = workflow.ExecuteChildWorkflow(ctx, BatchName, in)
+	x.wait.AddFuture(b.done, func(f workflow.Future) {
+		x.hear() // what the child has told before its end
+		var last report
+		err := f.Get(x.ctx, &last)
+		x.conclude(b, last, err)
+	})
+}
+
+// hear takes the reports of child workflows.
+func (x *interpreter) hear() {
+	for {
+		var r report
+		if !workflow.GetSignalChannel(x.ctx, endedSignal).ReceiveAsync(&r) {
+			return
+		}
+		if i := slices.IndexFunc(x.batches.active, func(b *child) bool { return b.number == r.Number }); i >= 0 {
+			x.take(x.batches.active[i], r)
+		}
+	}
+}
+
+// take reports the outcomes of attempts, each once.
+func (x *interpreter) take(b *child, r report) {
+	for _, p := range r.Outcomes {
+		if p.Place < 0 || p.Place >= len(b.attempts) || b.attempts[p.Place] == nil {
+			continue
+		}
+		a := b.attempts[p.Place]
+		b.attempts[p.Place] = nil
+		x.ended(a, p.outcome)
+	}
+}
+
+// conclude takes the last report of a child workflow. Attempts without an outcome, of a child that was terminated, count as those whose worker is lost.
+func (x *interpreter) conclude(b *child, last report, err error) {
+	x.take(b, last)
+	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })
+	for _, a := range slices.Backward(b.attempts) { // each begins again before the others
+		if a != nil {
+			x.ended(a, outcome{Ended: endedStopped, Error: fmt.Sprintf("kahn/temporal: the child workflow of the attempt has ended: %v", err)})
+		}
+	}
+}
+
+// stopBatches asks child workflows to stop the attempts that are to stop.
+func (x *interpreter) stopBatches() {
+	for _, b := range x.batches.active {
+		if places := b.stops; len(places) > 0 {
+			b.stops = nil
+			workflow.Go(x.ctx, func(ctx workflow.Context) { // the signal waits for the start of the child
+				if err := b.done.SignalChildWorkflow(ctx, stopSignal, places).Get(ctx, nil); err != nil {
+					workflow.GetLogger(ctx).Debug("a child workflow has ended before it was asked to stop attempts", "error", err)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package temporal
+
+import (
+	"encoding/json"
+	"reflect"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// writtenOnce is a codec that writes a list or a map once, however many calls it is a part of: the calls of the items of a map have the whole list, so that
+// the time for n items would grow with n². It remembers between begin and end, while the values do not change.
+type writtenOnce struct {
+	kahn.Codec
+	written map[place]written // nil outside of begin and end
+}
+
+// place is where the elements of a list, or a map, are in memory.
+type place struct {
+	of   reflect.Type
+	at   uintptr
+	size int
+}
+
+// written is a value, which stays in memory as long as its place is remembered, and its text.
+type written struct {
+	value any
+	text  json.RawMessage
+}
+
+func (w *writtenOnce) begin() { w.written = map[place]written{} }
+func (w *writtenOnce) end()   { w.written = nil }
+
+// Encode implements [kahn.Codec].
+func (w *writtenOnce) Encode(value any) (json.RawMessage, error) {
+	var at place
+	if w.written != nil {
+		switch v := reflect.ValueOf(value); v.Kind() {
+		case reflect.Slice, reflect.Map:
+			at = place{v.Type(), v.Pointer(), v.Len()}
+		}
+	}
+	if before, ok := w.written[at]; ok {
+		return before.text, nil
+	}
+	text, err := w.Codec.Encode(value)
+	if err == nil && at.size > 0 {
+		w.written[at] = written{value, text}
+	}
+	return text, err
+}
+
+// readOnce is a codec that reads the blobs of late once. Steps of one worker share a value, as the steps of a run in one process do.
+type readOnce struct {
+	kahn.Codec
+	mu     sync.Mutex // guards the rest
+	values map[string]any
+	order  []string // the references, the oldest first
+}
+
+// sharedValues is how many values a worker remembers.
+const sharedValues = 8
+
+// Decode implements [kahn.Codec].
+func (r *readOnce) Decode(data json.RawMessage) (any, error) {
+	if len(store.BlobKeys(data)) == 0 {
+		return r.Codec.Decode(data)
+	}
+	if value, ok := r.find(string(data)); ok {
+		return value, nil
+	}
+	value, err := r.Codec.Decode(data)
+	if err == nil {
+		r.keep(string(data), value)
+	}
+	return value, err
+}
+
+func (r *readOnce) find(ref string) (value any, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	value, ok = r.values[ref]
+	return value, ok
+}
+
+func (r *readOnce) keep(ref string, value any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.values == nil {
+		r.values = map[string]any{}
+	}
+	if _, ok := r.values[ref]; ok {
+		return
+	}
+	if len(r.order) == sharedValues {
+		delete(r.values, r.order[0])
+		r.order = r.order[1:]
+	}
+	r.values[ref], r.order = value, append(r.order, ref)
+}
