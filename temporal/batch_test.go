@@ -17,8 +17,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -244,6 +246,7 @@ func TestStopsOfBatches(t *testing.T) {
 			m, _ := res.Node("M")
 			third, _ := m.Sub.Node("M[3]")
 			require.Equal(t, row.cause, third.Cause.Kind, "%v", third.Err)
+			require.False(t, third.Abandoned, "its step was asked to stop")
 			if !row.alone {
 				require.Zero(t, m.Sub.Count(kahn.Completed))
 			} else {
@@ -264,7 +267,7 @@ func TestLostBatches(t *testing.T) {
 		"workers":       {step: sdk.NewHeartbeatTimeoutError(), losses: 8},
 		"children":      {batch: sdk.NewNonRetryableApplicationError("terminated", "", nil), losses: 2},
 		"always":        {batch: sdk.NewNonRetryableApplicationError("terminated", "", nil), losses: 1000, failed: 8},
-		"not so often":  {batch: sdk.NewNonRetryableApplicationError("terminated", "", nil), losses: 6},
+		"not so often":  {batch: sdk.NewNonRetryableApplicationError("terminated", "", nil), losses: 3},
 		"lost for good": {step: sdk.NewHeartbeatTimeoutError(), losses: 1000, failed: 8},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -307,12 +310,67 @@ func TestLostBatches(t *testing.T) {
 	}
 }
 
-// A report that does not reach the run, and one of outcomes that it has, change nothing.
+// deaf lets no signal of a workflow reach another one.
+type deaf struct {
+	interceptor.WorkerInterceptorBase
+	interceptor.WorkflowInboundInterceptorBase
+	interceptor.WorkflowOutboundInterceptorBase
+	told chan struct{} // is closed when there is one
+}
+
+func (x *deaf) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	x.WorkflowInboundInterceptorBase.Next = next
+	return x
+}
+
+func (x *deaf) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	x.WorkflowOutboundInterceptorBase.Next = next
+	return x.WorkflowInboundInterceptorBase.Init(x)
+}
+
+func (x *deaf) SignalExternalWorkflow(ctx workflow.Context, _, _, _ string, _ any) workflow.Future {
+	close(x.told)
+	f, done := workflow.NewFuture(ctx)
+	done.SetError(errors.New("the run has ended"))
+	return f
+}
+
+// Outcomes in a report that does not reach the run are in the last one.
+func TestReportsFail(t *testing.T) {
+	t.Parallel()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(discard)
+	env := suite.NewTestWorkflowEnvironment()
+	told := make(chan struct{})
+	p := plan(t, kahntest.Graph(t, "soon later"))
+	o := Options{Plans: []*kahn.Plan{p}, LostAfter: time.Hour, Step: func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "later" {
+			<-told
+		}
+		return s.ID(), nil
+	}}
+	env.SetTestTimeout(time.Minute)
+	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&deaf{told: told}}})
+	require.NoError(t, o.Register(env))
+	in := batch{Plan: idOf(p)}
+	for _, id := range []string{"soon", "later"} {
+		in.Calls = append(in.Calls, call{Path: id, Call: fmt.Appendf(nil, `{"id": %q, "path": %q}`, id, id)})
+	}
+	env.ExecuteWorkflow(BatchName, in)
+	var last report
+	require.NoError(t, env.GetWorkflowResult(&last))
+	replies := map[int]string{}
+	for _, p := range last.Outcomes {
+		replies[p.Place] = string(p.Reply)
+	}
+	require.Equal(t, map[int]string{0: `{"value":"soon"}`, 1: `{"value":"later"}`}, replies)
+}
+
+// Outcomes that a run has, and places that it does not know, change nothing.
 func TestReportsTwice(t *testing.T) {
 	t.Parallel()
-	x := &trial{workflow: Workflow{Plan: plan(t, overItems(8, kahn.Map{}, kahn.Node{})), Settings: Settings{MapChildren: 8}}}
-	x.options.Step = func(_ context.Context, s *kahn.Step) (any, error) { return s.Index(), nil }
-	x.workflow.Settings.MapChildren = 7
+	x := &trial{workflow: Workflow{Plan: plan(t, overItems(8, kahn.Map{}, kahn.Node{})), Settings: Settings{MapChildren: 7}}}
+	x.options.Step = func(_ context.Context, s *kahn.Step) (any, error) { return float64(s.Index()), nil }
 	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 		env.OnWorkflow(BatchName, mock.Anything, mock.Anything).Return(func(ctx workflow.Context, in batch) (report, error) {
 			run := workflow.GetInfo(ctx).ParentWorkflowExecution
@@ -333,5 +391,5 @@ func TestReportsTwice(t *testing.T) {
 	res, err := x.run(t)
 	require.NoError(t, err)
 	kahntest.RequireStatuses(t, res, "M:ok")
-	require.Equal(t, []any{0., 1., 2., 3., 4., 5., 6., 7}, res.Output)
+	require.Equal(t, []any{0., 1., 2., 3., 4., 5., 6., 7.}, res.Output)
 }

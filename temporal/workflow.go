@@ -224,10 +224,13 @@ func (x *interpreter) begin() {
 
 // next returns how many of the attempts that wait for Temporal it is given next, a batch or the first one, and the bytes of their calls, which are written.
 func (x *interpreter) next() (n, size int) {
-	for len(x.begun) > 0 && !x.written(0) {
-	}
-	if len(x.begun) == 0 {
-		return 0, 0
+	for {
+		if len(x.begun) == 0 {
+			return 0, 0
+		}
+		if x.written(0) {
+			break
+		}
 	}
 	for n < len(x.begun) && x.isOfLargeMap(x.begun[n].step.Path()) && n < x.batches.most {
 		if !x.written(n) {
