@@ -188,6 +188,7 @@ func TestAttemptWithoutBlobs(t *testing.T) {
 		h := newHost(Options{MaxBytes: defaultMaxBytes, Heartbeat: time.Second})
 		if row.of != nil {
 			h.texts = textsIn(&cache{BlobStore: row.of}, nil, time.Millisecond)
+			h.given = &readOnce{Codec: h.texts.Codec}
 		}
 		h.plans[fingerprint(x.workflow.Plan)] = x.workflow.Plan
 		x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
