@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/strict"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -38,6 +39,24 @@ func (p *Plan) IsAncestor(a, r Ref) bool { return p.net.IsAncestor(a, r) }
 func (p *Plan) ParamSteps(r Ref, name string) int {
 	_, steps := p.data[r].param(name)
 	return steps
+}
+
+// Deferrals are the runs that Serve keeps apart.
+type Deferrals = deferrals
+
+// Begin is called before a run is started.
+func (d *deferrals) Begin(id string) (failures int) { return d.begin(id) }
+
+// Begun is called when a run has begun.
+func (d *deferrals) Begun(id string) { d.begun(id) }
+
+// Pause is called when a run has failed, or rests.
+func (d *deferrals) Pause(id string, failures int, pause time.Duration) { d.pause(id, failures, pause) }
+
+// Except returns what is left out of the next question, and how many runs are noted.
+func (d *deferrals) Except(most time.Duration) (ids []string, starting int, wait time.Duration, noted int) {
+	ids, starting, wait = d.except(most)
+	return ids, starting, wait, len(d.runs)
 }
 
 // Steps counts the entries that the Runner has visited.

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -15,20 +14,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Service is what [Runner.Serve] performs.
+// Service names the store and the workflows for [Runner.Serve].
 type Service struct {
 	// Store has the runs. Serve performs them with [Durable] of it, which takes precedence over a store in the options.
 	Store store.QueueStore
-	// Workflows are what this process performs. Several versions of one workflow may be there, with graphs of the same name: each run is
-	// performed by the version whose plan has the hash that the run has in the store, see [Plan.Hash]. A run that was created without a hash
-	// is performed by the first of them.
+	// Workflows lists the workflows that this process performs. It may have several versions of one, whose graphs have the same name: each run
+	// is performed by the version whose plan has the hash that the run has in the store, see [Plan.Hash]. A run that was created without a
+	// hash is performed by the first of them.
 	Workflows []Workflow
-	// Poll is how often the store is asked for runs that have become due, beside the moments that are known beforehand. Zero means 50 ms. A
-	// run that another process creates begins up to this time later.
+	// Poll is the time between two questions to the store for runs that are due. Serve also asks when it knows that a run becomes due, when a
+	// run has ended, and when a request is posted. Zero means 50 ms; a negative Poll is refused. A run that another process creates begins up
+	// to this time later.
 	Poll time.Duration
-	// OnError is called when runs cannot go on: a run cannot begin, or its store did not answer; no live process performs the runs of a workflow or
-	// a plan, see [ErrUnclaimable]; the store does not answer at all; another process has the same [Owner], see [store.ErrOwnerInUse]. It is called
-	// again after a while if that lasts, and from several goroutines. Nil: the error is a warning of [slog.Default].
+	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
+	// of a workflow or a plan; the store does not answer at all; another process has the same [Owner]. The causes match [ErrStore],
+	// [ErrUnclaimable] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
+	// goroutines. Nil: the error is a warning of [slog.Default].
 	OnError func(*ServeError)
 }
 
@@ -63,13 +64,15 @@ func (e *ServeError) Error() string {
 // Unwrap returns Err.
 func (e *ServeError) Unwrap() error { return e.Err }
 
-// ErrUnclaimable tells that no live process performs the runs of a workflow and plan that have not ended: see [store.Unclaimable].
+// ErrUnclaimable reports runs of a workflow and plan, not ended, that no live process performs: see [store.Unclaimable].
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
 const (
 	defaultPoll = 50 * time.Millisecond
 	// reportPause is the time between two reports of the same unclaimable queue.
 	reportPause = time.Minute
+	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind that of the store.
+	restPause = defaultPoll
 	// leastRetry and mostRetry bound the pause after a failure. It doubles with each failure in a row.
 	leastRetry = time.Second
 	mostRetry  = time.Minute
@@ -86,11 +89,12 @@ const (
 // signal or a time, ends in this process with [RunSuspended], gives back its lease and costs nothing; it goes on when it is due.
 //
 // Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A named [Owner] that another process
-// uses is reported, and Serve performs nothing until that process is gone. A run that cannot begin is tried again after a second, and
-// then after pauses that double, up to a minute.
+// uses is reported, and Serve performs nothing until that process is gone; a process has one Owner, which belongs into Runner.Options. A run
+// that cannot begin, or whose store fails, is tried again after a second, and then after pauses that double, up to a minute.
 //
-// Errors before anything is performed: one that matches [ErrBadOption] for a Service that makes no sense, and those of [Graph.Compile] and of
-// [Start] about the graph and the options. A store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore].
+// Before it performs anything, Serve returns an error that matches [ErrBadOption] for a Service without a Store or Workflows, with a negative
+// Poll, with a version twice, with two Owners, or with an option that is about one run; and the errors of [Graph.Compile] and of [Start]
+// about graphs and options. A store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore].
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -121,6 +125,7 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 			return nil
 		case <-v.wake:
 			timer.Stop()
+			v.takeAt = time.Time{}
 		case <-timer.C:
 		}
 	}
@@ -157,27 +162,20 @@ type serving struct {
 	announced store.Announcement
 
 	// The loop owns what follows.
-	announceAt, reportAt time.Time // when to announce, and to report what goes on, next
-	refused              bool      // the last announcement was refused: the owner is in use
-	failures             int       // of the store, in a row
+	announceAt time.Time // the next announcement
+	reportAt   time.Time // the next report of unclaimable queues
+	takeAt     time.Time // the next question for runs that are due
+	refused    bool      // the last announcement was refused: the owner is in use
+	failures   int       // of the store, in a row
 
-	wake chan struct{} // a run has ended, or a request was posted
-
-	mu     sync.Mutex          // guards what follows
-	apart  map[string]deferral // runs that are not asked for: they begin just now, or failed to
-	starts int                 // how many begin just now
+	wake  chan struct{} // a run has ended or did not begin, or a request was posted
+	apart deferrals
 }
 
 // version is a Workflow that is compiled.
 type version struct {
 	plan *Plan
 	Workflow
-}
-
-// deferral keeps a run from being started again at once.
-type deferral struct {
-	failures int
-	until    time.Time // zero while the run is being started
 }
 
 // newServing checks a Service.
@@ -193,7 +191,7 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		s.Poll = defaultPoll
 	}
 	v := &serving{
-		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, wake: make(chan struct{}, 1), apart: map[string]deferral{},
+		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, wake: make(chan struct{}, 1),
 		announced: store.Announcement{Process: machineAndProcess() + "/" + uuid.NewString()},
 	}
 	for _, w := range s.Workflows {
@@ -237,14 +235,18 @@ func (v *serving) add(w Workflow) error {
 		v.versions[any] = x
 		v.announced.Queues = append(v.announced.Queues, any)
 	}
-	if v.announced.Owner == "" {
+	if c.owner != "" {
+		if other := v.announced.Owner; other != "" && other != c.owner {
+			return fmt.Errorf("%w: Serve: the owners %s and %s; a process has one", ErrBadOption, quoteID(other), quoteID(c.owner))
+		}
 		v.announced.Owner = c.owner
 	}
 	v.announced.TTL = max(v.announced.TTL, c.leaseTime)
 	return nil
 }
 
-// turn does what is to be done now, and returns when to look again at the latest. An error has been reported.
+// turn announces, reports and takes runs as far as each is due, and returns how long the loop may wait. It has reported the error that it
+// returns.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if !now.Before(v.announceAt) {
@@ -254,21 +256,22 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 		v.reportAt = now.Add(reportPause)
 		err = v.reportUnclaimable(ctx)
 	}
-	wait = time.Until(v.announceAt)
-	if err == nil && !v.refused {
-		var next time.Duration
-		next, err = v.take(ctx)
-		wait = min(wait, next)
+	if err == nil && !v.refused && !now.Before(v.takeAt) {
+		wait, err = v.take(ctx)
+		v.takeAt = time.Now().Add(wait)
 	}
-	switch {
-	case err == nil || ctx.Err() != nil:
-		v.failures = 0
-		return max(wait, time.Millisecond), nil
-	default:
+	if err != nil && ctx.Err() == nil {
 		v.failures++
+		v.takeAt = now
 		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
 		return retryPause(v.failures), err
 	}
+	v.failures = 0
+	next := v.announceAt
+	if !v.refused {
+		next = slices.MinFunc([]time.Time{next, v.reportAt, v.takeAt}, time.Time.Compare)
+	}
+	return max(time.Until(next), time.Millisecond), nil
 }
 
 // retryPause is the pause after a number of failures in a row.
@@ -287,7 +290,11 @@ func (v *serving) watchRequests() (stop func(), err error) {
 		end = in.WatchRequests("", func(string) { v.look() })
 		return nil
 	})
-	return func() { _ = guarded(func() error { end(); return nil }) }, err // a panic changes nothing any more
+	return func() {
+		if err := guarded(func() error { end(); return nil }); err != nil {
+			v.report("", store.Queue{}, fmt.Errorf("%w: the watch of requests: %w", ErrStore, err))
+		}
+	}, err
 }
 
 // look wakes the loop.
@@ -352,8 +359,9 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // so that processes which began together do not ask together
 	for ctx.Err() == nil {
-		most, except, until := v.room()
-		wait = min(wait, until)
+		except, starting, pause := v.apart.except(wait)
+		wait = pause
+		most := v.rn.free(store.DefaultPage) - starting
 		if most <= 0 {
 			return wait, nil // or when a run has ended
 		}
@@ -375,40 +383,15 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// room returns how many runs may begin, and which ones must not, and how long the first of these must not.
-func (v *serving) room() (most int, except []string, until time.Duration) {
-	most, until = v.rn.free(store.DefaultPage), mostRetry
-	now := time.Now()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for id, p := range v.apart {
-		switch {
-		case p.until.IsZero():
-			except = append(except, id)
-		case now.Before(p.until):
-			except = append(except, id)
-			until = min(until, p.until.Sub(now))
-		case now.Sub(p.until) > mostRetry: // it has begun elsewhere
-			delete(v.apart, id)
-		}
-	}
-	slices.Sort(except)
-	return most - v.starts, except, until
-}
-
-// start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment: who
-// comes upon one that is leased goes on somewhere behind it.
+// start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment:
+// after a run that another process has leased, start goes on at a random place behind it.
 func (v *serving) start(runs []store.Run) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
 		i += len(some)
 		results := make(chan error, len(some))
 		for j := range some {
-			v.mu.Lock()
-			v.starts++
-			v.apart[some[j].ID] = deferral{failures: v.apart[some[j].ID].failures}
-			v.mu.Unlock()
-			go v.perform(&some[j], results)
+			go v.perform(&some[j], v.apart.begin(some[j].ID), results)
 		}
 		patience, leased := time.NewTimer(v.service.Poll), false // a function of Around may take long
 	waiting:
@@ -433,13 +416,15 @@ func (v *serving) start(runs []store.Run) (started int) {
 // errNotBegun is the result of a start whose goroutine was ended by code of the host.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
-// perform starts a run, tells the result of that, and waits for the end of the run.
-func (v *serving) perform(r *store.Run, begun chan<- error) {
+// perform starts a run, sends the result of the start to begun, and waits for the end of the run. failures is how often in a row it has
+// failed before.
+func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
+	defer v.look()
 	var run *Run
 	err := errNotBegun
 	func() {
 		defer func() { // even if a function of Around ends the goroutine
-			v.begun(r, err)
+			v.begun(r, failures, err)
 			begun <- err
 		}()
 		run, err = v.begin(r)
@@ -450,18 +435,17 @@ func (v *serving) perform(r *store.Run, begun chan<- error) {
 	<-run.Done()
 	switch res, err := run.Wait(); {
 	case errors.Is(err, ErrStore):
-		v.fail(r, err)
+		v.fail(r, failures, err)
 	case res.Status == RunSuspended:
-		v.setApart(r.ID, deferral{until: time.Now().Add(min(v.service.Poll, defaultPoll))}) // its clock may be behind that of the store
+		v.apart.pause(r.ID, 0, restPause)
 	}
-	v.look()
 }
 
 // begin starts a run with the plan whose hash it has.
 func (v *serving) begin(r *store.Run) (*Run, error) {
 	x := v.versions[r.Queue()]
-	if x == nil { // the store has answered with a run that it was not asked for
-		return nil, ErrUnclaimable
+	if x == nil {
+		return nil, fmt.Errorf("%w: Due has returned a run of a queue that it was not asked for", ErrStore)
 	}
 	opts := slices.Concat(x.Options, []Option{Durable(v.service.Store), RunID(r.ID), optionFunc(func(c *config) error {
 		c.served = true
@@ -470,39 +454,25 @@ func (v *serving) begin(r *store.Run) (*Run, error) {
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
-// quiet are the errors of a start that are no failure: somebody else has been faster, or the time of this process is behind.
+// quiet are errors of a start that are not reported: another process was faster, or the clock of this process is behind.
 var quiet = []error{ErrLeased, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
-// begun notes the result of a start.
-func (v *serving) begun(r *store.Run, err error) {
-	v.mu.Lock()
-	v.starts--
-	v.mu.Unlock()
+// begun takes the result of a start.
+func (v *serving) begun(r *store.Run, failures int, err error) {
 	switch {
 	case err == nil:
-		v.mu.Lock()
-		delete(v.apart, r.ID)
-		v.mu.Unlock()
+		v.apart.begun(r.ID)
 	case !errors.Is(err, store.ErrOwnerInUse) && slices.ContainsFunc(quiet, func(q error) bool { return errors.Is(err, q) }):
-		v.setApart(r.ID, deferral{until: time.Now().Add(min(v.service.Poll, defaultPoll))})
+		v.apart.pause(r.ID, 0, restPause)
 	default:
-		v.fail(r, err)
+		v.fail(r, failures, err)
 	}
 }
 
-// fail reports a run that could not go on, and keeps it apart for a while.
-func (v *serving) fail(r *store.Run, err error) {
-	v.mu.Lock()
-	failures := v.apart[r.ID].failures + 1
-	v.apart[r.ID] = deferral{failures, time.Now().Add(retryPause(failures))}
-	v.mu.Unlock()
+// fail reports a run that could not go on, and keeps it apart for longer than after the failures before.
+func (v *serving) fail(r *store.Run, failures int, err error) {
+	v.apart.pause(r.ID, failures+1, retryPause(failures+1))
 	v.report(r.ID, r.Queue(), err)
-}
-
-func (v *serving) setApart(id string, p deferral) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.apart[id] = p
 }
 
 // report tells the host.

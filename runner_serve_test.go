@@ -426,6 +426,49 @@ func TestServeFailures(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.ErrorIs(t, err, kahn.ErrUnusable)
 	})
+	inBubble(t, "a run whose lives fail", func(t *testing.T) {
+		s := &rejecting{run: "r1"}
+		g := flow("w")
+		s.create(t, g, time.Time{}, "r1", "r2")
+		rec := newRecorder()
+		x := kahn.Service{Store: s, OnError: s.told, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.OnEvent(func(e kahn.Event) {
+			if e.RunID == "r2" {
+				rec.add(e)
+			}
+		})}}}}
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(time.Hour)
+		lives := 0
+		for _, line := range s.take() {
+			if line == "told r1: store" {
+				lives++
+			}
+		}
+		// Seven in the first 63 seconds, and then one a minute.
+		require.InDelta(t, 7+(3600-63)/60, lives, 2)
+		end()
+		res, err := kahn.ReadResult(t.Context(), g, s, "r2")
+		require.NoError(t, err)
+		require.NoError(t, kahntest.CheckEvents(g, res, rec.all()))
+	})
+	inBubble(t, "a store that answers what it was not asked, and panics", func(t *testing.T) {
+		s, g := &careless{}, flow("w")
+		s.create(t, g, time.Time{}, "r")
+		s.create(t, flow("other"), time.Time{}, "o")
+		x := s.service(g)
+		var told []error
+		x.Store, x.OnError = s, func(e *kahn.ServeError) { told = append(told, e) }
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(500 * ms)
+		end()
+		require.Equal(t, []string{"r a"}, s.take())
+		require.Len(t, told, 3)
+		require.ErrorIs(t, told[0], kahn.ErrUnclaimable)
+		for i, text := range []string{"not asked for", "the watch of requests"} {
+			require.ErrorIs(t, told[i+1], kahn.ErrStore)
+			require.ErrorContains(t, told[i+1], text)
+		}
+	})
 	inBubble(t, "a hook that panics", func(t *testing.T) {
 		s, g := new(served), flow("w")
 		s.create(t, flow("unknown"), time.Time{}, "u")
@@ -436,6 +479,82 @@ func TestServeFailures(t *testing.T) {
 		time.Sleep(time.Second)
 		end()
 		require.Equal(t, []string{"r a"}, s.take())
+	})
+}
+
+// rejecting is a store that refuses the end of a run.
+type rejecting struct {
+	served
+	run string
+}
+
+func (s *rejecting) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
+	if lease.Run == s.run && c.Status != kahn.RunRunning {
+		return 0, fmt.Errorf("%w: too large", kahn.ErrRejected)
+	}
+	return s.MemoryStore.Commit(ctx, lease, c)
+}
+
+// careless is a store that answers with runs of all queues, and panics when a watch ends.
+type careless struct{ served }
+
+func (s *careless) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
+	n, err := kahn.Prepare(flow("other"))
+	if err != nil {
+		return store.DuePage{}, err
+	}
+	q.Queues = append(slices.Clone(q.Queues), n.Queue())
+	return s.served.Due(ctx, q)
+}
+
+func (s *careless) WatchRequests(run string, tell func(string)) func() {
+	stop := s.served.WatchRequests(run, tell)
+	return func() {
+		stop()
+		panic("careless")
+	}
+}
+
+// Runs that are started, rest or fail are kept apart, and are forgotten.
+func TestDeferrals(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "runs that rest", func(t *testing.T) {
+		var d kahn.Deferrals
+		for i := range 2000 {
+			id := fmt.Sprint(i)
+			require.Zero(t, d.Begin(id))
+			d.Begun(id)
+			d.Pause(id, 0, 50*ms)
+			time.Sleep(ms)
+			ids, starting, wait, noted := d.Except(time.Hour)
+			require.Zero(t, starting)
+			require.LessOrEqual(t, wait, 50*ms)
+			require.LessOrEqual(t, noted, 51)
+			require.LessOrEqual(t, len(ids), 50)
+		}
+	})
+	inBubble(t, "runs that fail", func(t *testing.T) {
+		var d kahn.Deferrals
+		d.Begin("b")
+		d.Begin("a")
+		ids, starting, wait, _ := d.Except(time.Hour)
+		require.Equal(t, []string{"a", "b"}, ids)
+		require.Equal(t, 2, starting)
+		require.Equal(t, time.Hour, wait)
+		d.Pause("a", 3, time.Minute)
+		ids, starting, wait, _ = d.Except(time.Hour)
+		require.Equal(t, []string{"a", "b"}, ids)
+		require.Equal(t, 1, starting)
+		require.Equal(t, time.Minute, wait)
+		time.Sleep(time.Minute)
+		ids, _, _, _ = d.Except(time.Hour)
+		require.Equal(t, []string{"b"}, ids)
+		require.Equal(t, 3, d.Begin("a"), "its failures count on")
+		d.Pause("a", 4, time.Minute)
+		time.Sleep(3 * time.Minute)
+		_, _, _, noted := d.Except(time.Hour)
+		require.Equal(t, 1, noted)
+		require.Zero(t, d.Begin("a"), "another process has performed it")
 	})
 }
 
@@ -503,7 +622,7 @@ func TestServeTogether(t *testing.T) {
 	})
 }
 
-// A store is asked once in each interval, and at the moments that are known beforehand.
+// A store is asked once in each interval, and at the moments that are known beforehand. Announcements ask nothing.
 func TestServePolls(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "polls", func(t *testing.T) {
@@ -514,7 +633,7 @@ func TestServePolls(t *testing.T) {
 		end := serve(t, new(kahn.Runner), x)
 		time.Sleep(59 * time.Minute)
 		s.mu.Lock()
-		require.Less(t, s.dues, 59*60/10+20, "an announcement each ten seconds is the reason for more than six")
+		require.InDelta(t, 7, s.dues, 2)
 		s.mu.Unlock()
 		time.Sleep(time.Minute + ms)
 		require.Equal(t, []string{"later a"}, s.take())
@@ -532,13 +651,15 @@ func TestServeRefuses(t *testing.T) {
 		rn   *kahn.Runner
 		want error
 	}{
-		"no store":             {kahn.Service{Workflows: []kahn.Workflow{ok}}, nil, kahn.ErrBadOption},
-		"no workflow":          {kahn.Service{Store: s}, nil, kahn.ErrBadOption},
-		"a negative interval":  {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}, Poll: -1}, nil, kahn.ErrBadOption},
-		"no graph":             {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Step: s.step}}}, nil, kahn.ErrNoGraph},
-		"no step function":     {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}}, nil, kahn.ErrNoStep},
-		"a version twice":      {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok, {Graph: flow("w"), Step: s.step}}}, nil, kahn.ErrBadOption},
-		"an id":                {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.RunID("r")}}}}, nil, kahn.ErrBadOption},
+		"no store":            {kahn.Service{Workflows: []kahn.Workflow{ok}}, nil, kahn.ErrBadOption},
+		"no workflow":         {kahn.Service{Store: s}, nil, kahn.ErrBadOption},
+		"a negative interval": {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}, Poll: -1}, nil, kahn.ErrBadOption},
+		"no graph":            {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Step: s.step}}}, nil, kahn.ErrNoGraph},
+		"no step function":    {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}}, nil, kahn.ErrNoStep},
+		"a version twice":     {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok, {Graph: flow("w"), Step: s.step}}}, nil, kahn.ErrBadOption},
+		"an id":               {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.RunID("r")}}}}, nil, kahn.ErrBadOption},
+		"two owners": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.Owner("us")}},
+			{Graph: flow("x"), Step: s.step, Options: []kahn.Option{kahn.Owner("them")}}}}, nil, kahn.ErrBadOption},
 		"inputs":               {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{Options: []kahn.Option{kahn.Inputs(map[string]any{"n": 1})}}, kahn.ErrBadOption},
 		"a bound of nothing":   {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{MaxRuns: -1}, kahn.ErrBadOption},
 		"an option of nothing": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{nil}}}}, nil, kahn.ErrBadOption},
