@@ -2,6 +2,7 @@ package progress
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -25,7 +26,9 @@ const defaultWidth, defaultHeight = 80, 24
 
 // picture is what a display shows. Its methods are called under the display's lock.
 type picture interface {
-	// record takes an event, and line returns its line in a log, or "" if it has none.
+	// of returns the state of the run of an event.
+	of(e event.Event) *state
+	// record takes an event, and line returns the line in a log of the event that was recorded last, or "" if it has none.
 	record(e event.Event)
 	line(e event.Event) string
 	// above returns rows that stay on the screen, above the picture, each once.
@@ -76,20 +79,30 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// locked calls f under the lock.
+// options are those of a run: its events come to the display. begin is called before the run, and what it returns when nobody performs the
+// run any more, both without the lock.
+func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
+	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+		return nil, begin(r)
+	})}
+}
+
+// locked calls f under the lock, unless the display is closed.
 func (d *display) locked(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	f()
+	if !d.closed {
+		f()
+	}
 }
 
-// catchUp adds what a run has done in its earlier lives, before the first event of a life that is not the first one. of returns the state
-// of the run, under the lock; the run is looked at without it.
-func (d *display) catchUp(e event.Event, of func() *state) {
+// catchUp adds what a run has done in its earlier lives, before the first event of a life that is not the first one. The run is looked at
+// without the lock.
+func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run
 	d.locked(func() {
-		s = of()
+		s = d.picture.of(e)
 		r, s.source = s.source, nil
 	})
 	if r == nil || e.Type == event.RunStarted {
@@ -99,8 +112,9 @@ func (d *display) catchUp(e event.Event, of func() *state) {
 	d.locked(func() { s.inherit(known) })
 }
 
-// event records an event, and does not wait for the writer.
-func (d *display) event(e event.Event) {
+// Event records an event. It is a sink for [kahn.OnEvent], and does not wait for the writer.
+func (d *display) Event(e event.Event) {
+	d.catchUp(e)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed || d.picture.finished() {
@@ -137,7 +151,12 @@ func (d *display) wakeUp() {
 // maxLine is the length in bytes at which a line of Write is broken.
 const maxLine = 1 << 16
 
-// Write shows the host's own output: see Progress.Write.
+// Write shows the host's own output: whole lines, above the picture on a terminal and between the other lines in a log,
+// where each is an object {"output": "..."} in JSON. A line that has not ended waits for its end, or for Close; a line from
+// a single call is never split. Escape sequences and the like are spelled out, as in the names of nodes.
+//
+// Write does not block. What the writer has not taken yet is kept in memory, and so is what is written between the end of the run of a
+// Progress and Close. The error of Write matches [os.ErrClosed] after Close, else it is nil.
 func (d *display) Write(text []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -178,7 +197,8 @@ func (d *display) writeLine(now time.Time, line string) {
 	fmt.Fprintf(&d.lines, "%s %s\n", clock(now.Sub(d.picture.began())), clean(line))
 }
 
-// Close ends the display: see Progress.Close.
+// Close ends the display, and returns when everything is written, with the first error of the writer. It waits for the writer. A run that
+// has not ended stays on the screen as it is; its further events are ignored. Closing again is harmless.
 func (d *display) Close() error {
 	d.mu.Lock()
 	if !d.closed && len(d.partial) > 0 {

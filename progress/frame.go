@@ -30,71 +30,86 @@ func fill(n, known, lines int) (s section) {
 // lines is how many lines the section takes.
 func (s section) lines() int { return s.shown + min(s.more, 1) }
 
-// frame is the picture of the run: the header, the failures, the warnings, what the run waits for, and the steps that are running, longest
-// first. It has at most width columns, and leaves one of height lines for the cursor. Failures get half of the lines, and those that
+// layout divides the lines of a frame among its sections.
+type layout struct {
+	failures, warnings, waits, steps section
+	left                             int // for the ends of the outputs
+}
+
+// layout divides the lines of a frame. It leaves one of height for the cursor. Failures get half of the lines, and those that
 // the nodes which run or wait do not need; warnings, and then nodes that wait, get one line of the latter half if it has more than one, and
 // those that running steps leave. The last frame of a run stays on the screen and shows all failures and warnings. What is left goes
 // to the ends of the outputs, of failures first.
+func (s *state) layout(height int) (l layout) {
+	failed, waiting, running := s.counts[kahn.Failed], s.waiting.Len(), s.running.Len()
+	l.left = max(height-2, 0)
+	forFailures := max((l.left+1)/2, l.left-running-waiting)
+	if s.over {
+		forFailures = failed
+	}
+	l.take(&l.failures, fill(failed, len(s.failed), forFailures))
+	forWarnings := l.besideSteps(running)
+	if s.over {
+		forWarnings = s.warning
+	}
+	l.take(&l.warnings, fill(s.warning, len(s.warned), forWarnings))
+	l.take(&l.waits, fill(waiting, waiting, l.besideSteps(running)))
+	l.take(&l.steps, fill(running, running, l.left))
+	if s.over {
+		l.left = tailLines * l.failures.shown
+	}
+	return l
+}
+
+// take gives a section its lines.
+func (l *layout) take(to *section, s section) {
+	*to = s
+	l.left -= s.lines()
+}
+
+// besideSteps is how many lines a section gets beside running steps.
+func (l *layout) besideSteps(running int) int {
+	if running > 0 {
+		return max(l.left-running, min(l.left-1, 1), 0)
+	}
+	return l.left
+}
+
+// frame is the picture of the run: the header, the failures, the warnings, what the run waits for, and the steps that are running, longest
+// first. It has at most width columns.
 func (s *state) frame(now time.Time, width, height int) []row {
 	if s.over {
 		now = s.now
 	}
-	failed, waiting, running := s.counts[kahn.Failed], s.waiting.Len(), s.running.Len()
-	left := max(height-2, 0)
-	beside := func() int { // how many lines a section gets beside running steps
-		if running > 0 {
-			return max(left-running, min(left-1, 1), 0)
-		}
-		return left
-	}
-	space := max((left+1)/2, left-running-waiting)
-	if s.over {
-		space = failed
-	}
-	failures := fill(failed, len(s.failed), space)
-	left -= failures.lines()
-	space = beside()
-	if s.over {
-		space = s.warning
-	}
-	warnings := fill(s.warning, len(s.warned), space)
-	left -= warnings.lines()
-	waits := fill(waiting, waiting, beside())
-	left -= waits.lines()
-	steps := fill(running, running, left)
-	left -= steps.lines()
-	if s.over {
-		left = tailLines * failures.shown
-	}
-
-	c := canvas{width: width, left: left}
+	l := s.layout(height)
+	c := canvas{width: width, left: l.left}
 	c.rows = append(c.rows, row{text: s.header(now, width)})
-	for _, f := range s.failed[:failures.shown] {
+	for _, f := range s.failed[:l.failures.shown] {
 		c.add("FAILED "+f.id+": "+f.text, true)
 		c.addOutput(f.output, tailLines)
 	}
-	c.addMore(failures, "failed")
-	for _, w := range s.warned[:warnings.shown] {
+	c.addMore(l.failures, "failed")
+	for _, w := range s.warned[:l.warnings.shown] {
 		c.add("WARNING "+w.id+": "+w.text, false)
 	}
-	c.addMore(warnings, "warnings")
-	for _, n := range first(&s.waiting, waits.shown) {
+	c.addMore(l.warnings, "warnings")
+	for _, n := range first(&s.waiting, l.waits.shown) {
 		text := "?? " + n.path
 		if n.info != "" {
 			text += ": " + n.info
 		}
 		c.addTime(text, now.Sub(n.since))
 	}
-	c.addMore(waits, "waiting")
-	for i, n := range first(&s.running, steps.shown) {
+	c.addMore(l.waits, "waiting")
+	for i, n := range first(&s.running, l.steps.shown) {
 		name := "=> " + n.path
 		if n.attempt > 1 {
 			name += fmt.Sprintf(" (attempt %d)", n.attempt)
 		}
 		c.addTime(name, now.Sub(n.since))
-		c.addOutput(n.output.last(tailLines), c.left/(steps.shown-i))
+		c.addOutput(n.output.last(tailLines), c.left/(l.steps.shown-i))
 	}
-	c.addMore(steps, "running")
+	c.addMore(l.steps, "running")
 	return c.rows
 }
 

@@ -1,7 +1,6 @@
 package progress
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -21,110 +20,113 @@ import (
 //	runner := kahn.Runner{Options: g.Options()}
 //
 // On a terminal each run that is at work or waits has a part of the picture, with a header of its own. A run that has ended moves above the
-// picture, where it stays, and so does one that Execute has left suspended. In a log every line names its run. The methods of a Group may be called concurrently.
+// picture, where it stays, and so does one that Execute has left suspended. In a log every line names its run; in JSON the events of all
+// runs are mixed. The Group keeps the state of a run until that has ended or was left. The methods of a Group may be called concurrently.
 type Group struct {
-	display display
-	runs    runs // guarded by the display's lock
+	display
+	runs runs // guarded by the display's lock
 }
 
-// NewGroup returns a Group that writes to w. Nothing else should write to the same terminal until Close: see [Progress.Write].
+// NewGroup returns a Group that writes to w. Nothing else should write to the same terminal until Close: see [Group.Write].
 func NewGroup(w io.Writer, mode Mode) *Group {
 	g := &Group{}
-	g.display.init(w, mode, &g.runs)
+	g.init(w, mode, &g.runs)
+	g.runs.drawn = g.mode == TTY
 	return g
 }
 
 // Options returns the options by which a run shows its progress in the group: see [Progress.Options].
 func (g *Group) Options() []kahn.Option {
-	return []kahn.Option{kahn.OnEvent(g.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
-		id := r.ID()
-		var m *member
-		g.display.locked(func() {
-			m = g.runs.of(id, r.Name())
-			m.source = r
-		})
-		return nil, func(*kahn.Result) { g.display.locked(func() { m.returned = true }) }
-	})}
+	return g.options(func(r *kahn.Run) func(*kahn.Result) {
+		m := newMember(r.ID(), r.Name())
+		m.source = r
+		g.locked(func() { g.runs.begin(m) })
+		return func(*kahn.Result) { g.locked(func() { g.runs.left(m) }) } // all events have come
+	})
 }
 
-// Event records an event of any run. It is a sink for [kahn.OnEvent], and does not wait for the writer.
-func (g *Group) Event(e event.Event) {
-	g.display.catchUp(e, func() *state { return &g.runs.of(e.RunID, e.Workflow).state })
-	g.display.event(e)
-}
-
-// Write shows the host's own output above the picture: see [Progress.Write].
-func (g *Group) Write(text []byte) (int, error) { return g.display.Write(text) }
-
-// Close ends the display, and returns when everything is written, with the first error of the writer. Runs that have not ended stay on
-// the screen as they are. Closing again is harmless.
-func (g *Group) Close() error { return g.display.Close() }
-
-// member is a run of a group.
+// member is one life of a run of a group.
 type member struct {
 	state
 	id, name string
-	returned bool // nobody performs it any more: it has ended, or goes on in a later life
+}
+
+func newMember(id, workflow string) *member {
+	return &member{id: id, name: strings.TrimSpace(workflow + " " + id)}
 }
 
 // runs are the runs of a group, according to their events.
 type runs struct {
-	start time.Time
-	byID  map[string]*member
-	live  []*member // those that have had an event and have not ended, in the order in which they began
-	ended []*member // those that have ended since the last frame
-	total [kahn.RunCancelled + 1]int
+	drawn  bool // above is called again and again
+	start  time.Time
+	byID   map[string]*member
+	live   []*member // those that have had an event and have not ended, in the order in which they began
+	ended  []*member // those that have ended since the last frame; only if they are drawn
+	latest *member   // that of the latest event
+	total  [kahn.RunCancelled + 1]int
 }
 
-// of returns the run with an id.
-func (r *runs) of(id, workflow string) *member {
-	m, ok := r.byID[id]
-	if !ok {
-		m = &member{id: id, name: strings.TrimSpace(workflow + " " + id)}
-		if r.byID == nil {
-			r.byID = map[string]*member{}
-		}
-		r.byID[id] = m
+// begin adds a life of a run. Nobody performs an earlier one of the same run any more.
+func (r *runs) begin(m *member) {
+	if earlier := r.byID[m.id]; earlier != nil {
+		r.left(earlier)
+	}
+	if r.byID == nil {
+		r.byID = map[string]*member{}
+	}
+	r.byID[m.id] = m
+}
+
+// left removes a life that nobody performs any more: the run is suspended, or was left. Nothing happens if it has ended.
+func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
+
+// remove removes a life that is over, with its outcome.
+func (r *runs) remove(m *member, status kahn.RunStatus) {
+	if r.byID[m.id] != m {
+		return
+	}
+	delete(r.byID, m.id)
+	i := slices.Index(r.live, m)
+	if i < 0 { // it has had no event
+		return
+	}
+	r.live = slices.Delete(r.live, i, i+1)
+	r.total[status]++
+	if r.drawn {
+		r.ended = append(r.ended, m)
+	}
+}
+
+// member returns the run of an event.
+func (r *runs) member(e event.Event) *member {
+	m := r.byID[e.RunID]
+	if m == nil {
+		m = newMember(e.RunID, e.Workflow)
+		r.begin(m)
 	}
 	return m
 }
+
+func (r *runs) of(e event.Event) *state { return &r.member(e).state }
 
 func (r *runs) record(e event.Event) {
 	if r.start.IsZero() {
 		r.start = e.Time
 	}
-	m := r.of(e.RunID, e.Workflow)
+	m := r.member(e)
 	if m.start.IsZero() {
 		r.live = append(r.live, m)
 	}
 	m.record(e)
-	if m.over {
-		r.remove(func(other *member) bool { return other == m }, m.ended.Status)
+	if r.latest = m; m.over {
+		r.remove(m, m.state.ended.Status)
 	}
 }
 
-// remove moves runs to those that have ended. One that goes on under its id later is another member.
-func (r *runs) remove(which func(*member) bool, status kahn.RunStatus) {
-	r.live = slices.DeleteFunc(r.live, func(m *member) bool {
-		if !which(m) {
-			return false
-		}
-		delete(r.byID, m.id)
-		r.ended = append(r.ended, m)
-		r.total[status]++
-		return true
-	})
-}
-
-// line is that of the run, with its name. The name of a run that has just ended is in its last event, too.
+// line is that of the run, with its name.
 func (r *runs) line(e event.Event) string {
-	m := r.byID[e.RunID]
-	if _, ended := e.Payload.(event.RunEnd); ended {
-		m = r.ended[len(r.ended)-1]
-		r.ended = nil // a log has no frames
-	}
-	if line := m.line(e); line != "" {
-		return m.name + " " + line
+	if line := r.latest.line(e); line != "" {
+		return r.latest.name + " " + line
 	}
 	return ""
 }
@@ -141,7 +143,7 @@ func (r *runs) summary() string {
 			waiting++
 		}
 	}
-	text := fmt.Sprintf("%d runs at work", len(r.live)-waiting)
+	text := plural(len(r.live)-waiting, "run") + " at work"
 	if waiting > 0 {
 		text += fmt.Sprintf(", %d waiting", waiting)
 	}
@@ -153,9 +155,8 @@ func (r *runs) summary() string {
 	return text
 }
 
-// above returns the last frames of the runs that have ended, and of those that were suspended or left and that nobody performs.
+// above returns the last frames of the runs that have ended or were left.
 func (r *runs) above(width, height int) (rows []row) {
-	r.remove(func(m *member) bool { return m.returned && m.running.Len() == 0 }, kahn.RunSuspended)
 	for _, m := range r.ended {
 		rows = append(rows, m.part(m.now, width, height)...)
 	}
@@ -181,7 +182,7 @@ func (r *runs) frame(now time.Time, width, height int) []row {
 		rows = append(rows, part...)
 	}
 	if more > 0 && height > 2 {
-		rows = append(rows, row{text: fit(fmt.Sprintf("... and %d more runs", more), width)})
+		rows = append(rows, row{text: fit("... and "+plural(more, "more run"), width)})
 	}
 	return rows
 }

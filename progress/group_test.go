@@ -55,34 +55,22 @@ func orders(t *testing.T, group *Group) {
 
 // Each run that is at work has a part of the picture. One that has ended stays above it, where nothing overwrites it.
 func TestGroupOnATerminal(t *testing.T) {
-	t.Setenv("CI", "")
-	t.Setenv("TERM", "xterm")
-	v := newTerminal(t, 40, 12)
-	synctest.Test(t, func(t *testing.T) {
+	v := onTerminal(t, 40, 12, []time.Duration{520 * time.Millisecond, 1520 * time.Millisecond, 3520 * time.Millisecond}, func(t *testing.T, v *terminal) {
 		group := NewGroup(v.tty, Auto)
-		go func() {
-			start := time.Now()
-			for _, at := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond, 3500 * time.Millisecond} {
-				time.Sleep(at + 20*time.Millisecond - time.Since(start))
-				synctest.Wait()
-				v.snapshot(at.String())
-			}
-		}()
 		orders(t, group)
 		fmt.Fprintln(group, "from the host")
 		if err := group.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	v.close()
 	failed := "order 2 [2/2] run failed: 1 faile… 00:01\nFAILED pack: step_error: no stock\n"
 	done := "order 1 [2/2] run completed 00:02\n"
 	for name, want := range map[string]string{
-		"500ms": "3 runs at work 00:00\norder 1 [0/2] 1 running 00:00\n=> pack                             0.5s\n" +
+		"520ms": "3 runs at work 00:00\norder 1 [0/2] 1 running 00:00\n=> pack                             0.5s\n" +
 			"order 2 [0/2] 1 running 00:00\n=> pack                             0.5s\norder 3 [0/2] 1 running 00:00\n=> pack                             0.5s\n",
-		"1.5s": failed + "2 runs at work, 1 failed 00:01\norder 1 [0/2] 1 running 00:01\n=> pack                             1.5s\n" +
+		"1.52s": failed + "2 runs at work, 1 failed 00:01\norder 1 [0/2] 1 running 00:01\n=> pack                             1.5s\n" +
 			"order 3 [0/2] 1 running 00:01\n=> pack                             1.5s\n",
-		"3.5s": failed + done + "0 runs at work, 1 waiting, 1 comp… 00:03\norder 3 [1/2] 1 suspended 00:03\n?? paid                             1.5s\n",
+		"3.52s": failed + done + "0 runs at work, 1 waiting, 1 comp… 00:03\norder 3 [1/2] 1 suspended 00:03\n?? paid                             1.5s\n",
 	} {
 		if got := v.snapshots[name]; got != want {
 			t.Errorf("%s:\n%s", name, got)
@@ -96,44 +84,100 @@ func TestGroupOnATerminal(t *testing.T) {
 	}
 }
 
-// A run that Execute has left suspended stays above the picture, and is another part of it when it goes on.
-func TestGroupOfLives(t *testing.T) {
-	t.Setenv("CI", "")
-	t.Setenv("TERM", "xterm")
-	v := newTerminal(t, 40, 12)
-	synctest.Test(t, func(t *testing.T) {
-		group := NewGroup(v.tty, Auto)
-		g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}})
-		step := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }
-		life := func(perform func(...kahn.Option) (*kahn.Result, error)) *kahn.Result {
-			sink, checked := watched(t, g, func(event.Event) {})
-			res, err := perform(append(group.Options(), kahn.OnEvent(sink))...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checked(res)
-			time.Sleep(120 * time.Millisecond) // a frame
-			synctest.Wait()
-			return res
+// lives performs two lives of a run: it is left suspended, and goes on after a pause.
+func lives(t *testing.T, group *Group, between func()) {
+	t.Helper()
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}})
+	step := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }
+	life := func(perform func(...kahn.Option) (*kahn.Result, error)) *kahn.Result {
+		sink, checked := watched(t, g, func(event.Event) {})
+		res, err := perform(append(group.Options(), kahn.OnEvent(sink))...)
+		if err != nil {
+			t.Fatal(err)
 		}
-		res := life(func(opts ...kahn.Option) (*kahn.Result, error) {
-			return kahn.Execute(t.Context(), g, step, append(opts, kahn.RunID("r"))...)
-		})
-		v.snapshot("left")
-		life(func(opts ...kahn.Option) (*kahn.Result, error) {
-			return kahn.Resume(t.Context(), g, step, res.Snapshot(), map[string]any{"b": true}, opts...)
-		})
-		if err := group.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	v.close()
-	left := "r [1/3] 1 suspended 00:01\n?? b                                0.0s\n"
-	if got := v.snapshots["left"]; got != left+"0 runs at work, 1 suspended 00:01\n" {
-		t.Errorf("left:\n%s", got)
+		checked(res)
+		return res
 	}
-	if got := v.String(); got != left+"r [3/3] run completed 00:01\n0 runs at work, 1 suspended, 1 co… 00:02\n" {
-		t.Errorf("at the end:\n%s", got)
+	res := life(func(opts ...kahn.Option) (*kahn.Result, error) {
+		return kahn.Execute(t.Context(), g, step, append(opts, kahn.RunID("r"))...)
+	})
+	between()
+	life(func(opts ...kahn.Option) (*kahn.Result, error) {
+		return kahn.Resume(t.Context(), g, step, res.Snapshot(), map[string]any{"b": true}, opts...)
+	})
+	if err := group.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A run that Execute has left suspended stays above the picture, and is another part of it when it goes on, at once or later.
+func TestGroupOfLives(t *testing.T) {
+	for _, pause := range []time.Duration{0, 120 * time.Millisecond} {
+		v := onTerminal(t, 40, 12, nil, func(t *testing.T, v *terminal) {
+			lives(t, NewGroup(v.tty, Auto), func() {
+				if pause > 0 {
+					time.Sleep(pause)
+					synctest.Wait()
+					v.snapshot("left")
+				}
+			})
+		})
+		left := "r [1/3] 1 suspended 00:01\n?? b                                0.0s\n"
+		if got := v.snapshots["left"]; pause > 0 && got != left+"0 runs at work, 1 suspended 00:01\n" {
+			t.Errorf("left:\n%s", got)
+		}
+		if got := v.String(); got != left+"r [3/3] run completed 00:01\n0 runs at work, 1 suspended, 1 co… 00:02\n" {
+			t.Errorf("after %v:\n%s", pause, got)
+		}
+	}
+}
+
+// In a log each line names its run, and a later life counts the nodes of the earlier ones once.
+func TestGroupOfLivesInALog(t *testing.T) {
+	var log bytes.Buffer
+	synctest.Test(t, func(t *testing.T) { lives(t, NewGroup(&log, Plain), func() {}) })
+	for _, want := range []string{"00:01 r run suspended: waits for b\n", "00:02 r [3/3] run completed in "} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("not one %q in\n%s", want, &log)
+		}
+	}
+}
+
+// A group keeps no run that has ended or was left, whatever the mode, and after Close none at all.
+func TestGroupForgetsRuns(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "ask", Kind: kahn.KindGate})
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	for _, mode := range []Mode{TTY, Plain, JSON} {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			group := NewGroup(&log, mode)
+			perform := func(opts ...kahn.Option) {
+				sink, checked := watched(t, g, func(event.Event) {})
+				res, err := kahn.Execute(t.Context(), g, step, append(append(group.Options(), kahn.OnEvent(sink)), opts...)...)
+				if err != nil {
+					t.Error(err)
+				}
+				checked(res)
+			}
+			for range 20 {
+				perform() // left suspended
+				perform(kahn.EarlySignals(map[string]any{"ask": true}))
+			}
+			time.Sleep(redrawEvery + time.Millisecond)
+			synctest.Wait()
+			r := &group.runs
+			want := "0 runs at work, 20 suspended, 20 completed"
+			if len(r.byID)+len(r.live)+len(r.ended) > 0 || r.summary() != want {
+				t.Errorf("%v: %d runs, %d at work, %d ended: %s", mode, len(r.byID), len(r.live), len(r.ended), r.summary())
+			}
+			if err := group.Close(); err != nil {
+				t.Error(err)
+			}
+			perform()
+			if len(r.byID)+len(r.live)+len(r.ended) > 0 || r.summary() != want {
+				t.Errorf("%v: %d runs after Close: %s", mode, len(r.byID), r.summary())
+			}
+		})
 	}
 }
 
@@ -178,7 +222,16 @@ func TestGroupFitsTheHeight(t *testing.T) {
 	if got := text(r.frame(start, 60, 5)); !strings.HasSuffix(got, "\nr0 [0/9] 3 running 00:00\n... and 3 more runs\n") {
 		t.Error(got)
 	}
+	if got := text(r.frame(start, 60, 12)); !strings.Contains(got, "5 runs at work 00:00\n") {
+		t.Error(got)
+	}
 	if got := r.reminder(start); got != "5 runs at work: r0 [0/9], r1 [0/9], r2 [0/9], r3 [1/9], r4 [0/9]" {
+		t.Error(got)
+	}
+	for _, id := range []string{"r0", "r1", "r2", "r4"} {
+		r.record(event.Event{RunID: id, Type: event.RunCompleted, Time: start, Payload: event.RunEnd{Status: kahn.RunCompleted}})
+	}
+	if got := r.reminder(start); got != "1 run at work, 4 completed: r3 [1/9]" {
 		t.Error(got)
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -19,18 +18,8 @@ import (
 
 // What a running step has logged and emitted last is below it, and what a failed one has is below its failure, at the end up to ten lines.
 func TestOutputOfSteps(t *testing.T) {
-	t.Setenv("CI", "")
-	t.Setenv("TERM", "xterm")
-	v := newTerminal(t, 32, 9)
-	synctest.Test(t, func(t *testing.T) {
+	v := onTerminal(t, 32, 9, []time.Duration{1020 * time.Millisecond, 2040 * time.Millisecond}, func(t *testing.T, v *terminal) {
 		p := New(v.tty, Auto)
-		go func() {
-			for _, name := range []string{"running", "failed"} {
-				time.Sleep(time.Second + 20*time.Millisecond)
-				synctest.Wait()
-				v.snapshot(name)
-			}
-		}()
 		g := new(kahn.Graph).Add(kahn.Node{ID: "test"}, kahn.Node{ID: "tell"}, kahn.Node{ID: "mute"})
 		step := func(_ context.Context, s *kahn.Step) (any, error) {
 			switch s.ID() {
@@ -58,15 +47,14 @@ func TestOutputOfSteps(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	v.close()
 	// 9 lines: the header, three steps, the cursor, and four for outputs, of which the first step gets a third and the second one half of
 	// what is left.
-	if got, want := v.snapshots["running"], "[0/3] 3 running 00:01\n=> test                     1.0s\n   | line 11\n"+
+	if got, want := v.snapshots["1.02s"], "[0/3] 3 running 00:01\n=> test                     1.0s\n   | line 11\n"+
 		"=> tell                     1.0s\n   | a time\n=> mute                     1.0s\n"; got != want {
 		t.Errorf("running:\n%s", got)
 	}
 	// One failure and two steps leave four lines for outputs, and the failure takes them.
-	if got, want := v.snapshots["failed"], "[1/3] 1 failed 2 running 00:02\nFAILED test: step_error: 12 pro…\n   | line 8\n   | line 9\n   | line 10\n"+
+	if got, want := v.snapshots["2.04s"], "[1/3] 1 failed 2 running 00:02\nFAILED test: step_error: 12 pro…\n   | line 8\n   | line 9\n   | line 10\n"+
 		"   | line 11\n=> tell                     2.0s\n=> mute                     2.0s\n"; got != want {
 		t.Errorf("failed:\n%s", got)
 	}
@@ -89,6 +77,13 @@ func TestTail(t *testing.T) {
 	got := o.last(tailLines)
 	if len(got) != tailLines-1 || got[0] != "8" || got[7] != "half" || len(got[8]) != tailBytes {
 		t.Errorf("%d lines, %q", len(got), got)
+	}
+	o = tail{}
+	for _, chunk := range []string{strings.Repeat("x", tailBytes-1) + "é", "y\n", strings.Repeat("x", tailBytes-2) + "\xc3", "\xa9\n"} {
+		o.write(chunk)
+	}
+	if got, want := o.last(2), []string{strings.Repeat("x", tailBytes-1), strings.Repeat("x", tailBytes-2) + "é"}; !slices.Equal(got, want) {
+		t.Errorf("characters at the end of a line that is cut: %q", got)
 	}
 	if got := (*tail)(nil).last(2); got != nil {
 		t.Errorf("%q", got)
@@ -152,13 +147,8 @@ func TestResumedRunHasATotal(t *testing.T) {
 	life := func(perform func(opts ...kahn.Option) (*kahn.Result, error)) (*kahn.Result, string) {
 		var log bytes.Buffer
 		p := New(&log, Plain)
-		opts := p.Options()
-		if len(opts) != 2 {
-			t.Fatal(opts)
-		}
-		sink, checked := watched(t, g, p.Event)
-		opts[0] = kahn.OnEvent(sink)
-		res, _ := perform(opts...)
+		sink, checked := watched(t, g, func(event.Event) {})
+		res, _ := perform(append(p.Options(), kahn.OnEvent(sink))...)
 		checked(res)
 		last := p.run.summary()
 		if err := p.Close(); err != nil {

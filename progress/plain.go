@@ -15,7 +15,7 @@ import (
 func (s *state) line(e event.Event) string {
 	switch payload := e.Payload.(type) {
 	case event.Start:
-		return fmt.Sprintf("run started: %d nodes", payload.TotalNodes)
+		return "run started: " + plural(payload.TotalNodes, "node")
 	case event.RunEnd:
 		return fmt.Sprintf("%s in %s", s.summary(), seconds(payload.Duration))
 	case event.Retry:
@@ -85,13 +85,10 @@ func (s *state) awaited(c event.StatusChange) string {
 			names = append(names, n.path)
 		}
 	}
-	switch {
-	case len(names) > 0:
+	if len(names) > 0 {
 		return several(names, c.TotalWaiting)
-	case c.TotalWaiting == 1:
-		return "1 node"
 	}
-	return fmt.Sprintf("%d nodes", c.TotalWaiting)
+	return plural(c.TotalWaiting, "node")
 }
 
 // warns reports whether a record is a warning of the engine: about a guard that could not decide and let its node run, or

@@ -23,8 +23,8 @@
 // Elsewhere it writes a line for every transition of a node and for every line that a step logs, and every 30 seconds one that lists the
 // steps still running.
 //
-// A run that goes on from a snapshot or a store tells neither the number of its nodes nor those that ended in its earlier lives in its
-// events. [Progress.Options] asks the run; with [Progress.Event] alone the header shows the present life only, [2/?], until the run has ended.
+// The events of a run that was restored from a snapshot or a store carry neither the number of its nodes nor the nodes that ended before.
+// [Progress.Options] asks the run; with [Progress.Event] alone the header shows the present life only, [2/?], until the run has ended.
 //
 // A Progress is an io.Writer, too: it shows the host's own output above the picture. A [Group] shows several runs at once.
 //
@@ -34,12 +34,10 @@
 package progress
 
 import (
-	"context"
 	"fmt"
 	"io"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Mode is a way to show progress. It is a flag.TextVar: "auto", "tty", "plain" or "json".
@@ -80,43 +78,27 @@ func (m *Mode) UnmarshalText(text []byte) error {
 // Progress shows one run. Its methods may be called concurrently. A goroutine begins with the first event, and ends with
 // the run's last event or with Close.
 type Progress struct {
-	display display
-	run     state // guarded by the display's lock
+	display
+	run state // guarded by the display's lock
 }
 
 // New returns a Progress that writes to w. Nothing else should write to the same terminal until the run has ended: see
 // [Progress.Write].
 func New(w io.Writer, mode Mode) *Progress {
 	p := &Progress{}
-	p.display.init(w, mode, &p.run)
+	p.init(w, mode, &p.run)
 	return p
 }
 
 // Options returns the options by which a run shows its progress: [kahn.OnEvent] with the method Event, and [kahn.Around], by which the
 // Progress learns what the run has done in its earlier lives.
 func (p *Progress) Options() []kahn.Option {
-	return []kahn.Option{kahn.OnEvent(p.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+	return p.options(func(r *kahn.Run) func(*kahn.Result) {
 		p.Follow(r)
-		return nil, nil
-	})}
+		return nil
+	})
 }
 
 // Follow tells the Progress which run it shows: with the next event it learns what the run has done before. It is for a Progress that begins in
 // the middle of a life; Options follows the run by itself.
-func (p *Progress) Follow(r *kahn.Run) { p.display.locked(func() { p.run.source = r }) }
-
-// Event records an event. It is a sink for [kahn.OnEvent], and does not wait for the writer.
-func (p *Progress) Event(e event.Event) {
-	p.display.catchUp(e, func() *state { return &p.run })
-	p.display.event(e)
-}
-
-// Write shows the host's own output: whole lines, above the picture on a terminal and between the other lines in a log,
-// where each is an object {"output": "..."} in JSON. A line that has not ended waits for its end, or for Close; a line from
-// a single call is never split. Escape sequences and the like are spelled out, as in the names of nodes. Write does not
-// block, and its error matches [os.ErrClosed] after Close, else it is nil.
-func (p *Progress) Write(text []byte) (int, error) { return p.display.Write(text) }
-
-// Close ends the display, if the run has not ended it, and returns when everything is written, with the first error of the
-// writer. It waits for the writer. Closing again is harmless.
-func (p *Progress) Close() error { return p.display.Close() }
+func (p *Progress) Follow(r *kahn.Run) { p.locked(func() { p.run.source = r }) }

@@ -82,32 +82,19 @@ func watched(t testing.TB, g *kahn.Graph, sink func(event.Event)) (_ func(event.
 // The screens were derived from the rules by hand: frames are drawn at multiples of 100 ms, and a time names the last one
 // before it. The terminal has 44 columns and 7 lines.
 func TestScreens(t *testing.T) {
-	t.Setenv("CI", "")
-	t.Setenv("TERM", "xterm")
 	t.Setenv("NO_COLOR", "")
-	v := newTerminal(t, 44, 7)
-	var at []string
-	fmt.Fprint(v.tty, "$ run\r\n")
-	synctest.Test(t, func(t *testing.T) {
+	at := []time.Duration{50 * time.Millisecond, 220 * time.Millisecond, 950 * time.Millisecond, 1650 * time.Millisecond, 12340 * time.Millisecond}
+	v := onTerminal(t, 44, 7, at, func(t *testing.T, v *terminal) {
+		fmt.Fprint(v.tty, "$ run\r\n")
 		p := New(v.tty, Auto)
-		go func() {
-			start := time.Now()
-			for _, ms := range []int{50, 220, 950, 1650, 12340} {
-				time.Sleep(time.Duration(ms)*time.Millisecond - time.Since(start))
-				synctest.Wait()
-				at = append(at, fmt.Sprintf("%d ms", ms))
-				v.snapshot(at[len(at)-1])
-			}
-		}()
 		script(t, p.Event)
 		if err := p.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	v.close()
 	var got strings.Builder
-	for _, name := range at {
-		fmt.Fprintf(&got, "-- %s\n%s", name, v.snapshots[name])
+	for _, d := range at {
+		fmt.Fprintf(&got, "-- %d ms\n%s", d.Milliseconds(), v.snapshots[d.String()])
 	}
 	fmt.Fprintf(&got, "-- end\n%s", v)
 	golden(t, "testdata/screens.txt", got.String())
@@ -153,7 +140,7 @@ func TestPlainLogOfStops(t *testing.T) {
 		}
 	})
 	by := `by "ann" because "wrong\x1b[2J\ninput"`
-	want := "00:00 run started: 1 nodes\n00:00 A: started\n00:00 A: cancelled after 0.000s: cancel_run " + by + ": run cancelled\n" +
+	want := "00:00 run started: 1 node\n00:00 A: started\n00:00 A: cancelled after 0.000s: cancel_run " + by + ": run cancelled\n" +
 		"00:00 [1/1] run cancelled, stop asked for " + by + ": 1 cancelled in 0.000s\n"
 	if log.String() != want {
 		t.Errorf("got\n%s", log.String())

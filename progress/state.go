@@ -21,10 +21,10 @@ const maxFailures = 100
 type state struct {
 	start   time.Time
 	now     time.Time              // of the latest event
-	total   int                    // 0 if the events do not tell, as in a later life of a run
+	total   int                    // 0 if no event has carried it, as in a later life of a run
 	counts  [kahn.Skipped + 1]int  // of the nodes that are known to be in a status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
-	before  map[string]kahn.Status // the nodes that had ended before the first event, by path; events may tell otherwise later
+	before  map[string]kahn.Status // the nodes that had ended before the first event, by path; later events may correct them
 	source  *kahn.Run              // asked before the first event about the lives before; nil if there is nothing to ask
 	running list.List              // of *live, in the order in which their attempts began
 	waiting list.List              // of *live that are suspended, in the order in which they began to wait
@@ -63,6 +63,8 @@ var nodeStatus = map[event.Type]kahn.Status{
 
 // path names the node of an event.
 func path(e event.Event) string { return cmp.Or(e.Path, e.Node) }
+
+func (s *state) of(event.Event) *state { return s }
 
 func (s *state) record(e event.Event) {
 	if s.start.IsZero() {
@@ -190,7 +192,7 @@ type past struct {
 	waits []kahn.Wait       // also those inside of composites
 }
 
-// earlier returns the past of a run, and maybe what it has done since. It looks at each node once.
+// earlier returns the past of a run, which may include what the run has done since the event. It looks at each node once.
 func earlier(r *kahn.Run) (p past) {
 	p.waits = r.Waiting()
 	for n := range r.Nodes() {
@@ -202,7 +204,7 @@ func earlier(r *kahn.Run) (p past) {
 	return p
 }
 
-// inherit adds the past of the run. Events of these nodes may follow, which tell the same again.
+// inherit adds the past of the run. Events about these nodes may follow and repeat it.
 func (s *state) inherit(p past) {
 	s.total = p.total
 	for _, n := range p.nodes {
@@ -246,7 +248,7 @@ var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
 
-// done is how many of the nodes have ended: "[12/40]". All of them have when the run has, also those of whose end no event has told.
+// done is how many of the nodes have ended: "[12/40]". All of them have when the run has, also those for which no event has arrived.
 func (s *state) done() string {
 	if s.over && s.total == 0 {
 		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)

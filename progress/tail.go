@@ -11,15 +11,19 @@ const (
 type tail struct {
 	lines []string // the oldest first
 	part  string   // a line that has not ended
+	full  bool     // the rest of that line is dropped
 }
 
 // write adds a text, which need not end with a line.
 func (t *tail) write(text string) {
 	for {
 		line, rest, ended := strings.Cut(text, "\n")
-		t.part += line
+		if !t.full {
+			t.part += line
+			t.full = len(t.part) > tailBytes
+			t.part = cut(t.part, tailBytes)
+		}
 		if !ended {
-			t.part = t.part[:min(len(t.part), tailBytes)]
 			return
 		}
 		t.end()
@@ -29,8 +33,8 @@ func (t *tail) write(text string) {
 
 // end ends the line.
 func (t *tail) end() {
-	line := strings.TrimSuffix(t.part[:min(len(t.part), tailBytes)], "\r")
-	t.part = ""
+	line := strings.TrimSuffix(t.part, "\r")
+	t.part, t.full = "", false
 	if len(t.lines) == tailLines {
 		t.lines = append(t.lines[:0], t.lines[1:]...)
 	}

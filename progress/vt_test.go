@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -53,6 +55,27 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 		}
 		v.interpret(all)
 	}()
+	return v
+}
+
+// onTerminal calls f in a bubble of synctest with a terminal, of which it takes a snapshot at each of the times, and closes it.
+func onTerminal(t *testing.T, width, height int, at []time.Duration, f func(*testing.T, *terminal)) *terminal {
+	t.Helper()
+	t.Setenv("CI", "")
+	t.Setenv("TERM", "xterm")
+	v := newTerminal(t, width, height)
+	synctest.Test(t, func(t *testing.T) {
+		go func() {
+			start := time.Now()
+			for _, d := range at {
+				time.Sleep(d - time.Since(start))
+				synctest.Wait()
+				v.snapshot(d.String())
+			}
+		}()
+		f(t, v)
+	})
+	v.close()
 	return v
 }
 
