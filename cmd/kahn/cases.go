@@ -138,11 +138,11 @@ func vetTests(file string, data []byte) (*suite, problems) {
 	if s != nil && s.plan != nil {
 		c.checkCases(s, root)
 	}
-	c.found.sort()
-	if len(c.found.errors()) > 0 {
-		return nil, c.found
+	found := c.finish()
+	if len(found.errors()) > 0 {
+		return nil, found
 	}
-	return s, c.found
+	return s, found
 }
 
 // readTests reads the text of a file with tests; nil if it has problems.
@@ -181,7 +181,9 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 // addDefects adds what the parser has found in the parts of a value, and keys that come twice.
 func (c *checker) addDefects(v *definition.Value, path string) {
 	if v.Problem != nil {
-		c.addAt(v.Problem.Position, problem{Path: path, Message: v.Problem.Message, Suggestion: v.Problem.Suggestion})
+		p := *v.Problem
+		p.Path = path
+		c.addProblem(&p)
 		return
 	}
 	seen := map[string]bool{}

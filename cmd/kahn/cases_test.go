@@ -99,6 +99,77 @@ cases:
 	require.Contains(t, stdout, "6 cases, 0 failed\n")
 }
 
+// The policy of a node decides about further attempts of its mock, as it does about those of a step.
+func TestMocksAreRetried(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, `
+version: 1
+nodes:
+  - {id: work, kind: exec, config: {command: ["false"]}, retry: {max_attempts: 3, initial_delay: 1h}}
+  - {id: strict, kind: exec, config: {command: ["false"]}, retry: {max_attempts: 3, retry_on: [rate_limit]}}
+`, `
+cases:
+  - name: an error
+    mocks: {work: {error: busy}, strict: {error: busy}}
+    expect: {status: failed, nodes: {work: {status: failed, calls: 3, error: busy}, strict: {status: failed, calls: 1}}}
+  - name: a timeout
+    mocks: {work: {timeout: true}}
+    expect: {status: failed, nodes: {work: {calls: 3, error: timed out}}}
+  - name: a permanent error
+    mocks: {work: {error: gone, permanent: true}}
+    expect: {status: failed, nodes: {work: {calls: 1, error: gone}}}
+  - name: as the step itself
+    real: [work, strict]
+    expect: {status: failed, nodes: {work: {calls: 3}, strict: {calls: 1}}}
+`)
+	code, stdout, stderr := invoke(t, "", "test", definition)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	require.Contains(t, stdout, "4 cases, 0 failed\n")
+}
+
+// A case ends in bounded time, whether a real step or a mock goes on for too long.
+func TestCasesWithoutEnd(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, `
+version: 1
+nodes: [{id: work, kind: sleep, config: {for: 100000h}, retry: {max_attempts: 2000000000, initial_delay: 1h}}]
+`, `
+cases:
+  - {name: a real step, real: [work], expect: {status: failed}}
+  - {name: a mock, mocks: {work: {error: busy}}, expect: {status: failed}}
+`)
+	code, stdout, _ := invoke(t, "", "test", "-case", "step", "-timeout", "50ms", definition)
+	require.Equal(t, exitProblems, code)
+	require.Contains(t, stdout, "the case takes longer than 50ms, the bound of -timeout")
+	code, stdout, _ = invoke(t, "", "test", "-case", "mock", "-timeout", "0", definition)
+	require.Equal(t, exitProblems, code)
+	require.Contains(t, stdout, "the run has waited 100000 times")
+}
+
+// What is wrong with a mock or a number is reported at its place, in the words of the file.
+func TestWrongCases(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, shop, `
+cases:
+  - name: x
+    mocks:
+      load: {output: 1, error: busy}
+      end: {permanent: true}
+      S: {sequence: [{error: busy, skip: closed}, {permanent: false}]}
+    expect: {nodes: {load: {calls: 99999999999999999999}}}
+`)
+	_, stdout, _ := invoke(t, "", "vet", strings.TrimSuffix(definition, ".yaml")+".test.yaml")
+	for _, want := range []string{
+		":5:22: it excludes another field that is there\n",
+		":6:12: the field \"permanent\" needs the field \"error\"\n",
+		":7:42: it excludes another field that is there\n",
+		":7:51: the field \"permanent\" needs the field \"error\"\n",
+		":8:36: the number is too large\n",
+	} {
+		require.Contains(t, stdout, want)
+	}
+}
+
 // Each expectation that does not hold is reported with what there is, and the exit code says so.
 func TestFailingCases(t *testing.T) {
 	t.Parallel()

@@ -10,18 +10,47 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // terminal is what a command reads from and writes to.
 type terminal struct {
-	in       *bufio.Reader
-	out, err io.Writer
+	in  *bufio.Reader
+	out *output
+	err io.Writer
 }
 
 func newTerminal(in io.Reader, out, err io.Writer) *terminal {
-	return &terminal{bufio.NewReader(in), out, err}
+	return &terminal{bufio.NewReader(in), &output{Writer: out}, err}
+}
+
+// output is the standard output. It keeps the first error, which is reported when the command ends.
+type output struct {
+	io.Writer
+	mu  sync.Mutex // guards err
+	err error
+}
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	n, err := o.Writer.Write(p)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = cmp.Or(o.err, err)
+	return n, err
+}
+
+// end returns the exit code of a command. One that has done its work and could not write all of its output has failed.
+func (t *terminal) end(code int) int {
+	t.out.mu.Lock()
+	defer t.out.mu.Unlock()
+	if t.out.err == nil {
+		return code
+	}
+	t.printf("kahn: the standard output: %v\n", t.out.err)
+	return cmp.Or(code, exitProblems)
 }
 
 // refuse reports why a command does nothing.
@@ -121,7 +150,7 @@ func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 		t.printf("kahn %s: %v\nRun \"kahn help %s\" for its flags.\n", c.name, err, c.name)
 		return exitUsage
 	}
-	return act(ctx, t, rest)
+	return t.end(act(ctx, t, rest))
 }
 
 // printHelp is the command help.

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,7 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
 // Slips on the command line run nothing, and are answered with a suggestion.
@@ -26,7 +32,7 @@ func TestSlips(t *testing.T) {
 		{`unknown command "publish"; there is vet, draw, run`, []string{"publish"}},
 		{`unknown command "runn"; did you mean "run"?`, []string{"help", "runn"}},
 		{`unknown flag -inptu; did you mean -input?`, []string{"run", approval, "-inptu", "out=x"}},
-		{`unknown flag -colour; there is -case, -v`, []string{"test", "-colour", approval}},
+		{`unknown flag -colour; there is -case, -timeout, -v`, []string{"test", "-colour", approval}},
 		{`unknown flag -x; the command has none`, []string{"completion", "-x", "bash"}},
 		{`FILE is missing`, []string{"vet"}},
 		{`SHELL is missing`, []string{"completion"}},
@@ -288,4 +294,60 @@ nodes:
 	require.Contains(t, stdout, `node "M/x": template: unknown input "lits" (choose from who, list, item, index, here); did you mean "list"?`)
 	require.Contains(t, stdout, `node "L/x": template: unknown input "item" (choose from who, previous, iteration, here)`)
 	require.Equal(t, 2, strings.Count(stdout, "\n"), stdout)
+}
+
+// broken is a writer that fails.
+type broken struct{}
+
+func (broken) Write([]byte) (int, error) { return 0, errors.New("the disk is full") }
+
+// An output that cannot be written is a failure of every command, and is told.
+func TestBrokenOutput(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n")
+	for _, args := range [][]string{
+		{"run", definition}, {"run", "-dry", definition}, {"run", "-v", definition}, {"draw", definition}, {"schema"}, {"help"}, {"help", "run"},
+		{"completion", "bash"}, {"vet", "-json", definition}, {"test", "definitions/approval.yaml"},
+	} {
+		var errs bytes.Buffer
+		code := kahnCommand(t.Context(), args, newTerminal(strings.NewReader(""), broken{}, &errs))
+		require.Equal(t, exitProblems, code, "%v: %s", args, &errs)
+		require.Equal(t, 1, strings.Count(errs.String(), "kahn: the standard output: the disk is full\n"), "%v: %s", args, &errs)
+	}
+}
+
+// Of very many problems the first ones are reported, and the number of the others.
+func TestManyProblems(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	b.WriteString("version: 1\nnodes:\n")
+	for i := range 300 { // two problems each
+		fmt.Fprintf(&b, "  - {id: n%d, kind: sleep, timeout: soon}\n", i)
+	}
+	_, stdout, _ := invoke(t, "", "vet", file(t, "a.yaml", b.String()))
+	require.Equal(t, maxProblems+1, strings.Count(stdout, "\n"), stdout)
+	require.True(t, strings.HasSuffix(stdout, ": and 500 more problems\n"), stdout)
+}
+
+// The status of a node that a run has left has no error to show.
+func TestReportOfALeftRun(t *testing.T) {
+	t.Parallel()
+	var g kahn.Graph
+	begun, left := make(chan struct{}), make(chan struct{})
+	g.Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"})
+	var rec kahntest.Recorder
+	run, err := kahn.Start(t.Context(), &g, func(context.Context, *kahn.Step) (any, error) {
+		close(begun)
+		<-left
+		return nil, nil
+	}, kahn.OnEvent(rec.Add), kahn.Limit(1))
+	require.NoError(t, err)
+	<-begun
+	run.Leave()
+	close(left)
+	res, _ := run.Wait()
+	require.NoError(t, kahntest.CheckEvents(&g, res, rec.Events()))
+	var b strings.Builder
+	reportNodes(&b, res)
+	require.Equal(t, "b: ready when the run stopped\n", b.String())
 }

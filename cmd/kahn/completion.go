@@ -27,9 +27,7 @@ func printCompletion(_ context.Context, t *terminal, args []string) int {
 	if !ok {
 		return t.refuse(unknown("shell", args[0], slices.Sorted(maps.Keys(completions))))
 	}
-	if _, err := io.WriteString(t.out, script()); err != nil {
-		return t.refuse(err)
-	}
+	_, _ = io.WriteString(t.out, script()) // the output keeps the error
 	return exitOK
 }
 

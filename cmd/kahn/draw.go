@@ -16,7 +16,7 @@ var drawCommand = command{
 	text: `
 Mermaid is read by GitHub, GitLab and many editors, DOT by Graphviz; an SVG is a picture for a browser.
 
-The exit code is 0, 1 if the definition has problems, and 2 if a file cannot be read or written.`,
+The exit code is 0, 1 if the definition has problems or the standard output cannot be written, and 2 if a file cannot be read or written.`,
 	register: func(f *flags) action {
 		var format, output string
 		var drawing trace.Drawing
@@ -35,11 +35,8 @@ The exit code is 0, 1 if the definition has problems, and 2 if a file cannot be 
 			}
 			picture := map[string]func(*kahn.Plan, *kahn.Result) string{"mermaid": drawing.Mermaid, "dot": drawing.DOT, "svg": drawing.SVG}[format](p, nil)
 			if output == "" {
-				_, err = io.WriteString(t.out, picture)
-			} else {
-				err = os.WriteFile(output, []byte(picture), 0o644)
-			}
-			if err != nil {
+				_, _ = io.WriteString(t.out, picture) // the output keeps the error
+			} else if err := os.WriteFile(output, []byte(picture), 0o644); err != nil {
 				return t.refuse(err)
 			}
 			return exitOK

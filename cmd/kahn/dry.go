@@ -39,7 +39,7 @@ func (h *host) rehearse(ctx context.Context) int {
 	} else {
 		r.lines.WriteString("no step was run; without the outputs of steps it cannot be told what follows\n")
 	}
-	_, _ = io.WriteString(h.t.out, r.lines.String()) // nobody could be told that it has failed
+	_, _ = io.WriteString(h.t.out, r.lines.String()) // the output keeps the error
 	return exitOK
 }
 

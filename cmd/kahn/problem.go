@@ -29,7 +29,7 @@ type problem struct {
 	Node     string   `json:"node,omitempty"` // the path of the node, such as S/x
 	Severity severity `json:"severity"`
 	Message  string   `json:"message"`
-	// Suggestion is what the author may have meant.
+	// Suggestion is what the author may have meant. Message says it, too.
 	Suggestion string `json:"suggestion,omitempty"`
 }
 
@@ -48,9 +48,6 @@ func (p problem) String() string {
 		fmt.Fprintf(&b, "node %q: ", p.Node)
 	}
 	b.WriteString(p.Message)
-	if p.Suggestion != "" {
-		fmt.Fprintf(&b, "; did you mean %q?", p.Suggestion)
-	}
 	return b.String()
 }
 
@@ -84,10 +81,26 @@ func (ps problems) sort() {
 	})
 }
 
+// maxProblems is how many problems of a file are reported: as many as people read.
+const maxProblems = 100
+
 // checker collects the problems of one file.
 type checker struct {
 	file  string
 	found problems
+	more  int // problems that are not among those found
+}
+
+// finish returns the first problems in the order of the text, and then how many more there are.
+func (c *checker) finish() problems {
+	c.found.sort()
+	if over := len(c.found) - maxProblems; over > 0 {
+		c.found, c.more = c.found[:maxProblems], c.more+over
+	}
+	if c.more > 0 {
+		c.add(problem{Message: "and " + count(c.more, "more problem")})
+	}
+	return c.found
 }
 
 // add adds a problem, unless there is one of the same place and text.
@@ -118,19 +131,19 @@ func (c *checker) addError(err error) {
 	for _, p := range all.Problems {
 		c.addProblem(p)
 	}
-	if all.More > 0 {
-		c.add(problem{Message: fmt.Sprintf("and %d more problems", all.More)})
-	}
+	c.more += all.More
 }
 
-// addProblem adds a problem that package definition has found. Its message repeats the suggestion.
+// addProblem adds a problem that package definition has found.
 func (c *checker) addProblem(p *definition.Problem) {
-	message := strings.Replace(p.Message, fmt.Sprintf("; did you mean %q?", p.Suggestion), "", 1)
-	c.addAt(p.Position, problem{Path: p.Path, Node: p.Node, Message: message, Suggestion: p.Suggestion})
+	c.add(problem{Line: p.Position.Line, Column: p.Position.Column, Path: p.Path, Node: p.Node, Message: p.Message, Suggestion: p.Suggestion})
 }
 
-// addAt adds a problem with its position.
+// addAt adds a problem with its position, and its suggestion to its message.
 func (c *checker) addAt(at definition.Position, p problem) {
 	p.Line, p.Column = at.Line, at.Column
+	if p.Suggestion != "" {
+		p.Message += fmt.Sprintf("; did you mean %q?", p.Suggestion)
+	}
 	c.add(p)
 }

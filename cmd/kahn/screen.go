@@ -50,13 +50,13 @@ func (s *screen) event(e kahn.Event) {
 	}
 	s.display.Event(e)
 	if d, ok := e.Payload.(event.Delta); ok && s.h.verbose {
-		_, _ = fmt.Fprintf(s.output(), "%s | %v\n", e.Path, d.Chunk) // nobody could be told that it has failed
+		_, _ = fmt.Fprintf(s.output(), "%s | %v\n", e.Path, d.Chunk) // the output keeps the error
 	}
 }
 
 // output is where the lines of commands go: above the picture, if that is on the same terminal.
 func (s *screen) output() io.Writer {
-	if file, ok := s.h.t.out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+	if file, ok := s.h.t.out.Writer.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		return s.display
 	}
 	return s.h.t.out
@@ -96,6 +96,8 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 			fmt.Fprintf(b, "%s: skipped: %s\n", screenText(n.ID), screenText(n.Skip.String()))
 		case kahn.Suspended:
 			fmt.Fprintf(b, "%s: waits for an answer\n", screenText(n.ID))
+		case kahn.Ready, kahn.Running, kahn.Retrying: // the run was left
+			fmt.Fprintf(b, "%s: %v when the run stopped\n", screenText(n.ID), n.Status)
 		default:
 			fmt.Fprintf(b, "%s: %v: %s\n", screenText(n.ID), n.Status, screenText(fmt.Sprint(n.Cause.Err)))
 		}
@@ -116,5 +118,5 @@ func report(w io.Writer, res *kahn.Result) {
 	} else if res.Output != nil {
 		b.WriteString(outputText(res.Output) + "\n")
 	}
-	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
+	_, _ = io.WriteString(w, b.String()) // the output keeps the error
 }

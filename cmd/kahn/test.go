@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -27,20 +28,29 @@ gates are real. No time passes: backoffs and timeouts are over at once. "kahn sc
           nodes: {linux: aborted, report: completed}
 
 A step without a mock completes without an output, unless the case says otherwise with "missing" or lists it under "real": such a step is
-called as in any run.
+called as in any run, and takes its time, which -timeout bounds.
 
 The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and 2 if a file cannot be read.`,
 	register: func(f *flags) action {
-		only := f.String("case", "", "run only the cases whose names contain this `text`")
-		verbose := f.Bool("v", false, "show the status of each node")
+		var o testOptions
+		f.StringVar(&o.only, "case", "", "run only the cases whose names contain this `text`")
+		f.BoolVar(&o.verbose, "v", false, "show the status of each node")
+		f.DurationVar(&o.timeout, "timeout", time.Minute, "stop, and fail, a case that takes longer than this; 0 means never")
 		return func(ctx context.Context, t *terminal, files []string) int {
-			return runTests(ctx, t, files, *only, *verbose)
+			return o.run(ctx, t, files)
 		}
 	},
 }
 
-// runTests performs the command test.
-func runTests(ctx context.Context, t *terminal, files []string, only string, verbose bool) int {
+// testOptions are the flags of the command test.
+type testOptions struct {
+	only    string
+	verbose bool
+	timeout time.Duration
+}
+
+// run performs the command.
+func (o testOptions) run(ctx context.Context, t *terminal, files []string) int {
 	ran, failed, code := 0, 0, exitOK
 	for _, file := range files {
 		if !isTests(file) {
@@ -66,25 +76,25 @@ func runTests(ctx context.Context, t *terminal, files []string, only string, ver
 		fmt.Fprintln(&b, file)
 		for i := range s.Cases {
 			c := &s.Cases[i]
-			if !strings.Contains(c.Name, only) {
+			if !strings.Contains(c.Name, o.only) {
 				continue
 			}
 			ran++
-			res, failures := s.try(ctx, c)
+			res, failures := s.try(ctx, c, o.timeout)
 			if len(failures) > 0 {
 				failed++
 			}
-			writeCase(&b, c, res, failures, verbose)
+			writeCase(&b, c, res, failures, o.verbose)
 		}
 		if ran > before {
-			_, _ = io.WriteString(t.out, b.String()) // nobody could be told that it has failed
+			_, _ = io.WriteString(t.out, b.String()) // the output keeps the error
 		}
 	}
 	switch {
 	case ran > 0:
 		_, _ = fmt.Fprintf(t.out, "%s, %d failed\n", count(ran, "case"), failed)
 	case code == exitOK:
-		return t.refuse(fmt.Errorf("there is no case whose name contains %q", only))
+		return t.refuse(fmt.Errorf("there is no case whose name contains %q", o.only))
 	}
 	if failed > 0 {
 		code = max(code, exitProblems)

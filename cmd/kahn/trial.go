@@ -17,8 +17,13 @@ import (
 )
 
 // try runs one case, and returns what is not as expected. A Coordinator drives the run, in a time of its own: whatever the run waits for
-// is due at once.
-func (s *suite) try(ctx context.Context, c *testCase) (*kahn.Result, []error) {
+// is due at once. The case fails if it takes longer than limit, unless that is 0.
+func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kahn.Result, []error) {
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the case takes longer than %v, the bound of -timeout", limit))
+		defer cancel()
+	}
 	root, err := filepath.Abs(filepath.Dir(s.Definition))
 	if err != nil {
 		return nil, []error{err}
@@ -44,13 +49,16 @@ func (s *suite) try(ctx context.Context, c *testCase) (*kahn.Result, []error) {
 	return res, append(c.judge(res), res.Test.Failures...)
 }
 
+// maxWaits bounds how often a case waits for a time, none of which passes: a policy of very many attempts would fill the memory.
+const maxWaits = 100_000
+
 // drive performs the run until it has ended, or waits for an answer that the case does not have.
 func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Time) error {
 	step := steps().Step
 	asked := map[string]bool{}
-	for !run.Run().Status().Terminal() {
-		if err := ctx.Err(); err != nil {
-			return err
+	for waits := 0; !run.Run().Status().Terminal(); {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
 		}
 		if s, ok := run.Next(); ok { // only steps that are real come here
 			reply := s.Call().Perform(ctx, step, nil)
@@ -70,12 +78,15 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 		if !due || run.Run().Status() == kahn.RunSuspended && !patient {
 			return nil
 		}
+		if waits++; waits > maxWaits {
+			return fmt.Errorf("the run has waited %d times for an attempt, an iteration or a timeout", maxWaits)
+		}
 		if at.After(now) {
 			now = at
 		}
 		run.Advance(now)
 	}
-	return nil
+	return context.Cause(ctx) // nil unless it has ended what was real
 }
 
 // answer answers the nodes that wait and have an answer. patient is whether another one waits for its timeout.
@@ -138,15 +149,22 @@ func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 	return mode
 }
 
-// mock is the mock of a step.
+// mock is the mock of a step. It is a sequence even if it is the same for each attempt: only a sequence is retried.
 func (m mock) mock() kahn.Mock {
+	attempts := m.Sequence
+	if attempts == nil {
+		attempts = []mock{m}
+	}
+	var sequence []kahn.Mock
+	for _, attempt := range attempts {
+		sequence = append(sequence, attempt.attempt())
+	}
+	return kahn.Mock{Sequence: sequence}
+}
+
+// attempt is the mock of one attempt of a step.
+func (m mock) attempt() kahn.Mock {
 	switch {
-	case m.Sequence != nil:
-		var sequence []kahn.Mock
-		for _, attempt := range m.Sequence {
-			sequence = append(sequence, attempt.mock())
-		}
-		return kahn.Mock{Sequence: sequence}
 	case m.Permanent:
 		return kahn.Mock{Err: kahn.Permanent(errors.New(m.Error))}
 	case m.Error != "":

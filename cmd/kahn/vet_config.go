@@ -11,21 +11,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// ownKinds are those that have a meaning of their own for the engine.
-var ownKinds = []string{kahn.KindEnd, kahn.KindCondition, kahn.KindGate, kahn.KindTrigger}
-
-// checkConfigs compares the configs of nodes with what their kinds take, whether or not the document makes a graph. If it makes none,
-// nobody else has compared the kinds. The plan is nil if the document has problems.
-func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan, makesGraph bool) {
+// checkConfigs compares the configs of nodes with what their kinds take, whether or not the document makes a graph. The plan is nil if the
+// document has problems.
+func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan) {
 	plans := planned(plan)
 	for at, n := range nodesOf(root) {
 		scope := plans.of(at, n)
-		name := text(n, "kind")
-		k, ok := kinds[name]
-		if !ok && !makesGraph && name != "" && !slices.Contains(ownKinds, name) {
-			known := slices.Sorted(maps.Keys(kinds))
-			c.addAt(member(n, "kind").At, problem{Path: at.path + ".kind", Node: at.node, Message: fmt.Sprintf("unknown kind %q", name), Suggestion: meant(name, known)})
-		}
+		k, ok := kinds[text(n, "kind")]
 		if !ok || member(n, "graph") != nil || member(n, "test") != nil {
 			continue
 		}
@@ -62,6 +54,9 @@ var phrases = []struct {
 	{regexp.MustCompile(`^value must be one of (.*)$`), "expected one of $1"},
 	{regexp.MustCompile(`^maxProperties: got (\d+), want 1$`), "it has $1 fields that exclude each other"},
 	{regexp.MustCompile(`^minProperties: got 0, want 1$`), "it has no field"},
+	{regexp.MustCompile(`^false schema$`), "it excludes another field that is there"},
+	{regexp.MustCompile(`^maximum: got .*$`), "the number is too large"},
+	{regexp.MustCompile(`^properties '(.*)' required, if '(.*)' exists$`), `the field "$2" needs the field "$1"`},
 	{regexp.MustCompile(`^minItems: got 0, want 1$`), "it is empty"},
 	{regexp.MustCompile(`^minLength: got 0, want 1$`), "it is empty"},
 }
