@@ -46,6 +46,14 @@ func TestComputing(t *testing.T) {
 		{"$nodes.bad.output ?? 'none'", nil, "none"},
 		{`{"total": 1 + 1, n: [$nodes.A.output]}`, "x", map[string]any{"total": int64(2), "n": []any{"x"}}},
 
+		{`{"a": {"a": 1}}`, nil, map[string]any{"a": map[string]any{"a": int64(1)}}},
+		{`{"a":{}}`, nil, map[string]any{"a": map[string]any{}}},
+		{`{"x":[{"y":{"z":2}}]}`, nil, map[string]any{"x": []any{map[string]any{"y": map[string]any{"z": int64(2)}}}}},
+		{`{"x":{{$nodes.A.output}}}`, 3, map[string]any{"x": 3}},
+		{`{{ {"a":{"b":{}}} }}`, nil, map[string]any{"a": map[string]any{"b": map[string]any{}}}},
+		{`{{{"a":{{1}}}}}`, nil, map[string]any{"a": int64(1)}},
+		{`{"}}":{'{{':"\"}}"}}`, nil, map[string]any{"}}": map[string]any{"{{": `"}}`}}},
+
 		{`contains("kahn", "ah")`, nil, true},
 		{`contains($nodes.A.output, 2)`, []int{1, 2}, true},
 		{`contains($nodes.A.output, "b")`, map[string]int{"a": 1}, false},
@@ -151,4 +159,27 @@ func TestCostOfTexts(t *testing.T) {
 	}
 	_, err = evaluate(t, doubled, nil)
 	require.ErrorIs(t, err, ErrLimit)
+}
+
+// A text that cannot be read is refused in terms of what stands in it: a bracket without its partner, or what was not expected.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`(1 + 2`:               `1:1: "(" is not closed`,
+		`{{ $nodes.A.output`:   `1:1: "{{" is not closed`,
+		`{{ $nodes.A.output }`: `1:20: expected "}}" before "}", to close the "{{" at 1:1`,
+		"[1,\n (2]]":           `2:4: expected ")" before "]", to close the "(" at 2:2`,
+		`1 }}`:                 `1:3: "}" closes nothing`,
+		`"ä" + f(1`:            `1:8: "(" is not closed`,
+		`1 +`:                  `1:3: unexpected end of the text`,
+		`1 + {{ }}`:            `1:9: unexpected "}}"`,
+		`1 {{ 2 }}`:            `1:3: unexpected "{{"`,
+		`a b (`:                `1:3: unexpected "b"`,
+		`( )`:                  `1:3: unexpected ")"`,
+	} {
+		_, err := Evaluator{}.Parse(text)
+		require.EqualError(t, err, want, text)
+		var at *SyntaxError
+		require.ErrorAs(t, err, &at)
+	}
 }

@@ -107,11 +107,12 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 			err = &SyntaxError{1, 1, fmt.Sprintf("the parser panics: %v", v)}
 		}
 	}()
-	tree, err := parser.Parse(asCalls(unbrace(text)))
+	plain, unpaired := unbrace(text)
+	tree, err := parser.Parse(asCalls(plain))
 	var at *file.Error
 	switch {
 	case errors.As(err, &at):
-		return nil, &SyntaxError{at.Line, at.Column + 1, at.Message}
+		return nil, refusal(text, unpaired, &SyntaxError{at.Line, at.Column + 1, at.Message})
 	case err != nil:
 		return nil, &SyntaxError{1, 1, err.Error()}
 	}
@@ -121,32 +122,6 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 		return nil, err
 	}
 	return &expression{run, c.nodes, c.inputs, c.strange}, nil
-}
-
-// unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted
-// text.
-func unbrace(text string) string {
-	b := []byte(text)
-	var quote byte
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case quote != 0:
-			if c == '\\' && quote != '`' {
-				i++
-			} else if c == quote {
-				quote = 0
-			}
-		case c == '"', c == '\'', c == '`':
-			quote = c
-		case i+1 < len(b) && c == '{' && b[i+1] == '{':
-			b[i], b[i+1] = '(', ' '
-			i++
-		case i+1 < len(b) && c == '}' && b[i+1] == '}':
-			b[i], b[i+1] = ' ', ')'
-			i++
-		}
-	}
-	return string(b)
 }
 
 type expression struct {
