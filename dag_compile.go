@@ -52,8 +52,10 @@ func (c *compiler) compile() (*Plan, *problems) {
 	defer func() { n.within = n.within[:len(n.within)-1] }()
 	c.checkDefaults()
 	c.indexInputs()
+	found := c.count()
 	c.indexNodes()
 	c.resolveEdges()
+	c.broken = c.count() > found
 	for i, n := range g.nodes {
 		c.checkNode(i)
 		c.lower(i)
@@ -66,6 +68,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.checkPaths()
 	c.levels()
 	if len(c.list) > 0 {
+		c.checkTextsBeside()
 		return nil, &c.problems
 	}
 	c.number()
@@ -98,6 +101,7 @@ type compiler struct {
 	isItem bool            // the graph stands for an item of a map
 
 	isPruned bool // the graph is the part of another one that a trigger leads to
+	broken   bool // ids, edges or join rules have problems, so that the nodes cannot be numbered
 
 	names  []string         // by index of declaration: the ids
 	index  index.Table      // of names
@@ -399,6 +403,7 @@ func (c *compiler) checkNode(i int) {
 	}
 	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.GuardErrors >= guardCount || n.NoMatch >= noMatchCount ||
 		n.Moderation >= moderationCount {
+		c.broken = true
 		text, _ := wrong(enumField{"SkipMode", int(n.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(n.OnUpstreamFailure), upstreamNames},
 			enumField{"GuardErrors", int(n.GuardErrors), guardNames[:]}, enumField{"NoMatch", int(n.NoMatch), noMatchNames[:]},
 			enumField{"Moderation", int(n.Moderation), moderationNames[:]})
@@ -461,6 +466,7 @@ func (c *compiler) checkNode(i int) {
 	checkNames("output", "Outputs", n.Outputs, bad)
 	switch {
 	case !n.Join.Valid():
+		c.broken = true
 		bad(ErrBadJoin, "Join", "%v", n.Join)
 	case int32(i) == c.end:
 		if n.Join != joinDefault || n.When != nil || n.WhenExpr != "" || n.Disabled || n.Test != nil || n.TestExpr != "" || n.Routes || n.OnUpstreamFailure != upstreamDefault ||
@@ -501,6 +507,7 @@ func checkNames(what, field string, names []string, bad func(kind error, field, 
 // levels computes the Kahn tiers, or names the cycles.
 func (c *compiler) levels() {
 	for _, cycle := range c.b.Levels() {
+		c.broken = true
 		err := &CycleError{Nodes: make([]string, len(cycle))}
 		for i, e := range cycle {
 			err.Nodes[i] = c.names[c.b.At(e).From]

@@ -299,23 +299,38 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 	}
 }
 
+const untilField = "Loop.UntilExpr"
+
+// parseUntil reads the text that ends a loop, if the node is one and has one.
+func (c *compiler) parseUntil(n *node) Expression {
+	if n.Loop == nil || n.Loop.UntilExpr == "" {
+		return nil
+	}
+	until, err := c.parse(n, untilField, n.Loop.UntilExpr)
+	if err != nil {
+		c.keep(err)
+	}
+	return until
+}
+
+// checkUntil runs the Checker of the text that ends a loop. It sees all nodes of the loop's graph.
+func (c *compiler) checkUntil(r Ref, l *lowered) {
+	sub := c.subs[c.p.decl[r]]
+	if checker, ok := l.until.(Checker); ok && sub != nil {
+		c.checkText(c.p.node(r), fieldChecker{untilField, checker, false}, sub.ancestor(everyNode), sub.notInput)
+	}
+}
+
 func (c *compiler) nestLoop(r Ref) {
 	p := c.p
-	loop := p.node(r).Loop
-	var parsed Expression
-	if loop.UntilExpr != "" {
-		var err error
-		if parsed, err = c.parse(p.node(r), "Loop.UntilExpr", loop.UntilExpr); err != nil {
-			c.keep(err)
-		}
-		if checker, ok := parsed.(Checker); ok && c.subs[p.decl[r]] != nil {
-			c.checkText(p.node(r), fieldChecker{"Loop.UntilExpr", checker, false}, c.subs[p.decl[r]], everyNode)
-		}
+	var until Expression
+	if l := c.lowered[p.decl[r]]; l != nil {
+		until = l.until
 	}
 	if p.loops == nil {
 		p.loops = map[Ref]func(View) (bool, error){}
 	}
-	p.loops[r] = loop.again(parsed)
+	p.loops[r] = p.node(r).Loop.again(until)
 }
 
 // instanceInput reports whether the composite gives each of its runs an input of this name.

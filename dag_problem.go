@@ -101,6 +101,8 @@ func (c *compiler) ofEdge(i int, field, format string, args ...any) {
 	c.keep(p)
 }
 
+func (ps *problems) count() int { return len(ps.list) + ps.more }
+
 func (ps *problems) keep(err error) {
 	if len(ps.list) == maxProblems {
 		ps.more++

@@ -79,6 +79,7 @@ func Truthy(v any) bool {
 type lowered struct {
 	when          func(View) (bool, error)
 	test          func(View) (any, error)
+	until         Expression // of a loop
 	input, output Contract
 	checkers      []fieldChecker
 }
@@ -104,23 +105,55 @@ func (c *compiler) checkTexts() {
 		return
 	}
 	for _, r := range c.p.declared {
-		if l := c.lowered[c.p.decl[r]]; l != nil {
+		l := c.lowered[c.p.decl[r]]
+		if l == nil {
+			continue
+		}
+		for _, checker := range l.checkers {
+			c.checkText(c.p.node(r), checker, c.p.ancestor(r), c.p.notInput)
+		}
+		c.checkUntil(r, l)
+	}
+}
+
+// checkTextsBeside runs the Checkers of guards and conditions of a graph that has other problems. Where its nodes cannot be numbered, it is
+// not known which of them are ancestors: a text may name any node of the graph then.
+func (c *compiler) checkTextsBeside() {
+	if !c.broken {
+		c.number()
+		c.checkTexts()
+		return
+	}
+	inputs := &Plan{inputs: c.inputs, inputIndex: c.inputIndex}
+	anyNode := func(id string) error {
+		if _, ok := c.find(id); ok {
+			return nil
+		}
+		return fmt.Errorf("%w: %w: %s%s", ErrNotAncestor, ErrUnknownNode, quoteID(id), c.nodeInstead(id))
+	}
+	for i, n := range c.g.nodes {
+		if l := c.lowered[int32(i)]; l != nil {
 			for _, checker := range l.checkers {
-				c.checkText(c.p.node(r), checker, c.p, r)
+				if !checker.warns {
+					c.checkText(n, checker, anyNode, inputs.notInput)
+				}
 			}
 		}
 	}
 }
 
-func (c *compiler) checkText(n *node, checker fieldChecker, p *Plan, r Ref) {
-	err := contain(func() error {
-		return checker.Check(func(id string) error {
-			if _, ok := p.sees(r, id); ok {
-				return nil
-			}
-			return p.notAncestor(r, id)
-		}, p.notInput)
-	})
+// ancestor returns a function that reports whether a node sees the node of an id, for a Checker.
+func (p *Plan) ancestor(r Ref) func(id string) error {
+	return func(id string) error {
+		if _, ok := p.sees(r, id); ok {
+			return nil
+		}
+		return p.notAncestor(r, id)
+	}
+}
+
+func (c *compiler) checkText(n *node, checker fieldChecker, ancestor, input func(name string) error) {
+	err := contain(func() error { return checker.Check(ancestor, input) })
 	if err == nil {
 		return
 	}
@@ -152,7 +185,7 @@ func (l *lowered) install(c *compiler, r Ref) {
 // lower reads the texts and schemas of a node. This calls user code, which is why Compile holds no lock.
 func (c *compiler) lower(i int) {
 	n := c.g.nodes[i]
-	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil {
+	if n.WhenExpr == "" && n.TestExpr == "" && n.InputSchema == nil && n.OutputSchema == nil && n.Loop == nil {
 		return
 	}
 	var l lowered
@@ -179,6 +212,7 @@ func (c *compiler) lower(i int) {
 		l.look("TestExpr", e, false)
 		l.test = func(v View) (any, error) { return evaluate(e, v) }
 	}
+	l.until = c.parseUntil(n)
 	l.input = c.contract(n, "InputSchema", n.InputSchema)
 	l.output = c.contract(n, "OutputSchema", n.OutputSchema)
 	if c.lowered == nil {

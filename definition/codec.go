@@ -322,7 +322,7 @@ func whole[T any](key string, least int, at func(*T) *int) field[T] {
 			case err != nil:
 				d.add(v.At, ErrValue, "expected an integer, got %.60s", v.Text)
 			case n < least:
-				d.add(v.At, ErrValue, "must not be negative")
+				d.add(v.At, ErrValue, "%s must not be negative", key)
 			default:
 				*at(to) = n
 			}
@@ -408,7 +408,7 @@ func timeField[T any](key string, takes times, at func(*T) *time.Duration) field
 			case err != nil:
 				d.add(v.At, ErrValue, `expected a duration such as "30s" or "1h15m", got %s`, quote(v.Text))
 			case strings.HasPrefix(v.Text, "-") && !takes.negative:
-				d.add(v.At, ErrValue, "must not be negative")
+				d.add(v.At, ErrValue, "%s must not be negative", key)
 			default:
 				*at(to) = t
 			}

@@ -26,7 +26,8 @@ type Loader struct {
 	// Kinds are the kinds of nodes that the host performs, by name. Another kind is then a problem, and so is a config that violates the
 	// schema of its kind, if Prepare sets the Schemas of the graph. Nil: any kind will do.
 	Kinds map[string]Kind
-	// Prepare, if it is not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator.
+	// Prepare, if it is not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. Of a document with
+	// problems it is given the part that could be read, so that the problems of its guards, configs and contracts are reported, too.
 	Prepare func(*kahn.Graph)
 }
 
@@ -50,7 +51,7 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	}
 	g, err := partOf(root, l.Limits)
 	if err != nil {
-		l.addGraphProblems(err, g, root)
+		l.addFromPart(err, g, root)
 		return nil, named(err, l.File)
 	}
 	if l.Prepare != nil {
@@ -74,36 +75,6 @@ func (l Loader) Load(data []byte) (*Document, error) {
 		return nil, doc.Locate(&all)
 	}
 	return doc, nil
-}
-
-// addGraphProblems adds to the problems of a document those of its graph that do not depend on what could not be read: cycles and unknown
-// kinds.
-func (l Loader) addGraphProblems(err error, g *kahn.Graph, root *Value) {
-	written, ok := err.(*Error)
-	if !ok || g == nil {
-		return
-	}
-	var found kahn.GraphError
-	if _, err := g.Compile(); err != nil {
-		if all, ok := err.(*kahn.GraphError); ok {
-			parts := partsOf(root)
-			found.Problems = slices.DeleteFunc(slices.Clone(all.Problems), func(p error) bool { return !parts.closes(p) })
-		}
-	}
-	if l.Kinds != nil {
-		found.Problems = append(found.Problems, checkKinds(g, l.Kinds, true)...)
-	}
-	if len(found.Problems) == 0 {
-		return
-	}
-	located, ok := (&Document{Graph: g, Root: root}).Locate(&found).(*Error)
-	if !ok {
-		return
-	}
-	room := min(maxProblems-len(written.Problems), len(located.Problems))
-	written.More += located.More + len(located.Problems) - room
-	written.Problems = append(written.Problems, located.Problems[:room]...)
-	slices.SortStableFunc(written.Problems, inOrder)
 }
 
 // Load is Decode followed by a compilation: see [Loader]. prepare, if it is not nil, is called in between, to set what is not data.

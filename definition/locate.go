@@ -140,22 +140,6 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// closes reports whether the error is a cycle, and the document has the edge that closes it where the error says. An edge that could not be read may
-// have moved the others.
-func (p *parts) closes(err error) bool {
-	var problem *kahn.Problem
-	var cycle *kahn.CycleError
-	if !errors.As(err, &problem) || !errors.As(err, &cycle) {
-		return false
-	}
-	edges, nodes := p.edges[problem.Graph], cycle.Nodes
-	if problem.Edge < 1 || problem.Edge > len(edges) || len(nodes) == 0 {
-		return false
-	}
-	last := edges[problem.Edge-1]
-	return last.from == nodes[len(nodes)-1] && last.to == nodes[0]
-}
-
 // graph adds the nodes and edges of a graph. The order of the edges is that of declare. A value with a Problem was not read, and is passed over: the
 // limits of the document do not hold for what is in there.
 func (p *parts) graph(path string, at part) {

@@ -28,6 +28,8 @@ func unbrace(text string) (string, *SyntaxError) {
 		switch c := b[i]; c {
 		case '"', '\'', '`':
 			i = endOfQuote(text, i)
+		case '/':
+			i = endOfComment(text, i)
 		case '(', '[':
 			open = append(open, bracket{text[i : i+1], i})
 		case '{':
@@ -67,6 +69,21 @@ func endOfQuote(text string, i int) int {
 		if text[i] == '\\' && quote != '`' {
 			i++
 		}
+	}
+	return i
+}
+
+// endOfComment returns the offset of the last byte of the comment that begins at i, or i if none does.
+func endOfComment(text string, i int) int {
+	for begin, end := range map[string]string{"//": "\n", "/*": "*/"} {
+		if !strings.HasPrefix(text[i:], begin) {
+			continue
+		}
+		length := strings.Index(text[i+len(begin):], end)
+		if length < 0 {
+			return len(text)
+		}
+		return i + len(begin) + length + len(end) - 1
 	}
 	return i
 }

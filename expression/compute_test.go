@@ -51,6 +51,8 @@ func TestComputing(t *testing.T) {
 		{`{"x":[{"y":{"z":2}}]}`, nil, map[string]any{"x": []any{map[string]any{"y": map[string]any{"z": int64(2)}}}}},
 		{`{"x":{{$nodes.A.output}}}`, 3, map[string]any{"x": 3}},
 		{`{{ {"a":{"b":{}}} }}`, nil, map[string]any{"a": map[string]any{"b": map[string]any{}}}},
+		{"{{ 1 // (it's\n + /* }} \" */ 2 }}", nil, int64(3)},
+		{"4 / 2", nil, int64(2)},
 		{`{{{"a":{{1}}}}}`, nil, map[string]any{"a": int64(1)}},
 		{`{"}}":{'{{':"\"}}"}}`, nil, map[string]any{"}}": map[string]any{"{{": `"}}`}}},
 

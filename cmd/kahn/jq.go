@@ -55,6 +55,9 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 
 func compileQuery(query string) (*gojq.Code, error) {
 	program, err := gojq.Parse(query)
+	if bad := (*gojq.ParseError)(nil); errors.As(err, &bad) && bad.Token == "" {
+		return nil, errors.New("the program ends too early: a bracket or a quote is not closed, or an operand is missing")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -13,8 +13,8 @@ var vetCommand = command{
 	summary: "report every problem of definitions, with file, line and column",
 	text: `
 It reads each definition, compiles its graph, parses its expressions and templates, and compares the config of each step with what its
-kind takes. It reports all problems that it finds, not only the first one. Some hide others: a graph with an edge from a node that is not
-there has no order in which guards could be checked. A file whose name ends in .test.yaml, .test.yml or .test.json is
+kind takes. It reports all problems that it finds, not only the first one. Some hide others: in a graph with an edge from a node that is not
+there it is not known which nodes a guard can see. A file whose name ends in .test.yaml, .test.yml or .test.json is
 read as the tests of a definition: see "kahn help test". Nothing is run.
 
 The exit code is 0 if there are no problems, 1 if there are some, and 2 if a file cannot be read. Warnings are no problems.`,

@@ -1,0 +1,134 @@
+package definition
+
+import (
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// addFromPart adds to the problems of a document those of the part of its graph that could be read, as far as they do not follow from
+// what could not be read.
+func (l Loader) addFromPart(err error, g *kahn.Graph, root *Value) {
+	written, ok := err.(*Error)
+	if !ok || g == nil {
+		return
+	}
+	if l.Prepare != nil {
+		l.Prepare(g)
+	}
+	lost, parts := lossOf(written), partsOf(root)
+	var found kahn.GraphError
+	if _, err := g.Compile(); err != nil {
+		if all, ok := err.(*kahn.GraphError); ok {
+			found.Problems = slices.Clone(all.Problems)
+		}
+	}
+	if l.Kinds != nil {
+		found.Problems = append(found.Problems, checkKinds(g, l.Kinds, true)...)
+	}
+	found.Problems = slices.DeleteFunc(found.Problems, func(p error) bool { return !lost.leaves(p) && !parts.closes(p) })
+	if found.Problems = checkMembers(found.Problems, g, parts); len(found.Problems) == 0 {
+		return
+	}
+	located, ok := (&Document{Graph: g, Root: root}).Locate(&found).(*Error)
+	if !ok {
+		return
+	}
+	room := min(maxProblems-len(written.Problems), len(located.Problems))
+	written.More += located.More + len(located.Problems) - room
+	written.Problems = append(written.Problems, located.Problems[:room]...)
+	slices.SortStableFunc(written.Problems, inOrder)
+}
+
+// loss is what a document with problems lacks once it is read.
+type loss struct {
+	fields map[string][]string // by the path of a node: fields of which a part could not be read, and on which other nodes do not depend
+	edges  bool                // there may be other edges, labels or kinds of nodes
+	nodes  bool                // there may be other nodes or inputs, too
+}
+
+// ownFields are the fields of a node that matter to no other node.
+var ownFields = []string{
+	"label", "config", "params", "choices", "disabled", "when", "guard_errors", "no_match", "join", "skip_mode", "on_upstream_failure", "default",
+	"handles_failure", "cancel_losers", "cancel_on_late_failure", "continue_on_fail", "cleanup", "critical", "retry", "timeout", "overall_timeout",
+	"max_crashes", "priority", "estimate", "groups", "key", "memo", "ports", "merge", "merge_json", "input_schema", "output_schema", "moderation",
+}
+
+// inNode is the path of a problem in a node: the field, and what follows.
+var inNode = regexp.MustCompile(`^.*\.nodes\[\d+\]\.([a-z_]+)(.*)$`)
+
+// lossOf finds what a document lacks because of its problems.
+func lossOf(err *Error) loss {
+	lost := loss{fields: map[string][]string{}, nodes: err.More > 0}
+	for _, p := range err.Problems {
+		lost.add(p)
+	}
+	return lost
+}
+
+func (l *loss) add(p *Problem) {
+	at := inNode.FindStringSubmatch(p.Path)
+	if at == nil {
+		inEdges := strings.HasPrefix(p.Path, "$.edges")
+		l.edges, l.nodes = l.edges || inEdges, l.nodes || !inEdges && p.Kind != ErrVersion
+		return
+	}
+	field, rest := at[1], at[2]
+	if p.Kind == ErrUnknownField && rest == "" {
+		field = p.Suggestion // what was meant is lost; without a suggestion it may be any edge
+	}
+	switch {
+	case slices.Contains(ownFields, field):
+		l.fields[p.Node] = append(l.fields[p.Node], field)
+	case field == "graph" && strings.HasPrefix(rest, ".edges"):
+		l.edges = true
+	case rest != "" && (field == "map" || field == "loop"): // the node is one all the same
+		l.fields[p.Node] = append(l.fields[p.Node], field)
+	case field == "id", field == "graph" && rest != "":
+		l.nodes = true
+	default:
+		l.edges = true
+	}
+}
+
+// leaves reports whether a problem of the part that was read is one of the whole document.
+func (l *loss) leaves(err error) bool {
+	var p *kahn.Problem
+	if !errors.As(err, &p) {
+		return false
+	}
+	name := joinPath(p.Graph, p.Node)
+	field, _, _ := strings.Cut(p.Field, ".")
+	switch {
+	case field == "Kind":
+		return true // a kind is read as a whole, or not at all
+	case field == "Config":
+		return !slices.Contains(l.fields[name], "config")
+	case errors.Is(err, kahn.ErrUnknownNode) && errors.Is(err, kahn.ErrBadExpression), errors.Is(err, kahn.ErrUnknownInput) && !errors.Is(err, kahn.ErrNotAncestor):
+		return !l.nodes
+	case errors.Is(err, kahn.ErrNotAncestor):
+		return !l.nodes && !l.edges
+	case errors.Is(err, kahn.ErrBadExpression), errors.Is(err, kahn.ErrBadSchema):
+		return true // the text and the schema were read as a whole
+	}
+	return !l.nodes && !l.edges && len(l.fields[name]) == 0
+}
+
+// closes reports whether the error is a cycle, and the document has the edge that closes it where the error says. An edge that could not be read may
+// have moved the others.
+func (p *parts) closes(err error) bool {
+	var problem *kahn.Problem
+	var cycle *kahn.CycleError
+	if !errors.As(err, &problem) || !errors.As(err, &cycle) {
+		return false
+	}
+	edges, nodes := p.edges[problem.Graph], cycle.Nodes
+	if problem.Edge < 1 || problem.Edge > len(edges) || len(nodes) == 0 {
+		return false
+	}
+	last := edges[problem.Edge-1]
+	return last.from == nodes[len(nodes)-1] && last.to == nodes[0]
+}

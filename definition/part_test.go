@@ -1,0 +1,132 @@
+package definition_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+)
+
+// names is a text with the names of nodes, and of inputs after a dollar sign. "(" cannot be read.
+type names string
+
+func (n names) Evaluate(context.Context, kahn.View) (any, error) { return true, nil }
+
+func (n names) Check(ancestor, input func(string) error) error {
+	for name := range strings.FieldsSeq(string(n)) {
+		err := error(nil)
+		if of, is := strings.CutPrefix(name, "$"); is {
+			err = input(of)
+		} else {
+			err = ancestor(name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type namesEvaluator struct{}
+
+func (namesEvaluator) Parse(text string) (kahn.Expression, error) {
+	if strings.Contains(text, "(") {
+		return nil, errors.New("a bracket is not closed")
+	}
+	return names(text), nil
+}
+
+// urls are schemas of objects that have a member url, and nothing else.
+type urls struct{}
+
+func (urls) Compile(schema any) (kahn.Contract, error) {
+	if schema == false {
+		return nil, errors.New("no schema")
+	}
+	return urls{}, nil
+}
+
+func (urls) Check(v any) (found []kahn.Violation) {
+	config, _ := v.(map[string]any)
+	if config["url"] == nil {
+		found = append(found, kahn.Violation{Message: "there is no url"})
+	}
+	return found
+}
+
+// The guards, the configs and the contracts of a document with other problems are checked in the same round, as far as what could not be read does not
+// matter to them.
+func TestEverythingInOneRound(t *testing.T) {
+	t.Parallel()
+	const nodes = `"nodes": [
+{"id": "a", "kind": "http", "config": {"url": "x"}%s},
+{"id": "b", "kind": "http", "config": {"uri": "x"}, "after": "a", "when": "a c"},
+{"id": "c", "kind": "http", "config": {"url": "x"}, "when": "(", "input_schema": false},
+{"id": "d", "kind": "htpt", "config": {"url": "x"}, "after": "a", "test": "nobody"},
+{"id": "e", "test": "$usr"}]`
+	texts := []string{"b config", "c when", "c input_schema", "d kind"}
+	withNodes := append([]string{"d test", "e test"}, texts...)
+	all := append([]string{"b when"}, withNodes...)
+	for name, row := range map[string]struct {
+		field, outside string // what is wrong: in node a, or outside of nodes
+		want           []string
+	}{
+		"a duration":       {`, "timeout": 5`, ``, append([]string{"a timeout"}, all...)},
+		"a misspelt field": {`, "timout": "5s"`, ``, append([]string{"a timout"}, all...)},
+		"a policy":         {`, "retry": {"max_attempts": -1}`, ``, append([]string{"a retry.max_attempts"}, all...)},
+		"no boolean":       {`, "routes": 3`, ``, append([]string{"a routes", "e test"}, texts...)},
+		"a strange field":  {`, "zzzzz": 3`, ``, append([]string{"a zzzzz", "e test"}, texts...)},
+		"an unknown node":  {`, "next": "x"`, ``, append([]string{"a next"}, withNodes...)},
+		"no edge":          {``, `"edges": [5], `, append([]string{"$.edges[0]"}, withNodes...)},
+		"an input":         {``, `"inputs": [5], `, append([]string{"$.inputs[0]"}, texts...)},
+		"no id":            {`}, {"id": 5`, ``, append([]string{"$.nodes[1].id"}, texts...)},
+	} {
+		inputs := `"inputs": ["user"], `
+		if strings.Contains(row.outside, "inputs") {
+			inputs = ""
+		}
+		_, err := definition.Loader{
+			Kinds:   map[string]definition.Kind{"http": {Config: []byte("true")}},
+			Prepare: func(g *kahn.Graph) { g.Evaluator, g.Schemas, g.StrictGuards = namesEvaluator{}, urls{}, true },
+		}.Load([]byte(`{"version": 1, ` + inputs + row.outside + fmt.Sprintf(nodes, row.field) + "}"))
+		var found *definition.Error
+		require.ErrorAs(t, err, &found, name)
+		var got []string
+		for _, p := range found.Problems {
+			require.NotZero(t, p.Position.Line, "%s: %v", name, p)
+			place := p.Path
+			if p.Node != "" {
+				place = p.Node + " " + place[strings.Index(place, "].")+2:]
+			}
+			got = append(got, place)
+		}
+		require.ElementsMatch(t, row.want, got, "%s: %v", name, err)
+	}
+}
+
+// A problem that follows from a field that could not be read is none of its own.
+func TestNoConsequencesOfWhatIsLost(t *testing.T) {
+	t.Parallel()
+	for _, node := range []string{
+		`{"id": "a", "kind": "http", "config": null}`,
+		`{"id": "a", "loop": {"until": 5, "max_iterations": 3}, "graph": {"nodes": []}}`,
+		`{"id": "a", "map": {"over": 5}, "kind": "http", "config": {"url": "x"}}`,
+		`{"id": "a", "config": {"url": "x"}, "kind": 7, "choices": ["x"]}`,
+		`{"id": "a", "kind": "http", "config": {"url": "x"}, "outputs": [5]}, {"id": "b", "kind": "http", "config": {"url": "x"}, "after": {"from": "a", "key": "k"}}`,
+		`{"id": "a", "kind": "http", "config": {"url": "x"}, "join": "at_last(2)"}, {"id": "b", "test": "a", "after": "a"}`,
+	} {
+		_, err := definition.Loader{
+			Kinds:   map[string]definition.Kind{"http": {Config: []byte("true")}},
+			Prepare: func(g *kahn.Graph) { g.Evaluator, g.Schemas, g.StrictGuards = namesEvaluator{}, urls{}, true },
+		}.Load([]byte(`{"version": 1, "nodes": [` + node + `]}`))
+		var found *definition.Error
+		require.ErrorAs(t, err, &found, node)
+		require.Len(t, found.Problems, 1, "%s: %v", node, err)
+	}
+}
