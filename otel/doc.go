@@ -10,8 +10,8 @@
 // children of the attempt, and a step that sends a request passes the trace on as usual. The span of the run is a child of the
 // span in the context that Execute, Start or the Runner was given.
 //
-// A node's span begins when the node became ready to start, and ends with the node: the first thing in it may be a wait. The span of a node whose
-// step is called links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span without duration that says
+// A node's span begins when the node became ready to start, and ends with the node: the first thing in it may be a wait. The span of a node that
+// began, a composite like any other, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span without duration that says
 // so. Retries are events of the node's span.
 //
 // # Lives

@@ -6,27 +6,33 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// parentOf returns the path of the composite that a node is inside of; "" for a node of the run's own graph. The item of a map is inside
-// of the map, as are the nodes of an item's graph inside of the item: "m[3]/x" is in "m[3]", and that in "m". The nodes of an iteration are inside of
-// the loop: "l#2/x" is in "l".
+// site is where a node is.
+type site struct {
+	within string     // the path of the composite that it is inside of; "" for a node of the run's own graph
+	plan   *kahn.Plan // of the graph that has it; nil for an item of a map, and inside of a graph that a step has returned
+	id     string     // in that graph
+}
+
+// siteOf finds out where the node of a path is. The item of a map is inside of the map, as are the nodes of an item's graph inside of the item:
+// "m[3]/x" is in "m[3]", and that in "m". The nodes of an iteration are inside of the loop: "l#2/x" is in "l".
 //
 // Ids may have the characters that separate the parts of a path, so the plan is asked for each part. Where it does not know, inside of a graph
 // that a step has returned, the last separator counts.
-func parentOf(p *kahn.Plan, path string) string {
+func siteOf(p *kahn.Plan, path string) site {
 	within, rest := "", path
 	for p != nil {
 		if _, is := p.Ref(rest); is {
-			return within
+			return site{within, p, rest}
 		}
 		next, part := nextPart(p, rest)
 		if next == "" {
-			return within // of a graph that is not the plan's
+			return site{within: within} // of a graph that is not the plan's
 		}
 		end := len(path) - len(rest) + len(next)
 		item := strings.HasPrefix(next[len(part):], "[")
 		switch {
 		case len(next) == len(rest) && item:
-			return path[:end-len(next)+len(part)]
+			return site{within: path[:end-len(next)+len(part)]}
 		case item:
 			within = path[:end]
 		default:
@@ -36,9 +42,24 @@ func parentOf(p *kahn.Plan, path string) string {
 		p, rest = p.Sub(ref), rest[len(next)+1:]
 	}
 	if i := strings.LastIndexByte(rest, '/'); i >= 0 {
-		return unnumbered(path[:len(path)-len(rest)+i])
+		return site{within: unnumbered(path[:len(path)-len(rest)+i])}
 	}
-	return within
+	return site{within: within}
+}
+
+// predecessors are the ids of the nodes that each node of a graph follows, each once and in the order of the edges.
+type predecessors map[string][]string
+
+func predecessorsIn(p *kahn.Plan) predecessors {
+	type pair struct{ from, to string }
+	all, seen := predecessors{}, map[pair]bool{}
+	for e := range p.Edges() {
+		if ends := (pair{e.From, e.To}); !seen[ends] {
+			seen[ends] = true
+			all[e.To] = append(all[e.To], e.From)
+		}
+	}
+	return all
 }
 
 // nextPart returns the first part of a path, with the number of an item or an iteration, and the id in it; "" if it names no node of the plan.

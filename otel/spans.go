@@ -18,11 +18,13 @@ import (
 type runSpans struct {
 	t        *Telemetry
 	ctx      context.Context // with the run's span
+	run      *kahn.Run
 	plan     *kahn.Plan
 	workflow attribute.KeyValue
 
 	mu    sync.Mutex           // never held while a span is made or ended: processors of spans are code of the host
 	nodes map[string]*nodeSpan // by path; nil when the run has ended
+	edges map[*kahn.Plan]predecessors
 }
 
 // nodeSpan is the span of a node. Its fields are set when made is closed.
@@ -31,6 +33,7 @@ type nodeSpan struct {
 	ctx   context.Context // with the span
 	span  trace.Span
 	since time.Time
+	bare  bool // it was made without its links
 
 	// Guarded by the run's mu:
 	attempted bool      // it has had its first attempt
@@ -47,7 +50,7 @@ func (t *Telemetry) around(ctx context.Context, r *kahn.Run) (context.Context, f
 	if last := t.lives.Last(ctx, r.ID()); last.IsValid() {
 		links = []trace.Link{{SpanContext: last, Attributes: []attribute.KeyValue{attribute.String("kahn.link", "earlier life")}}}
 	}
-	x := &runSpans{t: t, plan: r.Plan(), workflow: workflowKey.String(r.Name()), nodes: map[string]*nodeSpan{}}
+	x := &runSpans{t: t, run: r, plan: r.Plan(), workflow: workflowKey.String(r.Name()), nodes: map[string]*nodeSpan{}, edges: map[*kahn.Plan]predecessors{}}
 	ctx, span := t.tracer.Start(ctx, strings.TrimSpace("run "+r.Name()), trace.WithLinks(links...),
 		trace.WithAttributes(x.workflow, runKey.String(r.ID()), planKey.String(r.Plan().Hash())))
 	ctx = context.WithValue(ctx, spansKey{}, x)
@@ -104,7 +107,7 @@ func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
 	for _, w := range res.Waiting { // a gate has no attempt
 		waits[w.Node] = true
-		x.begin(w.Node, w.Since, false, nil)
+		x.begin(w.Node, w.Since, false, x.linksOf)
 	}
 	x.mu.Lock()
 	nodes := x.nodes
@@ -148,7 +151,7 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 
 // begin returns the span of a node, and makes it, below that of the composite that it is inside of, if there is none yet. since is when
 // it begins then, the zero value for now. It is nil if the run has ended.
-func (x *runSpans) begin(path string, since time.Time, first bool, links func() []trace.Link) *nodeSpan {
+func (x *runSpans) begin(path string, since time.Time, first bool, links func(path string) []trace.Link) *nodeSpan {
 	n, isNew := x.at(path, first)
 	if !isNew {
 		if n != nil {
@@ -161,31 +164,63 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func() 
 	if since.IsZero() {
 		since = time.Now()
 	}
-	if parent := parentOf(x.plan, path); parent != "" {
-		if p := x.begin(parent, since, false, nil); p != nil {
+	if parent := siteOf(x.plan, path).within; parent != "" {
+		if p := x.begin(parent, since, false, x.linksOf); p != nil {
 			ctx = p.ctx
 		}
 	}
 	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(path)), trace.WithTimestamp(since)}
-	if links != nil {
-		opts = append(opts, trace.WithLinks(links()...))
+	if n.bare = links == nil; !n.bare {
+		opts = append(opts, trace.WithLinks(links(path)...))
 	}
 	n.ctx, n.span = x.t.tracer.Start(ctx, nameOf(path), opts...)
 	n.since = since
 	return n
 }
 
+// linkTo appends a link to the span of a node that has been performed.
+func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
+	if status != kahn.Completed && status != kahn.Failed {
+		return links
+	}
+	n := x.begin(path, since, false, nil) // a composite without nodes, or a mock, may have none yet; node adds its links then
+	if n == nil {
+		return links
+	}
+	return append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(status.String())}})
+}
+
 // linksTo returns links to the spans of the predecessors of a step that have been performed.
 func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	for _, p := range s.Predecessors() {
-		if p.Status != kahn.Completed && p.Status != kahn.Failed {
-			continue
-		}
-		if n := x.begin(p.Path, s.Queued(), false, nil); n != nil { // a composite without nodes, or a mock, may have none yet
-			links = append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(p.Status.String())}})
+		links = x.linkTo(links, p.Path, p.Status, s.Queued())
+	}
+	return links
+}
+
+// linksOf is linksTo for a node without a step: a composite, a gate, a condition or a mock. The run knows the statuses.
+func (x *runSpans) linksOf(path string) (links []trace.Link) {
+	at := siteOf(x.plan, path)
+	if at.plan == nil {
+		return nil
+	}
+	for _, id := range x.predecessorsIn(at.plan)[at.id] {
+		from := path[:len(path)-len(at.id)] + id
+		if n, err := x.run.Node(from); err == nil {
+			links = x.linkTo(links, from, n.Status, n.Start)
 		}
 	}
 	return links
+}
+
+// predecessorsIn looks at the edges of each graph once.
+func (x *runSpans) predecessorsIn(p *kahn.Plan) predecessors {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.edges[p] == nil {
+		x.edges[p] = predecessorsIn(p)
+	}
+	return x.edges[p]
 }
 
 // attempt is the middleware that begins the span of an attempt.
@@ -197,7 +232,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		}
 		start := time.Now()
 		_, resumed := s.Resumed()
-		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func() []trace.Link { return x.linksTo(s) })
+		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func(string) []trace.Link { return x.linksTo(s) })
 		if n == nil { // the attempt was left behind before it came here
 			return next(ctx, s)
 		}
@@ -273,6 +308,11 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 		return
 	}
 	s = x.oldest(s)
+	if s.bare && !n.Start.IsZero() {
+		for _, link := range x.linksOf(n.ID) {
+			s.span.AddLink(link)
+		}
+	}
 	describe(s.span, n)
 	if end.Before(s.since) {
 		end = s.since

@@ -430,3 +430,49 @@ func TestStore(t *testing.T) {
 		require.Contains(t, calls, want)
 	}
 }
+
+// linked are the paths of the nodes to whose spans that of a node links.
+func (s spans) linked(path string) []string {
+	s.t.Helper()
+	require.Contains(s.t, s.nodes, path)
+	list := []string{}
+	for _, l := range s.nodes[path].Links() {
+		to := "?"
+		for other, x := range s.nodes {
+			if x.SpanContext().SpanID() == l.SpanContext.SpanID() {
+				to = other
+			}
+		}
+		list = append(list, to)
+	}
+	return list
+}
+
+// TestLinksOfComposites: composites, gates and conditions link to the nodes that they follow and that were performed, as steps do, inside of
+// composites, too. What is inside of a composite does not, nor an item.
+func TestLinksOfComposites(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, otelkahn.Options{})
+	inner := (&kahn.Graph{}).Add(kahn.Node{ID: "x"})
+	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "in", Sub: inner, After: []string{"a", "b"}})
+	g := (&kahn.Graph{Name: "w"}).Add(
+		kahn.Node{ID: "list", Do: func(context.Context, *kahn.Step) (any, error) { return []any{1}, nil }},
+		kahn.Node{ID: "other"},
+		kahn.Node{ID: "off", Disabled: true, SkipMode: kahn.SkipSatisfy},
+		kahn.Node{ID: "sub", Sub: sub, After: []string{"list", "other", "off"}},
+		kahn.Node{ID: "each", Sub: sub, Map: &kahn.Map{Over: "items"}, In: []kahn.Edge{{From: "list", Param: "items"}, {From: "list", Param: "again"}, {From: "sub"}}},
+		kahn.Node{ID: "loop", Sub: sub, After: []string{"each"}, Loop: &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 5}},
+		kahn.Node{ID: "test", After: []string{"loop", "sub"}, Test: func(kahn.View) (any, error) { return true, nil }},
+		kahn.Node{ID: "none", Sub: sub, Map: &kahn.Map{Over: "items"}, After: []string{"test"}, Params: map[string]any{"items": []any{}}},
+		kahn.Node{ID: "last", After: []string{"none"}},
+		kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"last", "test"}},
+	)
+	res, s := b.run(g, func(context.Context, *kahn.Step) (any, error) { return nil, nil })
+	require.Equal(t, kahn.RunSuspended, res.Status)
+	for path, want := range map[string][]string{
+		"sub": {"list", "other"}, "sub/a": {}, "sub/in": {"sub/a", "sub/b"}, "sub/in/x": {}, "each": {"list", "sub"}, "each[0]": {}, "each[0]/in": {"each[0]/a", "each[0]/b"},
+		"loop": {"each"}, "loop#2/in": {"loop#2/a", "loop#2/b"}, "test": {"loop", "sub"}, "none": {"test"}, "last": {"none"}, "ask": {"last", "test"}, "off": {},
+	} {
+		require.Equal(t, want, s.linked(path), path)
+	}
+}
