@@ -23,7 +23,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
 	"github.com/seed-c794f7ef/kahn/store/postgres/audit"
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
@@ -56,6 +58,10 @@ func TestChild(t *testing.T) {
 		require.NoError(t, storetest.Killed(t.Context(), dir, s, kahn.Owner("worker")))
 	case "torn":
 		require.NoError(t, storetest.Killed(t.Context(), dir, storetest.Torn(s), kahn.Owner("worker")))
+	case "asked":
+		require.NoError(t, storetest.ServeAsked(t.Context(), listening(t, pool, dir), kahn.LeaseTime(askedLease)))
+	case "torn answers":
+		require.NoError(t, storetest.ServeAsked(t.Context(), storetest.TornAnswers(listening(t, pool, dir)), kahn.LeaseTime(askedLease)))
 	case "share":
 		require.NoError(t, share(t.Context(), dir, s, sharedLease))
 	case "unfenced":
@@ -81,6 +87,24 @@ func starter(task string) func(dir string) *exec.Cmd {
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	storetest.RunKill(t, size(30, 500), starter("run"), starter("torn"))
+}
+
+// askedLease is shorter than most lives of a process that is killed.
+const askedLease = 150 * time.Millisecond
+
+// listening opens the store of a folder, which is notified of requests.
+func listening(t *testing.T, pool *pgxpool.Pool, dir string) *postgres.Store {
+	t.Helper()
+	return openWith(t, pool, postgres.Options{Schema: schemaOf(dir), Listen: database})
+}
+
+// TestCrashAsked kills processes while they perform runs for which this process posts requests.
+func TestCrashAsked(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	storetest.RunKillAsked(t, size(10, 300), starter("asked"), starter("torn answers"), func(t *testing.T, dir string) storetest.Served {
+		return openStore(t, pool, schemaOf(dir))
+	}, kahntest.CheckEvents)
 }
 
 // The runs that processes share.

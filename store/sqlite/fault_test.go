@@ -61,6 +61,12 @@ func TestChild(t *testing.T) {
 			s = storetest.Torn(s)
 		}
 		require.NoError(t, storetest.Killed(t.Context(), dir, s))
+	case "asked", "torn answers": // until it is killed
+		var s storetest.Served = openStore(t, path, sqlite.Options{})
+		if task == "torn answers" {
+			s = storetest.TornAnswers(s)
+		}
+		require.NoError(t, storetest.ServeAsked(t.Context(), s))
 	case "hold": // until it is killed, or its input ends
 		s := openStore(t, path, sqlite.Options{})
 		begun(t, s, "held")
@@ -97,13 +103,23 @@ func child(dir, task string) *exec.Cmd {
 	return cmd
 }
 
+// starter makes commands that start TestChild.
+func starter(task string) func(dir string) *exec.Cmd {
+	return func(dir string) *exec.Cmd { return child(dir, task) }
+}
+
 // TestCrash kills processes while they perform a run, and lets the next one go on. None waits for the lease of the one before.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	starter := func(task string) func(dir string) *exec.Cmd {
-		return func(dir string) *exec.Cmd { return child(dir, task) }
-	}
 	storetest.RunKill(t, size(30, 500), starter("run"), starter("torn"))
+}
+
+// TestCrashAsked kills processes while they perform runs for which this process posts requests.
+func TestCrashAsked(t *testing.T) {
+	t.Parallel()
+	storetest.RunKillAsked(t, size(10, 300), starter("asked"), starter("torn answers"), func(t *testing.T, dir string) storetest.Served {
+		return openStore(t, filepath.Join(dir, "runs.db"), sqlite.Options{})
+	}, kahntest.CheckEvents)
 }
 
 // bulky is a graph whose outputs are larger than small databases. It counts the calls of its steps.
