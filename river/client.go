@@ -28,14 +28,17 @@ type CreateOptions struct {
 	Priority int
 }
 
-// Create stores a run and its job in one transaction. See [postgres.Store.Create] for the run, its policy and the errors; a run that was there is
-// left alone. The job is scheduled for n.NotBefore.
+// Create stores a run and its job in one transaction. See [postgres.Store.Create] for the run, its policy and the errors; a run that exists already gets no
+// new job. The job is scheduled for n.NotBefore.
 func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
 		stored, created, err = c.CreateTx(ctx, tx, n, o)
 		return err
 	})
-	return stored, created, err
+	if err != nil {
+		return nil, false, err // also if the transaction was not committed
+	}
+	return stored, created, nil
 }
 
 // CreateTx is Create in a transaction of the program's own: the run and its job are there if the transaction is committed.
@@ -51,10 +54,13 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 		n.Labels[PriorityLabel] = strconv.Itoa(o.Priority)
 	}
 	stored, created, err = c.Store.CreateTx(ctx, tx, n)
-	if err != nil || !created {
-		return stored, created, err
+	if err == nil && created {
+		err = c.enqueue(ctx, tx, stored, stored.WakeAt)
 	}
-	return stored, true, c.enqueue(ctx, tx, stored, stored.WakeAt)
+	if err != nil {
+		return nil, false, err
+	}
+	return stored, created, nil
 }
 
 // Wake makes a run go on that is at rest: it inserts the job of the run, or lets it begin at once. A run that is at work is left alone, and so is one

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
@@ -58,6 +59,32 @@ func TestCreate(t *testing.T) {
 
 	_, _, err = c.Create(t.Context(), n, riverkahn.CreateOptions{Priority: 5})
 	require.ErrorIs(t, err, machine.ErrBadValue)
+}
+
+// TestNotCommitted: a run that is not stored, since its transaction was not committed, is not said to be created, and a request is not said to be posted.
+func TestNotCommitted(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	c := x.client(t)
+	create(t, c, gated(0), "there")
+	in := func(name string) string { return pgx.Identifier{x.store.Schema(), name}.Sanitize() }
+	for _, text := range []string{
+		"CREATE FUNCTION " + in("refuse") + "() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'refused'; END $$",
+		"CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON " + in("runs") + " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION " + in("refuse") + "()",
+		"CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON " + in("requests") + " DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION " + in("refuse") + "()",
+	} {
+		_, err := x.pool.Exec(t.Context(), text)
+		require.NoError(t, err)
+	}
+	n, err := kahn.Prepare(order(), kahn.RunID("new"))
+	require.NoError(t, err)
+	stored, created, err := c.Create(t.Context(), n, riverkahn.CreateOptions{})
+	require.ErrorContains(t, err, "refused")
+	require.False(t, created)
+	require.Nil(t, stored)
+	posted, err := c.Post(t.Context(), "there", signal(t, "1", "yes"))
+	require.ErrorContains(t, err, "refused")
+	require.False(t, posted)
 }
 
 // TestVersions: a process works the queues of its plans alone, and finds those of other processes.
@@ -113,5 +140,9 @@ func TestRegister(t *testing.T) {
 	p.Workflows[0].Graph = order()
 	require.NoError(t, p.Register(x.config()))
 	require.ErrorIs(t, p.Register(x.config()), machine.ErrBadValue, "it was registered before")
+	config, second := x.config(), &riverkahn.Performer{Store: x.store, Workflows: []riverkahn.Workflow{{Graph: order(), Step: echo}}}
+	require.NoError(t, (&riverkahn.Performer{Store: x.store}).Register(config))
+	require.ErrorIs(t, second.Register(config), machine.ErrBadValue, "another one is registered")
+	require.NoError(t, second.Register(x.config()), "a Performer that was refused can be registered")
 	require.ErrorIs(t, (&riverkahn.Performer{Store: x.store}).Register(nil), machine.ErrBadValue)
 }

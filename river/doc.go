@@ -21,8 +21,8 @@
 //
 // [Client.Post] stores a signal or a cancel, and makes a run at rest go on. [Remote] and [Server] perform steps on other machines.
 //
-// The store keeps the state of runs. River keeps the queues: which run goes on where, when, and in which order; who is the leader; what is
-// notified. Its tables are made by rivermigrate, or by the command of River.
+// The store keeps the state of runs. River keeps the queues: it decides which process performs a run, when, and in which order. Its tables are made
+// by rivermigrate, or by the command of River.
 //
 // # The job of a run
 //
@@ -34,9 +34,14 @@
 // # Faults
 //
 // The run has its own timeouts and retries. Its job has no timeout, so that River's rescuer leaves it alone, and is completed also when the run has
-// failed. A job fails only if the run cannot be begun, because of its options, say; River's retry policy applies then.
+// failed. A job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back fails. River's retry policy applies
+// then. After 25 failures River discards the job, and another one is inserted as for any run that is due and has no job.
 //
-// A process that dies, or hangs, leaves a job that is running. Every few seconds one process, which River elects, looks for such jobs whose runs nobody holds
+// A process that dies, or hangs, leaves a job that is running. Every few seconds one process looks for such jobs whose runs nobody holds
 // any more: it discards each, and inserts another one, on which the run goes on. The lease of the run, which is 30 s long unless
-// [kahn.LeaseTime] says otherwise, tells whether somebody holds it. A process that hangs and comes back cannot write to the run any more.
+// [kahn.LeaseTime] says otherwise, tells whether somebody holds it. A process that hangs and comes back cannot write to the run any more. Every minute it also looks for runs that are due and have no job: those
+// whose job somebody has cancelled or deleted, and those that have become due without a [Client], by [postgres.Store.Post], say.
+//
+// River elects a client of the schema as its leader, and the leader inserts its own periodic jobs alone. So each client of the schema that is started has
+// to be registered: by [Server.Register], or by [Performer.Register], if need be of a Performer without Workflows.
 package riverkahn

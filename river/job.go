@@ -1,7 +1,6 @@
 package riverkahn
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -101,7 +100,7 @@ func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Ti
 	}
 }
 
-// jobs is the name of River's table of jobs for a statement.
+// jobs returns the quoted name of River's table of jobs.
 func (c Client) jobs() string {
 	if schema := c.River.Schema(); schema != "" {
 		return pgx.Identifier{schema, "river_job"}.Sanitize()
@@ -109,8 +108,5 @@ func (c Client) jobs() string {
 	return pgx.Identifier{"river_job"}.Sanitize()
 }
 
-// runs is the name of a table of the store for a statement.
+// stored returns the quoted name of a table of the store.
 func (c Client) stored(name string) string { return pgx.Identifier{c.Store.Schema(), name}.Sanitize() }
-
-// orDefault returns a duration, or another one if it is zero.
-func orDefault(d, other time.Duration) time.Duration { return cmp.Or(d, other) }

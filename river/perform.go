@@ -19,7 +19,7 @@ import (
 const (
 	// leasedPause is the pause before a job tries again to acquire a run that somebody else performs.
 	leasedPause = 2 * time.Second
-	// giveBackTimeout bounds the transaction in which a job is given back. Without it the job is found by those who look for lost ones.
+	// giveBackTimeout bounds the transaction in which a job is given back. When it has passed the job fails, and River tries it again.
 	giveBackTimeout = 15 * time.Second
 	// schedulerInterval is how often River looks for jobs that have become due. A run stays where it is for a wait that is shorter.
 	schedulerInterval = 5 * time.Second

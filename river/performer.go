@@ -1,6 +1,7 @@
 package riverkahn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,11 +25,12 @@ type Performer struct {
 	Store *postgres.Store
 	// Workflows are the plans that the process performs: as long as runs of a former version have not ended, that version, too.
 	Workflows []Workflow
-	// RecoverEvery is how often one of the processes looks for runs whose lease has run out, since their process has died or hangs: 5 s if it is
-	// 0.
+	// RecoverEvery is how often one of the processes looks for runs whose lease has run out, since their process has died or hangs. Zero means 5 s. Every
+	// twelfth time it also looks for runs that are due and have no job.
 	RecoverEvery time.Duration
-	// Retention says which runs are removed when they have ended; none if it is empty. Runs and blobs are removed every PruneEvery, a minute if
-	// that is 0. Each process should have the same.
+	// Retention says which runs are removed when they have ended; none if it is empty. Runs and blobs are removed every PruneEvery, by the process that
+	// River has elected; zero means 1 min. Each Performer should have the same. A process with a [Server] alone removes runs while it is elected
+	// if a Performer without Workflows is registered there, too.
 	Retention  []Retention
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec, from which those are removed to which no run refers any more: see [store.PruneQuery].
@@ -63,6 +65,9 @@ const (
 	fetchPollInterval = 250 * time.Millisecond
 )
 
+// upkeep is the queue of the jobs that look after runs.
+var upkeep = river.QueueConfig{MaxWorkers: 2}
+
 // Register adds to the configuration of a client of River what performs the runs: workers, the queues of the workflows, and the periodic jobs.
 // FetchCooldown and FetchPollInterval are set to 1 ms and 250 ms if they are 0, and SkipUnknownJobCheck is set. Errors match [machine.ErrBadValue]; those of a graph are
 // those of [kahn.Graph.Compile].
@@ -80,19 +85,22 @@ func (p *Performer) Register(config *river.Config) error {
 	if err := p.checkRetention(); err != nil {
 		return err
 	}
-	queues, err := p.queues()
+	queue := cmp.Or(p.Queue, defaultQueue)
+	byQueue, queues, err := p.queues()
 	if err != nil {
 		return err
 	}
+	queues[queue] = upkeep
 	err = register(config, queues, func(w *river.Workers) error {
-		return errors.Join(river.AddWorkerSafely(w, &runWorker{p: p}), river.AddWorkerSafely(w, &recoverWorker{p: p}), river.AddWorkerSafely(w, &pruneWorker{p: p}))
+		return errors.Join(river.AddWorkerSafely(w, &runWorker{p: p}), river.AddWorkerSafely(w, &pruneWorker{p: p}))
 	})
 	if err != nil {
 		return err
 	}
-	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), p.periodic(orDefault(p.RecoverEvery, defaultRecover), RecoverArgs{}))
+	p.byQueue, p.atWork = byQueue, map[*kahn.Run]bool{}
+	addRecovery(config, p.Store, queue, p.RecoverEvery)
 	if len(p.Retention) > 0 {
-		config.PeriodicJobs = append(config.PeriodicJobs, p.periodic(orDefault(p.PruneEvery, defaultPrune), PruneArgs{}))
+		config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), periodic(queue, cmp.Or(p.PruneEvery, defaultPrune), pruneArgs{}))
 	}
 	return nil
 }
@@ -103,39 +111,36 @@ func register(config *river.Config, queues map[string]river.QueueConfig, add fun
 		config.Workers = river.NewWorkers()
 	}
 	if err := add(config.Workers); err != nil {
-		return err
+		return fmt.Errorf("%w: riverkahn: %w", machine.ErrBadValue, err)
 	}
 	all := map[string]river.QueueConfig{}
 	maps.Copy(all, config.Queues)
 	maps.Copy(all, queues)
 	config.Queues = all
 	config.SkipUnknownJobCheck = true // the jobs of steps may be worked by other processes than those of runs
-	config.FetchCooldown = orDefault(config.FetchCooldown, fetchCooldown)
-	config.FetchPollInterval = max(orDefault(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
+	config.FetchCooldown = cmp.Or(config.FetchCooldown, fetchCooldown)
+	config.FetchPollInterval = max(cmp.Or(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
 	return nil
 }
 
-// queues are those of the workflows, and that of the jobs that look after runs.
-func (p *Performer) queues() (map[string]river.QueueConfig, error) {
-	if p.Queue == "" {
-		p.Queue = defaultQueue
-	}
-	byQueue, queues := map[string]*Workflow{}, map[string]river.QueueConfig{p.Queue: {MaxWorkers: 2}}
+// queues are those of the workflows.
+func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]river.QueueConfig, err error) {
+	byQueue, queues = map[string]*Workflow{}, map[string]river.QueueConfig{}
 	for i := range p.Workflows {
 		w := &p.Workflows[i]
 		switch {
 		case w.Graph == nil || w.Graph.Name == "":
-			return nil, fmt.Errorf("%w: riverkahn: workflow %d has no graph with a name", machine.ErrBadValue, i+1)
+			return nil, nil, fmt.Errorf("%w: riverkahn: workflow %d has no graph with a name", machine.ErrBadValue, i+1)
 		case w.MaxRuns < 0:
-			return nil, fmt.Errorf("%w: riverkahn: workflow %s: MaxRuns %d is negative", machine.ErrBadValue, w.Graph.Name, w.MaxRuns)
+			return nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: MaxRuns %d is negative", machine.ErrBadValue, w.Graph.Name, w.MaxRuns)
 		}
 		plan, err := w.Graph.Compile()
 		if err != nil {
-			return nil, fmt.Errorf("riverkahn: workflow %s: %w", w.Graph.Name, err)
+			return nil, nil, fmt.Errorf("riverkahn: workflow %s: %w", w.Graph.Name, err)
 		}
 		queue := QueueOf(plan.Name(), plan.Hash())
 		if byQueue[queue] != nil {
-			return nil, fmt.Errorf("%w: riverkahn: workflow %s is listed twice in one version", machine.ErrBadValue, w.Graph.Name)
+			return nil, nil, fmt.Errorf("%w: riverkahn: workflow %s is listed twice in one version", machine.ErrBadValue, w.Graph.Name)
 		}
 		most := w.MaxRuns
 		if most == 0 {
@@ -143,15 +148,7 @@ func (p *Performer) queues() (map[string]river.QueueConfig, error) {
 		}
 		byQueue[queue], queues[queue] = w, river.QueueConfig{MaxWorkers: most}
 	}
-	p.byQueue, p.atWork = byQueue, map[*kahn.Run]bool{}
-	return queues, nil
-}
-
-// periodic is a periodic job of River's leader, in the queue of the Performer.
-func (p *Performer) periodic(every time.Duration, args river.JobArgs) *river.PeriodicJob {
-	return river.NewPeriodicJob(river.PeriodicInterval(every), func() (river.JobArgs, *river.InsertOpts) {
-		return args, &river.InsertOpts{Queue: p.Queue, MaxAttempts: 1}
-	}, &river.PeriodicJobOpts{RunOnStart: true})
+	return byQueue, queues, nil
 }
 
 // client is the Client of the process whose River works a job.

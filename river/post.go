@@ -15,17 +15,17 @@ func (c Client) Post(ctx context.Context, run string, q store.Request) (posted b
 		posted, err = c.PostTx(ctx, tx, run, q)
 		return err
 	})
-	return posted, err
+	return posted && err == nil, err // not posted if the transaction was not committed
 }
 
-// PostTx is Post in a transaction of the program's own.
+// PostTx is Post in a transaction of the program's own, which has to be short: see [postgres.Store.PostTx].
 func (c Client) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if posted, err = c.Store.PostTx(ctx, tx, run, q); err != nil || !posted {
-		return posted, err
+		return false, err
 	}
 	r, err := c.Store.HeadTx(ctx, tx, run)
-	if err != nil || !goesOn(r) {
-		return posted, err
+	if err == nil && goesOn(r) {
+		err = c.enqueue(ctx, tx, r, r.WakeAt)
 	}
-	return true, c.enqueue(ctx, tx, r, r.WakeAt)
+	return err == nil, err
 }

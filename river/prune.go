@@ -19,20 +19,20 @@ type Retention struct {
 	For      time.Duration       // since their ends
 }
 
-// PruneArgs are the arguments of the periodic job that removes runs.
-type PruneArgs struct{}
+// pruneArgs are the arguments of the periodic job that removes runs.
+type pruneArgs struct{}
 
 // Kind implements [river.JobArgs].
-func (PruneArgs) Kind() string { return "kahn_prune" }
+func (pruneArgs) Kind() string { return "kahn_prune" }
 
 // pruneWorker works these jobs.
 type pruneWorker struct {
-	river.WorkerDefaults[PruneArgs]
+	river.WorkerDefaults[pruneArgs]
 	p *Performer
 }
 
 // Work removes the runs that have been kept for long enough. What its timeout leaves, the next job removes.
-func (w *pruneWorker) Work(ctx context.Context, _ *river.Job[PruneArgs]) error {
+func (w *pruneWorker) Work(ctx context.Context, _ *river.Job[pruneArgs]) error {
 	var errs []error
 	for _, r := range w.p.Retention {
 		errs = append(errs, w.prune(ctx, r))

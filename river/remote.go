@@ -1,6 +1,7 @@
 package riverkahn
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -12,22 +13,23 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// StepArgs are the arguments of the job that performs an attempt of a step.
-type StepArgs struct {
+// stepArgs are the arguments of the job that performs an attempt of a step.
+type stepArgs struct {
 	Run     string `json:"run"`
 	Path    string `json:"path"` // of the node
 	Attempt int    `json:"attempt"`
 	Token   string `json:"token"` // under which the node waits for the reply
 	// LostAfter is how long the process that performs the attempt may be silent.
 	LostAfter time.Duration   `json:"lost_after"`
-	Losses    int             `json:"losses,omitempty"` // processes that were
+	Losses    int             `json:"losses,omitempty"` // how many processes were lost during the attempt
 	Call      json.RawMessage `json:"call"`             // a kahn.Call
 }
 
 // Kind implements [river.JobArgs].
-func (StepArgs) Kind() string { return "kahn_step" }
+func (stepArgs) Kind() string { return "kahn_step" }
 
 // Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of River, which
 // any process performs that serves the kind of the node, see [Server], and suspends the node until the reply of the job comes. A run that has nothing
@@ -40,20 +42,23 @@ type Remote struct {
 	// LostAfter is how long the process of a step may be silent until another one performs the attempt again: 30 s if it is 0. After three
 	// losses the attempt fails.
 	LostAfter time.Duration
-	// Priority is that of the jobs, from 1 to 4: that of River if it is 0.
+	// Priority is the priority of the jobs, from 1, which comes first, to 4. Zero means 1.
 	Priority int
 }
 
 const (
 	defaultLostAfter = 30 * time.Second
-	// mostLosses is how many processes an attempt may cost.
+	// mostLosses is the number of lost processes after which an attempt fails.
 	mostLosses = 3
-	// sent is what tokens of nodes begin with that wait for the replies of their jobs. The token is the state of the node, too.
+	// sent is the prefix of the tokens under which nodes wait for the replies of their jobs. Step saves the token as the node's state, too.
 	sent = "kahn_step "
 )
 
 // Step sends an attempt, and returns the reply when it has come. It has to be called in a run that a Performer performs.
 func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
+	if r.LostAfter < 0 || r.Priority < 0 || r.Priority > maxPriority {
+		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not one from 0 to %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))
+	}
 	call := s.CallWithoutView()
 	if r.WithView {
 		call = s.Call()
@@ -73,7 +78,7 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	if err != nil {
 		return nil, kahn.Permanent(err)
 	}
-	args := StepArgs{Run: s.RunID(), Path: s.Path(), Attempt: s.Attempt(), Token: tokenOf(s) + rand.Text(), LostAfter: orDefault(r.LostAfter, defaultLostAfter), Call: data}
+	args := stepArgs{Run: s.RunID(), Path: s.Path(), Attempt: s.Attempt(), Token: tokenOf(s) + rand.Text(), LostAfter: cmp.Or(r.LostAfter, defaultLostAfter), Call: data}
 	opts := &river.InsertOpts{Queue: KindQueue(s.Kind()), Priority: r.Priority, MaxAttempts: river.MaxAttemptsDefault}
 	if _, err := client.Insert(ctx, args, opts); err != nil {
 		return nil, err

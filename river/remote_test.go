@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"github.com/riverqueue/river/rivertype"
@@ -19,6 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 	riverkahn "github.com/seed-c794f7ef/kahn/river"
 	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
 // serve starts a client of River with a Server of the kind "mail".
@@ -164,4 +166,92 @@ func TestRemoteSlips(t *testing.T) {
 	require.ErrorContains(t, err, "no Performer performs the run")
 	node, _ := res.Node("mail")
 	require.Equal(t, 1, node.Attempts)
+}
+
+// TestRemoteJobCancelled: a job of a step that is cancelled fails the attempt.
+func TestRemoteJobCancelled(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	s := newSlow()
+	x.serve(t, s.step, nil)
+	g := mails(kahn.Node{})
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+	create(t, c, g, "letter")
+	<-s.began
+	list, err := c.River.JobList(t.Context(), river.NewJobListParams().Kinds("kahn_step"))
+	require.NoError(t, err)
+	_, err = c.River.JobCancel(t.Context(), list.Jobs[0].ID)
+	require.NoError(t, err)
+	x.reaches(t, "letter", kahn.RunFailed)
+	_, err = kahn.ReadResult(t.Context(), g, x.store, "letter")
+	require.ErrorContains(t, err, "the job of the step was cancelled")
+}
+
+// TestRemoteAnswersAgain: a step that has been performed is not performed again because its reply could not be stored at once.
+func TestRemoteAnswersAgain(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	g := mails(kahn.Node{})
+	in := func(name string) string { return pgx.Identifier{x.store.Schema(), name}.Sanitize() }
+	for _, text := range []string{
+		"CREATE SEQUENCE " + in("posts"),
+		"CREATE FUNCTION " + in("refuse") + "() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF nextval('" + strings.ReplaceAll(in("posts"), "'", "''") + "') < 3 THEN RAISE 'refused'; END IF; RETURN NEW; END $$",
+		"CREATE TRIGGER refuse BEFORE INSERT ON " + in("requests") + " FOR EACH ROW EXECUTE FUNCTION " + in("refuse") + "()",
+	} {
+		_, err := x.pool.Exec(t.Context(), text)
+		require.NoError(t, err)
+	}
+	var calls atomic.Int32
+	x.serve(t, func(context.Context, *kahn.Step) (any, error) { return calls.Add(1), nil }, nil)
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+	create(t, c, g, "letter")
+	x.reaches(t, "letter", kahn.RunCompleted)
+	require.EqualValues(t, 1, calls.Load())
+	require.Equal(t, []rivertype.JobState{rivertype.JobStateCompleted}, x.stepJobs(t))
+}
+
+// TestRemoteRefused: a Remote with odd fields fails its node, without another attempt.
+func TestRemoteRefused(t *testing.T) {
+	t.Parallel()
+	for name, r := range map[string]riverkahn.Remote{"LostAfter -1ns": {LostAfter: -1}, "Priority 5": {Priority: 5}, "Priority -1": {Priority: -1}} {
+		g := (&kahn.Graph{Name: "odd"}).Add(kahn.Node{ID: "mail", Kind: "mail", Do: r.Step, Retry: kahn.Retry{MaxAttempts: 3}})
+		res, err := kahn.Execute(t.Context(), g, nil)
+		require.ErrorIs(t, err, kahn.ErrBadValue)
+		require.ErrorContains(t, err, name)
+		mail, _ := res.Node("mail")
+		require.Equal(t, 1, mail.Attempts)
+	}
+}
+
+// keyReads counts the statements that search the nodes of a run by their keys, and the heartbeats.
+type keyReads struct{ searches, beats atomic.Int32 }
+
+func (k *keyReads) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(q.SQL, "n.key") {
+		k.searches.Add(1)
+	}
+	if strings.Contains(q.SQL, "SET attempted_at") {
+		k.beats.Add(1)
+	}
+	return ctx
+}
+
+func (*keyReads) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// TestRemoteReads: a process searches the nodes of a run once for each attempt, however often it asks whether the node waits.
+func TestRemoteReads(t *testing.T) {
+	t.Parallel()
+	x, reads := newTables(t), new(keyReads)
+	traced := openTables(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = reads }), x.schema)
+	g := mails(kahn.Node{})
+	traced.serve(t, func(ctx context.Context, _ *kahn.Step) (any, error) {
+		for reads.beats.Load() < 5 && ctx.Err() == nil {
+			time.Sleep(5 * time.Millisecond)
+		}
+		return nil, context.Cause(ctx)
+	}, nil)
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+	create(t, c, g, "letter")
+	x.reaches(t, "letter", kahn.RunCompleted)
+	require.EqualValues(t, 1, reads.searches.Load())
 }

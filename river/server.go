@@ -1,6 +1,7 @@
 package riverkahn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,10 @@ type Server struct {
 	Kinds map[string]int
 	// Codec is that of the runs, see [kahn.Encoding]. Nil means nil [kahn.Types].
 	Codec kahn.Codec
+	// RecoverEvery and Queue are those of a [Performer]: a Server looks for lost runs, too, while River has elected its client. If a Performer was
+	// registered before with the same configuration, its values count.
+	RecoverEvery time.Duration
+	Queue        string
 }
 
 // Register adds to the configuration of a client of River what performs the steps. Errors match [machine.ErrBadValue].
@@ -36,39 +41,46 @@ func (s *Server) Register(config *river.Config) error {
 		return fmt.Errorf("%w: riverkahn: no river.Config", machine.ErrBadValue)
 	case s.Store == nil || s.Step == nil || len(s.Kinds) == 0:
 		return fmt.Errorf("%w: riverkahn: a Server needs a Store, a Step and Kinds", machine.ErrBadValue)
+	case s.RecoverEvery < 0:
+		return fmt.Errorf("%w: riverkahn: RecoverEvery %v is negative", machine.ErrBadValue, s.RecoverEvery)
 	}
-	queues := map[string]river.QueueConfig{}
+	queue := cmp.Or(s.Queue, defaultQueue)
+	queues := map[string]river.QueueConfig{queue: upkeep}
 	for kind, most := range s.Kinds {
 		if most < 1 {
 			return fmt.Errorf("%w: riverkahn: Kinds: %d steps of the kind %q at the same time", machine.ErrBadValue, most, kind)
 		}
 		queues[KindQueue(kind)] = river.QueueConfig{MaxWorkers: most}
 	}
-	return register(config, queues, func(w *river.Workers) error { return river.AddWorkerSafely(w, &stepWorker{s: s}) })
+	if err := register(config, queues, func(w *river.Workers) error { return river.AddWorkerSafely(w, &stepWorker{s: s}) }); err != nil {
+		return err
+	}
+	addRecovery(config, s.Store, queue, s.RecoverEvery)
+	return nil
 }
 
 // stepWorker works the jobs that perform steps.
 type stepWorker struct {
-	river.WorkerDefaults[StepArgs]
+	river.WorkerDefaults[stepArgs]
 	s *Server
 }
 
 // Timeout is none: that of the node is the deadline of the call.
-func (*stepWorker) Timeout(*river.Job[StepArgs]) time.Duration { return -1 }
+func (*stepWorker) Timeout(*river.Job[stepArgs]) time.Duration { return -1 }
 
 // errUnwanted is the cause of the end of a step's context when nobody waits for its reply any more.
 var errUnwanted = errors.New("the run does not wait for the step any more")
 
 // Work performs an attempt, unless the run does not wait for it, and posts the reply. That the step has failed is no error of its job.
-func (w *stepWorker) Work(ctx context.Context, job *river.Job[StepArgs]) error {
-	x := &attempt{job: job, store: w.s.Store, client: Client{Store: w.s.Store, River: river.ClientFromContext[pgx.Tx](ctx)}}
+func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
+	x := &attempt{job: job, client: Client{Store: w.s.Store, River: river.ClientFromContext[pgx.Tx](ctx)}}
 	switch wanted, err := x.isAwaited(ctx); {
 	case errors.Is(err, errUnwanted):
 		return river.JobCancel(err)
 	case err != nil:
 		return err
 	case !wanted:
-		return river.JobSnooze(0)
+		return river.JobSnooze(awaitStart) // others may need this worker meanwhile
 	}
 	reply, err := w.perform(ctx, x)
 	switch {
@@ -80,7 +92,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[StepArgs]) error {
 	return x.answer(ctx, reply)
 }
 
-// perform calls the step function. The error is that of the job: the step was asked to stop by somebody else than its run.
+// perform calls the step function. The error is that of the job: the run does not wait for the step any more, or the client of River stops.
 func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error) {
 	call := kahn.Call{Codec: w.s.Codec}
 	if err := json.Unmarshal(x.job.Args.Call, &call); err != nil {
@@ -111,6 +123,8 @@ func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error
 	switch {
 	case errors.Is(cause, errUnwanted):
 		return reply, cause
+	case reply.Err != nil && errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely):
+		return kahn.Reply{Codec: w.s.Codec, Err: errors.New("the job of the step was cancelled")}, nil
 	case reply.Err != nil && ctx.Err() != nil:
 		return reply, ctx.Err() // the client of River stops: another process performs the attempt
 	}
@@ -119,16 +133,19 @@ func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error
 
 // attempt is an attempt that a job performs.
 type attempt struct {
-	job    *river.Job[StepArgs]
-	store  *postgres.Store
+	job    *river.Job[stepArgs]
 	client Client
+	run    int64 // the number of the run in the store, 0 if it is not known yet
+	node   int32 // the number of the node within the run
 }
 
 const (
 	// awaitStart is how long a job waits until the run that has sent it is stored as waiting.
 	awaitStart = 2 * time.Second
 	startPause = 10 * time.Millisecond
-	// beats is how often a process is heard in the time after which it counts as lost.
+	// answerPause is the pause before a reply is posted again.
+	answerPause = time.Second
+	// beats is the number of heartbeats in LostAfter.
 	beats = 5
 )
 
@@ -147,7 +164,7 @@ func (x *attempt) isAwaited(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// follow lets the process be heard as long as the step is at work, and stops the step when the run does not wait for it any more.
+// follow sends heartbeats until ctx ends, and stops the step when its run does not wait for it any more.
 func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 	ticker := time.NewTicker(max(x.job.Args.LostAfter/beats, time.Millisecond))
 	defer ticker.Stop()
@@ -164,51 +181,82 @@ func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// beatQuery notes that the process of a job lives, and tells whether the job is still this one's, and whether the node waits, and under the token of the
-// job. Of nodes of one path, those of several attempts of a composite, the last one counts.
+// nodeQuery finds the number of the node of a path, once for each attempt: it reads the keys of all nodes of the run. A composite that is tried again has
+// new nodes of the same path, of which the last one counts.
+const nodeQuery = `SELECT r.run, max(n.node) FROM %s r JOIN %s n USING (run)
+WHERE r.id = $1 AND (n.key = $2 OR position('#try' IN n.key) > 0 AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $2) GROUP BY r.run`
+
+// beatQuery notes that the process of a job lives. It returns whether this process still has the job and the node is not terminal, whether the node is
+// suspended, and whether it waits under the token of the job.
 const beatQuery = `WITH beat AS (UPDATE %[1]s SET attempted_at = now() WHERE id = $1 AND attempt = $2 AND state = 'running' RETURNING id)
 SELECT (SELECT count(*) FROM beat) = 1 AND NOT n.terminal, coalesce(n.status = 'suspended', false), coalesce(position(convert_to($5, 'UTF8') IN n.record) > 0, false)
-FROM %[2]s r JOIN %[3]s n USING (run)
-WHERE r.id = $3 AND r.ended IS NULL AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $4 ORDER BY n.node DESC LIMIT 1`
+FROM %[2]s r JOIN %[3]s n USING (run) WHERE r.run = $3 AND n.node = $4 AND r.ended IS NULL`
 
 // querier is a pool or a transaction.
 type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// beat lets the process be heard, and tells whether the run waits for the attempt. If it does not and will not, the error is errUnwanted.
+// beat lets the process be heard, and reports whether the run waits for the attempt. If it does not and will not, the error is errUnwanted.
 func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error) {
-	a := x.job.Args
+	a := &x.job.Args
+	if x.run == 0 {
+		text := fmt.Sprintf(nodeQuery, x.client.stored("runs"), x.client.stored("nodes"))
+		err = db.QueryRow(ctx, text, a.Run, a.Path).Scan(&x.run, &x.node)
+	}
 	var open, waits, here bool
-	text := fmt.Sprintf(beatQuery, x.client.jobs(), x.client.stored("runs"), x.client.stored("nodes"))
-	err = db.QueryRow(ctx, text, x.job.ID, x.job.Attempt, a.Run, a.Path, a.Token).Scan(&open, &waits, &here)
+	if err == nil {
+		text := fmt.Sprintf(beatQuery, x.client.jobs(), x.client.stored("runs"), x.client.stored("nodes"))
+		err = db.QueryRow(ctx, text, x.job.ID, x.job.Attempt, x.run, x.node, a.Token).Scan(&open, &waits, &here)
+	}
 	if errors.Is(err, pgx.ErrNoRows) || err == nil && (!open || waits && !here) {
 		return false, errUnwanted
 	}
 	return err == nil && waits, err
 }
 
-// answer completes the job and posts the reply, in one transaction, if the run waits for it.
+// answer completes the job and posts the reply, if the run waits for it. It repeats the transaction if it fails, as long as the client of River works: the
+// step has been performed.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
+	for {
+		err := x.answerOnce(context.WithoutCancel(ctx), reply)
+		switch {
+		case errors.Is(err, errUnwanted), errors.Is(err, store.ErrEnded), errors.Is(err, store.ErrUnknownRun):
+			return river.JobCancel(errUnwanted)
+		case errors.Is(err, store.ErrRejected) && reply.Value != nil: // the store cannot hold it
+			reply = kahn.Reply{Codec: reply.Codec, Err: kahn.Permanent(err)}
+			continue
+		case err == nil:
+			return nil
+		}
+		select {
+		case <-time.After(answerPause):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// answerOnce is answer in one transaction.
+func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
+	ctx, cancel := context.WithTimeout(ctx, giveBackTimeout)
 	defer cancel()
-	err := pgx.BeginFunc(ctx, x.client.Store.Pool(), func(tx pgx.Tx) error {
-		if awaited, err := x.beat(ctx, tx); err != nil || !awaited {
-			return errors.Join(err, errUnwanted)
+	return pgx.BeginFunc(ctx, x.client.Store.Pool(), func(tx pgx.Tx) error {
+		switch awaited, err := x.beat(ctx, tx); {
+		case err != nil:
+			return err
+		case !awaited:
+			return errUnwanted
 		}
 		if _, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, x.job); err != nil {
 			return err
 		}
 		return x.client.reply(ctx, tx, &x.job.Args, reply)
 	})
-	if errors.Is(err, errUnwanted) || errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) {
-		return river.JobCancel(errUnwanted)
-	}
-	return err
 }
 
 // reply posts a reply for the node that waits for it. One that cannot be encoded becomes an error.
-func (c Client) reply(ctx context.Context, tx pgx.Tx, a *StepArgs, reply kahn.Reply) error {
+func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Reply) error {
 	text, err := json.Marshal(reply)
 	if err != nil {
 		if text, err = json.Marshal(kahn.Reply{Err: kahn.Permanent(err)}); err != nil {
