@@ -39,6 +39,10 @@ type Workflow struct {
 	Blobs store.BlobStore
 	// DataConverter is that of the client, which reads what Temporal keeps beside a workflow. Nil means the default one of the SDK.
 	DataConverter converter.DataConverter
+	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute], for lists of runs by what they are: a Store with its
+	// field SearchAttributes, Temporal's own page, its command line. The namespace has these attributes, see [RegisterSearchAttributes]; else Start
+	// returns the error of the service, and nothing was started.
+	SearchAttributes bool
 	// RetryFailed lets a run begin anew under the id of one that has failed or was cancelled. Without it that run's Result is the answer.
 	RetryFailed bool
 }
@@ -81,10 +85,14 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	if w.RetryFailed {
 		reuse = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
 	}
-	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+	o := client.StartWorkflowOptions{
 		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: reuse, WorkflowExecutionErrorWhenAlreadyStarted: true,
 		Memo: map[string]any{memoName: m}, StaticSummary: shorten(in.Plan.Name, maxSummary),
-	}, WorkflowName, in)
+	}
+	if in.SearchAttributes {
+		o.TypedSearchAttributes = sdk.NewSearchAttributes(workflowAttribute.ValueSet(in.Plan.Name), statusAttribute.ValueSet(kahn.RunRunning.String()))
+	}
+	run, err := c.ExecuteWorkflow(ctx, o, WorkflowName, in)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
 		return w.attachTo(ctx, c, m)
@@ -128,7 +136,7 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	if _, err := kahn.NewCoordinator(w.Plan, time.Now(), opts...); err != nil {
 		return input{}, fmt.Errorf("kahn/temporal: %w", err)
 	}
-	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), Settings: w.Settings}
+	in := input{Plan: idOf(w.Plan), StateVersion: machine.StateVersion, RunID: id.String(), Settings: w.Settings, SearchAttributes: w.SearchAttributes}
 	if f := w.Fire; f != nil {
 		payload, err := w.texts().Encode(f.Payload)
 		if err != nil {
@@ -140,9 +148,10 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	return in, err
 }
 
-// key is a hash of what a run was asked to do. The version of the decisions is no part of it: a program of a later version finds the run, too.
+// key is a hash of what a run was asked to do. The version of the decisions is no part of it, so that a program of a later version finds the run, and
+// neither is what lists show.
 func (in input) key() string {
-	in.RunID, in.StateVersion = "", 0
+	in.RunID, in.StateVersion, in.SearchAttributes = "", 0, false
 	data, err := json.Marshal(in)
 	if err != nil {
 		panic(fmt.Sprintf("kahn/temporal: the input has no JSON form: %v", err)) // a bug: its values are JSON

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"go.temporal.io/api/enums/v1"
@@ -31,6 +30,9 @@ type Store struct {
 	Blobs store.BlobStore
 	// DataConverter is that of the client, see Workflow.DataConverter.
 	DataConverter converter.DataConverter
+	// SearchAttributes has lists ask the service for workflows and statuses by the search attributes of runs, see Workflow.SearchAttributes. It finds the runs
+	// that were started with them. Without it the service selects by what it knows of any workflow, and List drops the rest.
+	SearchAttributes bool
 }
 
 // ErrReadOnly is the error of the methods of Store that would write records.
@@ -116,6 +118,9 @@ func (s Store) row(w *workflowpb.WorkflowExecutionInfo) store.Run {
 		read = converter.GetDefaultDataConverter()
 	}
 	row := store.Run{ID: w.GetExecution().GetWorkflowId(), Status: statuses[w.GetStatus()]}
+	if status, ok := shownStatus(w); ok && row.Status == kahn.RunRunning {
+		row.Status = status
+	}
 	if read.FromPayload(w.GetMemo().GetFields()[memoName], &m) == nil { // else the name is not known
 		row.Workflow = m.Plan.Name
 	}
@@ -138,7 +143,7 @@ func (s Store) List(ctx context.Context, q store.Query) (page store.Page, err er
 	if err != nil {
 		return page, fmt.Errorf("kahn/temporal: %w: After is no cursor of this list", kahn.ErrBadValue)
 	}
-	found, err := s.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: int32(most), NextPageToken: token, Query: visible(q.Filter)})
+	found, err := s.Client.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{PageSize: int32(most), NextPageToken: token, Query: s.visible(q.Filter)})
 	if err != nil {
 		return page, err
 	}
@@ -149,23 +154,6 @@ func (s Store) List(ctx context.Context, q store.Query) (page store.Page, err er
 	}
 	page.Next = base64.URLEncoding.EncodeToString(found.GetNextPageToken())
 	return page, nil
-}
-
-// visible is a filter in the language of Temporal's lists, as far as that has it.
-func visible(f store.Filter) string {
-	terms := []string{fmt.Sprintf("WorkflowType = '%s' AND ExecutionStatus != 'ContinuedAsNew'", WorkflowName)}
-	if f.Prefix != "" {
-		terms = append(terms, "WorkflowId STARTS_WITH '"+strings.ReplaceAll(f.Prefix, "'", `\'`)+"'")
-	}
-	for _, bound := range []struct {
-		at   time.Time
-		term string
-	}{{f.CreatedFrom, "StartTime >="}, {f.CreatedBefore, "StartTime <"}, {f.EndedFrom, "CloseTime >="}, {f.EndedBefore, "CloseTime <"}} {
-		if !bound.at.IsZero() {
-			terms = append(terms, fmt.Sprintf("%s '%s'", bound.term, bound.at.UTC().Format(time.RFC3339Nano)))
-		}
-	}
-	return strings.Join(terms, " AND ")
 }
 
 // Count implements [store.Admin]: it reads all pages of the list.

@@ -149,7 +149,7 @@ func TestStoreList(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string(nil), ids, "none begins with the prefix")
-	require.Equal(t, `WorkflowType = 'kahn.Run' AND ExecutionStatus != 'ContinuedAsNew' AND WorkflowId STARTS_WITH 'it\'s' AND StartTime >= '2030-01-02T03:04:05Z'`, queries[0])
+	require.Equal(t, `WorkflowType = 'kahn.Run' AND ExecutionStatus != 'ContinuedAsNew' AND WorkflowId STARTS_WITH 'it\'s' AND (ExecutionStatus = 'Running') AND StartTime >= '2030-01-02T03:04:05Z'`, queries[0])
 
 	counts, err := shown.Count(t.Context(), store.Filter{})
 	require.NoError(t, err)

@@ -25,6 +25,8 @@ type input struct {
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
 	Fired        *fired                     `json:"fired,omitempty"`
+	// SearchAttributes has the workflow set them.
+	SearchAttributes bool `json:"search_attributes,omitempty"`
 	// Of a workflow execution that continues another one: the run so far, and how many executions there were.
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
@@ -73,6 +75,7 @@ type interpreter struct {
 	lost    map[string]int          // how often in a row the worker was lost during attempts, by path
 	leaving bool                    // this execution is to end
 	batches batches                 // attempts that child workflows perform
+	shown   kahn.RunStatus          // the search attribute, if it is known
 
 	timer  workflow.CancelFunc // ends the timer for the time of fires; nil without one
 	fires  time.Time
@@ -106,6 +109,9 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	x := &interpreter{
 		host: h, in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{},
 		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
+	}
+	if in.Continued == 0 {
+		x.shown = kahn.RunRunning // by Start
 	}
 	x.ctx, _ = workflow.NewDisconnectedContext(root)
 	x.texts = h.watched(x.ctx, &x.broken)
@@ -178,6 +184,7 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		}
 		x.arm()
 		x.mend()
+		x.show(x.c.Run().Status())
 		x.wait.Select(x.ctx)
 		x.c.Advance(workflow.Now(x.ctx))
 	}
@@ -389,6 +396,7 @@ func (x *interpreter) end(res *kahn.Result, err error) (*output, error) {
 		next.Earlier = append(next.Earlier, execution{workflow.GetInfo(x.ctx).WorkflowExecution.RunID, first})
 		return nil, workflow.NewContinueAsNewError(x.ctx, WorkflowName, next)
 	}
+	x.show(res.Status)
 	out := &output{res.Status, x.in.Settings.StatusRule, *snapshot}
 	switch res.Status {
 	case kahn.RunCompleted:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/server/common/cluster"
 	"go.temporal.io/server/common/config"
 	"go.temporal.io/server/common/membership/static"
@@ -74,6 +75,11 @@ func configure(port int, file string) (c *config.Config, hosts map[primitives.Se
 	return c, hosts, nil
 }
 
+// searchAttributes are those of module temporal: its constants WorkflowAttribute and StatusAttribute.
+var searchAttributes = map[string]enums.IndexedValueType{
+	"KahnWorkflow": enums.INDEXED_VALUE_TYPE_KEYWORD, "KahnStatus": enums.INDEXED_VALUE_TYPE_KEYWORD,
+}
+
 // freePort returns a port at which nobody listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", localhost+":0")
@@ -93,7 +99,7 @@ func prepare(c *config.Config, file, namespace string) error {
 			}
 		}
 	}
-	n, err := sqlite.NewNamespaceConfig(clusterName, namespace, false, nil)
+	n, err := sqlite.NewNamespaceConfig(clusterName, namespace, false, searchAttributes)
 	if err != nil {
 		return err
 	}
