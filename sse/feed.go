@@ -2,23 +2,24 @@ package sse
 
 import (
 	"context"
-	"net/http"
 	"reflect"
+	"slices"
 	"sync"
 	"time"
+	"unsafe"
 
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // feed reads the events of one source for all of its streams: each event is read, encoded and timed once, not once for every client.
 // A stream takes one chunk after the other, and reads by itself what it misses: see stream.catchUp. Handlers that redact events have a
-// feed for each stream.
+// feed for each stream, which encodes them: so all calls of Redact for a request are on its goroutine.
 //
 // The reader reads on when a stream has taken what it has read, so a feed whose clients all have stalled stands still.
 type feed struct {
-	render func(event.Event) []byte // the frame of an event
-	stop   context.CancelFunc
-	done   chan struct{} // closed when the reader has returned
+	h    *Handler // encodes the events; nil if the stream does
+	stop context.CancelFunc
+	done chan struct{} // closed when the reader has returned
 
 	streams int // guarded by the lock of feeds
 
@@ -35,19 +36,24 @@ type feed struct {
 	err     error
 }
 
-// chunk is the frames of the events with ids above after, up to last.
+// chunk is the events with ids above after, up to last. It is immutable once it is taken.
 type chunk struct {
 	after, last uint64
-	data        []byte // immutable once the chunk is taken
+	frames      []byte
+	events      []event.Event // instead of frames, if the stream encodes them
 }
+
+// size is the bytes that the chunk takes, without the values that its events refer to.
+func (c *chunk) size() int { return len(c.frames) + len(c.events)*int(unsafe.Sizeof(event.Event{})) }
 
 const (
 	// flushEvery is how often chunks are taken at most: an event after a pause goes out at once, and events in quick succession together.
 	flushEvery = 20 * time.Millisecond
-	// fullChunk is how many bytes of frames go out without waiting for that.
+	// fullChunk is how many bytes go out without waiting for that.
 	fullChunk = 32 << 10
-	// keptChunks is how many chunks a feed keeps for streams that are slower than others.
-	keptChunks = 8
+	// keptChunks is how many chunks a feed keeps for streams that are slower than others, and keptBytes how many bytes. The latest chunk is
+	// kept whatever its size.
+	keptChunks, keptBytes = 8, 2 * 8 * fullChunk
 )
 
 // feeds has the feed of every source that has streams.
@@ -56,11 +62,15 @@ type feeds struct {
 	bySource map[Source]*feed
 }
 
-// join returns a feed of a source for one more stream, which calls leave when it ends. A new feed begins after the given event. The answer to r
+// join returns a feed of a source for one more stream, which calls leave when it ends. A new feed begins after the given event. The stream
 // has a feed of its own if h redacts its events, or if the source cannot be the key of a map.
-func (fs *feeds) join(src Source, after uint64, h *Handler, r *http.Request) (f *feed, leave func()) {
+func (fs *feeds) join(src Source, after uint64, h *Handler) (f *feed, leave func()) {
 	if h.Redact != nil || !reflect.ValueOf(src).Comparable() {
-		f = newFeed(src, after, func(e event.Event) []byte { return h.frame(r, e) })
+		own := h
+		if h.Redact != nil {
+			own = nil
+		}
+		f = newFeed(src, after, own)
 		return f, f.close
 	}
 	fs.mu.Lock()
@@ -69,7 +79,7 @@ func (fs *feeds) join(src Source, after uint64, h *Handler, r *http.Request) (f 
 		if fs.bySource == nil {
 			fs.bySource = map[Source]*feed{}
 		}
-		f = newFeed(src, after, func(e event.Event) []byte { return h.frame(nil, e) })
+		f = newFeed(src, after, h)
 		fs.bySource[src] = f
 	}
 	f.streams++
@@ -89,11 +99,11 @@ func (fs *feeds) leave(src Source, f *feed) {
 	}
 }
 
-// newFeed starts to read a source.
-func newFeed(src Source, after uint64, render func(event.Event) []byte) *feed {
+// newFeed starts to read a source. h encodes the events, if it is not nil.
+func newFeed(src Source, after uint64, h *Handler) *feed {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &feed{
-		render: render, stop: cancel, done: make(chan struct{}),
+		h: h, stop: cancel, done: make(chan struct{}),
 		upTo: after, open: chunk{after: after, last: after}, changed: make(chan struct{}), room: make(chan struct{}, 1),
 	}
 	f.due = time.AfterFunc(time.Hour, f.mayBeTaken)
@@ -129,18 +139,23 @@ func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 		if failed != nil {
 			return failed
 		}
-		if !f.add(ctx, e.ID, f.render(e)) {
+		var frame []byte
+		if f.h != nil {
+			frame = f.h.frame(nil, e)
+		}
+		if !f.add(ctx, e, frame) {
 			break
 		}
 	}
 	return nil
 }
 
-// add appends a frame to the open chunk, once there is room for it. It reports false if ctx has ended.
-func (f *feed) add(ctx context.Context, id uint64, frame []byte) bool {
+// add appends an event to the open chunk, or its frame if the feed encodes events, once there is room for it. It reports false if ctx has
+// ended.
+func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for len(f.open.data) >= fullChunk {
+	for f.open.size() >= fullChunk {
 		f.mu.Unlock()
 		select {
 		case <-f.room:
@@ -150,15 +165,21 @@ func (f *feed) add(ctx context.Context, id uint64, frame []byte) bool {
 			return false
 		}
 	}
-	if f.open.data == nil {
-		f.open.data = make([]byte, 0, max(len(frame), 1<<10))
+	first := f.open.size() == 0
+	switch {
+	case f.h == nil:
+		f.open.events = append(f.open.events, e)
+	case first:
+		f.open.frames = append(make([]byte, 0, max(len(frame), 1<<10)), frame...)
+	default:
+		f.open.frames = append(f.open.frames, frame...)
 	}
-	f.open.data, f.open.last = append(f.open.data, frame...), id
+	f.open.last = e.ID
 	if f.ready {
 		return true
 	}
-	if wait := flushEvery - time.Since(f.taken); wait > 0 && len(f.open.data) < fullChunk {
-		if len(f.open.data) == len(frame) { // the first frame of the chunk
+	if wait := flushEvery - time.Since(f.taken); wait > 0 && f.open.size() < fullChunk {
+		if first {
 			f.due.Reset(wait)
 		}
 		return true
@@ -178,7 +199,7 @@ func (f *feed) announce() {
 func (f *feed) mayBeTaken() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.ready && len(f.open.data) > 0 {
+	if !f.ready && f.open.size() > 0 {
 		f.announce()
 	}
 }
@@ -193,8 +214,8 @@ func (f *feed) end(err error) {
 
 // next is the answer to a stream that has read up to some event. Exactly one of its parts is set.
 type next struct {
-	chunk  []byte          // the frames that follow
-	last   uint64          // the last event in chunk, or the one up to which the stream has to read by itself
+	chunk  *chunk          // the events that follow
+	upTo   uint64          // the event up to which the stream has to read by itself, if it is behind
 	behind bool            // the chunk that follows is not kept any more, or the stream is in the middle of it
 	wait   <-chan struct{} // closed when it is worth to ask again
 	ended  bool            // nothing follows
@@ -208,13 +229,14 @@ func (f *feed) after(id uint64) next {
 	for {
 		for i := len(f.chunks) - 1; i >= 0 && f.chunks[i].after >= id; i-- {
 			if f.chunks[i].after == id {
-				return next{chunk: f.chunks[i].data, last: f.chunks[i].last}
+				c := f.chunks[i]
+				return next{chunk: &c}
 			}
 		}
 		switch {
 		case f.upTo > id:
-			return next{behind: true, last: f.upTo}
-		case len(f.open.data) > 0 && f.ready:
+			return next{behind: true, upTo: f.upTo}
+		case f.open.size() > 0 && f.ready:
 			f.take()
 		case f.ended:
 			return next{ended: true, err: f.err}
@@ -226,10 +248,12 @@ func (f *feed) after(id uint64) next {
 
 // take makes the open chunk one of those that streams get. The caller holds the lock.
 func (f *feed) take() {
-	if len(f.chunks) == keptChunks {
-		f.chunks = append(f.chunks[:0], f.chunks[1:]...)
+	kept, first := f.open.size(), len(f.chunks) // first is the oldest chunk that is kept
+	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {
+		first--
+		kept += f.chunks[first].size()
 	}
-	f.chunks = append(f.chunks, f.open)
+	f.chunks = append(slices.Delete(f.chunks, 0, first), f.open)
 	f.upTo = f.open.last
 	f.open = chunk{after: f.upTo, last: f.upTo}
 	f.ready, f.taken = f.ended, time.Now()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -328,6 +329,45 @@ func TestRedactHeartbeat(t *testing.T) {
 		if a := ask(t, h, "GET", "/"); a.body != "id: 1\n\nid: 2\n\nid: 3\n\n:\nid: 4\n\nid: 5\n\n" {
 			t.Errorf("%q", a.body)
 		}
+	})
+}
+
+// TestRedactGoroutine: Redact is called on the goroutine of the request alone, so a Redact that keeps something for each request needs no lock,
+// and a panic ends the request as that of any other handler does.
+func TestRedactGoroutine(t *testing.T) {
+	inBubble(t, "events and heartbeats", func(t *testing.T) {
+		now, most, calls := atomic.Int32{}, int32(0), 0
+		src := &source{status: kahn.RunCompleted, last: 3, events: func(_ context.Context, after uint64, yield func(event.Event, error) bool) {
+			for id := after + 1; id <= 3; id++ {
+				time.Sleep(time.Second)
+				if !yield(event.Event{ID: id, Type: event.NodeQueued, RunID: "run"}, nil) {
+					return
+				}
+			}
+			time.Sleep(time.Second)
+		}}
+		h := &sse.Handler{Find: sse.Fixed(src), Heartbeat: 300 * ms, Redact: func(_ *http.Request, e event.Event) (event.Event, bool) {
+			most = max(most, now.Add(1))
+			calls++
+			time.Sleep(500 * ms)
+			now.Add(-1)
+			return e, true
+		}}
+		if a := ask(t, h, "GET", "/"); ids(t, strings.NewReader(a.body)) != "1 2 3" || strings.Count(a.body, "event: heartbeat") < 2 {
+			t.Errorf("%s", a.body)
+		}
+		if most != 1 || calls < 5 {
+			t.Errorf("%d of %d calls at the same time", most, calls)
+		}
+	})
+	inBubble(t, "a panic", func(t *testing.T) {
+		h := &sse.Handler{Find: sse.Fixed(finished(t, chain(1), nothing)), Redact: func(*http.Request, event.Event) (event.Event, bool) { panic("no") }}
+		defer func() {
+			if v := recover(); v != "no" {
+				t.Errorf("the server gets %v", v)
+			}
+		}()
+		ask(t, h, "GET", "/")
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// stream is the answer to one request. Everything happens on the request's goroutine.
+// stream is the answer to one request. All of its methods run on the request's goroutine; a feed reads the source on another one.
 type stream struct {
 	h    *Handler
 	w    http.ResponseWriter
@@ -70,18 +71,22 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 // follow writes the events of a source until it ends, which is no error. It cannot report errors: the client reconnects, and
 // either misses nothing or gets the error then.
 func (s *stream) follow(src Source) error {
-	f, leave := s.h.feeds.join(src, s.last, s.h, s.r)
+	f, leave := s.h.feeds.join(src, s.last, s.h)
 	defer leave()
 	for {
 		next := f.after(s.last)
 		switch {
 		case next.chunk != nil:
-			if err := s.send(next.chunk); err != nil {
+			frames := next.chunk.frames
+			for _, e := range next.chunk.events {
+				frames = append(frames, s.h.frame(s.r, e)...)
+			}
+			if err := s.send(frames); err != nil {
 				return err
 			}
-			s.last = next.last
+			s.last = next.chunk.last
 		case next.behind:
-			if err := s.catchUp(src, next.last); err != nil {
+			if err := s.catchUp(src, next.upTo); err != nil {
 				return err
 			}
 		case next.ended:
@@ -146,10 +151,12 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
-// contain turns the panic of a source into an error. It is a deferred call.
+// contain turns the panic of a source, or of the encoding of a value, into an error, and logs it: the client only sees that its stream ends.
+// It is a deferred call.
 func contain(err *error) {
 	if v := recover(); v != nil {
-		*err = fmt.Errorf("sse: panic of a source: %v", v)
+		*err = fmt.Errorf("sse: panic while events are read: %v", v)
+		slog.Error("sse: a panic has ended a stream", "panic", fmt.Sprint(v))
 	}
 }
 
