@@ -36,7 +36,7 @@
 //   - Data: [Inputs], [Upstream], [Root], [Outputs], [MergeFunc], [Contribution], [CloneInputs], [UpstreamItems],
 //     [OutputItems]; [InputError].
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
-//   - Functions around steps: [Use], [Middleware], [Around], [Memo], [Cache], [Kinds], [KindLister].
+//   - Functions around steps: [Use], [Middleware], [Around], [PerRun], [Memo], [Cache], [Kinds], [KindLister].
 //   - Limits and order: [KeyLimit], [Rate], [StartRate], [KeyRate], [RateLimited], [Mode], [Estimates], [History], [Learn].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace]; [RetryStandard], [RetryJittered], [DefaultRetry],
 //     [Jitter], [Random].
@@ -50,9 +50,9 @@
 //     [DefaultEncoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult]; package store.
-//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [RunLabels], [ParentRun]; store.Admin, store.Inbox. Other
-//     versions of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode], [AdoptReason].
-//     Many at once: [RedriveAll], [CancelAll], [ForkAll], [Bulk], [BulkReport], [BulkRun].
+//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [RunLabels], [ParentRun]; store.Admin, store.Inbox.
+//   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode], [AdoptReason].
+//   - Many runs of a store at once: [RedriveAll], [CancelAll], [ForkAll], [Bulk], [BulkReport], [BulkRun].
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [ServeError], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Looking on: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],

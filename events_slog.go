@@ -12,15 +12,15 @@ import (
 // LogTo logs the events of the run as [event.LogTo] does, and adds to those of nodes two attributes, kind and label, if the node has them.
 // Nodes of a graph that a step has returned have neither. A nil logger is [slog.Default].
 func LogTo(logger *slog.Logger) Option {
-	return optionFunc(func(c *config) error {
-		var plan atomic.Pointer[Plan] // the sinks of a run do not know it
-		if err := Around(func(_ context.Context, r *Run) (context.Context, func(*Result)) {
-			plan.Store(r.Plan())
-			return nil, nil
-		}).apply(c); err != nil {
-			return err
+	return PerRun(func() []Option {
+		var plan atomic.Pointer[Plan] // a sink gets events, not the plan
+		return []Option{
+			Around(func(_ context.Context, r *Run) (context.Context, func(*Result)) {
+				plan.Store(r.Plan())
+				return nil, nil
+			}),
+			OnEvent(event.LogTo(logger, func(e Event) []slog.Attr { return plan.Load().describe(cmp.Or(e.Path, e.Node)) })),
 		}
-		return OnEvent(event.LogTo(logger, func(e Event) []slog.Attr { return plan.Load().describe(cmp.Or(e.Path, e.Node)) })).apply(c)
 	})
 }
 

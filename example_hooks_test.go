@@ -32,6 +32,29 @@ func ExampleUse() {
 	// Output: greet, attempt 1: hello acme, <nil>
 }
 
+// A package counts the events of each run, and may be used for any number of runs.
+func ExamplePerRun() {
+	counts := kahn.PerRun(func() []kahn.Option {
+		events := 0 // of one run
+		return []kahn.Option{
+			kahn.OnEvent(func(kahn.Event) { events++ }),
+			kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+				return nil, func(*kahn.Result) { fmt.Println(r.ID(), "has", events, "events") }
+			}),
+		}
+	})
+	rn := &kahn.Runner{Options: []kahn.Option{counts}}
+	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	for i, g := range []*kahn.Graph{new(kahn.Graph).Add(kahn.Node{ID: "a"}), new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"})} {
+		if _, err := rn.Execute(context.Background(), g, step, kahn.RunID(fmt.Sprint("run ", i+1))); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// run 1 has 5 events
+	// run 2 has 8 events
+}
+
 // An observer sees every node once, those included that no middleware sees.
 func ExampleOnNode() {
 	var g kahn.Graph

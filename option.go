@@ -371,6 +371,29 @@ func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
+// PerRun calls f for each run and gives the run the options that it returns, in place of this one: options that belong together can share
+// what they note about their run. It is for packages whose options are those of a [Runner], and thus of many runs.
+//
+//	kahn.PerRun(func() []kahn.Option {
+//		x := new(notes) // of one run
+//		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
+//	})
+//
+// f is called on the goroutine of [Start], or of whoever else uses the options, and may be called without a run that follows. Its panic, and
+// a nil f, are errors that match [ErrBadOption].
+func PerRun(f func() []Option) Option {
+	return optionFunc(func(c *config) error {
+		if f == nil {
+			return fmt.Errorf("%w: PerRun(nil)", ErrBadOption)
+		}
+		var opts []Option
+		if err := contain(func() error { opts = f(); return nil }); err != nil {
+			return fmt.Errorf("%w: PerRun: %w", ErrBadOption, err)
+		}
+		return c.apply(opts)
+	})
+}
+
 // OnEvent adds a sink: it is called with every event of the run, in order, on a goroutine of its own, so that it can neither
 // delay the run nor be called twice at the same time. Execute returns after the sink has seen the last event, or when
 // CancelGrace, at least a second, has passed since the run's end. A sink that panics is disabled; that, and one that is

@@ -32,36 +32,37 @@ import (
 type Metrics struct {
 	mu     sync.Mutex // guards the fields below, and those of all runs
 	series map[key]*series
-	runs   map[string]*run // at work, by id
 }
 
-// run is what is known of a run at work.
+// run holds the state of a run at work.
 type run struct {
+	m        *Metrics
 	workflow string
-	plan     *kahn.Plan
+	plan     *kahn.Plan       // nil before the run begins, and after its end
 	nodes    map[string]*node // that have begun and not ended, by path
 }
 
 // node is a node that has begun and not ended.
 type node struct {
 	kind            string
+	attempt         int       // the last one that has begun
 	queued, started time.Time // zero if it is neither
 }
 
 // Options returns the options of a run, or those of a [kahn.Runner] for all of its runs.
 func (m *Metrics) Options() []kahn.Option {
-	return []kahn.Option{kahn.Around(m.around), kahn.OnEvent(m.event)}
+	return []kahn.Option{kahn.PerRun(func() []kahn.Option {
+		x := &run{m: m, nodes: map[string]*node{}}
+		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
+	})}
 }
 
 // around counts a run as at work.
-func (m *Metrics) around(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
-	id, x := r.ID(), &run{workflow: r.Name(), plan: r.Plan(), nodes: map[string]*node{}}
+func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+	m := x.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.runs == nil {
-		m.runs = map[string]*run{}
-	}
-	m.runs[id] = x
+	x.workflow, x.plan = r.Name(), r.Plan()
 	m.of(runsActive, x, "", "").value++
 	return nil, func(res *kahn.Result) { // all events have been delivered
 		m.mu.Lock()
@@ -69,9 +70,7 @@ func (m *Metrics) around(_ context.Context, r *kahn.Run) (context.Context, func(
 		for _, n := range x.nodes { // it was left behind
 			m.stop(x, n)
 		}
-		if m.runs[id] == x {
-			delete(m.runs, id)
-		}
+		x.plan = nil
 		m.of(runsActive, x, "", "").value--
 		m.of(runDuration, x, "", res.Status.String()).observe(res.Duration)
 	}
@@ -87,15 +86,15 @@ func (m *Metrics) stop(x *run, n *node) bool {
 	return true
 }
 
-// event takes an event of a run at work.
-func (m *Metrics) event(e event.Event) {
+// event takes an event of a run.
+func (x *run) event(e event.Event) {
 	if e.Node == "" {
 		return
 	}
+	m := x.m
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	x, ok := m.runs[e.RunID]
-	if !ok {
+	if x.plan == nil {
 		return
 	}
 	path := e.Path
@@ -116,10 +115,10 @@ func (m *Metrics) event(e event.Event) {
 		if !n.queued.IsZero() {
 			m.of(attemptQueue, x, n.kind, "").observe(e.Time.Sub(n.queued))
 		}
-		if e.Attempt > 1 && n.started.IsZero() {
+		if e.Attempt > max(1, n.attempt) { // else it is entered again, after an answer
 			m.of(nodeRetries, x, n.kind, "").value++
 		}
-		n.queued, n.started = time.Time{}, e.Time
+		n.attempt, n.queued, n.started = e.Attempt, time.Time{}, e.Time
 	}
 	outcome, status, ended := endOf(e)
 	started := n.started

@@ -121,6 +121,70 @@ func TestBuckets(t *testing.T) {
 	})
 }
 
+// A step that suspends itself is entered again in the same attempt, which is no retry.
+func TestRetriesOfSuspendedSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m metrics.Metrics
+		var events []event.Event
+		g := (&kahn.Graph{Name: "g"}).Add(kahn.Node{ID: "a", Kind: "k", Retry: kahn.Retry{MaxAttempts: 2}})
+		answers := 0
+		run, err := kahn.Start(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+			switch _, resumed := s.Resumed(); {
+			case s.Attempt() == 1:
+				return nil, errors.New("no luck")
+			case resumed && answers == 2:
+				return "done", nil
+			}
+			return nil, kahn.Suspend("", nil, nil)
+		}, append(m.Options(), kahn.OnEvent(func(e event.Event) { events = append(events, e) }))...)
+		require.NoError(t, err)
+		for range 2 {
+			_, err := run.WaitFor(t.Context(), "a", kahn.Suspended)
+			require.NoError(t, err)
+			answers++
+			require.NoError(t, run.Signal("a", answers))
+		}
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.NoError(t, kahntest.CheckEvents(g, res, events))
+		require.Contains(t, scrape(t, &m), `kahn_node_retries_total{workflow="g",kind="k"} 1`+"\n")
+		require.Contains(t, scrape(t, &m), `kahn_attempt_duration_seconds_count{workflow="g",kind="k",outcome="suspended"} 2`+"\n")
+	})
+}
+
+// Two runs of one id at the same time, which two runners may perform, are two runs.
+func TestRunsOfOneID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m metrics.Metrics
+		opts := append(m.Options(), kahn.RunID("r"))
+		var runs []*kahn.Run
+		for i, name := range []string{"one", "two"} {
+			g := (&kahn.Graph{Name: name}).Add(kahn.Node{ID: "a", Kind: name})
+			run, err := kahn.Start(t.Context(), g, func(context.Context, *kahn.Step) (any, error) {
+				time.Sleep(time.Duration(2-i) * time.Minute)
+				return nil, nil
+			}, opts...)
+			require.NoError(t, err)
+			runs = append(runs, run)
+			time.Sleep(time.Second)
+		}
+		for _, run := range runs {
+			_, err := run.Wait()
+			require.NoError(t, err)
+		}
+		text := scrape(t, &m)
+		for i, name := range []string{"one", "two"} {
+			for _, line := range []string{
+				`kahn_runs_active{workflow="%s"} 0`, `kahn_attempts_active{workflow="%s",kind="%[1]s"} 0`,
+				`kahn_nodes_total{workflow="%s",kind="%[1]s",status="completed"} 1`,
+				`kahn_attempt_duration_seconds_sum{workflow="%s",kind="%[1]s",outcome="ok"} ` + fmt.Sprint(60*(2-i)),
+			} {
+				require.Contains(t, "\n"+text, "\n"+fmt.Sprintf(line, name)+"\n")
+			}
+		}
+	})
+}
+
 // Runs that are suspended, left, cancelled or abandoned leave nothing that counts as at work, and runs may be scraped at any time.
 func TestNothingStaysActive(t *testing.T) {
 	var m metrics.Metrics

@@ -25,17 +25,17 @@ const (
 	nodeRetries
 )
 
-// families describe the metrics. The labels are workflow, kind and a last one, as far as they have a name here.
+// families describe the metrics. Each has the label workflow; kind says whether it has the label kind, and last names its third label.
 var families = [...]struct {
 	name, help, typ string
 	kind            bool   // it has the label kind
 	last            string // the name of the last label, or ""
 }{
 	runsActive:      {"kahn_runs_active", "Runs at work.", "gauge", false, ""},
-	runDuration:     {"kahn_run_duration_seconds", "Lives of runs.", "histogram", false, "status"},
+	runDuration:     {"kahn_run_duration_seconds", "Durations of the lives of runs, in seconds.", "histogram", false, "status"},
 	attemptsActive:  {"kahn_attempts_active", "Attempts under way.", "gauge", true, ""},
-	attemptQueue:    {"kahn_attempt_queue_seconds", "Times between readiness and start of attempts.", "histogram", true, ""},
-	attemptDuration: {"kahn_attempt_duration_seconds", "Attempts.", "histogram", true, "outcome"},
+	attemptQueue:    {"kahn_attempt_queue_seconds", "Times between readiness and start of attempts, in seconds.", "histogram", true, ""},
+	attemptDuration: {"kahn_attempt_duration_seconds", "Durations of attempts, in seconds.", "histogram", true, "outcome"},
 	nodesTotal:      {"kahn_nodes_total", "Nodes that have ended.", "counter", true, "status"},
 	nodeRetries:     {"kahn_node_retries_total", "Attempts after the first.", "counter", true, ""},
 }
