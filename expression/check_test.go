@@ -23,11 +23,14 @@ func TestCheck(t *testing.T) {
 		`"Failed" != nodes.A.status`:                        `"Failed" is no status; did you mean "failed"?`,
 		`$nodes.A.status in ["failed", "error"]`:            `"error" is no status (there is idle, waiting, `,
 		`$nodes.A.output.status == "complete"`:              ``,
-		`$inputs.status == "complete"`:                      ``,
-		`$inputs.sttaus == "complete"`:                      `unknown root input: "sttaus"; did you mean "status"? (there is "status")`,
-		`exists($inputs.sttaus)`:                            `unknown root input: "sttaus"; did you mean "status"?`,
-		`$inputs.item == $inputs.iteration`:                 ``,
-		`$inputs.x && $nodes.C.output && $inputs.x`:         `not an ancestor: "C" (there is "A"); unknown root input: "x" (there is "status")`,
+		`$nodes.A.status + ": done" == "failed: done"`:      ``,
+		`$nodes.A.status startsWith "comp"`:                 ``,
+		`$nodes.A.status contains "ed" && $nodes.A.status endsWith "ed" && "idle: " + $nodes.A.status != ""`: ``,
+		`$inputs.status == "complete"`:              ``,
+		`$inputs.sttaus == "complete"`:              `unknown root input: "sttaus"; did you mean "status"? (there is "status")`,
+		`exists($inputs.sttaus)`:                    `unknown root input: "sttaus"; did you mean "status"?`,
+		`$inputs.item == $inputs.iteration`:         ``,
+		`$inputs.x && $nodes.C.output && $inputs.x`: `not an ancestor: "C" (there is "A"); unknown root input: "x" (there is "status")`,
 	} {
 		g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "stranger"}, kahn.Node{ID: "B", After: []string{"A"}, WhenExpr: text})
 		g.Evaluator, g.StrictGuards, g.Inputs = Evaluator{}, true, []kahn.Input{{Name: "status", Optional: true}}

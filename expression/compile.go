@@ -21,6 +21,7 @@ type part func(*evaluation) (any, error)
 
 type compiler struct {
 	source  file.Source
+	words   map[int]string // the functions whose names asCalls has changed, by their positions
 	parts   int
 	hoping  int      // the depth of calls of exists, which may name nodes and members that do not exist
 	nodes   []string // that the text names outside of exists
@@ -87,6 +88,9 @@ func (c *compiler) translate(n ast.Node) (part, error) {
 		return c.call(n, n.Name, n.Arguments)
 	case *ast.CallNode:
 		if name, ok := n.Callee.(*ast.IdentifierNode); ok {
+			if word, ok := c.words[name.Location().From]; ok {
+				return c.call(n, word, n.Arguments)
+			}
 			return c.call(n, name.Value, n.Arguments)
 		}
 		return nil, c.errorf(n, "there are no methods")
@@ -140,7 +144,7 @@ func (c *compiler) object(n *ast.MapNode) (part, error) {
 			}
 			name, ok := text(key)
 			if !ok {
-				return nil, mismatch("a key of a map is to be text, not %s", kind(key))
+				return nil, mismatch("a key of a map must be text, not %s", kind(key))
 			}
 			if values[name], err = members[i](e); err != nil {
 				return nil, err
@@ -211,8 +215,11 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	if !ok {
 		return nil, c.errorf(n, "operator %s is not supported", n.Operator)
 	}
-	c.checkStatuses(n.Left, n.Right)
-	c.checkStatuses(n.Right, n.Left)
+	switch n.Operator {
+	case "==", "!=", "in":
+		c.checkStatuses(n.Left, n.Right)
+		c.checkStatuses(n.Right, n.Left)
+	}
 	return func(e *evaluation) (any, error) {
 		a, err := left(e)
 		if err != nil {
@@ -297,9 +304,6 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) (part, error) 
 	}
 	if _, ok := functions[name]; ok {
 		return c.apply(n, name, args)
-	}
-	if operator := strings.ToLower(name[:1]) + name[1:]; slices.Contains(wordOperators, operator) {
-		return c.apply(n, operator, args)
 	}
 	return nil, c.errorf(n, "there is no function %.40q%s", name, didYouMean(name, append(slices.Sorted(maps.Keys(functions)), "exists")))
 }
@@ -399,7 +403,7 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 		}
 		s, ok := m.Property.(*ast.StringNode)
 		if !ok || m.Method {
-			return "", c.errorf(m, "%s is to be a name or a text in quotes", what)
+			return "", c.errorf(m, "%s must be a name or a text in quotes", what)
 		}
 		return s.Value, nil
 	}

@@ -45,7 +45,7 @@ var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 		y, okY := integer(b)
 		switch {
 		case !okX || !okY:
-			return nil, mismatch("%s %% %s: both are to be integers", kind(a), kind(b))
+			return nil, mismatch("%s %% %s: both must be integers", kind(a), kind(b))
 		case y == 0:
 			return nil, mismatch("a division by zero")
 		case y == -1: // which overflows for the least integer
@@ -103,7 +103,7 @@ func float(n any) float64 {
 	return n.(float64)
 }
 
-// made counts the cost of a text that was made.
+// made charges the evaluation one step for each 16 bytes of a new text.
 func (e *evaluation) made(s string) (any, error) {
 	return s, e.spend(len(s) / 16)
 }
@@ -130,7 +130,11 @@ var functions = map[string]function{
 		if len(s) == 1 {
 			return strings.TrimSpace(s[0]), nil
 		}
-		return strings.Trim(s[0], s[1]), nil
+		set := map[rune]bool{} // strings.Trim looks through all of s[1] for each character of s[0]
+		for _, r := range s[1] {
+			set[r] = true
+		}
+		return strings.TrimFunc(s[0], func(r rune) bool { return set[r] }), nil
 	})},
 	"split":   {2, 2, onTexts(split)},
 	"join":    {1, 2, join},
@@ -165,7 +169,7 @@ func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, [
 		for i, arg := range args {
 			s, ok := text(arg)
 			if !ok {
-				return nil, mismatch("argument %d is to be text, not %s", i+1, kind(arg))
+				return nil, mismatch("argument %d must be text, not %s", i+1, kind(arg))
 			}
 			if err := e.spend(len(s) / 16); err != nil {
 				return nil, err
@@ -206,7 +210,7 @@ func join(e *evaluation, args []any) (any, error) {
 	if len(args) == 2 {
 		var ok bool
 		if separator, ok = text(args[1]); !ok {
-			return nil, mismatch("the separator is to be text, not %s", kind(args[1]))
+			return nil, mismatch("the separator must be text, not %s", kind(args[1]))
 		}
 	}
 	list := plain(args[0])
@@ -271,7 +275,11 @@ func whole(v any) (any, error) {
 		}
 		return n, nil
 	}
-	return rounding(math.Trunc)(nil, []any{v})
+	n, err := rounding(math.Trunc)(nil, []any{v})
+	if f, ok := n.(float64); ok {
+		return nil, mismatch("%v is no integer of 64 bits", f)
+	}
+	return n, err
 }
 
 func fraction(v any) (any, error) {
@@ -342,24 +350,26 @@ func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 // wordOperators are functions that are operators to the parser.
 var wordOperators = []string{"contains", "startsWith", "endsWith"}
 
-// asCalls turns the operators that are words into the names of functions where they stand before their arguments, by a
-// capital letter, so that positions do not change: to the parser they are operators only.
-func asCalls(s string) string {
+// asCalls changes the operators that are words where they stand before their arguments, as functions do: to the parser they are operators
+// only. They get a capital letter, so that positions do not change. words are their names, by their positions in characters.
+func asCalls(s string) (changed string, words map[int]string) {
 	b := []byte(s)
+	words = map[int]string{}
 	for i := range b {
 		for _, name := range wordOperators {
 			rest, is := strings.CutPrefix(s[i:], name)
-			if is && strings.HasPrefix(strings.TrimLeft(rest, " "), "(") && !afterOperand(s[:i]) {
+			if is && strings.HasPrefix(strings.TrimLeft(rest, " \t\r\n"), "(") && !afterOperand(s[:i]) {
 				b[i] -= 'a' - 'A'
+				words[utf8.RuneCountInString(s[:i])] = name
 			}
 		}
 	}
-	return string(b)
+	return string(b), words
 }
 
 // afterOperand reports whether the text ends with an operand, or inside of a word or a quoted text.
 func afterOperand(s string) bool {
-	trimmed := strings.TrimRight(s, " \t\n")
+	trimmed := strings.TrimRight(s, " \t\r\n")
 	if trimmed == "" {
 		return false
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -67,8 +68,9 @@ func TestComputing(t *testing.T) {
 		{`startsWith("kahn", "ka") && !endsWith("kahn", "ka")`, nil, true},
 		{`"kahn" startsWith "ka" && "kahn" endsWith ("hn")`, nil, true},
 		{`{{ startsWith("kahn", "ka") }}`, nil, true},
+		{"'ä' == 'ä' && contains\n\t(\"kahn\", 'ah') and\r\nendsWith\t('kahn', 'n')", nil, true},
 		{`upper("ä") + lower("B")`, nil, "Äb"},
-		{`trim("  a ") + trim("--a-", "-")`, nil, "aa"},
+		{`trim("  a ") + trim("--a-", "-") + trim("é-日a日b-é", "日é-")`, nil, "aaa日b"},
 		{`split("a,b,,c", ",")`, nil, []any{"a", "b", "", "c"}},
 		{`join(split("a b", " "), "-")`, nil, "a-b"},
 		{`join($nodes.A.output)`, []any{"x", 1, 2.5, true}, "x12.5true"},
@@ -94,41 +96,45 @@ func TestComputing(t *testing.T) {
 func TestComputingWrongTypes(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"1 / 0":                       "1 / 0 is no number",
-		"0 / 0":                       "0 / 0 is no number",
-		"1 % 0":                       "division by zero",
-		"1.5 % 2":                     "integers",
-		"1e308 * 10":                  "no number",
-		`"a" + 1`:                     "string(x)",
-		`1 - "a"`:                     "number - text",
-		`null + 1`:                    "null + number",
-		`upper(1)`:                    "upper: ",
-		`contains("a", 1)`:            "text contains texts",
-		`contains(1, 1)`:              "nothing is in number",
-		`join("a")`:                   "join takes a list, not text",
-		`join([[1]])`:                 "list as text",
-		`join(["a"], 1)`:              "separator",
-		`int("1.5")`:                  "no integer",
-		`int("99999999999999999999")`: "64 bits",
-		`float("x")`:                  "no number",
-		`float("inf")`:                "no number",
-		`abs("x")`:                    "abs: ",
-		`round("x")`:                  "round: ",
-		`min([])`:                     "empty list",
-		`max(1, "a")`:                 "no order",
-		`{(1): 2}`:                    "key of a map",
+		"1 / 0":                           "1 / 0 is no number",
+		"0 / 0":                           "0 / 0 is no number",
+		"1 % 0":                           "division by zero",
+		"1.5 % 2":                         "integers",
+		"1e308 * 10":                      "no number",
+		`"a" + 1`:                         "string(x)",
+		`1 - "a"`:                         "number - text",
+		`null + 1`:                        "null + number",
+		`upper(1)`:                        "upper: ",
+		`contains("a", 1)`:                "text contains texts",
+		`contains(1, 1)`:                  "nothing is in number",
+		`join("a")`:                       "join takes a list, not text",
+		`join([[1]])`:                     "list as text",
+		`join(["a"], 1)`:                  "separator",
+		`int("1.5")`:                      "no integer",
+		`int("99999999999999999999")`:     "64 bits",
+		`int(1e300)`:                      "1e+300 is no integer of 64 bits",
+		`int(-9223372036854775808.0 * 2)`: "64 bits",
+		`float("x")`:                      "no number",
+		`float("inf")`:                    "no number",
+		`abs("x")`:                        "abs: ",
+		`round("x")`:                      "round: ",
+		`min([])`:                         "empty list",
+		`max(1, "a")`:                     "no order",
+		`{(1): 2}`:                        "key of a map",
 	} {
 		_, err := evaluate(t, text, 1)
 		require.ErrorIs(t, err, kahn.ErrType, text)
 		require.ErrorContains(t, err, want, text)
 	}
 	for text, want := range map[string]string{
-		"split('a')":    "split takes 2 arguments",
-		"trim()":        "trim takes 1 or 2 arguments",
-		"min()":         "min takes one argument or more",
-		"Upper('a')":    `there is no function "Upper"; did you mean "upper"?`,
-		"contain('a')":  `did you mean "contains"?`,
-		"nodes.my-id.x": `$nodes["my-id"]`,
+		"split('a')":   "split takes 2 arguments",
+		"trim()":       "trim takes 1 or 2 arguments",
+		"min()":        "min takes one argument or more",
+		"Upper('a')":   `there is no function "Upper"; did you mean "upper"?`,
+		"contain('a')": `did you mean "contains"?`,
+		"Contains('a', 'b') && contains('a', 'b')": `1:1: there is no function "Contains"; did you mean "contains"?`,
+		"'é' == 'é' && StartsWith('a', 'b')":       `1:15: there is no function "StartsWith"; did you mean "startsWith"?`,
+		"nodes.my-id.x":                            `$nodes["my-id"]`,
 	} {
 		_, err := Evaluator{}.Parse(text)
 		require.ErrorContains(t, err, want, text)
@@ -184,4 +190,16 @@ func TestRefusals(t *testing.T) {
 		var at *SyntaxError
 		require.ErrorAs(t, err, &at)
 	}
+}
+
+// The characters to trim are looked through once, however many there are: no context interrupts a single call.
+func TestCostOfTrim(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("é", 350_000)
+	others := strings.Repeat("日", 230_000) + "é"
+	begin := time.Now()
+	got, err := evaluate(t, "trim($nodes.A.output.text, $nodes.A.output.others)", map[string]string{"text": text, "others": others})
+	require.NoError(t, err)
+	require.Equal(t, "", got)
+	require.Less(t, time.Since(begin), 3*time.Second)
 }

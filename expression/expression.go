@@ -26,13 +26,19 @@
 //	exists(path)            whether there is such a path
 //	len(x)                  the length of a text, list or map
 //	contains(x, y)          whether the text x has the part y, the list the member, the map the key; also x contains y
-//	startsWith(x, y)        whether the text x begins with y, endsWith(x, y) whether it ends so; also x startsWith y
+//	startsWith(x, y)        whether the text x begins with y; also x startsWith y
+//	endsWith(x, y)          whether the text x ends with y; also x endsWith y
 //	lower(x), upper(x)      a text in lower or upper case
 //	trim(x), trim(x, y)     a text without the white space, or the characters of y, around it
 //	split(x, y), join(x, y) a list of the parts of the text x between y, and the text of a list with y between its members
 //	replace(x, y, z)        the text x with z for every y
-//	string(x)               a number or a boolean as text; int(x), float(x): a text or a number as a number
-//	abs, floor, ceil, round of a number; min, max of numbers or texts, or of a list of them
+//	string(x)               a number or a boolean as text
+//	int(x)                  the integer of 64 bits that a text is, or a number without its fraction; an error beyond 64 bits
+//	float(x)                a text or a number as a floating-point number
+//	abs(x)                  a number without its sign
+//	floor(x), ceil(x)       a number rounded down or up: an integer if it has 64 bits, and otherwise a floating-point number
+//	round(x)                a number rounded to the nearest, as floor(x) is
+//	min(x, ...), max(x, ...) the least and the greatest of numbers or texts, or of the members of a list
 //
 // The dollar signs may be left out, and any part may stand in double braces, as in a template:
 // {{ nodes.classify.output.needsPr }} && {{ nodes.check.output.n }} > 3.
@@ -108,7 +114,8 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 		}
 	}()
 	plain, unpaired := unbrace(text)
-	tree, err := parser.Parse(asCalls(plain))
+	calls, words := asCalls(plain)
+	tree, err := parser.Parse(calls)
 	var at *file.Error
 	switch {
 	case errors.As(err, &at):
@@ -116,7 +123,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	case err != nil:
 		return nil, &SyntaxError{1, 1, err.Error()}
 	}
-	c := compiler{source: tree.Source}
+	c := compiler{source: tree.Source, words: words}
 	run, err := c.compile(tree.Node)
 	if err != nil {
 		return nil, err
