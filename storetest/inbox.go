@@ -97,7 +97,7 @@ func answering(sequence uint64, answers ...string) store.Commit {
 	return c
 }
 
-// expectRequests compares the requests of a run with what is told of them: "1 applied", "2 refused: why", "3 waiting".
+// expectRequests compares the requests of a run with a text for each: "1 applied", "2 refused: why", "3 waiting".
 func expectRequests(ctx context.Context, s store.Inbox, run string, want ...string) error {
 	list, err := s.LoadRequests(ctx, run, 0, store.MaxPage)
 	if err != nil {
@@ -454,7 +454,7 @@ func requestsCompeting(ctx context.Context, s store.Inbox) error {
 // patience is how long a check waits for something that happens at once.
 const patience = 5 * time.Second
 
-// ear notes of which runs a watcher is told.
+// ear keeps the names with which a watcher is called.
 type ear chan string
 
 func (e ear) tell(run string) {
@@ -480,18 +480,30 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 			return err
 		}
 	}
-	one, all, late := make(ear, 100), make(ear, 100), make(ear, 100)
+	one, all := make(ear, 100), make(ear, 100)
 	stopOne, stopAll := s.WatchRequests("r", one.tell), s.WatchRequests("", all.tell)
 	defer stopAll()
 	defer stopOne()
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	stopLate := s.WatchRequests("r", late.tell)
-	defer stopLate()
-	err := late.heard("a watcher that comes later", "r")
+	later := func() error { // it hears of r when all that was told before has been heard
+		late := make(ear, 100)
+		stop := s.WatchRequests("r", late.tell)
+		defer stop()
+		return late.heard("a watcher that comes later", "r")
+	}
 	stopOne()
-	return err
+	if err := later(); err != nil {
+		return err
+	}
+	for len(one) > 0 {
+		<-one
+	}
+	if err := errors.Join(postTo(ctx, s, "r", aSignal(2)), later()); err != nil {
+		return err
+	}
+	return same("what a watcher hears after its end", len(one), 0)
 }
 
 func requestsPruned(ctx context.Context, s store.Inbox) error {
@@ -518,6 +530,15 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	}
 	if _, err := s.LoadRequests(ctx, "r", 0, 10); !errors.Is(err, store.ErrUnknownRun) {
 		return fmt.Errorf("requests of the pruned run: %w", err)
+	}
+	if _, err := store.Import(ctx, admin, &file); err != nil {
+		return err
+	}
+	if err := expectRequests(ctx, s, "r"); err != nil {
+		return fmt.Errorf("the imported run: %w", err)
+	}
+	if _, err := admin.Prune(ctx, store.PruneQuery{EndedBefore: future}); err != nil {
+		return err
 	}
 	for _, policy := range []store.Policy{store.Refuse, store.Replace} {
 		_, _, err := admin.Create(ctx, aRun("r", fmt.Sprint(policy), policy))

@@ -28,6 +28,7 @@ type careless struct {
 	run    func(r *store.Run)
 	told   func(run string) string
 	sleepy bool // Due does not look at requests
+	noisy  bool // watchers are told after their end
 }
 
 func (s *careless) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
@@ -86,7 +87,11 @@ func (s *careless) FindRequest(ctx context.Context, run, id string) (store.Poste
 }
 
 func (s *careless) WatchRequests(run string, arrived func(string)) func() {
-	return s.Memory.WatchRequests(through(s.told, run), arrived)
+	stop := s.Memory.WatchRequests(through(s.told, run), arrived)
+	if s.noisy {
+		stop = func() {}
+	}
+	return stop
 }
 
 // TestInboxDefects plants defects in how a store keeps requests; the check that is named finds each of them.
@@ -116,18 +121,16 @@ func TestInboxDefects(t *testing.T) {
 			return ok, err
 		}
 	}
-	apart := func(answerFirst bool) commitFunc { // the answers are a transaction of their own
-		return func(s *careless, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-			r, err := s.Memory.Load(ctx, l.Run)
-			if err != nil || len(c.Taken) == 0 || len(c.Started) == 0 || c.Sequence != r.Sequence+1 {
-				return s.Memory.Commit(ctx, l, c)
-			}
-			if a, err := s.Memory.Commit(ctx, l, store.Commit{Sequence: c.Sequence, Taken: c.Taken}); err != nil || a != store.AppliedNow {
-				return a, err
-			}
-			c.Taken, c.Sequence = nil, c.Sequence+1
+	answersFirst := func(s *careless, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) { // in a transaction of their own
+		r, err := s.Memory.Load(ctx, l.Run)
+		if err != nil || len(c.Taken) == 0 || len(c.Started) == 0 || c.Sequence != r.Sequence+1 {
 			return s.Memory.Commit(ctx, l, c)
 		}
+		if a, err := s.Memory.Commit(ctx, l, store.Commit{Sequence: c.Sequence, Taken: c.Taken}); err != nil || a != store.AppliedNow {
+			return a, err
+		}
+		c.Taken, c.Sequence = nil, c.Sequence+1
+		return s.Memory.Commit(ctx, l, c)
 	}
 	for _, row := range []struct {
 		name  string
@@ -181,7 +184,7 @@ func TestInboxDefects(t *testing.T) {
 			}
 			return s.Memory.Commit(ctx, l, c)
 		}}, "requests are answered in their order"},
-		{"answers come before their effects", careless{commit: apart(true)}, "an answer and its effect are one transaction"},
+		{"answers come before their effects", careless{commit: answersFirst}, "an answer and its effect are one transaction"},
 		{"a duplicate answers the next one", careless{commit: func(s *careless, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 			a, err := s.Memory.Commit(ctx, l, c)
 			if a == store.Duplicate && len(c.Taken) > 0 {
@@ -220,6 +223,12 @@ func TestInboxDefects(t *testing.T) {
 			return s.Memory.Post(ctx, run, q)
 		}}, "requests of runs are apart"},
 		{"watchers are not told", careless{told: func(run string) string { return run + "!" }}, "watchers are told of requests"},
+		{"watchers are told after their end", careless{noisy: true}, "watchers are told of requests"},
+		{"an imported run counts requests", careless{run: func(r *store.Run) {
+			if r.Status == machine.RunCompleted && r.Posted == 0 {
+				r.Posted, r.Taken = 2, 2
+			}
+		}}, "requests of pruned and replaced runs are gone"},
 		{"watchers are told of every run", careless{told: func(string) string { return "" }}, "watchers are told of requests"},
 	} {
 		expectFound(t, row.name, row.check, storetest.CheckInbox, func() store.Inbox {

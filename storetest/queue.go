@@ -34,6 +34,9 @@ var queueChecks = []check[store.QueueStore]{
 	{"a cancelled context", queuesContext},
 }
 
+// short is a time whose end the checks wait for. No check needs to be faster.
+const short = 100 * time.Millisecond
+
 var oneQueue, otherQueue = store.Queue{Workflow: "w1", Plan: "p1"}, store.Queue{Workflow: "w1", Plan: "p2"}
 
 // queued is a run in a queue that has begun, unless its status is RunPending.
@@ -155,23 +158,25 @@ func dueLeased(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("r", oneQueue, machine.RunRunning, past(time.Hour), time.Time{}), queued("w", oneQueue, machine.RunSuspended, past(time.Hour), past(time.Minute))); err != nil {
 		return err
 	}
-	const short = 300 * time.Millisecond
 	q := store.DueQuery{Queues: []store.Queue{oneQueue}}
-	lease, _, err := s.Acquire(ctx, "r", "owner", ttl)
+	lease, _, err := s.Acquire(ctx, "r", "owner", 2*ttl)
 	if err != nil {
 		return err
 	}
-	if _, _, err = s.Acquire(ctx, "w", "owner", short); err != nil {
+	if _, _, err = s.Acquire(ctx, "w", "owner", ttl); err != nil {
 		return err
 	}
 	page, err := s.Due(ctx, q)
 	if err := expectDue("both are leased", page, err); err != nil {
 		return err
 	}
-	if page.Next <= 0 || page.Next > short {
-		return fmt.Errorf("the lease ends in %v at the latest, and the next run is due in %v", short, page.Next)
+	if page.Next <= 0 || page.Next > ttl {
+		return fmt.Errorf("the first lease ends in %v at the latest, and the next run is due in %v", ttl, page.Next)
 	}
-	time.Sleep(page.Next + 20*time.Millisecond)
+	if _, _, err = s.Acquire(ctx, "w", "owner", short); err != nil {
+		return err
+	}
+	time.Sleep(short + 20*time.Millisecond)
 	page, err = s.Due(ctx, q)
 	if err := expectDue("a lease has run out", page, err, "w"); err != nil {
 		return err
@@ -278,21 +283,19 @@ func announced(ctx context.Context, s store.QueueStore) error {
 			return err
 		}
 	}
-	const short = 250 * time.Millisecond
 	for i, row := range []struct {
 		process string
 		queues  []store.Queue
-		ttl     time.Duration
 		live    []string
 	}{
-		{"one", []store.Queue{oneQueue, otherQueue, oneQueue}, ttl, []string{"p1", "p2"}},
-		{"one", []store.Queue{third, oneQueue}, ttl, []string{"p1", "p3"}},
-		{"two", []store.Queue{oneQueue, otherQueue}, short, []string{"p1", "p2", "p3"}},
-		{"one", nil, 0, []string{"p1", "p2"}},
-		{"three", nil, 0, []string{"p1", "p2"}},
-		{"two", []store.Queue{otherQueue}, short, []string{"p2"}},
+		{"one", []store.Queue{oneQueue, otherQueue, oneQueue}, []string{"p1", "p2"}},
+		{"one", []store.Queue{third, oneQueue}, []string{"p1", "p3"}},
+		{"two", []store.Queue{oneQueue, otherQueue}, []string{"p1", "p2", "p3"}},
+		{"one", nil, []string{"p1", "p2"}},
+		{"three", nil, []string{"p1", "p2"}},
+		{"two", []store.Queue{otherQueue}, []string{"p2"}},
 	} {
-		if err := s.Announce(ctx, store.Announcement{Process: row.process, Queues: row.queues, TTL: row.ttl}); err != nil {
+		if err := s.Announce(ctx, store.Announcement{Process: row.process, Queues: row.queues, TTL: ttl}); err != nil {
 			return err
 		}
 		live, _, err := liveQueues(ctx, s)
@@ -300,7 +303,10 @@ func announced(ctx context.Context, s store.QueueStore) error {
 			return err
 		}
 	}
-	time.Sleep(short + 50*time.Millisecond)
+	if err := s.Announce(ctx, store.Announcement{Process: "two", Queues: []store.Queue{otherQueue}, TTL: short}); err != nil {
+		return err
+	}
+	time.Sleep(short + 20*time.Millisecond)
 	live, served, err := liveQueues(ctx, s)
 	if err := errors.Join(err, same("the live queues when the time has passed", live, nil)); err != nil {
 		return err
@@ -319,33 +325,35 @@ func ownersInUse(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("a", oneQueue, machine.RunSuspended, past(time.Hour), time.Time{}), queued("b", otherQueue, machine.RunSuspended, past(time.Hour), time.Time{})); err != nil {
 		return err
 	}
-	const short = 400 * time.Millisecond
 	announce := func(process, owner string, d time.Duration, queues ...store.Queue) error {
 		return s.Announce(ctx, store.Announcement{Process: process, Owner: owner, Queues: queues, TTL: d})
 	}
-	if err := errors.Join(announce("one", "us", short, oneQueue), announce("other", "them", ttl, oneQueue), announce("none", "", ttl, oneQueue), announce("none too", "", ttl, oneQueue)); err != nil {
+	if err := errors.Join(announce("one", "us", ttl, oneQueue), announce("other", "them", ttl, oneQueue), announce("none", "", ttl, oneQueue), announce("none too", "", ttl, oneQueue)); err != nil {
 		return err
 	}
-	if err := expectError("a second process", announce("two", "us", short, otherQueue), store.ErrOwnerInUse); err != nil {
+	if err := expectError("a second process", announce("two", "us", ttl, otherQueue), store.ErrOwnerInUse); err != nil {
 		return err
 	}
 	if live, _, err := liveQueues(ctx, s); err != nil || !slices.Equal(live, []string{"p1"}) {
 		return fmt.Errorf("a refused announcement has made %q live, %w", live, err)
 	}
-	if err := errors.Join(announce("one", "us", short, oneQueue), announce("two", "us", short)); err != nil {
+	if err := errors.Join(announce("one", "us", ttl, oneQueue), announce("two", "us", ttl)); err != nil {
 		return fmt.Errorf("the first process goes on, and the second one has nothing to announce: %w", err)
 	}
-	if err := expectError("a second process", announce("two", "us", short, otherQueue), store.ErrOwnerInUse); err != nil {
+	if err := expectError("a second process", announce("two", "us", ttl, otherQueue), store.ErrOwnerInUse); err != nil {
 		return err
 	}
-	time.Sleep(short)
-	if err := announce("two", "us", short, otherQueue); err != nil {
+	if err := announce("one", "us", short, oneQueue); err != nil {
+		return err
+	}
+	time.Sleep(short + 20*time.Millisecond)
+	if err := announce("two", "us", ttl, otherQueue); err != nil {
 		return fmt.Errorf("the first process is gone: %w", err)
 	}
-	if err := expectError("the first process comes back", announce("one", "us", short, oneQueue), store.ErrOwnerInUse); err != nil {
+	if err := expectError("the first process comes back", announce("one", "us", ttl, oneQueue), store.ErrOwnerInUse); err != nil {
 		return err
 	}
-	return errors.Join(announce("two", "us", 0), announce("one", "us", short, oneQueue))
+	return errors.Join(announce("two", "us", 0), announce("one", "us", ttl, oneQueue))
 }
 
 func queuesBad(ctx context.Context, s store.QueueStore) error {
