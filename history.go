@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
@@ -294,8 +295,9 @@ func (r *Run) order() *machine.Schedule {
 
 // learning is what a run has to do with its History.
 type learning struct {
-	known   *estimates // that the run uses; nil for none
-	lessons []lesson   // of runs that have ended, and that the History was not told yet
+	known   *estimates  // that the run uses; nil for none
+	lessons []lesson    // of runs that have ended, and that the History was not told yet
+	news    atomic.Bool // there are lessons; it is written with the lock held
 }
 
 // lesson is how long a node took.
@@ -325,6 +327,7 @@ func (r *Run) noteLessons() {
 		}
 	}
 	if before == 0 && len(root.learning.lessons) > 0 {
+		root.learning.news.Store(true)
 		root.timers++ // Wait does not return before the History knows
 	}
 }
@@ -337,6 +340,7 @@ func (r *Run) teach() {
 	r.st.Lock()
 	lessons := r.learning.lessons
 	r.learning.lessons = nil
+	r.learning.news.Store(false)
 	r.st.Unlock()
 	if lessons == nil { // another goroutine was faster
 		return

@@ -512,7 +512,7 @@ func (r *Run) release(now int64) {
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
 	}
-	if root.learning != nil { // a variable would make the stacks of all workers grow
+	if root.learning != nil && root.learning.news.Load() { // a variable would make the stacks of all workers grow
 		root.teach()
 	}
 }
