@@ -146,7 +146,9 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	}
 	switch {
 	case c.adopts != nil:
-		err = x.adopt(p, c)
+		if err = x.adopt(p, c); err == nil {
+			x.held.early(x.file.Signals)
+		}
 	case c.redrive:
 		err = x.redrive(p, c)
 	case c.fork:
@@ -197,12 +199,12 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 		stays[ref] = keep && (n.Status == Completed || n.Status == Skipped)
 	}
 	p.spread(again, stays)
+	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline = nil, nil, false, nil, time.Time{}
 	return x.forget(p, c, refs, again)
 }
 
 // forget takes the nodes that are to run again out of the file, and matches the others with the plan.
 func (x *restoration) forget(p *Plan, c *config, refs []Ref, again []bool) (err error) {
-	keep := c.keep
 	var kept []nodeState
 	for i, ref := range refs {
 		if again[ref] {
@@ -210,14 +212,14 @@ func (x *restoration) forget(p *Plan, c *config, refs []Ref, again []bool) (err 
 			continue
 		}
 		n := x.file.Nodes[i]
-		if keep && n.Epoch == 0 {
+		if c.keep && n.Epoch == 0 {
 			n.Epoch = x.file.Epoch
 		}
 		kept = append(kept, n)
 	}
 	if x.stored != nil {
 		x.taken = takeBack(p, x.stored, again)
-		if keep {
+		if c.keep {
 			x.file.Kept = append(x.file.Kept, keptEpoch{x.file.Epoch, x.file.LastEvent})
 		}
 	}
@@ -225,12 +227,7 @@ func (x *restoration) forget(p *Plan, c *config, refs []Ref, again []bool) (err 
 	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
 	x.file.Epoch++
 	x.crashed = false
-	if c.adopts == nil {
-		x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline = nil, nil, false, nil, time.Time{}
-	}
-	if x.held, err = x.hold(p, c, kept); err == nil && c.adopts != nil {
-		x.held.early(x.file.Signals)
-	}
+	x.held, err = x.hold(p, c, kept)
 	return err
 }
 

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Sighting is a name, which a [Poller] passes on once for each of its versions.
+// Sighting is a name that a look has found. A [Poller] calls the watchers of a name once for each of its versions.
 type Sighting struct {
 	Name    string
 	Version uint64
 }
 
-// Poller tells watchers of what it finds when it looks, again and again, and of what [Poller.Tell] is called for. One goroutine looks while there are
-// watchers, however many. The fields are set before the first watcher comes.
+// Poller looks for names at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls them at once. One goroutine
+// looks as long as somebody watches. The fields are set before the first watcher comes.
 type Poller struct {
 	// Every is the time from one look to the next.
 	Every time.Duration
-	// Look returns all names of which watchers are to be told. Unless it is asked for all of them, it may return unchanged instead. An error is
-	// followed by the next look, which is for all.
+	// Look returns all names that are to be reported. If all is false it may report unchanged instead. An error is followed by the next look,
+	// which is for all.
 	Look func(ctx context.Context, all bool) (found []Sighting, unchanged bool, err error)
-	// Rest is called after the last look, when nobody watches any more. The next look may follow.
+	// Rest, if it is not nil, is called after the last look, when nobody watches any more. The next look may follow.
 	Rest func()
 
 	watchers Watchers
@@ -30,17 +30,16 @@ type Poller struct {
 	now      chan struct{}     // has an element if the next look is due
 	stop     context.CancelFunc
 	over     chan struct{} // closed when the last goroutine that was started has returned
-	count    int           // of watchers
 	closed   bool
 }
 
-// Watch has tell called for a name, or for all names if it is empty: for those that the next look finds, and whenever one has another version. stop
-// ends that; a call may be under way then.
+// Watch calls tell when the next look finds the name, and whenever its version has changed; an empty name stands for all. stop ends that; a call
+// may be under way then.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.count++; name == "" {
+	if name == "" {
 		p.told = nil
 	} else {
 		delete(p.told, name)
@@ -56,7 +55,7 @@ func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 		remove()
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.count--; p.count == 0 && p.stop != nil {
+		if p.watchers.Len() == 0 && p.stop != nil {
 			p.stop()
 			p.stop = nil
 		}
@@ -106,7 +105,9 @@ func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- s
 	if before != nil {
 		<-before // two goroutines would not agree on what was told
 	}
-	defer p.Rest()
+	if p.Rest != nil {
+		defer p.Rest()
+	}
 	timer := time.NewTimer(p.Every)
 	defer timer.Stop()
 	for {
