@@ -6,8 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Problem is one problem of a [GraphError] or a warning of a plan, with the part of the graph that has it. It unwraps to the error behind
-// it, such as [ErrBadJoin] or a [*CycleError].
+// Problem is one problem of a [GraphError] or a warning of a plan, and its place in the graph. It unwraps to the error behind it, such as [ErrBadJoin] or a [*CycleError].
 type Problem struct {
 	// Graph is empty if the problem is in the outermost graph. For one in the Sub of a composite it is the path of the composite: ids,
 	// joined by slashes.
@@ -18,19 +17,26 @@ type Problem struct {
 	// last of its edges in the order of declaration.
 	Edge int
 	// Field is the Go field, such as "Join", "Gate.Timeout" or "Groups[2].Limit", of the node, the edge or the graph. It is empty if
-	// the problem is that of several fields.
+	// several fields have the problem together. Indices in it begin with 0.
 	Field string
 	// Suggestion is what the author probably meant to write instead of a name that does not exist, or empty.
 	Suggestion string
 	// Err is the error without the names of graph, node and edge.
 	Err error
 
-	owner string // node or edge in Error: `node "x": `
+	owner string // in Error, if the compiler has found the problem: `edge "x" -> "y": `
 }
 
 // Error names the graph, if it is not the outermost one, and the node or the edge.
 func (p *Problem) Error() string {
 	text := p.owner
+	switch {
+	case text != "":
+	case p.Node != "":
+		text = "node " + quoteID(p.Node) + ": "
+	case p.Edge > 0:
+		text = fmt.Sprintf("edge %d: ", p.Edge)
+	}
 	if p.Graph != "" {
 		text = "in " + quoteID(p.Graph) + ": " + text
 	}
@@ -65,6 +71,7 @@ type problems struct {
 
 const maxProblems = 100
 
+// newProblem makes a problem of a message. A hint among args is the Suggestion.
 func newProblem(format string, args ...any) *Problem {
 	p := &Problem{Err: fmt.Errorf(format, args...)}
 	for _, arg := range args {
@@ -75,6 +82,7 @@ func newProblem(format string, args ...any) *Problem {
 	return p
 }
 
+// problemOf makes a problem of a node as newProblem does.
 func problemOf(node, field, format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	p.Node, p.Field, p.owner = node, field, "node "+quoteID(node)+": "

@@ -85,6 +85,19 @@ func groups(g *kahn.Graph, names ...string) *kahn.Graph {
 }
 
 // Cycles that share nodes or edges are all named, each with the edge that closes it; a graph without these edges has no cycle.
+// A Problem that a host makes, or has decoded, names its place in words of its own.
+func TestProblemOfAHost(t *testing.T) {
+	t.Parallel()
+	why := errors.New("no")
+	for want, p := range map[string]kahn.Problem{
+		`in "S": node "a": no`: {Graph: "S", Node: "a", Err: why},
+		`edge 3: no`:           {Edge: 3, Err: why},
+		`no`:                   {Field: "Name", Err: why},
+	} {
+		require.Equal(t, want, p.Error())
+	}
+}
+
 func TestAllCycles(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
