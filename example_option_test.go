@@ -256,7 +256,7 @@ func ExampleRetryJittered() {
 	// 2s
 }
 
-// Jitter is made of known numbers, and so the run is the same each time.
+// Known numbers in place of random ones: the jitter of each run is the same.
 func ExampleRandom() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "call", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 8 * time.Millisecond}, Do: failsWith(errors.New("no luck"))})
 	res, _ := kahn.Execute(context.Background(), g, nil, kahn.Random(func() float64 { return 0.5 }))

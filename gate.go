@@ -26,9 +26,10 @@ type Gate struct {
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
-	// Check judges an answer that is one of the choices, if there are some. An error refuses it as one that is no choice is refused: the
-	// signal gets an error that matches [ErrChoice] and unwraps to that of Check, and the gate waits on. It is called for each signal, on
-	// the goroutine of the caller, and must not change the value. It is no part of [Plan.Hash].
+	// Check judges an answer that is one of the choices, if the gate has choices. An error refuses it as one that is no choice is refused: the
+	// signal gets an error that matches [ErrChoice] and unwraps to that of Check, and the gate waits on. It is called without a lock: on the
+	// goroutine of the caller of Signal, Resume or Execute, or on one of the run for a signal that was posted to a store. It must not change
+	// the value, and may be called by several goroutines at once. It is no part of [Plan.Hash]. Default: none.
 	Check func(answer any) error `json:"-"`
 }
 

@@ -5,15 +5,18 @@ import "fmt"
 // GraphCall is a call of a function of the graph that decides in a run: see [GraphCalls].
 type GraphCall struct {
 	Path  string // of the node
-	Field string // of the node, that has the function or its text: "When", "Test", "Loop" or "Fallback"
+	Field string // the field of the node: "When", "Test", "Loop" or "Fallback", also if the node has a text instead of a function
 	// Call calls the function. The value of a guard and of a loop's test is a bool.
 	Call func() (any, error)
 }
 
-// GraphCalls has the host make the calls of guards, of tests of conditions and loops, and of fallbacks, whether they are functions or texts: by calls
-// GraphCall.Call, or returns what an earlier call has returned. So an engine that replays histories records what a function that is not pure has
-// returned. What by returns counts as the function's result; a value of another type is an error of the function. A nil function is an error
-// that matches [ErrBadOption].
+// GraphCalls passes each call of a guard, of the test of a condition or a loop, and of a fallback to by, whether the graph has a function or a
+// text. by calls GraphCall.Call, or returns what an earlier call has returned: so an engine that replays histories records the results of
+// functions that are not pure. What by returns counts as the function's result; a value of another type fails the call with an error that
+// matches [ErrBadValue]. A nil function is an error that matches [ErrBadOption].
+//
+// by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and Field, with the order of
+// the calls of one node, identify a call.
 func GraphCalls(by func(GraphCall) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {

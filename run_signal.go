@@ -28,7 +28,8 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 // IDs of signals for nodes that run again, and of those that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
 //
 // The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then
-// the answer may be stored or not, and an ID tells the two apart. The store must not wait for the caller.
+// the answer may be stored or not, and an ID tells the two apart. The store must not wait for the caller. A durable run that goes on and waits
+// for its turn at a [Runner] stores the answer when it begins, so Signal waits until then; [Run.SignalContext] bounds that.
 func (r *Run) Signal(gate string, value any) error {
 	return r.SignalContext(context.Background(), gate, value)
 }

@@ -8,30 +8,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Bulk selects the runs of a store to which something is done: see [RedriveAll], [CancelAll] and [ForkAll]. A call does it to one page of the
-// runs, the newest first; the next call goes on with After.
+// Bulk selects the runs that [RedriveAll], [CancelAll] or [ForkAll] works on: one page of the runs of a store, the newest first. The next call
+// goes on with After.
 type Bulk struct {
 	Filter store.Filter
 	Limit  int    // how many runs at most; 0 means store.DefaultPage
 	After  string // Next of the report before; "" is the first page
-	DryRun bool   // nothing is done; the report has the runs to which it would be
+	DryRun bool   // changes nothing; the report lists the runs that would be changed
 }
 
-// BulkReport tells to which runs something was done.
+// BulkReport lists the runs of one page.
 type BulkReport struct {
 	Runs []BulkRun
-	// Next is what Bulk.After is for the next page, "" if this is the last one. Runs that come and go meanwhile change nothing for the
-	// others, and a process that goes on elsewhere needs nothing else.
+	// Next is what Bulk.After is for the next page, "" if this is the last one. It stays valid while runs are created and removed, and in
+	// another process.
 	Next string
 }
 
 // BulkRun is a run in a BulkReport.
 type BulkRun struct {
 	Run string
-	Err error // why it was not done; nil if it was, or would be
+	Err error // why the run was left as it is; nil if it was changed, or would be
 }
 
-// bulk does something to a page of runs. check tells in advance what is known to fail.
+// bulk calls check, and then do, for each run of a page. A dry run calls check alone.
 func (b Bulk) bulk(ctx context.Context, s store.Admin, statuses []RunStatus, check func(*store.Run) error, do func(*store.Run) error) (report BulkReport, err error) {
 	switch {
 	case ctx == nil:
@@ -69,7 +69,8 @@ func (b Bulk) bulk(ctx context.Context, s store.Admin, statuses []RunStatus, che
 // [Runner.Serve] or Execute. Each is redriven with the graph whose hash it has; one of another graph is reported with an error that matches
 // [ErrGraphChanged]. Of the options [Encoding], [KeepDescendants], [RedriveBy], [Owner] and [LeaseTime] matter.
 //
-// An error of a run is in the report, and is one of those of Redrive. RedriveAll itself returns an error if the runs cannot be listed, or if ctx ends.
+// An error of a run is in the report, and is one of those of Redrive. RedriveAll itself returns an error if the runs cannot be listed, or if ctx
+// ends: then the report lists the runs that were done before, and has no Next; the call for the same page may be repeated.
 func RedriveAll(ctx context.Context, graphs []*Graph, s store.Admin, b Bulk, nodes []string, opts ...Option) (BulkReport, error) {
 	plans, err := plansOf(graphs)
 	if err != nil {
@@ -108,7 +109,7 @@ func plansOf(graphs []*Graph) (map[store.Queue]*Plan, error) {
 	return plans, nil
 }
 
-// write writes the first transaction of a run that begins, or goes on, and leaves the run to whoever performs it.
+// write writes the first transaction of a life, performs nothing, and gives the lease back.
 func (p *Plan) write(ctx context.Context, opts []Option) error {
 	r, _, err := p.run(ctx, nil, append(opts, optionFunc(func(c *config) error {
 		c.idle = true

@@ -6,7 +6,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// PrepareSignal returns the request by which any process answers a node of a durable run that waits, or a gate that the run has yet to reach. The
+// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may post it. The
 // Post of a [store.Inbox] stores it, and whoever performs the run applies it under the rules of [Run.Signal]: gate is the path of the node or its
 // token, and value may be a [Decision]. Of the options, [Encoding] matters: it is that of the run. A Decision without an ID gets one that nobody
 // else has; with one the request may be posted again.

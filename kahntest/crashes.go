@@ -44,7 +44,8 @@ func (p *Process) Effect(key, what string) {
 	p.effects[what] = append(p.effects[what], key)
 }
 
-// Post posts a request for the run, as a process beside it does that does not crash. A step that posts it again after a crash changes nothing.
+// Post posts a request for the run the way another process does: the crash does not undo it, and a step that posts it again in the next life
+// changes nothing.
 // The error is that of [store.Inbox].
 func (p *Process) Post(ctx context.Context, q store.Request) error {
 	if p.store.isDead() {

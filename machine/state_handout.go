@@ -122,7 +122,7 @@ func (s *Locked) MayGoOn() bool {
 
 // HasWork reports whether the run has more to do than to wait for signals and for the ends of backoffs: a node is Ready, also one that a hold keeps
 // back, or is being checked or concluded, or no node has begun. It looks at all nodes.
-// pausing is how many nodes run that only wait for a time.
+// pausing is the number of running nodes that only wait for a time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

@@ -90,7 +90,7 @@ func loadEvents(ctx context.Context, s EventStore, run string, after uint64, mos
 // readable returns the error of reading on after an event.
 func (p *EventPage) readable(after uint64) error {
 	switch {
-	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // answers that came before it began tell of no event
+	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // a pending run may have stored answers, which are no events
 		return event.ErrNoLog
 	case p.Last > 0 && after < p.First-1:
 		return &event.GapError{After: after, First: p.First}

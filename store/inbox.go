@@ -14,13 +14,16 @@ import (
 )
 
 // Inbox is a [Store] that takes requests for runs from any process: signals and cancels. Whoever performs a run takes its requests in the
-// order in which they were posted, and answers each with the transaction that holds its effect, see [Commit].Taken. So a request has its
-// effect once, whatever crashes. [Memory], store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it promises.
+// order in which they were posted, and answers each in the transaction that stores its effect, see [Commit].Taken: a crash neither loses a
+// request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it
+// promises.
 //
-// A request waits until a transaction answers it, or ends the run: then it is refused. A run that has begun and for which a request waits is due,
-// whatever the last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. A run that has not begun becomes due for
+// A request waits until a transaction answers it. A transaction that ends the run refuses all requests that still wait. A run that has begun
+// and for which a request waits is due, whatever the last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. A run that has not begun becomes due for
 // a KindCancel alone, since signals do not make it begin before [NewRun].NotBefore. A run that replaces another one, see [Replace], has none
 // of its requests.
+//
+// Nothing bounds the sizes of requests, nor their number, but the store; a run keeps its requests until it is pruned.
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not somebody performs the run. posted is false if the run has the same request of this id
@@ -31,12 +34,12 @@ type Inbox interface {
 	// LoadRequests returns the requests of a run with numbers above after, in order, answered ones among them: at most limit, which is from 1 to
 	// MaxPage. A run that is not stored is an error that matches ErrUnknownRun.
 	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]PostedRequest, error)
-	// FindRequest returns a request of a run by its id, for whoever wants to know what has become of it. An id that was not posted is an error that
-	// matches ErrUnknownRequest, and a run that is not stored one that matches ErrUnknownRun.
+	// FindRequest returns a request of a run, with its Status, by its id. An id that was not posted is an error that matches ErrUnknownRequest,
+	// and a run that is not stored one that matches ErrUnknownRun.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
 	// WatchRequests calls arrived with the id of a run when requests wait for that run: when the watch begins, and whenever one is posted, by
-	// this process at once, by another one within a time that the store tells. An empty run is any run. arrived may be called without
-	// need, and from several goroutines; it must not block or call stop. stop ends the watch; a call of arrived may be under way then.
+	// this process at once, by another process within the interval at which the store polls; its documentation names it. An empty run is any
+	// run. arrived may be called without need, and from several goroutines; it must not block or call stop. stop ends the watch; a call of arrived may be under way then.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -50,13 +53,13 @@ var (
 	ErrUnknownRequest = errors.New("unknown request")
 )
 
-// Request asks for something to be done to a run. That of a signal is made by kahn.PrepareSignal, which encodes its value.
+// Request is a signal, the cancel of a run or the cancel of a node. kahn.PrepareSignal makes that of a signal and encodes its value.
 type Request struct {
 	// ID identifies the request among those for the run. Posting it again with the same Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
 	Kind RequestKind `json:"kind"`
-	// Node is what the request is for: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal of package kahn; for
-	// KindCancelNode the id of a node. KindCancel has none.
+	// Node names the node: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal; for KindCancelNode its
+	// id. A KindCancel has none.
 	Node string `json:"node,omitempty"`
 	// Value is the value of a signal, as the run's codec has encoded it; nil for other kinds.
 	Value json.RawMessage `json:"value,omitempty"`
@@ -65,7 +68,7 @@ type Request struct {
 	Comment string `json:"comment,omitempty"`
 }
 
-// RequestKind tells what a request asks for.
+// RequestKind is what a request asks for.
 type RequestKind uint8
 
 // The kinds of requests, and the methods of Run of package kahn by whose rules they are performed.
@@ -102,14 +105,14 @@ type PostedRequest struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// RequestStatus tells what has become of a request.
+// RequestStatus says whether a request waits, was applied or was refused.
 type RequestStatus uint8
 
 // The statuses of requests.
 const (
 	RequestWaiting RequestStatus = iota // nobody has answered it
-	RequestApplied                      // it has had its effect
-	RequestRefused                      // it has had none, and will have none
+	RequestApplied                      // the run has applied it
+	RequestRefused                      // the run has refused it, or has ended
 
 	requestStatusCount
 )
@@ -177,7 +180,7 @@ func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	return true, nil
 }
 
-// Wakes reports whether the request makes a run due that has begun or, if not begun, that has not.
+// Wakes reports whether the request makes its run due: each does if the run has begun, and only a KindCancel if it has not.
 func (r *Request) Wakes(begun bool) bool { return begun || r.Kind == KindCancel }
 
 // TakenFollow reports whether the requests that the commit answers are the next ones of a run: taken and posted are the numbers of the last one that was
@@ -191,8 +194,9 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	return true
 }
 
-// Settle sets the Status. taken is the number of the last request of the run that was answered, and answer is the Refused of the [TakenRequest] that
-// has answered this one, nil if none has: it waits then, or the run has ended without an answer. It is for implementations of [Inbox].
+// Settle sets Status and Refused. taken is the number of the last request of the run that was answered; answer is the Refused of the
+// [TakenRequest] for this one, or nil. Without an answer a request above taken waits, and any other was refused by the end of the run. It is
+// for implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

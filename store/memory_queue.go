@@ -19,7 +19,7 @@ type server struct {
 	until time.Time
 }
 
-// due is when a run is due, as far as is known; false if it has ended or waits for an answer.
+// due returns when a run becomes due; ok is false if it has ended or waits for an answer.
 func (r *memoryRun) due() (at time.Time, ok bool) {
 	switch at = r.WakeAt; {
 	case r.Status.Terminal():

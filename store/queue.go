@@ -14,8 +14,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// QueueStore is an [Admin] over which processes share the work: each asks which runs are due that it can perform, and tells the others which
-// these are. [Memory], store/sqlite and store/postgres implement it; a store need not. kahn.Runner.Serve needs it.
+// QueueStore is an [Admin] over which processes share runs: each process announces the queues that it works, and asks for the runs in them
+// that are due. [Memory], store/sqlite and store/postgres implement it; a store need not. kahn.Runner.Serve needs it.
 //
 // A run is due if it has not ended, nobody holds it, and it need not wait: its status is RunRunning; or its WakeAt has passed; or its
 // status is RunPending and it has no WakeAt. The clock is that of the store.
@@ -24,8 +24,8 @@ type QueueStore interface {
 	// Due returns runs of the given queues that are due, those first that have been due for longest, and at the same time by their ids. They
 	// are listed as List lists them.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
-	// Announce tells that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
-	// process has announced before. If another process that has an Owner of the same name has announced itself, and not longer ago than half of
+	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
+	// process has announced before. If an announcement of another process with an Owner of the same name still holds for more than half of
 	// a.TTL, nothing changes, and the error matches [ErrOwnerInUse].
 	Announce(ctx context.Context, a Announcement) error
 	// Queues returns the queues of the runs that have not ended, sorted by workflow and plan. A run that was acquired, and of which nothing
@@ -42,7 +42,7 @@ func OwnerInUse(owner string) error {
 	return fmt.Errorf("%w: %s: each process needs one of its own", ErrOwnerInUse, foreign.Quote(owner))
 }
 
-// Queue is what a process has to have to perform a run.
+// Queue identifies the workflow, and its version, that a process needs in order to perform a run.
 type Queue struct {
 	Workflow string // the name of the graph
 	Plan     string // the hash of the plan; "" of runs that were created without one
@@ -85,8 +85,8 @@ type DuePage struct {
 	Next time.Duration
 }
 
-// Add adds to a page of most runs the one that has been due for longest of those that are not in it, or will be due when wait has passed. It
-// reports false when the page is complete, without the run. The Next of a page that is empty has to be Never. It is for implementations of [QueueStore].
+// Add appends the next run, in the order of Due, to a page of at most `most` runs. wait is the time until the run is due. If the page is full or
+// the run is not due yet, Add sets Next and reports false. An empty page begins with Next = Never. It is for implementations of [QueueStore].
 func (p *DuePage) Add(r *Run, wait time.Duration, most int) bool {
 	if wait > 0 || len(p.Runs) == most {
 		p.Next = max(wait, 0)
@@ -96,15 +96,15 @@ func (p *DuePage) Add(r *Run, wait time.Duration, most int) bool {
 	return true
 }
 
-// Never is the Next of a DuePage when no run has to be performed at any time.
+// Never is the Next of a DuePage after which no run becomes due by itself.
 const Never time.Duration = -1
 
-// Announcement tells which queues a process works.
+// Announcement lists the queues that a process works.
 type Announcement struct {
 	Process string        // identifies the process; nobody else has the same
 	Owner   string        // of the leases of the process, if it has a name that is kept over restarts; else ""
 	Queues  []Queue       // none: the process works none from now on
-	TTL     time.Duration // when it counts as dead, unless it announces itself again
+	TTL     time.Duration // how long the announcement holds; a process that does not repeat it in time counts as dead
 }
 
 // Check completes the announcement: Queues is sorted, and has each queue once. One that makes no sense is an error that matches
@@ -137,8 +137,8 @@ type QueueState struct {
 	Served time.Time
 }
 
-// Unclaimable returns the queues of the runs that no live process performs: those of a workflow, or of a version of one, that was taken
-// away too early. [QueueState].Served says since when. [Filter] with the Workflow and the Plan lists the runs.
+// Unclaimable returns the queues of the runs that no live process performs: their workflow, or its version, is in no process any more.
+// [QueueState].Served says since when. [Filter] with the Workflow and the Plan lists the runs.
 func Unclaimable(ctx context.Context, s QueueStore) ([]QueueState, error) {
 	list, err := s.Queues(ctx)
 	if err != nil {

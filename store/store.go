@@ -77,7 +77,7 @@ type Commit struct {
 	// Events are the next ones of the run's log, in order. Only an [EventStore] is given any. If they do not go on where the stored log
 	// ends, see [Commit.EventsFollow], nothing changes (Conflict).
 	Events []EventRecord `json:"events,omitempty"`
-	// Taken answers requests: each of these was refused, or has its effect in this transaction. Only an [Inbox] is given any. If they are not the
+	// Taken answers requests: the run has refused each, or this transaction stores its effect. Only an [Inbox] is given any. If they are not the
 	// next ones of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run refuses all others.
 	Taken []TakenRequest `json:"taken,omitempty"`
 	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and

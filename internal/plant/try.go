@@ -33,9 +33,9 @@ func spread(list []int, most int) []int {
 	return chosen
 }
 
-// Try compiles the tests of the package in the working folder with all bugs planted, and returns an error for each bug that its test does
-// not find, of at most so many of a [Sample]. The tests that find these must pass without a bug. The folder root is that of the repository, and env is added to the
-// environment of the tests.
+// Try compiles the tests of the package in the working folder with all bugs planted, and runs, for at most `most` bugs of a [Sample], the test of
+// each. It returns an error that names every bug whose test passes. Without a bug these tests must pass. The folder root is that of the
+// repository, and env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {
