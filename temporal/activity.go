@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"time"
 
@@ -21,6 +20,8 @@ type task struct {
 	Plan planID          `json:"plan"`
 	Path string          `json:"path"` // of the node
 	Call json.RawMessage `json:"call"` // without the Config, which is that of the plan; a reference if it is long
+	// Remarks says that the workflow takes a result with remarks.
+	Remarks bool `json:"remarks,omitempty"`
 }
 
 // The types of the activity's failures.
@@ -54,11 +55,15 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 			do = n.Do
 		}
 	}
-	reply := perform(ctx, call, do, reporter{activity.GetLogger(ctx)})
+	to := &recorder{log: activity.GetLogger(ctx), codec: h.texts.Codec}
+	reply := perform(ctx, call, do, to)
 	if reply.Err != nil && ctx.Err() != nil && isClosed(activity.GetWorkerStopChannel(ctx)) {
 		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the worker was stopped during the attempt", lostWorker, nil)
 	}
-	return h.answer(call.Path, reply)
+	if !t.Remarks {
+		return h.answer(call.Path, reply)
+	}
+	return h.answer(call.Path, reply, to.told()...)
 }
 
 // beat tells Temporal that the attempt is under way. The SDK ends the context of the activity when the answer says that it is to stop.
@@ -92,8 +97,8 @@ func perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to kahn.Repo
 }
 
 // answer is the result of the activity.
-func (h *host) answer(path string, reply kahn.Reply) (json.RawMessage, error) {
-	reply, data, result := h.write(path, reply)
+func (h *host) answer(path string, reply kahn.Reply, told ...remark) (json.RawMessage, error) {
+	reply, data, result := h.write(path, reply, told...)
 	var form struct {
 		Skip    *string         `json:"skip"`
 		Suspend json.RawMessage `json:"suspend"`
@@ -109,18 +114,26 @@ func (h *host) answer(path string, reply kahn.Reply) (json.RawMessage, error) {
 	})
 }
 
-// write returns the JSON of a reply, and what Temporal gets of it. A reply that cannot be written, or is too long, is replaced by one that says so.
-func (h *host) write(path string, reply kahn.Reply) (_ kahn.Reply, data, result json.RawMessage) {
+// write returns the JSON of a reply, and what Temporal gets of it and of the remarks, which are dropped if they are too long beside it. A reply that cannot be
+// written, or is too long, is replaced by one that says so.
+func (h *host) write(path string, reply kahn.Reply, told ...remark) (_ kahn.Reply, data, result json.RawMessage) {
 	reply.Codec = h.texts.Codec
 	data, err := json.Marshal(reply)
+	whole := data
+	if err == nil && len(told) > 0 {
+		whole, err = json.Marshal(remarked{data, told})
+	}
 	if err == nil {
-		result, err = h.texts.write(data)
+		result, err = h.texts.write(whole)
 	}
 	if err == nil {
 		err = h.fits(path, "result", result)
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		return reply, data, result
+	case len(told) > 0:
+		return h.write(path, reply)
 	}
 	reply = kahn.Reply{Err: unlessBlobs(err)}
 	if data, err = json.Marshal(reply); err != nil {
@@ -204,27 +217,30 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 // lost reports whether the attempt has no result since its worker is gone.
 func (o outcome) lost() bool { return o.Ended == endedStopped || o.Ended == endedSilent }
 
-// replyOf is the Reply to the call of an attempt.
-func (t texts) replyOf(o outcome) (reply kahn.Reply) {
+// replyOf is the Reply to the call of an attempt, and what its step has told.
+func (t texts) replyOf(o outcome) (reply kahn.Reply, told []remark) {
 	switch o.Ended {
 	case endedRefused, endedStopped:
-		return kahn.Reply{Err: kahn.Permanent(errors.New(o.Error))}
+		return kahn.Reply{Err: kahn.Permanent(errors.New(o.Error))}, nil
 	case endedSilent:
-		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, o.Error))}
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, o.Error))}, nil
 	case endedUnbegun:
-		return kahn.Reply{Err: context.Canceled}
+		return kahn.Reply{Err: context.Canceled}, nil
 	case endedOther:
-		return kahn.Reply{Err: errors.New(o.Error)}
+		return kahn.Reply{Err: errors.New(o.Error)}, nil
 	}
 	reply.Codec = t.Codec
 	text, err := t.read(o.Reply)
 	if err == nil {
+		text, told, err = split(text)
+	}
+	if err == nil {
 		err = json.Unmarshal(text, &reply)
 	}
 	if err != nil {
-		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}, nil
 	}
-	return reply
+	return reply, told
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -233,31 +249,5 @@ func isClosed(c <-chan struct{}) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// reporter forwards what steps log to the log of the worker.
-type reporter struct {
-	log interface {
-		Debug(msg string, keyvals ...any)
-		Info(msg string, keyvals ...any)
-		Warn(msg string, keyvals ...any)
-		Error(msg string, keyvals ...any)
-	}
-}
-
-func (reporter) Emit(any)        {}
-func (reporter) Tokens(int, int) {}
-
-func (r reporter) Log(level slog.Level, message string) {
-	switch {
-	case level >= slog.LevelError:
-		r.log.Error(message)
-	case level >= slog.LevelWarn:
-		r.log.Warn(message)
-	case level >= slog.LevelInfo:
-		r.log.Info(message)
-	default:
-		r.log.Debug(message)
 	}
 }

@@ -54,7 +54,7 @@ func TestStep(t *testing.T) {
 				}
 			}
 			s.Log(0, "seen")
-			s.Emit("dropped")
+			s.Emit("seen")
 			return s.ID(), nil
 		}
 	}

@@ -110,7 +110,8 @@ func TestLongReplies(t *testing.T) {
 	data, err := h.answer("a", kahn.Reply{Err: kahn.Suspend("token", half, half)})
 	require.NoError(t, err)
 	require.Less(t, len(data), 200)
-	reply := h.texts.replyOf(outcome{Reply: data})
+	reply, told := h.texts.replyOf(outcome{Reply: data})
+	require.Empty(t, told)
 	reply.Codec = nil
 	whole, err := json.Marshal(reply)
 	require.NoError(t, err)

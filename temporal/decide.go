@@ -52,5 +52,6 @@ func (x *interpreter) record(c kahn.GraphCall) (reply kahn.Reply, err error) {
 	if err := recorded.Get(&data); err != nil {
 		return reply, err
 	}
-	return x.texts.replyOf(outcome{Reply: data}), nil
+	reply, _ = x.texts.replyOf(outcome{Reply: data})
+	return reply, nil
 }

@@ -311,7 +311,7 @@ func (h *host) performing(path string) workflow.ActivityOptions {
 func (x *interpreter) perform(a *attempt) {
 	ctx := workflow.WithActivityOptions(x.ctx, x.performing(a.step.Path()))
 	ctx, a.cancel = workflow.WithCancel(ctx)
-	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data}), func(f workflow.Future) {
+	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data, true}), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(x.ctx, &data)
 		x.ended(a, outcomeOf(data, err))
@@ -321,8 +321,11 @@ func (x *interpreter) perform(a *attempt) {
 // ended reports the result of an attempt, or has it begin again, before those that have not begun, if its worker is gone.
 func (x *interpreter) ended(a *attempt, o outcome) {
 	s := a.step
-	reply := x.texts.replyOf(o)
+	reply, told := x.texts.replyOf(o)
 	x.c.Advance(workflow.Now(x.ctx))
+	for _, m := range told {
+		m.tell(s, x.texts.Codec)
+	}
 	if o.lost() && !a.asked {
 		n, _ := x.plan.At(s.Path())
 		x.lost[s.Path()]++

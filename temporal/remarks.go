@@ -1,0 +1,130 @@
+package temporal
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"go.temporal.io/sdk/log"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// remark is what a step has told while it was at work: a message, a piece of its output, or tokens.
+type remark struct {
+	Message *string         `json:"message,omitempty"`
+	Level   slog.Level      `json:"level,omitempty"` // of the message
+	Chunk   json.RawMessage `json:"chunk,omitempty"`
+	Input   int             `json:"input,omitempty"` // tokens
+	Output  int             `json:"output,omitempty"`
+}
+
+// remarkBytes bounds the remarks of an attempt, which the history has. The rest is dropped, and a last message tells how many.
+const remarkBytes = 16 << 10
+
+// recorder is the Reporter of a step. What the step tells is sent with its result, and messages go to the log of the worker, too.
+type recorder struct {
+	log   log.Logger
+	codec kahn.Codec
+
+	mu      sync.Mutex // guards the rest
+	remarks []remark
+	size    int
+	dropped int
+	tokens  remark
+}
+
+var _ kahn.Reporter = (*recorder)(nil)
+
+// Log implements [kahn.Reporter].
+func (r *recorder) Log(level slog.Level, message string) {
+	write := r.log.Debug
+	switch {
+	case level >= slog.LevelError:
+		write = r.log.Error
+	case level >= slog.LevelWarn:
+		write = r.log.Warn
+	case level >= slog.LevelInfo:
+		write = r.log.Info
+	}
+	write(message)
+	r.keep(remark{Message: &message, Level: level}, len(message))
+}
+
+// Emit implements [kahn.Reporter]. A value that cannot be written is dropped.
+func (r *recorder) Emit(chunk any) {
+	data, err := r.codec.Encode(chunk)
+	if err != nil {
+		r.log.Warn("kahn/temporal: a chunk cannot be written", "error", err)
+		return
+	}
+	r.keep(remark{Chunk: data}, len(data))
+}
+
+// Tokens implements [kahn.Reporter].
+func (r *recorder) Tokens(input, output int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tokens.Input += input
+	r.tokens.Output += output
+}
+
+func (r *recorder) keep(m remark, size int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.dropped > 0 || r.size+size > remarkBytes || len(r.remarks) >= remarkBytes/64 {
+		r.dropped++
+		return
+	}
+	r.remarks, r.size = append(r.remarks, m), r.size+size
+}
+
+// told returns what the step has told so far, in the order in which it has.
+func (r *recorder) told() []remark {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list := r.remarks
+	if r.dropped > 0 {
+		text := fmt.Sprintf("kahn/temporal: %d messages and chunks of the attempt were dropped: it keeps %d bytes", r.dropped, remarkBytes)
+		list = append(list, remark{Message: &text, Level: slog.LevelWarn})
+	}
+	if r.tokens.Input != 0 || r.tokens.Output != 0 {
+		list = append(list, r.tokens)
+	}
+	return list
+}
+
+// tell repeats a remark in the run.
+func (m remark) tell(to kahn.Reporter, codec kahn.Codec) {
+	switch {
+	case m.Message != nil:
+		to.Log(m.Level, *m.Message)
+	case m.Chunk != nil:
+		if chunk, err := codec.Decode(m.Chunk); err == nil {
+			to.Emit(chunk)
+		}
+	default:
+		to.Tokens(m.Input, m.Output)
+	}
+}
+
+// remarked is the result of an attempt whose step has told something.
+type remarked struct {
+	Reply   json.RawMessage `json:"reply"`
+	Remarks []remark        `json:"remarks"`
+}
+
+// remarkedPrefix begins the JSON of a remarked, and no other result.
+var remarkedPrefix = []byte(`{"reply":`)
+
+// split takes a result apart.
+func split(text json.RawMessage) (reply json.RawMessage, remarks []remark, err error) {
+	if !bytes.HasPrefix(text, remarkedPrefix) {
+		return text, nil, nil
+	}
+	var r remarked
+	err = json.Unmarshal(text, &r)
+	return r.Reply, r.Remarks, err
+}
