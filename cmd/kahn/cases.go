@@ -281,7 +281,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 		ids = append(ids, id)
 	}
 	check := func(path, where string, at definition.Position) {
-		if !known[strings.ReplaceAll(path, "[]/", "/")] {
+		if !known[strings.ReplaceAll(path, "[]/", "/")] { // with numbers it is the path of one item
 			c.addAt(at, problem{Path: where, Message: fmt.Sprintf("unknown node %q", path), Suggestion: meant(path, ids)})
 		}
 	}
@@ -289,10 +289,18 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 	for i := range s.Cases {
 		x := &s.Cases[i]
 		expected := member(member(&cases[i], "expect"), "nodes")
+		mocks := map[string]mock{}
 		for _, path := range slices.Sorted(maps.Keys(x.Mocks)) {
-			check(path, fmt.Sprintf("$.cases[%d].mocks", i), member(member(&cases[i], "mocks"), path).KeyAt)
+			where, at := fmt.Sprintf("$.cases[%d].mocks", i), member(member(&cases[i], "mocks"), path).KeyAt
+			check(path, where, at)
+			if _, twice := mocks[declaredPath(path)]; twice {
+				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the node %q has another mock", path)})
+			}
+			mocks[declaredPath(path)] = x.Mocks[path]
 		}
+		x.Mocks = mocks
 		for j, path := range x.Real {
+			x.Real[j] = declaredPath(path)
 			check(path, fmt.Sprintf("$.cases[%d].real[%d]", i, j), items(member(&cases[i], "real"))[j].At)
 		}
 		for _, path := range plainPaths(slices.Collect(maps.Keys(x.Expect.Nodes))) {

@@ -209,6 +209,57 @@ cases:
 	}
 }
 
+// A pattern of files matches definitions and their tests: each case is run once. What steps have written cannot pass for lines of the report.
+func TestReportOfCases(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, `
+version: 1
+nodes: [{id: a, kind: fail, config: {message: "tea\e[2J\n  ok    another"}}]
+`, `
+cases: [{name: "x\ty\e[2J", real: [a], expect: {status: completed}}]
+`)
+	dir := filepath.Dir(definition)
+	code, stdout, _ := invoke(t, "", "test", definition, filepath.Join(dir, "work.test.yaml"), dir+"/./work.yaml")
+	require.Equal(t, exitProblems, code)
+	require.True(t, strings.HasSuffix(stdout, "\n1 case, 1 failed\n"), stdout)
+	require.Contains(t, stdout, "  FAIL  x y"+`\x1b[2J`+"\n")
+	require.Contains(t, stdout, `step_error: tea\x1b[2J`+"\n")
+	require.NotContains(t, stdout, "\n  ok    another")
+	require.NotContains(t, stdout, "\x1b")
+}
+
+// The nodes inside of a map are named with or without brackets: a mock, an answer and a step that is real hold for all items.
+func TestMocksInsideOfMaps(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, `
+version: 1
+nodes:
+  - id: M
+    params: {l: [1, 2]}
+    map: {over: l}
+    graph:
+      nodes:
+        - {id: ask, kind: gate}
+        - {id: x, kind: template, after: ask, config: {text: x}}
+        - {id: w, kind: template, after: x, config: {text: real}}
+        - {id: z, kind: end, after: [{from: x, param: x}, {from: w, param: w}]}
+`, `
+cases:
+  - name: plain
+    mocks: {M/ask: {answer: true}, M/x: {output: 7}}
+    real: [M/w]
+    expect: {status: completed, nodes: {"M[1]/x": {output: 7}, "M[1]/w": {output: real}}}
+  - name: brackets
+    mocks: {"M[]/ask": {answer: true}, "M[]/x": {output: 7}}
+    real: ["M[]/w"]
+    expect: {status: completed, nodes: {"M[1]/x": {output: 7}, "M[1]/w": {output: real}}}
+`)
+	code, stdout, stderr := invoke(t, "", "test", definition)
+	require.Equal(t, exitOK, code, stdout+stderr)
+	tests := file(t, "twice.test.yaml", "definition: "+definition+"\ncases: [{name: x, mocks: {M/x: {output: 1}, 'M[]/x': {output: 2}}, expect: {status: completed}}]\n")
+	expect(t, exitProblems, `the node "M[]/x" has another mock`, "", "vet", tests)
+}
+
 // JSON is as good as YAML, and a definition may have another name.
 func TestTestFileInJSON(t *testing.T) {
 	t.Parallel()

@@ -8,22 +8,41 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+
+	"golang.org/x/term"
 
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
 // terminal is what a command reads from and writes to.
 type terminal struct {
-	in  *bufio.Reader
-	out *output
-	err io.Writer
+	in             *bufio.Reader
+	out            *output
+	err            io.Writer
+	showsOut, both bool // a terminal shows the standard output; and the standard error, too
 }
 
 func newTerminal(in io.Reader, out, err io.Writer) *terminal {
-	return &terminal{bufio.NewReader(in), &output{Writer: out}, err}
+	t := &terminal{in: bufio.NewReader(in), out: &output{Writer: out}, err: err, showsOut: isTerminal(out)}
+	t.both = t.showsOut && isTerminal(err)
+	return t
+}
+
+func isTerminal(w io.Writer) bool {
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// write writes to the standard output. On a terminal escape sequences are spelled out.
+func (t *terminal) write(text string) {
+	if t.showsOut {
+		text = visible(text)
+	}
+	_, _ = io.WriteString(t.out, text) // the output keeps the error
 }
 
 // output is the standard output. It keeps the first error, which is reported when the command ends.
@@ -59,12 +78,12 @@ func (t *terminal) refuse(err error) int {
 	return exitUsage
 }
 
-// printf writes to the standard error.
+// printf writes to the standard error. Escape sequences are spelled out.
 func (t *terminal) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(t.err, format, args...) // nobody could be told that it has failed
+	_, _ = io.WriteString(t.err, visible(fmt.Sprintf(format, args...))) // nobody could be told that it has failed
 }
 
-// manyFiles is the most of a command that takes any number of files.
+// manyFiles is the upper bound on the arguments of a command that takes any number of files.
 const manyFiles = 1 << 20
 
 // action performs a command with its arguments, flags aside, and returns the exit code.
@@ -85,7 +104,7 @@ type command struct {
 // commands are the subcommands, in the order of the help.
 var commands = []command{vetCommand, drawCommand, runCommand, testCommand, schemaCommand, completionCommand, helpCommand}
 
-// help and completion read the table that they are in.
+// init registers the actions of help and completion: they read commands, which must not refer to itself.
 func init() {
 	find("completion").register = func(*flags) action { return printCompletion }
 	find("help").register = func(*flags) action { return printHelp }
@@ -174,7 +193,7 @@ func unknown(what, written string, choices []string) error {
 	if meant, ok := nearest.Name(written, choices); ok {
 		return fmt.Errorf("unknown %s %q; did you mean %q?", what, written, meant)
 	}
-	return fmt.Errorf("unknown %s %q; there is %s", what, written, strings.Join(choices, ", "))
+	return fmt.Errorf("unknown %s %q; choose from %s", what, written, strings.Join(choices, ", "))
 }
 
 // flags are the flags of one command.
@@ -266,7 +285,7 @@ func (f *flags) explain(err error) error {
 	case len(list) == 0:
 		return fmt.Errorf("unknown flag -%s; the command has none", written)
 	}
-	return fmt.Errorf("unknown flag -%s; there is -%s", written, strings.Join(list, ", -"))
+	return fmt.Errorf("unknown flag -%s; choose from -%s", written, strings.Join(list, ", -"))
 }
 
 // writeOverview writes the list of commands.
@@ -283,15 +302,15 @@ func writeOverview(w io.Writer) {
 // writeUsage writes the help of a command.
 func writeUsage(w io.Writer, c *command, f *flags) {
 	var b strings.Builder
-	line, indent := "", ""
+	flagsWord, flagsSection := "", ""
 	if flagged := flagLines(f); flagged != "" {
-		line, indent = " [flags]", "\nFlags, before or after the arguments:\n\n"+flagged
+		flagsWord, flagsSection = " [flags]", "\nFlags, before or after the arguments:\n\n"+flagged
 	}
-	fmt.Fprintf(&b, "usage: kahn %s%s %s\n\n%s.\n", c.name, line, c.args, strings.ToUpper(c.summary[:1])+c.summary[1:])
+	fmt.Fprintf(&b, "usage: kahn %s%s %s\n\n%s.\n", c.name, flagsWord, c.args, strings.ToUpper(c.summary[:1])+c.summary[1:])
 	if c.text != "" {
 		fmt.Fprintf(&b, "%s\n", c.text)
 	}
-	b.WriteString(indent)
+	b.WriteString(flagsSection)
 	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
 }
 

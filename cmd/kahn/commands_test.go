@@ -29,10 +29,10 @@ func TestSlips(t *testing.T) {
 	}{
 		{"usage: kahn COMMAND", nil},
 		{`unknown command "vett"; did you mean "vet"?`, []string{"vett", approval}},
-		{`unknown command "publish"; there is vet, draw, run`, []string{"publish"}},
+		{`unknown command "publish"; choose from vet, draw, run`, []string{"publish"}},
 		{`unknown command "runn"; did you mean "run"?`, []string{"help", "runn"}},
 		{`unknown flag -inptu; did you mean -input?`, []string{"run", approval, "-inptu", "out=x"}},
-		{`unknown flag -colour; there is -case, -timeout, -v`, []string{"test", "-colour", approval}},
+		{`unknown flag -colour; choose from -case, -timeout, -v`, []string{"test", "-colour", approval}},
 		{`unknown flag -x; the command has none`, []string{"completion", "-x", "bash"}},
 		{`FILE is missing`, []string{"vet"}},
 		{`SHELL is missing`, []string{"completion"}},
@@ -51,6 +51,7 @@ func TestSlips(t *testing.T) {
 		{`there is no case whose name contains "nothing"`, []string{"test", "-case", "nothing", approval}},
 		{`-answer: there is no gate "aprove"; gates are approve; did you mean "approve"?`, []string{"run", "-answer", "aprove=yes", approval}},
 		{`-input: there is no input "redaer"; inputs are out, reader; did you mean "reader"?`, []string{"run", "-input", "redaer=x", approval}},
+		{`-input: here is the folder of the definition`, []string{"run", "-input", "here=/", approval}},
 		{`-dry runs nothing`, []string{"run", "-dry", "-ask", approval}},
 		{`-ask and -ui do not go together`, []string{"run", "-ui", ":0", "-ask", approval}},
 		{`-ui-remote and -ui-stay are for -ui`, []string{"run", "-ui-stay", approval}},
@@ -157,6 +158,26 @@ func TestDraw(t *testing.T) {
 	}
 	expect(t, exitOK, "flowchart LR\n", "", "draw", "-lr", "definitions/approval.yaml")
 	expect(t, exitUsage, "no such file", "", "draw", "-o", filepath.Join(t.TempDir(), "none", "x"), "definitions/approval.yaml")
+}
+
+// A problem of a definition is reported once, also if its tests are vetted with it.
+func TestVetWithTests(t *testing.T) {
+	t.Parallel()
+	definition := tested(t, "version: 1\nnodes: [{id: a, kind: exce}]\n", "cases: [{name: x, expect: {status: failed}}]\n")
+	dir := filepath.Dir(definition)
+	_, stdout, _ := invoke(t, "", "vet", dir+"/./work.yaml", filepath.Join(dir, "work.test.yaml"))
+	require.Equal(t, 1, strings.Count(stdout, `unknown kind "exce"`), stdout)
+}
+
+// The name of the input that is the folder of the definition cannot be declared.
+func TestReservedInput(t *testing.T) {
+	t.Parallel()
+	_, stdout, _ := invoke(t, "", "vet", file(t, "here.yaml", `version: 1
+inputs: [who, {name: here, default: x}]
+nodes: [{id: a, kind: template, config: {text: '{{input "here"}}'}}]
+`))
+	require.True(t, strings.HasSuffix(stdout, "here.yaml:2:15: here is the folder of the definition; give the input another name\n"), stdout)
+	require.Equal(t, 1, strings.Count(stdout, "\n"), stdout)
 }
 
 // The schema for editors accepts what vet accepts, and refuses the configs that vet refuses.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"sync"
 
@@ -27,19 +26,19 @@ func (h *host) rehearse(ctx context.Context) int {
 	mocks := map[string]kahn.Mock{}
 	r.mock(h.graph, "", nil, mocks)
 	for gate, answer := range h.answers {
-		mocks[gate] = kahn.Mock{Value: answer}
+		mocks[declaredPath(gate)] = kahn.Mock{Value: answer}
 	}
 	res, err := kahn.Execute(withRoots(ctx, h.graph, roots), h.graph, h.step, kahn.Inputs(roots), kahn.Limit(1), kahn.TestMode{Mocks: mocks})
 	if res == nil {
 		return h.t.refuse(err)
 	}
 	reportNodes(&r.lines, res)
-	if res.Status == kahn.RunCompleted { // else a value of another form would be needed
+	if res.Status == kahn.RunCompleted {
 		r.lines.WriteString("no step was run\n")
 	} else {
-		r.lines.WriteString("no step was run; without the outputs of steps it cannot be told what follows\n")
+		r.lines.WriteString("no step was run; the nodes after a failure depend on outputs that a dry run does not have\n")
 	}
-	_, _ = io.WriteString(h.t.out, r.lines.String()) // the output keeps the error
+	h.t.write(r.lines.String())
 	return exitOK
 }
 
@@ -88,7 +87,7 @@ func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 	return []any{}, nil
 }
 
-// note is the step of a mock: it notes what would be done, and returns a value in the form of the kind's output.
+// note is the step of a mock. It records the path, the kind and the config of the step, and returns an empty output of the kind.
 func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	config := s.Config()
 	if !kinds[s.Kind()].verbatim {
@@ -103,11 +102,5 @@ func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	fmt.Fprintf(&r.lines, "would run %s: %s %s\n", s.Path(), s.Kind(), text)
-	switch s.Kind() {
-	case "exec":
-		return map[string]any{"stdout": "", "stderr": ""}, nil
-	case "http":
-		return map[string]any{"status": 200, "headers": map[string]any{}, "body": nil}, nil
-	}
-	return "", nil
+	return kinds[s.Kind()].empty, nil
 }

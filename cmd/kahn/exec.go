@@ -19,8 +19,8 @@ import (
 // grace is how long a command has to end after it was asked to.
 const grace = 2 * time.Second
 
-// execute runs a command and streams its output, line by line. When the attempt is stopped, the command and all processes
-// that it has started are asked to end, and killed after the grace. No process outlives the step.
+// execute runs a command and streams its output, line by line. When the attempt is stopped, the process group of the command is asked to
+// end, and killed after the grace, or as soon as the command has ended. On Unix no process of the group outlives the step.
 func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct {
 		Command    []string
@@ -48,9 +48,10 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	stdout.end()
 	stderr.end()
 	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // the command has succeeded; a process that it has left behind held an output
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case err != nil:
+	default:
 		return nil, fmt.Errorf("%s: %w\n%s", strings.Join(c.Command, " "), err, cmp.Or(stderr.tail(), stdout.tail()))
 	}
 	output := map[string]any{"stdout": stdout.text(), "stderr": stderr.text()}

@@ -23,6 +23,7 @@ func TestExecLeavesNothingBehind(t *testing.T) {
 		"asked":             {`sleep 1000 & echo $! > pid; wait`, true},
 		"killed":            {`(trap '' TERM; sleep 1000) & echo $! > pid; trap '' TERM; wait`, true},
 		"in the background": {`sleep 1000 > /dev/null 2>&1 & echo $! > pid`, false},
+		"with an output":    {`sleep 1000 & echo $! > pid; echo done`, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

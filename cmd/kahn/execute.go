@@ -12,60 +12,63 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// execute runs the graph until it has ended, or waits for an answer that nobody is there to give. The Result is nil if nothing was run.
-func (h *host) execute(ctx context.Context) (*kahn.Result, error) {
-	opts := []kahn.Option{kahn.Limit(h.limit), kahn.Timeout(h.timeout)}
+// execute runs the graph until the run has ended, or until it waits for an answer and neither a flag nor a user gives one. It returns the exit
+// code.
+func (h *host) execute(ctx context.Context) int {
+	stored, err := h.open(ctx)
+	if err != nil {
+		return h.t.refuse(err)
+	}
+	defer stored.close()
+	rn := &kahn.Runner{}
+	if h.page.addr != "" {
+		end, err := h.servePage(rn, stored.db)
+		if err != nil {
+			return h.t.refuse(err)
+		}
+		defer end()
+	}
+	res, err := h.perform(ctx, rn, stored)
+	code := h.conclude(res, err)
+	if res != nil {
+		h.linger(ctx)
+	}
+	return code
+}
+
+// options are those of the run.
+func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
+	opts := append(stored.options(), kahn.Limit(h.limit), kahn.Timeout(h.timeout))
+	if stored.goesOn {
+		return append(opts, h.knowRoots(stored.roots)), nil
+	}
 	roots, err := h.roots()
+	return append(opts, kahn.Inputs(roots), h.knowRoots(roots)), err
+}
+
+// perform starts the run, answers what it asks for, and waits for it. The Result is nil if nothing was run.
+func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) (*kahn.Result, error) {
+	if stored.ended {
+		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
+	}
+	opts, err := h.options(stored)
 	if err != nil {
 		return nil, err
 	}
-	rn := &kahn.Runner{}
-	shelf := &shelf{}
-	if h.store != "" {
-		if shelf, err = h.open(ctx); err != nil {
-			return nil, err
-		}
-		defer shelf.close()
-		if shelf.ended {
-			return kahn.ReadResult(ctx, h.graph, shelf.db, shelf.id)
-		}
-		opts = append(opts, shelf.options()...)
-	} else if h.id != "" {
-		opts = append(opts, kahn.RunID(h.id))
-	}
-	if !shelf.goesOn {
-		opts = append(opts, kahn.Inputs(roots))
-	}
-	if h.page.addr != "" {
-		closePage, err := h.servePage(rn, shelf.db)
-		if err != nil {
-			return nil, err
-		}
-		defer closePage()
-		defer h.linger(ctx)
-	}
-	if shelf.goesOn {
-		roots = shelf.roots
-	}
-	return h.perform(ctx, rn, shelf, append(opts, h.knowRoots(roots)))
-}
-
-// perform starts the run, answers what it asks for, and waits for it.
-func (h *host) perform(ctx context.Context, rn *kahn.Runner, shelf *shelf, opts []kahn.Option) (*kahn.Result, error) {
 	s := newScreen(h)
 	defer s.close()
 	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
 	answers := maps.Clone(h.answers)
-	working := context.WithoutCancel(ctx) // a run that waits in a store is left, and not cancelled
-	run, err := shelf.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(working, h.graph, h.step, opts...) })
-	if shelf.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed it meanwhile
-		return kahn.ReadResult(ctx, h.graph, shelf.db, shelf.id)
+	working := context.WithoutCancel(ctx) // Ctrl-C leaves a run that waits in a store; it does not cancel it
+	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(working, h.graph, h.step, opts...) })
+	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed it meanwhile
+		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
 	}
 	if err != nil {
 		return nil, err
 	}
 	leave := func() { // what is stored goes on in another process; else Ctrl-C ends the run
-		if shelf.db == nil && ctx.Err() != nil {
+		if stored.db == nil && ctx.Err() != nil {
 			run.Cancel()
 		} else {
 			run.Leave()

@@ -23,14 +23,14 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
-	return limited(f)
+	return limited(f, "the file "+c.Path)
 }
 
-// limited reads a text that must not be longer than maxText.
-func limited(r io.Reader) (string, error) {
+// limited reads a text that must not be longer than maxText. what names it in the error.
+func limited(r io.Reader, what string) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxText+1))
 	if err == nil && len(data) > maxText {
-		err = kahn.Permanent(fmt.Errorf("longer than %d bytes", maxText))
+		err = kahn.Permanent(fmt.Errorf("%s is longer than %d bytes", what, maxText))
 	}
 	return string(data), err
 }
@@ -60,6 +60,7 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 	if len(files) == 0 {
 		return nil, fmt.Errorf("no file matches %s", c.Files)
 	}
+	folder := fixedFolder(c.Files)
 	var sums strings.Builder
 	for _, file := range files {
 		if err := ctx.Err(); err != nil {
@@ -75,7 +76,20 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&sums, "%x  %s\n", h.Sum(nil), filepath.Base(file))
+		name, err := filepath.Rel(folder, file)
+		if err != nil {
+			return nil, kahn.Permanent(err)
+		}
+		fmt.Fprintf(&sums, "%x  %s\n", h.Sum(nil), name)
 	}
 	return sums.String(), nil
+}
+
+// fixedFolder is the folder that all matches of a pattern are in: the part of the pattern before the first name with a wildcard.
+func fixedFolder(pattern string) string {
+	folder := filepath.Dir(pattern)
+	for strings.ContainsAny(folder, "*?[") {
+		folder = filepath.Dir(folder)
+	}
+	return folder
 }

@@ -26,8 +26,7 @@ type call struct {
 	Timeout     string
 }
 
-// request is the kind http. Where the status is not expected it decides about another attempt: there is none after 4xx, except 429,
-// whose Retry-After says when.
+// request is the kind http.
 func request(ctx context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[call](s)
 	if err != nil {
@@ -51,14 +50,14 @@ func request(ctx context.Context, s *kahn.Step) (any, error) {
 		return nil, ended(ctx, err)
 	}
 	defer resp.Body.Close()
-	text, err := limited(resp.Body)
-	if err != nil {
-		return nil, ended(ctx, err)
-	}
 	if ok, err := c.expects(resp.StatusCode); err != nil {
 		return nil, kahn.Permanent(err)
 	} else if !ok {
-		return nil, unexpected(req, resp, text)
+		return nil, unexpected(req, resp)
+	}
+	text, err := limited(resp.Body, fmt.Sprintf("the body of %s %s", req.Method, req.URL.Redacted()))
+	if err != nil {
+		return nil, ended(ctx, err)
 	}
 	headers := map[string]any{}
 	for name := range resp.Header {
@@ -127,21 +126,34 @@ func (c *call) expects(status int) (bool, error) {
 	return false, nil
 }
 
-// unexpected is the error for a status that is not expected.
-func unexpected(req *http.Request, resp *http.Response, body string) error {
+// unexpected is the error for a status that is not expected, with the beginning of the body. No attempt follows, except after 5xx and 429.
+func unexpected(req *http.Request, resp *http.Response) error {
 	text := fmt.Sprintf("%s %s: %s", req.Method, req.URL.Redacted(), resp.Status)
-	if body = strings.TrimSpace(body); body != "" {
-		text += "\n" + strings.ToValidUTF8(body[:min(len(body), 500)], "")
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // without the body the status says what is wrong
+	if body := strings.TrimSpace(strings.ToValidUTF8(string(body), "")); body != "" {
+		text += "\n" + body
 	}
 	failure := errors.New(text)
+	delay := retryAfter(resp.Header.Get("Retry-After"), time.Now())
 	switch {
-	case resp.StatusCode == http.StatusTooManyRequests:
-		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // without it the policy's own delay
-		return kahn.RateLimited(failure, time.Duration(seconds)*time.Second)
+	case resp.StatusCode == http.StatusTooManyRequests, resp.StatusCode == http.StatusServiceUnavailable && delay > 0:
+		return kahn.RateLimited(failure, delay)
 	case resp.StatusCode >= 500:
 		return failure
 	}
 	return kahn.Permanent(failure)
+}
+
+// maxRetryAfter bounds the delay that a server asks for.
+const maxRetryAfter = 24 * time.Hour
+
+// retryAfter is the delay that the header Retry-After asks for, in seconds or by a date; 0 if it asks for none.
+func retryAfter(header string, now time.Time) time.Duration {
+	seconds, _ := strconv.ParseInt(header, 10, 64) // beyond 64 bits it is the greatest or least integer, and for other texts 0
+	if at, err := http.ParseTime(header); err == nil {
+		seconds = int64(at.Sub(now).Seconds())
+	}
+	return time.Duration(min(max(seconds, 0), int64(maxRetryAfter/time.Second))) * time.Second
 }
 
 // parsed is the body of a response: parsed, if its type is JSON and it is well-formed, or else the text.

@@ -36,7 +36,14 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 			break
 		}
 		if err, ok := v.(error); ok {
-			return nil, kahn.Permanent(err)
+			var halt *gojq.HaltError
+			switch {
+			case ctx.Err() != nil:
+				return nil, context.Cause(ctx)
+			case !errors.As(err, &halt) || halt.Value() != nil || halt.ExitCode() != 0:
+				return nil, kahn.Permanent(err)
+			}
+			break // the program has called halt
 		}
 		values = append(values, v)
 	}

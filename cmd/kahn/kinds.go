@@ -18,7 +18,8 @@ type kind struct {
 	name     string
 	step     kahn.StepFunc
 	verbatim bool                   // the texts of its config are no templates
-	check    func(config any) error // what its schema cannot tell; nil: nothing
+	check    func(config any) error // checks what the schema cannot express; may be nil
+	empty    any                    // the output in a dry run
 	contract func() kahn.Contract   // its schema
 	schema   json.RawMessage
 	object
@@ -31,8 +32,8 @@ var kindSchemas []byte
 
 // kinds are the steps that a definition may name, by kind.
 var kinds = describe(
-	kind{name: "exec", step: execute},
-	kind{name: "http", step: request},
+	kind{name: "exec", step: execute, empty: map[string]any{"stdout": "", "stderr": ""}},
+	kind{name: "http", step: request, empty: map[string]any{"status": 200, "headers": map[string]any{}, "body": nil}},
 	kind{name: "read", step: read},
 	kind{name: "write", step: write},
 	kind{name: "checksum", step: checksum},
@@ -48,7 +49,7 @@ type object struct {
 	Properties  map[string]struct{ Title string }
 }
 
-// describe adds the schemas to the kinds. They are part of the program: a defect in them is found by any test.
+// describe adds the schemas to the kinds. A defect in the embedded schemas panics when the program starts.
 func describe(list ...kind) map[string]kind {
 	var schemas map[string]json.RawMessage
 	if err := json.Unmarshal(kindSchemas, &schemas); err != nil {
@@ -57,6 +58,9 @@ func describe(list ...kind) map[string]kind {
 	all := make(map[string]kind, len(list))
 	for _, k := range list {
 		k.schema = schemas[k.name]
+		if k.empty == nil {
+			k.empty = ""
+		}
 		if err := json.Unmarshal(k.schema, &k.object); err != nil {
 			panic(err)
 		}
@@ -76,7 +80,7 @@ func compile(text []byte) kahn.Contract {
 	return c
 }
 
-// steps has the step of each kind. That of the end node does nothing: the node is there to be the last one.
+// steps has the step of each kind. That of the end node does nothing: an end node only marks the end.
 func steps() kahn.Mux {
 	mux := kahn.Mux{kahn.KindEnd: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}
 	for name, k := range kinds {

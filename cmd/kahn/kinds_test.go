@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -131,12 +133,91 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
+// A status that is not expected decides about another attempt, however long the body is, and the error has the beginning of the body.
+func TestUnexpectedStatus(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		status   int
+		header   string
+		attempts int
+		cause    kahn.CauseKind
+	}{
+		{http.StatusInternalServerError, "", 2, kahn.CauseStepError},
+		{http.StatusTooManyRequests, "0", 2, kahn.CauseRateLimit},
+		{http.StatusServiceUnavailable, "1", 1, kahn.CauseRateLimit},
+		{http.StatusServiceUnavailable, "", 2, kahn.CauseStepError},
+		{http.StatusNotFound, "", 1, kahn.CauseStepError},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", row.header)
+			w.WriteHeader(row.status)
+			reply(w, "why"+strings.Repeat("!", maxText+1))
+		}))
+		g := new(kahn.Graph).Add(kahn.Node{ID: "n", Kind: "http", Config: map[string]any{"url": server.URL}, Retry: kahn.Retry{
+			MaxAttempts: 2, InitialDelay: time.Millisecond, MaxRetryAfter: time.Millisecond,
+		}})
+		var rec kahntest.Recorder
+		res, _ := kahn.Execute(t.Context(), g, steps().Step, kahn.OnEvent(rec.Add))
+		server.Close()
+		require.NoError(t, kahntest.CheckEvents(g, res, rec.Events()))
+		n, _ := res.Node("n")
+		require.Equal(t, row.cause, n.Cause.Kind, "%+v", row)
+		require.Equal(t, row.attempts, n.Attempts, "%+v: %v", row, n.Err)
+		require.ErrorContains(t, n.Err, fmt.Sprintf("GET %s: %d %s\nwhy!", server.URL, row.status, http.StatusText(row.status)))
+		require.Less(t, len(n.Err.Error()), 700)
+	}
+}
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	for header, want := range map[string]time.Duration{
+		"": 0, "7": 7 * time.Second, "-3": 0, "soon": 0, "10000000000": maxRetryAfter, "99999999999999999999": maxRetryAfter,
+		"Wed, 02 Jan 2030 03:05:35 GMT": 90 * time.Second, "Wed, 02 Jan 2030 03:00:00 GMT": 0, "Sat, 02 Jan 2060 03:00:00 GMT": maxRetryAfter,
+	} {
+		require.Equal(t, want, retryAfter(header, now), header)
+	}
+}
+
+// A text that is too long is named.
+func TestTextsThatAreTooLong(t *testing.T) {
+	t.Parallel()
+	long := file(t, "long", strings.Repeat("x", maxText+1))
+	_, err := perform(t.Context(), "read", map[string]any{"path": long}, nil)
+	require.ErrorContains(t, err, "the file "+long+" is longer than 1048576 bytes")
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(long))))
+	defer server.Close()
+	_, err = perform(t.Context(), "http", map[string]any{"url": server.URL + "/long"}, nil)
+	require.ErrorContains(t, err, "the body of GET "+server.URL+"/long is longer than 1048576 bytes")
+}
+
+// The names of sums are relative to the folder that all matches are in, so that sha256sum finds the files there.
+func TestChecksum(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"linux/app", "windows/app"} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(name), 0o600))
+	}
+	for pattern, want := range map[string][]string{"*/app": {"linux/app", "windows/app"}, "linux/*": {"app"}, "windows/app": {"app"}} {
+		res, err := perform(t.Context(), "checksum", map[string]any{"files": filepath.Join(dir, pattern)}, nil)
+		require.NoError(t, err)
+		var names []string
+		for line := range strings.Lines(res.Output.(string)) {
+			_, name, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			names = append(names, filepath.ToSlash(name))
+		}
+		require.Equal(t, want, names, pattern)
+	}
+}
+
 func TestJQ(t *testing.T) {
 	for query, want := range map[string]any{
 		".n":             9007199254740993,
 		".list[]":        []any{1, 2.5, "x"},
 		"empty":          nil,
 		".list | length": 3,
+		".n, halt, 7":    9007199254740993,
 	} {
 		res, err := perform(t.Context(), "jq", map[string]any{"query": query},
 			map[string]any{"input": map[string]any{"n": int64(9007199254740993), "list": []any{int64(1), 2.5, "x"}}})
@@ -146,8 +227,14 @@ func TestJQ(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := perform(ctx, "jq", map[string]any{"query": "last(repeat(1))"}, nil); err == nil {
-		t.Error("a program without end has ended")
+	res, _ := perform(ctx, "jq", map[string]any{"query": "last(repeat(1))"}, nil)
+	if n, _ := res.Node("n"); n.Status != kahn.Cancelled {
+		t.Errorf("a program without end: %v, %v", n.Status, n.Err)
+	}
+	for query, want := range map[string]string{`"x" | halt_error`: "halt error: x", `null | halt_error`: "halt error"} {
+		if _, err := perform(t.Context(), "jq", map[string]any{"query": query}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", query, err)
+		}
 	}
 	if _, err := perform(t.Context(), "jq", map[string]any{"query": "((("}, nil); err == nil {
 		t.Error("no program")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
@@ -37,12 +38,13 @@ func load(file string) (*kahn.Graph, error) {
 	return g, nil
 }
 
-// equip gives a graph what the command has for all graphs.
+// equip sets the evaluator, the schema compiler and strict guards, and declares the input here.
 func equip(g *kahn.Graph) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true
 	g.Schemas = schema.Compiler{}
-	if len(g.Inputs) > 0 { // else a run takes any
+	isHere := func(in kahn.Input) bool { return in.Name == here }    // a problem: see addReserved
+	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) { // a graph without declared inputs accepts any
 		g.Inputs = append(g.Inputs, kahn.Input{Name: here, Optional: true})
 	}
 }

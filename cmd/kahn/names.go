@@ -22,6 +22,18 @@ type names struct {
 // numbers are those of items and iterations in the path of a node.
 var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
+// declaredPath is the path of a node without the numbers of items and iterations: M[] stands for the items of the map M, and M/x for the node
+// x inside of all of them.
+func declaredPath(path string) string {
+	path = numbers.ReplaceAllStringFunc(path, func(number string) string {
+		if strings.HasPrefix(number, "[") {
+			return "[]"
+		}
+		return ""
+	})
+	return strings.ReplaceAll(path, "[]/", "/")
+}
+
 // namesOf collects the names from a graph.
 func namesOf(g *kahn.Graph) names {
 	n := names{map[string]bool{}, map[string]bool{}, map[string]string{}, new(bool)}
@@ -31,7 +43,7 @@ func namesOf(g *kahn.Graph) names {
 
 func (n names) look(g *kahn.Graph, prefix string) {
 	for _, in := range g.Inputs {
-		n.inputs[in.Name] = true
+		n.inputs[in.Name] = in.Name != here
 	}
 	fed := map[string]bool{} // the others take parameters from the inputs
 	for _, e := range g.Edges() {
@@ -91,16 +103,19 @@ func (n names) findCalls(config any, params bool) {
 }
 
 // label is that of a gate, by its path in a run.
-func (n names) label(gate string) string { return n.labels[numbers.ReplaceAllString(gate, "")] }
+func (n names) label(gate string) string { return n.labels[declaredPath(gate)] }
 
 // check refuses answers and inputs that the graph does not use.
 func (n names) check(answers, inputs pairs) error {
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
-		if !n.gates[numbers.ReplaceAllString(gate, "")] {
+		if !n.gates[declaredPath(gate)] {
 			return fmt.Errorf("-answer: there is no gate %q%s", gate, choices(gate, "gates are", n.gates))
 		}
 	}
 	for _, input := range slices.Sorted(maps.Keys(inputs)) {
+		if input == here {
+			return fmt.Errorf("-input: %s is the folder of the definition", here)
+		}
 		if !n.inputs[input] && !*n.computed {
 			return fmt.Errorf("-input: there is no input %q%s", input, choices(input, "inputs are", n.inputs))
 		}
@@ -113,7 +128,7 @@ func choices(written, are string, of map[string]bool) string {
 	if len(of) == 0 {
 		return ": the definition has none"
 	}
-	names := slices.Sorted(maps.Keys(of))
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(of)), func(name string) bool { return !of[name] })
 	text := "; " + are + " " + strings.Join(names, ", ")
 	if meant, ok := nearest.Name(written, names); ok {
 		text += fmt.Sprintf("; did you mean %q?", meant)

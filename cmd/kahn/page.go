@@ -61,7 +61,7 @@ func (p page) hosts() (names []string) {
 	return names
 }
 
-// servePage shows the runs of the Runner, and of the store if there is one. The function that it returns ends that.
+// servePage shows the runs of the Runner, and of the store if there is one. end stops the server and leaves the runs that were begun on the page, and waits for both.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
 	listener, err := h.page.listen()
 	if err != nil {
@@ -70,7 +70,7 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 	options := inspector.Options{
 		Runner: rn,
 		Hosts:  h.page.hosts(),
-		Log:    slog.New(slog.DiscardHandler), // the events of the run tell what was done on the page
+		Log:    slog.New(slog.DiscardHandler), // the run's events record each action of the page
 	}
 	if h.page.remote {
 		options.Authorize = func(*http.Request, inspector.Action) error { return nil }
@@ -103,15 +103,18 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 	h.t.printf("open http://%s/\n", listener.Addr())
 	return func() {
 		stop()
-		grace, cancel := context.WithTimeout(context.Background(), time.Second)
+		closing, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = server.Shutdown(grace) // a client that does not let go does not hold the command up
+		_ = server.Shutdown(closing) // Close ends the connections of clients that do not close them
 		_ = server.Close()
 		<-served
+		leaving, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		_ = rn.Shutdown(leaving) // runs that were begun on the page are left: it is no error that their steps were interrupted
 	}, nil
 }
 
-// linger keeps the page until the user has seen enough.
+// linger keeps the page open until Ctrl-C if -ui-stay is given.
 func (h *host) linger(ctx context.Context) {
 	if h.page.stay && ctx.Err() == nil {
 		h.t.printf("the run is over; the page stays until Ctrl-C\n")

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -165,6 +166,38 @@ func TestPage(t *testing.T) {
 			_, err := net.Dial("tcp", strings.Trim(strings.TrimPrefix(url, "http:"), "/"))
 			require.Error(t, err, "the page is gone")
 		})
+	}
+}
+
+// The result is written before the page stays until Ctrl-C, also that of a run that had ended before.
+func TestResultBeforeThePageStays(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: hello}}]\n")
+	db := filepath.Join(t.TempDir(), "runs.db")
+	for range 2 {
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		read, write := io.Pipe()
+		done := make(chan int, 1)
+		go func() {
+			defer func() { _ = write.Close() }() // a pipe's end never fails
+			args := []string{"run", "-run", "R", "-store", db, "-ui", ":0", "-ui-stay", "-progress", "json", definition}
+			done <- kahnCommand(ctx, args, newTerminal(strings.NewReader(""), write, io.Discard))
+		}()
+		lines := bufio.NewReader(read)
+		for _, want := range []string{"run completed after ", "hello\n"} {
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			require.True(t, strings.HasPrefix(line, want), line)
+		}
+		select {
+		case code := <-done:
+			t.Errorf("the page does not stay: exit code %d", code)
+		default:
+		}
+		interrupt()
+		_, _ = io.Copy(io.Discard, read) // until the command has ended
+		require.Equal(t, exitOK, <-done)
 	}
 }
 

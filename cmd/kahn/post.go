@@ -21,7 +21,7 @@ var errRefused = errors.New("the answer was refused")
 type posted map[string]string
 
 // post posts answers for a run, which whoever performs it takes from the store.
-func (s *shelf) post(ctx context.Context, answers pairs) (posted, error) {
+func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	ids := posted{}
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {
 		q, err := kahn.PrepareSignal(gate, answers[gate])
@@ -38,7 +38,7 @@ func (s *shelf) post(ctx context.Context, answers pairs) (posted, error) {
 
 // replies returns nil while an answer waits for the process that performs the run, then an error that matches errPosted, or errRefused if an
 // answer was refused.
-func (s *shelf) replies(ctx context.Context, ids posted) error {
+func (s *storedRun) replies(ctx context.Context, ids posted) error {
 	if len(ids) == 0 {
 		return nil
 	}

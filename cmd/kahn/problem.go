@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// severity tells problems from warnings.
+// severity distinguishes errors from warnings.
 type severity string
 
 const (
@@ -68,9 +69,19 @@ func (ps problems) errors() problems {
 	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool { return p.Severity == isWarning })
 }
 
+// without leaves out the problems that are among others. The tests of a definition have the problems of the definition, too.
+func (ps problems) without(others problems) problems {
+	return slices.DeleteFunc(slices.Clone(ps), func(p problem) bool {
+		return slices.ContainsFunc(others, func(other problem) bool {
+			other.File, p.File = filepath.Clean(other.File), filepath.Clean(p.File)
+			return other == p
+		})
+	})
+}
+
 func (ps problems) write(w io.Writer) {
 	if len(ps) > 0 {
-		_, _ = fmt.Fprintln(w, ps.Error()) // nobody could be told that it has failed
+		_, _ = fmt.Fprintln(w, visible(ps.Error())) // nobody could be told that it has failed
 	}
 }
 

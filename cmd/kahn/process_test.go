@@ -4,6 +4,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,12 +72,15 @@ func (p *process) exit() int {
 	return p.ProcessState.ExitCode()
 }
 
-// until waits for something to happen in another process.
-func until(t *testing.T, p *process, what string, happened func() bool) {
+// String is what the process has written.
+func (p *process) String() string { return p.out.String() }
+
+// until waits for something to happen. p is shown if it does not.
+func until(t *testing.T, p fmt.Stringer, what string, happened func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not within 20 s:\n%s", what, p.out.String())
+			t.Fatalf("%s: not within 20 s:\n%v", what, p)
 		}
 	}
 }
@@ -165,4 +170,38 @@ func TestInterruptWhileAsked(t *testing.T) {
 	}
 	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition)
 	contains(t, filepath.Join(out, "note.txt"), "version 2 is out")
+}
+
+// A run that was begun on the page is left when the command ends: its step is interrupted, no process stays behind, and another command goes
+// on with the run.
+func TestRunsOfThePageAreLeft(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	definition := file(t, "work.yaml", `
+version: 1
+nodes:
+  - {id: ask, kind: gate}
+  - {id: work, kind: exec, after: ask, config: {dir: `+dir+`, command: [sh, -c, 'echo once >> log; [ ! -e long ] || { echo $$ > pid; exec sleep 1000; }']}}
+`)
+	args := []string{"-store", filepath.Join(dir, "runs.db"), definition}
+	earlier := append([]string{"run", "-run", "earlier", "-answer", "ask=yes"}, args...)
+	expect(t, exitOK, "run completed", "", earlier...)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "long"), nil, 0o600))
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	url, code := shown(t, ctx, append(args, "-run", "present", "-ui", ":0")...)
+	waiting(t, url)
+	post(t, url+"api/v1/redrive?run=earlier", `{"nodes": ["work"]}`)
+	pid := 0
+	until(t, nil, "the step", func() bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "pid"))
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid > 0 && bytes.HasSuffix(text, []byte("\n"))
+	})
+	interrupt()
+	require.Equal(t, exitWaiting, <-code)
+	require.False(t, alive(pid), "the command of a step that was left")
+	require.NoError(t, os.Remove(filepath.Join(dir, "long")))
+	expect(t, exitOK, "goes on", "", earlier...)
+	contains(t, filepath.Join(dir, "log"), "once\nonce\nonce\n")
 }

@@ -29,7 +29,7 @@ wait for an answer is not cancelled; it waits on in its file.
 
 If another process performs the run, the answers of -answer are posted in the file, and that process takes them: this one ends with code 3.
 
-The exit code is 0 if the run completed, 1 if it failed, 3 if it waits for an answer, also after one that was refused, 130 if it was
+The exit code is 0 if the run completed, 1 if it failed or the store did, 3 if it waits for an answer, also after one that was refused, 130 if it was
 cancelled by Ctrl-C, and 2 if nothing was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
 	register: func(f *flags) action {
 		h := &host{inputs: pairs{}, answers: pairs{}}
@@ -38,7 +38,7 @@ cancelled by Ctrl-C, and 2 if nothing was run, because of a bad flag or definiti
 		f.BoolVar(&h.ask, "ask", false, "ask for answers on the terminal")
 		f.file(&h.store, "store", "keep the run in this `file`, so that it survives the process")
 		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store that of the run that has not ended, else a new one)")
-		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long after a crash another process may have to wait until it can go on")
+		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long a process that hangs keeps its run")
 		f.StringVar(&h.page.addr, "ui", "", "show the run in the browser, on this `address` such as localhost:8080; port 0 is any free one")
 		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever opens the page can see and do everything")
 		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: go on showing the run when it has ended, until Ctrl-C")
@@ -47,7 +47,9 @@ cancelled by Ctrl-C, and 2 if nothing was run, because of a bad flag or definiti
 		f.DurationVar(&h.timeout, "timeout", 0, "stop, and fail, after this long; 0 means never")
 		f.BoolVar(&h.verbose, "v", false, "print what commands write, line by line")
 		f.TextVar(&h.show, "progress", progress.Auto, "how progress is shown")
-		f.choices["progress"] = []string{"auto", "tty", "plain", "json"}
+		for mode := progress.Auto; mode <= progress.JSON; mode++ {
+			f.choices["progress"] = append(f.choices["progress"], mode.String())
+		}
 		return h.run
 	},
 }
@@ -85,19 +87,23 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 	if h.dry {
 		return h.rehearse(ctx)
 	}
-	res, err := h.execute(ctx)
+	return h.execute(ctx)
+}
+
+// conclude reports the outcome of the run, and returns the exit code. The Result is nil if nothing was run.
+func (h *host) conclude(res *kahn.Result, err error) int {
 	switch {
 	case errors.Is(err, errPosted), errors.Is(err, errRefused):
-		t.printf("kahn: %v\n", err)
+		h.t.printf("kahn: %v\n", err)
 		return exitWaiting
-	case res == nil: // nothing was run
-		return t.refuse(err)
+	case res == nil:
+		return h.t.refuse(err)
 	}
-	report(t.out, res)
+	report(h.t, res)
 	if res.Status == kahn.RunSuspended {
 		h.advise(res)
 		if err != nil {
-			t.printf("kahn: %v\n", err)
+			h.t.printf("kahn: %v\n", err)
 		}
 		if errors.Is(err, kahn.ErrStore) {
 			return exitProblems // it is not known whether it waits

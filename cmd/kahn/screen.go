@@ -4,12 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/term"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
@@ -50,19 +47,20 @@ func (s *screen) event(e kahn.Event) {
 	}
 	s.display.Event(e)
 	if d, ok := e.Payload.(event.Delta); ok && s.h.verbose {
-		_, _ = fmt.Fprintf(s.output(), "%s | %v\n", e.Path, d.Chunk) // the output keeps the error
+		s.write(fmt.Sprintf("%s | %v\n", e.Path, d.Chunk))
 	}
 }
 
-// output is where the lines of commands go: above the picture, if that is on the same terminal.
-func (s *screen) output() io.Writer {
-	if file, ok := s.h.t.out.Writer.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return s.display
+// write writes lines of commands: above the picture, if one terminal shows the picture and the standard output.
+func (s *screen) write(lines string) {
+	if s.h.t.both {
+		_, _ = io.WriteString(s.display, lines) // Close returns the error
+	} else {
+		s.h.t.write(lines)
 	}
-	return s.h.t.out
 }
 
-// pause takes the picture away.
+// pause closes the display while the terminal asks a question.
 func (s *screen) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +103,7 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 }
 
 // report writes the outcome of the run, and of every node that did not complete.
-func report(w io.Writer, res *kahn.Result) {
+func report(t *terminal, res *kahn.Result) {
 	var b strings.Builder
 	reportNodes(&b, res)
 	degraded := ""
@@ -118,5 +116,5 @@ func report(w io.Writer, res *kahn.Result) {
 	} else if res.Output != nil {
 		b.WriteString(outputText(res.Output) + "\n")
 	}
-	_, _ = io.WriteString(w, b.String()) // the output keeps the error
+	t.write(b.String())
 }

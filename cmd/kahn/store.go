@@ -23,10 +23,10 @@ const (
 	labelInputs = "kahn.inputs" // a hash of the inputs that were given
 )
 
-// shelf is the store of a run. The zero value is none.
-type shelf struct {
-	db     *sqlite.Store
-	id     string
+// storedRun is a run in a store.
+type storedRun struct {
+	db     *sqlite.Store // nil without a store
+	id     string        // "" without a store: a new one
 	labels map[string]string
 	lease  time.Duration
 	goesOn bool           // the store has the run, which has not ended
@@ -34,13 +34,16 @@ type shelf struct {
 	roots  map[string]any // the inputs of a run that goes on
 }
 
-// open opens the store and chooses the run.
-func (h *host) open(ctx context.Context) (*shelf, error) {
+// open opens the store, if there is one, and chooses the run.
+func (h *host) open(ctx context.Context) (*storedRun, error) {
+	if h.store == "" {
+		return &storedRun{id: h.id}, nil
+	}
 	db, err := sqlite.Open(h.store, sqlite.Options{})
 	if err != nil {
 		return nil, err
 	}
-	s := &shelf{db: db, lease: h.lease}
+	s := &storedRun{db: db, lease: h.lease}
 	if err := s.choose(ctx, h); err != nil {
 		s.close()
 		return nil, err
@@ -56,14 +59,14 @@ func (h *host) open(ctx context.Context) (*shelf, error) {
 	return s, nil
 }
 
-func (s *shelf) close() {
+func (s *storedRun) close() {
 	if s.db != nil {
 		_ = s.db.Close() // what was committed is in the file
 	}
 }
 
 // choose chooses the run: that of the flag -run, else the one of the definition and the given inputs that has not ended, else a new one.
-func (s *shelf) choose(ctx context.Context, h *host) error {
+func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {
 		return err
@@ -94,7 +97,7 @@ func (s *shelf) choose(ctx context.Context, h *host) error {
 	if len(h.inputs) > 0 {
 		wanted = s.labels
 	}
-	page, err := s.db.List(ctx, store.Query{Filter: store.Filter{Labels: wanted, Statuses: open}})
+	page, err := s.db.List(ctx, store.Query{Filter: store.Filter{Labels: wanted, Statuses: unended}})
 	if err != nil {
 		return err
 	}
@@ -119,27 +122,34 @@ func (s *shelf) choose(ctx context.Context, h *host) error {
 }
 
 // goOn chooses a run that has not ended. It keeps its inputs, and the labels by which it is found.
-func (s *shelf) goOn(stored *store.Run) (err error) {
+func (s *storedRun) goOn(stored *store.Run) (err error) {
 	s.goesOn, s.labels = true, stored.Labels
 	s.roots, err = storedRoots(stored)
 	return err
 }
 
-// open are the statuses of runs that have not ended.
-var open = []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}
+// unended are the statuses of runs that have not ended.
+var unended = []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}
 
-func (s *shelf) options() []kahn.Option {
+func (s *storedRun) options() []kahn.Option {
+	switch {
+	case s.db == nil && s.id == "":
+		return nil
+	case s.db == nil:
+		return []kahn.Option{kahn.RunID(s.id)}
+	}
 	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.RunLabels(s.labels), kahn.LeaseTime(s.lease), kahn.StoreEvents()}
 }
 
-// start starts the run. A run that another process holds may be that of a process that has died: its lease ends soon. The answers are posted
-// meanwhile, for that process or the next one, and removed: the error matches errPosted or errRefused once that process has taken them.
-func (s *shelf) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
+// start starts the run, and waits for a while if another process performs it. The answers are posted meanwhile, for that process or the next
+// one, and removed: the error matches errPosted or errRefused once that process has taken them.
+func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
 	if s.db == nil || !errors.Is(err, kahn.ErrLeased) {
 		return run, err
 	}
-	t.printf("run %s is held by another process; if that has died it goes on within %v\n", s.id, s.lease)
+	patience := s.lease + s.lease/2
+	t.printf("run %s is performed by another process; waiting for it, for at most %v\n", s.id, patience)
 	ids, failed := s.post(ctx, answers)
 	if failed != nil {
 		return nil, failed
@@ -148,7 +158,7 @@ func (s *shelf) start(ctx context.Context, t *terminal, answers pairs, start fun
 	if len(ids) > 0 {
 		t.printf("the answers were posted for that process\n")
 	}
-	end := time.After(s.lease + s.lease/2)
+	end := time.After(patience)
 	again := time.NewTicker(max(s.lease/50, time.Millisecond))
 	defer again.Stop()
 	for errors.Is(err, kahn.ErrLeased) {
@@ -170,7 +180,7 @@ func (s *shelf) start(ctx context.Context, t *terminal, answers pairs, start fun
 	return run, err
 }
 
-// advise tells how a run that waits goes on.
+// advise prints the command that answers each node that waits.
 func (h *host) advise(res *kahn.Result) {
 	if h.store == "" {
 		h.t.printf("its state is lost; -store FILE would keep it, and -ask or -ui wait for an answer\n")

@@ -95,7 +95,7 @@ func TestRunOfAnotherProcess(t *testing.T) {
 	require.NoError(t, err)
 	expect(t, exitUsage, "run held is performed by another process", "", args...)
 	require.NoError(t, db.Renew(t.Context(), lease, time.Second)) // it dies
-	expect(t, exitWaiting, "run held is held by another process; if that has died it goes on within 10s", "", "run", "-store", path, "-run", "held", "definitions/approval.yaml")
+	expect(t, exitWaiting, "run held is performed by another process; waiting for it, for at most 15s", "", "run", "-store", path, "-run", "held", "definitions/approval.yaml")
 
 	_, _, err = db.Acquire(t.Context(), "held", "somebody", time.Hour)
 	require.NoError(t, err)
@@ -148,6 +148,14 @@ func TestDry(t *testing.T) {
 	require.Contains(t, stdout, "\nno step was run\n")
 	missing(t, filepath.Join(out, "note.txt"))
 	expect(t, exitOK, "would run shelve: ", "", append(args, "-answer", "approve=never")...)
+	expect(t, exitOK, "would run M[1]/no: ", "", "run", "-dry", "-answer", "M[0]/ask=no", file(t, "map.yaml", `
+version: 1
+nodes:
+  - id: M
+    params: {l: [1, 2]}
+    map: {over: l}
+    graph: {nodes: [{id: ask, kind: gate, branches: {approved: yes_, rejected: "no"}}, {id: yes_, kind: template, config: {text: x}}, {id: "no", kind: template, config: {text: x}}]}
+`))
 
 	nested := file(t, "nested.yaml", `
 version: 1

@@ -3,7 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,6 +53,7 @@ type testOptions struct {
 // run performs the command.
 func (o testOptions) run(ctx context.Context, t *terminal, files []string) int {
 	ran, failed, code := 0, 0, exitOK
+	var all []string // each once: *.yaml matches a definition and its tests
 	for _, file := range files {
 		if !isTests(file) {
 			tests, err := testsOf(file)
@@ -61,6 +63,11 @@ func (o testOptions) run(ctx context.Context, t *terminal, files []string) int {
 			}
 			file = tests
 		}
+		if file = filepath.Clean(file); !slices.Contains(all, file) {
+			all = append(all, file)
+		}
+	}
+	for _, file := range all {
 		data, err := readFile(file)
 		if err != nil {
 			code = t.refuse(err)
@@ -87,12 +94,12 @@ func (o testOptions) run(ctx context.Context, t *terminal, files []string) int {
 			writeCase(&b, c, res, failures, o.verbose)
 		}
 		if ran > before {
-			_, _ = io.WriteString(t.out, b.String()) // the output keeps the error
+			t.write(b.String())
 		}
 	}
 	switch {
 	case ran > 0:
-		_, _ = fmt.Fprintf(t.out, "%s, %d failed\n", count(ran, "case"), failed)
+		t.write(fmt.Sprintf("%s, %d failed\n", count(ran, "case"), failed))
 	case code == exitOK:
 		return t.refuse(fmt.Errorf("there is no case whose name contains %q", o.only))
 	}
@@ -108,9 +115,9 @@ func writeCase(b *strings.Builder, c *testCase, res *kahn.Result, failures []err
 	if len(failures) > 0 {
 		verdict = "FAIL"
 	}
-	fmt.Fprintf(b, "  %s  %s\n", verdict, c.Name)
+	fmt.Fprintf(b, "  %s  %s\n", verdict, screenText(c.Name))
 	for _, failure := range failures {
-		fmt.Fprintf(b, "        %s\n", strings.ReplaceAll(failure.Error(), "\n", "\n        "))
+		fmt.Fprintf(b, "        %s\n", strings.ReplaceAll(screenText(failure.Error()), "\n", "\n    "))
 	}
 	if res == nil || res.Test == nil || len(failures) == 0 && !verbose {
 		return
@@ -118,7 +125,7 @@ func writeCase(b *strings.Builder, c *testCase, res *kahn.Result, failures []err
 	fmt.Fprintf(b, "        the run: %v\n", res.Status)
 	for n := range res.Nodes() {
 		outcome, _ := res.Test.Node(n.ID)
-		fmt.Fprintf(b, "        %s: %s\n", n.ID, fate(n, outcome))
+		fmt.Fprintf(b, "        %s: %s\n", n.ID, screenText(fate(n, outcome)))
 	}
 }
 

@@ -20,6 +20,19 @@ func screenText(text string) string {
 	return strings.Join(lines, "\n    ")
 }
 
+// visible spells out the escape sequences in a text of several lines. Tabs stay.
+func visible(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		columns := strings.Split(strings.TrimSuffix(line, "\r"), "\t")
+		for j, column := range columns {
+			columns[j] = foreign.Line(column, math.MaxInt)
+		}
+		lines[i] = strings.Join(columns, "\t")
+	}
+	return strings.Join(lines, "\n")
+}
+
 // shellWord renders a text as one word for a shell.
 func shellWord(text string) string {
 	plain := func(r rune) bool {

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"math"
-	"os"
-	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,18 +41,58 @@ func TestOutputText(t *testing.T) {
 // What a step answers cannot pass for lines of the program, a jq program that answers no JSON fails, and an empty name of a file is refused.
 func TestSlipsOfTexts(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		return path
-	}
-	ansi := file("ansi.yaml", `version: 1
+	ansi := file(t, "ansi.yaml", `version: 1
 nodes:
   - {id: a, kind: fail, config: {message: "tea\e[2J\nrun completed after 1s"}}
 `)
 	expect(t, exitProblems, `tea\x1b[2J`+"\n    run completed after 1s\n", "", "run", ansi)
-	nan := file("nan.yaml", "version: 1\nnodes:\n  - {id: e, kind: jq, config: {query: nan}}\n")
+	nan := file(t, "nan.yaml", "version: 1\nnodes:\n  - {id: e, kind: jq, config: {query: nan}}\n")
 	expect(t, exitProblems, "jq: the output is no JSON", "", "run", nan)
-	expect(t, exitUsage, "", `invalid value "" for flag -store: no name of a file`, "run", "-store", "", nan)
+	expect(t, exitUsage, `invalid value "" for flag -store: no name of a file`, "", "run", "-store", "", nan)
+}
+
+// The output of a run cannot control the terminal: escape sequences are spelled out there, those of the C1 set in JSON, too. A file or a
+// pipe gets what the run has returned.
+func TestOutputOnTerminals(t *testing.T) {
+	t.Parallel()
+	definition := file(t, "a.yaml", `version: 1
+nodes:
+  - {id: text, kind: template, config: {text: "a\tb\e[2J\nc\u009b2J"}}
+  - {id: list, kind: jq, after: {from: text, param: input}, config: {query: '[.]'}}
+`)
+	lines := file(t, "b.yaml", `version: 1
+nodes:
+  - {id: shout, kind: exec, config: {command: [sh, -c, 'printf "a\033[2J\n"']}}
+  - {id: last, kind: template, after: shout, config: {text: "a\tb\e[2J\nc\u009b2J"}}
+`)
+	for _, row := range []struct {
+		terminal      bool
+		want, refused string
+		args          []string
+	}{
+		{true, "\"a\\tb\\u001b[2J\\nc" + `\u009b2J"`, "\u009b", []string{"run", definition}},
+		{false, "\"a\\tb\\u001b[2J\\nc\u009b2J\"", `\u009b`, []string{"run", definition}},
+		{true, "a\tb" + `\x1b[2J` + "\nc" + `\u009b2J`, "\x1b", []string{"run", "-v", lines}},
+		{false, "a\tb\x1b[2J\nc\u009b2J", `\x1b`, []string{"run", "-v", lines}},
+		{true, `shout | a\x1b[2J`, "\x1b", []string{"run", "-v", lines}},
+		{true, `\u009b2J"}`, "\u009b", []string{"run", "-dry", lines}},
+		{false, "\u009b2J\"}", `\u009b`, []string{"run", "-dry", lines}},
+	} {
+		var out, errs bytes.Buffer
+		console := newTerminal(strings.NewReader(""), &out, &errs)
+		console.showsOut = row.terminal
+		require.Equal(t, exitOK, kahnCommand(t.Context(), row.args, console), "%s", &errs)
+		require.Contains(t, out.String(), row.want)
+		require.NotContains(t, out.String(), row.refused)
+	}
+}
+
+// What goes to the standard error has no escape sequences, either.
+func TestErrorsOnTerminals(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{"vet", "run", "test", "draw"} {
+		_, stdout, stderr := invoke(t, "", command, "missing\x1b[2J.test.yaml")
+		require.NotContains(t, stdout+stderr, "\x1b")
+		require.Contains(t, stderr, `missing\x1b[2J.test.yaml: no such file`)
+	}
 }

@@ -36,11 +36,12 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 	if err != nil {
 		return nil, []error{err}
 	}
-	if err := drive(withRoots(ctx, s.graph, inputs), run, c, now); err != nil {
-		return nil, []error{err}
-	}
+	err = drive(withRoots(ctx, s.graph, inputs), run, c, now)
 	if !run.Run().Status().Terminal() {
 		run.Run().Leave()
+	}
+	if err != nil {
+		return nil, []error{err}
 	}
 	res, err := run.Result()
 	if res == nil {
@@ -92,7 +93,7 @@ func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Tim
 // answer answers the nodes that wait and have an answer. patient is whether another one waits for its timeout.
 func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patient bool, err error) {
 	for _, wait := range run.Waiting() {
-		m := c.Mocks[numbers.ReplaceAllStringFunc(wait.Node, unnumbered)]
+		m := c.Mocks[declaredPath(wait.Node)]
 		patient = patient || m.Timeout
 		if m.Answer == nil || asked[wait.Node] {
 			continue
@@ -108,14 +109,6 @@ func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patie
 		answered = true
 	}
 	return answered, patient, nil
-}
-
-// unnumbered is the part of a path that stands for all items or iterations: that of items has brackets.
-func unnumbered(number string) string {
-	if strings.HasPrefix(number, "[") {
-		return "[]"
-	}
-	return ""
 }
 
 // decoded returns a value of a test as runs have it.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
@@ -35,13 +36,13 @@ func vetFiles(t *terminal, files []string, asJSON bool) int {
 			code = t.refuse(err)
 			continue
 		}
+		var found problems
 		if isTests(file) {
-			_, found := vetTests(file, data)
-			all = append(all, found...)
-			continue
+			_, found = vetTests(file, data)
+		} else {
+			_, found = vet(file, data)
 		}
-		_, found := vet(file, data)
-		all = append(all, found...)
+		all = append(all, found.without(all)...)
 	}
 	if asJSON {
 		encoder := json.NewEncoder(t.out)
@@ -70,6 +71,7 @@ func vet(file string, data []byte) (*kahn.Graph, problems) {
 		plan, _ = g.Compile() // Load has compiled it
 	}
 	if root, parseErr := parser(data, definition.Limits{}); parseErr == nil && isSmall(root) {
+		c.addReserved(root)
 		c.checkConfigs(root, plan)
 	}
 	if plan != nil {
@@ -78,8 +80,17 @@ func vet(file string, data []byte) (*kahn.Graph, problems) {
 	return g, c.finish()
 }
 
-// performed are the kinds as package definition needs them. Their configs are not compared by it: vet compares them in documents, too, that
-// have other problems.
+// addReserved reports an input with the name of the folder of the definition.
+func (c *checker) addReserved(root *definition.Value) {
+	inputs := items(member(root, "inputs"))
+	for i, name := range declared(root) {
+		if name == here {
+			c.addAt(inputs[i].At, problem{Path: fmt.Sprintf("$.inputs[%d]", i), Message: here + " is the folder of the definition; give the input another name"})
+		}
+	}
+}
+
+// performed returns the kinds without their schemas: vet checks configs itself, also in documents that Load refuses.
 func performed() map[string]definition.Kind {
 	all := map[string]definition.Kind{}
 	for name := range kinds {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Lead makes the command the leader of a process group, and its end the end of the group. When the command is stopped the group is asked to
-// end, and killed after the grace. The function that Lead returns is to be called when the command has ended.
+// Lead makes the command the leader of a process group. When the command is cancelled, Lead sends SIGTERM to the group, and SIGKILL after
+// grace. The caller calls end when the command has ended: it kills the processes of the group that are left, without grace.
 func Lead(cmd *exec.Cmd, grace time.Duration) (end func()) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	send := func(s syscall.Signal) error { return syscall.Kill(-cmd.Process.Pid, s) }
