@@ -18,7 +18,7 @@ type Lives interface {
 	Began(ctx context.Context, run string, span trace.SpanContext)
 }
 
-// MemoryLives remembers the last spans of so many runs, at least of one. If there are more, it forgets the run whose first life began first.
+// MemoryLives remembers the spans of the given number of runs, at least one; beyond it forgets the run whose first life began first.
 func MemoryLives(runs int) Lives {
 	return &memoryLives{most: max(runs, 1), spans: map[string]trace.SpanContext{}}
 }

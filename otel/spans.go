@@ -37,7 +37,7 @@ type nodeSpan struct {
 
 	// Guarded by the run's mu:
 	attempted bool      // it has had its first attempt
-	told      bool      // node was called for it
+	ended     bool      // Telemetry.node has handled its end
 	before    *nodeSpan // of the same path, in an earlier attempt of the composite around it, if that has not ended yet
 }
 
@@ -139,7 +139,7 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	if again := n != nil && n.attempted && first; x.nodes != nil && (n == nil || again) {
 		before := n
 		n, isNew = &nodeSpan{made: make(chan struct{}), ctx: x.ctx, span: trace.SpanFromContext(context.Background())}, true
-		if x.nodes[path] = n; before != nil && !before.told {
+		if x.nodes[path] = n; before != nil && !before.ended {
 			n.before = before
 		}
 	}
@@ -328,7 +328,7 @@ func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	for s.before != nil {
 		after, s = s, s.before
 	}
-	if s.told = true; after != nil {
+	if s.ended = true; after != nil {
 		after.before = nil
 	}
 	return s

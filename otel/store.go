@@ -10,9 +10,8 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Store returns a store that measures how long the calls of s take by which runs are performed. It is for the option Durable: administration, and
-// readers of stored events, go to s itself. What s can do beyond a [store.Store] for a run, which is to check values, to keep events and to take requests, the result
-// can do, too.
+// Store returns a store that measures the duration of the calls to s that performing a run makes. It is for the option Durable: administration,
+// and readers of stored events, go to s itself. The result checks values, is a [store.EventStore] and is a [store.Inbox] if s is.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}
 	events, keeps := s.(eventLoader)

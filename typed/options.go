@@ -42,15 +42,16 @@ func (o *Options) set(n *kahn.Node) {
 	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout
 	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate
 	n.Groups, n.Key, n.OutputSchema = o.Groups, o.Key, o.OutputSchema
-	if n.Gate = o.gate(n.Gate); n.Gate == nil {
-		n.Gate = o.Gate
-	}
+	n.Gate = o.gate(n.Gate)
 }
 
-// gate adds the options of a gate to the check of its type. It is nil if the node has none, or there is no option.
+// gate returns the gate of a node with the options: its own check of the type comes before that of the options.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
-	if typed == nil || o.Gate == nil {
+	switch {
+	case o.Gate == nil:
 		return typed
+	case typed == nil:
+		return o.Gate
 	}
 	both := *o.Gate
 	both.Check = func(answer any) error {

@@ -44,8 +44,7 @@ func Root[T any](b *Block, name string) Val[T] {
 }
 
 // Gate adds a gate: a node that waits for a signal from outside, whose value it has. It opens for signals when the nodes of the values after, which
-// the person or program that answers may look at, have completed. A value that no node makes, such as that of a [Root], is refused there: it is
-// there from the beginning. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
+// the person or program that answers may look at, have completed. They must be values of nodes: a [Root] is refused. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //

@@ -156,8 +156,8 @@ func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run
 }
 
 // Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why,
-// with the errors of at most five nodes that have failed;
-// if it is what test mode or a store has put in the place of a T, [kahn.ErrType].
+// with the errors of at most five nodes that have failed. If test mode or a store supplied a value of another type, the error matches
+// [kahn.ErrType].
 func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	n, ok := res.Node(p.result)
 	switch {

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -51,5 +53,15 @@ func missing(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("%s: %v", path, err)
+	}
+}
+
+// until waits for something to happen. shown is in the error if it does not.
+func until(t *testing.T, shown fmt.Stringer, what string, happened func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%s: not within 20 s:\n%v", what, shown)
+		}
 	}
 }

@@ -5,12 +5,10 @@ package main
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // When a command is stopped, the processes that it has started end, too, even those that ignore the request; and no process
@@ -35,25 +33,14 @@ func TestExecLeavesNothingBehind(t *testing.T) {
 				_, err := perform(ctx, "exec", map[string]any{"command": []any{"sh", "-c", row.script}, "dir": dir}, nil)
 				done <- err
 			}()
-			pid := 0
-			for pid == 0 {
-				text, _ := os.ReadFile(filepath.Join(dir, "pid"))
-				if strings.HasSuffix(string(text), "\n") {
-					pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-				}
-				time.Sleep(time.Millisecond)
-			}
+			pid := pidIn(t, nil, dir)
 			if row.stop {
 				cancel()
 			}
 			if err := <-done; (err != nil) != row.stop {
 				t.Error(err)
 			}
-			for end := time.Now().Add(5 * time.Second); alive(pid); time.Sleep(time.Millisecond) {
-				if time.Now().After(end) {
-					t.Fatalf("process %d is still there", pid)
-				}
-			}
+			until(t, nil, "the end of the process", func() bool { return !alive(pid) })
 		})
 	}
 }

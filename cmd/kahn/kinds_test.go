@@ -34,6 +34,7 @@ func perform(ctx context.Context, kind string, config any, params map[string]any
 // The output of a command is streamed by lines, with and without an end, and is the output of the step; a failing command
 // reports why.
 func TestExec(t *testing.T) {
+	t.Parallel()
 	expect(t, exitOK, "a | one\na | two\na | three\n", "", "run", "-v", file(t, "a.yaml", `
 version: 1
 nodes:
@@ -212,6 +213,7 @@ func TestChecksum(t *testing.T) {
 }
 
 func TestJQ(t *testing.T) {
+	t.Parallel()
 	for query, want := range map[string]any{
 		".n":             9007199254740993,
 		".list[]":        []any{1, 2.5, "x"},
@@ -242,6 +244,7 @@ func TestJQ(t *testing.T) {
 }
 
 func TestTemplates(t *testing.T) {
+	t.Parallel()
 	for text, want := range map[string]string{
 		`{{param "x"}}`: "1", `{{param "y"}}`: "", `{{input "z"}}`: "", `{{input "z" "else"}}`: "else", `{{json (param "l")}}`: `["a"]`, `{{`: "",
 		`{{status "other"}}`: "", `{{error "other"}}`: "", `{{define "t"}}{{template "t"}}{{end}}{{template "t"}}`: "",

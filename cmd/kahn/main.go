@@ -11,8 +11,8 @@
 // The kinds of steps are listed in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
 // are expressions of package expression, contracts are JSON Schemas.
 //
-// A definition decides which commands run: run only those that you would run as a script. The other commands run nothing, but for
-// kahn test with nodes that a test lists as real.
+// A definition decides which commands run: run only those that you would run as a script. The other commands run no step, except that
+// kahn test calls the steps that a case lists under real, and with missing: real those without a mock.
 //
 // Start reading at commands in commands.go, which is the table of commands and flags.
 package main

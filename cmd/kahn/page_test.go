@@ -77,31 +77,27 @@ func post(t *testing.T, url, body string) {
 // waiting returns the run that waits at a gate, once it does.
 func waiting(t *testing.T, url string) (run, path string) {
 	t.Helper()
-	for range 2000 {
+	until(t, nil, "a run that waits", func() bool {
 		var answer struct{ Gates []struct{ Run, Path string } }
 		get(t, url+"api/v1/gates", &answer)
-		if len(answer.Gates) > 0 {
-			return answer.Gates[0].Run, answer.Gates[0].Path
+		if len(answer.Gates) == 0 {
+			return false
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("nothing waits")
-	return "", ""
+		run, path = answer.Gates[0].Run, answer.Gates[0].Path
+		return true
+	})
+	return run, path
 }
 
 // outcome returns the status of a run, once it has ended.
 func outcome(t *testing.T, url, run string) string {
 	t.Helper()
-	for range 2000 {
-		var state struct{ Status string }
+	var state struct{ Status string }
+	until(t, nil, "the end of the run", func() bool {
 		get(t, url+"api/v1/run?run="+run, &state)
-		if state.Status == "completed" || state.Status == "failed" {
-			return state.Status
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	t.Fatal("the run does not end")
-	return ""
+		return state.Status == "completed" || state.Status == "failed"
+	})
+	return state.Status
 }
 
 // The items of a run that is redriven on the page have its root inputs: given ones and defaults, of the run of this process and of an earlier one.

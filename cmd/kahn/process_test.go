@@ -14,7 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -75,16 +74,6 @@ func (p *process) exit() int {
 // String is what the process has written.
 func (p *process) String() string { return p.out.String() }
 
-// until waits for something to happen. p is shown if it does not.
-func until(t *testing.T, p fmt.Stringer, what string, happened func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !happened(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not within 20 s:\n%v", what, p)
-		}
-	}
-}
-
 func exists(path string) func() bool {
 	return func() bool {
 		_, err := os.Stat(path)
@@ -92,13 +81,22 @@ func exists(path string) func() bool {
 	}
 }
 
+// pidIn returns the id of a process that the process itself writes to the file pid.
+func pidIn(t *testing.T, p fmt.Stringer, dir string) (pid int) {
+	t.Helper()
+	until(t, p, "the process", func() bool {
+		text, _ := os.ReadFile(filepath.Join(dir, "pid"))
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return bytes.HasSuffix(text, []byte("\n"))
+	})
+	return pid
+}
+
 // A process is killed in the middle of a step. The next one goes on with the run: what had ended is not done again, what was under way
 // is, and the inputs are those of the first process.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	definition, db, log := filepath.Join(dir, "work.yaml"), filepath.Join(dir, "runs.db"), filepath.Join(dir, "log")
-	require.NoError(t, os.WriteFile(definition, []byte(`
+	definition := file(t, "work.yaml", `
 version: 1
 nodes:
   - {id: first, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo first >> log']}, next: second}
@@ -107,14 +105,11 @@ nodes:
     config: {dir: '{{input "here"}}', command: [sh, -c, 'echo second >> log; [ -e pid ] || { echo $$ > pid; exec sleep 1000; }']}
     next: third
   - {id: third, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo {{input "who"}} >> log']}}
-`), 0o600))
+`)
+	dir := filepath.Dir(definition)
+	db, log := filepath.Join(dir, "runs.db"), filepath.Join(dir, "log")
 	p := start(t, "run", "-store", db, "-lease", "500ms", "-input", "who=third", definition)
-	pid := 0
-	until(t, p, "the second step", func() bool {
-		text, _ := os.ReadFile(filepath.Join(dir, "pid"))
-		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-		return pid > 0 && bytes.HasSuffix(text, []byte("\n"))
-	})
+	pid := pidIn(t, p, dir)
 	t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) }) // the command of the killed process
 	require.NoError(t, p.Process.Signal(syscall.SIGKILL))
 	require.Equal(t, -1, p.exit())
@@ -133,15 +128,14 @@ nodes:
 // The first Ctrl-C cancels the run, and its cleanup steps run.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	definition := filepath.Join(dir, "work.yaml")
-	require.NoError(t, os.WriteFile(definition, []byte(`
+	definition := file(t, "work.yaml", `
 version: 1
 nodes:
   - {id: long, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'touch begun; sleep 1000']}}
   - {id: after, kind: exec, after: long, config: {dir: '{{input "here"}}', command: [touch, reached]}}
   - {id: clean, kind: exec, after: long, cleanup: true, config: {dir: '{{input "here"}}', command: [touch, cleaned]}}
-`), 0o600))
+`)
+	dir := filepath.Dir(definition)
 	p := start(t, "run", definition)
 	until(t, p, "the step", exists(filepath.Join(dir, "begun")))
 	require.NoError(t, p.Process.Signal(os.Interrupt))
@@ -192,12 +186,7 @@ nodes:
 	url, code := shown(t, ctx, append(args, "-run", "present", "-ui", ":0")...)
 	waiting(t, url)
 	post(t, url+"api/v1/redrive?run=earlier", `{"nodes": ["work"]}`)
-	pid := 0
-	until(t, nil, "the step", func() bool {
-		text, _ := os.ReadFile(filepath.Join(dir, "pid"))
-		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-		return pid > 0 && bytes.HasSuffix(text, []byte("\n"))
-	})
+	pid := pidIn(t, nil, dir)
 	interrupt()
 	require.Equal(t, exitWaiting, <-code)
 	require.False(t, alive(pid), "the command of a step that was left")

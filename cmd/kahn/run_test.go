@@ -12,6 +12,7 @@ import (
 
 // A release that fails is reported by the step behind the error boundary, builds nothing, and fails.
 func TestReleaseThatFails(t *testing.T) {
+	t.Parallel()
 	module, out := t.TempDir(), t.TempDir()
 	for name, text := range map[string]string{
 		"go.mod":       "module example.com/broken\n\ngo 1.25.0\n",
@@ -32,6 +33,7 @@ func TestReleaseThatFails(t *testing.T) {
 
 // One file of the survey does not exist; the run completes all the same, and says so.
 func TestSurvey(t *testing.T) {
+	t.Parallel()
 	code, stdout, stderr := invoke(t, "", "run", "definitions/survey.json")
 	if code != exitOK {
 		t.Fatal(code, stdout, stderr)
@@ -45,6 +47,7 @@ func TestSurvey(t *testing.T) {
 
 // A gate can be answered by a flag, on the terminal, or in a later process, with the spellings that gates accept.
 func TestApproval(t *testing.T) {
+	t.Parallel()
 	const definition = "definitions/approval.yaml"
 	note := func(out string) string { return filepath.Join(out, "note.txt") }
 	t.Run("flag", func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// checkConfigs compares the configs of nodes with what their kinds take, whether or not the document makes a graph. The plan is nil if the
-// document has problems.
+// checkConfigs checks the configs of nodes against the schemas of their kinds, also in documents that definition.Load refuses: the plan of
+// these is nil.
 func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan) {
 	plans := planned(plan)
 	for at, n := range nodesOf(root) {
