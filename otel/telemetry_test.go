@@ -414,10 +414,14 @@ func TestStore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
 	storetest.Run(t, func(*testing.T) store.Store { return b.Store(&store.Memory{}) })
-	_, keeps := b.Store(&store.Memory{}).(store.EventStore)
-	require.True(t, keeps)
-	_, keeps = b.Store(struct{ store.Store }{&store.Memory{}}).(store.EventStore)
-	require.False(t, keeps)
+	for _, s := range []store.Store{&store.Memory{}, struct{ store.Store }{&store.Memory{}}, struct{ store.EventStore }{&store.Memory{}}, struct{ store.Inbox }{&store.Memory{}}} {
+		measured := b.Store(s)
+		_, keeps := s.(store.EventStore)
+		_, takes := s.(store.Inbox)
+		_, measuredKeeps := measured.(store.EventStore)
+		_, measuredTakes := measured.(store.Inbox)
+		require.Equal(t, []bool{keeps, takes}, []bool{measuredKeeps, measuredTakes}, "%T: events, requests", s)
+	}
 	var all metricdata.ResourceMetrics
 	require.NoError(t, b.metrics.Collect(t.Context(), &all))
 	calls := map[string]bool{}
