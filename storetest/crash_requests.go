@@ -32,7 +32,7 @@ const (
 	askedIdle  = 3
 	cancelID   = "run"                  // of the request that cancels the run, and its comment
 	askedToken = "answer"               // for which all steps of the chain wait
-	askedLife  = 100 * time.Millisecond // of a process, at the least
+	askedLife  = 100 * time.Millisecond // of a process, at the least; twice as long after each life in which no request was answered
 )
 
 // askedGraph has a chain of steps that wait for an answer under one token, so that a signal which took effect twice would answer two of them, and
@@ -61,11 +61,15 @@ func askedGraph() *kahn.Graph {
 	return g
 }
 
+// servesAsked is what a process prints when it begins to serve: on a slow machine that takes a while.
+const servesAsked = "serves"
+
 // ServeAsked is what a process does that [RunKillAsked] has started: it serves the runs until it is killed, or a run cannot begin.
 func ServeAsked(ctx context.Context, db Served, opts ...kahn.Option) error {
 	opts = append(opts, kahn.StoreEvents(), kahn.MaxCrashes(-1))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	fmt.Println(servesAsked)
 	return (&kahn.Runner{Options: opts}).Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: askedGraph()}}, OnError: func(err *kahn.ServeError) {
 		if err.Run != "" && !errors.Is(err, kahn.ErrStore) { // else the process was slower than its lease
 			cancel(err)
@@ -94,10 +98,17 @@ func killAsked(ctx context.Context, starts int, command func(dir string) *exec.C
 			posters.Wait()
 			close(over)
 		}()
-		for ended := false; !ended; started++ {
-			alive := askedLife + time.Duration(random.IntN(300))*time.Millisecond
-			if ended, err = liveFor(command(dir), alive, over); err != nil {
+		life := askedLife
+		for ended, taken := false, uint64(0); !ended; started++ {
+			if ended, err = liveFor(command(dir), life+time.Duration(random.Int64N(int64(3*life))), over); err != nil {
 				return answered, err
+			}
+			before := taken
+			if taken, err = takenOf(ctx, db); err != nil {
+				return answered, err
+			}
+			if life *= 2; taken > before {
+				life = askedLife
 			}
 		}
 		for i := range asked {
@@ -111,15 +122,47 @@ func killAsked(ctx context.Context, starts int, command func(dir string) *exec.C
 	return answered, nil
 }
 
+// takenOf returns how many requests of the runs have been answered.
+func takenOf(ctx context.Context, db Served) (taken uint64, err error) {
+	for i := range askedRuns {
+		r, err := db.Load(ctx, fmt.Sprint("r", i))
+		if err != nil {
+			return 0, err
+		}
+		taken += r.Taken
+	}
+	return taken, nil
+}
+
 // checkEvents is kahntest.CheckEvents.
 type checkEvents func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error
 
-// liveFor lets a process live for some time, or until over is closed, and kills it. It reports whether over is closed.
+// output is what a process prints. It tells when the process serves.
+type output struct {
+	text   bytes.Buffer
+	serves chan bool
+	said   bool
+}
+
+func (o *output) Write(text []byte) (int, error) {
+	n, err := o.text.Write(text)
+	if !o.said && bytes.Contains(o.text.Bytes(), []byte(servesAsked)) {
+		o.said = true
+		close(o.serves)
+	}
+	return n, err
+}
+
+// liveFor lets a process serve for some time, or until over is closed, and kills it. It reports whether over is closed.
 func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, err error) {
-	var out bytes.Buffer
+	out := output{serves: make(chan bool)}
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		return false, err
+	}
+	select {
+	case <-out.serves:
+	case <-time.After(askedTime): // it hangs, or has failed
 	}
 	select {
 	case <-over:
@@ -128,7 +171,7 @@ func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, 
 	}
 	_ = cmd.Process.Kill() // it may have ended by itself, which Exited tells
 	if err := cmd.Wait(); cmd.ProcessState.Exited() {
-		return ended, fmt.Errorf("the process has failed: %w\n%s", err, out.String())
+		return ended, fmt.Errorf("the process has failed: %w\n%s", err, out.text.String())
 	}
 	return ended, nil
 }
@@ -152,7 +195,7 @@ func (p *poster) create() error {
 }
 
 // askedTime is how long the runs of a folder may take.
-const askedTime = time.Minute
+const askedTime = 5 * time.Minute
 
 // post posts signals until the run has ended, and the cancels of its nodes, or its own, in between.
 func (p *poster) post() {
