@@ -491,7 +491,7 @@ func (c *compiler) controlEdges(i int) (n int) {
 }
 
 // checkNames refuses names that are empty or come twice.
-func checkNames(what, field string, names []string, bad func(kind error, field, format string, args ...any)) {
+func checkNames(what, field string, names []string, bad report) {
 	if len(names) == 0 {
 		return
 	}
@@ -517,7 +517,7 @@ func (c *compiler) levels() {
 }
 
 // checkGate validates the fields that only a gate has.
-func (c *compiler) checkGate(n *node, bad func(kind error, field, format string, args ...any)) {
+func (c *compiler) checkGate(n *node, bad report) {
 	switch {
 	case !isGate(n):
 		if n.Gate != nil {

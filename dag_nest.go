@@ -156,7 +156,7 @@ func (c *compiler) sub(i int) {
 }
 
 // checkComposite validates the fields that make a node a composite.
-func (c *compiler) checkComposite(i int, bad func(kind error, field, format string, args ...any)) {
+func (c *compiler) checkComposite(i int, bad report) {
 	n := c.g.nodes[i]
 	switch {
 	case n.Kind == KindEnd:

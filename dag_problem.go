@@ -62,6 +62,9 @@ func insideOf(id string, err error) error {
 	return &inner
 }
 
+// report adds a problem of a node, with the field that has it.
+type report func(kind error, field, format string, args ...any)
+
 // problems collects the problems of a graph, up to a number that people still read.
 type problems struct {
 	graph string

@@ -66,7 +66,7 @@ func (l *LoopLimit) UnmarshalText(text []byte) error {
 // ErrLoopLimit fails a loop that has reached its MaxIterations.
 var ErrLoopLimit = errors.New("loop limit reached")
 
-func (l *Loop) check(n *node, bad func(kind error, field, format string, args ...any)) {
+func (l *Loop) check(n *node, bad report) {
 	tests := 0
 	for _, set := range []bool{l.While != nil, l.Until != nil, l.UntilExpr != ""} {
 		if set {

@@ -358,7 +358,7 @@ func (w *worker) ofItems(c *Run) conclusion {
 }
 
 // check validates a map.
-func (m *Map) check(n *node, bad func(kind error, field, format string, args ...any)) {
+func (m *Map) check(n *node, bad report) {
 	switch {
 	case m.Over == "":
 		bad(ErrBadValue, "Map", "a map without the parameter that it goes over")

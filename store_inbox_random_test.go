@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -43,7 +44,8 @@ func manyLives(t *testing.T, seed uint64) {
 		return nil, kahn.Suspend("token", nil, nil)
 	}
 	lives := [][]kahn.Option{nil, {kahn.Limit(1)}, {kahn.StoreEvents()}}
-	opts := append(slices.Clone(lives[random.IntN(3)]), kahn.Durable(db), kahn.RunID("r"), kahn.Owner("us"))
+	rec, fenced, kind := newRecorder(), false, random.IntN(3)
+	opts := append(slices.Clone(lives[kind]), kahn.Durable(db), kahn.RunID("r"), kahn.Owner("us"), kahn.OnEvent(rec.add))
 	_, err := kahn.Execute(t.Context(), g, step, opts...)
 	require.NoError(t, err)
 	delays := make([]time.Duration, 100)
@@ -78,6 +80,7 @@ func manyLives(t *testing.T, seed uint64) {
 		}
 		run.Leave()
 		if res, err = run.Wait(); err != nil {
+			fenced = true
 			require.ErrorIs(t, err, kahn.ErrFenced)
 			stored, err := db.Load(t.Context(), "r")
 			require.NoError(t, err)
@@ -98,4 +101,11 @@ func manyLives(t *testing.T, seed uint64) {
 		answers = append(answers, fmt.Sprint(n.Output))
 	}
 	require.Equal(t, applied, answers, "seed %d", seed)
+	events := rec.all()
+	if kind == 2 {
+		events = storedEvents(t, db, "r")
+	} else if fenced { // the life before has told of a failed run
+		return
+	}
+	require.NoError(t, kahntest.CheckEvents(g, res, events), "seed %d", seed)
 }

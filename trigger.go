@@ -323,7 +323,7 @@ func (r *Run) payload() any {
 }
 
 // checkTrigger validates a node of KindTrigger.
-func checkTrigger(n *node, bad func(kind error, field, format string, args ...any)) {
+func checkTrigger(n *node, bad report) {
 	if n.Do != nil || n.Test != nil || n.TestExpr != "" || n.composite() {
 		bad(ErrBadValue, "", "a trigger completes with its payload and has nothing to perform")
 	}

@@ -25,8 +25,6 @@ type Process struct {
 
 	mu      sync.Mutex
 	effects map[string][]string // the keys of each, in the order in which they came
-
-	requests map[string]store.RequestStatus // by their ids: how they have ended
 }
 
 // Restarted reports whether this life follows a crash. A host that imitates the world outside (a database, a bank) keeps it from one life
@@ -79,10 +77,11 @@ func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), 
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
 	c := &crasher{ctx: ctx, start: start, opts: opts}
 	undisturbed := new(kahn.MemoryStore)
-	want, res, err := c.live(undisturbed, 0, false, false)
+	process, res, err := c.live(undisturbed, 0, false, false)
 	if res == nil {
 		return 0, fmt.Errorf("the run without a crash: %w", err)
 	}
+	want := outcome{res: res, effects: process.effects}
 	if err := repeated(want.effects); err != nil {
 		return 0, fmt.Errorf("without a crash: %w", err)
 	}
@@ -92,7 +91,7 @@ func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn
 	var errs []error
 	for write := 1; len(errs) < 5; write++ {
 		for _, applied := range []bool{false, true} {
-			died, err := c.crash(write, applied, want, res)
+			died, err := c.crash(write, applied, want)
 			if died == "" {
 				return crashes, errors.Join(errs...)
 			}
@@ -110,8 +109,15 @@ type crasher struct {
 	opts  []kahn.Option
 }
 
+// outcome is what a run without a crash has led to.
+type outcome struct {
+	res      *kahn.Result
+	effects  map[string][]string            // as in Process
+	requests map[string]store.RequestStatus // by their ids: how they have ended
+}
+
 // crash performs the workflow with a crash at one write. It says at which one it was, or nothing if the run has ended before.
-func (c *crasher) crash(write int, applied bool, want *Process, outcome *kahn.Result) (died string, err error) {
+func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
 	inner := new(kahn.MemoryStore)
 	first, _, _ := c.live(inner, write, applied, false)
 	if !first.store.dead {
@@ -124,12 +130,12 @@ func (c *crasher) crash(write int, applied bool, want *Process, outcome *kahn.Re
 		if err != nil {
 			return died, fmt.Errorf("the run has ended and cannot be loaded: %w", err)
 		}
-		if stored.Status != outcome.Status {
-			return died, fmt.Errorf("the run has ended as %v, expected %v", stored.Status, outcome.Status)
+		if stored.Status != want.res.Status {
+			return died, fmt.Errorf("the run has ended as %v, expected %v", stored.Status, want.res.Status)
 		}
 	} else if res == nil {
 		return died, fmt.Errorf("it does not go on: %w", err)
-	} else if err := sameOutcome(res, outcome, ""); err != nil {
+	} else if err := sameOutcome(res, want.res, ""); err != nil {
 		return died, err
 	}
 	requests, err := requestsOf(c.ctx, inner)
