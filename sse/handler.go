@@ -37,7 +37,7 @@ type Handler struct {
 	// Redact gets each event before it is sent, heartbeats too, and returns the version that the client may see; false
 	// withholds the event, and the client then gets its id alone. It must not change values that the payload refers to,
 	// which are shared, but replace the payload, by another of its type or a json.RawMessage; an event with any other
-	// payload is withheld. Id and type stay.
+	// payload is withheld. Id and type stay. All calls for a request are on the goroutine of the request.
 	Redact func(*http.Request, event.Event) (event.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
