@@ -137,7 +137,7 @@ func (p *Plan) adoptFollower(ref Ref, n *nodeState, again []bool) AdoptNode {
 // queue of the new plan, see [Runner.Serve], or goes on with Execute. Before that transaction it is as it was. A run that has not begun gets
 // the new plan, and nothing else changes. Of the options [Encoding], [Owner] and [LeaseTime] matter.
 //
-// A run that somebody performs is an error that matches [ErrLeased], one that has ended or is being stopped one that matches [ErrFinished]: redrive
+// A run that somebody performs, and one that has not begun and has requests, are errors that match [ErrLeased], one that has ended or is being stopped one that matches [ErrFinished]: redrive
 // or fork it. One of another workflow is an error that matches [ErrGraphChanged], one that is not stored one that matches [ErrUnknownRun].
 // Inputs that the new graph needs, and the run does not have, are an error that matches [ErrMissingInput].
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
@@ -182,8 +182,6 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	case created.Workflow != p.name:
 		return nil, otherWorkflow(run, created.Workflow, p)
-	case created.Posted > created.Taken:
-		return nil, fmt.Errorf("%w: run %s has requests, and takes them when it begins", ErrLeased, quoteID(run))
 	}
 	inputs, err := createdInputs(c.codec, created)
 	if err != nil {
@@ -192,10 +190,13 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	if err := p.checkInputs(inputs, inputs); err != nil {
 		return nil, err
 	}
-	n := store.NewRun{ID: run, Spec: created.Spec, NotBefore: created.WakeAt, IfExists: store.Replace}
+	n := store.NewRun{ID: run, Spec: created.Spec, NotBefore: created.WakeAt, IfExists: store.ReplaceUnasked}
 	n.Plan = p.Hash()
 	err = guarded(func() error { _, _, err := s.Create(ctx, n); return err })
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrExists): // it has been asked for something, or has begun since
+		return nil, fmt.Errorf("%w: run %s has begun, or has requests that it takes when it begins: %w", ErrLeased, quoteID(run), err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	return p.adoption(nil)

@@ -15,8 +15,9 @@ import (
 // inbox has the requests that were posted for the run in its store. The run's lock guards it, but for what is atomic.
 //
 // One goroutine at a time takes the requests, in their order, and counts as a timer of the run; there is none when no request waits. The answer
-// to a request goes into the outbox in the critical section of its effect. What is known when the run is acquired is taken before the
-// run begins, so that a run which was cancelled calls no step.
+// to a request goes into the outbox in the critical section of its effect. The requests that wait are taken before a life calls steps: signals, whose values
+// the codec decodes, before the run begins, and stops in the critical section in which it begins, since the cleanup nodes and the end of a run that goes on
+// are still to run. A run that is cancelled before it has ever begun ends at once.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded, and not taken
@@ -33,7 +34,7 @@ type inbox struct {
 // openInbox loads the requests that wait for a run which has been acquired, and begins to watch for others.
 func (r *Run) openInbox(stored *store.Run) (err error) {
 	from, ok := r.durable.store.(store.Inbox)
-	if !ok {
+	if !ok || r.cfg.idle { // an idle life performs nothing
 		return nil
 	}
 	in := &inbox{from: from, loaded: stored.Taken, taken: stored.Taken, taking: true, idle: make(chan struct{})}
@@ -110,13 +111,6 @@ func (r *Run) followInbox(now bool) {
 	}
 }
 
-// resumeInbox goes on with requests that had to wait until the run began. The lock is held.
-func (r *Run) resumeInbox() {
-	if d := r.durable; d != nil && d.inbox != nil && !d.inbox.taking && len(d.inbox.waiting) > 0 {
-		r.startTaking()
-	}
-}
-
 // wakeInbox begins to take requests, unless somebody does.
 func (r *Run) wakeInbox() {
 	r.st.Lock()
@@ -169,7 +163,7 @@ func (r *Run) takeRequests() {
 func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	in := r.durable.inbox
 	r.st.Lock()
-	for r.mayTake() && len(in.waiting) == 0 && in.more.Swap(false) {
+	for r.mayTake() && (len(in.waiting) == 0 || r.stage == stagePending && !r.startsPending()) && in.more.Swap(false) {
 		ctx, cancel := context.WithTimeout(r.durable.ctx, r.cfg.leaseTime)
 		after := in.loaded
 		r.st.Unlock()
@@ -182,7 +176,7 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 		}
 		in.add(list)
 	}
-	if r.mayTake() && len(in.waiting) > 0 && (r.stage != stagePending || in.startsPending()) {
+	if r.mayTake() && len(in.waiting) > 0 && (r.stage != stagePending || r.startsPending()) {
 		q, in.waiting = &in.waiting[0], in.waiting[1:]
 		r.st.Unlock()
 		return q, false
@@ -198,11 +192,35 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	return nil, true
 }
 
-// startsPending reports whether the first request that waits is taken before the run begins. The cancel of a node is for a run that has begun; if
-// the run is to be cancelled afterwards, it does not begin for that.
-func (in *inbox) startsPending() bool {
-	return in.waiting[0].Kind != store.KindCancelNode ||
-		slices.ContainsFunc(in.waiting, func(q store.PostedRequest) bool { return q.Kind == store.KindCancel })
+// startsPending reports whether the first request that waits is taken before the run begins. Of a run that goes on only signals are. Of one that has never
+// begun all are but the cancel of a node, unless the run is to be cancelled afterwards: it does not begin for that.
+func (r *Run) startsPending() bool {
+	waiting := r.durable.inbox.waiting
+	if r.from != nil {
+		return waiting[0].Kind == store.KindSignal
+	}
+	return waiting[0].Kind != store.KindCancelNode || slices.ContainsFunc(waiting, func(q store.PostedRequest) bool { return q.Kind == store.KindCancel })
+}
+
+// stops reports whether a request cancels the run or one of its nodes, which needs no user code.
+func stops(kind store.RequestKind) bool {
+	return kind == store.KindCancel || kind == store.KindCancelNode
+}
+
+// takeStops performs the stops that were posted before the run began, up to the first signal, which a goroutine takes. The lock is held.
+func (r *Run) takeStops(now int64) {
+	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
+		return
+	}
+	in := r.durable.inbox
+	for len(in.waiting) > 0 && stops(in.waiting[0].Kind) && r.mayTake() {
+		q := &in.waiting[0]
+		in.waiting = in.waiting[1:]
+		r.durable.answerRequest(q.Number, r.performStop(q, now))
+	}
+	if len(in.waiting) > 0 && r.mayTake() {
+		r.startTaking()
+	}
 }
 
 // repeatLoad has the store asked again, after a pause. As long as the store does not answer the lease runs out, which ends that. The lock is held.
@@ -219,21 +237,31 @@ func (r *Run) repeatLoad() {
 // perform performs a request. It calls user code, and is called without the lock.
 func (r *Run) perform(q *store.PostedRequest) {
 	var err error
-	switch q.Kind {
-	case store.KindSignal:
+	switch {
+	case q.Kind == store.KindSignal:
 		err = r.performSignal(q)
-	case store.KindCancel:
-		by := shortened(Request{Actor: q.Actor, Reason: q.Comment})
-		r.control(func(int64) {
-			r.cancel(by)
-			r.durable.answerRequest(q.Number, nil)
+	case stops(q.Kind):
+		r.control(func(now int64) {
+			err = r.performStop(q, now)
+			r.durable.answerRequest(q.Number, err)
 		})
-	case store.KindCancelNode:
-		err = r.performCancelNode(q)
 	default:
 		err = fmt.Errorf("%w: a request of the kind %v", ErrBadValue, q.Kind)
 	}
 	r.reply(q, err)
+}
+
+// performStop cancels the run or one of its nodes. The lock is held.
+func (r *Run) performStop(q *store.PostedRequest, now int64) error {
+	if q.Kind == store.KindCancel {
+		r.cancel(shortened(Request{Actor: q.Actor, Reason: q.Comment}))
+		return nil
+	}
+	ref, ok := r.plan.Ref(q.Node)
+	if !ok {
+		return r.plan.unknownOwn(q.Node)
+	}
+	return r.cancelNode(ref, now)
 }
 
 func (r *Run) performSignal(q *store.PostedRequest) error {
@@ -246,18 +274,6 @@ func (r *Run) performSignal(q *store.PostedRequest) error {
 		return err
 	}
 	_, err = r.deliverSignal(&s)
-	return err
-}
-
-func (r *Run) performCancelNode(q *store.PostedRequest) (err error) {
-	ref, ok := r.plan.Ref(q.Node)
-	if !ok {
-		return r.plan.unknownOwn(q.Node)
-	}
-	r.control(func(now int64) {
-		err = r.cancelNode(ref, now)
-		r.durable.answerRequest(q.Number, err)
-	})
 	return err
 }
 

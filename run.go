@@ -326,7 +326,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	if r.bound > now && !r.st.Done() {
 		r.deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })
 	}
-	r.resumeInbox()
+	r.takeStops(now)
 	r.release(now)
 	return true
 }

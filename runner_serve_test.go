@@ -269,7 +269,7 @@ func TestServeRequests(t *testing.T) {
 	inBubble(t, "requests", func(t *testing.T) {
 		s := new(served)
 		slow := kahn.Node{ID: "slow", After: []string{"g"}, Do: func(ctx context.Context, step *kahn.Step) (any, error) { return takes(time.Hour)(ctx, step) }}
-		g := flow("w", kahn.Node{ID: "g", Kind: kahn.KindGate}, slow, kahn.Node{ID: "b", After: []string{"slow"}})
+		g := flow("w", kahn.Node{ID: "g", Kind: kahn.KindGate}, slow, kahn.Node{ID: "b", After: []string{"slow"}}, kahn.Node{ID: "k", Cleanup: true, After: []string{"b"}})
 		s.create(t, g, time.Time{}, "answered", "cancelled", "cancelled at work")
 		x := s.service(g)
 		x.Poll = time.Minute
@@ -291,7 +291,7 @@ func TestServeRequests(t *testing.T) {
 		require.Equal(t, kahn.RunCancelled, s.status(t, "cancelled at work"))
 		time.Sleep(time.Hour)
 		require.Equal(t, kahn.RunCompleted, s.status(t, "answered"))
-		require.Equal(t, []string{"answered b"}, s.take())
+		require.Equal(t, []string{"cancelled k", "cancelled at work k", "answered b", "answered k"}, s.take())
 		end()
 	})
 }

@@ -232,11 +232,36 @@ func (x *restoration) forget(p *Plan, c *config, refs []Ref, again []bool) (err 
 }
 
 // hold reads the values of the nodes that do not run again, and matches them with the plan.
-func (*restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error) {
+func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error) {
 	if err := decodeNodes(c.codec, nodes); err != nil {
 		return nil, err
 	}
-	return holdNodes(p, nodes, "", true)
+	h, err := holdNodes(p, nodes, "", true)
+	if err == nil && (c.fork || x.file.Hash != p.Hash()) {
+		err = h.takeNewBranches()
+	}
+	return h, err
+}
+
+// takeNewBranches gives conditions whose output matched no branch of the graph before the branches of this one. It calls user code.
+func (h *held) takeNewBranches() error {
+	for i, ref := range h.refs {
+		n := &h.nodes[i]
+		if n.Status != Completed || len(n.Labels) > 0 || h.plan.net.Router(ref) < 0 || n.Value == nil {
+			continue
+		}
+		err := contain(func() error {
+			route, _ := h.plan.Route(ref, n.Value.value)
+			for _, id := range route {
+				n.Labels = append(n.Labels, h.plan.labelsOf(ref)[id])
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("snapshot: the branches of node %s: %w", quoteID(n.ID), err)
+		}
+	}
+	return nil
 }
 
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything

@@ -207,3 +207,95 @@ func TestAdoptRefuses(t *testing.T) {
 		require.Len(t, s.Runs(), len(before))
 	})
 }
+
+// Adopt performs nothing: the requests of the run wait for the process that goes on with it. A run that has not begun is not adopted if it has any.
+func TestAdoptWithRequests(t *testing.T) {
+	t.Parallel()
+	for _, begun := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("begun: ", begun), func(t *testing.T) {
+			s := new(served)
+			if begun {
+				_, err := kahn.Execute(t.Context(), versionOf("small"), s.step, kahn.RunID("r"), kahn.Durable(s))
+				require.NoError(t, err)
+			} else {
+				s.create(t, versionOf("small"), time.Time{}, "r")
+			}
+			s.take()
+			answer := post(t, s, "ask", "yes")
+			postRequest(t, s, cancelRun)
+			_, err := kahn.Adopt(t.Context(), versionOf("large"), s, "r")
+			if begun {
+				require.NoError(t, err)
+			} else {
+				require.ErrorIs(t, err, kahn.ErrLeased)
+			}
+			for _, id := range []string{answer, "cancel"} {
+				status, why := became(t, s, id)
+				require.Equal(t, store.RequestWaiting, status, why)
+			}
+			require.Empty(t, s.take())
+			stored, err := s.Load(t.Context(), "r")
+			require.NoError(t, err)
+			require.False(t, stored.WakeAt.IsZero(), "the requests make it due")
+		})
+	}
+}
+
+// A condition that keeps its result takes the branch for it that only the new version has, unless it took another one before.
+func TestNewBranchesOfOldAnswers(t *testing.T) {
+	t.Parallel()
+	conditions := map[string]kahn.Node{
+		"a test":  {ID: "c", Test: func(kahn.View) (any, error) { return "x", nil }},
+		"a label": {ID: "c", Routes: true, Do: func(context.Context, *kahn.Step) (any, error) { return "x", nil }},
+		"a gate":  {ID: "c", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: []string{"x", "y"}}},
+	}
+	waits := kahn.Node{ID: "g", Kind: kahn.KindGate, After: []string{"c"}}
+	branch := func(id, label string) kahn.Node {
+		return kahn.Node{ID: id, In: []kahn.Edge{{From: "c", Label: label}}}
+	}
+	for name, c := range conditions {
+		for _, row := range []struct {
+			how    string
+			before []kahn.Node
+			want   kahn.Status
+		}{
+			{"adopt", nil, kahn.Completed},
+			{"adopt", []kahn.Node{branch("a", "y")}, kahn.Completed},
+			{"adopt", []kahn.Node{branch("a", "default")}, kahn.Skipped},
+			{"fork", []kahn.Node{branch("a", "y")}, kahn.Completed},
+			{"allow", nil, kahn.Completed},
+		} {
+			inBubble(t, fmt.Sprint(name, " ", row.how, " ", len(row.before)), func(t *testing.T) {
+				s := new(served)
+				version := func(more ...kahn.Node) *kahn.Graph { return (&kahn.Graph{Name: "w"}).Add(c, waits).Add(more...) }
+				v1, v2 := version(row.before...), version(append(slices.Clone(row.before), branch("b", "x"))...)
+				opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(s)}
+				early := func(gate string) []kahn.Option {
+					return append(slices.Clone(opts), kahn.EarlySignals(map[string]any{gate: "x"}))
+				}
+				first := opts
+				if c.Kind == kahn.KindGate {
+					first = early("c")
+				}
+				_, err := kahn.Execute(t.Context(), v1, s.step, first...)
+				require.NoError(t, err)
+				var res *kahn.Result
+				switch row.how {
+				case "adopt":
+					_, err = kahn.Adopt(t.Context(), v2, s, "r")
+					require.NoError(t, err)
+					res, err = kahn.Execute(t.Context(), v2, s.step, early("g")...)
+				case "allow":
+					res, err = kahn.Execute(t.Context(), v2, s.step, append(early("g"), kahn.AllowGraphChange())...)
+				case "fork":
+					snapshot, failed := kahn.ReadSnapshot(t.Context(), s, "r")
+					require.NoError(t, failed)
+					res, err = kahn.Fork(t.Context(), v2, s.step, snapshot, nil, kahn.RunID("f"), kahn.EarlySignals(map[string]any{"g": "x"}))
+				}
+				require.NoError(t, err)
+				b, _ := res.Node("b")
+				require.Equal(t, row.want, b.Status)
+			})
+		}
+	}
+}

@@ -104,7 +104,7 @@ func TestCancelAll(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
 		s := new(served)
-		g := flow("w", kahn.Node{ID: "g", Kind: kahn.KindGate}, kahn.Node{ID: "slow", After: []string{"g"}, Do: takes(time.Hour)})
+		g := flow("w", kahn.Node{ID: "g", Kind: kahn.KindGate}, kahn.Node{ID: "slow", After: []string{"g"}, Do: takes(time.Hour)}, kahn.Node{ID: "k", Cleanup: true, After: []string{"slow"}})
 		s.create(t, g, time.Time{}, "resting", "at work")
 		s.create(t, g, time.Now().Add(time.Hour), "pending")
 		s.create(t, flow("other", kahn.Node{ID: "g", Kind: kahn.KindGate}), time.Time{}, "other")
@@ -129,6 +129,7 @@ func TestCancelAll(t *testing.T) {
 		for _, id := range all {
 			require.Equal(t, kahn.RunCancelled, s.status(t, id))
 		}
+		require.ElementsMatch(t, []string{"resting k", "at work k", "told other: no live process performs its runs"}, s.take())
 		require.Equal(t, kahn.RunPending, s.status(t, "other"))
 		require.Empty(t, cancel(false))
 		end()

@@ -130,6 +130,41 @@ func TestRequestsForARunAtRest(t *testing.T) {
 		require.Equal(t, store.RequestRefused, status)
 		require.NotEmpty(t, why)
 	})
+	inBubble(t, "a cancel, with what cleans up and the end", func(t *testing.T) {
+		g := graph(after("A"), gate("G", "A"), after("B", "G"), kahn.Node{ID: "K", Cleanup: true, After: []string{"B"}}, kahn.Node{ID: "end", Kind: kahn.KindEnd})
+		for _, early := range []bool{false, true} {
+			db := new(store.Memory)
+			life(t, g, nothing, db).expect("A:ok G:suspended B:waiting K:idle end:idle", "suspended")
+			if early {
+				post(t, db, "G", "yes")
+			}
+			postRequest(t, db, store.Request{ID: "node", Kind: store.KindCancelNode, Node: "B"})
+			postRequest(t, db, cancelRun)
+			var calls []string
+			life(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+				calls = append(calls, s.ID())
+				return nil, nil
+			}, db)
+			require.Equal(t, []string{"K", "end"}, calls)
+			expectApplied(t, db, "node", "cancel")
+			stored, err := db.Load(t.Context(), "r")
+			require.NoError(t, err)
+			require.Equal(t, kahn.RunCancelled, stored.Status)
+		}
+	})
+	inBubble(t, "a cancel, after the process has died at work", func(t *testing.T) {
+		g := graph(after("A"), kahn.Node{ID: "K", Cleanup: true, After: []string{"A"}})
+		db := new(journal)
+		db = dies(t, g, takes(time.Minute), db, time.Second)
+		_, err := db.Post(t.Context(), "r", cancelRun)
+		require.NoError(t, err)
+		var calls []string
+		life(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
+			calls = append(calls, s.ID())
+			return nil, nil
+		}, db).expect("A:C K:ok", "cancelled")
+		require.Equal(t, []string{"K"}, calls)
+	})
 	inBubble(t, "the cancel of a node", func(t *testing.T) {
 		db := begin(t)
 		postRequest(t, db, store.Request{ID: "1", Kind: store.KindCancelNode, Node: "G"})
@@ -189,8 +224,10 @@ func TestRequestsForARunThatHasNotBegun(t *testing.T) {
 // A run that waits for its turn at a Runner takes its requests.
 func TestRequestsForAPendingRun(t *testing.T) {
 	t.Parallel()
-	for _, stored := range []bool{false, true} {
+	for k := range 4 {
+		stored, cancel := k%2 > 0, k/2 > 0
 		synctest.Test(t, func(t *testing.T) {
+			cancelled := kahn.Request{Actor: cancelRun.Actor, Reason: cancelRun.Comment}
 			db, g := new(store.Memory), graph(gate("G"), after("A", "G"))
 			if stored {
 				_, err := kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
@@ -199,20 +236,38 @@ func TestRequestsForAPendingRun(t *testing.T) {
 			runner := &kahn.Runner{MaxRuns: 1}
 			busy, err := runner.Start(t.Context(), graph(kahn.Node{ID: "long", Do: untilStopped}), nil)
 			require.NoError(t, err)
-			run, err := runner.Start(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
+			step := nothing
+			if cancel {
+				step = neverStep(t)
+			}
+			run, err := runner.Start(t.Context(), g, step, kahn.Durable(db), kahn.RunID("r"))
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunPending, run.Status())
 			postRequest(t, db, store.Request{ID: "1", Kind: store.KindCancelNode, Node: "A"})
-			answer := post(t, db, "G", "yes")
+			answer := "cancel"
+			if !cancel {
+				answer = post(t, db, "G", "yes")
+			}
 			synctest.Wait()
 			require.Equal(t, kahn.RunPending, run.Status())
+			if cancel {
+				postRequest(t, db, cancelRun)
+				synctest.Wait()
+				if !stored { // it has nothing to clean up, and does not wait for its turn
+					require.Equal(t, kahn.RunCancelled, run.Status())
+				}
+			}
 			busy.Cancel()
 			res, err := run.Wait()
 			require.Error(t, err)
 			require.Equal(t, kahn.RunCancelled, res.Status)
-			n, _ := res.Node("A")
-			require.Equal(t, kahn.CauseCancelNode, n.Cause.Kind)
-			expectApplied(t, db, "1", answer)
+			require.Equal(t, cancel, res.StopRequest == cancelled)
+			expectApplied(t, db, answer)
+			if !cancel || stored {
+				n, _ := res.Node("A")
+				require.Equal(t, kahn.CauseCancelNode, n.Cause.Kind)
+				expectApplied(t, db, "1")
+			}
 		})
 	}
 }

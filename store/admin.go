@@ -76,13 +76,15 @@ const (
 	// Replace replaces a run that has not begun. If it has begun the error matches [ErrExists], and if it is leased, since somebody is
 	// about to begin it, [ErrLeased].
 	Replace
+	// ReplaceUnasked is Replace for a run for which no request was posted, see [Inbox]. If one was, the error matches [ErrExists].
+	ReplaceUnasked
 
 	policyCount
 )
 
-var policyNames = [policyCount]string{"refuse", "reuse", "replace"}
+var policyNames = [policyCount]string{"refuse", "reuse", "replace", "replace_unasked"}
 
-// String returns "refuse", "reuse" or "replace".
+// String returns "refuse", "reuse", "replace" or "replace_unasked".
 func (p Policy) String() string { return enum.Name(policyNames[:], int(p), "Policy") }
 
 // Check reports what is wrong with a run that is to be created, as an error that matches [machine.ErrBadValue].
@@ -152,10 +154,13 @@ func canonical(data json.RawMessage) []byte {
 // implementations of [Admin]. leased means that somebody holds the run.
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()
+	replaces := stored.Sequence == 0 && n.IfExists >= Replace
 	switch {
-	case blank && leased, n.IfExists == Replace && stored.Sequence == 0 && leased:
+	case (blank || replaces) && leased:
 		return false, fmt.Errorf("%w: %s", ErrLeased, foreign.Quote(n.ID))
-	case blank, n.IfExists == Replace && stored.Sequence == 0:
+	case replaces && n.IfExists == ReplaceUnasked && stored.Posted > 0:
+		return false, fmt.Errorf("%w: %s has requests", ErrExists, foreign.Quote(n.ID))
+	case blank || replaces:
 		return true, nil
 	case n.IfExists != Reuse:
 		return false, fmt.Errorf("%w: %s is %v", ErrExists, foreign.Quote(n.ID), stored.Status)

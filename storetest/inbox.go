@@ -540,10 +540,22 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	if _, err := admin.Prune(ctx, store.PruneQuery{EndedBefore: future}); err != nil {
 		return err
 	}
-	for _, policy := range []store.Policy{store.Refuse, store.Replace} {
+	for _, policy := range []store.Policy{store.Refuse, store.ReplaceUnasked, store.Replace} {
+		if policy == store.Replace {
+			_, _, err := admin.Create(ctx, aRun("r", "asked", store.ReplaceUnasked))
+			if err := errors.Join(expectError("ReplaceUnasked of a run that was asked", err, store.ErrExists), expectRequests(ctx, s, "r", "1 waiting")); err != nil {
+				return err
+			}
+		}
 		_, _, err := admin.Create(ctx, aRun("r", fmt.Sprint(policy), policy))
-		if err := errors.Join(err, expectRequests(ctx, s, "r"), postTo(ctx, s, "r", aSignal(1)), expectRequests(ctx, s, "r", "1 waiting")); err != nil {
+		if err := errors.Join(err, expectRequests(ctx, s, "r")); err != nil {
 			return fmt.Errorf("the next run of this id, %v: %w", policy, err)
+		}
+		if policy == store.Refuse {
+			continue
+		}
+		if err := errors.Join(postTo(ctx, s, "r", aSignal(1)), expectRequests(ctx, s, "r", "1 waiting")); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -94,7 +94,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 }
 
 // headQuery is what Create returns of a run, and whether it is leased. %s is the time.
-const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, sequence FROM kahn_runs WHERE id = ?"
+const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, sequence, posted FROM kahn_runs WHERE id = ?"
 
 // head finds a run by its id.
 func (s *Store) head(do execution, id string) (number int64, stored *store.Run, leased bool, err error) {
@@ -105,7 +105,8 @@ func (s *Store) head(do execution, id string) (number int64, stored *store.Run, 
 		stored, err = readHead(row[2:12])
 		if stored != nil {
 			sequence, _ := row[12].(int64)
-			stored.Sequence = uint64(sequence)
+			posted, _ := row[13].(int64)
+			stored.Sequence, stored.Posted = uint64(sequence), uint64(posted)
 		}
 		return err
 	}, id)
