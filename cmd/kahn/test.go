@@ -33,13 +33,11 @@ called as in any run, and takes its time, which -timeout bounds.
 
 The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and 2 if a file cannot be read.`,
 	register: func(f *flags) action {
-		var o testOptions
+		o := &testOptions{}
 		f.StringVar(&o.only, "case", "", "run only the cases whose names contain this `text`")
 		f.BoolVar(&o.verbose, "v", false, "show the status of each node")
 		f.DurationVar(&o.timeout, "timeout", time.Minute, "stop, and fail, a case that takes longer than this; 0 means never")
-		return func(ctx context.Context, t *terminal, files []string) int {
-			return o.run(ctx, t, files)
-		}
+		return o.run
 	},
 }
 
@@ -51,7 +49,7 @@ type testOptions struct {
 }
 
 // run performs the command.
-func (o testOptions) run(ctx context.Context, t *terminal, files []string) int {
+func (o *testOptions) run(ctx context.Context, t *terminal, files []string) int {
 	ran, failed, code := 0, 0, exitOK
 	var all []string // each once: *.yaml matches a definition and its tests
 	for _, file := range files {
