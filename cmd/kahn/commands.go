@@ -92,47 +92,40 @@ type action func(ctx context.Context, t *terminal, args []string) int
 // command is a subcommand. Usage texts and completions are made from it.
 type command struct {
 	name     string
-	args     string // for the usage line
-	least    int    // how many arguments there are at least
-	most     int    // and at most
-	summary  string // one line
-	text     string // the rest of the help
-	words    []string
+	args     string          // for the usage line
+	least    int             // how many arguments there are at least
+	most     int             // and at most
+	summary  string          // one line
+	text     string          // the rest of the help
+	words    func() []string // that it takes as arguments; nil: files
 	register func(*flags) action
 }
 
-// commands are the subcommands, in the order of the help.
-var commands = []command{vetCommand, drawCommand, runCommand, testCommand, schemaCommand, completionCommand, helpCommand}
-
-// init registers the actions of help and completion: they read commands, which must not refer to itself.
-func init() {
-	find("completion").register = func(*flags) action { return printCompletion }
-	find("help").register = func(*flags) action { return printHelp }
+// commands returns the subcommands, in the order of the help. It is a function, since two of them read the table.
+func commands() []command {
+	return []command{vetCommand, drawCommand, runCommand, testCommand, schemaCommand, completionCommand(), helpCommand()}
 }
 
-var helpCommand = command{
-	name: "help", args: "[COMMAND]", most: 1, summary: "explain a command",
-	text: "Without a command it lists the commands.",
-}
-
-func find(name string) *command {
-	i := slices.IndexFunc(commands, func(c command) bool { return c.name == name })
-	if i < 0 {
-		return nil
+func helpCommand() command {
+	return command{
+		name: "help", args: "[COMMAND]", most: 1, summary: "explain a command", words: commandNames,
+		text:     "Without a command it lists the commands.",
+		register: func(*flags) action { return printHelp },
 	}
-	return &commands[i]
 }
 
 // named returns the command of a name that somebody has typed.
 func named(name string) (*command, error) {
-	if c := find(name); c != nil {
-		return c, nil
+	for _, c := range commands() {
+		if c.name == name {
+			return &c, nil
+		}
 	}
 	return nil, unknown("command", name, commandNames())
 }
 
 func commandNames() (list []string) {
-	for _, c := range commands {
+	for _, c := range commands() {
 		list = append(list, c.name)
 	}
 	return list
@@ -292,7 +285,7 @@ func (f *flags) explain(err error) error {
 func writeOverview(w io.Writer) {
 	var b strings.Builder
 	b.WriteString("kahn checks, draws, runs and tests definitions: graphs of steps in JSON or YAML files.\n\nusage: kahn COMMAND [flags] [arguments]\n\n")
-	for _, c := range commands {
+	for _, c := range commands() {
 		fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(c.name+" "+c.args), c.summary)
 	}
 	b.WriteString("\n\"kahn help COMMAND\" explains a command and lists its flags.\n")

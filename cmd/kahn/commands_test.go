@@ -218,11 +218,11 @@ func TestSchema(t *testing.T) {
 // The scripts are made from the table: each has all commands and flags. bash reads its own, and completes.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	for shell := range completions {
+	for shell := range completions() {
 		code, script, _ := invoke(t, "", "completion", shell)
 		require.Equal(t, exitOK, code)
-		for i := range commands {
-			require.Contains(t, script, commands[i].name)
+		for _, name := range commandNames() {
+			require.Contains(t, script, name)
 		}
 		for _, word := range []string{"ui-remote", "mermaid dot svg", "auto tty plain json", "bash zsh fish"} {
 			require.Contains(t, script, word, shell)

@@ -10,32 +10,38 @@ import (
 	"strings"
 )
 
-var completionCommand = command{
-	name: "completion", args: "SHELL", least: 1, most: 1, summary: "print the completions for bash, zsh or fish",
-	words: []string{"bash", "zsh", "fish"},
-	text: `
+func completionCommand() command {
+	return command{
+		name: "completion", args: "SHELL", least: 1, most: 1, summary: "print the completions for bash, zsh or fish",
+		words:    func() []string { return []string{"bash", "zsh", "fish"} },
+		register: func(*flags) action { return printCompletion },
+		text: `
     bash    source <(kahn completion bash)
     zsh     source <(kahn completion zsh)
     fish    kahn completion fish | source
 
 The completions know commands, flags, the values of flags that take a few words, and files.`,
+	}
 }
 
 // printCompletion is the command completion.
 func printCompletion(_ context.Context, t *terminal, args []string) int {
-	script, ok := completions[args[0]]
+	script, ok := completions()[args[0]]
 	if !ok {
-		return t.refuse(unknown("shell", args[0], slices.Sorted(maps.Keys(completions))))
+		return t.refuse(unknown("shell", args[0], slices.Sorted(maps.Keys(completions()))))
 	}
 	_, _ = io.WriteString(t.out, script()) // the output keeps the error
 	return exitOK
 }
 
-var completions = map[string]func() string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
+// completions returns the writers of the scripts, by shell.
+func completions() map[string]func() string {
+	return map[string]func() string{"bash": bashCompletion, "zsh": zshCompletion, "fish": fishCompletion}
+}
 
 // eachFlag calls f with each flag of a command.
-func eachFlag(c *command, f func(*flags, *flag.Flag)) {
-	fs := newFlags(c)
+func eachFlag(c command, f func(*flags, *flag.Flag)) {
+	fs := newFlags(&c)
 	c.register(fs)
 	fs.VisitAll(func(g *flag.Flag) { f(fs, g) })
 }
@@ -44,14 +50,6 @@ func eachFlag(c *command, f func(*flags, *flag.Flag)) {
 func isSwitch(g *flag.Flag) bool {
 	b, ok := g.Value.(interface{ IsBoolFlag() bool })
 	return ok && b.IsBoolFlag()
-}
-
-// wordsOf are the words that a command takes as arguments; nil if it takes files.
-func wordsOf(c *command) []string {
-	if c.name == "help" {
-		return commandNames()
-	}
-	return c.words
 }
 
 func bashCompletion() string {
@@ -66,8 +64,7 @@ _kahn() {
 	fi
 	case "${COMP_WORDS[1]} $before" in
 `, strings.Join(commandNames(), " "))
-	for i := range commands {
-		c := &commands[i]
+	for _, c := range commands() {
 		eachFlag(c, func(f *flags, g *flag.Flag) {
 			if words := f.choices[g.Name]; words != nil {
 				fmt.Fprintf(&b, "\t\"%s -%s\") COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return ;;\n", c.name, g.Name, strings.Join(words, " "))
@@ -77,15 +74,14 @@ _kahn() {
 		})
 	}
 	b.WriteString("\tesac\n\tcase \"${COMP_WORDS[1]} $word\" in\n")
-	for i := range commands {
-		c := &commands[i]
+	for _, c := range commands() {
 		var names []string
 		eachFlag(c, func(_ *flags, g *flag.Flag) { names = append(names, "-"+g.Name) })
 		if len(names) > 0 {
 			fmt.Fprintf(&b, "\t\"%s -\"*) COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return ;;\n", c.name, strings.Join(names, " "))
 		}
-		if words := wordsOf(c); words != nil {
-			fmt.Fprintf(&b, "\t\"%s \"*) COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return ;;\n", c.name, strings.Join(words, " "))
+		if c.words != nil {
+			fmt.Fprintf(&b, "\t\"%s \"*) COMPREPLY=($(compgen -W \"%s\" -- \"$word\")); return ;;\n", c.name, strings.Join(c.words(), " "))
 		}
 	}
 	b.WriteString("\tesac\n\tCOMPREPLY=($(compgen -f -- \"$word\"))\n}\ncomplete -o filenames -F _kahn kahn\n")
@@ -100,12 +96,11 @@ func zshQuoted(text string) string {
 func zshCompletion() string {
 	var b strings.Builder
 	b.WriteString("#compdef kahn\n_kahn() {\n\tif (( CURRENT == 2 )); then\n\t\tlocal -a commands=(\n")
-	for _, c := range commands {
+	for _, c := range commands() {
 		fmt.Fprintf(&b, "\t\t\t'%s:%s'\n", c.name, zshQuoted(c.summary))
 	}
 	b.WriteString("\t\t)\n\t\t_describe command commands\n\t\treturn\n\tfi\n\tlocal command=$words[2]\n\tshift words\n\t(( CURRENT-- ))\n\tcase $command in\n")
-	for i := range commands {
-		c := &commands[i]
+	for _, c := range commands() {
 		fmt.Fprintf(&b, "\t%s)\n\t\t_arguments", c.name)
 		eachFlag(c, func(f *flags, g *flag.Flag) {
 			value, usage := flag.UnquoteUsage(g)
@@ -120,8 +115,8 @@ func zshCompletion() string {
 			}
 			b.WriteString("'")
 		})
-		if words := wordsOf(c); words != nil {
-			fmt.Fprintf(&b, " \\\n\t\t\t'*:%s:(%s)'", strings.ToLower(strings.Trim(c.args, "[].")), strings.Join(words, " "))
+		if c.words != nil {
+			fmt.Fprintf(&b, " \\\n\t\t\t'*:%s:(%s)'", strings.ToLower(strings.Trim(c.args, "[].")), strings.Join(c.words(), " "))
 		} else if c.most > 0 {
 			b.WriteString(" \\\n\t\t\t'*:file:_files'")
 		}
@@ -135,8 +130,7 @@ func fishCompletion() string {
 	quoted := func(text string) string { return strings.NewReplacer(`\`, `\\`, "'", `\'`, "`", "").Replace(text) }
 	var b strings.Builder
 	b.WriteString("# fish completion of kahn\ncomplete -c kahn -n __fish_use_subcommand -f\n")
-	for i := range commands {
-		c := &commands[i]
+	for _, c := range commands() {
 		fmt.Fprintf(&b, "complete -c kahn -n __fish_use_subcommand -a %s -d '%s'\n", c.name, quoted(c.summary))
 		when := fmt.Sprintf("complete -c kahn -n '__fish_seen_subcommand_from %s'", c.name)
 		eachFlag(c, func(f *flags, g *flag.Flag) {
@@ -152,8 +146,8 @@ func fishCompletion() string {
 			}
 			fmt.Fprintf(&b, "%s -o %s -d '%s'%s\n", when, g.Name, quoted(usage), value)
 		})
-		if words := wordsOf(c); words != nil {
-			fmt.Fprintf(&b, "%s -f -a '%s'\n", when, strings.Join(words, " "))
+		if c.words != nil {
+			fmt.Fprintf(&b, "%s -f -a '%s'\n", when, strings.Join(c.words(), " "))
 		}
 	}
 	return b.String()
