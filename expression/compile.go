@@ -396,7 +396,15 @@ func (c *compiler) path(n ast.Node) (part, error) {
 // namespace translates the beginning of a path. take hands out the members that follow.
 func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode) (part, error) {
 	name := strings.TrimPrefix(n.Value, "$")
-	literal := func(what string) (string, error) {
+	translate, ok := namespaces[name]
+	if !ok {
+		var choices []string
+		for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+			choices = append(choices, "$"+name)
+		}
+		return nil, c.errorf(n, "there is no %.40q%s; paths begin with %s", n.Value, didYouMean(n.Value, choices), strings.Join(choices, ", "))
+	}
+	return translate(c, n, func(what string) (string, error) {
 		m := take()
 		if m == nil {
 			return "", c.errorf(n, "$%s needs %s", name, what)
@@ -406,52 +414,14 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 			return "", c.errorf(m, "%s must be a name or a text in quotes", what)
 		}
 		return s.Value, nil
-	}
-	switch name {
-	case "nodes":
-		id, err := literal("the id of a node")
-		if err != nil {
-			return nil, err
-		}
-		if c.hoping == 0 {
-			c.nodes = append(c.nodes, id)
-		}
-		what, err := literal("output, status or error")
-		if err != nil {
-			return nil, err
-		}
-		look, ok := aspects[what]
-		if !ok {
-			return nil, c.errorf(n, "a node has an output, a status and an error, but no %.40q%s", what, didYouMean(what, []string{"output", "status", "error"}))
-		}
-		hoping := c.hoping > 0
-		return func(e *evaluation) (any, error) {
-			if !e.view.Has(id) {
-				if !hoping {
-					e.view.Status(id) // so that the guard or condition fails with the names of its ancestors
-				}
-				return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
-			}
-			v, err := look(e.view, id)
-			if err != nil {
-				return nil, err
-			}
-			return e.open(v)
-		}, nil
-	case "inputs":
-		key, err := literal("the name of an input")
-		if err != nil {
-			return nil, err
-		}
-		c.inputs = append(c.inputs, key)
-		return func(e *evaluation) (any, error) {
-			v, ok := e.view.Root(key)
-			if !ok {
-				return nil, fmt.Errorf("%w: no input %.60q", kahn.ErrNoValue, key)
-			}
-			return e.open(v)
-		}, nil
-	case "trigger":
+	})
+}
+
+// namespaces translate the beginnings of paths. literal takes the next member, which must be a name: what names it in errors.
+var namespaces = map[string]func(c *compiler, n ast.Node, literal func(what string) (string, error)) (part, error){
+	"nodes":  (*compiler).ofNode,
+	"inputs": (*compiler).ofInput,
+	"trigger": func(*compiler, ast.Node, func(string) (string, error)) (part, error) {
 		return func(e *evaluation) (any, error) {
 			v, ok := e.view.Trigger()
 			if !ok {
@@ -459,11 +429,57 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 			}
 			return e.open(v)
 		}, nil
-	case "config":
+	},
+	"config": func(*compiler, ast.Node, func(string) (string, error)) (part, error) {
 		return func(e *evaluation) (any, error) { return e.open(e.view.Config()) }, nil
+	},
+}
+
+func (c *compiler) ofNode(n ast.Node, literal func(what string) (string, error)) (part, error) {
+	id, err := literal("the id of a node")
+	if err != nil {
+		return nil, err
 	}
-	return nil, c.errorf(n, "there is no %.40q%s; paths begin with $nodes, $trigger, $config or $inputs", n.Value,
-		didYouMean(n.Value, []string{"$nodes", "$trigger", "$config", "$inputs"}))
+	if c.hoping == 0 {
+		c.nodes = append(c.nodes, id)
+	}
+	what, err := literal("output, status or error")
+	if err != nil {
+		return nil, err
+	}
+	look, ok := aspects[what]
+	if !ok {
+		return nil, c.errorf(n, "a node has an output, a status and an error, but no %.40q%s", what, didYouMean(what, []string{"output", "status", "error"}))
+	}
+	hoping := c.hoping > 0
+	return func(e *evaluation) (any, error) {
+		if !e.view.Has(id) {
+			if !hoping {
+				e.view.Status(id) // so that the guard or condition fails with the names of its ancestors
+			}
+			return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
+		}
+		v, err := look(e.view, id)
+		if err != nil {
+			return nil, err
+		}
+		return e.open(v)
+	}, nil
+}
+
+func (c *compiler) ofInput(_ ast.Node, literal func(what string) (string, error)) (part, error) {
+	key, err := literal("the name of an input")
+	if err != nil {
+		return nil, err
+	}
+	c.inputs = append(c.inputs, key)
+	return func(e *evaluation) (any, error) {
+		v, ok := e.view.Root(key)
+		if !ok {
+			return nil, fmt.Errorf("%w: no input %.60q", kahn.ErrNoValue, key)
+		}
+		return e.open(v)
+	}, nil
 }
 
 // aspects are the properties of a node that an expression may read.
