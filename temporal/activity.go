@@ -66,16 +66,17 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	return h.answer(call.Path, reply, to.told()...)
 }
 
-// beat tells Temporal that the attempt is under way. The SDK ends the context of the activity when the answer says that it is to stop.
+// beat tells Temporal that the attempt is under way, for the first time one Heartbeat after its start: a short attempt costs no request. The SDK ends the
+// context of the activity when the answer says that it is to stop.
 func (h *host) beat(ctx context.Context) {
 	ticker := time.NewTicker(h.Heartbeat)
 	defer ticker.Stop()
 	for {
-		activity.RecordHeartbeat(ctx)
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+			activity.RecordHeartbeat(ctx)
 		}
 	}
 }

@@ -312,20 +312,8 @@ func TestLostBatches(t *testing.T) {
 
 // deaf lets no signal of a workflow reach another one.
 type deaf struct {
-	interceptor.WorkerInterceptorBase
-	interceptor.WorkflowInboundInterceptorBase
 	interceptor.WorkflowOutboundInterceptorBase
 	told chan struct{} // is closed when there is one
-}
-
-func (x *deaf) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	x.WorkflowInboundInterceptorBase.Next = next
-	return x
-}
-
-func (x *deaf) Init(next interceptor.WorkflowOutboundInterceptor) error {
-	x.WorkflowOutboundInterceptorBase.Next = next
-	return x.WorkflowInboundInterceptorBase.Init(x)
 }
 
 func (x *deaf) SignalExternalWorkflow(ctx workflow.Context, _, _, _ string, _ any) workflow.Future {
@@ -350,7 +338,9 @@ func TestReportsFail(t *testing.T) {
 		return s.ID(), nil
 	}}
 	env.SetTestTimeout(time.Minute)
-	env.SetWorkerOptions(worker.Options{Interceptors: []interceptor.WorkerInterceptor{&deaf{told: told}}})
+	env.SetWorkerOptions(worker.Options{Interceptors: before(func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor {
+		return &deaf{interceptor.WorkflowOutboundInterceptorBase{Next: next}, told}
+	})})
 	require.NoError(t, o.Register(env))
 	in := batch{Plan: idOf(p)}
 	for _, id := range []string{"soon", "later"} {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/mock"
 	"github.com/stretchr/testify/require"
-	"go.temporal.io/sdk/interceptor"
 	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
@@ -77,7 +76,7 @@ func TestBlobs(t *testing.T) {
 			options: Options{Step: longStep, Blobs: blobs, ContinueAfter: continueAfter},
 		}
 		x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
-			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{&sums}})
+			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: before(sums.follow)})
 			env.RegisterDelayedCallback(func() {
 				answer, err := x.workflow.texts().Encode(long("a"))
 				require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	sdklog "go.temporal.io/sdk/log"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
@@ -83,4 +84,29 @@ func plan(t testing.TB, g *kahn.Graph) *kahn.Plan {
 	p, err := g.Compile()
 	require.NoError(t, err)
 	return p
+}
+
+// before puts an interceptor before what workflows ask of Temporal.
+func before(of func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor) []interceptor.WorkerInterceptor {
+	return []interceptor.WorkerInterceptor{&outbound{of: of}}
+}
+
+// outbound has an interceptor for each workflow.
+type outbound struct {
+	interceptor.WorkerInterceptorBase
+	of func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor
+}
+
+func (o *outbound) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
+	return &inbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, o.of}
+}
+
+// inbound is what an outbound puts before a workflow.
+type inbound struct {
+	interceptor.WorkflowInboundInterceptorBase
+	of func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor
+}
+
+func (i *inbound) Init(next interceptor.WorkflowOutboundInterceptor) error {
+	return i.WorkflowInboundInterceptorBase.Init(i.of(next))
 }

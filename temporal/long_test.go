@@ -132,22 +132,15 @@ func TestWideCalls(t *testing.T) {
 
 // taskBytes sums the calls that a workflow gives to Temporal between two timers.
 type taskBytes struct {
-	interceptor.WorkerInterceptorBase
-	interceptor.WorkflowInboundInterceptorBase
 	interceptor.WorkflowOutboundInterceptorBase
 	now, most int
 	longest   int    // of a call
 	paused    func() // is called when the workflow sets a timer
 }
 
-func (x *taskBytes) InterceptWorkflow(_ workflow.Context, next interceptor.WorkflowInboundInterceptor) interceptor.WorkflowInboundInterceptor {
-	x.WorkflowInboundInterceptorBase.Next = next
+func (x *taskBytes) follow(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor {
+	x.Next = next
 	return x
-}
-
-func (x *taskBytes) Init(next interceptor.WorkflowOutboundInterceptor) error {
-	x.WorkflowOutboundInterceptorBase.Next = next
-	return x.WorkflowInboundInterceptorBase.Init(x)
 }
 
 func (x *taskBytes) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
@@ -189,7 +182,7 @@ func TestBytesOfTasks(t *testing.T) {
 					}
 				}
 			}
-			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: []interceptor.WorkerInterceptor{&sums}})
+			env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: before(sums.follow)})
 			env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(context.Context, task) (json.RawMessage, error) {
 				if n := calls.Add(1); n <= int32(row.losses*width) {
 					if n == width {

@@ -27,7 +27,7 @@ type Settings struct {
 	// Node.MaxCrashes is for a node by itself. Zero means 3, negative no bound.
 	MaxCrashes int `json:"max_crashes,omitempty"`
 	// MapChildren is the number of items above which a map is a large one. Attempts of a large map's items that begin together are performed by child
-	// workflows, each of which has at most 100 attempts, and at most MapChildren. Zero means 200. Negative: the workflow of the run performs all attempts.
+	// workflows, each of which has 4 to 100 attempts, and at most MapChildren. Zero means 200. Negative, or below 4: the workflow of the run performs all attempts.
 	MapChildren int `json:"map_children,omitempty"`
 }
 
