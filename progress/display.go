@@ -131,7 +131,7 @@ func (d *display) Event(e event.Event) {
 		if err != nil { // a payload of the host without a JSON form
 			text, _ = json.Marshal(map[string]any{"eventId": e.ID, "type": e.Type, "nodeId": e.Node, "error": err.Error()})
 		}
-		d.lines.Write(append(text, '\n'))
+		d.writeJSON(text)
 	}
 	if !d.started {
 		d.started = true
@@ -189,7 +189,12 @@ func (d *display) output(line []byte) {
 		return
 	}
 	data, _ := json.Marshal(map[string]string{"output": text}) // strings can be encoded
-	d.lines.Write(append(data, '\n'))
+	d.writeJSON(data)
+}
+
+// writeJSON appends a line of JSON to the pending lines, with the lock held.
+func (d *display) writeJSON(text []byte) {
+	d.lines.Write(append(visible(text), '\n'))
 }
 
 // writeLine appends a line to the pending lines, with the lock held.

@@ -3,6 +3,7 @@ package progress
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -251,5 +252,83 @@ func TestReminderOfRunThatWaits(t *testing.T) {
 	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0), Payload: event.StatusChange{From: kahn.RunSuspended, To: kahn.RunRunning, TotalWaiting: 1}})
 	if got := s.reminder(time.Unix(10, 0)); got != "still running: [0/?]" {
 		t.Error(got)
+	}
+}
+
+// What a node inside of a composite has written before it failed stays below the composite while that goes on, and below its failure: of a
+// sub-graph, of a loop, of an item of a map, and of one inside of the other.
+func TestOutputInsideOfComposites(t *testing.T) {
+	inner := func() *kahn.Graph {
+		return new(kahn.Graph).Add(kahn.Node{ID: "work"}, kahn.Node{ID: "tidy", Cleanup: true, After: []string{"work"}})
+	}
+	v := onTerminal(t, 40, 30, []time.Duration{1020 * time.Millisecond}, func(t *testing.T, v *terminal) {
+		p := New(v.tty, Auto)
+		g := new(kahn.Graph).Add(
+			kahn.Node{ID: "sub", Sub: inner()},
+			kahn.Node{ID: "loop", Sub: inner(), Loop: &kahn.Loop{While: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 2}},
+			kahn.Node{ID: "each", Sub: inner(), Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []any{1}}},
+			kahn.Node{ID: "deep", Sub: new(kahn.Graph).Add(kahn.Node{ID: "S", Sub: inner()})},
+			kahn.Node{ID: "fine", Sub: inner()},
+		)
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "tidy" {
+				time.Sleep(2 * time.Second)
+				return nil, nil
+			}
+			s.Log(slog.LevelInfo, "output of "+s.Path())
+			if strings.HasPrefix(s.Path(), "fine/") {
+				return nil, nil
+			}
+			return nil, errors.New("broken")
+		}
+		sink, checked := watched(t, g, p.Event)
+		res, err := kahn.Execute(t.Context(), g, step, kahn.OnEvent(sink))
+		if err == nil {
+			t.Error("the run has not failed")
+		}
+		checked(res)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	for name, path := range map[string]string{"sub": "sub/work", "loop": "loop#1/work", "each": "each[0]/work", "deep": "deep/S/work"} {
+		if name != "deep" && !strings.Contains(v.snapshots["1.02s"], "   | output of "+path+"\n") {
+			t.Errorf("%s, at work:\n%s", name, v.snapshots["1.02s"])
+		}
+		if _, below, _ := strings.Cut(v.String(), "FAILED "+name); !strings.HasPrefix(strings.SplitN(below, "\n", 2)[1], "   | output of "+path+"\n") {
+			t.Errorf("%s, at the end:\n%s", name, v)
+		}
+	}
+	if strings.Contains(v.String(), "output of fine") {
+		t.Errorf("the output of a step that has not failed:\n%s", v)
+	}
+}
+
+// A line of JSON has no character that a terminal obeys, and says the same.
+func TestJSONIsVisible(t *testing.T) {
+	t.Parallel()
+	const hostile = "a\u009b2J \u202e\U000e0001\x7f é\u00a0"
+	var log bytes.Buffer
+	p := New(&log, JSON)
+	g := new(kahn.Graph).Add(kahn.Node{ID: "a"})
+	_, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Log(slog.LevelInfo, hostile)
+		return nil, nil
+	}, kahn.OnEvent(p.Event))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = p.Write([]byte(hostile + "\n"))
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Count(log.String(), `"a\u009b2J \u202e\udb40\udc01\u007f é "`), 2; got != want {
+		t.Errorf("%d of %d:\n%s", got, want, log.String())
+	}
+	for line := range strings.Lines(log.String()) {
+		var v any
+		if err := json.Unmarshal([]byte(line), &v); err != nil {
+			t.Errorf("%v: %s", err, line)
+		}
 	}
 }

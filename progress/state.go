@@ -98,8 +98,8 @@ func (s *state) record(e event.Event) {
 	if !ok {
 		return
 	}
-	list := s.mapOf(e)
-	counts := path(e) == e.Node && list == nil
+	around := s.around(e)
+	counts := path(e) == e.Node && around == nil
 	n := s.become(path(e), status, e.Attempt, e.Time, counts)
 	switch payload := e.Payload.(type) {
 	case event.Suspension:
@@ -110,20 +110,25 @@ func (s *state) record(e event.Event) {
 		case status != kahn.Failed:
 		case counts:
 			s.fail(failure{e.Node, describe(payload), n.output.last(tailLines)})
-		case list != nil && n.output != nil: // shown below the failure of the map
-			list.output = n.output
+		case around != nil && n.output != nil: // shown below the composite, and below its failure
+			around.output = n.output
 		}
 	}
 }
 
-// mapOf returns the map that the node of an event is an item of, nil if it is no item. The events of items come between the start and the
-// end of their map, in every life.
-func (s *state) mapOf(e event.Event) *live {
-	at := strings.LastIndexByte(e.Node, '[')
-	if at < 0 || !strings.HasSuffix(e.Node, "]") {
-		return nil
+// around returns the composite that the node of an event is inside of, for an item its map; nil if it is inside of none. The events of such nodes come
+// between the start and the end of the composite, in every life.
+func (s *state) around(e event.Event) *live {
+	prefix := strings.TrimSuffix(path(e), e.Node)
+	if at := strings.LastIndexByte(e.Node, '['); at >= 0 && strings.HasSuffix(e.Node, "]") && s.live[prefix+e.Node[:at]] != nil {
+		return s.live[prefix+e.Node[:at]]
 	}
-	return s.live[strings.TrimSuffix(path(e), e.Node)+e.Node[:at]]
+	prefix = strings.TrimSuffix(prefix, "/")
+	if n := s.live[prefix]; n != nil {
+		return n
+	}
+	at := strings.LastIndexByte(prefix, '#')
+	return s.live[prefix[:max(at, 0)]] // of a loop
 }
 
 // fail keeps a failure, as long as there is room, in place of an earlier one of the node.
