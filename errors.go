@@ -220,7 +220,8 @@ func (e *UpstreamError) Error() string {
 type PanicError = foreign.PanicError
 
 // RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves,
-// not to those of their victims, and for a cancelled run to the cause of the cancellation.
+// not to those of their victims, and for a cancelled run to the cause of the cancellation. Failures that were handled, such as by a catch edge,
+// are left out, unless the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled

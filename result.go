@@ -457,10 +457,15 @@ func (r *Run) makeResult() {
 	r.summed = true
 }
 
-// runError gathers the errors of the nodes that failed by themselves, and the cause that stopped the run.
+// runError gathers the errors of the nodes that failed by themselves, and the cause that stopped the run. If the run failed because of failures
+// that were not handled, and nothing stopped it as a whole, those that were handled are left out.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
-	for _, ref := range r.plan.declared {
+	nodes := r.plan.declared
+	if v.cause == CauseNone && r.cfg.statusRule == StatusEscaped {
+		nodes = r.st.EscapedOrigins()
+	}
+	for _, ref := range nodes {
 		w := r.st.Word(ref)
 		own := w.Status() == Failed && !w.Is(machine.WordPropagated|machine.WordTolerated) || w.Status() == Cancelled && w.Kind() == CauseExternal
 		if own || w.Status() == Cancelled && w.Kind() == CauseCancelNode {

@@ -203,6 +203,22 @@ func (s *Locked) written(sets ...originSet) []Ref {
 	return refs
 }
 
+// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in the order of declaration: they are why a run has failed or was
+// cancelled by [StatusEscaped]. All nodes but the end node are terminal.
+func (s *Locked) EscapedOrigins() []Ref {
+	var sets []originSet
+	for i := range s.words {
+		if r := Ref(i); r != s.net.end && s.bad(r) && !s.consumed(r) {
+			set, _ := s.originsOf(r)
+			sets = append(sets, set)
+		}
+	}
+	if len(sets) == 0 {
+		return nil
+	}
+	return s.written(sets...)
+}
+
 // CauseOf returns why a node failed, was aborted or was cancelled, and the ids of its origins, as far as both are known now.
 func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
 	origins, byRequest := s.originsOf(r)
