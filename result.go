@@ -461,13 +461,15 @@ func (r *Run) makeResult() {
 // that were not handled, and nothing stopped it as a whole, those that were handled are left out.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
-	nodes := r.plan.declared
+	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if v.cause == CauseNone && r.cfg.statusRule == StatusEscaped {
-		nodes = r.st.EscapedOrigins()
+		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // else the end node, or the rule of an earlier life, has decided
+			nodes, passed = escaped, machine.WordPropagated // a tolerated failure may stop a victim
+		}
 	}
 	for _, ref := range nodes {
 		w := r.st.Word(ref)
-		own := w.Status() == Failed && !w.Is(machine.WordPropagated|machine.WordTolerated) || w.Status() == Cancelled && w.Kind() == CauseExternal
+		own := w.Status() == Failed && !w.Is(passed) || w.Status() == Cancelled && w.Kind() == CauseExternal
 		if own || w.Status() == Cancelled && w.Kind() == CauseCancelNode {
 			e.Errs = append(e.Errs, r.nodeError(ref))
 		}

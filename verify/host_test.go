@@ -547,6 +547,9 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		diffs = append(diffs, fmt.Sprintf("a run that is %v returned the error %v", r.res.Status, r.err))
 	case isRunError:
 		diff("status in the error", runErr.Status, r.res.Status)
+		if want := p.escapedFailures(); w.rule == kahn.StatusEscaped && r.res.Cause.Kind == kahn.CauseNone && len(want) > 0 { // else the end node has decided
+			diff("nodes in the error", nodesIn(runErr), want)
+		}
 	}
 	if r.res.Status == kahn.RunFailed && p.endBroken() {
 		diff("cause of the run", r.res.Cause.Kind, kahn.CauseEndFailed)
@@ -558,6 +561,18 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 		diff("output of the run", r.res.Output, r.output(p))
 	}
 	return append(diffs, r.problems...)
+}
+
+// nodesIn are the ids of the nodes whose failures an error lists, sorted.
+func nodesIn(err *kahn.RunError) (ids []string) {
+	for _, one := range err.Errs {
+		var n *kahn.NodeError
+		if errors.As(one, &n) {
+			ids = append(ids, n.Node)
+		}
+	}
+	slices.Sort(ids)
+	return ids
 }
 
 // output is what the run must give: the end node's output, else that of the only leaf, else those of the leaves that

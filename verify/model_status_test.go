@@ -32,6 +32,26 @@ func (p *prediction) consumed(b *node) bool {
 	return false
 }
 
+// escapedFailures are the ids of the nodes that failed by themselves or were cancelled, if nothing has handled that or the end of a victim, sorted.
+func (p *prediction) escapedFailures() (ids []string) {
+	for _, n := range p.g.nodes {
+		if !p.bad(n) || p.consumed(n) {
+			continue
+		}
+		origins := p.fates[n.id].origins
+		if len(origins) == 0 {
+			origins = []string{n.id}
+		}
+		for _, id := range origins {
+			if status := p.fates[id].status; status == "F" || status == "C" {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
+}
+
 // failureClass reports whether the bad node counts as a failure, not as a cancellation.
 func (p *prediction) failureClass(n *node) bool {
 	f := p.fates[n.id]

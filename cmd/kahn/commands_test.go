@@ -174,7 +174,7 @@ func TestReservedInput(t *testing.T) {
 	t.Parallel()
 	_, stdout, _ := invoke(t, "", "vet", file(t, "here.yaml", `version: 1
 inputs: [who, {name: here, default: x}]
-nodes: [{id: a, kind: template, config: {text: '{{input "here"}}'}}]
+nodes: [{id: a, kind: template, config: {text: '{{input "here"}} {{input "who"}}'}}]
 `))
 	require.True(t, strings.HasSuffix(stdout, "here.yaml:2:15: here is the folder of the definition; give the input another name\n"), stdout)
 	require.Equal(t, 1, strings.Count(stdout, "\n"), stdout)

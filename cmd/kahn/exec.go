@@ -61,6 +61,9 @@ func execute(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
+// maxLine is the length in bytes at which a line of an output is broken.
+const maxLine = 1 << 16
+
 // lines streams one output of a command by lines, and keeps the last maxText bytes.
 type lines struct {
 	emit func(any)
@@ -81,7 +84,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	}
 	for part := range bytes.Lines(p) {
 		l.line = append(l.line, part...)
-		if bytes.HasSuffix(part, []byte("\n")) || len(l.line) >= maxText {
+		if bytes.HasSuffix(part, []byte("\n")) || len(l.line) >= maxLine {
 			l.flush()
 		}
 	}

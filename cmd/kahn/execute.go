@@ -29,7 +29,7 @@ func (h *host) execute(ctx context.Context) int {
 		defer end()
 	}
 	res, err := h.perform(ctx, rn, stored)
-	code := h.conclude(res, err)
+	code := h.conclude(res, errors.Join(err, stored.present()))
 	if res != nil {
 		h.linger(ctx)
 	}
@@ -38,7 +38,7 @@ func (h *host) execute(ctx context.Context) int {
 
 // options are those of the run.
 func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
-	opts := append(stored.options(), kahn.Limit(h.limit), kahn.Timeout(h.timeout))
+	opts := append(stored.options(), kahn.Limit(h.limit), kahn.Timeout(h.timeout), kahn.Retain(h.page.events()))
 	if stored.goesOn {
 		return append(opts, h.knowRoots(stored.roots)), nil
 	}

@@ -18,12 +18,27 @@ func read(_ context.Context, s *kahn.Step) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(c.Path)
+	f, err := openFile(c.Path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // it was only read
 	return limited(f, "the file "+c.Path)
+}
+
+// openFile opens a file to be read. A named pipe is refused: to open it takes until another process does, whatever the timeout of the step.
+func openFile(path string) (*os.File, error) {
+	if err := refusePipe(path); err != nil {
+		return nil, err
+	}
+	return os.Open(path)
+}
+
+func refusePipe(path string) error {
+	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeNamedPipe != 0 {
+		return kahn.Permanent(fmt.Errorf("%s is a named pipe, which may block the step for longer than its timeout", path))
+	}
+	return nil
 }
 
 // limited reads a text that must not be longer than maxText. what names it in the error.
@@ -35,10 +50,27 @@ func limited(r io.Reader, what string) (string, error) {
 	return string(data), err
 }
 
+// untilEnd is a reader that fails when its context has ended.
+type untilEnd struct {
+	ctx context.Context
+	io.Reader
+}
+
+// Read implements io.Reader.
+func (u *untilEnd) Read(p []byte) (int, error) {
+	if u.ctx.Err() != nil {
+		return 0, context.Cause(u.ctx)
+	}
+	return u.Reader.Read(p)
+}
+
 // write is the kind write.
 func write(_ context.Context, s *kahn.Step) (any, error) {
 	c, err := configured[struct{ Path, Text string }](s)
 	if err != nil {
+		return nil, err
+	}
+	if err := refusePipe(c.Path); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(c.Path), 0o755); err != nil {
@@ -55,7 +87,7 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 	files, err := filepath.Glob(c.Files)
 	if err != nil {
-		return nil, kahn.Permanent(err)
+		return nil, kahn.Permanent(fmt.Errorf("%s: %w", c.Files, err))
 	}
 	if len(files) == 0 {
 		return nil, fmt.Errorf("no file matches %s", c.Files)
@@ -66,12 +98,12 @@ func checksum(ctx context.Context, s *kahn.Step) (any, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		f, err := os.Open(file)
+		f, err := openFile(file)
 		if err != nil {
 			return nil, err
 		}
 		h := sha256.New()
-		_, err = io.Copy(h, f)
+		_, err = io.Copy(h, &untilEnd{ctx, f})
 		_ = f.Close() // it was only read
 		if err != nil {
 			return nil, err

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -253,5 +254,49 @@ func TestTemplates(t *testing.T) {
 		if (err != nil) != (want == "") || err == nil && res.Output != want {
 			t.Errorf("%s: %v, %v", text, res.Output, err)
 		}
+	}
+}
+
+// An error names the file, the pattern or the URL that it is about.
+func TestErrorsNameTheirSubjects(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, maxText+1)) }))
+	defer server.Close()
+	large, pipe := file(t, "large", strings.Repeat("x", maxText+1)), filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, exec.Command("mkfifo", pipe).Run())
+	for _, row := range []struct {
+		kind   string
+		config map[string]any
+		want   string
+	}{
+		{"read", map[string]any{"path": large}, large + " is longer than 1048576 bytes"},
+		{"http", map[string]any{"url": server.URL + "/large"}, " is longer than 1048576 bytes"},
+		{"checksum", map[string]any{"files": "["}, "[: syntax error in pattern"},
+		{"template", map[string]any{"text": "{{range $i := 3000000}}x{{end}}"}, "the text is longer than 1048576 bytes"},
+		{"read", map[string]any{"path": pipe}, pipe + " is a named pipe"},
+		{"checksum", map[string]any{"files": pipe}, pipe + " is a named pipe"},
+		{"write", map[string]any{"path": pipe, "text": "x"}, pipe + " is a named pipe"},
+	} {
+		_, err := perform(t.Context(), row.kind, row.config, nil)
+		require.ErrorContains(t, err, row.want, row.kind)
+	}
+}
+
+// A template and a checksum end with their step.
+func TestStepsEndWithTheirTimeout(t *testing.T) {
+	t.Parallel()
+	for kind, config := range map[string]map[string]any{
+		"template": {"text": "{{range $i := 2000000000}}{{print}}{{end}}"},
+		"checksum": {"files": "/dev/zero"},
+	} {
+		var g kahn.Graph
+		g.Add(kahn.Node{ID: "n", Kind: kind, Config: config, Timeout: 20 * time.Millisecond, Retry: kahn.Retry{MaxAttempts: 1}})
+		var rec kahntest.Recorder
+		res, err := kahn.Execute(t.Context(), &g, steps().Step, kahn.OnEvent(rec.Add), kahn.CancelGrace(time.Minute))
+		require.Error(t, err)
+		require.NoError(t, kahntest.CheckEvents(&g, res, rec.Events()))
+		n, _ := res.Node("n")
+		require.Equal(t, kahn.CauseTimeout, n.Cause.Kind, kind)
+		require.False(t, n.Abandoned, kind)
 	}
 }

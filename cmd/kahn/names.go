@@ -36,15 +36,21 @@ func declaredPath(path string) string {
 
 // namesOf collects the names from a graph.
 func namesOf(g *kahn.Graph) names {
+	n := namesUsed(g)
+	for _, in := range g.Inputs {
+		n.inputs[in.Name] = n.inputs[in.Name] || in.Name != here
+	}
+	return n
+}
+
+// namesUsed is namesOf without the inputs that the graph declares and does not use.
+func namesUsed(g *kahn.Graph) names {
 	n := names{map[string]bool{}, map[string]bool{}, map[string]string{}, new(bool)}
 	n.look(g, "")
 	return n
 }
 
 func (n names) look(g *kahn.Graph, prefix string) {
-	for _, in := range g.Inputs {
-		n.inputs[in.Name] = in.Name != here
-	}
 	fed := map[string]bool{} // the others take parameters from the inputs
 	for _, e := range g.Edges() {
 		fed[e.To] = true
@@ -66,7 +72,13 @@ func (n names) look(g *kahn.Graph, prefix string) {
 		if node.Loop != nil {
 			n.find(node.Loop.UntilExpr)
 		}
+		if node.Map != nil && !fed[node.ID] {
+			n.inputs[node.Map.Over] = true
+		}
 		if node.Sub != nil {
+			for _, in := range node.Sub.Inputs { // a composite without edges hands on those of the run
+				n.inputs[in.Name] = true
+			}
 			n.look(node.Sub, prefix+node.ID+"/")
 		}
 	}

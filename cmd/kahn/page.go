@@ -41,6 +41,14 @@ func (p page) listen() (net.Listener, error) {
 	return listener, nil
 }
 
+// events is how many events of a run are kept for the page. Nothing else reads them later, and each line of a command's output is one.
+func (p page) events() int {
+	if p.addr == "" {
+		return 0
+	}
+	return 20_000
+}
+
 // hosts are the names under which others may reach the page.
 func (p page) hosts() (names []string) {
 	if !p.remote {

@@ -100,6 +100,10 @@ func (h *host) conclude(res *kahn.Result, err error) int {
 		return h.t.refuse(err)
 	}
 	report(h.t, res)
+	if gone := (*goneError)(nil); errors.As(err, &gone) {
+		h.t.printf("kahn: %v\n", gone)
+		return exitProblems
+	}
 	if res.Status == kahn.RunSuspended {
 		h.advise(res)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -29,6 +30,8 @@ type storedRun struct {
 	id     string        // "" without a store: a new one
 	labels map[string]string
 	lease  time.Duration
+	file   string
+	info   os.FileInfo    // of the file, when it was opened
 	goesOn bool           // the store has the run, which has not ended
 	ended  bool           // the store has the run, which has ended
 	roots  map[string]any // the inputs of a run that goes on
@@ -43,8 +46,11 @@ func (h *host) open(ctx context.Context) (*storedRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &storedRun{db: db, lease: h.lease}
-	if err := s.choose(ctx, h); err != nil {
+	s := &storedRun{db: db, lease: h.lease, file: h.store}
+	if s.info, err = os.Stat(h.store); err == nil {
+		err = s.choose(ctx, h)
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}
@@ -57,6 +63,24 @@ func (h *host) open(ctx context.Context) (*storedRun, error) {
 		h.t.printf("run %s\n", s.id)
 	}
 	return s, nil
+}
+
+// goneError says that the file of the store is not there any more.
+type goneError struct{ file string }
+
+func (e *goneError) Error() string {
+	return fmt.Sprintf("%s was removed or replaced while the run was at work: the run is not kept", e.file)
+}
+
+// present returns a goneError if the file with the run is not the one that was opened.
+func (s *storedRun) present() error {
+	if s.db == nil {
+		return nil
+	}
+	if info, err := os.Stat(s.file); err != nil || !os.SameFile(info, s.info) {
+		return &goneError{s.file}
+	}
+	return nil
 }
 
 func (s *storedRun) close() {

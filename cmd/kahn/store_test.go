@@ -244,3 +244,14 @@ nodes:
 	}
 	require.Equal(t, 2, strings.Count(stdout, `"1 Ada"`), stdout)
 }
+
+// A run whose file is removed meanwhile is not kept, which the command says.
+func TestRemovedStore(t *testing.T) {
+	t.Parallel()
+	db := filepath.Join(t.TempDir(), "runs.db")
+	definition := file(t, "a.yaml", "version: 1\ninputs: [db]\nnodes: [{id: a, kind: exec, config: {command: [rm, '{{input \"db\"}}']}}]\n")
+	code, stdout, stderr := invoke(t, "", "run", "-store", db, "-input", "db="+db, definition)
+	require.Equal(t, exitProblems, code, stdout+stderr)
+	require.Contains(t, stderr, db+" was removed or replaced while the run was at work: the run is not kept")
+	require.Contains(t, stdout, "run completed")
+}

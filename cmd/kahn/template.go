@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -85,8 +86,11 @@ func expandText(s *kahn.Step, text string) (string, error) {
 	if err != nil {
 		return "", kahn.Permanent(err)
 	}
-	var b bytes.Buffer
+	b := bounded{ctx: s}
 	if err := t.Execute(&b, nil); err != nil {
+		if s.Err() != nil {
+			return "", context.Cause(s)
+		}
 		return "", kahn.Permanent(err)
 	}
 	return b.String(), nil
@@ -100,6 +104,23 @@ func ofAncestor(view kahn.View, f func(id string) string) func(id string) (strin
 		}
 		return f(id), nil
 	}
+}
+
+// bounded takes a text of at most maxText bytes, as long as its context has not ended.
+type bounded struct {
+	ctx context.Context
+	bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.ctx.Err() != nil {
+		return 0, context.Cause(b.ctx)
+	}
+	if b.Len()+len(p) > maxText {
+		return 0, fmt.Errorf("the text is longer than %d bytes", maxText)
+	}
+	return b.Buffer.Write(p)
 }
 
 // configured returns the config of a step as a C, its templates expanded. A field that C does not have is an error.

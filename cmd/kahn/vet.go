@@ -102,7 +102,7 @@ func performed() map[string]definition.Kind {
 // addWarnings adds what is valid and probably a mistake.
 func (c *checker) addWarnings(doc *definition.Document, plan *kahn.Plan) {
 	before := len(c.found)
-	if warnings := plan.Warnings(); len(warnings) > 0 {
+	if warnings := append(plan.Warnings(), unused(doc.Graph)...); len(warnings) > 0 {
 		c.addError(doc.Locate(&kahn.GraphError{Problems: warnings}))
 	}
 	for i := range c.found[before:] {

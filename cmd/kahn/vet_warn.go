@@ -1,0 +1,64 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// unused returns warnings about what a graph declares or delivers and nothing reads.
+func unused(g *kahn.Graph) []error {
+	w := warner{}
+	used := namesUsed(g)
+	for i, in := range g.Inputs {
+		if in.Name != here && !used.inputs[in.Name] && !*used.computed {
+			w.add(&kahn.Problem{Field: fmt.Sprintf("Inputs[%d]", i), Err: fmt.Errorf("nothing uses the input %q", in.Name)})
+		}
+	}
+	w.graph(g, "")
+	return w.found
+}
+
+type warner struct{ found []error }
+
+func (w *warner) add(p *kahn.Problem) { w.found = append(w.found, p) }
+
+func (w *warner) graph(g *kahn.Graph, path string) {
+	programs := map[string]bool{} // ids of nodes of kind jq, and whether an edge leads there
+	fed := map[string]bool{}      // whether their parameter is delivered
+	for _, n := range g.Nodes() {
+		switch _, performed := kinds[n.Kind]; {
+		case n.TestExpr != "" && performed && n.Config != nil:
+			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "Config", Err: errors.New("the node has a test, so its config is not used")})
+		case n.Kind == "jq" && n.Sub == nil && n.Map == nil && len(n.Ports) == 0:
+			programs[n.ID] = false
+			fed[n.ID] = n.Params["input"] != nil
+		}
+		if n.Sub != nil {
+			inner := n.ID
+			if path != "" {
+				inner = path + "/" + n.ID
+			}
+			w.graph(n.Sub, inner)
+		}
+	}
+	for i, e := range g.Edges() {
+		if _, is := programs[e.To]; !is {
+			continue
+		}
+		programs[e.To] = true
+		switch e.Param {
+		case "":
+		case "input":
+			fed[e.To] = true
+		default:
+			w.add(&kahn.Problem{Graph: path, Edge: i + 1, Err: fmt.Errorf("the program of %q reads the parameter \"input\", and not %q", e.To, e.Param)})
+		}
+	}
+	for _, n := range g.Nodes() {
+		if follows, is := programs[n.ID]; is && follows && !fed[n.ID] {
+			w.add(&kahn.Problem{Graph: path, Node: n.ID, Err: errors.New(`no edge delivers the parameter "input", so the program gets null`)})
+		}
+	}
+}
