@@ -12,21 +12,27 @@ type Sighting struct {
 	Version uint64
 }
 
+// Question is what a look is for, beside the names that have changed since the last one.
+type Question struct {
+	All   bool     // all names: it is the first look, or the last one has failed, or somebody watches all names from now on
+	Names []string // those that are watched from now on
+}
+
 // Poller looks for names at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls them at once. One goroutine
 // looks as long as somebody watches. The fields are set before the first watcher comes.
 type Poller struct {
 	// Every is the time from one look to the next.
 	Every time.Duration
-	// Look returns all names that are to be reported. If all is false it may report unchanged instead. An error is followed by the next look,
-	// which is for all.
-	Look func(ctx context.Context, all bool) (found []Sighting, unchanged bool, err error)
+	// Look returns the names that are to be reported, so far as it is asked for them. It may return others, too, and unchanged if it is asked for nothing
+	// and nothing has changed. An error is followed by the next look, which is for all.
+	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
 	// Rest, if it is not nil, is called after the last look, when nobody watches any more. The next look may follow.
 	Rest func()
 
 	watchers Watchers
 	mu       sync.Mutex        // guards what follows
 	told     map[string]uint64 // the versions of names that were found by the last look
-	all      bool              // the next look is for all names
+	asked    Question          // what the next look is for
 	now      chan struct{}     // has an element if the next look is due
 	stop     context.CancelFunc
 	over     chan struct{} // closed when the last goroutine that was started has returned
@@ -40,9 +46,10 @@ func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if name == "" {
-		p.told = nil
+		p.told, p.asked.All = nil, true
 	} else {
 		delete(p.told, name)
+		p.asked.Names = append(p.asked.Names, name)
 	}
 	p.hurry()
 	if p.stop == nil && !p.closed {
@@ -62,9 +69,8 @@ func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	})
 }
 
-// hurry makes the next look due, for all names. The lock is held.
+// hurry makes the next look due. The lock is held.
 func (p *Poller) hurry() {
-	p.all = true
 	if p.now == nil {
 		p.now = make(chan struct{}, 1)
 	}
@@ -74,10 +80,11 @@ func (p *Poller) hurry() {
 	}
 }
 
-// Hurry makes the next look due at once.
+// Hurry makes the next look due at once, for all names.
 func (p *Poller) Hurry() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.asked.All = true
 	p.hurry()
 }
 
@@ -127,14 +134,14 @@ func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- s
 // news looks, and returns the names that have new versions.
 func (p *Poller) news(ctx context.Context) (names []string) {
 	p.mu.Lock()
-	all := p.all
-	p.all = false
+	asked := p.asked
+	p.asked = Question{}
 	p.mu.Unlock()
-	found, unchanged, err := p.Look(ctx, all)
+	found, unchanged, err := p.Look(ctx, asked)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err != nil {
-		p.all = true
+		p.asked.All = true
 		return nil
 	}
 	if unchanged {

@@ -18,18 +18,20 @@ func TestPoller(t *testing.T) {
 		var mu sync.Mutex // guards what the poller's goroutine uses, too
 		found, looks, rests, broken, same := []Sighting{{"a", 1}, {"b", 1}}, 0, 0, false, false
 		var told []string
+		var asked []Question // of each look
 		set := func(change func()) {
 			mu.Lock()
 			defer mu.Unlock()
 			change()
 		}
-		p := Poller{Every: time.Second, Rest: func() { set(func() { rests++ }) }, Look: func(_ context.Context, all bool) ([]Sighting, bool, error) {
+		p := Poller{Every: time.Second, Rest: func() { set(func() { rests++ }) }, Look: func(_ context.Context, question Question) ([]Sighting, bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
+			asked = append(asked, question)
 			if looks++; broken {
 				return nil, false, errors.New("broken")
 			}
-			return found, same && !all, nil
+			return found, same && !question.All && len(question.Names) == 0, nil
 		}}
 		watch := func(who, name string) func() {
 			return p.Watch(name, func(name string) { set(func() { told = append(told, who+" "+name) }) })
@@ -58,12 +60,19 @@ func TestPoller(t *testing.T) {
 		expect("1 a", "all a")
 		late := watch("2", "a")
 		expect("1 a", "2 a", "all a") // who watches may be told without need
+		set(func() {
+			last := len(asked) - 1
+			require.Equal(t, []Question{{}, {All: true}, {Names: []string{"a"}}}, asked[last-2:], "a watcher of a name does not need a look for all")
+		})
 		set(func() { broken = true })
 		p.Hurry()
 		expect()
 		set(func() { broken = false })
 		time.Sleep(time.Second)
 		expect()
+		set(func() {
+			require.Equal(t, []Question{{All: true}, {All: true}}, asked[len(asked)-2:], "after an error all names are asked for")
+		})
 		p.Tell("c")
 		expect("all c")
 		stop()

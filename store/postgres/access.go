@@ -15,7 +15,7 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Schema is the name of the schema of the tables, see [Options].
 func (s *Store) Schema() string { return s.schema }
 
-// Head reads a run without its record and its nodes: what [store.Admin].List returns of it, and its Inputs and its Sequence. A run that is not
+// Head reads a run without Record and Nodes, within [Options].Timeout. Unlike [store.Admin].List it returns Inputs and Sequence. A run that is not
 // stored is an error that matches [store.ErrUnknownRun].
 func (s *Store) Head(ctx context.Context, id string) (*store.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -23,7 +23,7 @@ func (s *Store) Head(ctx context.Context, id string) (*store.Run, error) {
 	return s.readHead(ctx, s.pool, id)
 }
 
-// HeadTx is Head in a transaction of the program's own. The transaction stays as it was after an ErrUnknownRun.
+// HeadTx is Head in a transaction of the program's own, without a timeout. The transaction stays as it was after an ErrUnknownRun.
 func (s *Store) HeadTx(ctx context.Context, tx pgx.Tx, id string) (*store.Run, error) {
 	return s.readHead(ctx, tx, id)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -28,7 +30,7 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	made := &call[*commit]{arg: &commit{lease: lease, c: c}, run: lease.Run, size: sizeOf(&c)}
 	err := checkSize(made.size)
 	if err == nil && c.Spec != nil {
-		err = checkTexts(c.Spec.Workflow, c.Spec.Parent)
+		err = checkSpec(c.Spec)
 	}
 	if err == nil {
 		err = s.commits.do(ctx, made)
@@ -95,10 +97,14 @@ func (s *Store) write(batch []*call[*commit]) {
 	if len(staged) == 0 {
 		return
 	}
-	written, err := s.execute(staged)
+	written, locked, err := s.execute(staged)
 	for _, c := range staged {
 		m := c.arg
 		switch {
+		case err == nil && locked[m.run.number]:
+			m.stage.drop()
+			c.err = errLocked
+			continue
 		case err == nil && written[m.run.number]:
 			m.stage.keep(&m.c)
 			if len(m.c.Events) > 0 {
@@ -128,7 +134,8 @@ func (s *Store) stage(c *call[*commit]) bool {
 	m := c.arg
 	if m.run = s.known(m.lease); m.run != nil {
 		var err error
-		if m.stage, m.applied, err = m.run.judge(&m.c); err == nil && m.applied == store.AppliedNow {
+		// The statement asks whether the requests were posted that the commit answers: after the run was loaded, others may have been.
+		if m.stage, m.applied, err = m.run.judge(&m.c, math.MaxUint64); err == nil && m.applied == store.AppliedNow {
 			return true
 		}
 		s.forget(m.lease)
@@ -142,7 +149,7 @@ func (s *Store) stage(c *call[*commit]) bool {
 	}
 	s.remember(r)
 	m.run = r
-	m.stage, m.applied, c.err = r.judge(&m.c)
+	m.stage, m.applied, c.err = r.judge(&m.c, r.posted)
 	return c.err == nil && m.applied == store.AppliedNow
 }
 
@@ -160,8 +167,8 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes commits that were staged, and returns the numbers of the runs whose commits are written.
-func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err error) {
+// execute writes commits that were staged, and returns the numbers of the runs whose commits are written, and of those that were locked.
+func (s *Store) execute(staged []*call[*commit]) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows
 	var blobs blobRows
@@ -205,14 +212,24 @@ func (s *Store) execute(staged []*call[*commit]) (written map[int64]bool, err er
 	if parts&withAnswers != 0 {
 		args = append(args, answers.runs, answers.numbers, answers.answers)
 	}
-	written = map[int64]bool{}
-	err = s.do(context.Background(), s.texts.commit[parts], args, func(rows pgx.Rows) error {
+	if written, err = s.numbers(s.texts.commit[parts], args...); err != nil || len(written) == len(staged) {
+		return written, nil, err
+	}
+	locked, err = s.numbers(s.sql(fittingText()), rows.runs, rows.owners, rows.epochs, rows.sequences, rows.answered)
+	maps.DeleteFunc(locked, func(number int64, _ bool) bool { return written[number] })
+	return written, locked, err
+}
+
+// numbers executes a statement that returns numbers of runs.
+func (s *Store) numbers(text string, args ...any) (map[int64]bool, error) {
+	found := map[int64]bool{}
+	err := s.do(context.Background(), text, args, func(rows pgx.Rows) error {
 		var number int64
 		err := rows.Scan(&number)
-		written[number] = true
+		found[number] = true
 		return err
 	})
-	return written, err
+	return found, err
 }
 
 func (r *rowsOfRuns) add(m *commit) {

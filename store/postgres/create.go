@@ -25,8 +25,9 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, e
 }
 
 // CreateTx is Create in a transaction of the program's own, in the database of the store: the run is there if the transaction is
-// committed. An error of [store.Admin] leaves the transaction as it was. Who creates a run of the same id waits until the transaction has
-// ended.
+// committed. An error of [store.Admin] leaves the transaction as it was. A call that creates or acquires a run of the same id waits until the
+// transaction has ended; the other acquisitions of that process wait with it, since they share a statement. If the run exists, its row is locked as [Store.PostTx] locks
+// it.
 func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -46,7 +47,7 @@ const noVersion = "0"
 // place writes a run if n may be created, and returns what is stored then. A run that has changed since it was judged is
 // judged again.
 func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store.Run) (stored *store.Run, created bool, err error) {
-	if err := checkTexts(r.ID, r.Workflow, r.Parent); err != nil {
+	if err := errors.Join(checkTexts(r.ID), checkSpec(&r.Spec)); err != nil {
 		return nil, false, err
 	}
 	for replaced := noVersion; ; {

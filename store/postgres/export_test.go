@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/seed-c794f7ef/kahn/internal/notify"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -56,6 +57,28 @@ func (s *Store) CommitQuery(runs [2]int64) (text string, args []any) {
 	}
 	args = []any{rows.runs, rows.owners, rows.epochs, rows.sequences, rows.statuses, rows.wakes, rows.records}
 	return s.texts.commit[withNodes], append(args, nodes.args()...)
+}
+
+// Look asks for runs with waiting requests as the goroutine of the Poller does, and returns those that the statement has found.
+func (l *Lookout) Look(ctx context.Context, asked notify.Question) (runs []string, err error) {
+	found, _, err := l.look(ctx, asked)
+	for _, s := range found {
+		runs = append(runs, s.Name)
+	}
+	return runs, err
+}
+
+type Lookout struct{ lookout }
+
+func NewLookout(s *Store) *Lookout { return &Lookout{lookout{store: s}} }
+
+// Underway counts the calls that were tried while another transaction had locked their run, and that pause.
+func (s *Store) Underway() int {
+	s.commits.mu.Lock()
+	defer s.commits.mu.Unlock()
+	s.renewals.mu.Lock()
+	defer s.renewals.mu.Unlock()
+	return len(s.commits.away) + len(s.renewals.away)
 }
 
 // OpenAt opens a store whose clock is an expression of SQL.

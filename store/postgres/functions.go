@@ -29,7 +29,7 @@ func Functions(schema string) string {
 	if schema == "" {
 		schema = DefaultSchema
 	}
-	text := strings.NewReplacer("$CHANNEL", channel(schema), "$PAYLOAD", fmt.Sprint(maxPayload), "$VALUE", fmt.Sprint(maxValue)).Replace(functionsText())
+	text := strings.NewReplacer("$CHANNEL", channel(schema), "$VALUE", fmt.Sprint(maxValue)).Replace(functionsText())
 	return within(schema, serverNow, text)
 }
 
@@ -68,7 +68,7 @@ BEGIN
 	END IF;
 	SELECT x.run, x.status INTO r FROM $S.runs x WHERE x.id = post_request.run FOR NO KEY UPDATE;
 	IF NOT FOUND THEN RAISE EXCEPTION 'unknown run %', run USING ERRCODE = 'no_data_found'; END IF;
-	SELECT convert_from(q.request, 'UTF8')::json INTO old FROM $S.requests q WHERE q.run = r.run AND q.id = convert_to(post_request.request, 'UTF8');
+	SELECT convert_from(q.request, 'UTF8')::json INTO old FROM $S.requests q WHERE q.run = r.run AND sha256(q.id) = sha256(convert_to(post_request.request, 'UTF8'));
 	IF FOUND THEN
 		IF $S.same_request(old, content) THEN RETURN false; END IF;
 		RAISE EXCEPTION 'request % was posted for run % with another content', request, run USING ERRCODE = 'unique_violation';
@@ -82,7 +82,7 @@ BEGIN
 		INSERT INTO $S.blobs SELECT DISTINCT x->>'$blob', r.run FROM jsonb_path_query(value::jsonb, 'strict $.**') x
 			WHERE jsonb_typeof(x) = 'object' AND jsonb_typeof(x->'$blob') = 'string' AND x - '$blob' = '{}' ON CONFLICT DO NOTHING;
 	END IF;
-	PERFORM pg_notify('$CHANNEL', CASE WHEN octet_length(run) > $PAYLOAD THEN '' ELSE run END);
+	PERFORM pg_notify('$CHANNEL', run);
 	IF (r.urgent OR r.status <> 'pending') AND to_regprocedure($Q || '.wake_run(text)') IS NOT NULL THEN
 		PERFORM $S.wake_run(run);
 	END IF;

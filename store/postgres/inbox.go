@@ -18,7 +18,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakesAt is when a run goes on without a signal: a request that waits has made it due.
+// wakesAt is the WakeAt of a run in SQL: its wake, or, if it has begun and a request waits, at the latest the time at which that request was posted. A cancel
+// counts also before the run has begun. The status tells whether it has: the column sequence changes with each commit, so it must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
 // answerRows are answers to requests, by columns.
@@ -45,13 +46,10 @@ func lastTaken(c *store.Commit) *int64 {
 	return &last
 }
 
-// maxPayload is how long the payload of a notification is. The notification of a run with a longer id leaves the id out.
-const maxPayload = 7000
-
 // postText is the statement that posts a request. It returns the run's status and the request that is stored under the id, and whether it has
-// written the new one. Posters of one run wait for one another. Two that post the same id at the same moment collide, and one of them repeats it.
+// written the new one: the third column is NULL otherwise, since pg_notify is called for a written request alone. Posters of one run wait for one another. Two that post the same id at the same moment collide, and one of them repeats it.
 const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE),
-old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE q.id = $2),
+old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
 	UPDATE $S.runs r SET posted = r.posted + 1, since = CASE WHEN r.posted > r.taken THEN r.since ELSE $NOW END, urgent = r.urgent OR $4
 	FROM asked a WHERE r.run = a.run AND a.status NOT IN ('completed', 'failed', 'cancelled') AND NOT EXISTS (SELECT FROM old) RETURNING r.run, r.posted
@@ -91,8 +89,12 @@ func collides(err error) bool {
 	return errors.As(err, &answer) && answer.Code == "23505"
 }
 
-// PostTx is Post in a transaction of the program's own, in the database of the store: the request is there, and watchers are told, when the
-// transaction is committed. An error of [store.Inbox] leaves the transaction as it was. Commits of the run wait until the transaction has ended.
+// PostTx is Post in a transaction of the program's own, in the database of the store. When the transaction is committed the request is stored; stores that
+// listen are notified then, and all others, this one included, find it within [Options].Poll. An error of [store.Inbox] leaves the transaction as it was.
+//
+// The row of the run is locked until the transaction ends, and commits of the run and renewals of its lease wait: keep the transaction shorter than the lease
+// lasts. Two transactions that each post for several runs wait for one another unless they do so in one order, for example that of the ids. The call has
+// no timeout of its own: the context bounds it.
 func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if err = errors.Join(q.Check(), s.check(ctx)); err == nil && storable(run) {
 		// The statement that posts begins when the lock is held, so it sees what others have posted.
@@ -117,12 +119,8 @@ func (s *Store) post(ctx context.Context, db queryer, id string, q *store.Reques
 	if err != nil {
 		return false, err
 	}
-	payload := id
-	if len(payload) > maxPayload {
-		payload = ""
-	}
 	run, known, stored := store.Run{ID: id}, false, (*store.Request)(nil)
-	args := []any{id, []byte(q.ID), content, q.Wakes(false), store.BlobKeys(q.Value), channel(s.schema), payload}
+	args := []any{id, []byte(q.ID), content, q.Wakes(false), store.BlobKeys(q.Value), channel(s.schema), id}
 	err = rowsOf(ctx, db, s.sql(postText), args, func(rows pgx.Rows) error {
 		var status string
 		var old []byte
@@ -203,7 +201,7 @@ func (s *Store) LoadRequests(ctx context.Context, run string, after uint64, limi
 
 // FindRequest implements [store.Inbox].
 func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRequest, error) {
-	list, err := s.readRequests(ctx, run, "q.id = $2", []byte(id))
+	list, err := s.readRequests(ctx, run, "sha256(q.id) = sha256($2)", []byte(id))
 	if err == nil && len(list) == 0 {
 		err = fmt.Errorf("%w: %s", store.ErrUnknownRequest, foreign.Quote(id))
 	}
@@ -219,14 +217,40 @@ func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()
 	return s.requests.Watch(run, arrived)
 }
 
-// lookForRequests is the Look of the Poller. It finds the runs with requests that wait, by an index that has no others.
-func (s *Store) lookForRequests(ctx context.Context, _ bool) (found []notify.Sighting, unchanged bool, err error) {
-	err = s.do(ctx, s.sql("SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken"), nil, func(rows pgx.Rows) error {
-		var x notify.Sighting
-		err := rows.Scan(&x.Name, &x.Version)
-		found = append(found, x)
+// lookout finds runs with requests that wait. The goroutine of the Poller owns it.
+type lookout struct {
+	store *Store
+	seen  string // the oldest transaction that was at work, or had not begun, at the last look; "" before the first one
+}
+
+// The statements of a look. Each has one row at least, with the oldest transaction that is at work, so whose requests the look may not see. They find the runs
+// with waiting requests: all, by an index that has no others; or those of requests that were posted by this or a later transaction than $1, and of the ids $2.
+const (
+	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
+	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"
+	newWaiting   = oldestWriter + `SELECT r.id, r.posted FROM $S.requests q JOIN $S.runs r USING (run) WHERE q.tx >= $1::text::xid8 AND r.posted > r.taken
+UNION SELECT r.id, r.posted FROM $S.runs r WHERE r.id = ANY ($2) AND r.posted > r.taken) w ON true`
+)
+
+// look is the Look of the Poller. It reads what was posted since the last look.
+func (l *lookout) look(ctx context.Context, asked notify.Question) (found []notify.Sighting, unchanged bool, err error) {
+	text, args := allWaiting, []any(nil)
+	if l.seen != "" && !asked.All {
+		text, args = newWaiting, []any{l.seen, append([]string{}, asked.Names...)}
+	}
+	seen := ""
+	err = l.store.do(ctx, l.store.sql(text), args, func(rows pgx.Rows) error {
+		var id *string
+		var posted *uint64
+		err := rows.Scan(&seen, &id, &posted)
+		if id != nil && posted != nil {
+			found = append(found, notify.Sighting{Name: *id, Version: *posted})
+		}
 		return err
 	})
+	if err == nil {
+		l.seen = seen
+	}
 	return found, false, err
 }
 
@@ -273,10 +297,8 @@ func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listene
 		n, err := conn.WaitForNotification(waiting)
 		cancel()
 		switch {
-		case err == nil && n.Payload != "":
-			s.requests.Tell(n.Payload)
 		case err == nil:
-			s.requests.Hurry()
+			s.requests.Tell(n.Payload)
 		case ctx.Err() != nil || conn.IsClosed() || !errors.Is(err, context.DeadlineExceeded):
 			return true
 		default:

@@ -48,7 +48,7 @@ func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
 	if err := s.complete(ctx, c.arg); err != nil { // nobody holds a run that cannot be loaded
 		var rows leaseRows
 		rows.add(r.lease, 0)
-		_ = s.release(context.WithoutCancel(ctx), &rows) // not in line, which Close may have closed; if it fails, the lease runs out
+		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows) // not in line, which Close may have closed; if it fails, the lease runs out
 		return err
 	}
 	return nil
@@ -150,15 +150,22 @@ func (s *Store) performRenewals(batch []*call[renewal]) {
 			renewed.add(c.arg.lease, c.arg.ttl)
 		}
 	}
-	failed := s.release(context.Background(), &released)
-	done, err := s.renew(&renewed)
+	s.settle(batch, true, s.texts.release, &released)
+	s.settle(batch, false, s.texts.renew, &renewed, renewed.ttls)
+}
+
+// settle changes leases, and answers the calls of the batch that have asked for it.
+func (s *Store) settle(batch []*call[renewal], release bool, text string, rows *leaseRows, more ...any) {
+	done, lasting, err := s.changeLeases(context.Background(), text, rows, more...)
 	for _, c := range batch {
 		switch {
-		case c.arg.release:
-			c.err = failed
+		case c.arg.release != release:
 		case err != nil:
 			c.err = err
-		case !done[c.run]:
+		case done[c.run]:
+		case lasting[c.run]:
+			c.err = errLocked
+		case !release:
 			c.err = s.refused(c.arg.lease)
 		}
 	}
@@ -175,28 +182,29 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-func (s *Store) renew(rows *leaseRows) (done map[string]bool, err error) {
-	if len(rows.ids) == 0 {
-		return nil, nil
+// changeLeases renews or releases leases in one statement. It returns the runs whose leases were changed, and those whose leases last, so that their rows
+// must have been locked.
+func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
+	if len(leases.ids) == 0 {
+		return nil, nil, nil
 	}
-	done = map[string]bool{}
-	err = s.do(context.Background(), s.texts.renew, []any{rows.ids, rows.owners, rows.epochs, rows.ttls}, func(rows pgx.Rows) error {
-		var id string
-		err := rows.Scan(&id)
-		done[id] = true
-		return err
-	})
-	return done, err
+	ids := func(text string, args ...any) (map[string]bool, error) {
+		found := map[string]bool{}
+		err := s.do(ctx, text, append([]any{leases.ids, leases.owners, leases.epochs}, args...), func(rows pgx.Rows) error {
+			var id string
+			err := rows.Scan(&id)
+			found[id] = true
+			return err
+		})
+		return found, err
+	}
+	if done, err = ids(text, more...); err == nil && len(done) < len(leases.ids) {
+		lasting, err = ids(s.texts.leases)
+	}
+	return done, lasting, err
 }
 
-func (s *Store) release(ctx context.Context, rows *leaseRows) error {
-	if len(rows.ids) == 0 {
-		return nil
-	}
-	return s.do(ctx, s.texts.release, []any{rows.ids, rows.owners, rows.epochs}, func(pgx.Rows) error { return nil })
-}
-
-// releaseAll gives back all leases that are known.
+// releaseAll gives back all leases that are known. It leaves those out whose runs are locked: they run out.
 func (s *Store) releaseAll() error {
 	var rows leaseRows
 	s.mu.Lock()
@@ -205,7 +213,8 @@ func (s *Store) releaseAll() error {
 	}
 	clear(s.held)
 	s.mu.Unlock()
-	return s.release(context.Background(), &rows)
+	_, _, err := s.changeLeases(context.Background(), s.texts.release, &rows)
+	return err
 }
 
 // refused is the error of a lease that was not renewed.

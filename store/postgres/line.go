@@ -2,9 +2,12 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
+	"time"
 )
 
 // The bounds of a batch.
@@ -20,17 +23,34 @@ type call[T any] struct {
 	size int    // in bytes
 	err  error
 	done chan struct{}
+
+	until time.Time     // when the call fails if its row is still locked; zero unless it was
+	pause time.Duration // before the next try
 }
+
+// errLocked is the error of a call that was not performed, since a transaction of the program's own has locked the row of the run.
+var errLocked = errors.New("another transaction has locked the run")
+
+// The pauses after which a statement tries a row again that was locked.
+const (
+	minLockPause = time.Millisecond
+	maxLockPause = 50 * time.Millisecond
+)
 
 // line collects calls that one statement can perform together. While a batch is under way, the calls that come wait for the next one. So all
 // runs of the process share statements, and the longer one takes, the more the next one holds. A goroutine performs the batches as
 // long as there are calls.
+//
+// A statement leaves out the rows that other transactions have locked, so that these delay no other run, and no two transactions wait for one another. Such a call
+// comes back into the line after a pause, until it has waited for as long as a statement may take.
 type line[T any] struct {
 	perform func(batch []*call[T]) // sets the errors; a batch has one call of a run at most, sorted by run
 	workers *sync.WaitGroup
+	timeout time.Duration // of a statement
 
 	mu      sync.Mutex // guards what follows
 	waiting []*call[T]
+	away    map[string]bool // the runs with a call that pauses, since the row of the run was locked
 	busy    bool
 	closed  bool
 }
@@ -73,8 +93,45 @@ func (l *line[T]) work() {
 		}
 		l.perform(batch)
 		for _, c := range batch {
-			close(c.done)
+			if c.err != errLocked || !l.pause(c) {
+				close(c.done)
+			}
 		}
+	}
+}
+
+// pause lets a call come back later, unless it has waited for long enough.
+func (l *line[T]) pause(c *call[T]) bool {
+	now := time.Now()
+	if c.until.IsZero() {
+		c.until, c.pause = now.Add(l.timeout), minLockPause
+	}
+	if !now.Before(c.until) {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.away == nil {
+		l.away = map[string]bool{}
+	}
+	l.away[c.run] = true
+	l.workers.Go(func() {
+		time.Sleep(c.pause)
+		l.comeBack(c)
+	})
+	return true
+}
+
+// comeBack puts a call into the line, before later ones of its run.
+func (l *line[T]) comeBack(c *call[T]) {
+	c.pause, c.err = min(2*c.pause, maxLockPause), nil
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.away, c.run)
+	l.waiting = slices.Insert(l.waiting, 0, c)
+	if !l.busy {
+		l.busy = true
+		l.workers.Go(l.work)
 	}
 }
 
@@ -84,6 +141,7 @@ func (l *line[T]) take() (batch []*call[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	runs, bytes := map[string]bool{}, 0
+	maps.Copy(runs, l.away)
 	var rest []*call[T]
 	for _, c := range l.waiting {
 		fits := len(batch) < maxBatch && (len(batch) == 0 || bytes+c.size <= maxBatchBytes)

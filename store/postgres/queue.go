@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,16 +12,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-var _ store.QueueStore = (*Store)(nil)
-
-// The expression, and the condition, of the index by when runs are due.
+// dueAt and unended are the expression and the condition of the index runs_due. PostgreSQL uses the index only for queries that repeat them.
 const (
 	dueAt = "greatest(CASE r.status WHEN 'running' THEN r.created WHEN 'pending' THEN coalesce(" + wakesAt + ", r.created) ELSE coalesce(" + wakesAt + ", 'infinity') END, " +
 		"CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
 	unended = "r.status IN ('pending', 'running', 'suspended')"
 )
 
-// dueText is the statement of the runs of some queues that are due, or will be, in the order in which they are.
+// dueText selects runs of some queues by the time at which they are due, the earliest first; that time may be in the future.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	return `SELECT d.*, extract(epoch FROM d.due - $NOW)::float8 FROM ` + queues + ` CROSS JOIN LATERAL (
@@ -30,10 +29,10 @@ func dueText() string {
 ) d ORDER BY d.due, d.id LIMIT $4`
 }
 
-// columnsOf are the columns of queues that the database can hold.
+// columnsOf are the columns of the queues that may have runs in the database.
 func columnsOf(queues []store.Queue) (workflows, plans []string) {
 	for _, q := range queues {
-		if storable(q.Workflow) && storable(q.Plan) {
+		if checkSpec(&store.Spec{Workflow: q.Workflow, Plan: q.Plan}) == nil {
 			workflows, plans = append(workflows, q.Workflow), append(plans, q.Plan)
 		}
 	}
@@ -87,23 +86,23 @@ func seconds(s float64) time.Duration {
 	return time.Duration(min(max(s*float64(time.Second), 0), most))
 }
 
-// announceText is the statement of Announce. Without a queue it ends the announcements of the server.
+// announceText is the statement of Announce. Without a queue it ends the announcements of the process.
 func announceText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	return `WITH other AS (
-	SELECT 1 FROM $S.served WHERE owner = $4 AND owner <> '' AND server <> $3 AND until > $NOW + $5 * interval '1 microsecond' / 2 AND cardinality($1::text[]) > 0 LIMIT 1
+	SELECT 1 FROM $S.served WHERE owner = $4 AND owner <> '' AND process <> $3 AND until > $NOW + $5 * interval '1 microsecond' / 2 AND cardinality($1::text[]) > 0 LIMIT 1
 ),
 put AS (
-	INSERT INTO $S.served AS s (workflow, plan, server, owner, until)
+	INSERT INTO $S.served AS s (workflow, plan, process, owner, until)
 	SELECT q.workflow, q.plan, $3, $4, $NOW + $5 * interval '1 microsecond' FROM ` + queues + ` WHERE NOT EXISTS (SELECT FROM other)
-	ON CONFLICT (workflow, plan, server) DO UPDATE SET owner = excluded.owner, until = excluded.until
+	ON CONFLICT (workflow, plan, process) DO UPDATE SET owner = excluded.owner, until = excluded.until
 ),
 over AS (
-	UPDATE $S.served s SET until = $NOW WHERE s.server = $3 AND s.until > $NOW AND NOT EXISTS (SELECT FROM other)
+	UPDATE $S.served s SET until = $NOW WHERE s.process = $3 AND s.until > $NOW AND NOT EXISTS (SELECT FROM other)
 		AND NOT EXISTS (SELECT FROM ` + queues + ` WHERE (q.workflow, q.plan) = (s.workflow, s.plan))
 ),
 removed AS (
-	DELETE FROM $S.served s WHERE s.until <= $NOW AND s.server <> $3
+	DELETE FROM $S.served s WHERE s.until <= $NOW AND s.process <> $3
 		AND EXISTS (SELECT FROM $S.served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)
 )
 SELECT count(*) FROM other`
@@ -111,9 +110,9 @@ SELECT count(*) FROM other`
 
 // Announce implements [store.QueueStore].
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
-	err := a.Check()
+	err := errors.Join(a.Check(), s.check(ctx))
 	if err == nil {
-		err = s.check(ctx)
+		err = checkTexts(a.Process, a.Owner)
 	}
 	if err != nil {
 		return err
@@ -124,7 +123,10 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	defer cancel()
 	var others int
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// Of two processes with one owner that announce themselves at once, one finds the other.
+		// Of two processes with one owner that announce themselves at once, one finds the other. Processes without an owner do not wait for one another.
+		if a.Owner == "" {
+			return tx.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others)
+		}
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err
 		}

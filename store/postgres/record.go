@@ -22,8 +22,12 @@ func compareIDs(a, b string) int { return strings.Compare(a, b) }
 // storable reports whether the server can hold a text. Runs with other ids are refused, so none is stored.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
-// maxText is how many bytes an id or a name may have that is in an index. A row of an index has up to 2,704 bytes, and may have two of them.
-const maxText = 1000
+// maxText is how many bytes an id or a name may have that is in an index, and maxPlan how many the hash of a plan may have. A row of an index has up to 2,704
+// bytes, and at most two such ids or names and a plan.
+const (
+	maxText = 1000
+	maxPlan = 600
+)
 
 // checkTexts refuses ids and names that the server, or a row of its indexes, cannot hold.
 func checkTexts(texts ...string) error {
@@ -34,6 +38,17 @@ func checkTexts(texts ...string) error {
 		case len(text) > maxText:
 			return fmt.Errorf("%w: %s has %d bytes; the store takes ids and names of up to %d", store.ErrRejected, foreign.Quote(text), len(text), maxText)
 		}
+	}
+	return nil
+}
+
+// checkSpec refuses a Spec whose texts the server cannot hold.
+func checkSpec(spec *store.Spec) error {
+	if err := checkTexts(spec.Workflow, spec.Parent, spec.Plan); err != nil {
+		return err
+	}
+	if len(spec.Plan) > maxPlan {
+		return fmt.Errorf("%w: the plan %s has %d bytes; the store takes up to %d", store.ErrRejected, foreign.Quote(spec.Plan), len(spec.Plan), maxPlan)
 	}
 	return nil
 }

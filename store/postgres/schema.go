@@ -41,7 +41,7 @@ func within(schema, now, text string) string {
 // released is never changed.
 //
 // A commit writes its run's row, so none of the columns that most commits change is in an index, and the pages of both tables have
-// space for the next version of a row. The rows of nodes refer to their run by its number, and have the
+// space for the next version of a row. A renewal of a lease changes expires, which is in runs_due: it writes an entry of each index. The rows of nodes refer to their run by its number, and have the
 // order in which they were first written.
 var migrations = []string{`
 DO $TAG BEGIN
@@ -119,7 +119,7 @@ CREATE TABLE $S.events (
 );
 `, `
 ALTER TABLE $S.runs ADD COLUMN posted bigint NOT NULL DEFAULT 0;       -- the number of the last request for the run
-ALTER TABLE $S.runs ADD COLUMN taken  bigint NOT NULL DEFAULT 0;       -- of the last one that was answered, or that waited when the run ended
+ALTER TABLE $S.runs ADD COLUMN taken  bigint NOT NULL DEFAULT 0;       -- the number of the last request that was answered; a commit that ends the run sets it to posted
 ALTER TABLE $S.runs ADD COLUMN since  timestamptz;                     -- when one was posted and none waited before
 ALTER TABLE $S.runs ADD COLUMN urgent boolean NOT NULL DEFAULT false;  -- there was a cancel, for which a run begins before its time
 CREATE INDEX runs_waiting ON $S.runs (id) INCLUDE (posted) WHERE posted > taken;
@@ -131,11 +131,13 @@ CREATE TABLE $S.requests (
 	posted  timestamptz NOT NULL,
 	request bytea  NOT NULL,       -- JSON: the id, the kind, the node, the value, the actor and the comment
 	answer  bytea,                 -- a text: why it was refused; empty if it was applied
-	PRIMARY KEY (run, number),
-	UNIQUE (run, id)
+	tx      xid8   NOT NULL DEFAULT pg_current_xact_id(), -- the transaction that has posted it
+	PRIMARY KEY (run, number)
 );
+CREATE UNIQUE INDEX requests_id ON $S.requests (run, sha256(id)); -- an id may be longer than a row of an index
+CREATE INDEX requests_tx ON $S.requests (tx);
 
--- By when the run is due: when its lease runs out, and it need not wait any more; infinity if it waits for an answer.
+-- Sorted by the time at which the run is due: the later one of the end of its lease and the end of its wait. A run that waits for an answer has infinity.
 CREATE INDEX runs_due ON $S.runs (workflow, plan, (greatest(
 	CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(CASE WHEN posted > taken AND (status <> 'pending' OR urgent) THEN least(wake, since) ELSE wake END, created) ELSE coalesce(CASE WHEN posted > taken AND (status <> 'pending' OR urgent) THEN least(wake, since) ELSE wake END, 'infinity') END,
 	CASE owner WHEN '' THEN created ELSE expires END
@@ -144,9 +146,9 @@ CREATE INDEX runs_due ON $S.runs (workflow, plan, (greatest(
 CREATE TABLE $S.served (
 	workflow text COLLATE "C" NOT NULL,
 	plan     text             NOT NULL,
-	server   text             NOT NULL,  -- what performs the runs of this workflow and plan
+	process  text             NOT NULL,  -- the process that performs the runs of this workflow and plan
 	owner    text             NOT NULL,  -- of its leases, if it has a name that is kept over restarts
 	until    timestamptz      NOT NULL,  -- when it counts as dead
-	PRIMARY KEY (workflow, plan, server)
+	PRIMARY KEY (workflow, plan, process)
 );
 `}

@@ -276,7 +276,7 @@ func TestLongTexts(t *testing.T) {
 		}
 		return string(text)
 	}
-	most := store.NewRun{ID: long(1000), Spec: store.Spec{Workflow: long(1000), Parent: long(1000), Labels: map[string]string{long(5000): long(5000)}}}
+	most := store.NewRun{ID: long(1000), Spec: store.Spec{Workflow: long(1000), Plan: long(600), Parent: long(1000), Labels: map[string]string{long(5000): long(5000)}}}
 	_, created, err := s.Create(ctx, most)
 	require.NoError(t, err)
 	require.True(t, created)
@@ -285,6 +285,23 @@ func TestLongTexts(t *testing.T) {
 	page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: most.Labels}})
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1)
+	require.NoError(t, s.Announce(ctx, store.Announcement{Process: long(1000), Owner: long(1000), TTL: time.Minute, Queues: []store.Queue{{Workflow: most.Workflow, Plan: most.Plan}, {Workflow: long(2000), Plan: long(2000)}}}))
+	for _, a := range []store.Announcement{{Process: long(1001), TTL: time.Minute}, {Process: "p", Owner: long(1001), TTL: time.Minute}} {
+		require.ErrorIs(t, s.Announce(ctx, a), store.ErrRejected)
+	}
+	request := store.Request{ID: long(100_000), Kind: store.KindCancel} // whose id may have any length
+	for _, want := range []bool{true, false} {
+		posted, err := s.Post(ctx, most.ID, request)
+		require.NoError(t, err)
+		require.Equal(t, want, posted)
+	}
+	_, err = s.FindRequest(ctx, most.ID, request.ID)
+	require.NoError(t, err)
+	require.NoError(t, pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		_, _, err := s.CreateTx(ctx, tx, store.NewRun{ID: "c", Spec: store.Spec{Plan: long(601)}})
+		require.ErrorIs(t, err, store.ErrRejected)
+		return tx.QueryRow(ctx, "SELECT 1").Scan(new(int))
+	}))
 	for what, n := range map[string]store.NewRun{
 		"the id": {ID: long(1001)}, "the workflow": {ID: "a", Spec: store.Spec{Workflow: long(1001)}}, "the parent": {ID: "b", Spec: store.Spec{Parent: strings.Repeat("a", 1001)}},
 	} {

@@ -48,14 +48,14 @@ type change struct {
 	fresh  bool           // it has no row yet
 }
 
-// judge answers a commit. If the answer is AppliedNow the stage holds its changes, for keep or drop; else the run is as it was.
-func (r *run) judge(c *store.Commit) (*stage, store.Applied, error) {
+// judge answers a commit, given the number of the last request that may have been posted. If the answer is AppliedNow the stage holds its changes, for keep or drop; else the run is as it was.
+func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
 	if err == nil && applied == store.AppliedNow {
 		applied, err = r.judgeEvents(c)
 	}
-	if err == nil && applied == store.AppliedNow && !c.TakenFollow(r.taken, r.posted) {
+	if err == nil && applied == store.AppliedNow && !c.TakenFollow(r.taken, posted) {
 		applied = store.Conflict
 	}
 	if err != nil || applied != store.AppliedNow {
@@ -125,7 +125,9 @@ func (st *stage) keep(c *store.Commit) {
 	if c.Status != machine.RunPending {
 		st.run.status = c.Status
 	}
-	if st.run.status.Terminal() { // the server has refused what waited, and others may have been posted
-		st.run.taken, st.run.posted = 0, 0
+	if st.run.status.Terminal() {
+		// The statement has set taken to the server's posted, which this process may not know. With 0 the next commit that answers a request does not fit, and
+		// loads the run.
+		st.run.taken = 0
 	}
 }

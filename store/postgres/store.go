@@ -13,8 +13,12 @@
 // A commit is one statement: it checks the lease, and writes the row of the run and those of its nodes. The commits of all
 // runs of the process that come while a statement is under way are the next statement, and so are the acquisitions, the renewals and the
 // releases of leases. None of these transactions stays open between two statements, so a process that is stopped at any moment holds none of
-// their locks. Only [Once] and [Store.CreateTx] work in transactions that stay open while code of the program runs.
-// Statements lock rows in the order of the ids of runs.
+// their locks. [Store.Announce] has a transaction of two statements; processes of one owner wait for one another there.
+//
+// [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the row of the run
+// until the transaction ends. Commits and renewals of that run wait meanwhile; those of other runs go on. So a transaction that stays open for longer than
+// the lease of the run lasts costs the process that performs the run this one lease. An acquisition of the run waits, too, together with the
+// other acquisitions of its process.
 //
 // # What may be lost
 //
@@ -27,7 +31,7 @@
 // engine repeats until the lease runs out. A commit whose answer was lost is recognised by its sequence when it is repeated. Errors that match
 // [store.ErrUnusable] go on for ever: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, rows hold what
 // nobody has written ([ErrDamaged]). What PostgreSQL cannot hold is an error that matches [store.ErrRejected]: a value of more than
-// 250,000,000 bytes, an id of a run, an owner, or the name of a workflow of more than 1,000 bytes, and an id, a label or a name that has the
+// 250,000,000 bytes, an id of a run, an owner, a process or the name of a workflow of more than 1,000 bytes, the hash of a plan of more than 600, and an id, a label or a name that has the
 // character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
 // # Time
@@ -73,7 +77,7 @@ import (
 // DefaultPoll is how often a process that does not listen looks for requests that others have posted.
 const DefaultPoll = 250 * time.Millisecond
 
-// behindListener is how often one looks that listens.
+// behindListener is the poll interval of a store that listens: polling finds requests whose notification was lost.
 const behindListener = 5 * time.Second
 
 // DefaultSchema is the schema of the tables.
@@ -98,8 +102,8 @@ type Options struct {
 	// Listen is the connection string of one connection of the store's own, over which the server notifies of requests that other processes have
 	// posted. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is empty, the store polls alone.
 	Listen string
-	// Poll is how long it takes at most to learn of a request that another process has posted, if there is no notification. If it is 0, it is
-	// DefaultPoll, and 5 s if there is Listen.
+	// Poll is the interval at which the store asks for requests that other processes have posted. Zero means DefaultPoll, or 5 s if Listen is set. An interval
+	// below 1 ms counts as 1 ms.
 	Poll time.Duration
 }
 
@@ -112,8 +116,8 @@ type Store struct {
 	texts   texts
 	board   notify.Board // of runs with new events
 
-	requests notify.Poller      // of runs with requests
-	deaf     context.CancelFunc // ends the listening; nil if nobody listens
+	requests      notify.Poller      // of runs with requests
+	stopListening context.CancelFunc // nil if nobody listens
 
 	workers  sync.WaitGroup // the goroutines of the lines, and the calls of Acquire
 	commits  line[*commit]
@@ -130,6 +134,7 @@ var (
 	_ store.EventNotifier = (*Store)(nil)
 	_ store.ValueChecker  = (*Store)(nil)
 	_ store.Inbox         = (*Store)(nil)
+	_ store.QueueStore    = (*Store)(nil)
 )
 
 // Open makes a store of the pool's database. The schema is made if there is none, and migrated if it is older than this version's, see
@@ -161,9 +166,9 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Stor
 		o.Timeout = DefaultTimeout
 	}
 	s := &Store{pool: pool, schema: o.Schema, now: now, timeout: o.Timeout, held: map[string]*run{}}
-	s.commits = line[*commit]{perform: s.performCommits, workers: &s.workers}
-	s.acquires = line[*acquisition]{perform: s.performAcquires, workers: &s.workers}
-	s.renewals = line[renewal]{perform: s.performRenewals, workers: &s.workers}
+	s.commits = line[*commit]{perform: s.performCommits, workers: &s.workers, timeout: s.timeout}
+	s.acquires = line[*acquisition]{perform: s.performAcquires, workers: &s.workers, timeout: s.timeout}
+	s.renewals = line[renewal]{perform: s.performRenewals, workers: &s.workers, timeout: s.timeout}
 	s.texts = s.compose()
 	var encoding string
 	if err := pool.QueryRow(ctx, "SELECT pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()").Scan(&encoding); err != nil {
@@ -175,12 +180,13 @@ func open(ctx context.Context, pool *pgxpool.Pool, o Options, now string) (*Stor
 	if err := s.migrate(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.hear(&o)
+	return s, s.watchOthers(&o)
 }
 
-// hear begins to hear of requests that other processes post.
-func (s *Store) hear(o *Options) error {
-	s.requests = notify.Poller{Every: DefaultPoll, Look: s.lookForRequests, Rest: func() {}}
+// watchOthers starts the listener, if Options.Listen is set, and sets the poll interval.
+func (s *Store) watchOthers(o *Options) error {
+	look := lookout{store: s}
+	s.requests = notify.Poller{Every: DefaultPoll, Look: look.look, Rest: func() {}}
 	if o.Listen != "" {
 		config, err := pgx.ParseConfig(o.Listen)
 		if err != nil {
@@ -188,7 +194,7 @@ func (s *Store) hear(o *Options) error {
 		}
 		s.requests.Every = behindListener
 		var ctx context.Context
-		ctx, s.deaf = context.WithCancel(context.Background())
+		ctx, s.stopListening = context.WithCancel(context.Background())
 		s.workers.Go(func() { s.listen(ctx, config) })
 	}
 	if o.Poll > 0 {
@@ -268,8 +274,8 @@ func (s *Store) Close() error {
 	}
 	s.over = true
 	s.mu.Unlock()
-	if s.deaf != nil {
-		s.deaf()
+	if s.stopListening != nil {
+		s.stopListening()
 	}
 	s.requests.Close()
 	s.commits.close()

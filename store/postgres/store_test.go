@@ -110,7 +110,7 @@ func (*statements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndDa
 func TestStatements(t *testing.T) {
 	t.Parallel()
 	counter := new(statements)
-	s := openStore(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
+	s := openWith(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), postgres.Options{Schema: newSchema(), Poll: time.Hour})
 	takes := func(want int64, what string, f func()) {
 		t.Helper()
 		before := counter.count.Load()

@@ -21,6 +21,7 @@ type texts struct {
 	acquire string
 	renew   string
 	release string
+	leases  string // which of some leases last
 	load    string // with the values and records of the nodes
 	judge   string // without them
 	events  string
@@ -52,8 +53,9 @@ const (
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea"
 )
 
-// commitText is the statement of a batch of commits. It locks the rows of the runs in the order of its arguments, so far as their leases
-// hold and their sequences are those before the commits, writes these runs and their nodes, and returns their numbers.
+// commitText is the statement of a batch of commits. It locks the rows of the runs, so far as no other transaction has locked them, their leases
+// hold, their sequences are those before the commits, and the requests that the commits answer were posted. It writes these runs and their nodes, and returns
+// their numbers.
 //
 // Statistics of tables may be older than their growth, and a prepared statement keeps its plan. So the statement leaves no choice
 // between plans that matters: LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, of as many rows
@@ -67,9 +69,10 @@ func commitText(parts int) string {
 		}
 		sets += ", labels = CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END"
 	}
-	taken := "r.taken"
+	taken, condition := "r.taken", fits
 	if parts&withAnswers != 0 {
 		columns += ", answered bigint"
+		condition += " AND r.posted >= coalesce(w.answered, 0)"
 		taken = "coalesce(h.answered, r.taken)"
 	}
 	const ends = "coalesce(h.status, r.status) IN ('completed', 'failed', 'cancelled')"
@@ -78,7 +81,7 @@ func commitText(parts int) string {
 	text := `WITH want AS MATERIALIZED (SELECT * FROM ` + want + ` LIMIT cardinality($1::bigint[])),
 held AS MATERIALIZED (
 	SELECT w.* FROM want w CROSS JOIN LATERAL (
-		SELECT FROM $S.runs r WHERE r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased + ` FOR NO KEY UPDATE
+		SELECT FROM $S.runs r WHERE ` + condition + ` FOR NO KEY UPDATE SKIP LOCKED
 	) r
 ),
 written AS (
@@ -110,6 +113,15 @@ events AS (INSERT INTO $S.events SELECT e.* FROM ` + events + ` JOIN written USI
 answers AS (UPDATE $S.requests q SET answer = a.answer FROM ` + answers + ` JOIN written USING (run) WHERE q.run = a.run AND q.number = a.number)`
 	}
 	return text + "\nSELECT run FROM written"
+}
+
+// fits is the condition under which a commit w applies to the run r.
+const fits = "r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND " + leased
+
+// fittingText is the statement that finds commits that fit, and that a statement may have left out since their runs were locked.
+func fittingText() string {
+	want, _ := unnest("w", 1, "run bigint, owner text, epoch bigint, sequence bigint, answered bigint")
+	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits + " AND r.posted >= coalesce(w.answered, 0)"
 }
 
 const blobColumns = "key text, run bigint"
@@ -148,13 +160,15 @@ RETURNING r.run, r.epoch, r.sequence, ` + headColumns)
 		return s.sql(`WITH asked AS MATERIALIZED (SELECT * FROM ` + leases + ` LIMIT cardinality($1::text[])),
 held AS MATERIALIZED (
 	SELECT r.run, a.* FROM asked a CROSS JOIN LATERAL (
-		SELECT r.run FROM $S.runs r WHERE r.id = a.id AND r.owner = a.owner AND r.epoch = a.epoch` + condition + ` FOR NO KEY UPDATE
+		SELECT r.run FROM $S.runs r WHERE r.id = a.id AND r.owner = a.owner AND r.epoch = a.epoch` + condition + ` FOR NO KEY UPDATE SKIP LOCKED
 	) r
 )
 UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id`)
 	}
 	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'")
 	t.release = change("id text, owner text, epoch bigint", "", "owner = ''")
+	asked, _ = unnest("a", 1, "id text, owner text, epoch bigint")
+	t.leases = s.sql("SELECT r.id FROM " + asked + " JOIN $S.runs r USING (id, owner, epoch) WHERE " + leased)
 	// A load has a row for each node. The columns of the run that may be large are in the first row alone.
 	first := func(column string) string { return "CASE WHEN coalesce(n.node, 0) = 0 THEN " + column + " END" }
 	loading := func(value, record string) string {

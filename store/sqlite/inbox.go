@@ -253,24 +253,24 @@ type lookout struct {
 }
 
 // look is the Look of the Poller.
-func (l *lookout) look(ctx context.Context, all bool) (found []notify.Sighting, unchanged bool, err error) {
+func (l *lookout) look(ctx context.Context, asked notify.Question) (found []notify.Sighting, unchanged bool, err error) {
 	if l.conn == nil {
 		if l.conn, err = l.store.db.Conn(ctx); err != nil {
 			return nil, false, err
 		}
 	}
-	if found, unchanged, err = l.ask(ctx, all); err != nil {
+	if found, unchanged, err = l.ask(ctx, asked); err != nil {
 		l.rest()
 	}
 	return found, unchanged, err
 }
 
-func (l *lookout) ask(ctx context.Context, all bool) (found []notify.Sighting, unchanged bool, err error) {
+func (l *lookout) ask(ctx context.Context, asked notify.Question) (found []notify.Sighting, unchanged bool, err error) {
 	var version int64
 	if err := l.conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&version); err != nil {
 		return nil, false, err
 	}
-	if version == l.seen && !all {
+	if version == l.seen && !asked.All && len(asked.Names) == 0 {
 		return nil, true, nil
 	}
 	rows, err := l.conn.QueryContext(ctx, waitingQuery)

@@ -1,0 +1,163 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/notify"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
+)
+
+func cancels(id string) store.Request { return store.Request{ID: id, Kind: store.KindCancel} }
+
+// answer waits for the result of a call in another goroutine.
+func answer(t *testing.T, c <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-c:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatal("the call does not return")
+		return nil
+	}
+}
+
+// TestLockedRun: while a transaction of the program's own has locked a run, the commits and renewals of others go on, and those of the run come after it.
+func TestLockedRun(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.MaxConns = 8 })
+	s := openWith(t, pool, postgres.Options{Schema: newSchema(), Timeout: time.Minute})
+	leases := []store.Lease{begun(t, s, "r0"), begun(t, s, "r1"), begun(t, s, "r2")}
+	calls := map[string]func(l store.Lease) error{
+		"commit": func(l store.Lease) error {
+			a, err := s.Commit(t.Context(), l, store.Commit{Sequence: 2, Ready: []string{"a"}})
+			if err == nil && a != store.AppliedNow {
+				err = fmt.Errorf("%v", a)
+			}
+			return err
+		},
+		"renew":   func(l store.Lease) error { return s.Renew(t.Context(), l, time.Minute) },
+		"release": func(l store.Lease) error { return s.Release(t.Context(), l) },
+	}
+	for _, what := range []string{"commit", "renew", "release"} {
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+		_, err = s.PostTx(t.Context(), tx, "r1", cancels(what))
+		require.NoError(t, err)
+		results := make([]chan error, len(leases))
+		for _, i := range []int{1, 0, 2} {
+			results[i] = make(chan error, 1)
+			go func() { results[i] <- calls[what](leases[i]) }()
+			if i == 1 { // the others come later
+				require.Eventually(t, func() bool { return s.Underway() > 0 }, 10*time.Second, time.Millisecond)
+			}
+		}
+		require.NoError(t, answer(t, results[0]), what)
+		require.NoError(t, answer(t, results[2]), what)
+		require.Empty(t, results[1], what)
+		_, err = s.PostTx(t.Context(), tx, "r0", cancels(what)) // in another order than that of the ids
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.NoError(t, answer(t, results[1]), what)
+	}
+}
+
+// TestLockedForLong: a commit of a run that stays locked fails after the timeout of a statement, and applies when it is repeated later.
+func TestLockedForLong(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	s := openWith(t, pool, postgres.Options{Schema: newSchema(), Timeout: 200 * time.Millisecond})
+	lease := begun(t, s, "r")
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+	_, err = s.PostTx(t.Context(), tx, "r", cancels("1"))
+	require.NoError(t, err)
+	_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 2, Ready: []string{"a"}})
+	require.ErrorContains(t, err, "another transaction has locked the run")
+	require.NotErrorIs(t, err, store.ErrUnusable)
+	require.NotErrorIs(t, err, store.ErrRejected)
+	require.ErrorContains(t, s.Renew(t.Context(), lease, time.Minute), "another transaction has locked the run")
+	require.NoError(t, tx.Commit(t.Context()))
+	commit(t, s, lease, store.Commit{Sequence: 2, Ready: []string{"a"}})
+	require.NoError(t, s.Renew(t.Context(), lease, time.Minute))
+}
+
+// TestAnswerOfLaterRequest: a commit that answers a request which was posted after the run was loaded is one statement; one that answers a request that was
+// not posted is a conflict.
+func TestAnswerOfLaterRequest(t *testing.T) {
+	t.Parallel()
+	counter := new(statements)
+	s := openStore(t, postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = counter }), newSchema())
+	lease := begun(t, s, "r")
+	for i, id := range []string{"a", "b"} {
+		_, err := s.Post(t.Context(), "r", cancels(id))
+		require.NoError(t, err)
+		before := counter.count.Load()
+		commit(t, s, lease, store.Commit{Sequence: uint64(i) + 2, Taken: []store.TakenRequest{{Number: uint64(i) + 1}}})
+		require.EqualValues(t, 1, counter.count.Load()-before)
+	}
+	a, err := s.Commit(t.Context(), lease, store.Commit{Sequence: 4, Taken: []store.TakenRequest{{Number: 3}}})
+	require.NoError(t, err)
+	require.Equal(t, store.Conflict, a)
+}
+
+// TestLook: a look finds what was posted since the last one, also by a transaction that had begun before, and not all that waits.
+func TestLook(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	s := openStore(t, pool, newSchema())
+	for i := range 100 {
+		begun(t, s, fmt.Sprint("r", i))
+		_, err := s.Post(t.Context(), fmt.Sprint("r", i), cancels("1"))
+		require.NoError(t, err)
+	}
+	l := postgres.NewLookout(s)
+	look := func(asked notify.Question) []string {
+		t.Helper()
+		runs, err := l.Look(t.Context(), asked)
+		require.NoError(t, err)
+		return runs
+	}
+	nothing := func() { // soon: a look finds again what was posted after a transaction of the server that had not ended
+		t.Helper()
+		require.Eventually(t, func() bool { return len(look(notify.Question{})) == 0 }, 20*time.Second, time.Millisecond)
+	}
+	require.Len(t, look(notify.Question{}), 100)
+	nothing()
+	early, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = early.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+	_, err = s.PostTx(t.Context(), early, "r7", cancels("2"))
+	require.NoError(t, err)
+	require.Empty(t, look(notify.Question{}))
+	_, err = s.Post(t.Context(), "r8", cancels("2"))
+	require.NoError(t, err)
+	require.Equal(t, []string{"r8"}, look(notify.Question{}))
+	require.NoError(t, early.Commit(t.Context()))
+	require.Contains(t, look(notify.Question{}), "r7")
+	require.Subset(t, look(notify.Question{Names: []string{"r1", "r2", "none"}}), []string{"r1", "r2"})
+	require.Len(t, look(notify.Question{All: true}), 100)
+	nothing()
+}
+
+// TestAnnouncementsWithoutOwner: a process without an owner of its own does not wait for another one.
+func TestAnnouncementsWithoutOwner(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	s := openWith(t, pool, postgres.Options{Schema: schema, Timeout: 2 * time.Second})
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+schema+" ")
+		require.NoError(t, err)
+		return s.Announce(t.Context(), store.Announcement{Process: "p", TTL: time.Minute, Queues: []store.Queue{{Workflow: "w"}}})
+	}))
+}
