@@ -37,6 +37,7 @@ type nodeSpan struct {
 
 	// Guarded by the run's mu:
 	attempted bool      // it has had its first attempt
+	attempt   int       // the last one that has begun
 	ended     bool      // Telemetry.node has handled its end
 	before    *nodeSpan // of the same path, in an earlier attempt of the composite around it, if that has not ended yet
 }
@@ -242,7 +243,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))
 		t.attemptsActive.Add(ctx, 1, metric.WithAttributeSet(of))
 		t.queueDuration.Record(ctx, start.Sub(s.Queued()).Seconds(), metric.WithAttributeSet(of))
-		if s.Attempt() > 1 {
+		if x.retried(n, s.Attempt()) {
 			t.retries.Add(ctx, 1, metric.WithAttributeSet(of))
 		}
 		ctx, span := t.tracer.Start(trace.ContextWithSpan(ctx, n.span), "attempt", trace.WithTimestamp(start),
@@ -261,6 +262,15 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		outcome, failure = outcomeOf(err)
 		return value, err
 	}
+}
+
+// retried reports whether an attempt is a retry: a step that has suspended itself is entered again in the same attempt.
+func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := max(1, n.attempt)
+	n.attempt = attempt
+	return attempt > before
 }
 
 // outcomeOf is the cause that an error of an attempt has, and its text: "ok" and "" for what is no failure. The error may be a panic's, or its

@@ -374,6 +374,19 @@ func TestMetrics(t *testing.T) {
 		return nil, nil
 	})
 	require.NotContains(t, s.nodes, "off")
+	require.Equal(t, map[string]int64{
+		"kahn.runs.active ": 0, "kahn.run.duration completed": 1,
+		"kahn.attempts.active http": 0, "kahn.attempts.active sql": 0, "kahn.node.retries http": 1,
+		"kahn.attempt.duration http ok": 1, "kahn.attempt.duration http step_error": 1, "kahn.attempt.duration sql ok": 1,
+		"kahn.attempt.queue.duration http": 2, "kahn.attempt.queue.duration sql": 1,
+		"kahn.node.duration http completed": 1, "kahn.node.duration sql completed": 1,
+		"kahn.nodes.ended http completed": 1, "kahn.nodes.ended sql completed": 1, "kahn.nodes.ended sql skipped": 1,
+	}, b.counts(t))
+}
+
+// counts returns the values of the metrics, and of histograms the counts, by their names and attributes.
+func (b *bench) counts(t *testing.T) map[string]int64 {
+	t.Helper()
 	var all metricdata.ResourceMetrics
 	require.NoError(t, b.metrics.Collect(t.Context(), &all))
 	got := map[string]int64{}
@@ -399,14 +412,32 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, map[string]int64{
-		"kahn.runs.active ": 0, "kahn.run.duration completed": 1,
-		"kahn.attempts.active http": 0, "kahn.attempts.active sql": 0, "kahn.node.retries http": 1,
-		"kahn.attempt.duration http ok": 1, "kahn.attempt.duration http step_error": 1, "kahn.attempt.duration sql ok": 1,
-		"kahn.attempt.queue.duration http": 2, "kahn.attempt.queue.duration sql": 1,
-		"kahn.node.duration http completed": 1, "kahn.node.duration sql completed": 1,
-		"kahn.nodes.ended http completed": 1, "kahn.nodes.ended sql completed": 1, "kahn.nodes.ended sql skipped": 1,
-	}, got)
+	return got
+}
+
+// A step that suspends itself is entered again in the same attempt, which is no retry.
+func TestRetriesOfSuspendedSteps(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, otelkahn.Options{})
+	g := (&kahn.Graph{Name: "w"}).Add(kahn.Node{ID: "a", Kind: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Nanosecond}})
+	run, err := kahn.Start(t.Context(), g, func(_ context.Context, st *kahn.Step) (any, error) {
+		switch _, resumed := st.Resumed(); {
+		case st.Attempt() == 1:
+			return nil, errStep
+		case resumed:
+			return nil, nil
+		}
+		return nil, kahn.Suspend("", nil, nil)
+	}, b.Options()...)
+	require.NoError(t, err)
+	_, err = run.WaitFor(t.Context(), "a", kahn.Suspended)
+	require.NoError(t, err)
+	require.NoError(t, run.Signal("a", true))
+	_, err = run.Wait()
+	require.NoError(t, err)
+	counts := b.counts(t)
+	require.EqualValues(t, 1, counts["kahn.node.retries ask"])
+	require.EqualValues(t, 3, counts["kahn.attempt.queue.duration ask"])
 }
 
 // TestStore: a store that is measured is as good as it was.
