@@ -36,10 +36,11 @@ type config struct {
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
-	reads          bool      // for ReadResult: nothing is to be performed
-	adopts         *Adoption // for Adopt, which sets it
-	idle           bool      // the first transaction is to be written, and nothing performed
-	served         bool      // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
+	reads          bool       // for ReadResult: nothing is to be performed
+	adopts         *Adoption  // for Adopt, which sets it
+	idle           bool       // the first transaction is to be written, and nothing performed
+	listed         *store.Run // as which the run was chosen; nil for any
+	served         bool       // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended

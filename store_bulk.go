@@ -69,7 +69,8 @@ func (b Bulk) bulk(ctx context.Context, s store.Admin, statuses []RunStatus, che
 // [Runner.Serve] or Execute. Each is redriven with the graph whose hash it has; one of another graph is reported with an error that matches
 // [ErrGraphChanged]. Of the options [Encoding], [KeepDescendants], [RedriveBy], [Owner] and [LeaseTime] matter.
 //
-// An error of a run is in the report, and is one of those of Redrive. RedriveAll itself returns an error if the runs cannot be listed, or if ctx
+// An error of a run is in the report, and is one of those of Redrive, or matches [ErrTransition] for a run that somebody else has redriven since
+// it was listed: it is left as it is. RedriveAll itself returns an error if the runs cannot be listed, or if ctx
 // ends: then the report lists the runs that were done before, and has no Next; the call for the same page may be repeated.
 func RedriveAll(ctx context.Context, graphs []*Graph, s store.Admin, b Bulk, nodes []string, opts ...Option) (BulkReport, error) {
 	plans, err := plansOf(graphs)
@@ -86,7 +87,8 @@ func RedriveAll(ctx context.Context, graphs []*Graph, s store.Admin, b Bulk, nod
 		return nil
 	}
 	return b.bulk(ctx, s, []RunStatus{RunFailed}, check, func(r *store.Run) error {
-		return plans[r.Queue()].write(ctx, append(slices.Clone(opts), Durable(s), RunID(r.ID), RedriveFrom(nil, nodes...)))
+		listed := optionFunc(func(c *config) error { c.listed = r; return nil })
+		return plans[r.Queue()].write(ctx, append(slices.Clone(opts), Durable(s), RunID(r.ID), RedriveFrom(nil, nodes...), listed))
 	})
 }
 
@@ -173,6 +175,9 @@ func ForkAll(ctx context.Context, g *Graph, s store.Admin, b Bulk, id func(run s
 		var own string
 		if err := contain(func() error { own = id(r.ID); return nil }); err != nil {
 			return err
+		}
+		if own == "" { // which would be a new id with each call
+			return fmt.Errorf("%w: ForkAll: the id of the fork of %s is empty", ErrBadOption, quoteID(r.ID))
 		}
 		return p.write(ctx, append(slices.Clone(opts), Durable(s), RunID(own), ForkFrom(snapshot, nodes...)))
 	})

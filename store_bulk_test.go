@@ -203,3 +203,69 @@ func TestBulkRefuses(t *testing.T) {
 		require.ErrorIs(t, err, row.want, "row %d", i)
 	}
 }
+
+// competed is a store in which another process redrives and performs the runs of a page before the caller of List sees it.
+type competed struct {
+	*store.Memory
+	before func()
+}
+
+func (c *competed) List(ctx context.Context, q store.Query) (store.Page, error) {
+	page, err := c.Memory.List(ctx, q)
+	c.before()
+	return page, err
+}
+
+// A run that another process has redriven since it was listed is left as it is, whether or not it has ended again, and however.
+func TestRedriveAllBesideAnother(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		performed, fails bool
+		want             kahn.RunStatus
+	}{{false, false, kahn.RunSuspended}, {true, false, kahn.RunCompleted}, {true, true, kahn.RunFailed}} {
+		inBubble(t, row.want.String(), func(t *testing.T) {
+			mem, calls, fails := new(store.Memory), 0, true
+			g := flow("order", kahn.Node{ID: "pay", Do: func(context.Context, *kahn.Step) (any, error) {
+				calls++
+				if fails {
+					return nil, errors.New("down")
+				}
+				return nil, nil
+			}})
+			perform := func() { _, _ = kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(mem)) }
+			perform()
+			fails = row.fails
+			s := &competed{mem, func() {
+				time.Sleep(time.Second)
+				r, err := kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, mem, kahn.Bulk{}, []string{"pay"})
+				require.NoError(t, err)
+				require.NoError(t, r.Runs[0].Err)
+				if row.performed {
+					perform()
+				}
+				calls = 0
+			}}
+			r, err := kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, s, kahn.Bulk{}, []string{"pay"})
+			require.NoError(t, err)
+			require.ErrorIs(t, r.Runs[0].Err, kahn.ErrTransition)
+			stored, err := mem.Load(t.Context(), "r")
+			require.NoError(t, err)
+			require.Equal(t, row.want, stored.Status)
+			require.Zero(t, calls)
+		})
+	}
+}
+
+// A fork whose id is empty would have another one with each call.
+func TestForkAllNeedsIDs(t *testing.T) {
+	t.Parallel()
+	s, g := new(store.Memory), flow("w")
+	_, err := kahn.Execute(t.Context(), g, nothing, kahn.RunID("r"), kahn.Durable(s))
+	require.NoError(t, err)
+	r, err := kahn.ForkAll(t.Context(), g, s, kahn.Bulk{}, func(string) string { return "" }, nil)
+	require.NoError(t, err)
+	require.ErrorIs(t, r.Runs[0].Err, kahn.ErrBadOption)
+	n, err := s.Count(t.Context(), store.Filter{})
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+}
