@@ -17,7 +17,7 @@ import (
 //	SELECT kahn.wake_run('order-20');
 //
 // The first three are those of [postgres.Functions]. Beside wake_run they are what [Client.Post] is: the request and the job on which the run goes on are
-// there together. wake_run is what [Client.Wake] is. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
+// there together. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
 // "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
 func Functions(store, river string) string {
 	if store == "" {
@@ -37,7 +37,7 @@ func Functions(store, river string) string {
 // literal is a text in SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// functions do what enqueue does: queue_of is QueueOf, and the bits are those of the states in live, as River keeps them.
+// functions repeats enqueue in SQL. queue_of computes QueueOf; B'11110001' is River's bit mask of the states in live, and 25 is river.MaxAttemptsDefault.
 const functions = `
 CREATE OR REPLACE FUNCTION $S.queue_of(workflow text, plan text) RETURNS text LANGUAGE sql IMMUTABLE AS $f$
 	SELECT 'kahn_' || CASE WHEN name = '' THEN '' ELSE name || '_' END || left(encode(sha256(convert_to(workflow || E'\n' || plan, 'UTF8')), 'hex'), 32)

@@ -244,7 +244,7 @@ func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout looks for requests that wait, over a connection of its own: that one learns whether others have changed the file. The goroutine of
+// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection has committed. The goroutine of
 // the Poller owns it.
 type lookout struct {
 	store *Store

@@ -34,8 +34,8 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [store.Store]. The lease of a process that has died is given to whoever asks, and that of a process which is alive is
-// refused to every other process, also to one whose owner has the same name: that error matches [store.ErrOwnerInUse].
+// Acquire implements [store.Store]. The lease of a process that has died is given to whoever asks. As long as the lease of a live process lasts, every
+// other process is refused the run, also one whose owner has the same name: that error matches [store.ErrOwnerInUse].
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err

@@ -133,14 +133,14 @@ func (s *Store) forget(process int64) error {
 // processesRead are the other processes that have registered themselves.
 const processesRead = "SELECT process FROM kahn_processes WHERE process <> ?"
 
-// mournPause is the least time between two looks for processes that have died.
-const mournPause = time.Second
+// deadPause is the least time between two looks for processes that have died.
+const deadPause = time.Second
 
-// mourn frees the leases of processes that have died. It looks for such processes now and then, without a transaction, and begins one only if there
+// freeDead frees the leases of processes that have died. It looks for such processes now and then, without a transaction, and begins one only if there
 // are some.
-func (s *Store) mourn(ctx context.Context) error {
-	last, now := s.mourned.Load(), time.Now().UnixNano()
-	if s.path == "" || last != 0 && now-last < int64(mournPause) || !s.mourned.CompareAndSwap(last, now) {
+func (s *Store) freeDead(ctx context.Context) error {
+	last, now := s.lookedForDead.Load(), time.Now().UnixNano()
+	if s.path == "" || last != 0 && now-last < int64(deadPause) || !s.lookedForDead.CompareAndSwap(last, now) {
 		return nil
 	}
 	var dead []int64

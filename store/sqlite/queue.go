@@ -27,14 +27,14 @@ type dueRun struct {
 	due, wait int64 // in milliseconds
 }
 
-// Due implements [store.QueueStore]. Leases of processes that have died are freed before.
+// Due implements [store.QueueStore]. At most once a second it first frees the leases of processes that have died.
 func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, err error) {
 	if err := q.Check(); err != nil {
 		return page, err
 	}
 	except, err := json.Marshal(append([]string{}, q.Except...))
 	if err == nil {
-		err = s.mourn(ctx)
+		err = s.freeDead(ctx)
 	}
 	var list []dueRun
 	for i := 0; err == nil && i < len(q.Queues); i++ {
@@ -67,7 +67,8 @@ const (
 	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
 )
 
-// Announce implements [store.QueueStore]. A process that has died is not alive any more at once.
+// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it has died: Announce tests the process's lock,
+// and does not wait for its TTL.
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
 		return err
@@ -123,7 +124,7 @@ const queuesQuery = "SELECT workflow, plan, count(*), min(due), (SELECT max(unti
 
 // Queues implements [store.QueueStore].
 func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
-	if err = s.mourn(ctx); err == nil {
+	if err = s.freeDead(ctx); err == nil {
 		err = s.read(ctx, sqlAt(queuesQuery, s.now), func(row []driver.Value) error {
 			var q store.QueueState
 			q.Workflow, _ = row[0].(string)

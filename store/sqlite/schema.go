@@ -160,7 +160,7 @@ CREATE INDEX kahn_runs_due ON kahn_runs (workflow, plan, due, id) WHERE due IS N
 CREATE TABLE kahn_served (
 	workflow TEXT    NOT NULL,
 	plan     TEXT    NOT NULL,
-	server   TEXT    NOT NULL,  -- what performs the runs of this workflow and plan
+	server   TEXT    NOT NULL,  -- the process that performs the runs of this workflow and plan
 	owner    TEXT    NOT NULL,  -- of its leases, if it has a name that is kept over restarts
 	until    INTEGER NOT NULL,  -- when it counts as dead
 	process  INTEGER NOT NULL,  -- see kahn_processes

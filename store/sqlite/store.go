@@ -95,15 +95,15 @@ type Options struct {
 
 // Store is a [store.Store] in a database of SQLite. Its methods may be called from several goroutines.
 type Store struct {
-	writer  *writer
-	db      *sql.DB
-	now     string // the time, in SQL
-	largest int64  // what a value may take
-	path    string // empty in memory
-	process int64
-	lock    *processLock // nil in memory
-	board   notify.Board // of runs with new events
-	mourned atomic.Int64 // when it was looked for processes that have died, in nanoseconds since 1970
+	writer        *writer
+	db            *sql.DB
+	now           string // the time, in SQL
+	largest       int64  // what a value may take
+	path          string // empty in memory
+	process       int64
+	lock          *processLock // nil in memory
+	board         notify.Board // of runs with new events
+	lookedForDead atomic.Int64 // when the store last looked for dead processes, in nanoseconds since 1970
 
 	requests notify.Poller // of runs with requests
 }
