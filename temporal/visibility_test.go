@@ -91,7 +91,7 @@ func TestStoreQueries(t *testing.T) {
 	}
 }
 
-// The search attribute tells of a workflow at work whether its run waits. One that Temporal has ended has not set it.
+// While a workflow is at work, its search attribute says whether the run waits. A workflow that Temporal has ended has not set it.
 func TestStatusOfRows(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
