@@ -132,15 +132,18 @@ func TestCasesWithoutEnd(t *testing.T) {
 	t.Parallel()
 	definition := tested(t, `
 version: 1
-nodes: [{id: work, kind: sleep, config: {for: 100000h}, retry: {max_attempts: 2000000000, initial_delay: 1h}}]
+nodes:
+  - {id: work, kind: sleep, config: {for: 100000h}, retry: {max_attempts: 2000000000, initial_delay: 1h}}
+  - {id: once, kind: sleep, config: {for: 100000h}, when: inputs.once}
 `, `
 cases:
-  - {name: a real step, real: [work], expect: {status: failed}}
-  - {name: a mock, mocks: {work: {error: busy}}, expect: {status: failed}}
+  - {name: a real step, real: [work], inputs: {once: false}, expect: {status: failed}}
+  - {name: a real step whose failure is expected, real: [once], inputs: {once: true}, mocks: {work: {output: 1}}, expect: {status: failed}}
+  - {name: a mock, inputs: {once: false}, mocks: {work: {error: busy}}, expect: {status: failed}}
 `)
 	code, stdout, _ := invoke(t, "", "test", "-case", "step", "-timeout", "50ms", definition)
 	require.Equal(t, exitProblems, code)
-	require.Contains(t, stdout, "the case takes longer than 50ms, the bound of -timeout")
+	require.Equal(t, 2, strings.Count(stdout, "the case takes longer than 50ms, the bound of -timeout"), stdout)
 	code, stdout, _ = invoke(t, "", "test", "-case", "mock", "-timeout", "0", definition)
 	require.Equal(t, exitProblems, code)
 	require.Contains(t, stdout, "the run has waited 100000 times")
