@@ -235,7 +235,8 @@ func TestTimeout(t *testing.T) {
 	lease := begun(t, s, "r")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "SELECT FROM "+table(schema, "runs")+" FOR UPDATE")
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()                         // unless it was rolled back
+	_, err = tx.Exec(t.Context(), "LOCK TABLE "+table(schema, "runs")+" IN ACCESS EXCLUSIVE MODE") // for which statements wait
 	require.NoError(t, err)
 	c := store.Commit{Sequence: 2, Started: []store.Attempt{{Node: "a", Attempt: 1}}}
 	_, err = s.Commit(t.Context(), lease, c)

@@ -69,7 +69,7 @@ func commitText(parts int) string {
 		}
 		sets += ", labels = CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END"
 	}
-	taken, condition := "r.taken", fits
+	taken, condition := "r.taken", fits()
 	if parts&withAnswers != 0 {
 		columns += ", answered bigint"
 		condition += " AND r.posted >= coalesce(w.answered, 0)"
@@ -116,12 +116,14 @@ answers AS (UPDATE $S.requests q SET answer = a.answer FROM ` + answers + ` JOIN
 }
 
 // fits is the condition under which a commit w applies to the run r.
-const fits = "r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND " + leased
+func fits() string {
+	return `r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased
+}
 
 // fittingText is the statement that finds commits that fit, and that a statement may have left out since their runs were locked.
 func fittingText() string {
 	want, _ := unnest("w", 1, "run bigint, owner text, epoch bigint, sequence bigint, answered bigint")
-	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits + " AND r.posted >= coalesce(w.answered, 0)"
+	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits() + " AND r.posted >= coalesce(w.answered, 0)"
 }
 
 const blobColumns = "key text, run bigint"
