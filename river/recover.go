@@ -81,7 +81,7 @@ ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds runs that are due, and have neither a holder nor a job that begins: their job was cancelled, discarded or deleted, or they have become due
 // without a [Client], because of a request, say.
-const strayQuery = `SELECT r.id FROM %[2]s r WHERE r.status IN ('pending', 'running', 'suspended') AND r.expires < now()
+const strayQuery = `SELECT r.id FROM %[2]s r WHERE r.status IN ('pending', 'running', 'suspended') AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status = 'suspended' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state IN ('available', 'pending', 'retryable', 'running') OR j.state = 'scheduled' AND j.scheduled_at <= now()))
 ORDER BY r.id LIMIT $1`

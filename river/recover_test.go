@@ -64,8 +64,7 @@ func TestStray(t *testing.T) {
 	}
 	never, later := gated(0), gated(time.Hour)
 	later.Name = "approval within an hour"
-	brief := []kahn.Option{kahn.LeaseTime(500 * time.Millisecond)}
-	flows := []riverkahn.Workflow{{Graph: never, Step: echo, Options: brief}, {Graph: later, Step: echo, Options: brief}, {Graph: order(), Step: echo, Options: brief}}
+	flows := []riverkahn.Workflow{{Graph: never, Step: echo}, {Graph: later, Step: echo}, {Graph: order(), Step: echo}}
 	first := &riverkahn.Performer{Workflows: flows}
 	c := x.perform(t, first)
 	for _, id := range []string{"posted", "asleep"} {
