@@ -125,7 +125,7 @@ var faults = []struct {
 	{"TestInbox", "commit.go", "writer.apply", `applied = store.Conflict`, `c.Taken = nil`},
 	{"TestInbox", "create.go", "remove", `"UPDATE kahn_runs SET posted = 0, taken = 0, urgent = 0 WHERE run = ?",`, ``},
 	{"TestInbox", "create.go", "remove", `"DELETE FROM kahn_requests WHERE request >= ?`, `"DELETE FROM kahn_requests WHERE request < 0 AND request >= ?`},
-	{"TestInboxOfAnotherProcess", "inbox.go", "lookout.ask", `version == l.seen && !all`, `!all`},
+	{"TestInboxOfAnotherProcess", "inbox.go", "lookout.ask", `version == l.seen && !asked.All`, `!asked.All`},
 	{"TestDamagedRequests", "inbox.go", "requestSum", `q.ID, q.Node, q.Actor`, `q.ID, q.Actor`},
 	{"TestPostTx", "inbox.go", "Store.PostTx", `return queryTx(ctx, tx, text, f, values...)`, `return s.read(ctx, text, f, values...)`},
 	{"TestOnce", "once.go", "Once", `if kept != nil {`, `if kept != nil && len(kept) == 0 {`},
