@@ -38,6 +38,7 @@ type Net struct {
 	early      bool            // some node has an early rule
 	losers     bool            // some node has CancelLosers
 	nests      bool            // some node is a composite
+	handlers   bool            // some node handles the failure of another one
 	items      bool            // the nodes are the items of a map
 	sideSteps  int64           // edges visited to find the side edges: a measure of the cost, for tests
 	ancestry   *ancestry

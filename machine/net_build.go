@@ -353,6 +353,7 @@ func (b *Builder) Lay() bool {
 		e := &p.edges[i]
 		if p.handles(e) {
 			p.facts[e.From].flags |= factHandled
+			p.handlers = true
 		}
 		if e.To != p.end {
 			p.out[e.From+1]++

@@ -204,8 +204,12 @@ func (s *Locked) written(sets ...originSet) []Ref {
 }
 
 // EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in the order of declaration: they are why a run has failed or was
-// cancelled by [StatusEscaped]. All nodes but the end node are terminal.
+// cancelled by [StatusEscaped]. All nodes but the end node are terminal. If no node handles failures, and none was tolerated, it returns nil at once: all
+// have escaped.
 func (s *Locked) EscapedOrigins() []Ref {
+	if !s.net.handlers && s.tolerated == 0 {
+		return nil
+	}
 	var sets []originSet
 	for i := range s.words {
 		if r := Ref(i); r != s.net.end && s.bad(r) && !s.consumed(r) {

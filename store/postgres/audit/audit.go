@@ -20,14 +20,17 @@ CREATE FUNCTION $S.note_node() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN
 	RETURN NULL;
 END $f$;
 CREATE TRIGGER note_run AFTER UPDATE OF sequence ON $S.runs FOR EACH ROW EXECUTE FUNCTION $S.note_run();
-CREATE TRIGGER note_node AFTER INSERT OR UPDATE ON $S.nodes FOR EACH ROW WHEN (NEW.attempt > 0) EXECUTE FUNCTION $S.note_node();`
+CREATE TRIGGER note_new_node AFTER INSERT ON $S.nodes FOR EACH ROW WHEN (NEW.attempt > 0) EXECUTE FUNCTION $S.note_node();
+CREATE TRIGGER note_node AFTER UPDATE ON $S.nodes FOR EACH ROW WHEN (NEW.attempt > 0 AND (NEW.attempt, NEW.completed) IS DISTINCT FROM (OLD.attempt, OLD.completed))
+	EXECUTE FUNCTION $S.note_node();`
 
 const faults = `
 SELECT concat_ws(' ', 'twice:', what, run, node, number) FROM $S.audit GROUP BY what, run, node, number HAVING count(*) > 1
 UNION ALL SELECT concat_ws(' ', 'after its completion:', s.what, s.run, s.node, s.number) FROM $S.audit s JOIN $S.audit c USING (run, node) WHERE c.what = 'completion' AND s.note > c.note
 UNION ALL SELECT concat_ws(' ', 'commits:', run, count(*), 'of', max(number)) FROM $S.audit WHERE what = 'commit' GROUP BY run HAVING count(*) <> max(number)`
 
-// Begin lets the server note each commit of a run, each start of an attempt and each completion that is written to the schema of a store. The role
+// Begin lets the server note each commit of a run, each start of an attempt and each completion that is written to the schema of a store. A record that is
+// written again with the same attempt, such as that of a node which is asked to stop, is none of these. The role
 // owns the tables of the store.
 func Begin(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	_, err := pool.Exec(ctx, within(schema, tables), pgx.QueryExecModeSimpleProtocol)
