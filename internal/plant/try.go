@@ -56,7 +56,7 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 		return err
 	}
 	run := func(bug int, test string) ([]byte, error) {
-		cmd := Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=3m")
+		cmd := Command(ctx, binary, pkg, bug, "-test.run=^("+test+")$", "-test.failfast", "-test.timeout=1m")
 		cmd.Env = append(cmd.Environ(), env...)
 		return cmd.CombinedOutput()
 	}
