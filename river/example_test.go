@@ -45,7 +45,7 @@ func ExamplePerformer() {
 	if err != nil {
 		panic(err)
 	}
-	if err := client.Start(ctx); err != nil {
+	if err := p.Start(ctx, client); err != nil {
 		panic(err)
 	}
 	defer func() { _ = p.Stop(ctx, client) }()

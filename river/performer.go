@@ -39,7 +39,9 @@ type Performer struct {
 	Queue string
 
 	byQueue map[string]*Workflow
-	mu      sync.Mutex // guards what follows
+	plans   []store.Queue // of the Workflows, as the store names them
+	silent  chan struct{} // closed when the process has announced for the last time; nil unless Start was called
+	mu      sync.Mutex    // guards what follows
 	atWork  map[*kahn.Run]bool
 	over    bool // Stop was called
 }
@@ -86,7 +88,7 @@ func (p *Performer) Register(config *river.Config) error {
 		return err
 	}
 	queue := cmp.Or(p.Queue, defaultQueue)
-	byQueue, queues, err := p.queues()
+	byQueue, queues, plans, err := p.queues()
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (p *Performer) Register(config *river.Config) error {
 	if err != nil {
 		return err
 	}
-	p.byQueue, p.atWork = byQueue, map[*kahn.Run]bool{}
+	p.byQueue, p.plans, p.atWork = byQueue, plans, map[*kahn.Run]bool{}
 	addRecovery(config, p.Store, queue, p.RecoverEvery)
 	if len(p.Retention) > 0 {
 		config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), periodic(queue, cmp.Or(p.PruneEvery, defaultPrune), pruneArgs{}))
@@ -123,32 +125,33 @@ func register(config *river.Config, queues map[string]river.QueueConfig, add fun
 	return nil
 }
 
-// queues are those of the workflows.
-func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]river.QueueConfig, err error) {
+// queues are those of the workflows, in River and in the store.
+func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]river.QueueConfig, plans []store.Queue, err error) {
 	byQueue, queues = map[string]*Workflow{}, map[string]river.QueueConfig{}
 	for i := range p.Workflows {
 		w := &p.Workflows[i]
 		switch {
 		case w.Graph == nil || w.Graph.Name == "":
-			return nil, nil, fmt.Errorf("%w: riverkahn: workflow %d has no graph with a name", machine.ErrBadValue, i+1)
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %d has no graph with a name", machine.ErrBadValue, i+1)
 		case w.MaxRuns < 0:
-			return nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: MaxRuns %d is negative", machine.ErrBadValue, w.Graph.Name, w.MaxRuns)
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: MaxRuns %d is negative", machine.ErrBadValue, w.Graph.Name, w.MaxRuns)
 		}
 		plan, err := w.Graph.Compile()
 		if err != nil {
-			return nil, nil, fmt.Errorf("riverkahn: workflow %s: %w", w.Graph.Name, err)
+			return nil, nil, nil, fmt.Errorf("riverkahn: workflow %s: %w", w.Graph.Name, err)
 		}
 		queue := QueueOf(plan.Name(), plan.Hash())
 		if byQueue[queue] != nil {
-			return nil, nil, fmt.Errorf("%w: riverkahn: workflow %s is listed twice in one version", machine.ErrBadValue, w.Graph.Name)
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s is listed twice in one version", machine.ErrBadValue, w.Graph.Name)
 		}
 		most := w.MaxRuns
 		if most == 0 {
 			most = defaultMaxRuns
 		}
 		byQueue[queue], queues[queue] = w, river.QueueConfig{MaxWorkers: most}
+		plans = append(plans, store.Queue{Workflow: plan.Name(), Plan: plan.Hash()})
 	}
-	return byQueue, queues, nil
+	return byQueue, queues, plans, nil
 }
 
 // client is the Client of the process whose River works a job.
@@ -177,6 +180,9 @@ func (p *Performer) leave(run *kahn.Run) {
 // on with the runs. When ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for them and returns the cause. The client's own
 // Stop waits until the runs come to rest, and its StopAndCancel interrupts them like Stop under a context that has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
+	if client == nil {
+		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)
+	}
 	p.mu.Lock()
 	p.over = true
 	runs := slices.Collect(maps.Keys(p.atWork))
@@ -186,7 +192,10 @@ func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) erro
 	}
 	err := client.Stop(ctx)
 	if err != nil && ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), client.StopAndCancel(context.WithoutCancel(ctx)))
+		err = errors.Join(context.Cause(ctx), client.StopAndCancel(context.WithoutCancel(ctx)))
+	}
+	if p.silent != nil && err == nil {
+		<-p.silent
 	}
 	return err
 }

@@ -88,7 +88,7 @@ func (x *tables) perform(t *testing.T, p *riverkahn.Performer, configure ...func
 	require.NoError(t, p.Register(config))
 	c, err := river.NewClient(riverpgxv5.New(x.pool), config)
 	require.NoError(t, err)
-	require.NoError(t, c.Start(context.Background()))
+	require.NoError(t, p.Start(context.Background(), c))
 	t.Cleanup(func() { require.NoError(t, p.Stop(context.Background(), c)) })
 	return riverkahn.Client{Store: x.store, River: c}
 }

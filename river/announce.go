@@ -1,0 +1,68 @@
+package riverkahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+const (
+	announced     = 30 * time.Second // how long an announcement holds
+	announceEvery = announced / 3
+	announceTime  = 10 * time.Second // what one may take
+)
+
+// Start starts the client of River, and announces to the store that this process performs the runs of the Workflows, until the client has stopped: so
+// [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. A program that starts the client by itself performs
+// runs, too, but its queues count as unclaimable. The first announcement is stored when Start returns; if it fails, the client is stopped, and Start returns the
+// error. Later ones that fail are logged, and repeated after 10 s. A client or a Performer that cannot be started is an error that matches [machine.ErrBadValue].
+func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
+	switch {
+	case client == nil:
+		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)
+	case p.byQueue == nil:
+		return fmt.Errorf("%w: riverkahn: the Performer is not registered", machine.ErrBadValue)
+	}
+	if err := client.Start(ctx); err != nil || len(p.plans) == 0 {
+		return err
+	}
+	a := store.Announcement{Process: "river/" + uuid.NewString(), Queues: p.plans, TTL: announced}
+	if err := p.announce(ctx, a); err != nil {
+		return errors.Join(err, client.Stop(context.WithoutCancel(ctx)))
+	}
+	p.silent = make(chan struct{})
+	go p.keepAnnouncing(context.WithoutCancel(ctx), a, client.Stopped())
+	return nil
+}
+
+func (p *Performer) announce(ctx context.Context, a store.Announcement) error {
+	ctx, cancel := context.WithTimeout(ctx, announceTime)
+	defer cancel()
+	return p.Store.Announce(ctx, a)
+}
+
+// keepAnnouncing repeats an announcement until the client has stopped, and takes it back then.
+func (p *Performer) keepAnnouncing(ctx context.Context, a store.Announcement, stopped <-chan struct{}) {
+	defer close(p.silent)
+	tick := time.NewTicker(announceEvery)
+	defer tick.Stop()
+	for over := false; !over; {
+		select {
+		case <-stopped:
+			over, a.Queues = true, nil
+		case <-tick.C:
+		}
+		if err := p.announce(ctx, a); err != nil {
+			slog.ErrorContext(ctx, "riverkahn: announce the queues of the process", "error", err)
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package riverkahn_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+	riverkahn "github.com/seed-c794f7ef/kahn/river"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// The queues of a process count as live from its start to its stop, and those of versions that no process has do not.
+func TestUnclaimable(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	gate := kahn.Node{ID: "gate", Kind: kahn.KindGate}
+	v1, v2 := (&kahn.Graph{Name: "w"}).Add(gate), (&kahn.Graph{Name: "w"}).Add(gate, kahn.Node{ID: "more", After: []string{"gate"}})
+	p := &riverkahn.Performer{Store: x.store, Workflows: []riverkahn.Workflow{{Graph: v1}}}
+	config := x.config()
+	require.NoError(t, p.Register(config))
+	client, err := river.NewClient(riverpgxv5.New(x.pool), config)
+	require.NoError(t, err)
+	c := riverkahn.Client{Store: x.store, River: client}
+	create(t, c, v1, "one")
+	create(t, c, v2, "two")
+	unclaimable := func() (plans []string) {
+		t.Helper()
+		list, err := store.Unclaimable(t.Context(), x.store)
+		require.NoError(t, err)
+		for _, q := range list {
+			plans = append(plans, q.Plan)
+		}
+		return plans
+	}
+	hash := func(g *kahn.Graph) string {
+		plan, err := g.Compile()
+		require.NoError(t, err)
+		return plan.Hash()
+	}
+	require.ElementsMatch(t, []string{hash(v1), hash(v2)}, unclaimable())
+	require.NoError(t, p.Start(context.Background(), client))
+	require.Equal(t, []string{hash(v2)}, unclaimable())
+	x.reaches(t, "one", kahn.RunSuspended)
+	require.NoError(t, p.Stop(context.Background(), client))
+	require.Len(t, unclaimable(), 2)
+}
+
+// What cannot be started is refused.
+func TestStartRefuses(t *testing.T) {
+	t.Parallel()
+	p := new(riverkahn.Performer)
+	require.ErrorIs(t, p.Start(t.Context(), nil), machine.ErrBadValue)
+	require.ErrorIs(t, p.Stop(t.Context(), nil), machine.ErrBadValue)
+	require.ErrorIs(t, p.Start(t.Context(), new(river.Client[pgx.Tx])), machine.ErrBadValue)
+}
