@@ -463,7 +463,7 @@ func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if v.cause == CauseNone && r.cfg.statusRule == StatusEscaped {
-		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // else all have, or the end node or the rule of an earlier life has decided
+		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // else the end node, or the rule of an earlier life, has decided
 			nodes, passed = escaped, machine.WordPropagated // a tolerated failure may stop a victim
 		}
 	}

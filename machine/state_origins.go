@@ -204,11 +204,17 @@ func (s *Locked) written(sets ...originSet) []Ref {
 }
 
 // EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in the order of declaration: they are why a run has failed or was
-// cancelled by [StatusEscaped]. All nodes but the end node are terminal. If no node handles failures, and none was tolerated, it returns nil at once: all
-// have escaped.
+// cancelled by [StatusEscaped]. All nodes but the end node are terminal. If no node handles failures, and none was tolerated, all have escaped, and
+// no edge is visited.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
-		return nil
+		var own []Ref
+		for _, r := range s.net.declared {
+			if r != s.net.end && s.bad(r) && !s.Victim(r) {
+				own = append(own, r)
+			}
+		}
+		return own
 	}
 	var sets []originSet
 	for i := range s.words {
