@@ -112,8 +112,11 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if now := time.Now(); os.Chtimes(file, now, now) == nil { // it is there, but whoever has put it may not have synced its name yet
-		return d.sync(file)
+	if now := time.Now(); os.Chtimes(file, now, now) == nil {
+		// Whoever has put it may not have synced its name yet. A Sweep that moved the file aside before may have missed the new time: then it is gone now.
+		if _, gone := os.Stat(file); gone == nil {
+			return d.sync(file)
+		}
 	}
 	if err := makeDir(filepath.Dir(file)); err != nil {
 		return err
