@@ -101,7 +101,9 @@ func TestEventsShareStatements(t *testing.T) {
 	step := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
 	_, err := kahn.Execute(t.Context(), row(steps), step, kahn.RunID("row"), kahn.Durable(s), kahn.StoreEvents())
 	require.NoError(t, err)
-	require.LessOrEqual(t, counter.count.Load()-before, int64(steps+4))
+	// One for each step, a few for the beginning and the end, and now and then two more for a row that a renewal had locked. Events by themselves
+	// would take twice as many.
+	require.LessOrEqual(t, counter.count.Load()-before, int64(steps+steps/5))
 	page, err := s.LoadEvents(t.Context(), "row", 0, store.MaxPage)
 	require.NoError(t, err)
 	require.Greater(t, len(page.Events), 2*steps)
