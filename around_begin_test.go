@@ -124,3 +124,47 @@ func TestAroundInALaterLife(t *testing.T) {
 		require.ElementsMatch(t, []string{"S/b span", "T/U/b span"}, n.all())
 	})
 }
+
+// A function of Around that blocks keeps no other run from beginning: those that were to begin with it, and those that came later.
+func TestAroundBlocksItsOwnRun(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		rn := &kahn.Runner{MaxRuns: 2}
+		g := graph(after("a"))
+		gate := make(chan struct{})
+		start := func(around ...func()) *kahn.Run {
+			var opts []kahn.Option
+			for _, f := range around {
+				opts = append(opts, kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) { f(); return ctx, nil }))
+			}
+			run, err := rn.Start(t.Context(), g, takes(time.Second), opts...)
+			require.NoError(t, err)
+			return run
+		}
+		start()
+		start()
+		stuck := start(func() { <-gate })
+		var others []*kahn.Run
+		for i := range 5 {
+			if i%2 == 0 {
+				others = append(others, start())
+			} else {
+				others = append(others, start(func() {}))
+			}
+		}
+		time.Sleep(6*time.Second - ms) // one slot is left for the five
+		for i, run := range others {
+			if want := kahn.RunCompleted; i < 4 && run.Status() != want {
+				t.Errorf("run %d is %v after 6 seconds", i, run.Status())
+			}
+		}
+		time.Sleep(2 * ms)
+		if stuck.Status() != kahn.RunPending || others[4].Status() != kahn.RunCompleted {
+			t.Errorf("the run whose Around is at work is %v, the last one %v", stuck.Status(), others[4].Status())
+		}
+		close(gate)
+		res, err := stuck.Wait()
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,34 +172,65 @@ func (c *meanwhile) Encode(v any) (json.RawMessage, error) {
 	return c.Types.Encode(v)
 }
 
-// The caller's context is asked with its panics contained, however often.
+// A context whose Done panics when it is asked once more: the call that starts the run returns the panic, or the run ends by it, when it begins
+// at the latest, and calls no step; a context that is not asked so often, or only when the run has ended, ends nothing. The runs before and behind
+// it are not affected.
 func TestPendingRunWithABadContext(t *testing.T) {
-	inBubble(t, "", func(t *testing.T) {
-		rn := &kahn.Runner{MaxRuns: 1}
-		first, err := rn.Start(t.Context(), graph(after("a")), takes(time.Second))
-		require.NoError(t, err)
-		for calls := range 8 {
+	outcomes := map[string]int{}
+	for calls := range 8 {
+		inBubble(t, fmt.Sprint(calls, " calls"), func(t *testing.T) {
+			rn := &kahn.Runner{MaxRuns: 1}
+			first, err := rn.Start(t.Context(), graph(after("a")), takes(time.Second))
+			require.NoError(t, err)
 			ctx := &tiring{Context: t.Context(), left: calls}
-			run, err := rn.Start(ctx, graph(after("a")), takes(0))
+			rec, called := newRecorder(), false
+			g := graph(after("a"))
+			run, err := rn.Start(ctx, g, func(context.Context, *kahn.Step) (any, error) {
+				called = true
+				require.False(t, ctx.panicked.Load())
+				return nil, nil
+			}, kahn.OnEvent(rec.add))
 			if err != nil {
-				require.ErrorAs(t, err, new(*kahn.PanicError), fmt.Sprint(calls))
-				continue
+				require.ErrorAs(t, err, new(*kahn.PanicError))
+				require.Nil(t, run)
+				outcomes["refused"]++
+			} else {
+				res := endsWithin(t, run, 2*time.Second)
+				_, err := run.Wait()
+				require.NoError(t, kahntest.CheckEvents(g, res, rec.all()))
+				if called {
+					require.NoError(t, err)
+					require.Equal(t, kahn.RunCompleted, res.Status)
+				} else {
+					require.ErrorAs(t, err, new(*kahn.PanicError))
+					require.Equal(t, kahn.RunCancelled, res.Status)
+				}
+				outcomes[res.Status.String()]++
 			}
-			_, _ = run.Wait()
-		}
-		_, err = first.Wait()
-		require.NoError(t, err)
-	})
+			last, err := rn.Start(t.Context(), graph(after("a")), takes(0))
+			require.NoError(t, err)
+			for _, other := range []*kahn.Run{first, last} {
+				res, err := other.Wait()
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunCompleted, res.Status)
+			}
+		})
+	}
+	for _, outcome := range []string{"refused", "cancelled", "completed"} {
+		require.Positive(t, outcomes[outcome], "%s: %v", outcome, outcomes)
+	}
 }
 
 // tiring is a context whose Done panics after some calls.
 type tiring struct {
 	context.Context
-	left int
+	left     int
+	panicked atomic.Bool
 }
 
 func (c *tiring) Done() <-chan struct{} {
 	if c.left == 0 {
+		c.panicked.Store(true)
 		panic("tired")
 	}
 	c.left--

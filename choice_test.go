@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -242,8 +243,8 @@ func TestChoicesInTestMode(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			called := false
-			res, err := kahn.Execute(t.Context(), row.graph, func(context.Context, *kahn.Step) (any, error) { called = true; return nil, nil }, row.test)
+			var called atomic.Bool
+			res, err := kahn.Execute(t.Context(), row.graph, func(context.Context, *kahn.Step) (any, error) { called.Store(true); return nil, nil }, row.test)
 			if row.text == "" {
 				require.NoError(t, err)
 				require.Equal(t, kahn.RunCompleted, res.Status)
@@ -252,7 +253,7 @@ func TestChoicesInTestMode(t *testing.T) {
 			require.ErrorIs(t, err, row.is)
 			require.ErrorIs(t, err, kahn.ErrBadOption)
 			require.Contains(t, err.Error(), row.text)
-			require.False(t, called)
+			require.False(t, called.Load())
 		})
 	}
 	t.Run("what the Do of a mock returns", func(t *testing.T) {

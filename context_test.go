@@ -356,7 +356,8 @@ func TestContextAfterReturn(t *testing.T) {
 	} {
 		for _, asked := range []bool{false, true} {
 			inBubble(t, fmt.Sprintf("%s, asked before: %v", name, asked), func(t *testing.T) {
-				var kept []context.Context
+				var kept, children []context.Context
+				var dones []<-chan struct{}
 				try(t, graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}), func(ctx context.Context, s *kahn.Step) (any, error) {
 					for _, old := range kept {
 						if old.Err() == nil {
@@ -368,9 +369,16 @@ func TestContextAfterReturn(t *testing.T) {
 						child, cancel := context.WithCancel(ctx)
 						context.AfterFunc(child, cancel)
 						go func() { <-ctx.Done() }() // left behind, were it not to end
+						children, dones = append(children, child), append(dones, ctx.Done())
 					}
 					return do(ctx, s)
 				})
+				for i, done := range dones { // what was asked for in time ends, too
+					<-done
+					if children[i].Err() != context.Canceled {
+						t.Error("a child goes on")
+					}
+				}
 				for _, ctx := range kept {
 					if ctx.Err() != context.Canceled || !errors.Is(context.Cause(ctx), context.Canceled) {
 						t.Errorf("%v, cause %v", ctx.Err(), context.Cause(ctx))
@@ -540,10 +548,7 @@ func TestForeignContext(t *testing.T) {
 // All parts of a context appear to end at once: when Err returns an error, Done is closed, there is a cause, and a new child
 // has ended.
 func TestContextEndsAtOnce(t *testing.T) {
-	rounds := 3000
-	if raceEnabled {
-		rounds = 1000
-	}
+	rounds := size(1000, 500, 10_000)
 	for name, stop := range map[string]struct {
 		how  func(*kahn.Run)
 		want error

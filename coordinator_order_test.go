@@ -17,7 +17,7 @@ import (
 func TestCoordinatorAnyOrder(t *testing.T) {
 	t.Parallel()
 	foreign := nextOf(t, coordinate(t, graph(after("foreign"))), "foreign")
-	for seed := range uint64(size(400, 60, 8000)) {
+	for seed := range seeds(t, size(200, 60, 8000)) {
 		rng := rand.New(rand.NewPCG(17, seed))
 		g := treeGen{rng: rng, inline: true, waits: rng.IntN(2) == 0, cleanups: rng.IntN(3) == 0, data: rng.IntN(2) == 0, tick: 5 * ms}.tree(2)
 		var events []kahn.Event

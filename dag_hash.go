@@ -18,6 +18,7 @@ import (
 //
 // It calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets "".
 func (p *Plan) Hash() string {
+	p = p.orEmpty()
 	if h := p.hashed.Load(); h != nil {
 		return h.whole
 	}

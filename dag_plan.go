@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy: later
 // changes of the graph do not affect it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is not a valid
-// Plan.
+// Plan. A nil Plan, which is what an error of Compile comes with, has no nodes.
 type Plan struct {
 	name       string
 	net        machine.Net    // the graph in numbers
@@ -123,14 +124,28 @@ type group struct {
 // isCompiled reports whether the plan was made by Compile.
 func (p *Plan) isCompiled() bool { return p != nil && p.nodes != nil }
 
+// orEmpty is the plan, or for nil that of an empty graph.
+func (p *Plan) orEmpty() *Plan {
+	if p == nil {
+		return emptyPlan()
+	}
+	return p
+}
+
+var emptyPlan = sync.OnceValue(func() *Plan {
+	p, _ := new(Graph).Compile() // an empty graph has no problems
+	return p
+})
+
 // Len returns the number of nodes.
-func (p *Plan) Len() int { return len(p.names) }
+func (p *Plan) Len() int { return len(p.orEmpty().names) }
 
 // Name returns the name of the graph.
-func (p *Plan) Name() string { return p.name }
+func (p *Plan) Name() string { return p.orEmpty().name }
 
 // Ref returns the dense id of a node.
 func (p *Plan) Ref(id string) (Ref, bool) {
+	p = p.orEmpty()
 	if p.itemOf != "" {
 		return p.item(id)
 	}
@@ -199,7 +214,7 @@ func (p *Plan) guard(r Ref) GuardPolicy {
 // Declared yields all nodes in the order of their declaration.
 func (p *Plan) Declared() iter.Seq2[Ref, string] {
 	return func(yield func(Ref, string) bool) {
-		for _, r := range p.declared {
+		for _, r := range p.orEmpty().declared {
 			if !yield(r, p.names[r]) {
 				return
 			}
@@ -221,7 +236,7 @@ type PlanEdge struct {
 // Node.After and Node.In are among them.
 func (p *Plan) Edges() iter.Seq[PlanEdge] {
 	return func(yield func(PlanEdge) bool) {
-		for i := range p.net.Edges() {
+		for i := range p.orEmpty().net.Edges() {
 			if !yield(PlanEdge{Edge: p.Edge(i), Side: p.net.IsSide(i)}) {
 				return
 			}
@@ -232,6 +247,7 @@ func (p *Plan) Edges() iter.Seq[PlanEdge] {
 // Groups returns the declared groups in the order of their declaration.
 func (p *Plan) Groups() []Group {
 	var groups []Group
+	p = p.orEmpty()
 	for i := range p.groups {
 		if g := &p.groups[i]; !g.key && !g.inherited {
 			groups = append(groups, g.Group)
@@ -246,6 +262,7 @@ func (p *Plan) Tier(r Ref) int { return int(p.net.Tier(r)) }
 
 // Tiers returns the ids of the nodes tier by tier, each tier in the order of declaration.
 func (p *Plan) Tiers() [][]string {
+	p = p.orEmpty()
 	tiers := make([][]string, p.net.TierCount())
 	for t := range tiers {
 		lo, hi := p.net.TierRange(int32(t))
@@ -317,7 +334,7 @@ func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
 // has an Estimate, the path with the most nodes is the longest.
 func (p *Plan) CriticalPath() []string {
 	best := noRef
-	for r := range p.names {
+	for r := range p.orEmpty().names {
 		if r := Ref(r); r != p.end && (best == noRef || p.net.Rank(r) > p.net.Rank(best)) {
 			best = r
 		}
@@ -339,6 +356,7 @@ func (p *Plan) CriticalPath() []string {
 // Portable reports the functions and contracts that the graph's nodes hold, which keep it from running outside of this
 // process. It returns nil for a graph that is all data; guards and conditions that are texts, and schemas, are data.
 func (p *Plan) Portable() error {
+	p = p.orEmpty()
 	ps := problems{graph: p.name}
 	for _, r := range p.declared {
 		n := p.Node(r)

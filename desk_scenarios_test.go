@@ -68,7 +68,7 @@ func TestScenariosByCoordinator(t *testing.T) {
 		"Retry": TestScenarioRetry, "Timeout": TestScenarioTimeout, "Panic": TestScenarioPanic, "Trigger": TestScenarioTrigger,
 		"CompositeWaits": TestScenarioCompositeWaits, "Scheduling": TestScenarioScheduling, "Gates": TestScenarioGates, "Inside": TestScenarioInside,
 		"ResumeInside": TestScenarioResumeInside, "Resume": TestScenarioResume, "Leave": TestScenarioLeave, "StopWinsOverLeave": TestScenarioStopWinsOverLeave,
-		"DrainingStepSuspends": TestScenarioDrainingStepSuspends,
+		"DrainingStepSuspends": TestScenarioDrainingStepSuspends, "ErrorsAsValues": TestScenarioErrorsAsValues,
 	}
 	require.Equal(t, scenarioNames(t), slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(scenarios)), notRepeated...))), "every scenario is repeated")
 	c := &byCoordinatorCounts

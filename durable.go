@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/due"
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -20,7 +21,7 @@ import (
 //
 // The run goes ahead in memory, and each critical section that changes the State notes its changes in the outbox. One
 // goroutine, the committer, takes the whole outbox and writes it as one transaction, again and again; there is one as long as
-// something is to be written, and it counts as a worker of the run. So the start of a node is in the same transaction as the
+// something is to be written, and it counts as a worker of the run. The outbox is bounded: while it is full, attempts wait before they end, see room. So the start of a node is in the same transaction as the
 // completion that made the node ready, and the longer a write takes, the more the next one holds. Until its transaction is
 // written, an attempt that was begun does not call its step, a condition or trigger that became ready is not queued, the result
 // of a nested run is not evaluated, and the events are hidden. Steps and readers of events see a change only when it is durable;
@@ -58,6 +59,11 @@ type durable struct {
 	kept        []keptEpoch            // see keptEpoch
 	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in those of nodes
 	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it
+	line        []*ending              // attempts that wait for room in the outbox, in the order of their ends
+	bounds      room                   // of the outbox
+	reserved    room                   // in the outbox, for those that wait no more and have not ended yet
+	heldBack    []*Run                 // runs of the tree that begin nothing until the outbox is taken
+	roots       map[*Run]*ordset.Set   // those that are ready and of which the outbox does not know, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
 	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
 	inbox       *inbox                 // nil if the store takes no requests
@@ -78,14 +84,19 @@ type transaction struct {
 	ended   []*Run        // nested runs whose results are to be evaluated afterwards
 	emitted []place       // nodes of which only the number of deltas has changed: their records are replaced with the next changes
 	back    *takenBack    // what a redrive takes back with it; nil for any other transaction
+	bytes   int           // of the values in the entries
+	begins  int           // attempts and composites that begin
+	widest  int           // the most rows that one end has needed
 	*writing
 
 	// Set when it is taken out of the outbox:
 	commit   store.Commit
-	nodes    []nodeState // the records of the commit's nodes, not encoded yet
-	places   []place     // of these nodes
-	children []*Run      // the runs nested in them; nil for most
-	outputs  []collected // of iterations, that loops collect
+	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
+	places   []place         // of these nodes
+	children []*Run          // the runs nested in them; nil for most
+	outputs  []collected     // of iterations, that loops collect
+	signals  []answeredState // with IDs, that have no record yet
+	signal   int             // the number of the first of these
 	header   *snapshotFile
 	show     uint64  // the id of the last event to be shown afterwards
 	events   []Event // to be stored: drafts of those that no transaction before holds
@@ -230,6 +241,12 @@ func (tx *transaction) starts(at place) bool {
 	return i >= 0 && tx.entries[i].starts > 0
 }
 
+// parks reports whether a node is queued when the transaction is written.
+func (tx *transaction) parks(at place) bool {
+	i := tx.find(at)
+	return i >= 0 && tx.entries[i].parked
+}
+
 // hasWork reports whether there is something to be written.
 func (d *durable) hasWork() bool {
 	tx := d.outbox
@@ -279,10 +296,12 @@ func (w *worker) record(t machine.Task, attempts int32) {
 		return
 	}
 	d, at := r.durable, place{r, t.Ref}
+	r.tellRoot(t.Ref, w.now)
 	e := d.pending(at)
 	e.begin(attempts)
 	e.record, e.attempt = true, t.Attempt
 	e.starts++
+	d.outbox.begins++
 	d.open[at] = t.Attempt
 	w.recorded = d.outbox.writing
 }

@@ -142,15 +142,24 @@ func (d *durable) take(root *Run) *transaction {
 	}
 	c.Sequence = d.sequence
 	if status := root.status(); status != d.status && status != RunPending {
-		c.Status, d.status = status, status
+		if c.Status, d.status = status, status; status.Terminal() && d.inbox.holds() {
+			d.inbox.end(c)
+			d.stale = true
+		}
 	}
 	c.WakeAt = d.wakeAt(root)
 	if back := tx.back; back != nil {
 		c.Reopen, c.Reset, c.Readiness = true, back.keys, back.counts
 	}
-	if d.stale {
+	if x := root.waits; x != nil {
+		tx.signals, tx.signal = x.answered.unstored()
+	}
+	if d.stale || len(tx.signals) > 0 { // a record of the run that a former version has written has signals
 		file := root.fileHeader() // the inputs are in the Spec
-		file.Deltas = d.deltas
+		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
+			file.Version = answersVersion
+		}
+		file.Answered = nil
 		tx.header, d.stale = &file, false
 	}
 	if d.unspecified {
@@ -169,6 +178,7 @@ func (d *durable) take(root *Run) *transaction {
 		}
 		if e.record && (e.terminal || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // nothing is stored of a node that is idle
 			n := r.nodeState(e.ref)
+			r.extras[e.ref].addToRecord(&n)
 			n.Deltas = r.deltasOf(e.ref)
 			if n.Event = tx.show; n.Value != nil {
 				n.Value.raw = e.text
@@ -186,6 +196,21 @@ func (d *durable) take(root *Run) *transaction {
 		}
 	}
 	return tx
+}
+
+// addToRecord adds to the record of a node what no snapshot has of it. While its graph is not known, the record has the signals for all that
+// is inside. And a life whose record shows a running node has ended by a crash, which the load counts, unless the node is performed inside or
+// its output was refused: so the record of an attempt that calls its step again, or only its Fallback, counts that crash beforehand.
+func (x *extra) addToRecord(n *nodeState) {
+	if x == nil || n.Status.Terminal() {
+		return
+	}
+	if x.kept != nil && n.Inside != nil {
+		n.Inside.Signals = slices.Concat(n.Inside.Signals, n.Inside.deeper)
+	}
+	if n.Status == Running && (x.kept != nil || x.refused != nil) {
+		n.Crashes++
+	}
 }
 
 // fewChanges is the memory for the lists of a transaction that is not longer than those of a chain: one object instead of five.
@@ -219,6 +244,7 @@ func (tx *transaction) collect(at place, key string, attempt int32) {
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
+	d.admit()
 	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // what a run that goes on is to be told before it begins is written then
 		d.writing = true
 		r.enlist()
@@ -260,7 +286,11 @@ func (r *Run) commit() {
 		}
 		tx := d.take(r)
 		d.current = tx
-		r.st.Unlock()
+		if r.letGo() {
+			r.release(r.now())
+		} else {
+			r.st.Unlock()
+		}
 		err := r.write(tx)
 		refused := errors.Is(err, ErrRejected) && r.refuse(tx)
 		r.st.Lock()
@@ -450,7 +480,7 @@ func (r *Run) encodeValues(tx *transaction) error {
 func (r *Run) encodeNodes(tx *transaction) error {
 	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch[:0]}}
 	c := &tx.commit
-	c.Nodes = slices.Grow(c.Nodes, len(tx.nodes)+len(tx.outputs))
+	c.Nodes = slices.Grow(c.Nodes, len(tx.nodes)+len(tx.outputs)+len(tx.signals))
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
 		key := at.run.key(at.ref)
@@ -459,6 +489,10 @@ func (r *Run) encodeNodes(tx *transaction) error {
 	for _, o := range tx.outputs {
 		n := nodeState{Status: Completed, End: o.at, Value: &o.value, Collected: o.iteration}
 		c.Nodes = append(c.Nodes, store.NodeRecord{Node: o.key, Terminal: true, Columns: n.columns(&w, "")})
+	}
+	for i := range tx.signals {
+		n := nodeState{Status: Completed, Taken: &tx.signals[i]}
+		c.Nodes = append(c.Nodes, store.NodeRecord{Node: r.plan.signalKey(tx.signal + i), Terminal: true, Columns: n.columns(&w, "")})
 	}
 	if w.Err != nil {
 		return w.Err
@@ -486,7 +520,7 @@ func cut(memory []byte, n int) (part, rest []byte) {
 // encodeHeader makes the record of the run. The payload of its trigger is encoded once.
 func (r *Run) encodeHeader(tx *transaction) error {
 	d, fired := r.durable, tx.header.Fired
-	if fired != nil {
+	if fired != nil && fired.Payload.raw == nil {
 		fired.Payload.raw = d.payload
 	}
 	header, err := tx.header.encoded(r.cfg.codec)

@@ -9,6 +9,9 @@ func (r *Run) acquireFork() (*restoration, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := r.keepGiven(); err != nil { // those of the run that it was forked from
+		return nil, err
+	}
 	stored, err := r.takeLease()
 	if err != nil {
 		return nil, err

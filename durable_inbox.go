@@ -3,7 +3,9 @@ package kahn
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -18,6 +20,10 @@ import (
 // to a request goes into the outbox in the critical section of its effect. The requests that wait are taken before a life calls steps: signals, whose values
 // the codec decodes, before the run begins, and stops in the critical section in which it begins, since the cleanup nodes and the end of a run that goes on
 // are still to run. A run that is cancelled before it has ever begun ends at once.
+//
+// A signal whose value cannot be read now is put aside, and tried again after a pause: its key or its blob may be on the way. The requests behind it
+// do not wait for it. But a store takes answers in the order of the requests, so it gets theirs later, and until then the record of the run has
+// them: a life that goes on from there does not perform these requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded, and not taken
@@ -29,7 +35,17 @@ type inbox struct {
 	open    atomic.Bool           // the run is prepared: its lock may be taken
 	stop    func()                // ends the watch; nil before it began
 	retry   *time.Timer           // after a failure of the store; nil if none has happened
+
+	aside  []store.PostedRequest // that could not be read, in their order
+	unread map[uint64]error      // by number: why not, until they are answered
+	passes int                   // how often in a row some of them could not be read
+	again  *time.Timer           // after which they are tried again; nil if none are put aside
+	ahead  []aheadState          // the answers to requests behind one that waits, in their order
 }
+
+// ErrUndecoded is matched by the error of a run that rests, with a request in its store whose value the run's [Encoding] cannot read now, as when a key
+// or a blob is not there yet. The request waits, and the next life of the run tries again.
+var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
 // openInbox loads the requests that wait for a run which has been acquired, and begins to watch for others.
 func (r *Run) openInbox(stored *store.Run) (err error) {
@@ -67,12 +83,64 @@ func (in *inbox) load(ctx context.Context, run string, after uint64) (list []sto
 
 // add adds a page of requests to those that wait.
 func (in *inbox) add(page []store.PostedRequest) {
-	if in.waiting = append(in.waiting, page...); len(page) > 0 {
-		in.loaded = page[len(page)-1].Number
+	for _, q := range page {
+		if in.loaded = q.Number; !in.hasAnswer(q.Number) {
+			in.waiting = append(in.waiting, q)
+		}
 	}
 	if len(page) == store.MaxPage {
 		in.more.Store(true)
 	}
+}
+
+// hasAnswer reports whether a request was answered.
+func (in *inbox) hasAnswer(number uint64) bool {
+	_, ahead := slices.BinarySearchFunc(in.ahead, number, func(t store.TakenRequest, number uint64) int { return cmp.Compare(t.Number, number) })
+	return number <= in.taken || ahead
+}
+
+// restore takes over the answers that the store does not have yet, from the record of the run.
+func (in *inbox) restore(ahead []store.TakenRequest) {
+	if in == nil || len(ahead) == 0 {
+		return
+	}
+	in.ahead = ahead
+	in.waiting = slices.DeleteFunc(in.waiting, func(q store.PostedRequest) bool { return in.hasAnswer(q.Number) })
+}
+
+// holds reports whether there are answers that the store does not have yet.
+func (in *inbox) holds() bool { return in != nil && len(in.ahead) > 0 }
+
+// answersAhead are these answers.
+func (in *inbox) answersAhead() []store.TakenRequest {
+	if in == nil {
+		return nil
+	}
+	return slices.Clone(in.ahead)
+}
+
+// end gives the store, with the transaction that ends the run, the answers that it does not have yet. The requests between them could not be read,
+// and are refused like all others that wait.
+func (in *inbox) end(c *store.Commit) {
+	for _, t := range in.ahead {
+		for in.taken++; in.taken < t.Number; in.taken++ {
+			c.Taken = append(c.Taken, store.TakenRequest{Number: in.taken, Refused: store.ErrEnded.Error()})
+		}
+		c.Taken = append(c.Taken, t)
+	}
+	in.ahead = nil
+}
+
+// unreadable is the error of a run that rests although requests wait, nil if none do.
+func (in *inbox) unreadable() error {
+	if in == nil || len(in.unread) == 0 {
+		return nil
+	}
+	err := in.unread[slices.Min(slices.Collect(maps.Keys(in.unread)))]
+	if more := len(in.unread) - 1; more > 0 {
+		err = fmt.Errorf("%w; so do %d others", err, more)
+	}
+	return err
 }
 
 // isBusy reports whether requests are being taken, so that the run does not end at rest.
@@ -88,8 +156,13 @@ func (in *inbox) close() error {
 
 // giveUp ends the repetition of a call that has failed.
 func (in *inbox) giveUp() {
-	if in != nil && in.retry != nil {
-		in.retry.Stop()
+	if in == nil {
+		return
+	}
+	for _, t := range []*time.Timer{in.retry, in.again} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 }
 
@@ -142,7 +215,7 @@ func (r *Run) takeRequests() {
 			return
 		}
 		if q != nil {
-			r.reply(q, ErrGoexit)
+			r.setAside(q, ErrGoexit)
 		} else {
 			r.st.Lock()
 			r.repeatLoad()
@@ -239,7 +312,11 @@ func (r *Run) perform(q *store.PostedRequest) {
 	var err error
 	switch {
 	case q.Kind == store.KindSignal:
-		err = r.performSignal(q)
+		read := false
+		if read, err = r.performSignal(q); !read {
+			r.setAside(q, err)
+			return
+		}
 	case stops(q.Kind):
 		r.control(func(now int64) {
 			err = r.performStop(q, now)
@@ -264,17 +341,64 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-func (r *Run) performSignal(q *store.PostedRequest) error {
-	value, err := decodeValue(r.cfg.codec, q.Value)
-	if err != nil {
-		return err
+// performSignal delivers a signal. If the value cannot be read, or written, at the moment, and the node would take an answer, it has done nothing.
+func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
+	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
+	if s.Value, err = decodeValue(r.cfg.codec, q.Value); err == nil {
+		err = s.identify()
 	}
-	s := signal{gate: q.Node, Decision: Decision{value, q.Actor, q.Comment, q.ID}, number: q.Number}
-	if err := s.identify(); err != nil {
-		return err
+	if err == nil {
+		if _, err = r.deliverSignal(&s); !s.unkept {
+			return true, err
+		}
 	}
-	_, err = r.deliverSignal(&s)
-	return err
+	if refused := r.refusesSignal(s.gate); refused != nil {
+		return true, refused
+	}
+	return false, err
+}
+
+// setAside leaves a request that could not be read waiting, and reports it.
+func (r *Run) setAside(q *store.PostedRequest, err error) {
+	in := r.durable.inbox
+	err = fmt.Errorf("%w: request %s for %s waits: %w", ErrUndecoded, quoteID(q.ID), quoteID(q.Node), err)
+	r.st.Lock()
+	if !r.mayTake() || in.hasAnswer(q.Number) {
+		r.st.Unlock()
+		return
+	}
+	if in.unread == nil {
+		in.unread = map[uint64]error{}
+	}
+	if in.unread[q.Number] == nil {
+		r.warn(err)
+	}
+	in.unread[q.Number] = err
+	in.aside = append(in.aside, *q)
+	repeated := in.passes > 0 // a run that rests at once is reported then
+	if in.again == nil {
+		in.passes++
+		in.again = time.AfterFunc(retryPause(in.passes), r.takeAside)
+	}
+	r.st.Unlock()
+	if repeated && r.cfg.report != nil {
+		r.cfg.report(err)
+	}
+}
+
+// takeAside tries the requests again that were put aside.
+func (r *Run) takeAside() {
+	r.st.Lock()
+	defer r.st.Unlock()
+	in := r.durable.inbox
+	in.again = nil
+	if !r.mayTake() {
+		return
+	}
+	in.waiting, in.aside = append(in.aside, in.waiting...), nil
+	if !in.taking {
+		r.startTaking()
+	}
 }
 
 // reply answers a request that has not been answered with its effect: it was refused, or it repeats a signal that the run has had.
@@ -282,16 +406,28 @@ func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
 
-// answerRequest puts the answer to a request into the outbox, with the lock held. A run that is not written to any more answers nothing: whoever
-// has the run next takes the request.
+// answerRequest puts the answer to a request into the outbox, with the lock held; into the record of the run as long as a request before it waits. A
+// run that is not written to any more answers nothing: whoever has the run next takes the request.
 func (d *durable) answerRequest(number uint64, err error) {
-	if d.failed != nil || number <= d.inbox.taken {
+	in := d.inbox
+	if d.failed != nil || in.hasAnswer(number) {
 		return
 	}
-	d.inbox.taken = number
+	if delete(in.unread, number); len(in.unread) == 0 {
+		in.passes = 0
+	}
 	t := store.TakenRequest{Number: number}
 	if err != nil {
 		t.Refused = cmp.Or(errorText(err), "refused")
 	}
-	d.outbox.commit.Taken = append(d.outbox.commit.Taken, t)
+	if number > in.taken+1 || len(in.ahead) > 0 {
+		d.stale, d.outbox.due = true, true
+	}
+	at, _ := slices.BinarySearchFunc(in.ahead, number, func(t store.TakenRequest, number uint64) int { return cmp.Compare(t.Number, number) })
+	in.ahead = slices.Insert(in.ahead, at, t)
+	for len(in.ahead) > 0 && in.ahead[0].Number == in.taken+1 {
+		in.taken++
+		d.outbox.commit.Taken = append(d.outbox.commit.Taken, in.ahead[0])
+		in.ahead = in.ahead[1:]
+	}
 }

@@ -42,9 +42,10 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := json.Unmarshal(stored.Record, &file); err != nil {
 		return file, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
 	}
-	if err := checkVersion(file.Version); err != nil {
+	if err := checkVersion(file.Version, answersVersion); err != nil {
 		return file, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
 	}
+	file.Version = snapshotVersion
 	if stored.Inputs != nil { // records of older versions hold them
 		if file.Inputs, err = readInputs(stored.Inputs); err != nil {
 			return file, err
@@ -55,7 +56,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if file.Status = stored.Status; file.Status == RunPending {
 		file.Status = RunRunning
 	}
-	records, outputs := map[string]nodeState{}, map[string]json.RawMessage{}
+	records, outputs, taken := map[string]nodeState{}, map[string]json.RawMessage{}, map[string]answeredState{}
 	for key, s := range stored.Nodes {
 		if s.Record == nil {
 			continue
@@ -70,8 +71,12 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		if n.Hash != "" && n.ID != key {
 			return file, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
 		}
-		if n.Collected > 0 {
+		switch {
+		case n.Collected > 0:
 			outputs[key] = s.Value
+			continue
+		case n.Taken != nil:
+			taken[key] = *n.Taken
 			continue
 		}
 		file.LastEvent = max(file.LastEvent, n.Event)
@@ -90,11 +95,28 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		return file, fmt.Errorf("%w: stored run %s: its nodes tell of event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
 	}
 	file.LastEvent = max(file.LastEvent, stored.LastEvent) // deltas and logs have no record that tells
+	if err := file.addTaken(taken); err != nil {
+		return file, err
+	}
 	file.restoreEpochs()
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
 	f := newFiller(records, outputs)
 	f.fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
 	return file, f.err
+}
+
+// addTaken puts the signals with IDs that have records into their order, before those of a former version in the record of the run.
+func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
+	list, known := make([]answeredState, len(taken), len(taken)+len(file.Answered)), map[int]bool{}
+	for key, a := range taken {
+		n := signalNumber(key)
+		if n < 1 || n > len(list) || known[n] {
+			return fmt.Errorf("%w: stored run %s: of its %d records of signals some are missing", ErrBadValue, quoteID(file.Run), len(taken))
+		}
+		list[n-1], known[n] = a, true
+	}
+	file.Answered, file.recorded = append(list, file.Answered...), len(taken)
+	return nil
 }
 
 // count takes the number of deltas from the record of a node. The later attempts of a composite have other keys, and go on counting.
@@ -194,6 +216,9 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 		}
 		n.Inside.Nodes = withoutItems(f.nodes[prefix])
 		f.fillIn(n.Inside.Nodes, func(n *nodeState) string { return prefix + n.ID })
+		if n.expanded() && !n.Status.Terminal() {
+			n.Inside.placeSignals()
+		}
 	}
 }
 
@@ -313,6 +338,9 @@ func (r *Run) acquire() (x *restoration, err error) {
 		if err = r.sameWorkflow(stored); err == nil {
 			x, err = r.restoreStored(stored)
 		}
+		if err == nil {
+			r.durable.inbox.restore(x.file.Ahead)
+		}
 	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // it was taken out of the store a moment ago
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
 	default:
@@ -325,7 +353,10 @@ func (r *Run) acquire() (x *restoration, err error) {
 // takeLease takes the lease of the run, and returns what is stored of it.
 func (r *Run) takeLease() (stored *store.Run, err error) {
 	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock
-	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}}
+	d := &durable{store: r.cfg.store, outbox: newTransaction(), open: map[place]int32{}, stored: map[place]storedStatus{}, bounds: defaultBounds}
+	if most := r.cfg.bounds; most != nil {
+		d.bounds = *most
+	}
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(r.ctx))
 	asked := time.Now()
 	err = guarded(func() (err error) {

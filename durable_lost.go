@@ -28,6 +28,14 @@ func (l *lost) note(at place, attempts int32) {
 	}
 }
 
+// leftError is the error of a run that its life left: that of the store if it did not answer, or of a posted request that could not be read.
+func (d *durable) leftError() error {
+	if d.lost != nil {
+		return d.failed
+	}
+	return d.inbox.unreadable()
+}
+
 // isLost reports whether the run is being left because its store did not answer.
 func (r *Run) isLost() bool { return r.durable != nil && r.durable.lost != nil }
 
@@ -54,6 +62,12 @@ func (r *Run) lose(err error) {
 		d.lost.ended = append(d.lost.ended, tx.ended...)
 		tx.err = err
 		close(tx.done)
+	}
+	for _, c := range runs {
+		for roots := d.roots[c]; roots.Len() > 0; {
+			ref, _ := roots.PopMin()
+			d.lost.note(place{c, Ref(ref)}, -1)
+		}
 	}
 	d.fail(err)
 	r.disarm(&r.deadline)
@@ -91,6 +105,7 @@ func (d *durable) unwritten() []*transaction {
 // fail ends the use of the store, but for giving back the lease.
 func (d *durable) fail(err error) {
 	d.failed, d.outbox = err, newTransaction()
+	d.admitAll()
 	d.events.arrive()
 	if d.renewal != nil {
 		d.renewal.Stop()
@@ -215,8 +230,8 @@ func (d *durable) holdStored(h *held) {
 }
 
 // holdAnswers takes note of the answers that a run was given when it began or went on: its first transaction has them.
-func (d *durable) holdAnswers(list []answeredState) {
-	for i := range list {
-		list[i].in = d.outbox.writing
+func (d *durable) holdAnswers(x *takenSignals) {
+	for i := x.before; i < len(x.list); i++ {
+		x.list[i].in = d.outbox.writing
 	}
 }

@@ -75,6 +75,9 @@ var (
 	ErrNotEncodable = errors.New("value cannot be encoded")
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
+	// ErrAtRest rejects a request to a run that waits and has returned its Result, or was left, if the request cannot be posted for the run's
+	// next life: the run has no store that is a [store.Inbox]. It goes on from its Snapshot, see [ResumeFrom].
+	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result of a run that has not ended.
 	ErrNotEnded = errors.New("the run has not ended")
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
@@ -91,6 +94,8 @@ var (
 	ErrRunTimeout  error = &timeoutError{"run timed out"}
 	ErrSuperseded        = errors.New("superseded: no other node waits for the result any more")
 	ErrLateFailure       = errors.New("a predecessor failed after the node had started")
+	// ErrCrashed is matched by the error of a node whose last attempts were all cut short by the death of the process, see [MaxCrashes].
+	ErrCrashed = errors.New("the process died during each of the last attempts")
 )
 
 // sentinels are the errors that a snapshot remembers by name.
@@ -100,7 +105,7 @@ var sentinels = map[string]error{
 	"no_match": ErrNoMatch, "call_aborted": ErrCallAborted, "unknown_kind": ErrUnknownKind, "type": ErrType,
 	"no_value": ErrNoValue, "not_ancestor": ErrNotAncestor, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
 	"not_encodable": ErrNotEncodable, "duplicate_gate": ErrDuplicateGate, "cyclic": ErrCyclicError,
-	"rejected": ErrRejected, "deadline": context.DeadlineExceeded, "canceled": context.Canceled,
+	"rejected": ErrRejected, "crashed": ErrCrashed, "deadline": context.DeadlineExceeded, "canceled": context.Canceled,
 }
 
 // sentinelsOf names the sentinel errors that err wraps, sorted.

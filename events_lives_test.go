@@ -168,11 +168,11 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 // have the statuses of an uninterrupted run. What a transaction holds depends on how long code of the host and the store take.
 func TestEventsOfCrashes(t *testing.T) {
 	t.Parallel()
-	graphs, crashes, seams := size(14, 8, 400), 0, 0
-	for seed := range graphs {
+	graphs, crashes, seams := size(8, 5, 400), 0, 0
+	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(uint64(seed), 11))
-			c := newCutter(uint64(seed), seed%2)
+			r := rand.New(rand.NewPCG(seed, 11))
+			c := newCutter(seed, int(seed%2))
 			c.slow = time.Duration(r.IntN(3)) * ms / 2
 			most := 1 + r.IntN(3)
 			n, whole := c.crashAtEveryWrite(t, fmt.Sprint("seed ", seed), func() time.Duration { return time.Duration(r.IntN(most)) * ms })

@@ -3,7 +3,6 @@ package kahn
 import (
 	"cmp"
 	"log/slog"
-	"maps"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
@@ -164,11 +163,20 @@ func (r *Run) event(e entry) {
 
 // flush turns the state's changes into events, with the run's lock held.
 func (r *Run) flush(now int64) {
-	s := &r.st
-	changes := s.Changes()
+	changes := r.st.Changes()
 	if len(changes) == 0 {
 		return
 	}
+	if r.durable != nil {
+		changes = r.inTurn(changes)
+	}
+	r.tell(changes, now)
+	r.st.DropChanges()
+}
+
+// tell is flush for the given changes.
+func (r *Run) tell(changes []machine.Change, now int64) {
+	s := &r.st
 	r.log.mu.Lock()
 	ends := 0 // nodes that were ended by the changes so far
 	if r.recorder.restored {
@@ -201,7 +209,6 @@ func (r *Run) flush(now int64) {
 	if r.durable != nil {
 		r.durable.add(r, changes)
 	}
-	s.DropChanges()
 }
 
 // append completes an entry of the run by the event that led to it and adds it to the log, both locks held. ends counts the
@@ -387,8 +394,8 @@ func (r *Run) countDelta(ref Ref, x *extra) int {
 		return x.deltas
 	}
 	path := r.path(ref)
-	n := r.tree.deltas[path] + 1
-	r.tree.countedDeltas(path, n)
+	n := r.tree.deltas.of(path) + 1
+	r.tree.deltas.set(path, n)
 	return n
 }
 
@@ -408,7 +415,7 @@ func (r *Run) deltas() map[string]int {
 		}
 	}
 	if r.tree != nil {
-		maps.Copy(counts, r.tree.deltas)
+		r.tree.deltas.addTo(counts)
 	}
 	return counts
 }
@@ -416,8 +423,8 @@ func (r *Run) deltas() map[string]int {
 // deltasOf returns how many deltas a node has emitted.
 func (r *Run) deltasOf(ref Ref) int {
 	switch x := r.extras[ref]; {
-	case r.outer != nil && len(r.tree.deltas) > 0:
-		return r.tree.deltas[r.path(ref)]
+	case r.outer != nil && !r.tree.deltas.isEmpty():
+		return r.tree.deltas.of(r.path(ref))
 	case r.outer == nil && x != nil:
 		return x.deltas
 	}

@@ -3,20 +3,26 @@ package kahn_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// timeless returns a logger that writes texts without times.
-func timeless(w *bytes.Buffer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey || a.Key == "duration" || a.Key == "trace_id" {
+// timeless returns a logger that writes texts without times, trace ids and the other attributes that are dropped.
+func timeless(w *bytes.Buffer, level slog.Level, dropped ...string) *slog.Logger {
+	dropped = append(dropped, slog.TimeKey, "trace_id")
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if slices.Contains(dropped, a.Key) {
 			return slog.Attr{}
 		}
 		return a
@@ -40,7 +46,7 @@ func TestLogTo(t *testing.T) {
 		return nil, nil
 	}
 	var out bytes.Buffer
-	runner := kahn.Runner{Options: []kahn.Option{kahn.LogTo(timeless(&out)), kahn.Limit(1)}}
+	runner := kahn.Runner{Options: []kahn.Option{kahn.LogTo(timeless(&out, slog.LevelDebug, "duration")), kahn.Limit(1)}}
 	for range 2 {
 		out.Reset()
 		var rec kahntest.Recorder
@@ -62,4 +68,91 @@ func TestLogTo(t *testing.T) {
 		require.Contains(t, log, "level=INFO msg=hello run_id=7 event_id=4 node=a attempt=1 tier=0 kind=http label=Fetch\n")
 		require.Contains(t, log, "msg=run.completed run_id=7")
 	}
+}
+
+// logged executes a graph as run 7, whose events it logs and checks.
+func logged(t *testing.T, g *kahn.Graph, step kahn.StepFunc, logger *slog.Logger, opts ...kahn.Option) {
+	t.Helper()
+	var rec kahntest.Recorder
+	res, _ := kahn.Execute(t.Context(), g, step, append(opts, kahn.RunID("7"), kahn.OnEvent(event.LogTo(logger)), kahn.OnEvent(rec.Add))...) // res has the error
+	require.NoError(t, kahntest.CheckEvents(g, res, rec.Events()))
+}
+
+func TestLogOfRun(t *testing.T) {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond, Jitter: kahn.JitterNone}},
+		kahn.Node{ID: "B", After: []string{"A"}}, kahn.Node{ID: "C", Disabled: true},
+	)
+	g.Name = "order"
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		time.Sleep(time.Millisecond)
+		if s.ID() == "A" && s.Attempt() == 1 {
+			s.Log(slog.LevelDebug+1, "the first time")
+			return nil, errors.New("no")
+		}
+		s.Emit("a secret")
+		if s.ID() == "B" {
+			return nil, kahn.Permanent(errors.New("never"))
+		}
+		return nil, nil
+	}
+	for _, row := range []struct {
+		level slog.Level
+		want  string
+	}{
+		{slog.LevelDebug, `
+level=INFO msg=run.started run_id=7 event_id=1 workflow=order total=3 mode=eager
+level=INFO msg=node.skipped run_id=7 event_id=2 workflow=order node=C attempt=0 tier=0 reason=annotation
+level=DEBUG msg=node.queued run_id=7 event_id=3 workflow=order node=A attempt=1 tier=0
+level=DEBUG msg=node.started run_id=7 event_id=4 workflow=order node=A attempt=1 tier=0
+level=DEBUG+1 msg="the first time" run_id=7 event_id=5 workflow=order node=A attempt=1 tier=0
+level=WARN msg=node.retried run_id=7 event_id=6 workflow=order node=A attempt=1 tier=0 cause=step_error delay=1ms error=no
+level=DEBUG msg=node.queued run_id=7 event_id=7 workflow=order node=A attempt=2 tier=0
+level=DEBUG msg=node.started run_id=7 event_id=8 workflow=order node=A attempt=2 tier=0
+level=DEBUG msg=node.stream.delta run_id=7 event_id=9 workflow=order node=A attempt=2 tier=0 index=1
+level=INFO msg=node.completed run_id=7 event_id=10 workflow=order node=A attempt=2 tier=0 duration=3ms
+level=DEBUG msg=node.queued run_id=7 event_id=11 workflow=order node=B attempt=1 tier=1
+level=DEBUG msg=node.started run_id=7 event_id=12 workflow=order node=B attempt=1 tier=1
+level=DEBUG msg=node.stream.delta run_id=7 event_id=13 workflow=order node=B attempt=1 tier=1 index=1
+level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent routed_to_end=true original_failed_step=B
+level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed total=3 failed=[B] duration=4ms
+`},
+		{slog.LevelWarn, `
+level=WARN msg=node.retried run_id=7 event_id=6 workflow=order node=A attempt=1 tier=0 cause=step_error delay=1ms error=no
+level=ERROR msg=node.failed run_id=7 event_id=14 workflow=order node=B attempt=1 tier=1 cause=step_error error=never duration=1ms no_retry=permanent routed_to_end=true original_failed_step=B
+level=ERROR msg=run.failed run_id=7 event_id=15 workflow=order status=failed total=3 failed=[B] duration=4ms
+`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var out bytes.Buffer
+			logged(t, g, step, timeless(&out, row.level))
+			if got := out.String(); got != row.want[1:] {
+				t.Errorf("got\n%s\nexpected\n%s", got, row.want)
+			}
+		})
+	}
+}
+
+// The size of an output is logged if events carry it, and a failure that is handled is not left to the end of the graph.
+func TestLogOfOutputs(t *testing.T) {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "B", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}})
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "A" {
+			return nil, errors.New("no")
+		}
+		return "four", nil
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		logged(t, g, step, timeless(&out, slog.LevelInfo), kahn.EventOutputs(100))
+		want := `
+level=INFO msg=run.started run_id=7 event_id=1 total=2 mode=eager
+level=ERROR msg=node.failed run_id=7 event_id=4 node=A attempt=1 tier=0 cause=step_error error=no no_retry=no_policy
+level=INFO msg=node.completed run_id=7 event_id=7 node=B attempt=1 tier=1 output_bytes=6
+level=INFO msg=run.completed run_id=7 event_id=8 status=completed degraded=true total=2 failed=[A] output_bytes=6
+`
+		if got := out.String(); got != want[1:] {
+			t.Errorf("got\n%s\nexpected\n%s", got, want)
+		}
+	})
 }

@@ -16,8 +16,8 @@ import (
 // The error is nil for a run that completed, and for one that is suspended, see [Gate]. A run that failed or was cancelled
 // returns its Result and a [*RunError]. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
 // option return a nil Result and an error that matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph],
-// [ErrNoStep], [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]) or
-// [ErrBadOption]; nothing was run then.
+// [ErrNoStep], [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]),
+// [ErrBadOption] or, over a store, [ErrNotEncodable] for an input that the store cannot hold; nothing was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -288,10 +288,12 @@ func (r *Run) origin() (from *restoration, err error) {
 		if r.cfg.from != nil && !r.cfg.fork {
 			return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (RedriveFrom(nil) redrives the run in the store)", ErrBadOption)
 		}
-		if given == nil {
-			return nil, nil // the stored run may have them
+		if given != nil { // else the stored run may have them
+			if err := r.plan.checkInputs(given, given); err != nil {
+				return nil, err
+			}
 		}
-		return nil, r.plan.checkInputs(given, given)
+		return nil, r.keepGiven()
 	}
 	if r.cfg.from != nil {
 		if from, err = r.restoration(nil); err != nil {

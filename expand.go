@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -331,7 +332,7 @@ var errNotKept = errors.New("not kept")
 
 // answerKept leaves a signal with what waits inside of a node whose graph is not known yet, with the lock held. unknown is the error if
 // nothing does; it is errNotKept if more such graphs have become known than were seen: what the signal is for may be in one of them.
-func (r *Run) answerKept(s *signal, seen int, unknown func() error) error {
+func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
 	n := waits.keptNode(s.gate)
 	switch {
@@ -340,9 +341,10 @@ func (r *Run) answerKept(s *signal, seen int, unknown func() error) error {
 	case n == nil:
 		return unknown()
 	}
-	if err := n.answer(s.gate, s.Decision); err != nil {
+	if err := n.refusalAt(s.gate, n.of.run.wallClock()); err != nil {
 		return err
 	}
+	n.answer(s.Decision, text, false)
 	at := n.of.place
 	at.run.extras[at.ref].answers++
 	at.run.outdated(at.ref)

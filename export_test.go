@@ -228,6 +228,9 @@ func BranchTexts(res *Result) (n int) {
 func (r *Run) TreeSteps() int64 {
 	r.st.Lock()
 	defer r.st.Unlock()
+	if r.tree == nil {
+		return 0
+	}
 	return r.tree.steps
 }
 
@@ -261,4 +264,28 @@ func IndexedNames(o Option) int {
 func (h *History) Hold() (release func()) {
 	h.mu.Lock()
 	return h.mu.Unlock
+}
+
+// DeltaCounts are how many deltas nodes have emitted.
+type DeltaCounts struct{ counts deltaCounts }
+
+// Set sets the number of a node.
+func (x *DeltaCounts) Set(path string, n int) { x.counts.set(path, n) }
+
+// Of returns the number of a node.
+func (x *DeltaCounts) Of(path string) int { return x.counts.of(path) }
+
+// Saved returns what a snapshot has.
+func (x *DeltaCounts) Saved() map[string]int {
+	counts := map[string]int{}
+	x.counts.addTo(counts)
+	return counts
+}
+
+// ReadDeltas reads what a snapshot has.
+func ReadDeltas(counts map[string]int) *DeltaCounts { return &DeltaCounts{readDeltas(counts)} }
+
+// Bounds sets the bounds of a durable run's transactions: rows of nodes, and bytes of values.
+func Bounds(rows, bytes int) Option {
+	return optionFunc(func(c *config) error { c.bounds = &room{rows, bytes}; return nil })
 }

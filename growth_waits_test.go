@@ -2,6 +2,7 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"runtime"
 	"testing"
@@ -196,4 +197,145 @@ func TestGrowthOfLeaving(t *testing.T) {
 		})
 		return steps
 	})
+}
+
+// TestGrowthOfSignalIDs answers n gates with signals that have IDs, and repeats each. It counts bytes that are allocated, or written to the
+// store, and so runs alone.
+func TestGrowthOfSignalIDs(t *testing.T) {
+	decision := func(i int) kahn.Decision { return kahn.Decision{ID: fmt.Sprint("id", i), Value: i} }
+	each := func(t *testing.T, n int, run *kahn.Run) {
+		for range 2 {
+			for i := range n {
+				require.NoError(t, run.Signal(fmt.Sprint("g", i), decision(i)))
+			}
+		}
+		require.ErrorIs(t, run.Signal("g0", kahn.Decision{ID: "id0", Value: "another"}), kahn.ErrSignalConflict)
+		_, err := run.Wait()
+		require.NoError(t, err)
+	}
+	all := func(n int) map[string]any {
+		signals := map[string]any{}
+		for i := range n {
+			signals[fmt.Sprint("g", i)] = decision(i)
+		}
+		return signals
+	}
+	written := func(t *testing.T, j *journal) (bytes int64) {
+		for _, c := range j.writes {
+			data, err := json.Marshal(c)
+			require.NoError(t, err)
+			bytes += int64(len(data))
+		}
+		return bytes
+	}
+	for name, count := range map[string]func(t *testing.T, n int) int64{
+		"in memory": func(t *testing.T, n int) int64 {
+			bytes, _ := allocated(func() {
+				run, err := kahn.Start(t.Context(), gates(n), nil, kahn.Retain(0))
+				require.NoError(t, err)
+				each(t, n, run)
+			})
+			return bytes
+		},
+		"as a run goes on": func(t *testing.T, n int) int64 {
+			res, err := kahn.Execute(t.Context(), gates(n), nil)
+			require.NoError(t, err)
+			s := res.Snapshot()
+			bytes, _ := allocated(func() {
+				run, err := kahn.Start(t.Context(), gates(n), nil, kahn.ResumeFrom(s, all(n)), kahn.Retain(0))
+				require.NoError(t, err)
+				each(t, n, run)
+			})
+			return bytes
+		},
+		"over a store": func(t *testing.T, n int) int64 {
+			j := new(journal)
+			run, err := kahn.Start(t.Context(), gates(n), nil, kahn.Durable(j), kahn.RunID("r"))
+			require.NoError(t, err)
+			each(t, n, run)
+			return written(t, j)
+		},
+		"over a store, at once": func(t *testing.T, n int) int64 {
+			j := new(journal)
+			run, err := kahn.Start(t.Context(), gates(n), nil, kahn.Durable(j), kahn.RunID("r"), kahn.EarlySignals(all(n)))
+			require.NoError(t, err)
+			each(t, n, run)
+			return written(t, j)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doubles(t, 100, func(n int) int64 { return count(t, n) })
+		})
+	}
+}
+
+// TestGrowthOfWhy asks about each of n nodes that wait for the same, of which another node has something, the last one in the order of
+// declaration.
+func TestGrowthOfWhy(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		opts     []kahn.Option
+		group    string
+		nest     bool
+		suspends bool
+		kind     kahn.WhyKind
+	}{
+		"a slot":             {opts: []kahn.Option{kahn.Limit(1)}, kind: kahn.WhySlot},
+		"a slot of a group":  {group: "g", kind: kahn.WhySlot},
+		"a slot of the tree": {opts: []kahn.Option{kahn.Limit(1)}, nest: true, kind: kahn.WhySlot},
+		"an end of the hold": {opts: []kahn.Option{kahn.Limit(1), kahn.SuspendStop}, suspends: true, kind: kahn.WhyHeld},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			doubles(t, 50, func(n int) (visits int64) {
+				synctest.Test(t, func(t *testing.T) {
+					g, rec, hold := &kahn.Graph{}, newRecorder(), make(chan struct{})
+					g.Groups = []kahn.Group{{Name: "g", Limit: 1}}
+					node := func(id string) kahn.Node {
+						x := kahn.Node{ID: id}
+						if row.group != "" {
+							x.Groups = []string{row.group}
+						}
+						return x
+					}
+					for i := range n {
+						g.Add(node(fmt.Sprint("n", i)))
+					}
+					last := node("last")
+					last.Priority = 1
+					if row.nest {
+						last.Sub = graph(kahn.Node{ID: "x", Priority: 1})
+					}
+					run, err := kahn.Start(t.Context(), g.Add(last), func(context.Context, *kahn.Step) (any, error) {
+						if row.suspends {
+							return nil, kahn.Suspend("", nil, nil)
+						}
+						<-hold
+						return nil, nil
+					}, append(row.opts, kahn.OnEvent(rec.add))...)
+					require.NoError(t, err)
+					synctest.Wait()
+					before := run.Visits() + run.TreeSteps()
+					holder := "last"
+					if row.nest {
+						holder = "last/x"
+					}
+					for i := range n {
+						y, err := run.Why(fmt.Sprint("n", i))
+						require.NoError(t, err)
+						require.Equal(t, row.kind, y.Kind)
+						require.Equal(t, []string{holder}, y.Nodes)
+						require.Zero(t, y.More)
+					}
+					visits = run.Visits() + run.TreeSteps() - before
+					close(hold)
+					run.Leave()
+					res, err := run.Wait()
+					require.NoError(t, err)
+					checkEvents(t, g, res, rec.all())
+				})
+				return visits
+			})
+		})
+	}
 }

@@ -439,7 +439,7 @@ func (o *TestOutcome) UnmarshalText(text []byte) error {
 	return enum.Parse(o, testOutcomeNames[:], text, "test outcome")
 }
 
-// TestSummary is the summary of a run in test mode.
+// TestSummary is the summary of a run in test mode. The methods of a nil one, which any other run has, answer as those of the zero value.
 type TestSummary struct {
 	// Nodes are all nodes in the order of declaration, those inside of a composite that was begun after it. The instances of a
 	// node, in items and iterations, count as one.
@@ -462,7 +462,7 @@ type TestNode struct {
 
 // Node returns the summary of the node of a path, and whether there is one.
 func (s *TestSummary) Node(path string) (TestNode, bool) {
-	i := slices.IndexFunc(s.Nodes, func(n TestNode) bool { return n.Path == path })
+	i := slices.IndexFunc(orZero(s).Nodes, func(n TestNode) bool { return n.Path == path })
 	if i < 0 {
 		return TestNode{}, false
 	}
@@ -470,7 +470,7 @@ func (s *TestSummary) Node(path string) (TestNode, bool) {
 }
 
 // Err joins the failures, or is nil.
-func (s *TestSummary) Err() error { return errors.Join(s.Failures...) }
+func (s *TestSummary) Err() error { return errors.Join(orZero(s).Failures...) }
 
 // summarize judges a run that is over. Assertions are user code: it is called without a lock.
 func (t *testMode) summarize(s *TestSummary, res *Result) {

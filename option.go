@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -36,18 +37,20 @@ type config struct {
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
-	reads          bool       // for ReadResult: nothing is to be performed
-	adopts         *Adoption  // for Adopt, which sets it
-	idle           bool       // the first transaction is to be written, and nothing performed
-	listed         *store.Run // as which the run was chosen; nil for any
-	served         bool       // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
+	reads          bool        // for ReadResult: nothing is to be performed
+	adopts         *Adoption   // for Adopt, which sets it
+	idle           bool        // the first transaction is to be written, and nothing performed
+	listed         *store.Run  // as which the run was chosen; nil for any
+	report         func(error) // by Runner.Serve: tells of what keeps a request of the run waiting
+	served         bool        // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo
-	checkValues    bool // outputs are encoded when their nodes complete
+	bounds         *room // of transactions, for tests; nil for the usual ones
+	checkValues    bool  // outputs are encoded when their nodes complete
 	from           *Snapshot
 	signals        map[string]any
 	redrive        bool
@@ -64,6 +67,7 @@ type config struct {
 	estimates      *Result
 	history        *History
 	inputs         map[string]any
+	inputText      json.RawMessage // the inputs that were given to a durable run, as the codec has written them; nil for none
 	fired          *fired
 	prune          PruneMode
 	sinks          []func(Event)

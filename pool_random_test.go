@@ -19,8 +19,8 @@ import (
 // them at random. Bounds hold for every run that is not being stopped, a run that is stopped ends soon, and in the end everything is
 // returned.
 func TestRandomSharedStops(t *testing.T) {
-	for seed := range size(50, 50, 20_000) {
-		synctest.Test(t, func(t *testing.T) { randomSharedStops(t, uint64(seed)) })
+	for seed := range seeds(t, size(50, 50, 20_000)) {
+		synctest.Test(t, func(t *testing.T) { randomSharedStops(t, seed) })
 	}
 }
 

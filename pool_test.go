@@ -304,8 +304,8 @@ func TestRunnerLimits(t *testing.T) {
 // Random runs, with bounds of their own, that share random bounds, some of them cancelled or left: nothing is ever exceeded, every
 // slot is returned, and every run ends.
 func TestRandomRunnerLimits(t *testing.T) {
-	for seed := range size(100, 100, 10_000) {
-		synctest.Test(t, func(t *testing.T) { randomRunner(t, uint64(seed)) })
+	for seed := range seeds(t, size(100, 100, 10_000)) {
+		synctest.Test(t, func(t *testing.T) { randomRunner(t, seed) })
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}

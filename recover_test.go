@@ -26,6 +26,7 @@ var recovers = map[string]string{
 	"progress/display.go write":      "a writer's panic is a text here: no run, no error to hand on",
 	"sse/stream.go contain":          "the deferred call of a reader of a source, which has nothing of the source to call by Contain",
 	"temporal/decide.go record":      "a panic inside of a side effect must not end the workflow task, whose goroutine is the SDK's",
+	"temporal/heartbeat.go beat":     "the SDK panics with a data converter's error: the heartbeat is sent again, without details",
 	"schema/schema.go check":         "its own panic, which stops a judgement; any other goes on",
 	"expression/expression.go Parse": "a panic of the parser is a syntax error",
 }

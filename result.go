@@ -9,7 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Result is the outcome of a run. The zero value is that of a run without nodes, of no plan and no id.
+// Result is the outcome of a run. The zero value is that of a run without nodes, of no plan and no id. The methods of a nil Result, which is
+// what an error of Execute about the graph or the options comes with, answer as those of the zero value.
 type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that is not over: see Waiting.
 	Status RunStatus
@@ -135,9 +136,12 @@ func (n NodeResult) History() []Attempt {
 	return []Attempt{only}
 }
 
-// performed is the run of the result, or for the zero value a run without nodes.
+// hasRun reports whether the result is of a run: neither nil nor the zero value.
+func (r *Result) hasRun() bool { return r != nil && r.run != nil }
+
+// performed is the run of the result, or for nil and the zero value a run without nodes.
 func (r *Result) performed() *Run {
-	if r.run == nil {
+	if !r.hasRun() {
 		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}}
 	}
 	return r.run
@@ -145,7 +149,7 @@ func (r *Result) performed() *Run {
 
 // ID returns the id of the run.
 func (r *Result) ID() string {
-	if r.run == nil {
+	if !r.hasRun() {
 		return ""
 	}
 	return r.run.ID()
@@ -153,7 +157,7 @@ func (r *Result) ID() string {
 
 // Plan returns the plan that was executed, nil for the zero Result.
 func (r *Result) Plan() *Plan {
-	if r.run == nil {
+	if !r.hasRun() {
 		return nil
 	}
 	if tested := r.run.plan.tested; tested != nil {
@@ -448,8 +452,8 @@ func (r *Run) makeResult() {
 	case RunCompleted:
 	case RunSuspended:
 		res.Output, res.Waiting, res.Left = nil, r.waiting(), r.leaving
-		if r.isLost() && r.outer == nil {
-			res.err = r.durable.failed
+		if d := r.durable; d != nil && r.outer == nil {
+			res.err = d.leftError()
 		}
 	default:
 		res.err = r.runError(v)

@@ -164,7 +164,7 @@ func (w *wrapper) Unwrap() error { return w.err }
 
 // Messages of any size do not make the error of the run, or of a node, unreadable.
 func TestHugeErrors(t *testing.T) {
-	size := 10 << 20
+	size := 3 << 20
 	if raceEnabled {
 		size = 1 << 20
 	}

@@ -126,6 +126,16 @@ func TestNilStep(t *testing.T) {
 			}
 		}
 	})
+	inBubble(t, "also in a graph with a trigger, which may be fired later", func(t *testing.T) {
+		g := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, after("A", "T"))
+		for name, opts := range map[string][]kahn.Option{
+			"": nil, "fired": {kahn.Fire("T", nil)}, "stored": {kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r")},
+		} {
+			if res, err := kahn.Execute(t.Context(), g, nil, opts...); res != nil || !errors.Is(err, kahn.ErrNoStep) {
+				t.Errorf("%s: Execute: %v, %v", name, res, err)
+			}
+		}
+	})
 	inBubble(t, "a Mux without the kind", func(t *testing.T) {
 		for _, m := range []kahn.Mux{nil, {"other": nop}, {"k": nil}} {
 			r := try(t, graph(kahn.Node{ID: "A", Kind: "k", Retry: kahn.RetryStandard()}), m.Step)

@@ -71,13 +71,14 @@ type runReports struct {
 // runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
 // log and one clock.
 type runNest struct {
-	tree    *tree // nil for a run without composites that is not nested
-	outer   *Run  // nil for a run that is not nested
-	turn    *turn // its place in the tree; nil without a tree
-	began   int64 // ns since start, which is the outermost run's
-	bound   int64 // when the run's time is up, ns since start, which may be before it; 0 means never
-	touched bool  // see tree
-	nests   bool  // some node is a composite, or has been expanded
+	tree     *tree // nil for a run without composites that is not nested
+	outer    *Run  // nil for a run that is not nested
+	turn     *turn // its place in the tree; nil without a tree
+	began    int64 // ns since start, which is the outermost run's
+	bound    int64 // when the run's time is up, ns since start, which may be before it; 0 means never
+	touched  bool  // see tree
+	heldBack bool  // it is among durable.heldBack
+	nests    bool  // some node is a composite, or has been expanded
 	// lends has, by group that this graph or an outer one declares, the composites with expanded nodes whose graphs name it.
 	lends map[string]map[Ref]bool
 	*instance
@@ -118,6 +119,7 @@ type runCrew struct {
 type runStops struct {
 	followed     bool                     // the run follows the caller's context, whose end stops it
 	cancelled    bool                     // Cancel was called or the caller's context ended
+	stopsAll     bool                     // a stop has asked what runs to stop
 	unfollowed   atomic.Bool              // the following has ended, and callerEnded will not act any more
 	unfollow     func() bool              // ends the following; nil once called; the outermost run's
 	deadline     *alarm                   // of the run
@@ -149,7 +151,7 @@ const (
 	stageRunning                   // it has begun, or was announced in order to end
 	stageResting                   // suspended: nothing is left to do but to wait for signals
 	stageConcluded                 // every node is terminal, or the run ends at rest: the verdict is in
-	stageOver                      // a nested run whose goroutines have returned
+	stageOver                      // and its goroutines have returned
 )
 
 // concluded reports whether the run has a verdict. The lock is held.
@@ -175,6 +177,7 @@ type remarks struct {
 	warnings        []error
 	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
 	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
+	holders         map[any][]place  // in the outermost run: the nodes that answers of Why have named, by what they hold
 }
 
 // remarked returns the remarks, to be read.
@@ -222,7 +225,7 @@ func (r *Run) prepare(x *restoration) {
 	r.initState()
 	r.st.DrivenBy((*runHost)(r), nil)
 	if r.cfg.limit == 1 {
-		r.single = &single{}
+		r.single = &single{rang: -1}
 		r.single.note()
 	}
 	if r.nests = r.plan.composite; r.nests {
@@ -377,7 +380,7 @@ func (r *Run) dispatch(now int64) {
 		r.conclude(now)
 		return
 	}
-	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.HasNext() { // else the tree does
+	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.HasNext() && !r.holdsBack() { // else the tree does
 		r.starting = true
 		r.engage()
 	}
@@ -427,17 +430,20 @@ func (r *Run) conclude(now int64) {
 			r.childLeft()
 			return
 		}
-		select {
-		case <-r.done:
-		default:
-			if r.task != nil {
-				r.task.End()
-			}
-			if r.cfg.runner != nil {
-				r.cfg.runner.changed(r, leftActive)
-			}
-			close(r.done)
+		if r.stage == stageOver {
+			return
 		}
+		r.stage = stageOver
+		if r.task != nil {
+			r.task.End()
+		}
+		if r.tree != nil {
+			r.tree.landFlights()
+		}
+		if r.cfg.runner != nil {
+			r.cfg.runner.changed(r, leftActive)
+		}
+		close(r.done)
 	}
 }
 
@@ -492,6 +498,9 @@ func (r *Run) release(now int64) {
 		ending = r.endings()
 		r.flush(now)
 		r.dispatch(now)
+	}
+	if r.single != nil {
+		r.takeUp()
 	}
 	root := r.outermost()
 	root.yieldTurns()

@@ -248,6 +248,10 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		return c, true
 	}
 	stopping := r.st.Word(ref).Is(machine.WordStopping)
+	if c.err == errBoardAgain && !stopping && (x == nil || x.timedOut == timeoutNone) {
+		r.giveBack(step, r.extra(ref), now)
+		return c, true
+	}
 	if x != nil && x.timedOut != timeoutNone {
 		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, c.err), random: c.random}
 		if x.timedOut == timeoutOverall {
@@ -292,6 +296,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	x.errs = append(x.errs, attemptError{attempt: step.attempt, number: step.attempt, err: c.err, start: r.attemptStart(ref, x), end: now, delay: delay})
 	x.timedOut = timeoutNone
 	r.contract(x)
+	r.landFlight(ref, nil, false)
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	r.records[ref].active, r.records[ref].end = activeNone, now
@@ -400,6 +405,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	if err := r.st.Settle(r.st.Token(ref), c.Outcome); err != nil {
 		r.st.NoteBug(err)
 	}
+	r.landFlight(ref, c.value, c.Status == Completed && !c.fallback)
 	if len(r.extras) > 0 {
 		r.disarmNode(ref)
 		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child != nil {

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -138,6 +139,24 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 // when Return returns. For an attempt that the run does not wait for, since it was abandoned or its result has been reported, the error
 // matches [ErrStale], and nothing has changed.
 func (c *Coordinator) Return(s *Step, value any, err error) error {
+	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
+}
+
+// Crash reports that the process of an attempt has died, more often in a row than the host allows: the node fails with [CauseCrashed] as
+// under [MaxCrashes], so it is not retried, and its Fallback is called. The node's error matches [ErrCrashed] and err. Crash returns the errors of
+// [Coordinator.Return]. A host that begins the attempt again elsewhere reports nothing.
+func (c *Coordinator) Crash(s *Step, err error) error {
+	switch {
+	case err == nil:
+		err = ErrCrashed
+	case !errors.Is(err, ErrCrashed):
+		err = fmt.Errorf("%w: %w", ErrCrashed, err)
+	}
+	return c.end(s, attemptResult{err: err, kind: CauseCrashed})
+}
+
+// end ends an attempt, and applies the consequences.
+func (c *Coordinator) end(s *Step, res attemptResult) error {
 	defer c.enter()()
 	if s != nil {
 		s = s.known()
@@ -151,7 +170,6 @@ func (c *Coordinator) Return(s *Step, value any, err error) error {
 	}
 	w := c.h.calls[s]
 	delete(c.h.calls, s)
-	res := attemptResult{value: value, err: err, kind: causeOfEnd(err)}
 	w.now = c.run.now()
 	c.h.work(w, func() bool { return w.finish(res, true) })
 	c.h.settle(c.run)

@@ -7,15 +7,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// ErrCrashed is matched by the error of a node whose last attempts were all cut short by the death of the process, see [MaxCrashes].
-var ErrCrashed = errors.New("the process died during each of the last attempts")
-
 // defaultMaxCrashes is the bound without the option MaxCrashes.
 const defaultMaxCrashes = 3
 
 // MaxCrashes bounds how often in a row the process may die during attempts of one node: once more, and the node fails with
 // [CauseCrashed] when the run goes on, so that a step that takes its process down does not do so for ever. It is not retried; catch
-// edges, error boundaries, ContinueOnFail and Fallback apply. Crashes are known under [Durable] alone; a life that was left because its store did not answer counts as one
+// edges, error boundaries, ContinueOnFail and Fallback apply; the Fallback may take the process down as often again. Crashes are known under [Durable] alone; a life that was left because its store did not answer counts as one
 // for the attempts that were under way. Any end of an attempt sets the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
@@ -33,14 +30,29 @@ func (r *Run) doomed(ref Ref) error {
 	case x.crashes == 0:
 		return nil
 	}
-	most := r.cfg.maxCrashes
-	if n := r.plan.node(ref).MaxCrashes; n != 0 {
-		most = n
-	}
-	if most < 0 || int(x.crashes) <= most {
+	if most := r.mostCrashes(ref); most < 0 || int(x.crashes) <= most {
 		return nil
 	}
 	return fmt.Errorf("%w: %d", ErrCrashed, x.crashes)
+}
+
+// mostCrashes is how often in a row the process may die during attempts of a node; negative for no bound.
+func (r *Run) mostCrashes(ref Ref) int {
+	if n := r.plan.node(ref).MaxCrashes; n != 0 {
+		return n
+	}
+	return r.cfg.maxCrashes
+}
+
+// saves reports whether the Fallback of a doomed node is called: not if the output that was refused is that of the Fallback, nor when the process
+// has died as often since the node was doomed as it may die before.
+func (r *Run) saves(ref Ref) bool {
+	x, most := r.extras[ref], r.mostCrashes(ref)
+	bound := most
+	if x.refused == nil {
+		bound = 2*most + 1
+	}
+	return r.wantsFallback(ref) && !r.records[ref].fallback && (most < 0 || int(x.crashes) <= bound)
 }
 
 // causeOfDoom is the cause of the failure of a doomed node.
@@ -51,14 +63,14 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes, before anything else happens in this life. A node with a Fallback begins an attempt that calls nothing
-// but that, unless the output that was refused is that of the Fallback.
+// endDoomed ends the doomed nodes, before anything else happens in this life. A node that its Fallback may save begins an attempt that calls
+// nothing but that.
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run
 		for _, ref := range r.plan.declared {
 			err, rec := r.doomed(ref), &r.records[ref]
-			if err == nil || r.st.Status(ref) != Ready || r.wantsFallback(ref) && !rec.fallback {
+			if err == nil || r.st.Status(ref) != Ready || r.saves(ref) {
 				continue
 			}
 			rec.value, rec.end, rec.noRetry, rec.fallback = err, now, event.NoRetryCause, false

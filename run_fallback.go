@@ -55,18 +55,31 @@ func (w *worker) fallback() bool {
 
 // finishFallback is finish for a fallback: there is no other attempt after it.
 func (w *worker) finishFallback(c conclusion, goOn bool) bool {
-	r, step, failed := w.run, w.step, w.failed
-	w.failed = nil
+	r, step, failed, returned := w.run, w.step, w.failed, w.now
+	w.failed, w.resumed = nil, false
 	step.returned()
-	r.lock()
-	r.ringDue(w.now)
-	if r.current(step.ref) != step {
-		r.release(w.now)
-		return false
-	}
-	if r.isLost() {
-		r.drop(step, w.now)
-		return w.next(goOn)
+	for waited := r.durable == nil; ; {
+		r.lock()
+		if r.records[step.ref].returned {
+			w.endWait(c.Status == Failed)
+		}
+		r.ringDue(w.now)
+		if r.current(step.ref) != step {
+			r.release(w.now)
+			return false
+		}
+		if r.isLost() {
+			r.drop(step, w.now)
+			return w.next(goOn)
+		}
+		if !w.alone && r.putsOff(w.now) {
+			w.failed = failed
+			return w.putOff(c, attemptResult{}, goOn, true)
+		}
+		if waited || !w.awaitRoom(r.sizeOf(&c, &w.kept)) {
+			break
+		}
+		waited = true
 	}
 	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
 		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}
@@ -75,10 +88,13 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 		}
 	}
 	if x := r.extras[step.ref]; c.Status == Failed && r.cutShort(step, x, &c) {
+		if step.flags&stepCrashed == 0 {
+			x.crashes = 0
+		}
 		r.giveBack(step, x, w.now)
 	} else {
 		r.outputText(step.ref, c.Status, w.kept[0])
-		r.settle(step, c, w.now)
+		r.settle(step, c, returned)
 	}
 	return w.next(goOn)
 }

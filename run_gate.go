@@ -65,13 +65,16 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		r.st.Unlock()
 		return r.signalPending(s)
 	}
-	if in, repeated, err := s.repeats(root.waiters().answered); repeated || err != nil {
+	if in, repeated, err := root.waiters().answered.repeats(s); repeated || err != nil {
 		r.st.Unlock()
 		return in, err
 	}
 	over, ended := r.concluded(), ErrFinished // nothing waits any more, whatever it is called
-	if root.isLost() {
+	switch {
+	case root.isLost():
 		ended = root.durable.failed
+	case root.isPutAway():
+		ended = ErrAtRest
 	}
 	r, gate := r.waiter(s.gate)
 	ref, ok := r.gateOf(gate)
@@ -88,12 +91,12 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 	case !ok && !kept:
 		return nil, unknown
 	}
-	text, err := r.keep(s.Value)
+	text, err := r.keepSignal(s)
 	if err != nil {
-		return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+		return nil, err
 	}
 	deliver := func(int64) error {
-		return root.answerKept(s, found, func() error { return r.noGate(gate) })
+		return root.answerKept(s, text, found, func() error { return r.noGate(gate) })
 	}
 	if ok {
 		a, err := r.answer(ref, s.Decision, text)
@@ -102,11 +105,14 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		}
 		deliver = func(now int64) error { return r.signal(ref, a, now) }
 	}
+	if s.unsent {
+		return nil, root.judgeSignal(r, ref, ok, s, found)
+	}
 	var in *writing
 	err = errNotKept // it has ended meanwhile, perhaps by the same signal of another caller
 	r.control(func(now int64) {
 		var repeated bool
-		if in, repeated, err = s.repeats(root.waiters().answered); repeated || err != nil { // another caller was faster
+		if in, repeated, err = root.waiters().answered.repeats(s); repeated || err != nil { // another caller was faster
 			return
 		}
 		if err = deliver(now); err != nil {
@@ -117,10 +123,25 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 		}
 		s.answered(root)
 		in = root.pendingWrite()
-		x := root.waiters()
-		x.answered = s.take(x.answered, in)
+		root.waiters().answered.take(s, in)
 	})
 	return in, err
+}
+
+// judgeSignal is the error of a signal that is not sent: for a node of the given run, or if there is none for one whose graph is not known.
+func (r *Run) judgeSignal(in *Run, ref Ref, known bool, s *signal, seen int) error {
+	r.st.Lock()
+	defer r.st.Unlock()
+	if known {
+		return in.refusal(ref)
+	}
+	switch waits := r.waiters(); {
+	case waits.keptNode(s.gate) != nil:
+		return waits.keptNode(s.gate).refusalAt(s.gate, r.wallClock())
+	case waits.found > seen:
+		return errNotKept
+	}
+	return in.noGate(s.gate)
 }
 
 // pendingGate is what a signal is for in a run that goes on and has not begun.
@@ -137,19 +158,28 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	if x == nil {
 		return nil, nil, errNotKept
 	}
-	if in, repeated, err := s.repeats(x.file.Answered); repeated || err != nil {
+	if in, repeated, err := x.answered.repeats(s); repeated || err != nil {
 		return nil, in, err
 	}
 	in, ref, kept, err := x.held.answerable(s.gate)
 	if err != nil {
 		return nil, nil, err
 	}
-	if in != nil {
-		if _, answered := in.signals[ref]; answered {
-			return nil, nil, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(s.gate))
+	if in == nil {
+		if err := kept.refusalAt(s.gate, r.wallClock()); err != nil {
+			return nil, nil, err
+		}
+		return &pendingGate{kept: kept}, nil, nil
+	}
+	if _, answered := in.signals[ref]; answered {
+		return nil, nil, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(s.gate))
+	}
+	if i, known := in.at[ref]; known {
+		if err := in.nodes[i].late(s.gate, r.wallClock()); err != nil {
+			return nil, nil, err
 		}
 	}
-	return &pendingGate{in, ref, kept}, nil, nil
+	return &pendingGate{in: in, ref: ref}, nil, nil
 }
 
 // signalPending is trySignal for a run that goes on and has not begun. The answer is left with what the run goes on from, and delivered
@@ -161,9 +191,9 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 	if at == nil {
 		return written, err
 	}
-	text, err := r.keep(s.Value)
+	text, err := r.keepSignal(s)
 	if err != nil {
-		return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+		return nil, err
 	}
 	var a answer
 	if at.in != nil {
@@ -176,21 +206,21 @@ func (r *Run) signalPending(s *signal) (*writing, error) {
 	if at, written, err = r.findPending(s); at == nil { // another caller was faster, or the run has begun
 		return written, err
 	}
+	if s.unsent {
+		return nil, nil
+	}
 	if at.kept != nil {
-		if err := at.kept.answer(s.gate, s.Decision); err != nil {
-			return nil, err
-		}
+		at.kept.answer(s.Decision, text, false)
 	} else {
 		at.in.signals[at.ref], at.in.answers[at.ref] = s.Decision, a
+		at.in.accept(at.ref)
 	}
 	x := r.from
 	s.answered(r)
 	if r.durable != nil {
 		written = r.durable.outbox.writing // the first transaction of this life
 	}
-	if x.file.Answered = s.take(x.file.Answered, written); s.ID != "" {
-		x.answered++
-	}
+	x.answered.take(s, written)
 	return written, nil
 }
 
@@ -246,40 +276,68 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 	return r.st.Word(ref).Status(), true
 }
 
-// signal applies an answer, with the lock held.
-func (r *Run) signal(ref Ref, a answer, now int64) error {
+// refusal is the error of a signal for a node that takes none, with the lock held.
+func (r *Run) refusal(ref Ref) error {
 	if r.isLost() {
 		return r.durable.failed
 	}
-	gate := r.plan.net.Is(ref, machine.FlagGate)
-	x := r.extras[ref]
+	gate, x := r.plan.net.Is(ref, machine.FlagGate), r.extras[ref]
 	_, answered := r.signals[ref]
 	answered = answered || !gate && x != nil && x.decision != nil
 	switch status := r.st.Word(ref).Status(); {
 	case status == Suspended:
-		r.wake(now)
-		if gate {
-			r.settleGate(ref, a, now)
-			return nil
-		}
-		r.signalled(ref, &a, now)
-		x.ready = now
-		x.reentries++
-		r.reentered = true
-		r.endWait(x)
-		defer r.flushSignalled(now)
-		return r.st.Requeue(r.st.Token(ref), Suspended)
 	case status == Completed, answered, !gate && !status.Terminal():
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))
 	case status.Terminal():
 		return &machine.TransitionError{Node: r.plan.names[ref], From: status, To: Completed}
 	}
-	if r.signals == nil {
-		r.signals = map[Ref]answer{}
-	}
-	r.signals[ref] = a
-	r.outdate()
 	return nil
+}
+
+// signal applies an answer, with the lock held.
+func (r *Run) signal(ref Ref, a answer, now int64) error {
+	if err := r.refusal(ref); err != nil {
+		return err
+	}
+	if r.st.Word(ref).Status() != Suspended {
+		if r.signals == nil {
+			r.signals = map[Ref]answer{}
+		}
+		r.signals[ref] = a
+		r.outdate()
+		return nil
+	}
+	r.wake(now)
+	if r.plan.net.Is(ref, machine.FlagGate) {
+		r.settleGate(ref, a, now)
+		return nil
+	}
+	r.signalled(ref, &a, now)
+	x := r.extra(ref)
+	x.ready = now
+	x.reentries++
+	r.reentered = true
+	r.endWait(x)
+	defer r.flushSignalled(now)
+	return r.st.Requeue(r.st.Token(ref), Suspended)
+}
+
+// refusesSignal is why a signal for a node would be refused whatever its value is; nil if it depends on that.
+func (r *Run) refusesSignal(name string) error {
+	r.st.Lock()
+	defer r.st.Unlock()
+	if r.from != nil {
+		_, _, err := r.findPending(&signal{gate: name})
+		return err
+	}
+	at, gate := r.waiter(name)
+	if ref, ok := at.gateOf(gate); ok {
+		return at.refusal(ref)
+	}
+	if n := r.waiters().keptNode(name); n != nil {
+		return n.refusalAt(name, r.wallClock())
+	}
+	return at.noGate(gate)
 }
 
 // signalled keeps the signal that has answered a node and logs its event, before the consequences. The caller flushes these
@@ -467,16 +525,19 @@ func (r *Run) earlySignals() error {
 		if err := early.identify(); err != nil {
 			return err
 		}
-		a, err := r.answer(ref, early.Decision, nil)
+		text, err := r.keep(early.Value)
+		if err != nil {
+			return fmt.Errorf("signal for %s: %w", quoteID(name), err)
+		}
+		a, err := r.answer(ref, early.Decision, text)
 		if err != nil {
 			return err
 		}
-		x := r.waiters()
-		x.answered = early.take(x.answered, nil)
+		r.waiters().answered.take(&early, nil)
 		r.signals[ref] = a
 	}
 	if d := r.durable; d != nil {
-		d.holdAnswers(r.waiters().answered)
+		d.holdAnswers(&r.waiters().answered)
 	}
 	return nil
 }

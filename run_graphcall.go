@@ -6,7 +6,7 @@ import "fmt"
 type GraphCall struct {
 	Path  string // of the node
 	Field string // the field of the node: "When", "Test", "Loop" or "Fallback", also if the node has a text instead of a function
-	// Call calls the function. The value of a guard and of a loop's test is a bool.
+	// Call calls the function. The value of a guard and of a loop's test is a bool. The error has what the function asked its [View] for in vain.
 	Call func() (any, error)
 }
 
@@ -40,31 +40,44 @@ func byHost[T any](r *Run, ref Ref, field string, call func() (T, error)) (value
 	return value, nil
 }
 
+// judged calls a function that judges by a View of the node. What it asked for in vain is a part of what it returns, and so of what a host
+// records that makes the call. If the function panics, the run adds it to the panic: the node fails whether or not a record has it.
+func judged[T any](r *Run, ref Ref, call func() (T, error)) (T, error) {
+	value, err := call()
+	return value, r.slip(ref, err)
+}
+
 // callWhen calls the guard of a node.
 func (r *Run) callWhen(ref Ref, n *node) (bool, error) {
-	v := View{run: r, ref: ref, judge: true}
-	if r.cfg.graphCalls == nil {
-		return n.When(v)
+	call := func() (bool, error) {
+		return judged(r, ref, func() (bool, error) { return n.When(View{run: r, ref: ref, judge: true}) })
 	}
-	return byHost(r, ref, "When", func() (bool, error) { return n.When(v) })
+	if r.cfg.graphCalls == nil {
+		return call()
+	}
+	return byHost(r, ref, "When", call)
 }
 
 // callTest calls the test of a condition.
 func (r *Run) callTest(ref Ref, n *node) (any, error) {
-	v := View{run: r, ref: ref, judge: true}
-	if r.cfg.graphCalls == nil {
-		return n.Test(v)
+	call := func() (any, error) {
+		return judged(r, ref, func() (any, error) { return n.Test(View{run: r, ref: ref, judge: true}) })
 	}
-	return byHost(r, ref, "Test", func() (any, error) { return n.Test(v) })
+	if r.cfg.graphCalls == nil {
+		return call()
+	}
+	return byHost(r, ref, "Test", call)
 }
 
 // callLoop calls the test of a loop, which sees the run of the last iteration.
 func (r *Run) callLoop(ref Ref, of *Run) (again bool, err error) {
-	v := View{run: of, ref: everyNode, judge: true}
-	if r.cfg.graphCalls == nil {
-		return r.plan.loops[ref](v)
+	call := func() (bool, error) {
+		return judged(of, everyNode, func() (bool, error) { return r.plan.loops[ref](View{run: of, ref: everyNode, judge: true}) })
 	}
-	return byHost(r, ref, "Loop", func() (bool, error) { return r.plan.loops[ref](v) })
+	if r.cfg.graphCalls == nil {
+		return call()
+	}
+	return byHost(r, ref, "Loop", call)
 }
 
 // callFallback calls the fallback of a node.

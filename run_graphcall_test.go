@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -74,4 +75,80 @@ func TestGraphCalls(t *testing.T) {
 	require.ErrorContains(t, err, `GraphCalls has answered When of node "a" with string, not bool`)
 	_, err = kahn.Execute(t.Context(), g, do, kahn.GraphCalls(nil))
 	require.True(t, errors.Is(err, kahn.ErrBadOption), "%v", err)
+}
+
+// What a function asked for in vain is part of what a host records of its call: another run decides the same without the call.
+func TestGraphCallsOfSlips(t *testing.T) {
+	t.Parallel()
+	guard := func(ask func(kahn.View), fate error) func(kahn.View) (bool, error) {
+		return func(v kahn.View) (bool, error) { ask(v); return true, fate }
+	}
+	other, input := func(v kahn.View) { v.Output("other") }, func(v kahn.View) { v.Root("undeclared") }
+	silent := func(v kahn.View) { v.Has("other") }
+	rows := map[string]struct {
+		node kahn.Node
+		want string
+		err  error
+	}{
+		"guard":                 {kahn.Node{When: guard(other, nil), GuardErrors: kahn.GuardFail}, "F", kahn.ErrNotAncestor},
+		"guard that skips":      {kahn.Node{When: guard(other, nil), GuardErrors: kahn.GuardSkip}, "S/when", nil},
+		"guard that lets pass":  {kahn.Node{When: guard(other, nil), GuardErrors: kahn.GuardAllow}, "ok", nil},
+		"guard, an input":       {kahn.Node{When: guard(input, nil), GuardErrors: kahn.GuardFail}, "F", kahn.ErrUnknownInput},
+		"guard with an error":   {kahn.Node{When: guard(other, errStep), GuardErrors: kahn.GuardFail}, "F", errStep},
+		"guard that may ask":    {kahn.Node{When: guard(silent, nil), GuardErrors: kahn.GuardFail}, "ok", nil},
+		"guard that panics":     {kahn.Node{When: func(v kahn.View) (bool, error) { other(v); panic(errStep) }, GuardErrors: kahn.GuardFail}, "F", errStep},
+		"condition":             {kahn.Node{Test: func(v kahn.View) (any, error) { return v.Status("other"), nil }}, "F", kahn.ErrNotAncestor},
+		"condition that panics": {kahn.Node{Test: func(v kahn.View) (any, error) { other(v); panic(errStep) }}, "F", errStep},
+		"loop": {kahn.Node{Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, While: func(v kahn.View) (bool, error) { return v.Output("other") != nil, nil }}},
+			"F", kahn.ErrNotAncestor},
+	}
+	for name, row := range rows {
+		row.node.ID = "n"
+		g := graph(row.node, after("other"))
+		g.Inputs = []kahn.Input{{Name: "declared", Default: 1}}
+		var kept []func() (any, error)
+		made := kahn.GraphCalls(func(c kahn.GraphCall) (value any, err error) {
+			defer func() {
+				p := recover()
+				kept = append(kept, func() (any, error) {
+					if p != nil {
+						panic(p)
+					}
+					return value, err
+				})
+				if p != nil {
+					panic(p)
+				}
+			}()
+			return c.Call()
+		})
+		recorded := kahn.GraphCalls(func(kahn.GraphCall) (any, error) {
+			first := kept[0]
+			kept = kept[1:]
+			return first()
+		})
+		var texts []string
+		for _, opts := range [][]kahn.Option{{}, {made}, {recorded}} {
+			rec := newRecorder()
+			res, err := kahn.Execute(t.Context(), g, nothing, append(opts, kahn.Limit(1), kahn.OnEvent(rec.add))...)
+			kahntest.RequireStatuses(t, res, "n:"+row.want+" other:ok")
+			checkEvents(t, g, res, rec.all())
+			if n, _ := res.Node("n"); row.err != nil {
+				require.ErrorIs(t, err, row.err, name)
+				texts = append(texts, n.Err.Error())
+			}
+		}
+		require.Empty(t, kept, name)
+		if row.err != nil {
+			require.Equal(t, texts[0], texts[1], name)
+			if strings.HasSuffix(name, "that panics") { // the record has the panic alone
+				require.Equal(t, `node "n": condition_error: panic: the step broke`, texts[2], name)
+				if row.node.When != nil { // else a panic is all that a call returns
+					require.Contains(t, texts[0], "not an ancestor", name)
+				}
+				continue
+			}
+			require.Equal(t, texts[0], texts[2], name)
+		}
+	}
 }

@@ -80,6 +80,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
 	quiet := r.st.Word(ref).Is(machine.WordAdmitting) || step.flags&stepAgain != 0
 	x.left = false
+	r.landFlight(ref, nil, false)
 	if quiet { // it has not started, or has begun in an earlier life: the next attempt has the same number
 		x.reentries++
 		r.reentered = true
@@ -150,7 +151,7 @@ func (r *Run) armReturnGrace(ref Ref, x *extra) {
 		return
 	}
 	x.grace = r.after(r.cfg.cancelGrace, func(int64) {
-		if r.leaving && r.current(ref) == step && x.comp.working {
+		if r.leaving && r.current(ref) == step && x.comp.working && !r.records[ref].returned {
 			r.abandonReturn(step, x)
 		}
 	})

@@ -10,6 +10,8 @@ import (
 //
 //   - Timers of equal time go off in any order. So every holder of the lock, a worker that reports or a timer, rings all alarms
 //     that are due first: those of equal time in the order of arming, and all of them before what a step does at that time.
+//   - What alarms make due that needs no slot, composites, checks and gates, comes before the result of a step that returns at the time of
+//     the alarm: that is put off meanwhile.
 //   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: otherwise their order would be
 //     random.
 //   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When
@@ -22,6 +24,48 @@ type single struct {
 	alarms      due.Queue[*alarm] // those that are armed
 	next        atomic.Int64      // when the first of them is due, for a look without the lock
 	interrupted *Step             // the last attempt that held the slot and was interrupted, or nil
+	rang        int64             // when an alarm has rung, the last time
+	off         []*putOff         // results that are put off
+}
+
+// putOff is the result of an attempt that was put off, and its worker, which the run counts meanwhile.
+type putOff struct {
+	worker   worker
+	c        conclusion
+	res      attemptResult
+	goOn     bool
+	fallback bool // it is that of a fallback
+}
+
+// putsOff reports whether the result of an attempt, which holds the slot and has returned at the given time, has to wait.
+func (r *Run) putsOff(now int64) bool {
+	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
+}
+
+// slotlessDue reports whether something is evaluated, or about to be begun, that needs no slot, while an attempt holds it. What an interrupted
+// attempt keeps from beginning does not count, and a run without its store begins nothing.
+func (r *Run) slotlessDue() bool {
+	if r.isLost() {
+		return false
+	}
+	if t := r.tree; t != nil {
+		return t.alone > 0 || t.coming || !r.single.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
+	}
+	_, inline := r.st.FirstInline()
+	return r.alone > 0 || r.starting || !r.single.interrupts() && (inline || r.st.HasGates())
+}
+
+// putOff ends the worker of an attempt whose result is put off, and releases the lock. The attempt has returned in time, however long the
+// evaluation takes that comes before.
+func (w *worker) putOff(c conclusion, res attemptResult, goOn, fallback bool) bool {
+	q := w.run.single
+	if x := w.run.extras[w.step.ref]; x != nil {
+		w.run.disarm(&x.attempt)
+	}
+	q.off = append(q.off, &putOff{*w, c, res, goOn, fallback})
+	w.flight = nil // the copy has it
+	w.run.release(w.now)
+	return false
 }
 
 // interrupts reports whether an attempt that was interrupted has not returned.
@@ -44,6 +88,7 @@ func (r *Run) ringDue(now int64) {
 			return
 		}
 		q.note()
+		q.rang = now
 		if a.timer.Stop() {
 			a.run.timers--
 		} // else it finds nothing left to do

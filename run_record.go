@@ -19,6 +19,7 @@ type record struct {
 	active   activeStep // which Step is that of the running attempt, if any; no pointer, see attemptContext
 	fallback bool
 	noRetry  event.NoRetry // of a failed node whose attempt failed
+	returned bool          // the step of the running attempt has returned, and waits before it ends until its store has room
 }
 
 type activeStep uint8
@@ -74,6 +75,7 @@ type extra struct {
 	stop      error          // the cause of the stop, for a node that was stopped by itself
 	timedOut  timeoutScope   // of the current attempt
 	timeout   time.Duration  // that passed
+	overdue   bool           // OverallTimeout has passed after the step of the attempt had returned
 	abandoned bool
 	behind    bool       // an attempt inside of the composite was abandoned
 	deltas    int        // emitted so far, over all attempts

@@ -4,7 +4,7 @@ import "github.com/seed-c794f7ef/kahn/machine"
 
 // RetryNow ends the backoff of a node: its next attempt is ready at once. path is that of [Run.Node]. A path that leads nowhere is a
 // [*PathError], a node that does not back off an error that matches [ErrTransition], and a run that has ended one that matches
-// [ErrFinished].
+// [ErrFinished]. RetryNow returns [ErrAtRest] if the run is at rest.
 func (r *Run) RetryNow(path string) error {
 	var lost *PathError
 	err := ErrFinished
@@ -19,6 +19,13 @@ func (r *Run) RetryNow(path string) error {
 	})
 	if lost != nil {
 		return lost.complete()
+	}
+	if err == ErrFinished {
+		r.st.Lock()
+		defer r.st.Unlock()
+		if r.isPutAway() {
+			return ErrAtRest
+		}
 	}
 	return err
 }

@@ -6,16 +6,25 @@ import (
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and
-// cleanup nodes and the end node still run. Cancelling a run that has ended does nothing.
-func (r *Run) Cancel() { r.CancelBy(Request{}) }
+// cleanup nodes and the end node still run. Cancelling a run that has ended does nothing. CancelBy, which
+// returns an error, also tells whether a run at rest will be cancelled.
+func (r *Run) Cancel() { _ = r.CancelBy(Request{}) }
 
 // CancelBy is Cancel with a Request that tells who asks, and why. The first request to stop a run stands, even an empty one.
-func (r *Run) CancelBy(q Request) {
+//
+// If the run is at rest, CancelBy posts the request in the run's store, as [Run.Signal] posts an answer, and the process that goes on with the
+// run cancels it. An error is returned if the store takes no requests ([ErrAtRest]), if the store fails ([ErrStore]), or if the run has
+// ended in another life ([ErrFinished]). CancelBy of a run that is at work, or has ended in this life, returns nil.
+func (r *Run) CancelBy(q Request) error {
 	q = shortened(q)
-	r.control(func(int64) { r.cancel(q) })
+	if r.control(func(int64) { r.cancel(q) }) || !r.isAtRest() {
+		return nil
+	}
+	return r.post(context.Background(), store.Request{Kind: store.KindCancel, Actor: q.Actor, Comment: q.Reason})
 }
 
 func (r *Run) cancel(q Request) {
@@ -25,24 +34,36 @@ func (r *Run) cancel(q Request) {
 }
 
 // AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
-// err, or with [ErrAborted] if it is nil.
-func (r *Run) AbortAll(err error) { r.AbortAllBy(err, Request{}) }
+// err, or with [ErrAborted] if it is nil. AbortAll does not stop a run at rest; AbortAllBy says so.
+func (r *Run) AbortAll(err error) { _ = r.AbortAllBy(err, Request{}) }
 
 // AbortAllBy is AbortAll with a Request that tells who asks, and why. The first request to stop a run stands, even an empty
-// one.
-func (r *Run) AbortAllBy(err error, q Request) {
+// one. [ErrAtRest] is returned if the run is at rest: no store keeps such a request. CancelBy stops it.
+func (r *Run) AbortAllBy(err error, q Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
 	}
 	q = shortened(q)
-	r.control(func(int64) {
+	called := r.control(func(int64) {
 		r.ask(q)
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	})
+	if !called && r.isAtRest() {
+		return ErrAtRest
+	}
+	return nil
+}
+
+// isAtRest reports whether this life of the run is over and the run is not, so that another process may go on with it.
+func (r *Run) isAtRest() bool {
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.isPutAway() && !r.isLost()
 }
 
 // CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
-// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node, or the run is pending.
+// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node, or the run is pending. For a run at rest the request is
+// posted in its store, or refused with [ErrAtRest], as that of [Run.Signal] is.
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -50,15 +71,62 @@ func (r *Run) CancelNode(id string) error {
 	}
 	err := ErrFinished
 	r.control(func(now int64) { err = r.cancelNode(ref, now) })
-	return err
+	if err != ErrFinished {
+		return err
+	}
+	if err := r.judgeCancelAtRest(ref); err != nil {
+		return err
+	}
+	return r.post(context.Background(), store.Request{Kind: store.KindCancelNode, Node: id})
 }
 
-func (r *Run) cancelNode(ref Ref, now int64) error {
+// judgeCancelAtRest is why nobody can cancel a node of a run that has ended, nil if the run is at rest and the request is to be posted.
+func (r *Run) judgeCancelAtRest(ref Ref) error {
+	r.st.Lock()
+	defer r.st.Unlock()
+	switch status := r.st.Word(ref).Status(); {
+	case !r.isPutAway() || r.isLost():
+		return ErrFinished
+	case status.Terminal() || ref == r.plan.end:
+		return &machine.TransitionError{Node: r.plan.names[ref], From: status, To: Cancelled}
+	case r.mailbox() == nil:
+		return ErrAtRest
+	}
+	return nil
+}
+
+// CheckCancelNode returns the error with which CancelNode would refuse now, and changes nothing. See [Run.CheckSignal].
+func (r *Run) CheckCancelNode(id string) error {
+	ref, ok := r.plan.Ref(id)
+	if !ok {
+		return r.plan.unknownOwn(id)
+	}
+	r.st.Lock()
+	if r.concluded() {
+		r.st.Unlock()
+		return r.judgeCancelAtRest(ref)
+	}
+	defer r.st.Unlock()
+	if err := r.mayBeCancelled(); err != nil {
+		return err
+	}
+	return r.st.MayStop(ref, CauseCancelNode)
+}
+
+// mayBeCancelled returns the error of a run whose nodes nobody can cancel now.
+func (r *Run) mayBeCancelled() error {
 	switch {
 	case r.stage == stagePending:
 		return fmt.Errorf("%w: the run is pending", ErrTransition)
 	case r.isLost():
 		return r.durable.failed
+	}
+	return nil
+}
+
+func (r *Run) cancelNode(ref Ref, now int64) error {
+	if err := r.mayBeCancelled(); err != nil {
+		return err
 	}
 	r.wake(now)
 	if err := r.st.StopNode(ref, CauseCancelNode, ref, machine.StopAsking); err != nil {
@@ -73,8 +141,8 @@ func (r *Run) cancelNode(ref Ref, now int64) error {
 	return nil
 }
 
-// control runs f with the lock held, unless the run has ended, and applies the consequences.
-func (r *Run) control(f func(now int64)) {
+// control runs f with the lock held, unless the run has ended, applies the consequences, and reports whether it has called f.
+func (r *Run) control(f func(now int64)) bool {
 	r.st.Lock()
 	ended := r.concluded()
 	if !ended {
@@ -84,6 +152,7 @@ func (r *Run) control(f func(now int64)) {
 	if !ended {
 		r.callback(f)
 	}
+	return !ended
 }
 
 // stop stops the whole run. The first cause stands.
@@ -103,9 +172,14 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner machine.
 		}
 		r.stopCauses[kind] = cause
 	}
-	if r.st.StoppedFor() == CauseNone {
+	switch {
+	case r.st.StoppedFor() == CauseNone:
 		r.stopManner, r.stopOrigin = manner, origin
+	case (manner == machine.StopDraining || r.stopsAll) && !r.st.IsClosed():
+		return // a stop before has reached all nodes that this one would reach; each of many steps may ask for it
 	}
+	r.stopsAll = r.stopsAll || manner == machine.StopAsking
+	r.st.CountVisits(len(r.extras))
 	r.st.Stop(kind, origin, manner)
 	if manner == machine.StopDraining && r.nests {
 		r.drainChildren(kind, cause)

@@ -178,6 +178,10 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x.timedOut == timeoutOverall {
 		return
 	}
+	if r.records[step.ref].returned { // in time: see endWait
+		x.overdue = x.overdue || scope == timeoutOverall
+		return
+	}
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}
@@ -211,7 +215,7 @@ func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64
 // dropped, because the node's record no longer names its Step.
 func (r *Run) abandon(step *Step, now int64) {
 	ref := step.ref
-	if r.current(ref) != step {
+	if r.current(ref) != step || r.records[ref].returned {
 		return
 	}
 	x := r.extra(ref)

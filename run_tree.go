@@ -27,24 +27,17 @@ type tree struct {
 	touched []*Run      // to be attended before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*machine.Slots
+	flights map[place]*flight // of nodes that are memoized and have been expanded
 	nested  map[string]*Run   // those that have not ended, by the prefix of the paths in them; without those of items
 	longest int               // the length of the longest prefix that there was
 	tokens  map[string][]*Run // runs that are nested in which a step waits, by its token, in the order of declaration
 	steps   int64             // runs visited, by which tests check that the work is linear
-	deltas  map[string]int    // how many the nodes of nested runs have emitted, over all attempts of theirs and of their composites, by path
+	deltas  deltaCounts
 
 	// Of a tree with one slot.
 	alone  int    // workers that evaluate something without a slot, see Run.alone
 	coming bool   // a worker was started that has not taken its first task
 	gated  []*Run // runs with gates that were not reached
-}
-
-// countedDeltas notes how many deltas the node with this path has emitted.
-func (t *tree) countedDeltas(path string, n int) {
-	if t.deltas == nil {
-		t.deltas = map[string]int{}
-	}
-	t.deltas[path] = n
 }
 
 // turn is the place of a run among those that wait for a slot: that of its best ready node, by priority, then by the
@@ -106,6 +99,10 @@ func (t *tree) attend(now int64) {
 		t.touched = t.touched[:len(t.touched)-1]
 		t.steps++
 		r.touched = false
+		if r.outer != nil && r.concluded() && !r.isPutAway() {
+			r.conclude(now) // and nothing else: a worker of the outer run may be reading the verdict, without the lock
+			continue
+		}
 		t.ending = append(t.ending, r.endings()...)
 		if t.limit == 1 && r.st.HasGates() {
 			r.reachEarly(now)

@@ -14,7 +14,7 @@ type waits struct {
 	total int
 	began []place // since the last event that told of it; some may have ended
 
-	answered []answeredState // the signals that had IDs, in their order
+	answered takenSignals
 
 	kept   []*keptWaits         // in the order in which they were found
 	keptAt map[place]*keptWaits // those whose graphs are not known
@@ -124,7 +124,7 @@ func (x *waits) keptNode(name string) *keptNode {
 		n = &cloneNodes([]nodeState{*n})[0]
 		k.run.extras[k.ref].kept, k.owned = n, true
 		x.steps += int64(len(n.Inside.Nodes))
-		x.names.add(n.Inside, n.prefixInside(k.run.prefix), k)
+		x.names.add(n, k.run.prefix, k)
 	}
 	x.lent = nil
 	if n := x.names[name]; n != nil && n.of.state() != nil {

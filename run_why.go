@@ -22,7 +22,7 @@ const (
 	WhyTier             // under [Waves] its tier has not begun: Nodes are what the present one waits for
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or about to be
 	WhyHeld             // nothing of its kind is started: the run is being left, or by its [SuspendMode] waits for Nodes
-	WhyStore            // the store has not confirmed what made it ready, or the start of its attempt
+	WhyStore            // the store has not confirmed what made it ready or the start of its attempt, or has no room yet for another start or end
 	WhyOrder            // others go first: Nodes, under [Limit](1) those that have to return before another begins; none if it is next
 	WhySlot             // a Bound has no slot: Nodes hold them, as far as they belong to the same run
 	WhyRate             // a Bound has no token: Until is when the next one falls due
@@ -121,7 +121,7 @@ const whyMost = 20
 
 // Why explains the state of a node: what it waits for, what it does, or how it has ended. path is that of [Run.Node], and so
 // are the errors. Its lists have at most 20 entries. It looks at the node and its neighbours; for a node that waits for a slot it
-// looks for the holders among all nodes of the run.
+// looks for the holders among all nodes of the run, unless those that an answer before has named are the holders still.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -139,7 +139,7 @@ func (r *Run) Why(path string) (Why, error) {
 
 // Why is [Run.Why] for a run that has ended.
 func (r *Result) Why(path string) (Why, error) {
-	if r.run == nil {
+	if !r.hasRun() {
 		return Why{}, (&PathError{Path: path}).complete()
 	}
 	return r.run.Why(path)
@@ -283,9 +283,9 @@ func (at place) whyReady(y *Why) {
 		return
 	case fresh:
 		y.Kind = WhyHeld
-		y.nameThose(r, func(_ Ref, w machine.Word) bool { return w.Shown() == Suspended })
+		y.nameHolders(r, heldBy{r}, s.Sleepers(), func(c *Run, ref Ref) bool { return c == r && c.st.Word(ref).Shown() == Suspended })
 		return
-	case s.ParksNodes() && r.durable.failed == nil && !s.IsQueued(ref):
+	case s.ParksNodes() && r.durable.failed == nil && (r.heldBack || r.isParked(ref)):
 		y.Kind = WhyStore
 		return
 	case at.whyOrder(y), inline, at.whyBound(y):
@@ -338,6 +338,49 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w machine.Word) bool) {
 	}
 }
 
+// heldBy names the nodes that hold back others of a run.
+type heldBy struct{ run *Run }
+
+// nameHolders adds the first of the nodes of a run, and of the runs nested in it, that hold something, of which there are as many as total. It
+// searches all nodes only if one of those that it has found before does not hold it any more, or there are others: each of many nodes
+// may be asked about.
+func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref Ref) bool) {
+	known := r.outermost().remark()
+	list := known.holders[of]
+	lacks := func(at place) bool { return !holds(at.run, at.ref) }
+	if len(list) != min(total, whyMost) || slices.ContainsFunc(list, lacks) {
+		list = r.search(nil, holds)
+		if known.holders == nil {
+			known.holders = map[any][]place{}
+		}
+		known.holders[of] = list
+	}
+	for _, at := range list {
+		y.Nodes = append(y.Nodes, at.run.path(at.ref))
+	}
+	y.More = max(0, total-len(list))
+}
+
+// search adds nodes of a run, in the order of declaration, and of the runs nested in it, that hold something: as many as are listed.
+func (r *Run) search(list []place, holds func(c *Run, ref Ref) bool) []place {
+	for _, ref := range r.plan.declared {
+		if len(list) == whyMost {
+			return list
+		}
+		r.st.CountVisits(1)
+		if holds(r, ref) {
+			list = append(list, place{r, ref})
+		}
+	}
+	if !r.nests {
+		return list
+	}
+	for _, c := range r.children() {
+		list = c.search(list, holds)
+	}
+	return list
+}
+
 // whyBound says of which bound the node lacks a slot or a token. It reports whether there is one.
 func (at place) whyBound(y *Why) bool {
 	r, ref := at.run, at.ref
@@ -362,7 +405,8 @@ func (at place) whyBound(y *Why) bool {
 		return true
 	case ok:
 		y.Kind, y.Bound = WhySlot, r.boundOf(lack, shared)
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool { // what an expanded node's step held is free, see [machine.Locked.Expand]
+		_, used := lack.Slots.Bounds()
+		y.nameHolders(r.outermost(), lack.Slots, used, func(c *Run, ref Ref) bool { // what an expanded node's step held is free, see [machine.Locked.Expand]
 			return c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref) && c.st.Needs(ref, lack.Slots)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
@@ -374,13 +418,12 @@ func (at place) whyBound(y *Why) bool {
 		if r.items != nil {
 			y.Bound.Scope, y.Bound.Name = BoundMap, r.outer.path(r.within.ref)
 		}
-		y.nameThose(r, func(ref Ref, _ machine.Word) bool { return s.HoldsSlot(ref) })
+		y.nameHolders(r, s, used, func(c *Run, ref Ref) bool { return c == r && s.HoldsSlot(ref) })
 	case s.InTree() && r.tree.Used >= r.tree.limit:
 		y.Bound = Bound{Scope: BoundRun, Limit: r.tree.limit, Used: r.tree.Used}
-		y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool {
+		y.nameHolders(r.outermost(), r.tree, r.tree.Used, func(c *Run, ref Ref) bool {
 			return c.st.InTree() && c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref)
 		})
-		y.More = max(0, y.Bound.Used-len(y.Nodes))
 	default:
 		return false
 	}
@@ -440,7 +483,7 @@ func (at place) whyRunning(y *Why) {
 		}
 	case w.Is(machine.WordStopping|machine.WordDraining) || x != nil && (x.timedOut != timeoutNone || x.left):
 		at.whyStopping(y, x)
-	case r.recordingStart(ref):
+	case r.recordingStart(ref) || r.records[ref].returned:
 		y.Kind, y.Until = WhyStore, time.Time{}
 	case w.Is(machine.WordAdmitting):
 		y.Kind = WhyChecking
@@ -473,6 +516,12 @@ func (at place) whyStopping(y *Why, x *extra) {
 		y.Err = ErrLeft
 	}
 	y.Cause.Err = y.Err
+}
+
+// isParked reports whether the store has yet to confirm what made a node ready.
+func (r *Run) isParked(ref Ref) bool {
+	d, at := r.durable, place{r, ref}
+	return d.outbox.parks(at) || d.current != nil && d.current.parks(at)
 }
 
 // recordingStart reports whether the store has yet to confirm that the attempt of a node begins.

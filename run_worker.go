@@ -19,10 +19,14 @@ type worker struct {
 	caught   error       // the panic that has ended perform, else nil
 	now      int64       // the clock, read once for each completion: the end of one step is the start of the next
 	recorded *writing    // of the transaction with the task's start, under a store
+	ending   *ending     // of the task, if it has waited for room in the outbox; else nil
 	phase    phase
 	handed   bool        // the host calls the step of the task
 	alone    bool        // see Run.alone; guarded by the run's lock
+	resumed  bool        // the result that it is about to settle was put off, see single
 	checking *evaluation // of a task that is a check, else nil
+
+	flight *flight // of an attempt whose step has returned a graph, until its node has been expanded; else nil
 
 	kept [2]json.RawMessage // the output of the attempt that was concluded last, or its Info and State, as the codec has written them
 }
@@ -51,6 +55,28 @@ func (r *Run) work() {
 	w := worker{run: r, now: r.now()}
 	defer w.exit()
 	w.goOn(w.arrive())
+}
+
+// takeUp goes on with the results that were put off, when nothing comes before them any more. It is called with the lock held.
+func (r *Run) takeUp() {
+	if q := r.single; len(q.off) > 0 && !r.slotlessDue() {
+		for _, x := range q.off {
+			go x.work()
+		}
+		q.off = nil
+	}
+}
+
+// work goes on with a result that was put off.
+func (x *putOff) work() {
+	w := &x.worker
+	w.resumed = true
+	defer w.exit()
+	if x.fallback {
+		w.goOn(w.finishFallback(x.c, x.goOn))
+	} else {
+		w.goOn(w.finishAs(x.c, x.res, x.goOn))
+	}
 }
 
 // arrive takes the first task of a worker.
@@ -138,7 +164,7 @@ func (w *worker) performPlain() (more bool) {
 		step.returned() // before the end of the node is visible
 		r.lock()
 		rec := &r.records[ref]
-		if r.current(ref) != step || s.Word(ref).Is(machine.WordStopping) || s.IsLeft() {
+		if r.current(ref) != step || s.Word(ref).Is(machine.WordStopping) || s.IsLeft() || r.putsOff(w.now) {
 			s.Unlock()
 			return w.finishPlain(value, err)
 		}
@@ -227,6 +253,10 @@ func (w *worker) take() bool {
 	}
 	if r.durable != nil {
 		r.flush(w.now) // past changes are written before the start of the next attempt
+		if s.HasNext() && r.holdsBack() {
+			w.leave()
+			return false
+		}
 	}
 	s.Advance(w.now)
 	var t machine.Task
@@ -266,7 +296,7 @@ func (w *worker) take() bool {
 		r.release(w.now)
 		return true
 	}
-	more := !r.starting && r.alone == 0 && s.HasNext()
+	more := !r.starting && r.alone == 0 && s.HasNext() && !r.holdsBack()
 	if more {
 		r.starting = true
 		r.workers++
@@ -294,7 +324,9 @@ func (w *worker) takeFree() (t machine.Task, ok bool) {
 				r.flush(w.now)
 			}
 		case !t.Check && r.plan.net.Is(t.Ref, machine.FlagComposite):
-			w.beginInside(t)
+			if w.beginInside(t); r.holdsBack() {
+				return machine.Task{}, false
+			}
 		default:
 			return t, true
 		}
@@ -309,7 +341,9 @@ func (w *worker) beginInside(t machine.Task) {
 	w.task = t
 	w.begin(t)
 	if d := r.durable; d != nil && d.failed == nil {
+		r.tellRoot(t.Ref, w.now)
 		d.pending(place{r, t.Ref}).begin(before)
+		d.outbox.begins++
 	}
 	r.beginComposite(w.step, w.now)
 }
@@ -433,7 +467,7 @@ func (w *worker) attempt() (res attemptResult) {
 // own is attempt for a node whose attempt is more than a call of the host's step function.
 func (w *worker) own(n *node) (res attemptResult) {
 	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil && w.step.flags&stepAgain == 0 {
-		return m.through(w.step, func() attemptResult { return w.performForKeeps(n) })
+		return m.through(w, func() attemptResult { return w.performForKeeps(n) })
 	}
 	return w.performOwn(n)
 }
@@ -469,7 +503,7 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 		res.value = r.payload()
 	case n.Test != nil:
 		res.value, res.err = r.callTest(step.ref, n)
-		if res.err = r.slip(step.ref, res.err); res.err != nil {
+		if res.err != nil {
 			res.value, res.kind = nil, CauseConditionError
 		}
 	case n.Do != nil && !r.wrapped:
@@ -515,26 +549,40 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 // finishAs is finish for a result with a known conclusion.
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
-	ref := step.ref
+	ref, returned := step.ref, w.now
 	step.returned() // before the end of the node is visible
-	drawn := c.Status == Failed
-	if drawn {
+	drawn := c.Status == Failed && res.err != errBoardAgain
+	if drawn && !w.resumed {
 		w.draw(res, &c)
 	}
+	w.resumed = false
 	var cause *stopCause  // of the caller's context, whose end the step may have seen before the run did
 	if r.mayEnd && goOn { // else the goroutine is ending, perhaps because of this call
 		cause = w.callerCause()
 	}
-	for {
+	for waited := r.durable == nil; ; {
 		r.lock()
+		if r.records[ref].returned {
+			w.endWait(c.Status == Failed)
+		}
 		r.ringDue(w.now)
 		if r.current(ref) != step { // abandoned: the run does not count this worker any more
+			w.dropFlight()
 			r.release(w.now) // for what the alarms have made ready
 			return false
 		}
 		if r.isLost() {
+			w.dropFlight()
 			r.drop(step, w.now)
 			return w.next(goOn)
+		}
+		if !w.alone && r.putsOff(w.now) {
+			return w.putOff(c, res, goOn, false)
+		}
+		if !waited {
+			if waited = true; w.awaitRoom(r.sizeOf(&c, &w.kept)) {
+				continue
+			}
 		}
 		x := r.extras[ref]
 		if c.expand != nil && c.expand.outdated(x) { // a signal for a node inside has come
@@ -560,9 +608,15 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		}
 		r.collectStops()
 	}
-	retried := false
+	retried, crashes := false, int32(0)
 	if x := r.extras[ref]; x != nil || c.Status == Failed {
+		if x != nil {
+			crashes = x.crashes
+		}
 		c, retried = r.amend(step, x, c, w.now)
+	}
+	if c.expand == nil {
+		w.dropFlight()
 	}
 	switch {
 	case retried:
@@ -572,13 +626,16 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	case c.expand != nil:
 		r.expand(step, c.expand, w.now)
 		r.extras[ref].texts = &texts{saved: w.kept[1]}
+		r.tree.board(place{r, ref}, w.flight)
+		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
+		r.extras[ref].crashes = crashes // the attempt has not ended yet
 		r.release(w.now)
 		return w.fallback()
 	default:
 		r.outputText(ref, c.Status, w.kept[0])
-		r.settle(step, c, w.now)
+		r.settle(step, c, returned)
 	}
 	return w.next(goOn)
 }

@@ -18,7 +18,7 @@ type Runner struct {
 	// Options are those of every run; the run's own come after them.
 	Options []Option
 	// MaxRuns bounds how many runs are at work at the same time. Further ones are pending, and begin in the order in which
-	// they arrived. A suspended run is not at work: when its signal comes it goes on at once, even above the bound. Zero
+	// they arrived, but none waits for the functions of another one's [Around]. A suspended run is not at work: when its signal comes it goes on at once, even above the bound. Zero
 	// means no bound; a negative number is an error that matches [ErrBadOption], as it is of Limit and KeyLimit.
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
@@ -325,11 +325,11 @@ func (rn *Runner) begun(r *Run) {
 	}
 }
 
-// launch begins the runs that are due, in their order, and ends.
+// launch begins the runs that are due, in their order, and ends. Functions of Around keep no other run waiting.
 func (rn *Runner) launch() {
 	over := false
 	defer func() {
-		if !over { // a function of Around has ended the goroutine
+		if !over { // the context of a caller has ended the goroutine
 			go rn.launch()
 		}
 	}()
@@ -343,6 +343,10 @@ func (rn *Runner) launch() {
 		next := rn.due[0]
 		rn.due = rn.due[1:]
 		rn.mu.Unlock()
+		if len(next.run.cfg.around) > 0 { // functions of the host, which may take long
+			go next.run.begin(next.from, next.run.now())
+			continue
+		}
 		next.run.begin(next.from, next.run.now())
 	}
 }

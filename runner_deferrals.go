@@ -17,6 +17,7 @@ type deferrals struct {
 type deferral struct {
 	failures int       // in a row
 	until    time.Time // zero while the run is being started
+	request  bool      // or until a request is posted for the run
 }
 
 // begin keeps a run apart that is being started, and returns how often in a row it has failed.
@@ -42,7 +43,27 @@ func (d *deferrals) begun(id string) {
 func (d *deferrals) pause(id string, failures int, pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.runs[id] = deferral{failures, time.Now().Add(pause)}
+	d.runs[id] = deferral{failures: failures, until: time.Now().Add(pause)}
+}
+
+// untilRequest has a run that is kept apart started when a request is posted for it.
+func (d *deferrals) untilRequest(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.runs[id]; !p.until.IsZero() {
+		p.request = true
+		d.runs[id] = p
+	}
+}
+
+// request has a run started for which a request was posted, if untilRequest was called.
+func (d *deferrals) request(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.runs[id]; p.request {
+		p.until, p.request = time.Now(), false
+		d.runs[id] = p
+	}
 }
 
 // except returns the ids of the runs that must not be started now, sorted, how many of them are being started, and the time until the

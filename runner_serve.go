@@ -27,8 +27,8 @@ type Service struct {
 	// to this time later.
 	Poll time.Duration
 	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
-	// of a workflow or a plan; the store does not answer at all; another process has the same [Owner]. The causes match [ErrStore],
-	// [ErrUnclaimable] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
+	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same [Owner]. The causes
+	// match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
 	// goroutines. Nil: the error is a warning of [slog.Default].
 	OnError func(*ServeError)
 }
@@ -73,9 +73,6 @@ const (
 	reportPause = time.Minute
 	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind that of the store.
 	restPause = defaultPoll
-	// leastRetry and mostRetry bound the pause after a failure. It doubles with each failure in a row.
-	leastRetry = time.Second
-	mostRetry  = time.Minute
 	// startsAtOnce is how many runs are started at the same time, so that a store can write their leases in one transaction.
 	startsAtOnce = 8
 )
@@ -90,7 +87,8 @@ const (
 //
 // Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A named [Owner] that another process
 // uses is reported, and Serve performs nothing until that process is gone; a process has one Owner, which belongs into Runner.Options. A run
-// that cannot begin, or whose store fails, is tried again after a second, and then after pauses that double, up to a minute.
+// that cannot begin, whose store fails, or that rests with a request that cannot be read, see [ErrUndecoded], is tried again after a second, and then
+// after pauses that double, up to a minute; the last of these also when another request is posted for it.
 //
 // Before it performs anything, Serve returns an error that matches [ErrBadOption] for a Service without a Store or Workflows, with a negative
 // Poll, with a version twice, with two Owners, or with an option that is about one run; and the errors of [Graph.Compile] and of [Start]
@@ -274,11 +272,6 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	return max(time.Until(next), time.Millisecond), nil
 }
 
-// retryPause is the pause after a number of failures in a row.
-func retryPause(failures int) time.Duration {
-	return min(leastRetry<<min(failures-1, 10), mostRetry)
-}
-
 // watchRequests wakes the loop when a request is posted for a run: one that rests is due then.
 func (v *serving) watchRequests() (stop func(), err error) {
 	in, ok := v.service.Store.(store.Inbox)
@@ -287,7 +280,10 @@ func (v *serving) watchRequests() (stop func(), err error) {
 	}
 	var end func()
 	err = guarded(func() error {
-		end = in.WatchRequests("", func(string) { v.look() })
+		end = in.WatchRequests("", func(run string) {
+			v.apart.request(run)
+			v.look()
+		})
 		return nil
 	})
 	return func() {
@@ -436,6 +432,9 @@ func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
 	switch res, err := run.Wait(); {
 	case errors.Is(err, ErrStore):
 		v.fail(r, failures, err)
+	case errors.Is(err, ErrUndecoded): // it is due, since a request waits
+		v.fail(r, failures, err)
+		v.apart.untilRequest(r.ID)
 	case res.Status == RunSuspended:
 		v.apart.pause(r.ID, 0, restPause)
 	}
@@ -448,7 +447,7 @@ func (v *serving) begin(r *store.Run) (*Run, error) {
 		return nil, fmt.Errorf("%w: Due has returned a run of a queue that it was not asked for", ErrStore)
 	}
 	opts := slices.Concat(x.Options, []Option{Durable(v.service.Store), RunID(r.ID), optionFunc(func(c *config) error {
-		c.served = true
+		c.served, c.report = true, func(err error) { v.report(r.ID, r.Queue(), err) }
 		return nil
 	})})
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)

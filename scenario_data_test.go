@@ -379,3 +379,31 @@ func TestScenarioGuard(t *testing.T) {
 		}
 	})
 }
+
+// An always edge of a failed node delivers its error, of an aborted one, too; of one whose failure is tolerated it delivers nothing.
+func TestScenarioErrorsAsValues(t *testing.T) {
+	for name, row := range map[string]struct {
+		source kahn.Node
+		want   string // the error that is delivered; "" for nothing
+	}{
+		"failed":    {kahn.Node{ID: "A", Do: always(errStep)}, `node "A": step_error: ` + errStep.Error()},
+		"tolerated": {kahn.Node{ID: "A", Do: always(errStep), ContinueOnFail: true}, ""},
+		"aborted":   {kahn.Node{ID: "A", After: []string{"fails"}}, `node "A": upstream_failure of "fails"`},
+	} {
+		bothModes(t, name, func(t *testing.T, mode kahn.Mode) {
+			g := graph(row.source, kahn.Node{ID: "B", Do: keeps, In: []kahn.Edge{{From: "A", On: kahn.OnAlways, Param: "p"}}})
+			if name == "aborted" {
+				g.Add(kahn.Node{ID: "fails", Do: always(errStep)})
+			}
+			r := try(t, g, nothing, mode)
+			b, err := kahn.Output[got](r.Result, "B")
+			delivered := ""
+			if b.value != nil {
+				delivered = fmt.Sprint(b.value)
+			}
+			if err != nil || b.ok != (row.want != "") || delivered != row.want {
+				t.Errorf("B.p = %v, %t (%v), expected %q", b.value, b.ok, err, row.want)
+			}
+		})
+	}
+}

@@ -165,7 +165,10 @@ func TestScenarioGates(t *testing.T) {
 	inBubble(t, "a signal after the end, whatever waited", func(t *testing.T) {
 		waits := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("token", nil, nil) }
 		g := graph(after("A"), gate("G"), subgraph("S", graph(after("x"), gate("y"))))
-		for _, end := range []func(*kahn.Run){(*kahn.Run).Cancel, (*kahn.Run).Leave} {
+		for _, end := range []struct {
+			end  func(*kahn.Run)
+			want error
+		}{{(*kahn.Run).Cancel, kahn.ErrFinished}, {(*kahn.Run).Leave, kahn.ErrAtRest}} { // without a store nobody can post the answer
 			run, err := startRun(t, t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
 				if s.Path() == "A" {
 					return waits(ctx, s)
@@ -176,10 +179,10 @@ func TestScenarioGates(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			end(run)
+			end.end(run)
 			_, _ = run.Wait()
 			for _, name := range []string{"A", "token", "G", "S/y", "S/x", "S", "nobody"} {
-				if err := run.Signal(name, 1); !errors.Is(err, kahn.ErrFinished) {
+				if err := run.Signal(name, 1); !errors.Is(err, end.want) {
 					t.Errorf("a run that is %v answers a signal for %s with %v", run.Status(), name, err)
 				}
 			}

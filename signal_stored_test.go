@@ -2,6 +2,7 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -102,6 +104,87 @@ func TestSignalIDThatIsNoText(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, run.Signal("G", kahn.Decision{ID: "\xff", Value: "yes"}), kahn.ErrBadValue)
 	require.NoError(t, run.Signal("G", "yes"))
+	_, err = run.Wait()
+	require.NoError(t, err)
+}
+
+// A node may have the id that the record of a signal has in other runs.
+func TestSignalsBesideANodeOfTheirName(t *testing.T) {
+	t.Parallel()
+	g, db := graph(gate("G"), gate("#signal1"), gate("##signal1"), gate("H")), new(kahn.MemoryStore)
+	signals := map[string]any{"G": kahn.Decision{ID: "1", Value: "yes"}, "H": kahn.Decision{ID: "1", Value: "no"}}
+	for range 2 { // the second time they are repetitions
+		res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db), kahn.EarlySignals(signals))
+		require.NoError(t, err)
+		require.Equal(t, []string{"#signal1", "##signal1"}, res.Snapshot().Waiting())
+	}
+	for _, more := range []map[string]any{{"#signal1": kahn.Decision{ID: "2", Value: "one"}}, {"##signal1": "two"}} {
+		_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db), kahn.EarlySignals(more))
+		require.NoError(t, err)
+	}
+	res, err := kahn.ReadResult(t.Context(), g, db, "r")
+	require.NoError(t, err)
+	require.Equal(t, "G:ok #signal1:ok ##signal1:ok H:ok", kahntest.Statuses(res))
+	n, _ := res.Node("#signal1")
+	require.Equal(t, "one", n.Output)
+}
+
+// TestSignalIDsOfFormerRecords: signals with IDs are repetitions after every kind of life: where former versions have kept them in the record of
+// the run, where they have records of their own, and after a redrive, which forgets those of nodes that run again.
+func TestSignalIDsOfFormerRecords(t *testing.T) {
+	t.Parallel()
+	g := graph(gate("G"), gate("H"), gate("I"))
+	of := func(id string, value any) kahn.Decision { return kahn.Decision{ID: id, Value: value} }
+	life := func(t *testing.T, db store.Store, signals map[string]any) *store.Run {
+		t.Helper()
+		_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db), kahn.EarlySignals(signals))
+		require.NoError(t, err)
+		stored, err := db.Load(t.Context(), "r")
+		require.NoError(t, err)
+		return stored
+	}
+	both := map[string]any{"G": of("1", "yes"), "H": of("2", "no")}
+	stored := life(t, new(kahn.MemoryStore), both)
+
+	// The same as a former version has written it.
+	var header map[string]any
+	require.NoError(t, json.Unmarshal(stored.Record, &header))
+	require.NotContains(t, header, "answered")
+	require.EqualValues(t, 2, header["version"], "older readers do not know the records of signals")
+	header["version"] = 1
+	var list []any
+	for _, key := range []string{"#signal1", "#signal2"} {
+		var record map[string]any
+		require.NoError(t, json.Unmarshal(stored.Nodes[key].Record, &record))
+		list = append(list, record["taken"])
+		delete(stored.Nodes, key)
+	}
+	header["answered"] = list
+	var err error
+	stored.Record, err = json.Marshal(header)
+	require.NoError(t, err)
+
+	db := storeWith(t, *stored)
+	for _, more := range []map[string]any{both, {"I": of("1", "late")}, {"I": of("1", "late")}} {
+		stored = life(t, db, more)
+		_, err := kahn.Start(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db), kahn.EarlySignals(map[string]any{"G": of("1", "another")}))
+		if stored.Status == kahn.RunSuspended {
+			require.ErrorIs(t, err, kahn.ErrSignalConflict)
+		} else {
+			require.ErrorIs(t, err, kahn.ErrFinished)
+			break
+		}
+	}
+	require.Equal(t, kahn.RunCompleted, stored.Status)
+	require.Len(t, stored.Nodes, 6, "three gates, three signals")
+
+	_, err = kahn.Redrive(t.Context(), g, nil, nil, []string{"G"}, kahn.RunID("r"), kahn.Durable(db))
+	require.NoError(t, err)
+	run, err := kahn.Start(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db))
+	require.NoError(t, err)
+	require.NoError(t, run.Signal("H", of("2", "no")))
+	require.ErrorIs(t, run.Signal("H", of("2", "yes")), kahn.ErrSignalConflict)
+	require.NoError(t, run.Signal("G", of("1", "another")))
 	_, err = run.Wait()
 	require.NoError(t, err)
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Snapshot is a run as it stood at one moment: the status of every node that is not idle, its attempts, outputs, errors,
@@ -34,6 +36,10 @@ type Snapshot struct {
 // snapshotVersion is the version of the JSON form. A reader accepts no other.
 const snapshotVersion = 1
 
+// answersVersion is the version of the record of a run in a store, if there are records of signals with IDs, or answers to requests that the store
+// does not have yet: older readers would overlook them, and take a repeated signal for a new one.
+const answersVersion = 2
+
 // snapshotFile is the JSON form of a snapshot.
 type snapshotFile struct {
 	Version   int               `json:"version"`
@@ -48,7 +54,7 @@ type snapshotFile struct {
 	Mode      Mode              `json:"mode,omitempty"`
 	InWave    bool              `json:"in_wave,omitempty"` // Waves: a wave has started
 	LastEvent uint64            `json:"last_event,omitempty"`
-	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number that each node has emitted, by path
+	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number that each node has emitted, by path: see deltaCounts
 	Cancelled bool              `json:"cancelled,omitempty"` // the run was asked to stop
 	Stop      *stopState        `json:"stop,omitempty"`      // the stop of the run
 	Asked     *Request          `json:"stop_request,omitempty"`
@@ -56,14 +62,19 @@ type snapshotFile struct {
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
 	Signals   []signalState     `json:"signals,omitempty"`  // of gates that were not reached
-	Answered  []answeredState   `json:"answered,omitempty"` // the signals that had IDs
+	Answered  []answeredState   `json:"answered,omitempty"` // the signals that had IDs; in a store they have records of their own, but for older versions
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
-	Forked    string            `json:"forked,omitempty"`      // in a store alone: the run whose results it began with
-	Kept      []keptEpoch       `json:"kept_epochs,omitempty"` // in a store alone
-	Nodes     []nodeState       `json:"nodes"`                 // those that are not idle, in the order of declaration
+	Forked    string            `json:"forked,omitempty"`         // in a store alone: the run whose results it began with
+	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // in a store alone
+	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // in a store alone
+	Nodes     []nodeState       `json:"nodes"`                    // those that are not idle, in the order of declaration
 
-	counted map[string]int // from a store: the Deltas that are not in records of nodes
+	counted  map[string]int // from a store: the Deltas that are not in records of nodes
+	recorded int            // from a store: as many of Answered have records of their own
 }
+
+// aheadState is the answer to a request behind one that waits.
+type aheadState = store.TakenRequest
 
 // firedState is the trigger that fired the run, and its payload.
 type firedState struct {
@@ -104,6 +115,9 @@ type insideState struct {
 
 	plan  *Plan // of that graph; nil if the snapshot comes from a file
 	apart int   // the number of the Collected that have records of their own in the store
+	// deeper are, as long as that graph is not known, the signals for nodes inside of composites in it, by their paths from here. In a store
+	// they are among the Signals here, since those composites have no run that could write their records.
+	deeper []signalState
 }
 
 type stopState struct {
@@ -126,6 +140,8 @@ type signalState struct {
 	Actor   string `json:"actor,omitempty"`
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
+
+	given bool // it came with the options of this life, after deadlines that had passed
 }
 
 // nodeState is the state of a node in a snapshot.
@@ -177,6 +193,8 @@ type nodeState struct {
 	Deltas    int       `json:"deltas,omitempty"`  // in a store: how many there were so far, over all attempts
 	// Collected is, in a store, the number of an iteration, and this is no node: the value is the output that the loop has collected from it.
 	Collected int `json:"collected,omitempty"`
+	// Taken is, in a store, a signal with an ID, and this is no node.
+	Taken *answeredState `json:"taken,omitempty"`
 
 	Err      *storedError      `json:"error,omitempty"`
 	LastErr  *storedError      `json:"last_error,omitempty"`
@@ -287,6 +305,7 @@ func (e *storedError) restore() error {
 
 // MarshalJSON implements json.Marshaler.
 func (s *Snapshot) MarshalJSON() ([]byte, error) {
+	s = orZero(s)
 	file, err := s.file.encoded(s.codec)
 	if err != nil {
 		return nil, err
@@ -297,13 +316,16 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 // UnmarshalJSON implements json.Unmarshaler. Anything but a snapshot of this version is an error that matches [ErrBadValue].
 // The values in it are read when the snapshot is resumed, by the codec of that run.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
+	if s == nil {
+		return fmt.Errorf("%w: snapshot: decoded to a nil Snapshot", ErrBadValue)
+	}
 	var head struct {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(data, &head); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
-	if err := checkVersion(head.Version); err != nil {
+	if err := checkVersion(head.Version, snapshotVersion); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
 	var file snapshotFile
@@ -315,26 +337,26 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 }
 
 // checkVersion refuses a format version that this package does not know.
-func checkVersion(version int) error {
-	if version != snapshotVersion {
-		return fmt.Errorf("version %d is not known: this version of kahn reads %d", version, snapshotVersion)
+func checkVersion(version, latest int) error {
+	if version < snapshotVersion || version > latest {
+		return fmt.Errorf("version %d is not known: this version of kahn reads %d", version, latest)
 	}
 	return nil
 }
 
 // RunID returns the id of the run.
-func (s *Snapshot) RunID() string { return s.file.Run }
+func (s *Snapshot) RunID() string { return orZero(s).file.Run }
 
 // Epoch returns the epoch of the run: 1, and one more with each [Redrive].
-func (s *Snapshot) Epoch() int { return s.file.Epoch }
+func (s *Snapshot) Epoch() int { return orZero(s).file.Epoch }
 
 // Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken in the
 // middle of the run, as after a crash: attempts that were running then are repeated.
-func (s *Snapshot) Status() RunStatus { return s.file.Status }
+func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
 
 // Waiting returns the ids of the nodes that wait for a signal, inside composites the paths, in the order of declaration.
 func (s *Snapshot) Waiting() []string {
-	return (&insideState{Nodes: s.file.Nodes}).waiting(nil, "", true)
+	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
 // waiting adds the paths of the nodes that wait. unanswered leaves out those inside of expanded nodes that have a signal,
@@ -477,9 +499,18 @@ func cloneNodes(nodes []nodeState) []nodeState {
 func (in *insideState) clone() *insideState {
 	if in = clonePtr(in); in != nil {
 		in.Previous, in.Collected, in.Stop, in.Signals = clonePtr(in.Previous), slices.Clone(in.Collected), in.Stop.clone(), slices.Clone(in.Signals)
+		in.deeper = slices.Clone(in.deeper)
 		in.Nodes = cloneNodes(in.Nodes)
 	}
 	return in
+}
+
+// orZero is what p points to, or a zero value if it is nil.
+func orZero[T any](p *T) *T {
+	if p == nil {
+		return new(T)
+	}
+	return p
 }
 
 func clonePtr[T any](p *T) *T {

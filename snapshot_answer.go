@@ -1,7 +1,10 @@
 package kahn
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -12,8 +15,27 @@ func (h *held) early(signals []signalState) {
 		ref, ok := h.plan.Ref(s.Node)
 		if i, known := h.at[ref]; ok && (h.plan.net.Is(ref, machine.FlagGate) || known && h.nodes[i].Status == Suspended) {
 			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment, s.ID}
+			if known && !s.given {
+				h.accept(ref)
+			}
 		}
 	}
+}
+
+// accept takes note that a signal for a node that waits was accepted before the deadline of the wait: it is delivered even if that has passed since.
+func (h *held) accept(ref Ref) {
+	if h.accepted == nil {
+		h.accepted = map[Ref]bool{}
+	}
+	h.accepted[ref] = true
+}
+
+// late is the error of a signal for a node whose wait has ended while the run was away, or its graph was not known; nil if it has not.
+func (n *nodeState) late(name string, now time.Time) error {
+	if n.Status != Suspended || n.Wait == nil || n.Wait.Deadline.IsZero() || n.Wait.Deadline.After(now) {
+		return nil
+	}
+	return fmt.Errorf("%w: the deadline of node %s has passed", ErrAnswered, quoteID(name))
 }
 
 // heldNames finds what is inside of composites by name, so that no signal takes a search among all that is nested.
@@ -48,7 +70,7 @@ func (h *held) names() *heldNames {
 func (x *heldNames) add(h *held, prefix string, continues bool) {
 	for i := range h.nodes {
 		if n := h.kept[i]; n != nil && n.Status == Running && continues {
-			x.kept.add(n.Inside, n.prefixInside(prefix), nil)
+			x.kept.add(n, prefix, nil)
 		}
 	}
 	for _, in := range h.inside {
@@ -133,16 +155,13 @@ func (x *restoration) answer(name string, value any) error {
 	if err := s.identify(); err != nil {
 		return err
 	}
-	if _, repeated, err := s.repeats(x.file.Answered); repeated || err != nil {
+	if _, repeated, err := x.answered.repeats(&s); repeated || err != nil {
 		return err
 	}
 	if err := x.held.answer(name, s.Decision); err != nil {
 		return err
 	}
-	if s.ID != "" {
-		x.answered++
-	}
-	x.file.Answered = s.take(x.file.Answered, nil)
+	x.answered.take(&s, nil)
 	return nil
 }
 
@@ -153,7 +172,10 @@ func (h *held) answer(name string, d Decision) error {
 	case err != nil:
 		return err
 	case kept != nil:
-		return kept.answer(name, d)
+		if err = kept.refusal(name); err == nil {
+			kept.answer(d, nil, true)
+		}
+		return err
 	}
 	if _, twice := in.signals[ref]; twice {
 		return fmt.Errorf("%w: two signals for node %s", ErrDuplicateGate, quoteID(name))
@@ -195,7 +217,9 @@ func (h *held) answerable(name string) (in *held, ref Ref, kept *keptNode, err e
 // keptNode is a node inside of one that was expanded, and whose graph is not known. A signal for it is judged when that is.
 type keptNode struct {
 	*nodeState
-	in       *insideState
+	in       *insideState // the nearest composite
+	expanded *insideState // what is inside of the expanded node
+	path     string       // from there
 	answered bool
 	of       *keptWaits // nil before the run goes on
 }
@@ -203,7 +227,20 @@ type keptNode struct {
 // keptNodes are those that a signal may be for, or have been for: by path, and while they wait by token.
 type keptNodes map[string]*keptNode
 
-func (k keptNodes) add(in *insideState, prefix string, of *keptWaits) {
+// add adds the nodes inside of an expanded node. prefix is that of its path.
+func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
+	prefix = n.prefixInside(prefix)
+	k.addInside(n.Inside, "", func(x *keptNode) {
+		x.expanded, x.of = n.Inside, of
+		k.name(prefix+x.path, x)
+		if x.Status == Suspended && x.Wait != nil {
+			k.name(x.Wait.Token, x)
+		}
+	})
+}
+
+// addInside calls add for the nodes inside of a composite. prefix is that of their paths.
+func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)) {
 	answered := make(map[string]bool, len(in.Signals))
 	for i := range in.Signals {
 		answered[in.Signals[i].Node] = true
@@ -212,13 +249,9 @@ func (k keptNodes) add(in *insideState, prefix string, of *keptWaits) {
 		n := &in.Nodes[i]
 		switch {
 		case n.Status.Terminal() || n.Status == Suspended:
-			x := &keptNode{n, in, answered[n.ID], of}
-			k.name(prefix+n.ID, x)
-			if n.Status == Suspended && n.Wait != nil {
-				k.name(n.Wait.Token, x)
-			}
+			add(&keptNode{nodeState: n, in: in, path: prefix + n.ID, answered: answered[n.ID]})
 		case n.Inside != nil: // it runs, or is about to be asked for its graph
-			k.add(n.Inside, n.prefixInside(prefix), of)
+			k.addInside(n.Inside, n.prefixInside(prefix), add)
 		}
 	}
 }
@@ -230,15 +263,67 @@ func (k keptNodes) name(name string, x *keptNode) {
 	}
 }
 
-// answer leaves a signal for the node with what it is inside of.
-func (k *keptNode) answer(name string, d Decision) error {
+// refusal is the error of a signal for a node that takes none.
+func (k *keptNode) refusal(name string) error {
 	switch {
 	case k.Status.Terminal():
 		return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), k.Status)
 	case k.answered:
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
 	}
-	k.answered = true
-	k.in.Signals = append(k.in.Signals, signalState{k.ID, *storedValue(d.Value), d.Actor, d.Comment, d.ID})
 	return nil
+}
+
+// refusalAt is refusal for a signal that comes now.
+func (k *keptNode) refusalAt(name string, now time.Time) error {
+	if err := k.refusal(name); err != nil {
+		return err
+	}
+	return k.late(name, now)
+}
+
+// answer leaves a signal, whose text may be known, for the node with what it is inside of. given tells that the run goes on with the signal: a
+// deadline that has passed comes first.
+func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
+	k.answered = true
+	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}
+	if k.in.Signals = append(k.in.Signals, s); k.in != k.expanded {
+		s.Node = k.path
+		k.expanded.deeper = append(k.expanded.deeper, s)
+	}
+}
+
+// signalsDeeper returns the signals for nodes inside of the composites in this one, by their paths from here. prefix is that of these paths.
+func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if n.Inside == nil || n.Status.Terminal() {
+			continue
+		}
+		within := n.prefixInside(prefix)
+		for _, s := range n.Inside.Signals {
+			s.Node = within + s.Node
+			list = append(list, s)
+		}
+		list = n.Inside.signalsDeeper(list, within)
+	}
+	return list
+}
+
+// placeSignals is the reverse for a node of a store: it leaves each signal with the nearest composite of its node. One that is there already
+// was in an earlier transaction.
+func (in *insideState) placeSignals() {
+	nodes := keptNodes{}
+	nodes.addInside(in, "", func(x *keptNode) { nodes[x.path] = x })
+	in.Signals = slices.DeleteFunc(in.Signals, func(s signalState) bool {
+		x := nodes[s.Node]
+		if x == nil || x.in == in {
+			return false
+		}
+		if !x.answered {
+			x.answered, s.Node = true, x.ID
+			x.in.Signals = append(x.in.Signals, s)
+		}
+		return true
+	})
 }

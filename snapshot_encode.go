@@ -76,6 +76,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.IDIf("latest", n.Latest)
 	w.NumberIf("deltas", int64(n.Deltas))
 	w.NumberIf("collected", int64(n.Collected))
+	writeIf(w, "taken", n.Taken)
 	writeIf(w, "error", n.Err)
 	writeIf(w, "last_error", n.LastErr)
 	writeIf(w, "guard_error", n.GuardErr)

@@ -24,9 +24,10 @@ type held struct {
 	ref    Ref        // of that
 	list   *items     // of a map
 
-	run     *Run // the run that goes on; nil until it is made
-	answers map[Ref]answer
-	refused []error // of signals that the snapshot had accepted for gates of another version of the graph
+	run      *Run // the run that goes on; nil until it is made
+	answers  map[Ref]answer
+	accepted map[Ref]bool // the nodes that wait and whose signals came in time
+	refused  []error      // of signals that the snapshot had accepted for gates of another version of the graph
 }
 
 // holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which cover their inside.
@@ -207,6 +208,7 @@ func (h *held) keep(i int, prefix string) error {
 		kept.Status = Running
 	}
 	kept.Draining, n.Dormant = false, false
+	kept.Inside.deeper = kept.Inside.signalsDeeper(nil, "")
 	return nil
 }
 

@@ -35,6 +35,7 @@ type SnapshotNode struct {
 // nodes that are not idle are returned, without Kind, Label, Tier and origins, and without what a skip says beside its kind; the order is that of
 // declaration, or in a store that of the ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
+	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {
 		return nil, fmt.Errorf("%w: the snapshot is of a graph with the hash %s, the plan has %s", ErrGraphChanged, quoteID(s.file.Hash), p.Hash())
 	}

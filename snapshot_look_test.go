@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -125,6 +126,21 @@ func TestSnapshotNodes(t *testing.T) {
 		at := slices.IndexFunc(nodes, func(n kahn.SnapshotNode) bool { return n.ID == "L" })
 		require.IsType(t, json.RawMessage{}, nodes[at].Output)
 		require.ErrorIs(t, nodes[0].Err, kahn.ErrCancelled)
+	})
+}
+
+// A node of a snapshot waits if a predecessor has started or settled: one that is ready and lacks a slot has done neither.
+func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
+	inBubble(t, "", func(t *testing.T) {
+		g := graph(after("A"), after("B"), after("behind A", "A"), after("behind B", "B"), after("far behind", "behind A"))
+		run, err := kahn.Start(t.Context(), g, takes(time.Second), kahn.Limit(1))
+		require.NoError(t, err)
+		synctest.Wait()
+		nodes, err := run.Snapshot().Nodes(run.Plan())
+		require.NoError(t, err)
+		require.Equal(t, " A:running B:ready behind A:waiting behind B:idle far behind:idle", treeOf(nodes))
+		_, err = run.Wait()
+		require.NoError(t, err)
 	})
 }
 

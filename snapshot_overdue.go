@@ -67,12 +67,16 @@ type overdue struct {
 }
 
 // settleOverdue ends overdue waits and nodes, in the order of their deadlines and then of declaration, outer runs first,
-// before it delivers a signal and before any step is called.
+// before it delivers a signal and before any step is called. Only gates whose signals came in time are left to these.
 func (h *held) settleOverdue(now int64) {
 	var list []overdue
 	h.each(func(h *held) {
 		for _, ref := range h.run.plan.declared {
-			if due, gate, ok := h.run.dueAt(ref); ok && due <= now {
+			due, gate, ok := h.run.dueAt(ref)
+			if _, answered := h.answers[ref]; answered && gate && h.accepted[ref] {
+				continue
+			}
+			if ok && due <= now {
 				list = append(list, overdue{h.run, ref, due, gate})
 			}
 		}

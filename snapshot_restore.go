@@ -112,8 +112,8 @@ type restoration struct {
 	crashed bool  // the snapshot was taken in the middle of the run
 	anew    bool  // waves begin anew: there are redriven nodes, or the run was over
 
-	answered      int      // how many signals with IDs this life was given
-	invalidLatest []uint64 // the ids of the last events of the invalid nodes
+	answered      takenSignals // before this life, and when it was begun
+	invalidLatest []uint64     // the ids of the last events of the invalid nodes
 
 	stored *store.Run // for a run in a store
 	taken  takenBack  // from that, for a redrive
@@ -164,6 +164,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	if err != nil {
 		return nil, err
 	}
+	x.answered = takenBefore(x.file.Answered, x.file.recorded)
 	for _, name := range slices.Sorted(maps.Keys(c.signals)) {
 		if err := x.answer(name, c.signals[name]); err != nil {
 			return nil, err
@@ -226,7 +227,7 @@ func (x *restoration) forget(p *Plan, c *config, refs []Ref, again []bool) (err 
 			x.file.Kept = append(x.file.Kept, keptEpoch{x.file.Epoch, x.file.LastEvent})
 		}
 	}
-	x.file.Answered = withoutAgain(p, x.file.Answered, again)
+	x.file.Answered, x.file.recorded = withoutAgain(p, x.file.Answered, again), 0
 	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
 	x.file.Epoch++
 	x.crashed = false
@@ -270,8 +271,8 @@ func (h *held) takeNewBranches() error {
 // restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
 // has run.
 func (r *Run) restore(x *restoration) {
-	if len(x.file.Answered) > 0 {
-		r.waiters().answered = x.file.Answered
+	if len(x.answered.list) > 0 {
+		r.waiters().answered = x.answered
 	}
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
 	if x.file.Asked != nil { // else somebody may have asked while the run was pending
@@ -289,12 +290,14 @@ func (r *Run) restore(x *restoration) {
 	x.held.install()
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
-		d.holdAnswers(x.file.Answered[len(x.file.Answered)-x.answered:])
+		d.holdAnswers(&r.waiters().answered)
 		d.kept, d.forked, d.deltas = x.file.Kept, x.file.Forked, x.file.counted
 		switch {
 		case r.cfg.redrive:
 			d.takeBack(&x.taken)
-			d.deltas = x.file.Deltas // records that count them are taken back
+			counts := readDeltas(x.file.Deltas) // records that count them are taken back
+			d.deltas = map[string]int{}
+			counts.addTo(d.deltas)
 		case r.cfg.fork:
 			d.keep(x.held)
 		}
@@ -351,16 +354,20 @@ func (r *Run) restoreRecorder(x *restoration) {
 	for i, ref := range x.invalid {
 		r.recorder.latest[ref].id = x.invalidLatest[i]
 	}
+	inside := maps.Clone(x.file.Deltas)
 	for path, n := range x.file.Deltas {
 		if ref, ok := r.plan.Ref(path); ok {
 			r.extra(ref).deltas = n
-		} else {
-			if r.tree == nil { // a node that was expanded before may be expanded again
-				r.makeTree()
-			}
-			r.tree.countedDeltas(path, n)
+			delete(inside, path)
 		}
 	}
+	if len(inside) == 0 {
+		return
+	}
+	if r.tree == nil { // a node that was expanded before may be expanded again
+		r.makeTree()
+	}
+	r.tree.deltas = readDeltas(inside)
 }
 
 // restoreRecord restores the record of a node.

@@ -27,7 +27,7 @@ func (r *Run) Snapshot() *Snapshot {
 // nodeStates are the states of all nodes, with the lock held.
 func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
-		if w := r.st.Word(ref); w.Is(machine.WordDecided) {
+		if w := r.st.Word(ref); w.Is(machine.WordDecided) && !r.isUntold(ref) {
 			n := r.nodeState(ref)
 			if x := r.extras[ref]; n.Inside != nil && x.comp != nil {
 				n.Inside.Collected = x.comp.before.collected()
@@ -102,7 +102,7 @@ func (r *Run) fileHeader() snapshotFile {
 		file.Kept, file.Forked = r.durable.kept, r.durable.forked
 	}
 	if r.waits != nil {
-		file.Answered = r.waits.answered
+		file.Answered = r.waits.answered.list
 	}
 	if r.bound != 0 {
 		file.Deadline = r.timeAt(r.bound)
@@ -114,14 +114,15 @@ func (r *Run) fileHeader() snapshotFile {
 		file.LastEvent = r.cfg.from.file.LastEvent
 	}
 	if f := r.cfg.fired; f != nil {
-		file.Fired = &firedState{Trigger: f.trigger, Prune: r.cfg.prune, Payload: &stored{value: f.payload}}
+		file.Fired = &firedState{Trigger: f.trigger, Prune: r.cfg.prune, Payload: &stored{f.payload, f.text}}
 	}
 	return file
 }
 
-// Snapshot returns the final state of a run that is over: to be resumed if it is suspended, else to be redriven.
+// Snapshot returns the final state of a run that is over: to be resumed if it is suspended, else to be redriven. It is nil for the zero
+// Result.
 func (r *Result) Snapshot() *Snapshot {
-	if r.run == nil {
+	if !r.hasRun() {
 		return nil
 	}
 	return r.run.Snapshot()

@@ -145,7 +145,7 @@ func TestStateSnapshotEveryBit(t *testing.T) {
 	for name, g := range damageGraphs() {
 		plan, err := g.Compile()
 		require.NoError(t, err)
-		for seed := range uint64(size(12, 3, 400)) {
+		for seed := range seeds(t, size(12, 3, 400)) {
 			mode := kahn.Mode(seed % 2)
 			st, err := kahn.NewState(plan, mode)
 			require.NoError(t, err)

@@ -341,7 +341,7 @@ func (s *Step) LastErr() error {
 // View returns a view of the results of the node's ancestors; for the end node, of all results.
 func (s *Step) View() View {
 	if c := s.given(); c != nil {
-		return NewView(c.View)
+		return NewView(c.view())
 	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	return View{run: r, ref: ref}

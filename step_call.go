@@ -50,8 +50,8 @@ type Call struct {
 	Signal     any   `json:"-"`
 	SavedState any   `json:"-"`
 	LastErr    error `json:"-"`
-	// View is what [Step.View] shows, and has the iteration, which Step has too. It has all ancestors of the node. Those that the step does
-	// not ask for may be removed, to make the call smaller.
+	// View is what [Step.View] shows, and has the iteration, which Step has too. [Step.Call] gives it all ancestors of the node. Those that the
+	// step does not ask for may be removed, to make the call smaller. Without a Config and Root, which are nil then, the View has those of the Call.
 	View ViewData `json:"-"`
 	// Codec writes and reads the values. Step.Call sets that of the run; nil means nil [Types].
 	Codec Codec `json:"-"`
@@ -152,8 +152,9 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is Call for a step that needs its inputs alone, and not [Step.View]: it takes time linear in the edges of the node. In a
-// graph with long paths the calls of all steps together take time quadratic in its nodes with their Views, and linear without.
+// CallWithoutView is Call without the ancestors in its View, for a step that does not ask [Step.View] for their results: it takes time linear in
+// the edges of the node. In a graph with long paths the calls of all steps together take time quadratic in its nodes with the ancestors, and
+// linear without. The View has the predecessors that have an error, for [Step.UpstreamErr], and everything that is not about a node.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -169,7 +170,30 @@ func (s *Step) CallWithoutView() Call {
 		c.Index = 0
 	}
 	c.Signal, c.Resumed = s.Resumed()
+	v := s.View()
+	c.View = ViewData{ID: v.ID(), Iteration: v.Iteration(), RunStatus: v.RunStatus(), Codec: c.Codec, Nodes: map[string]NodeData{}}
+	c.View.Trigger, c.View.Fired = v.Trigger()
+	if v.run != s.run { // of an item: the View is the map's
+		c.View.Root = v.run.allInputs()
+	}
+	for _, p := range c.Predecessors {
+		if n := v.nodeData(p.ID); n.Err != nil {
+			c.View.Nodes[p.ID] = n
+		}
+	}
 	return c
+}
+
+// view returns what [Step.View] shows.
+func (c *Call) view() ViewData {
+	d := c.View
+	if d.Config == nil {
+		d.Config = c.Config
+	}
+	if d.Root == nil {
+		d.Root = c.Root
+	}
+	return d
 }
 
 // allInputs returns the root inputs in a fresh map.
@@ -200,9 +224,13 @@ func (v View) Data() ViewData {
 	}
 	d.Trigger, d.Fired = v.Trigger()
 	for _, id := range v.ancestors() {
-		d.Nodes[id] = NodeData{Status: v.Status(id), Output: v.Output(id), Err: v.Err(id)}
+		d.Nodes[id] = v.nodeData(id)
 	}
 	return d
+}
+
+func (v View) nodeData(id string) NodeData {
+	return NodeData{Status: v.Status(id), Output: v.Output(id), Err: v.Err(id)}
 }
 
 // ancestors lists the nodes that the View shows.
@@ -233,7 +261,7 @@ type (
 	viewForm  struct {
 		*plainView
 		Config  *stored             `json:"config,omitempty"`
-		Root    map[string]stored   `json:"root,omitempty"`
+		Root    map[string]stored   `json:"root,omitzero"`
 		Trigger *stored             `json:"trigger,omitempty"`
 		Nodes   map[string]nodeForm `json:"nodes,omitempty"`
 	}
@@ -390,8 +418,10 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 func (d ViewData) MarshalJSON() ([]byte, error) {
 	x := values{codec: d.Codec}
 	form := viewForm{
-		plainView: (*plainView)(&d), Config: x.write("config", d.Config), Root: x.writeAll("root", d.Root), Trigger: x.write("trigger", d.Trigger),
-		Nodes: make(map[string]nodeForm, len(d.Nodes)),
+		plainView: (*plainView)(&d), Config: x.write("config", d.Config), Trigger: x.write("trigger", d.Trigger), Nodes: make(map[string]nodeForm, len(d.Nodes)),
+	}
+	if d.Root != nil {
+		form.Root = x.writeAll("root", d.Root)
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		n := d.Nodes[id]
@@ -410,7 +440,10 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &form); err != nil {
 		return formError(err, reflect.TypeFor[viewForm](), reflect.TypeFor[ViewData]())
 	}
-	d.Config, d.Root, d.Trigger = x.read("config", form.Config), x.readAll("root", form.Root), x.read("trigger", form.Trigger)
+	d.Config, d.Trigger = x.read("config", form.Config), x.read("trigger", form.Trigger)
+	if d.Root = nil; form.Root != nil {
+		d.Root = x.readAll("root", form.Root)
+	}
 	d.Nodes = make(map[string]NodeData, len(form.Nodes))
 	for _, id := range slices.Sorted(maps.Keys(form.Nodes)) {
 		n := form.Nodes[id]

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,16 +21,19 @@ import (
 )
 
 // awayOf sends a step over a wire.
-func awayOf(t testing.TB, s *kahn.Step) *kahn.Step {
-	data, err := json.Marshal(s.Call())
+func awayOf(t testing.TB, s *kahn.Step, of kahn.Call) *kahn.Step {
+	data, err := json.Marshal(of)
 	require.NoError(t, err)
 	var call kahn.Call
 	require.NoError(t, json.Unmarshal(data, &call))
 	return kahn.NewStep(context.Background(), call, s)
 }
 
-// sees renders all that a step sees by methods without parameters, of itself and of its View.
-func sees(s *kahn.Step, ids []string) (text []string) {
+// ofNode begins the lines of sees that tell what the View shows of a node, and [kahn.Step.CallWithoutView] leaves out.
+const ofNode = "View of "
+
+// sees renders all that a step sees: by methods without parameters, of itself and of its View, and of nodes, parameters and inputs by name.
+func sees(s *kahn.Step, ids []string, plain func(any) any) (text []string) {
 	tell := func(of string, receiver any) {
 		v := reflect.ValueOf(receiver)
 		for i := range v.NumMethod() {
@@ -57,7 +61,11 @@ func sees(s *kahn.Step, ids []string) (text []string) {
 	for _, id := range ids {
 		v := s.View()
 		up, ok := s.Upstream(id)
-		text = append(text, fmt.Sprint(id, v.Has(id), v.Status(id), plain(v.Output(id)), plain(v.Err(id)), plain(up), ok, plain(s.UpstreamErr(id))))
+		text = append(text, fmt.Sprint(ofNode, id, v.Has(id), v.Status(id), plain(v.Output(id)), plain(v.Err(id))))
+		text = append(text, fmt.Sprint("upstream ", id, plain(up), ok))
+	}
+	for _, p := range s.Predecessors() {
+		text = append(text, fmt.Sprint("error of predecessor ", p.ID, plain(s.UpstreamErr(p.ID))))
 	}
 	for name := range s.Params() {
 		v, ok := s.Param(name)
@@ -81,6 +89,16 @@ func plain(v any) any {
 		return fmt.Sprintf("%T %v %v", v, v.Origins, v)
 	case *kahn.MapError:
 		return fmt.Sprintf("%T %v %d %v %v", v, v.Results, v.Failed, v.Indexes, v.Errs)
+	}
+	return texts(v, plain)
+}
+
+// justTexts is a value with the texts of errors alone, which is what a snapshot keeps.
+func justTexts(v any) any { return texts(v, justTexts) }
+
+// texts is a value with texts in place of errors, made of parts that are already plain.
+func texts(v any, plain func(any) any) any {
+	switch v := v.(type) {
 	case error:
 		return v.Error()
 	case map[string]any:
@@ -89,8 +107,39 @@ func plain(v any) any {
 			m[name] = plain(x)
 		}
 		return m
+	case []any:
+		list := make([]any, len(v))
+		for i, x := range v {
+			list[i] = plain(x)
+		}
+		return list
 	}
 	return v
+}
+
+// apartFromNodes are the lines of sees that are about no node.
+func apartFromNodes(lines []string) []string {
+	return slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return strings.HasPrefix(line, ofNode) })
+}
+
+// fire lets a trigger before all of a graph's roots fire it.
+func fire(g *kahn.Graph, payload any) kahn.Option {
+	roots := slices.Collect(func(yield func(string) bool) {
+		plan, err := g.Compile()
+		if err != nil {
+			panic(err)
+		}
+		for _, id := range plan.Declared() {
+			if n, _ := plan.At(id); n.Kind != kahn.KindEnd && len(plan.Ancestors(id)) == 0 && !yield(id) {
+				return
+			}
+		}
+	})
+	g.Add(kahn.Node{ID: "fired", Kind: kahn.KindTrigger})
+	for _, id := range roots {
+		g.Connect(kahn.Edge{From: "fired", To: id})
+	}
+	return kahn.Fire("fired", payload)
 }
 
 // TestCallTellsAll compares what steps see at home with what they see in another process.
@@ -101,13 +150,18 @@ func TestCallTellsAll(t *testing.T) {
 		for i := range 6 {
 			ids = append(ids, fmt.Sprint("n", i))
 		}
-		away := awayOf(t, s)
-		require.Equal(t, sees(s, ids), sees(away, ids), s.Path())
+		away := awayOf(t, s, s.Call())
+		here := sees(s, ids, plain)
+		require.Equal(t, here, sees(away, ids, plain), s.Path())
+		require.Equal(t, apartFromNodes(here), apartFromNodes(sees(awayOf(t, s, s.CallWithoutView()), ids, plain)), s.Path())
+		_, fired := s.View().Trigger()
+		_, inView := s.View().Root("in")
 		seen["calls"]++
 		for name, is := range map[string]bool{
 			"item": s.Index() >= 0, "iteration": s.Iteration() > 0, "attempt": s.Attempt() > 1, "upstream": len(s.UpstreamAll()) > 0,
 			"error": s.LastErr() != nil, "deadline": away.Call().Deadline != time.Time{}, "state": s.SavedState() != nil, "input": len(away.Call().Root) > 0,
-			"predecessors": len(s.Predecessors()) > 0,
+			"predecessors": len(s.Predecessors()) > 0, "trigger": fired, "input of the View": inView, "end": s.View().RunStatus() != kahn.RunRunning,
+			"error of a predecessor": slices.ContainsFunc(s.Predecessors(), func(p kahn.Predecessor) bool { return s.UpstreamErr(p.ID) != nil }),
 		} {
 			if is {
 				seen[name]++
@@ -128,11 +182,15 @@ func TestCallTellsAll(t *testing.T) {
 		}
 		return map[string]any{"path": s.Path(), "n": s.Attempt()}, nil
 	}
-	for seed := range uint64(size(50, 30, 3000)) {
+	for seed := range seeds(t, size(50, 30, 3000)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(57, seed))
 			g := treeGen{rng: rng, inline: true, waits: true, fine: true}.tree(2)
-			run, err := kahn.Start(t.Context(), g, step, kahn.RunID("r"), kahn.Limit(1), kahn.Inputs(map[string]any{"in": seed}))
+			opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(1), kahn.Inputs(map[string]any{"in": seed})}
+			if seed%2 == 0 {
+				opts = append(opts, fire(g, map[string]any{"of": seed}))
+			}
+			run, err := kahn.Start(t.Context(), g, step, opts...)
 			require.NoError(t, err)
 			for range 100 {
 				synctest.Wait()
@@ -142,7 +200,8 @@ func TestCallTellsAll(t *testing.T) {
 			_, _ = run.Wait()
 		})
 	}
-	for _, what := range []string{"item", "iteration", "attempt", "upstream", "error", "deadline", "state", "resumed", "input", "predecessors"} {
+	for _, what := range []string{"item", "iteration", "attempt", "upstream", "error", "deadline", "state", "resumed", "input", "predecessors",
+		"trigger", "input of the View", "end", "error of a predecessor"} {
 		require.Greater(t, seen[what], seen["calls"]/200, "%s: %v", what, seen)
 	}
 }

@@ -3,6 +3,7 @@ package kahn
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -67,4 +68,15 @@ func Durable(s store.Store) Option {
 // of a redrive that run again, have yet to reach. It replaces the signals of [ResumeFrom]; errors are those of [Resume].
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
+}
+
+// leastRetry and mostRetry bound the pause after a failure of the store. It doubles with each failure in a row.
+const (
+	leastRetry = time.Second
+	mostRetry  = time.Minute
+)
+
+// retryPause is the pause after a number of failures in a row.
+func retryPause(failures int) time.Duration {
+	return min(leastRetry<<min(failures-1, 10), mostRetry)
 }

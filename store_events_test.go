@@ -119,11 +119,11 @@ func (c *cutter) again(key string) bool {
 // seen what is stored. The later life stores its events without being asked to.
 func TestStoredEventsAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	graphs := size(12, 6, 800)
+	graphs := size(6, 4, 800)
 	cuts := 0
-	for seed := range graphs {
+	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCutter(uint64(5000+seed), seed%3)
+			c := newCutter(5000+seed, int(seed%3))
 			c.slow = time.Duration(seed%2) * ms
 			cuts += c.storedAtEveryWrite(t, fmt.Sprint("seed ", seed))
 		})

@@ -21,8 +21,8 @@ import (
 // and again, so that a request which took effect twice would answer two of them: each is taken once, in the order in which they were posted.
 func TestRequestsInManyLives(t *testing.T) {
 	t.Parallel()
-	for seed := range size(60, 10, 2_000) {
-		synctest.Test(t, func(t *testing.T) { manyLives(t, uint64(seed)) })
+	for seed := range seeds(t, size(60, 10, 2_000)) {
+		synctest.Test(t, func(t *testing.T) { manyLives(t, seed) })
 		if t.Failed() {
 			return
 		}

@@ -19,9 +19,9 @@ import (
 // TestReadResult: the Result of a run that has ended is read from its store as the run has returned it.
 func TestReadResult(t *testing.T) {
 	t.Parallel()
-	for seed := range size(20, 10, 2_000) {
+	for seed := range seeds(t, size(20, 10, 2_000)) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCutter(uint64(7000+seed), seed%3)
+			c := newCutter(7000+seed, int(seed%3))
 			store := new(kahn.MemoryStore)
 			c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 			_, want := c.run(t, nil, false)

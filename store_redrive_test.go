@@ -231,12 +231,12 @@ func TestRedriveAtEveryWrite(t *testing.T) {
 }
 
 // cutRandomRuns performs something on random runs, and again after each of its writes, and counts the cuts.
-func cutRandomRuns(t *testing.T, first int, stream uint64, cut func(*cutter, *testing.T, *rand.Rand, string) int) {
+func cutRandomRuns(t *testing.T, first, stream uint64, cut func(*cutter, *testing.T, *rand.Rand, string) int) {
 	graphs, cuts := size(30, 8, 1_500), 0
-	for seed := range graphs {
+	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newCutter(uint64(first+seed), seed%3)
-			cuts += cut(c, t, rand.New(rand.NewPCG(uint64(seed), stream)), fmt.Sprint("seed ", first+seed))
+			c := newCutter(first+seed, int(seed%3))
+			cuts += cut(c, t, rand.New(rand.NewPCG(seed, stream)), fmt.Sprint("seed ", first+seed))
 		})
 		if t.Failed() {
 			return

@@ -108,3 +108,33 @@ func TestRefusedByCommit(t *testing.T) {
 		require.True(t, errors.Is(err, kahn.ErrStore) && errors.Is(err, kahn.ErrRejected))
 	})
 }
+
+// TestRefusedAndCrashes: a Fallback after an output that the store has refused may take the process down MaxCrashes times, and once more.
+func TestRefusedAndCrashes(t *testing.T) {
+	t.Parallel()
+	for most := range 3 {
+		inBubble(t, fmt.Sprint(most), func(t *testing.T) {
+			s, fallbacks := new(lateStore), 0
+			g := graph(kahn.Node{ID: "A", Do: func(context.Context, *kahn.Step) (any, error) { return "huge", nil }, Fallback: func(ctx context.Context, _ error) (any, error) {
+				fallbacks++
+				return takes(time.Minute)(ctx, nil)
+			}})
+			opts := []kahn.Option{kahn.RunID("r"), kahn.Owner("us"), kahn.MaxCrashes(most)}
+			_, err := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(s))...)
+			require.ErrorIs(t, err, kahn.ErrRejected)
+			for range most + 1 {
+				process := &mortal{eternal: s}
+				run, err := kahn.Start(t.Context(), g, nil, append(opts, kahn.Durable(process))...)
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				process.dead.Store(true)
+				run.Cancel()
+				_, _ = run.Wait()
+			}
+			require.Equal(t, most+1, fallbacks)
+			r := try2(t, g, nil, append(opts, kahn.Durable(s))...)
+			r.cause("A", kahn.CauseStoreRejected)
+			require.Equal(t, most+1, fallbacks)
+		})
+	}
+}

@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -86,24 +85,47 @@ func (r *Run) spec() (s store.Spec, err error) {
 		s = *r.cfg.spec
 	}
 	s.Workflow, s.Plan = r.plan.name, r.plan.Hash()
-	s.Inputs, err = encodeInputs(r.cfg.codec, r.cfg.inputs)
+	if s.Inputs = r.cfg.inputText; s.Inputs == nil {
+		s.Inputs, err = encodeInputs(r.cfg.inputs, r.cfg.encode)
+	}
 	return s, err
 }
 
-// encodeInputs makes a JSON object of the inputs of a run, nil if there are none.
-func encodeInputs(codec Codec, inputs map[string]any) (json.RawMessage, error) {
+// keepGiven encodes the inputs, and the payload of the trigger, that a run over a store was given, so that nothing begins which the store
+// cannot hold. It calls user code.
+func (r *Run) keepGiven() (err error) {
+	c := r.cfg
+	if c.inputText, err = encodeInputs(c.inputs, r.keep); err != nil {
+		return err
+	}
+	if f := c.fired; f != nil {
+		if f.text, err = r.keep(f.payload); err != nil {
+			return fmt.Errorf("the payload of %s: %w", quoteID(f.trigger), err)
+		}
+	}
+	return nil
+}
+
+func (c *config) encode(value any) (json.RawMessage, error) { return encodeValue(c.codec, value) }
+
+// encodeInputs makes a JSON object of the inputs of a run, nil if there are none. The error names the first input, by name, that cannot be
+// encoded.
+func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage, error)) (json.RawMessage, error) {
 	if len(inputs) == 0 {
 		return nil, nil
 	}
-	file := snapshotFile{Inputs: make(map[string]stored, len(inputs))}
-	for name, v := range inputs {
-		file.Inputs[name] = stored{value: v}
+	texts := make(map[string]json.RawMessage, len(inputs))
+	for _, name := range slices.Sorted(maps.Keys(inputs)) {
+		text, err := encode(inputs[name])
+		if err == nil && !utf8.ValidString(name) {
+			err = fmt.Errorf("%w: its name is not UTF-8", ErrNotEncodable)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", quoteID(name), err)
+		}
+		texts[name] = text
 	}
-	file, err := file.encoded(codec)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(file.Inputs)
+	return json.Marshal(texts)
 }
 
 // readInputs decodes a JSON object of inputs to stored values that no codec has seen.
@@ -135,7 +157,7 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 }
 
 // adopt takes over what a run was created with that begins now. What the run was given must not contradict that.
-func (r *Run) adopt(created *store.Run) error {
+func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // nobody has created it
 	}
@@ -150,16 +172,14 @@ func (r *Run) adopt(created *store.Run) error {
 		return fmt.Errorf("%w: run %s was created for the plan with the hash %s, not %s", ErrGraphChanged, quoteID(created.ID), created.Plan, p.Hash())
 	}
 	given := c.inputs
-	var err error
 	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
 		return err
 	}
-	want, err1 := encodeInputs(c.codec, given) // both by the codec of today: that of the time of creation may have had another key
-	has, err2 := encodeInputs(c.codec, c.inputs)
-	if err := cmp.Or(err1, err2); err != nil {
+	has, err := encodeInputs(c.inputs, c.encode) // by the codec of today, as those given: that of the time of creation may have had another key
+	if err != nil {
 		return err
 	}
-	if !store.SameInputs(want, has) {
+	if !store.SameInputs(c.inputText, has) {
 		return fmt.Errorf("%w: run %s has other inputs", store.ErrMismatch, quoteID(created.ID))
 	}
 	return nil

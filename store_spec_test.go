@@ -270,3 +270,74 @@ func TestInputsUnderAnotherKey(t *testing.T) {
 		require.NoError(t, err, name)
 	}
 }
+
+// TestRefusedInputs: a run over a store is refused at once if the store cannot hold what it was given, and the error names that. Nothing is
+// stored, and the id is free.
+func TestRefusedInputs(t *testing.T) {
+	t.Parallel()
+	gates := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, kahn.Node{ID: "G", Kind: kahn.KindGate, After: []string{"T"}})
+	broken := map[string]any{"gift": 1, "order": func() {}}
+	var forked kahn.Snapshot
+	{
+		res, err := kahn.Execute(t.Context(), orderGraph(), orderStep, kahn.Inputs(broken)) // without a store nobody has to encode them
+		require.NoError(t, err)
+		forked = *res.Snapshot()
+	}
+	for name, row := range map[string]struct {
+		g    *kahn.Graph
+		opts []kahn.Option
+		want error
+		text string
+	}{
+		"an input":                  {orderGraph(), []kahn.Option{kahn.Inputs(broken)}, kahn.ErrNotEncodable, `input "order": `},
+		"the name of an input":      {graph(after("A")), []kahn.Option{kahn.Inputs(map[string]any{"\xff": 1})}, kahn.ErrNotEncodable, `input "\xff": `},
+		"what the store refuses":    {graph(after("A")), []kahn.Option{kahn.Inputs(map[string]any{"n": "huge"})}, kahn.ErrRejected, `input "n": `},
+		"the payload of a trigger":  {gates, []kahn.Option{kahn.Fire("T", func() {})}, kahn.ErrNotEncodable, `the payload of "T": `},
+		"an early signal":           {gates, []kahn.Option{kahn.EarlySignals(map[string]any{"G": func() {}})}, kahn.ErrNotEncodable, `signal for "G": `},
+		"inputs of the forked run":  {orderGraph(), []kahn.Option{kahn.ForkFrom(&forked, "charge")}, kahn.ErrNotEncodable, `input "order": `},
+		"a codec that knows no int": {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 1}), kahn.Encoding(brokenCodec{})}, kahn.ErrNotEncodable, `input "order": `},
+	} {
+		rn := new(kahn.Runner)
+		for how, begin := range map[string]func(opts ...kahn.Option) error{
+			"Execute": func(opts ...kahn.Option) error {
+				_, err := kahn.Execute(t.Context(), row.g, neverStep(t), opts...)
+				return err
+			},
+			"Start": func(opts ...kahn.Option) error {
+				_, err := kahn.Start(t.Context(), row.g, neverStep(t), opts...)
+				return err
+			},
+			"Runner.Execute": func(opts ...kahn.Option) error {
+				_, err := rn.Execute(t.Context(), row.g, neverStep(t), opts...)
+				return err
+			},
+			"Runner.Start": func(opts ...kahn.Option) error {
+				_, err := rn.Start(t.Context(), row.g, neverStep(t), opts...)
+				return err
+			},
+		} {
+			db := new(pickyStore)
+			for range 2 { // the second time nothing is left of the first
+				err := begin(append(row.opts, kahn.Durable(db), kahn.RunID("r"))...)
+				if !errors.Is(err, row.want) || !strings.Contains(err.Error(), row.text) {
+					t.Errorf("%s, %s: %v", name, how, err)
+				}
+			}
+			if stored, err := db.Load(t.Context(), "r"); err == nil && (stored.Sequence > 0 || stored.Inputs != nil) {
+				t.Errorf("%s, %s: the store has %+v", name, how, stored)
+			}
+		}
+		for range rn.Runs() {
+			t.Errorf("%s: the Runner has the run", name)
+		}
+	}
+	_, err := kahn.Prepare(orderGraph(), kahn.Inputs(broken))
+	require.ErrorIs(t, err, kahn.ErrNotEncodable)
+	require.ErrorContains(t, err, `input "order": `)
+}
+
+// brokenCodec panics.
+type brokenCodec struct{}
+
+func (brokenCodec) Encode(any) (json.RawMessage, error) { panic("no int") }
+func (brokenCodec) Decode(json.RawMessage) (any, error) { return nil, nil }

@@ -43,6 +43,7 @@ func (r *Run) forgetTexts(ref Ref) {
 func (r *Run) outputText(ref Ref, status Status, text json.RawMessage) {
 	if d := r.durable; d != nil && d.failed == nil && status == Completed && text != nil {
 		d.pending(place{r, ref}).text = text
+		d.outbox.bytes += len(text)
 	}
 }
 

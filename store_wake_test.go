@@ -100,6 +100,36 @@ func TestMaxCrashes(t *testing.T) {
 		})
 	}
 
+	for most := range 3 {
+		for _, fails := range []bool{false, true} { // the step fails, or takes the process down like the fallback
+			inBubble(t, fmt.Sprintf("a fallback that takes the process down, under %d, after a failure %v", most, fails), func(t *testing.T) {
+				fallbacks, calls := 0, 0
+				g := graph(kahn.Node{ID: "A", Fallback: func(ctx context.Context, _ error) (any, error) {
+					fallbacks++
+					return takes(time.Minute)(ctx, nil)
+				}})
+				step := func(ctx context.Context, s *kahn.Step) (any, error) {
+					if calls++; fails {
+						return nil, errStep
+					}
+					return takes(time.Minute)(ctx, s)
+				}
+				store := new(journal)
+				for range 2 * (most + 1) {
+					store = dies(t, g, step, store, time.Second, kahn.MaxCrashes(most))
+				}
+				want := []int{most + 1, most + 1} // calls and fallbacks
+				if fails {
+					want[1] += most + 1
+				}
+				require.Equal(t, want, []int{calls, fallbacks})
+				r := try2(t, g, step, kahn.MaxCrashes(most), kahn.Durable(store), kahn.RunID("r"))
+				r.cause("A", kahn.CauseCrashed)
+				require.Equal(t, want, []int{calls, fallbacks})
+			})
+		}
+	}
+
 	inBubble(t, "an end of an attempt sets the count back", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Retry: kahn.Retry{MaxAttempts: 9, InitialDelay: ms, Jitter: kahn.JitterNone}})
 		calls := 0

@@ -33,11 +33,12 @@ func TestRandomFaults(t *testing.T) {
 		randomFaults(t, seed, &tally{})
 		return
 	}
-	graphs := uint64(size(2_000, 2_000, 100_000))
+	graphs := uint64(size(1_000, 1_000, 100_000))
 	const batch = 250
 	var happened tally
+	begin := 1 + firstSeed(t)
 	t.Run("seeds", func(t *testing.T) {
-		for first := uint64(1); first <= graphs; first += batch {
+		for first := begin; first < begin+graphs; first += batch {
 			t.Run(fmt.Sprintf("%d-%d", first, first+batch-1), func(t *testing.T) {
 				t.Parallel()
 				for seed := first; seed < first+batch && !t.Failed(); seed++ {

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +21,7 @@ var ErrPrunedInput = errors.New("a pruned node feeds one that runs")
 type fired struct {
 	trigger string
 	payload any
+	text    json.RawMessage // the payload as the codec has written it; nil if it was not asked
 }
 
 // Fire runs the part of the graph that the trigger leads to: the nodes that follow the node of this id, which is of
@@ -33,7 +35,7 @@ type fired struct {
 // same trigger, and PruneClosure if that was given; the payload is the first one all the same. Anything else is refused with
 // [ErrBadOption].
 func Fire(trigger string, payload any) Option {
-	return optionFunc(func(c *config) error { c.fired = &fired{trigger, payload}; return nil })
+	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
 
 // PruneMode tells which part of a graph runs when a trigger fires. It is an option.
@@ -90,6 +92,7 @@ type pruneKey struct {
 // Prune returns the plan of the nodes that run when a trigger fires, for a host that drives a [machine.State] of its own; [Fire]
 // uses it. The plan is made once. A plan that is pruned already prunes the plan that it is a part of. The error matches [ErrUnknownTrigger].
 func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
+	p = p.orEmpty()
 	if p.whole != nil {
 		return p.whole.Prune(trigger, mode)
 	}
@@ -254,6 +257,7 @@ func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 // InitialDelay, with errors that match [ErrBadValue]; and for each trigger the nodes that lose a predecessor by it under
 // [PruneForward], with errors that match [ErrPrunedInput]. It takes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {
+	p = p.orEmpty()
 	warnings := slices.Clone(p.warnings)
 	if p.prunes == nil {
 		return warnings

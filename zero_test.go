@@ -3,11 +3,15 @@ package kahn_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
@@ -24,27 +28,78 @@ func TestZeroValues(t *testing.T) {
 	} {
 		rv := reflect.ValueOf(v)
 		for i := range rv.NumMethod() {
-			name := rv.Type().String() + "." + rv.Type().Method(i).Name
-			switch name {
+			switch rv.Type().String() + "." + rv.Type().Method(i).Name {
 			case "*kahn.Result.EdgeVisits", "*kahn.Runner.Rings", "*kahn.Runner.Watchers", "*kahn.Runner.Shared", "*kahn.Runner.SharedSteps": // of the tests
 				continue
 			}
-			var args []reflect.Value
-			method := rv.Method(i).Type()
-			for j := range method.NumIn() {
-				if arg := reflect.Zero(method.In(j)); !method.IsVariadic() || j < method.NumIn()-1 {
-					args = append(args, arg)
-				}
+			callWithZeros(t, rv, i)
+		}
+	}
+}
+
+// Pointers that are nil beside an error have methods all the same: they answer as those of the zero value do.
+func TestNilPointers(t *testing.T) {
+	t.Parallel()
+	const forStates = "*kahn.Plan.Edge *kahn.Plan.ID *kahn.Plan.Node *kahn.Plan.Tier *kahn.Plan.Sub *kahn.Plan.Route *kahn.Plan.SkipReason " +
+		"*kahn.Plan.Check *kahn.Plan.Inputs *kahn.Plan.Evaluate *kahn.Plan.Conclude *kahn.Plan.RunStatus *kahn.Plan.View "
+	const ofTests = "*kahn.Result.EdgeVisits *kahn.Plan.AncestrySteps *kahn.Plan.IsAncestor *kahn.Plan.ParamSteps *kahn.Plan.SideSteps " +
+		"*kahn.Plan.Standings *kahn.Plan.Within "
+	outOfRange := strings.Fields(forStates + ofTests)
+	for _, zero := range []any{new(kahn.Result), compile(t, new(kahn.Graph)), new(kahn.Snapshot), new(kahn.TestSummary)} {
+		rv, none := reflect.ValueOf(zero), reflect.Zero(reflect.TypeOf(zero))
+		for i := range rv.NumMethod() {
+			name := rv.Type().String() + "." + rv.Type().Method(i).Name
+			if slices.Contains(outOfRange, name) {
+				continue // a Ref of a plan without nodes is out of range
 			}
-			out := survives(t, name, rv.Method(i), args)
-			for _, x := range out { // a sequence is looked at when it is ranged over
-				if x.Kind() == reflect.Func && x.Type().NumIn() == 1 && x.Type().NumOut() == 0 {
-					yield := reflect.MakeFunc(x.Type().In(0), func([]reflect.Value) []reflect.Value { return []reflect.Value{reflect.ValueOf(false)} })
-					survives(t, name+" ranged over", x, []reflect.Value{yield})
+			want, got := callWithZeros(t, rv, i), callWithZeros(t, none, i)
+			for j := range min(len(want), len(got)) {
+				w, g := want[j].Interface(), got[j].Interface()
+				if werr, is := w.(error); is {
+					w, g = werr.Error(), fmt.Sprint(g)
+				}
+				if want[j].Kind() != reflect.Func && name != "*kahn.Snapshot.UnmarshalJSON" && !reflect.DeepEqual(w, g) {
+					t.Errorf("%s of nil returns %v, of the zero value %v", name, g, w)
 				}
 			}
 		}
 	}
+	var none *kahn.Result
+	if _, err := kahn.Output[int](none, "A"); !errors.Is(err, kahn.ErrUnknownNode) {
+		t.Errorf("Output of a nil Result: %v", err)
+	}
+	if none.Plan() != nil || none.Snapshot() != nil || none.Len() != 0 {
+		t.Error("a nil Result has nodes")
+	}
+	if got := kahntest.Statuses(none); got != "" {
+		t.Errorf("Statuses of a nil Result: %q", got)
+	}
+	if err := new(kahn.Snapshot).UnmarshalJSON([]byte(`{"version":1}`)); err != nil {
+		t.Error(err)
+	}
+	if err := (*kahn.Snapshot)(nil).UnmarshalJSON([]byte(`{"version":1}`)); !errors.Is(err, kahn.ErrBadValue) {
+		t.Errorf("a nil Snapshot that is decoded: %v", err)
+	}
+}
+
+// callWithZeros calls a method with the zero values of its parameters, which must not panic, and ranges over the sequences that it returns.
+func callWithZeros(t *testing.T, rv reflect.Value, i int) (out []reflect.Value) {
+	t.Helper()
+	name, method := rv.Type().String()+"."+rv.Type().Method(i).Name, rv.Method(i).Type()
+	var args []reflect.Value
+	for j := range method.NumIn() {
+		if arg := reflect.Zero(method.In(j)); !method.IsVariadic() || j < method.NumIn()-1 {
+			args = append(args, arg)
+		}
+	}
+	out = survives(t, name, rv.Method(i), args)
+	for _, x := range out { // a sequence is looked at when it is ranged over
+		if x.Kind() == reflect.Func && x.Type().NumIn() == 1 && x.Type().NumOut() == 0 {
+			yield := reflect.MakeFunc(x.Type().In(0), func([]reflect.Value) []reflect.Value { return []reflect.Value{reflect.ValueOf(false)} })
+			survives(t, name+" ranged over", x, []reflect.Value{yield})
+		}
+	}
+	return out
 }
 
 func survives(t *testing.T, name string, f reflect.Value, args []reflect.Value) []reflect.Value {

@@ -1,0 +1,124 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// lifeOfExpansion is what the step of an expanded node does in one life.
+type lifeOfExpansion byte
+
+const (
+	dying   lifeOfExpansion = 'd' // the process dies while it is called
+	leaving lifeOfExpansion = 'l' // the run is left while it is called
+	inner   lifeOfExpansion = 'i' // it returns its graph, and the process dies while a node inside is at work
+	whole   lifeOfExpansion = 'w' // it returns its graph, and nothing happens
+)
+
+// TestMaxCrashesOfExpandedNodes: a step that takes its process down when it is called again for its graph ends at last. Crashes of the nodes inside
+// are none of its own, and a graph that it returns sets the count back.
+func TestMaxCrashesOfExpandedNodes(t *testing.T) {
+	t.Parallel()
+	catch := func(n kahn.Node) *kahn.Graph {
+		return graph(n, kahn.Node{ID: "H", In: []kahn.Edge{{From: n.ID, On: kahn.OnFailure}}, Do: nothing})
+	}
+	for _, row := range []struct {
+		lives string // the last one is the life that is looked at
+		most  int
+		calls int  // of the step in that life
+		ends  bool // crashed
+	}{
+		{"idw", 0, 0, true},
+		{"iddw", 1, 0, true},
+		{"idddw", 2, 0, true},
+		{"iiiiw", 0, 1, false},
+		{"idw", 1, 1, false},
+		{"iddw", 2, 1, false},
+		{"idddddddddw", -1, 1, false},
+		{"ididididw", 1, 1, false},
+		{"ididdw", 1, 0, true},
+		{"idldw", 1, 1, false},
+		{"illlw", 0, 1, false},
+		{"ddiw", 2, 1, false}, // those of the first call, for which it has no graph yet
+		{"ddw", 1, 0, true},
+	} {
+		for shape, path := range map[string]string{"outermost": "E", "in a sub-graph": "S/E", "an item": "M[0]", "in an expanded node": "D/E"} {
+			inBubble(t, fmt.Sprintf("%s under %d, %s", row.lives, row.most, shape), func(t *testing.T) {
+				var now lifeOfExpansion
+				calls := 0
+				x := kahn.Node{ID: "x", MaxCrashes: -1, Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+					if now == whole {
+						return "done", nil
+					}
+					return takes(time.Minute)(ctx, nil)
+				}}
+				e := kahn.Node{ID: "E", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+					calls++
+					if now == dying || now == leaving {
+						return takes(time.Minute)(ctx, nil)
+					}
+					return nil, kahn.Expand(graph(x), nil, "state")
+				}}
+				var g *kahn.Graph
+				switch shape {
+				case "outermost":
+					g = catch(e)
+				case "in a sub-graph":
+					g = graph(subgraph("S", catch(e)))
+				case "an item":
+					e.ID, e.Map, e.Params = "M", &kahn.Map{Over: "items"}, map[string]any{"items": []any{1}}
+					g = catch(e)
+				case "in an expanded node":
+					d := catch(e)
+					g = graph(kahn.Node{ID: "D", MaxCrashes: -1, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(d, nil, nil) }})
+				}
+				opts := []kahn.Option{kahn.MaxCrashes(row.most)}
+				db := new(journal)
+				for _, life := range []byte(row.lives[:len(row.lives)-1]) {
+					if now = lifeOfExpansion(life); now != leaving {
+						db = dies(t, g, nil, db, time.Second, opts...)
+						continue
+					}
+					rn := new(kahn.Runner)
+					run, err := rn.Start(t.Context(), g, nil, append(opts, kahn.Durable(db), kahn.RunID("r"))...)
+					require.NoError(t, err)
+					time.Sleep(time.Second)
+					ctx, cancel := context.WithCancel(t.Context())
+					cancel()
+					_ = rn.Shutdown(ctx)
+					res, err := run.Wait()
+					require.NoError(t, err)
+					require.Equal(t, kahn.RunSuspended, res.Status)
+				}
+				now, calls = whole, 0
+				rec := newRecorder()
+				res, err := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(db), kahn.RunID("r"), kahn.OnEvent(rec.add))...)
+				require.NoError(t, err) // H has caught what failed
+				checkEvents(t, g, res, rec.all())
+				require.Equal(t, row.calls, calls)
+				if outer, _, nested := strings.Cut(path, "/"); nested {
+					n, _ := res.Node(outer)
+					res = n.Sub
+				} else if path == "M[0]" {
+					n, _ := res.Node("M")
+					res = n.Sub
+				}
+				node, ok := res.Node(path[strings.IndexByte(path, '/')+1:])
+				require.True(t, ok)
+				if row.ends {
+					require.Equal(t, kahn.CauseCrashed, node.Cause.Kind)
+					require.ErrorIs(t, node.Err, kahn.ErrCrashed)
+				} else {
+					require.Equal(t, "done", node.Output)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,213 @@
+package kahn_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// doubles fails if twice the argument counts more than 2.6 times as much: a logarithm and fixed costs stay below, a square is 4.
+func doubles(t *testing.T, n int, count func(n int) int64) {
+	t.Helper()
+	var counts []int64
+	for i := range 3 {
+		counts = append(counts, count(n<<i))
+		require.Positive(t, counts[i], "nothing was counted")
+	}
+	for i, c := range counts[1:] {
+		require.Less(t, float64(c), 2.6*float64(counts[i]), "%d steps for %d, and for twice as much %d and %d", counts[0], n, counts[1], counts[2])
+	}
+}
+
+// TestGrowthOfStops stops a run n times while n steps run, which return one after the other: a stop that finds everything stopped does not
+// visit all nodes again.
+func TestGrowthOfStops(t *testing.T) {
+	t.Parallel()
+	fan := func(n int) *kahn.Graph {
+		g := graph(after("Z", "n0")) // which is stopped, whatever the steps return
+		for i := range n {
+			g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
+		}
+		return g
+	}
+	sub := func(n int) *kahn.Graph { return graph(subgraph("S", fan(n))) }
+	items := func(n int) *kahn.Graph {
+		return graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)}}, after("Z", "M"))
+	}
+	subs := func(n int) *kahn.Graph {
+		g := &kahn.Graph{}
+		for i := range n {
+			g.Add(subgraph(fmt.Sprint("S", i), graph(after("x"), after("y", "x"))))
+		}
+		return g
+	}
+	type asks func(run *kahn.Run, cancel func())
+	ends := func(_ *kahn.Run, cancel func()) { cancel() }
+	cancels := func(run *kahn.Run, _ func()) { run.Cancel() }
+	aborts := func(run *kahn.Run, _ func()) { run.AbortAll(errHost) }
+	for _, row := range []struct {
+		name  string
+		make  func(n int) *kahn.Graph
+		first asks // when all steps run
+		each  asks // of each step, before it returns; nil for nothing
+		mode  kahn.StopMode
+	}{
+		{"the caller's context", fan, ends, nil, kahn.Interrupt},
+		{"the caller's context, steps may finish", fan, ends, nil, kahn.Drain},
+		{"the caller's context, in a sub-graph", sub, ends, nil, kahn.Interrupt},
+		{"the caller's context, in the items of a map", items, ends, nil, kahn.Interrupt},
+		{"the caller's context, in many sub-graphs", subs, ends, nil, kahn.Interrupt},
+		{"each step cancels", fan, cancels, cancels, kahn.Interrupt},
+		{"each step cancels, and may finish", fan, cancels, cancels, kahn.Drain},
+		{"each step aborts", fan, aborts, aborts, kahn.Interrupt},
+		{"each step aborts what is cancelled", items, cancels, aborts, kahn.Interrupt},
+		{"each step cancels what may finish, in many sub-graphs", subs, aborts, cancels, kahn.Drain},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			doubles(t, 50, func(n int) (visits int64) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					g, release, rec := row.make(n), make(chan struct{}), newRecorder()
+					var run *kahn.Run
+					run, err := kahn.Start(ctx, g, func(context.Context, *kahn.Step) (any, error) {
+						<-release
+						if row.each != nil {
+							row.each(run, cancel)
+						}
+						return nil, nil
+					}, row.mode, kahn.OnEvent(rec.add))
+					require.NoError(t, err)
+					synctest.Wait()
+					row.first(run, cancel)
+					for range n {
+						release <- struct{}{}
+						synctest.Wait()
+					}
+					res, err := run.Wait()
+					require.Error(t, err)
+					require.NotEqual(t, kahn.RunCompleted, res.Status)
+					checkEvents(t, g, res, rec.all())
+					visits = res.EdgeVisits() + run.TreeSteps()
+				})
+				return visits
+			})
+		})
+	}
+}
+
+// TestGrowthOfManyLines has n nodes need slots and tokens of several groups, and some of a key, of which one or another is always taken: what
+// they lack changes again and again, and with it the line in which all of them wait.
+func TestGrowthOfManyLines(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		groups []string
+		key    func(i int) string // of the nodes that wait
+		rate   kahn.Rate          // of the first group
+	}{
+		"two groups":                   {groups: []string{"g0", "g1"}},
+		"three groups":                 {groups: []string{"g0", "g1", "g2"}},
+		"two groups and a key of each": {groups: []string{"g0", "g1"}, key: func(i int) string { return fmt.Sprint("k", i) }},
+		"a group and a key":            {groups: []string{"g0"}, key: func(int) string { return "k" }},
+		"two groups and a key":         {groups: []string{"g0", "g1"}, key: func(int) string { return "k" }},
+		"a rate and a group":           {groups: []string{"g0", "g1"}, rate: kahn.Rate{Starts: 1000, Per: time.Second, Burst: 1}},
+		"a rate, a group and a key":    {groups: []string{"g0", "g1"}, key: func(int) string { return "k" }, rate: kahn.Rate{Starts: 1000, Per: time.Second, Burst: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			doubles(t, 64, func(n int) (visits int64) {
+				synctest.Test(t, func(t *testing.T) {
+					g := &kahn.Graph{}
+					for _, name := range row.groups {
+						g.Groups = append(g.Groups, kahn.Group{Name: name, Limit: 1})
+					}
+					g.Groups[0].Rate = row.rate
+					// Two chains of steps that take what the nodes need, with a pause behind each step: together they leave no gap.
+					for c, member := range []kahn.Node{{Groups: row.groups[:1]}, {Groups: row.groups[1:]}} {
+						if len(row.groups) == 1 && c == 1 {
+							member.Groups, member.Key = nil, "k"
+						}
+						last := kahn.Node{ID: fmt.Sprint("offset", c), Kind: fmt.Sprint(5 * c)}
+						g.Add(last)
+						for i := range n / 4 {
+							step, pause := member, kahn.Node{ID: fmt.Sprint("p", c, " ", i), Kind: "2", Priority: 9}
+							step.ID, step.Kind, step.Priority, step.After = fmt.Sprint("x", c, " ", i), "10", 9, []string{last.ID}
+							pause.After = []string{step.ID}
+							g.Add(step, pause)
+							last = pause
+						}
+					}
+					for i := range n {
+						d := kahn.Node{ID: fmt.Sprint("d", i), Groups: row.groups}
+						if row.key != nil {
+							d.Key = row.key(i)
+						}
+						g.Add(d)
+					}
+					rec := newRecorder()
+					res, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+						if wait, err := strconv.Atoi(s.Kind()); err == nil {
+							time.Sleep(time.Duration(wait) * ms)
+						}
+						return nil, nil
+					}, kahn.KeyLimit(1), kahn.OnEvent(rec.add))
+					require.NoError(t, err)
+					require.Equal(t, len(g.Nodes()), res.Count(kahn.Completed))
+					checkEvents(t, g, res, rec.all())
+					visits = res.EdgeVisits()
+				})
+				return visits
+			})
+		})
+	}
+}
+
+// TestGrowthOfHolds has each of n nodes wait for a signal, while the others are held back that have not begun: with one slot, or when it
+// fails once and is attempted again.
+func TestGrowthOfHolds(t *testing.T) {
+	t.Parallel()
+	for _, attempts := range []int{1, 2} {
+		doubles(t, 50, func(n int) (visits int64) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &kahn.Graph{}
+				for i := range n {
+					g.Add(kahn.Node{ID: fmt.Sprint("n", i), Retry: kahn.Retry{MaxAttempts: attempts, InitialDelay: ms, Jitter: kahn.JitterNone}})
+				}
+				rec := newRecorder()
+				run, err := kahn.Start(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+					if v, ok := s.Resumed(); ok {
+						return v, nil
+					}
+					if s.Attempt() < attempts {
+						return nil, errStep
+					}
+					return nil, kahn.Suspend("", nil, nil)
+				}, kahn.SuspendStop, kahn.Limit(1), kahn.OnEvent(rec.add))
+				require.NoError(t, err)
+				for answered := 0; answered < n; {
+					time.Sleep(ms)
+					synctest.Wait()
+					for _, wait := range run.Waiting() {
+						require.NoError(t, run.Signal(wait.Node, true))
+						answered++
+						synctest.Wait()
+					}
+				}
+				res, err := run.Wait()
+				require.NoError(t, err)
+				require.Equal(t, n, res.Count(kahn.Completed))
+				checkEvents(t, g, res, rec.all())
+				visits = res.EdgeVisits()
+			})
+			return visits
+		})
+	}
+}

@@ -1,0 +1,180 @@
+package kahn_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// muteStore takes no requests.
+type muteStore struct{ store.Store }
+
+// sealedStore fails to take requests.
+type sealedStore struct{ kahn.MemoryStore }
+
+func (*sealedStore) Post(context.Context, string, store.Request) (bool, error) {
+	return false, errDisk
+}
+
+// restGraph has a gate with choices, a step that waits under a token, one gate inside of a composite, and gates that are not reached.
+func restGraph() *kahn.Graph {
+	g := graph(gate("G"), kahn.Node{ID: "W", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		if v, ok := s.Resumed(); ok {
+			return v, nil
+		}
+		return nil, kahn.Suspend("token", nil, nil)
+	}}, subgraph("S", graph(gate("y"))), after("A"), gate("later"), after("yes"), after("no"))
+	return g.Connect(kahn.Edge{From: "G", To: "yes", Label: "approved"}, kahn.Edge{From: "G", To: "no", Label: "rejected"}, kahn.Edge{From: "yes", To: "later"})
+}
+
+// TestSignalAtRest: an answer to a run that is at rest, whose Run somebody still holds, is posted in the store, and the next life takes it. It is
+// judged as it was when the run came to rest.
+func TestSignalAtRest(t *testing.T) {
+	t.Parallel()
+	left := func(t *testing.T, opts ...kahn.Option) *kahn.Run {
+		t.Helper()
+		run, err := kahn.Start(t.Context(), restGraph(), nothing, append(opts, kahn.RunID("r"))...)
+		require.NoError(t, err)
+		synctest.Wait()
+		run.Leave()
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.Len(t, res.Waiting, 3)
+		return run
+	}
+	ann := func(value any) kahn.Decision {
+		return kahn.Decision{Value: value, Actor: "ann", Comment: "fine", ID: "1"}
+	}
+	inBubble(t, "posted", func(t *testing.T) {
+		db := new(kahn.MemoryStore)
+		run := left(t, kahn.Durable(db))
+		require.NoError(t, run.Signal("G", ann("approved")))
+		require.NoError(t, run.Signal("G", ann("approved")), "the same signal is the same answer")
+		require.ErrorIs(t, run.Signal("G", ann("rejected")), kahn.ErrSignalConflict)
+		require.NoError(t, run.Signal("token", "woken"))
+		require.NoError(t, run.Signal("S/y", "inside"))
+		require.NoError(t, run.Signal("later", "early"))
+		r := try2(t, restGraph(), nothing, kahn.Durable(db), kahn.RunID("r"))
+		r.expect("G:ok W:ok S:ok A:ok later:ok yes:ok no:S/br", "completed")
+		d := r.node("G").Decision
+		require.Equal(t, &kahn.Decision{Value: "approved", Actor: "ann", Comment: "fine", ID: "1"}, d)
+		require.Equal(t, "woken", r.node("W").Output)
+		require.Equal(t, "early", r.node("later").Output)
+
+		require.ErrorIs(t, run.Signal("G", "approved"), kahn.ErrFinished, "it has ended since")
+		require.ErrorIs(t, run.CancelNode("W"), kahn.ErrFinished)
+	})
+	inBubble(t, "cancelled", func(t *testing.T) {
+		db := new(kahn.MemoryStore)
+		run := left(t, kahn.Durable(db))
+		require.NoError(t, run.CancelNode("W"))
+		require.NoError(t, run.Signal("S/y", "inside"))
+		require.NoError(t, run.Signal("G", "rejected"))
+		r := try2(t, restGraph(), nothing, kahn.Durable(db), kahn.RunID("r"))
+		r.expect("G:ok W:C S:ok A:ok later:S/up yes:S/br no:ok", "cancelled")
+	})
+	inBubble(t, "the run cancelled", func(t *testing.T) {
+		ann := kahn.Request{Actor: "ann", Reason: "a wrong order"}
+		db := new(kahn.MemoryStore)
+		run := left(t, kahn.Durable(db))
+		require.NoError(t, run.CancelBy(ann))
+		r := try2(t, restGraph(), nothing, kahn.Durable(db), kahn.RunID("r"))
+		r.expect("G:C W:C S:C A:ok later:C yes:C no:C", "cancelled")
+		require.Equal(t, ann, r.StopRequest)
+		require.ErrorIs(t, run.CancelBy(ann), kahn.ErrFinished, "it has ended since")
+
+		db = new(kahn.MemoryStore)
+		run = left(t, kahn.Durable(db))
+		run.Cancel()
+		list, err := db.LoadRequests(t.Context(), "r", 0, 10)
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, store.KindCancel, list[0].Kind)
+
+		ended, err := kahn.Start(t.Context(), graph(after("A")), nothing)
+		require.NoError(t, err)
+		_, err = ended.Wait()
+		require.NoError(t, err)
+		require.NoError(t, ended.CancelBy(ann))
+		require.NoError(t, ended.AbortAllBy(nil, ann))
+	})
+	inBubble(t, "refused", func(t *testing.T) {
+		db := new(kahn.MemoryStore)
+		run := left(t, kahn.Durable(db))
+		var choice *kahn.ChoiceError
+		err := run.Signal("G", "perhaps")
+		require.True(t, errors.As(err, &choice), err)
+		require.Subset(t, choice.Choices, []string{"approved", "rejected", "yes", "no"})
+		require.ErrorIs(t, run.Signal("A", 1), kahn.ErrUnknownGate)
+		require.ErrorIs(t, run.Signal("nobody", 1), kahn.ErrUnknownGate)
+		require.ErrorIs(t, run.Signal("G", func() {}), kahn.ErrChoice)
+		require.ErrorIs(t, run.Signal("token", func() {}), kahn.ErrNotEncodable)
+		require.ErrorIs(t, run.CancelNode("A"), kahn.ErrTransition)
+		require.ErrorIs(t, run.RetryNow("W"), kahn.ErrAtRest)
+		require.ErrorIs(t, run.AbortAllBy(errStep, kahn.Request{}), kahn.ErrAtRest)
+		for _, gate := range []string{"G", "token", "S/y", "later"} {
+			require.NoError(t, run.CheckSignal(gate, "approved"), gate)
+		}
+		require.NoError(t, run.CheckCancelNode("W"))
+		require.ErrorIs(t, run.CheckSignal("G", "perhaps"), kahn.ErrChoice)
+		require.ErrorIs(t, run.CheckSignal("A", 1), kahn.ErrUnknownGate)
+		require.ErrorIs(t, run.CheckCancelNode("A"), kahn.ErrTransition)
+		var none context.Context
+		require.ErrorIs(t, run.SignalContext(none, "G", "approved"), kahn.ErrNoContext)
+		list, err := db.LoadRequests(t.Context(), "r", 0, 10)
+		require.NoError(t, err)
+		require.Empty(t, list)
+	})
+	for name, opts := range map[string][]kahn.Option{"without a store": nil, "a store that takes no requests": {kahn.Durable(muteStore{new(kahn.MemoryStore)})}} {
+		inBubble(t, name, func(t *testing.T) {
+			run := left(t, opts...)
+			require.ErrorIs(t, run.Signal("G", "approved"), kahn.ErrAtRest)
+			require.NotErrorIs(t, run.Signal("G", "approved"), kahn.ErrFinished)
+			require.ErrorIs(t, run.CancelNode("W"), kahn.ErrAtRest)
+			require.ErrorIs(t, run.CancelBy(kahn.Request{}), kahn.ErrAtRest)
+			require.ErrorIs(t, run.CheckSignal("G", "approved"), kahn.ErrAtRest)
+			require.ErrorIs(t, run.CheckCancelNode("W"), kahn.ErrAtRest)
+		})
+	}
+	inBubble(t, "a store that fails", func(t *testing.T) {
+		run := left(t, kahn.Durable(new(sealedStore)))
+		err := run.Signal("G", "approved")
+		require.ErrorIs(t, err, kahn.ErrStore)
+		require.ErrorIs(t, err, errDisk)
+		err = run.CancelBy(kahn.Request{})
+		require.ErrorIs(t, err, kahn.ErrStore)
+		require.ErrorIs(t, err, errDisk)
+	})
+	inBubble(t, "put away by Serve", func(t *testing.T) { // which goes on with it by itself
+		db, rn, g := new(kahn.MemoryStore), new(kahn.Runner), restGraph()
+		n, err := kahn.Prepare(g, kahn.RunID("r"))
+		require.NoError(t, err)
+		_, _, err = db.Create(t.Context(), n)
+		require.NoError(t, err)
+		end := serve(t, rn, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: g, Step: nothing}}})
+		time.Sleep(time.Minute)
+		run, ok := rn.Run("r")
+		require.True(t, ok)
+		require.Equal(t, kahn.RunSuspended, run.Status())
+		<-run.Done()
+		for _, name := range []string{"G", "token", "S/y"} {
+			require.NoError(t, run.Signal(name, "approved"), name)
+		}
+		time.Sleep(time.Minute)
+		now, _ := rn.Run("r")
+		require.NotSame(t, run, now)
+		require.NoError(t, now.Signal("later", "at last"))
+		time.Sleep(time.Minute)
+		res, err := kahn.ReadResult(t.Context(), g, db, "r")
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+		end()
+	})
+}

@@ -1,0 +1,276 @@
+package kahn_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// fan is a graph of n nodes without edges.
+func fan(n int) *kahn.Graph {
+	g := &kahn.Graph{}
+	for i := range n {
+		g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
+	}
+	return g
+}
+
+// bytesOf is how many bytes of values a commit has.
+func bytesOf(c store.Commit) (n int) {
+	for i := range c.Nodes {
+		n += len(c.Nodes[i].Value)
+	}
+	return n
+}
+
+// TestTransactionsAreBounded: steps that end together are written in transactions of at most 8 MiB of values and 1,024 nodes. A value that is larger has a
+// transaction of its own, and an end with more consequences than that shares them with other ends.
+func TestTransactionsAreBounded(t *testing.T) {
+	t.Parallel()
+	const kB, most = 1 << 10, 8 << 20
+	text := strings.Repeat("x", 9<<20)
+	bipartite := fan(300)
+	for i := range 1200 {
+		n := kahn.Node{ID: fmt.Sprint("t", i)}
+		for k := range 300 {
+			n.After = append(n.After, fmt.Sprint("n", k))
+		}
+		bipartite.Add(n)
+	}
+	for _, row := range []struct {
+		name        string
+		g           *kahn.Graph
+		value       string
+		rows, bytes int
+		commits     int
+	}{
+		{"large values", fan(40), text[:512*kB], 1024, most, 10},
+		{"values above the bound", fan(2), text, 1024, 9<<20 + 2, 5},
+		{"many steps", fan(3000), "", 1024, most, 16},
+		{"a node with many successors", func() *kahn.Graph {
+			g := graph(after("root"))
+			for i := range 3000 {
+				g.Add(after(fmt.Sprint("n", i), "root"))
+			}
+			return g
+		}(), "", 3002, most, 20},
+		{"many nodes with the same successors", bipartite, "", 2402, most, 12},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			db := &countingStore{takes: ms}
+			r := try(t, row.g, func(context.Context, *kahn.Step) (any, error) {
+				time.Sleep(time.Second)
+				return row.value, nil
+			}, kahn.Durable(db), kahn.RunID("one"), kahn.CancelGrace(time.Minute))
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			for i, c := range db.commits {
+				if rows, bytes := len(c.Nodes), bytesOf(c); rows > row.rows || bytes > row.bytes {
+					t.Errorf("transaction %d has %d nodes and %d bytes, expected at most %d and %d", i+1, rows, bytes, row.rows, row.bytes)
+				}
+			}
+			if len(db.commits) > row.commits {
+				t.Errorf("%d transactions, expected at most %d", len(db.commits), row.commits)
+			}
+			t.Logf("%d transactions", len(db.commits))
+		})
+	}
+}
+
+// TestWideFanInBatches: the first transaction of a run does not grow with the number of its roots, and a process that dies at any moment repeats no more
+// attempts than two transactions begin.
+func TestWideFanInBatches(t *testing.T) {
+	t.Parallel()
+	for _, inside := range []bool{false, true} {
+		inBubble(t, fmt.Sprint("inside a composite: ", inside), func(t *testing.T) {
+			const n = 5000
+			g := fan(n)
+			if inside {
+				g = graph(subgraph("S", g))
+			}
+			var called atomic.Int32
+			ended, most, largest, first := 0, 0, 0, -1
+			db := &eventStore{commit: func(c store.Commit, apply func() error) error {
+				if len(c.Started) > 0 && first < 0 {
+					first = int(called.Load())
+				}
+				most, largest = max(most, int(called.Load())-ended), max(largest, len(c.Nodes), len(c.Events))
+				time.Sleep(ms)
+				err := apply()
+				ended += len(c.Completed)
+				return err
+			}}
+			r := try(t, g, func(context.Context, *kahn.Step) (any, error) {
+				called.Add(1)
+				return nil, nil
+			}, kahn.Durable(db), kahn.RunID("one"), kahn.StoreEvents())
+			if r.err != nil || ended != n || first != 0 {
+				t.Errorf("%v; %d of %d ends; %d calls before the first start", r.err, ended, n, first)
+			}
+			if largest > 3*1024 || most > 1024 {
+				t.Errorf("a transaction of %d nodes or events; a crash would have repeated %d attempts", largest, most)
+			}
+			if err := kahntest.CheckEvents(g, r.Result, storedEvents(t, db, "one")); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestTransactionsOfManyRoots: a run of many roots that loses its store after any transaction has the results that are stored, and the next life calls no
+// node again whose end is.
+func TestTransactionsOfManyRoots(t *testing.T) {
+	t.Parallel()
+	g := fan(40)
+	g.Add(after("last", "n0", "n39"))
+	for limit := range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			for failing := 1; ; failing++ {
+				writes := 0
+				db := &eventStore{commit: func(_ store.Commit, apply func() error) error {
+					if writes++; writes >= failing {
+						return errDisk
+					}
+					return apply()
+				}}
+				opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.LeaseTime(20 * ms), kahn.StoreEvents(), kahn.Bounds(4, 40), kahn.Limit(limit)}
+				r := try(t, g, takes(0), opts...)
+				if writes < failing {
+					if r.err != nil {
+						t.Error(r.err)
+					}
+					return
+				}
+				before, err := db.Load(t.Context(), "r")
+				require.NoError(t, err)
+				for n := range r.Nodes() {
+					want := before.Nodes[n.ID].Status
+					if want == kahn.Running {
+						want = kahn.Ready // it is attempted again
+					}
+					if got := n.Status; failing > 1 && got != want && (got != kahn.Waiting || want != kahn.Idle) {
+						t.Errorf("write %d: %s is %v, and stored as %v", failing, n.ID, got, want)
+					}
+				}
+				db.commit = nil
+				time.Sleep(time.Minute) // the lease runs out
+				res, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+					if before.Nodes[s.ID()].Terminal {
+						t.Errorf("write %d: %s is called again", failing, s.ID())
+					}
+					return s.ID(), nil
+				}, opts...)
+				require.NoError(t, err)
+				if err := kahntest.CheckEvents(g, res, storedEvents(t, db, "r")); err != nil {
+					t.Errorf("write %d: %v", failing, err)
+				}
+			}
+		})
+	}
+}
+
+// TestTimesWhileAttemptsWait: an attempt that waits for room in a transaction has returned. No timeout ends it, nor a stop, and it is not abandoned; but
+// after OverallTimeout a failure is not retried.
+func TestTimesWhileAttemptsWait(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		host     func(*kahn.Run) // 12 s after the start
+		nodes    string
+		run      string
+		attempts int // of D
+	}{
+		{"nothing happens", func(*kahn.Run) {}, "A:ok B:ok C:ok D:F E:ok", "failed", 1},
+		{"the run is cancelled", func(r *kahn.Run) { r.Cancel() }, "A:ok B:ok C:ok D:C E:ok", "cancelled", 1},
+		{"the run is left", func(r *kahn.Run) { r.Leave() }, "A:ok B:ok C:ok D:F E:ok", "failed", 1},
+	} {
+		inBubble(t, row.name, func(t *testing.T) {
+			db := &countingStore{takes: 10 * time.Second}
+			retry := kahn.Retry{MaxAttempts: 3, InitialDelay: ms}
+			g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B"}, kahn.Node{ID: "C", Timeout: 2 * time.Second},
+				kahn.Node{ID: "D", Retry: retry, OverallTimeout: 15 * time.Second}, kahn.Node{ID: "E", OverallTimeout: 15 * time.Second})
+			r := tryControlled(t, t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+				time.Sleep(time.Second + time.Duration(s.ID()[0]-'A')*ms) // one after the other
+				if s.ID() == "D" {
+					return nil, errStep
+				}
+				return strings.Repeat(s.ID(), 30), nil
+			}, func(run *kahn.Run) {
+				time.Sleep(12 * time.Second)
+				row.host(run)
+			}, kahn.Durable(db), kahn.RunID("one"), kahn.CancelGrace(time.Second), kahn.Bounds(100, 40), kahn.LeaseTime(time.Hour))
+			r.expect(row.nodes, row.run)
+			if d := r.node("D"); d.Attempts != row.attempts || len(r.Abandoned) > 0 {
+				t.Errorf("%d attempts of D, expected %d; abandoned: %v", d.Attempts, row.attempts, r.Abandoned)
+			}
+			if row.run == "failed" {
+				r.cause("D", kahn.CauseTimeout)
+			}
+			if c := r.node("C"); c.Duration > 12*time.Second {
+				t.Errorf("C took %v, without the time for which it waited at most 12 s", c.Duration)
+			}
+		})
+	}
+}
+
+// silentCodec does not return from Encode for outputs of nodes until it is told to.
+type silentCodec struct {
+	speak chan struct{}
+}
+
+func (c silentCodec) Encode(v any) (json.RawMessage, error) {
+	if v == "silent" {
+		<-c.speak
+	}
+	return json.Marshal(v)
+}
+
+func (silentCodec) Decode(data json.RawMessage) (v any, err error) {
+	err = json.Unmarshal(data, &v)
+	return v, err
+}
+
+// TestManySilentCodecs: any number of codecs that do not return keep no other attempt from its end, and none from being abandoned.
+func TestManySilentCodecs(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "", func(t *testing.T) {
+		const n = 300
+		g := fan(n)
+		g.Add(kahn.Node{ID: "quick"})
+		g.Add(kahn.Node{ID: "timed", Timeout: time.Second})
+		codec := silentCodec{make(chan struct{})}
+		r := tryControlled(t, t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "timed" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			if s.ID() == "quick" {
+				time.Sleep(time.Second)
+				return "quick", nil
+			}
+			return "silent", nil
+		}, func(run *kahn.Run) {
+			time.Sleep(time.Minute)
+			run.Cancel()
+		}, kahn.Durable(&countingStore{}), kahn.RunID("one"), kahn.Encoding(codec), kahn.CancelGrace(time.Second), kahn.LeaseTime(24*time.Hour))
+		close(codec.speak) // the run has ended long since
+		if q, d := r.node("quick"), r.node("timed"); q.Status != kahn.Completed || d.Status != kahn.Failed || d.Duration != time.Second {
+			t.Errorf("quick: %s, timed: %s after %v", q.Status, d.Status, d.Duration)
+		}
+		if len(r.Abandoned) != n {
+			t.Errorf("%d abandoned, expected %d", len(r.Abandoned), n)
+		}
+	})
+}
