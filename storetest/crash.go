@@ -26,11 +26,10 @@ import (
 const crashNodes = 130
 
 // Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
-// come to its end, the next process begins another one, in a folder of its own. On a slow machine, where no run has come to its end
-// yet, there are up to ten times as many starts. It returns how many runs have come to their end, and
-// the first thing that went wrong: an outcome that depends on the kills, a step that was repeated although its end was
-// stored, or a process that has failed. command makes the process, which calls [Killed] for the folder; folder makes a new and
-// empty folder.
+// come to its end, the next process begins another one, in a folder of its own. While no run has come to its end, there are up to ten times
+// as many starts, whose kills come later and later: a machine may be slow. It returns how many runs have come to their end, and the first
+// thing that went wrong: an outcome that depends on the kills, a step that was repeated although its end was stored, or a process that has
+// failed. command makes the process, which calls [Killed] for the folder; folder makes a new and empty folder.
 //
 // Each step appends a line to a log that is on the disk before the step goes on; the log shows which steps were repeated, and
 // in which order.
@@ -52,7 +51,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 		if err := cmd.Start(); err != nil {
 			return runs, err
 		}
-		kill := time.AfterFunc(time.Duration(20+random.IntN(180))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		kill := time.AfterFunc(time.Duration((20+random.IntN(180))*(1+i/starts))*time.Millisecond, func() { _ = cmd.Process.Kill() })
 		err := cmd.Wait()
 		kill.Stop()
 		data, missing := os.ReadFile(filepath.Join(dir, "done"))

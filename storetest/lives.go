@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,7 +19,8 @@ import (
 
 // Lives performs random graphs over stores, each graph in many lives of its run, as by processes that crash: after every write of
 // a run (after some of them, if there are many), after some write of a run that had gone on before, over a store that fails now and then, and after every write of a run that
-// was redriven when it had ended. A run has the same outcome as without a store, and no step that has ended is called again. The graphs have
+// was redriven when it had ended. Others answer, at any depth, between lives and during them, also while a node is expanded again, and the lives
+// end by themselves, by shutdowns and by kills: an answer that was acknowledged is not asked for again. A run has the same outcome as without a store, and no step that has ended is called again. The graphs have
 // composites, gates, steps that wait for a signal, retries and pauses; they are performed in both modes, with and without a limit.
 //
 // The last kind of lives has no outcome that is known beforehand: runs are signalled, left, shut down and stopped at any time. Each ends in time,
@@ -29,13 +31,17 @@ import (
 // kahntest.CheckEvents.
 func Lives(t *testing.T, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
 	for _, kind := range []struct {
-		name string
-		f    func(r *trial, t *testing.T)
-	}{{"every write", (*trial).everyWrite}, {"lives after lives", (*trial).livesAfterLives}, {"faults", (*trial).faults}, {"redrives", (*trial).redrives}, {"stops", (*trial).stops}} {
+		name    string
+		f       func(r *trial, t *testing.T)
+		expands bool
+	}{
+		{"every write", (*trial).everyWrite, false}, {"lives after lives", (*trial).livesAfterLives, false}, {"faults", (*trial).faults, false}, {"redrives", (*trial).redrives, false},
+		{"answers", (*trial).answered, true}, {"stops", (*trial).stops, false},
+	} {
 		t.Run(kind.name, func(t *testing.T) {
 			for seed := range uint64(graphs) {
 				synctest.Test(t, func(t *testing.T) {
-					r := newTrial(seed)
+					r := newTrial(seed, kind.expands)
 					r.open, r.check, r.name = open, check, fmt.Sprintf("graph %d", seed)
 					r.want = r.unstored(t)
 					kind.f(r, t)
@@ -60,6 +66,8 @@ type trial struct {
 
 	mu        sync.Mutex
 	steps     map[string]conduct // by the ids of nodes
+	expands   bool               // some steps return their graphs
+	expanded  map[string]bool    // by the ids of nodes: their steps do
 	mended    bool               // no step fails for good any more
 	completed map[string]int     // by path, in this life
 }
@@ -226,12 +234,14 @@ func (r *trial) compare(t *testing.T, res *kahn.Result) {
 // nodes compares the outcomes of the nodes, also of those inside of composites.
 func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 	for node := range want.Nodes() {
+		id, _, _ := strings.Cut(node.ID, "[")
 		got, _ := res.Node(node.ID)
 		if got.Status != node.Status || !reflect.DeepEqual(got.Output, node.Output) || got.Cause.Kind != node.Cause.Kind || got.Skip != node.Skip ||
 			!slices.Equal(got.Cause.Origins, node.Cause.Origins) {
 			t.Errorf("%s: %s%s is %v %v %v, expected %v %v %v", r.name, prefix, node.ID, got.Status, got.Output, got.Cause, node.Status, node.Output, node.Cause)
 		}
 		switch {
+		case got.Sub == nil && r.expanded[id]: // its graph was known in the life in which it has ended
 		case (got.Sub == nil) != (node.Sub == nil):
 			t.Errorf("%s: what is inside of %s%s: %v, expected %v", r.name, prefix, node.ID, got.Sub, node.Sub)
 		case got.Sub != nil:

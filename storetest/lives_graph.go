@@ -19,9 +19,13 @@ type conduct struct {
 	waits bool // for a signal, which its output contains
 }
 
-func newTrial(seed uint64) *trial {
-	r := &trial{random: rand.New(rand.NewPCG(seed, 1)), steps: map[string]conduct{}, completed: map[string]int{}}
-	r.g = r.graph(3+r.random.IntN(12), int(seed%3), "n")
+func newTrial(seed uint64, expands bool) *trial {
+	r := &trial{random: rand.New(rand.NewPCG(seed, 1)), steps: map[string]conduct{}, completed: map[string]int{}, expands: expands, expanded: map[string]bool{}}
+	if n, depth := 3+r.random.IntN(12), int(seed%3); expands {
+		r.g = r.graph(1+n/3, 1+depth, "n") // what waits is to be deep inside
+	} else {
+		r.g = r.graph(n, depth, "n")
+	}
 	r.opts = []kahn.Option{kahn.Limit(r.random.IntN(4)), kahn.Mode(r.random.IntN(4) / 3)} // one in four in waves
 	return r
 }
@@ -45,10 +49,16 @@ func (r *trial) graph(n, depth int, name string) *kahn.Graph {
 		switch kind := r.random.IntN(12); {
 		case depth > 0 && kind < 4:
 			r.composite(&node, kind, depth)
+			if r.expands && node.Sub != nil && node.Loop == nil && r.random.IntN(3) > 0 {
+				r.expand(&node)
+			}
 		case kind == 4:
 			node.Kind, node.ContinueOnFail = kahn.KindGate, false
 		default:
 			do := conduct{fails: r.random.IntN(8) == 0, waits: r.random.IntN(10) == 0}
+			if r.expands {
+				do = conduct{waits: r.random.IntN(2) == 0}
+			}
 			if !do.fails && r.random.IntN(8) == 0 {
 				do.flaky, node.Retry = true, kahn.Retry{MaxAttempts: 2, InitialDelay: 3 * time.Millisecond, Jitter: kahn.JitterNone}
 			}
@@ -68,7 +78,7 @@ func (r *trial) composite(node *kahn.Node, kind, depth int) {
 		node.Sub = inner()
 	case 1:
 		node.Map = &kahn.Map{Over: "items", Limit: r.random.IntN(3), ToleratedCount: r.random.IntN(2)}
-		r.steps[node.ID] = conduct{fails: r.random.IntN(8) == 0, waits: r.random.IntN(10) == 0}
+		r.steps[node.ID] = conduct{fails: r.random.IntN(8) == 0, waits: r.random.IntN(10) == 0 || r.expands}
 	case 2:
 		node.Map, node.Sub = &kahn.Map{Over: "items"}, inner()
 	case 3:
@@ -76,6 +86,20 @@ func (r *trial) composite(node *kahn.Node, kind, depth int) {
 		node.Sub = inner()
 		node.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 3, Collect: true,
 			Pause: time.Duration(r.random.IntN(2)) * time.Millisecond}
+	}
+}
+
+// expand turns a sub-graph into a node whose step returns that graph, after a while.
+func (r *trial) expand(node *kahn.Node) {
+	g, takes := node.Sub, time.Duration(5+r.random.IntN(25))*time.Millisecond
+	node.Sub, r.expanded[node.ID] = nil, true
+	node.Do = func(ctx context.Context, _ *kahn.Step) (any, error) {
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(takes):
+			return nil, kahn.Expand(g, nil, "state")
+		}
 	}
 }
 

@@ -329,7 +329,7 @@ func size(usual, full int) int {
 // TestLives needs more graphs than it takes to find a store that loses something: the engine is on trial, too.
 func TestLives(t *testing.T) {
 	t.Parallel()
-	storetest.Lives(t, size(75, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
+	storetest.Lives(t, size(40, 1_000), func(*testing.T) store.Store { return new(store.Memory) }, kahntest.CheckEvents)
 }
 
 // TestLivesControl plants defects in a store that only the lives of a run show, each in a process of its own that has to fail.
