@@ -22,13 +22,23 @@ type task struct {
 	Call json.RawMessage `json:"call"` // without the Config, which is that of the plan; a reference if it is long
 	// Remarks says that the workflow takes a result with remarks.
 	Remarks bool `json:"remarks,omitempty"`
+	// Details are those of the heartbeats of the attempt before.
+	Details details `json:"details,omitempty"`
 }
 
 // The types of the activity's failures.
 const (
 	failedStep  = "kahn.StepFailed"  // its details are the Reply
+	badActivity = "kahn.BadActivity" // the result of the attempt cannot be written
+	// With these the attempt is handed back: Temporal gives it to another worker.
 	lostWorker  = "kahn.WorkerLost"  // the worker was stopped during the attempt
-	badActivity = "kahn.BadActivity" // the worker cannot perform the attempt
+	unknownPlan = "kahn.UnknownPlan" // the worker does not have the plan
+)
+
+const (
+	handOver  = 100 * time.Millisecond // until Temporal gives an attempt to another worker whose worker was stopped
+	stopGrace = 4 * time.Second        // until an attempt is handed back whose step ignores that its context has ended since the worker was stopped
+	stopRoom  = time.Second            // for the answers to Temporal after that
 )
 
 // step is the activity: it performs one attempt. What the step returns is the result of the activity as a [kahn.Reply]; an error of the
@@ -36,18 +46,24 @@ const (
 func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	p, err := h.plan(t.Plan)
 	if err != nil {
-		return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
+		return nil, sdk.NewApplicationErrorWithOptions(err.Error(), unknownPlan, sdk.ApplicationErrorOptions{})
 	}
-	beating, stop := context.WithCancel(ctx)
-	defer stop()
-	go h.beat(beating) // it ends with this call
+	pulse := pulseOf(ctx)
+	if pulse != nil {
+		pulse.begin(ctx, t.Details)
+	}
+	given := ctx
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	left := make(chan struct{})
+	go h.attend(ctx, given, pulse, func() { end(kahn.ErrLeft); close(left) }) // it ends with this call
 	call := kahn.Call{Codec: h.given}
 	text, err := h.texts.read(t.Call)
 	if err == nil {
 		err = json.Unmarshal(text, &call)
 	}
 	if err != nil {
-		return h.answer(t.Path, kahn.Reply{Err: unlessBlobs(fmt.Errorf("kahn/temporal: the call: %w", err))})
+		return h.answer(t.Path, kahn.Reply{Err: unlessBlobs(fmt.Errorf("kahn/temporal: the call: %w", err))}, remarked{})
 	}
 	do := h.Step
 	if n, ok := p.At(call.Path); ok {
@@ -56,55 +72,109 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 		}
 	}
 	to := &recorder{log: activity.GetLogger(ctx), codec: h.texts.Codec}
-	reply := perform(ctx, call, do, to)
-	if reply.Err != nil && ctx.Err() != nil && isClosed(activity.GetWorkerStopChannel(ctx)) {
-		return nil, sdk.NewNonRetryableApplicationError("kahn/temporal: the worker was stopped during the attempt", lostWorker, nil)
+	reply, returned := h.perform(ctx, call, do, to, left)
+	beside := remarked{Details: pulse.recorded()}
+	if reply.Err == nil {
+		beside.Details = nil
 	}
-	if !t.Remarks {
-		return h.answer(call.Path, reply)
+	if t.Remarks {
+		beside.Remarks = to.told()
 	}
-	return h.answer(call.Path, reply, to.told()...)
+	if !returned || reply.Err != nil && ctx.Err() != nil && isClosed(activity.GetWorkerStopChannel(ctx)) && h.isCutShort(call.Path, reply) {
+		return nil, sdk.NewApplicationErrorWithOptions("kahn/temporal: the worker was stopped during the attempt", lostWorker, sdk.ApplicationErrorOptions{NextRetryDelay: handOver})
+	}
+	return h.answer(call.Path, reply, beside)
 }
 
-// beat tells Temporal that the attempt is under way, for the first time one Heartbeat after its start: a short attempt costs no request. The SDK ends the
-// context of the activity when the answer says that it is to stop.
-func (h *host) beat(ctx context.Context) {
+// attend tells Temporal that the attempt is under way, for the first time one Heartbeat after its start: a short attempt costs no request. The SDK ends the
+// context of the activity when the answer says that it is to stop. If the worker stops, attend calls leave when the time for attempts to finish is over.
+func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	ticker := time.NewTicker(h.Heartbeat)
 	defer ticker.Stop()
+	var over <-chan time.Time
+	stopped := activity.GetWorkerStopChannel(given)
+	if h.stopAfter < 0 {
+		stopped = nil
+	}
+	done := ctx.Done()
 	for {
 		select {
-		case <-ctx.Done():
+		case <-done:
+			return
+		case <-stopped:
+			stopped, over = nil, time.After(h.stopAfter)
+		case <-over:
+			leave()
 			return
 		case <-ticker.C:
-			activity.RecordHeartbeat(ctx)
+			if p != nil {
+				p.beat(given)
+			} else {
+				activity.RecordHeartbeat(given)
+			}
 		}
 	}
 }
 
-// perform calls a function on a goroutine of its own, which the function may end with runtime.Goexit.
-func perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to kahn.Reporter) kahn.Reply {
+// isCutShort reports whether a reply is that of an attempt which had no time to end. A wait, a skip, and what the step does to itself count as results.
+func (h *host) isCutShort(path string, reply kahn.Reply) bool {
+	_, data, _ := h.write(path, reply, remarked{})
+	form, err := formOf(data)
+	return err == nil && form.Skip == nil && form.Suspend == nil && form.Panic == nil && !form.Goexit
+}
+
+// replyForm are the members of the JSON of a reply that decide what is done with it.
+type replyForm struct {
+	Skip    *string         `json:"skip"`
+	Suspend json.RawMessage `json:"suspend"`
+	Panic   json.RawMessage `json:"panic"`
+	Goexit  bool            `json:"goexit"`
+}
+
+func formOf(data json.RawMessage) (form replyForm, err error) {
+	err = json.Unmarshal(data, &form)
+	return form, err
+}
+
+// perform calls the step of an attempt. It does not wait longer than stopGrace for a step that is left since the worker stops: it has not returned then, and its result is dropped.
+func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to kahn.Reporter, left <-chan struct{}) (reply kahn.Reply, returned bool) {
+	replies := begin(ctx, call, do, to)
+	select {
+	case reply = <-replies:
+		return reply, true
+	case <-left:
+	}
+	select {
+	case reply = <-replies:
+		return reply, true
+	case <-time.After(stopGrace):
+		return reply, false
+	}
+}
+
+// begin calls a function on a goroutine of its own, which the function may end with runtime.Goexit.
+func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to kahn.Reporter) <-chan kahn.Reply {
+	cancel := func() {}
 	if !call.Deadline.IsZero() {
-		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, call.Deadline)
-		defer cancel()
 	}
 	replies := make(chan kahn.Reply, 1)
 	go func() {
 		reply := kahn.Reply{Err: kahn.ErrGoexit, Codec: call.Codec}
-		defer func() { replies <- reply }()
+		defer func() {
+			cancel()
+			replies <- reply
+		}()
 		reply = call.Perform(ctx, do, to)
 	}()
-	return <-replies
+	return replies
 }
 
 // answer is the result of the activity.
-func (h *host) answer(path string, reply kahn.Reply, told ...remark) (json.RawMessage, error) {
-	reply, data, result := h.write(path, reply, told...)
-	var form struct {
-		Skip    *string         `json:"skip"`
-		Suspend json.RawMessage `json:"suspend"`
-	}
-	if err := json.Unmarshal(data, &form); err != nil {
+func (h *host) answer(path string, reply kahn.Reply, beside remarked) (json.RawMessage, error) {
+	reply, data, result := h.write(path, reply, beside)
+	form, err := formOf(data)
+	if err != nil {
 		return nil, sdk.NewNonRetryableApplicationError(err.Error(), badActivity, nil)
 	}
 	if reply.Err == nil || form.Skip != nil || form.Suspend != nil {
@@ -115,14 +185,15 @@ func (h *host) answer(path string, reply kahn.Reply, told ...remark) (json.RawMe
 	})
 }
 
-// write returns the JSON of a reply, and what Temporal gets of it and of the remarks, which are dropped if they are too long beside it. A reply that cannot be
+// write returns the JSON of a reply, and what Temporal gets of it and of what is beside it, which is dropped if it is too long. A reply that cannot be
 // written, or is too long, is replaced by one that says so.
-func (h *host) write(path string, reply kahn.Reply, told ...remark) (_ kahn.Reply, data, result json.RawMessage) {
+func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Reply, data, result json.RawMessage) {
 	reply.Codec = h.texts.Codec
 	data, err := json.Marshal(reply)
-	whole := data
-	if err == nil && len(told) > 0 {
-		whole, err = json.Marshal(remarked{data, told})
+	whole, more := data, len(beside.Remarks) > 0 || len(beside.Details) > 0
+	if err == nil && more {
+		beside.Reply = data
+		whole, err = json.Marshal(beside)
 	}
 	if err == nil {
 		result, err = h.texts.write(whole)
@@ -133,8 +204,8 @@ func (h *host) write(path string, reply kahn.Reply, told ...remark) (_ kahn.Repl
 	switch {
 	case err == nil:
 		return reply, data, result
-	case len(told) > 0:
-		return h.write(path, reply)
+	case more:
+		return h.write(path, reply, remarked{})
 	}
 	reply = kahn.Reply{Err: unlessBlobs(err)}
 	if data, err = json.Marshal(reply); err != nil {
@@ -178,6 +249,8 @@ type outcome struct {
 	// Of an activity without a Reply: how it ended, and the text of its error.
 	Ended ending `json:"ended,omitempty"`
 	Error string `json:"error,omitempty"`
+	// Details are those of its last heartbeat.
+	Details details `json:"details,omitempty"`
 }
 
 // ending is how an activity ended whose step has returned nothing.
@@ -185,7 +258,7 @@ type ending string
 
 const (
 	endedRefused ending = "refused"  // the worker cannot perform the attempt
-	endedStopped ending = "stopped"  // the worker was stopped during the attempt
+	endedStopped ending = "stopped"  // the worker was stopped during the attempt, or does not have its plan
 	endedSilent  ending = "silent"   // the worker sends no heartbeats
 	endedUnbegun ending = "unbegun"  // the attempt was to stop before a worker had it
 	endedOther   ending = "by error" // the error is Temporal's
@@ -203,12 +276,12 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 			return outcome{Ended: endedOther, Error: failure.Message()}
 		}
 		return outcome{Reply: data}
-	case errors.As(err, &failure) && failure.Type() == lostWorker:
+	case errors.As(err, &failure) && (failure.Type() == lostWorker || failure.Type() == unknownPlan):
 		return outcome{Ended: endedStopped, Error: failure.Message()}
 	case errors.As(err, &failure):
 		return outcome{Ended: endedRefused, Error: failure.Message()}
 	case errors.As(err, &timeout):
-		return outcome{Ended: endedSilent, Error: timeout.Message()}
+		return outcome{Ended: endedSilent, Error: timeout.Message(), Details: lastDetails(timeout)}
 	case sdk.IsCanceledError(err):
 		return outcome{Ended: endedUnbegun}
 	}
@@ -219,27 +292,27 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 func (o outcome) lost() bool { return o.Ended == endedStopped || o.Ended == endedSilent }
 
 // replyOf is the Reply to the call of an attempt, and what its step has told.
-func (t texts) replyOf(o outcome) (reply kahn.Reply, told []remark) {
+func (t texts) replyOf(o outcome) (reply kahn.Reply, told remarked) {
 	switch o.Ended {
 	case endedRefused, endedStopped:
-		return kahn.Reply{Err: kahn.Permanent(errors.New(o.Error))}, nil
+		return kahn.Reply{Err: kahn.Permanent(errors.New(o.Error))}, told
 	case endedSilent:
-		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, o.Error))}, nil
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, o.Error))}, told
 	case endedUnbegun:
-		return kahn.Reply{Err: context.Canceled}, nil
+		return kahn.Reply{Err: context.Canceled}, told
 	case endedOther:
-		return kahn.Reply{Err: errors.New(o.Error)}, nil
+		return kahn.Reply{Err: errors.New(o.Error)}, told
 	}
 	reply.Codec = t.Codec
 	text, err := t.read(o.Reply)
 	if err == nil {
-		text, told, err = split(text)
+		told, err = split(text)
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &reply)
+		err = json.Unmarshal(told.Reply, &reply)
 	}
 	if err != nil {
-		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}, nil
+		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: the reply: %w", err))}, told
 	}
 	return reply, told
 }

@@ -15,8 +15,11 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
 	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
@@ -117,6 +120,7 @@ func TestLossesOfAnotherAttempt(t *testing.T) {
 	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Pure: true, Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}
 	calls := 0
 	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+		env.SetWorkerOptions(once())
 		env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(context.Context, task) (json.RawMessage, error) {
 			if calls++; calls <= 3 {
 				return nil, sdk.NewHeartbeatTimeoutError()
@@ -226,18 +230,43 @@ func TestStops(t *testing.T) {
 	}
 }
 
-// An attempt whose worker is lost is performed again, with the same number. After MaxCrashes losses in a row the node fails.
+// once keeps Temporal from repeating activities: the SDK's test environment, unlike the service, repeats those that have timed out.
+func once() worker.Options {
+	return worker.Options{DeadlockDetectionTimeout: time.Minute, Interceptors: before(func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor {
+		return &unrepeated{interceptor.WorkflowOutboundInterceptorBase{Next: next}}
+	})}
+}
+
+type unrepeated struct {
+	interceptor.WorkflowOutboundInterceptorBase
+}
+
+func (u *unrepeated) ExecuteActivity(ctx workflow.Context, name string, args ...any) workflow.Future {
+	return u.Next.ExecuteActivity(workflow.WithRetryPolicy(ctx, sdk.RetryPolicy{MaximumAttempts: 1}), name, args...)
+}
+
+// An attempt whose worker is lost is performed again, with the same number. After MaxCrashes losses in a row the node fails for that reason. A worker that was stopped, and one that
+// lacks the plan, hand the attempt back, as often as it takes, whether Temporal repeats the activity or the run does.
 func TestLostWorkers(t *testing.T) {
 	t.Parallel()
-	lost := map[string]error{
-		"killed":   sdk.NewHeartbeatTimeoutError(),
-		"shutdown": sdk.NewNonRetryableApplicationError("the worker was stopped", lostWorker, nil),
+	type row struct {
+		losses, most, calls int
+		status              kahn.Status
 	}
-	for name, err := range lost {
-		for _, row := range []struct {
-			losses, most, calls int
-			status              kahn.Status
-		}{{0, 0, 1, kahn.Completed}, {3, 0, 4, kahn.Completed}, {4, 0, 4, kahn.Failed}, {1, 1, 2, kahn.Completed}, {2, 1, 2, kahn.Failed}, {9, -1, 10, kahn.Completed}} {
+	crashed := []row{{0, 0, 1, kahn.Completed}, {3, 0, 4, kahn.Completed}, {4, 0, 4, kahn.Failed}, {1, 1, 2, kahn.Completed}, {2, 1, 2, kahn.Failed}, {9, -1, 10, kahn.Completed}}
+	left := []row{{3, 0, 4, kahn.Completed}, {9, 0, 10, kahn.Completed}, {9, 1, 10, kahn.Completed}}
+	for name, loss := range map[string]struct {
+		err  error
+		rows []row
+		once bool
+	}{
+		"killed":                  {sdk.NewHeartbeatTimeoutError(), crashed, true},
+		"stopped":                 {sdk.NewApplicationErrorWithOptions("stopped", lostWorker, sdk.ApplicationErrorOptions{NextRetryDelay: handOver}), left, false},
+		"without the plan":        {sdk.NewApplicationErrorWithOptions("unknown", unknownPlan, sdk.ApplicationErrorOptions{}), left, false},
+		"stopped, and not again":  {sdk.NewNonRetryableApplicationError("the worker was stopped", lostWorker, nil), left, false}, // as former versions report it
+		"without the plan, again": {sdk.NewApplicationErrorWithOptions("unknown", unknownPlan, sdk.ApplicationErrorOptions{}), left, true},
+	} {
+		for _, row := range loss.rows {
 			t.Run(fmt.Sprintf("%s %d of %d", name, row.losses, row.most), func(t *testing.T) {
 				t.Parallel()
 				g := new(kahn.Graph).Add(kahn.Node{ID: "a", MaxCrashes: row.most, Retry: kahn.Retry{MaxAttempts: 5}})
@@ -245,12 +274,15 @@ func TestLostWorkers(t *testing.T) {
 				x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: step}}
 				calls := 0
 				x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
+					if loss.once {
+						env.SetWorkerOptions(once())
+					}
 					h := newHost(x.options)
 					h.plans[fingerprint(x.workflow.Plan)] = x.workflow.Plan
-					h.Heartbeat, h.MaxBytes = time.Second, 1000
+					h.Heartbeat, h.MaxBytes, h.stopAfter = time.Second, 1000, -1
 					env.OnActivity(ActivityName, mock.Anything, mock.Anything).Return(func(ctx context.Context, in task) (json.RawMessage, error) {
 						if calls++; calls <= row.losses {
-							return nil, err
+							return nil, loss.err
 						}
 						return h.step(ctx, in)
 					})
@@ -262,7 +294,10 @@ func TestLostWorkers(t *testing.T) {
 				require.Equal(t, 1, a.Attempts)
 				if row.status == kahn.Completed {
 					require.Equal(t, 1, a.Output)
+					return
 				}
+				require.Equal(t, kahn.CauseCrashed, a.Cause.Kind)
+				require.ErrorIs(t, a.Err, kahn.ErrCrashed)
 			})
 		}
 	}

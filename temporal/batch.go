@@ -36,6 +36,7 @@ type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
 	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt: what ended before it is reported before it
+	Details  details         `json:"details,omitempty"`
 }
 
 // report is what a child workflow tells its run.
@@ -137,7 +138,7 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 			x.count--
 		}
 		deadline, _ := a.step.Deadline()
-		in.Calls[place] = call{a.step.Path(), a.data, deadline}
+		in.Calls[place] = call{a.step.Path(), a.data, deadline, x.beats[a.step.Path()]}
 		a.cancel = func() { b.stops = append(b.stops, place) }
 	}
 	ctx := workflow.WithChildOptions(x.ctx, workflow.ChildWorkflowOptions{
@@ -183,7 +184,7 @@ func (x *interpreter) conclude(b *child, last report, err error) {
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })
 	for _, a := range slices.Backward(b.attempts) { // each begins again before the others
 		if a != nil {
-			x.ended(a, outcome{Ended: endedStopped, Error: fmt.Sprintf("kahn/temporal: the child workflow of the attempt has ended: %v", err)})
+			x.ended(a, outcome{Ended: endedSilent, Error: fmt.Sprintf("kahn/temporal: the child workflow of the attempt has ended: %v", err)})
 		}
 	}
 }

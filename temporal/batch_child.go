@@ -69,7 +69,7 @@ func (b *performer) begin(place int) {
 	ctx, cancel := workflow.WithCancel(workflow.WithActivityOptions(b.ctx, b.performing(c.Path)))
 	b.calls[place] = cancel
 	b.running++
-	b.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{b.in.Plan, c.Path, c.Call, true}), func(f workflow.Future) {
+	b.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{b.in.Plan, c.Path, c.Call, true, c.Details}), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(b.ctx, &data)
 		b.calls[place] = nil
@@ -89,7 +89,7 @@ func (b *performer) stop(place int) {
 
 // keep keeps an outcome until the next report.
 func (b *performer) keep(p placed, failed bool) {
-	size := len(p.Reply) + len(p.Error)
+	size := len(p.Reply) + len(p.Error) + p.Details.size()
 	if len(b.ended) > 0 && b.size+size > batchBytes {
 		b.tell()
 	}

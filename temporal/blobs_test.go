@@ -99,18 +99,18 @@ func TestBlobs(t *testing.T) {
 func TestLongReplies(t *testing.T) {
 	t.Parallel()
 	h := newHost(Options{MaxBytes: defaultMaxBytes, Blobs: new(store.MemoryBlobs)})
-	_, err := h.answer("a", kahn.Reply{Err: errors.New(strings.Repeat("é", 1<<20))})
+	_, err := h.answer("a", kahn.Reply{Err: errors.New(strings.Repeat("é", 1<<20))}, remarked{})
 	var failure *sdk.ApplicationError
 	require.ErrorAs(t, err, &failure)
 	require.Less(t, len(failure.Message()), maxMessage+10)
 	require.Regexp(t, "^é+…$", failure.Message())
 
 	half := strings.Repeat("h", inlineBytes*3/4)
-	data, err := h.answer("a", kahn.Reply{Err: kahn.Suspend("token", half, half)})
+	data, err := h.answer("a", kahn.Reply{Err: kahn.Suspend("token", half, half)}, remarked{})
 	require.NoError(t, err)
 	require.Less(t, len(data), 200)
 	reply, told := h.texts.replyOf(outcome{Reply: data})
-	require.Empty(t, told)
+	require.Empty(t, told.Remarks)
 	reply.Codec = nil
 	whole, err := json.Marshal(reply)
 	require.NoError(t, err)

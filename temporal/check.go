@@ -16,7 +16,7 @@ import (
 var (
 	// ErrUnsupported is matched by the errors of [Check].
 	ErrUnsupported = errors.New("it does not carry over to Temporal")
-	// ErrUnknownPlan fails a run whose worker does not have its plan.
+	// ErrUnknownPlan is matched by the error of a worker that does not have the plan of a run: it leaves the run to another one.
 	ErrUnknownPlan = errors.New("the worker does not have the plan")
 )
 

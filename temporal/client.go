@@ -220,7 +220,11 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.Result(w.Plan, kahn.Encoding(t.Codec), out.Rule)
+	res, err := s.Result(w.Plan, kahn.Encoding(t.Codec), out.Rule)
+	if out.Error != "" {
+		err = errors.Join(&refusal{out.Error, ErrTooLarge}, err)
+	}
+	return res, err
 }
 
 // Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] tells who has decided;

@@ -44,8 +44,8 @@ func (x *interpreter) record(c kahn.GraphCall) (reply kahn.Reply, err error) {
 	recorded := workflow.SideEffect(x.ctx, func(workflow.Context) any {
 		call := func(context.Context, *kahn.Step) (any, error) { return c.Call() }
 		withoutDeadlockDetection(x.ctx, func() {
-			reply = perform(context.Background(), kahn.Call{Path: c.Path, Codec: x.host.texts.Codec}, call, nil)
-			_, _, data = x.write(c.Path, reply)
+			reply = <-begin(context.Background(), kahn.Call{Path: c.Path, Codec: x.host.texts.Codec}, call, nil)
+			_, _, data = x.write(c.Path, reply, remarked{})
 		})
 		return data
 	})

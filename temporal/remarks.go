@@ -110,21 +110,21 @@ func (m remark) tell(to kahn.Reporter, codec kahn.Codec) {
 	}
 }
 
-// remarked is the result of an attempt whose step has told something.
+// remarked is the result of an attempt whose step has told something beside its reply.
 type remarked struct {
 	Reply   json.RawMessage `json:"reply"`
 	Remarks []remark        `json:"remarks"`
+	Details details         `json:"details,omitempty"` // of the heartbeats of an attempt that has failed
 }
 
 // remarkedPrefix begins the JSON of a remarked, and no other result.
 var remarkedPrefix = []byte(`{"reply":`)
 
 // split takes a result apart.
-func split(text json.RawMessage) (reply json.RawMessage, remarks []remark, err error) {
+func split(text json.RawMessage) (r remarked, err error) {
 	if !bytes.HasPrefix(text, remarkedPrefix) {
-		return text, nil, nil
+		return remarked{Reply: text}, nil
 	}
-	var r remarked
 	err = json.Unmarshal(text, &r)
-	return r.Reply, r.Remarks, err
+	return r, err
 }

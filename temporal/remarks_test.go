@@ -102,7 +102,7 @@ func TestRemarkBytes(t *testing.T) {
 	require.Contains(t, *told[2].Message, "3 messages and chunks")
 
 	h := newHost(Options{MaxBytes: 1000})
-	reply, _, result := h.write("a", kahn.Reply{Value: "v"}, told...)
+	reply, _, result := h.write("a", kahn.Reply{Value: "v"}, remarked{Remarks: told})
 	require.NoError(t, reply.Err)
 	require.JSONEq(t, `{"value": "v"}`, string(result), "there is no room for the remarks")
 }

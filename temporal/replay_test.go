@@ -62,8 +62,10 @@ var records = map[string]recorded{
 	}, options: Options{Pure: true}},
 }
 
-// earlier are runs whose histories were recorded by versions before: TestServerHistories does not write them.
+// earlier are runs whose histories TestServerHistories does not write.
 var earlier = map[string]recorded{
+	// Temporal was asked to cancel the run before it had continued as new: TestServerCancelAtTheEnd.
+	"cancelatend": {graph: inNotation("a>b"), options: Options{ContinueAfter: 1}},
 	// A version without child workflows for large maps.
 	"unbatched": {graph: func(bool) *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []any{1., 2., 3., 4., 5., 6.}}, Sub: inNotation("flaky>b")(true)})

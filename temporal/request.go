@@ -55,8 +55,10 @@ type waiting struct {
 // handle sets the handlers of updates and of the query. What an update asks for happens in its handler, which does not wait.
 func (x *interpreter) handle() error {
 	return errors.Join(
-		workflow.SetUpdateHandler(x.ctx, SignalUpdate, func(_ workflow.Context, r signalRequest) error { return x.request(func() error { return x.signal(r) }) }),
-		workflow.SetUpdateHandler(x.ctx, StopUpdate, func(_ workflow.Context, r stopRequest) error { return x.request(func() error { return x.stopBy(r) }) }),
+		workflow.SetUpdateHandlerWithOptions(x.ctx, SignalUpdate, func(_ workflow.Context, r signalRequest) error { return x.request(func() error { return x.signal(r) }) },
+			workflow.UpdateHandlerOptions{Validator: func(r signalRequest) error { return encodeRefusal(x.checkSignal(r)) }}),
+		workflow.SetUpdateHandlerWithOptions(x.ctx, StopUpdate, func(_ workflow.Context, r stopRequest) error { return x.request(func() error { return x.stopBy(r) }) },
+			workflow.UpdateHandlerOptions{Validator: func(r stopRequest) error { return encodeRefusal(x.checkStop(r)) }}),
 		workflow.SetQueryHandler(x.ctx, StateQuery, x.state),
 		workflow.SetQueryHandler(x.ctx, EventsQuery, x.events),
 		workflow.SetQueryHandler(x.ctx, SnapshotQuery, x.snapshot),
@@ -72,14 +74,48 @@ func (x *interpreter) request(ask func() error) error {
 }
 
 func (x *interpreter) signal(r signalRequest) error {
-	d := kahn.Decision{Actor: r.Actor, Comment: r.Comment, ID: r.ID}
-	if r.Value != nil {
-		var err error
-		if d.Value, err = x.texts.Decode(r.Value); err != nil {
-			return err
-		}
+	d, err := r.decision(x.texts.Codec)
+	if err == nil {
+		err = x.c.Run().Signal(r.Gate, d)
 	}
-	return x.c.Run().Signal(r.Gate, d)
+	if err == nil {
+		x.answered(r)
+	}
+	return err
+}
+
+// decision is the answer that a request has.
+func (r signalRequest) decision(codec kahn.Codec) (d kahn.Decision, err error) {
+	d = kahn.Decision{Actor: r.Actor, Comment: r.Comment, ID: r.ID}
+	if r.Value != nil {
+		d.Value, err = codec.Decode(r.Value)
+	}
+	return d, err
+}
+
+// checkSignal refuses a signal before the history has it, and changes nothing. A value that the BlobStore does not give at the moment is no reason: signal fails the
+// workflow task then.
+func (x *interpreter) checkSignal(r signalRequest) error {
+	var silent error
+	d, err := r.decision(x.watched(x.ctx, &silent).Codec)
+	switch {
+	case silent != nil:
+		return nil
+	case err != nil:
+		return err
+	}
+	if err := x.c.Run().CheckSignal(r.Gate, d); err != nil {
+		return err
+	}
+	return x.fitsAnswer(r)
+}
+
+// checkStop is checkSignal for a stop.
+func (x *interpreter) checkStop(r stopRequest) error {
+	if r.Node == "" {
+		return nil
+	}
+	return x.c.Run().CheckCancelNode(r.Node)
 }
 
 func (x *interpreter) stopBy(r stopRequest) error {
@@ -88,13 +124,12 @@ func (x *interpreter) stopBy(r stopRequest) error {
 	case r.Node != "":
 		return run.CancelNode(r.Node)
 	case r.Abort && r.Error != "":
-		run.AbortAllBy(errors.New(r.Error), q)
+		return run.AbortAllBy(errors.New(r.Error), q)
 	case r.Abort:
-		run.AbortAllBy(nil, q)
+		return run.AbortAllBy(nil, q)
 	default:
-		run.CancelBy(q)
+		return run.CancelBy(q)
 	}
-	return nil
 }
 
 func (x *interpreter) state() (state, error) {
@@ -116,7 +151,7 @@ var refusals = []struct {
 }{
 	{"unknown gate", kahn.ErrUnknownGate}, {"answered", kahn.ErrAnswered}, {"choice", kahn.ErrChoice}, {"finished", kahn.ErrFinished},
 	{"signal conflict", kahn.ErrSignalConflict}, {"unknown node", kahn.ErrUnknownNode}, {"transition", kahn.ErrTransition},
-	{"bad value", kahn.ErrBadValue},
+	{"bad value", kahn.ErrBadValue}, {"too large", ErrTooLarge},
 }
 
 func encodeRefusal(err error) error {

@@ -68,19 +68,24 @@ func TestRun(t *testing.T) {
 	kahntest.RequireStatuses(t, res, "fetch:ok pay:F refund:ok each:ok")
 }
 
-// A gate waits for an update. An answer that is none of its choices is refused, and the gate waits on.
+// A gate waits for an update. An answer that is none of its choices is refused before the history has it, and the gate waits on.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "a>ask ask-[yes]>b ask-[no]>c ask{gate}")
 	var refused, unknown, late error
+	accepted := 0
 	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}
 	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 		ask := func(after time.Duration, r signalRequest, err *error) {
 			env.RegisterDelayedCallback(func() {
 				env.UpdateWorkflow(SignalUpdate, "", &testsuite.TestUpdateCallback{
-					OnReject:   func(e error) { t.Error(e) },
-					OnAccept:   func() {},
-					OnComplete: func(_ any, e error) { *err = decodeRefusal(e) },
+					OnReject: func(e error) { *err = decodeRefusal(e) },
+					OnAccept: func() { accepted++ },
+					OnComplete: func(_ any, e error) {
+						if e != nil {
+							t.Error(e)
+						}
+					},
 				}, r)
 			}, after)
 		}
@@ -98,6 +103,7 @@ func TestGate(t *testing.T) {
 	require.ErrorIs(t, refused, kahn.ErrChoice)
 	require.ErrorContains(t, refused, "yes")
 	require.ErrorIs(t, unknown, kahn.ErrUnknownGate)
+	require.Equal(t, 1, accepted, "the history has the answer alone")
 	require.True(t, errors.Is(late, kahn.ErrAnswered) || errors.Is(late, kahn.ErrFinished), "%v", late)
 }
 

@@ -31,6 +31,17 @@ func (t texts) pack(s *kahn.Snapshot) (*packed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kahn/temporal: the snapshot: %w", err)
 	}
+	if t.blobs && len(data) > plainBytes {
+		if short, err := packJSON(data); err != nil || len(short.Gzip) > inlineBytes {
+			ref, err := t.write(data)
+			return &packed{Blob: ref}, err
+		}
+	}
+	return packJSON(data)
+}
+
+// packJSON is pack for a snapshot that is not kept as a blob.
+func packJSON(data []byte) (*packed, error) {
 	if len(data) <= plainBytes {
 		return &packed{JSON: data}, nil
 	}
@@ -42,12 +53,8 @@ func (t texts) pack(s *kahn.Snapshot) (*packed, error) {
 	if err := w.Close(); err != nil {
 		return nil, err
 	}
-	if b.Len() > inlineBytes && t.blobs {
-		ref, err := t.write(data)
-		return &packed{Blob: ref}, err
-	}
 	if b.Len() > packedBytes || len(data) > openBytes {
-		return nil, fmt.Errorf("kahn/temporal: the results of the run are %d bytes of JSON, compressed %d, and Temporal takes %d: see Options.Blobs", len(data), b.Len(), packedBytes)
+		return nil, fmt.Errorf("kahn/temporal: %w: they are %d bytes of JSON, compressed %d, and Temporal takes %d: see Options.Blobs", ErrTooLarge, len(data), b.Len(), packedBytes)
 	}
 	return &packed{Gzip: b.Bytes()}, nil
 }

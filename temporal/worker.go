@@ -2,12 +2,16 @@ package temporal
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/sdk/activity"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/converter"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
 
@@ -39,8 +43,8 @@ type Options struct {
 	// values. All workers of a task queue, and those who start and read its runs, have the same store. Nothing removes the blobs of a run: let them live
 	// longer than Temporal keeps its history. Nil: values travel through Temporal as they are.
 	Blobs store.BlobStore
-	// View gives each step the results of all its ancestors, see kahn.Step.View. Without it a View finds no nodes, and the calls of
-	// steps stay as small as their inputs.
+	// View gives each step the results of all its ancestors, see kahn.Step.View. Without it a View finds no nodes but predecessors that have an
+	// error, and the calls of steps stay as small as their inputs.
 	View bool
 	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer one fails the node, which is not retried. Zero means
 	// 1 MiB. Temporal refuses 2 MiB.
@@ -54,7 +58,13 @@ type Options struct {
 	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
 	// means 10 s.
 	LostAfter time.Duration
-	// Worker are the options of the worker itself.
+	// DataConverter is that of the client, which reads the histories that [Options.Replayer] gets, and the details of heartbeats of an attempt whose worker was
+	// lost. Nil means the default one of the SDK.
+	DataConverter converter.DataConverter
+	// FailureConverter is that of the client, for Options.Replayer. Nil means the default one of the SDK, which encrypts nothing.
+	FailureConverter converter.FailureConverter
+	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is the time for attempts under way to finish when the worker is stopped; then their
+	// contexts end with the cause kahn.ErrLeft, and other workers perform them again. A step that ignores this is left behind after 4 s.
 	Worker worker.Options
 }
 
@@ -81,14 +91,24 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 	own.MaxHeartbeatThrottleInterval = cmp.Or(own.MaxHeartbeatThrottleInterval, o.Heartbeat, defaultHeartbeat)
 	// The decisions of a large graph, and its snapshot, may take longer than a second.
 	own.DeadlockDetectionTimeout = cmp.Or(own.DeadlockDetectionTimeout, 5*time.Second)
+	own.Interceptors = append(slices.Clip(own.Interceptors), o.Interceptor())
+	stopAfter := max(own.WorkerStopTimeout, 0)
+	own.WorkerStopTimeout = stopAfter + stopGrace + stopRoom // Stop returns as soon as Temporal has the results
 	w := worker.New(c, taskQueue, own)
-	return w, o.Register(w)
+	return w, o.register(w, stopAfter)
 }
 
 // Register registers the workflow and the activity with a worker that has others, too. Plans that do not carry over are errors that match
 // [ErrUnsupported], and plans that need a step function that is missing one that matches [kahn.ErrNoStep].
-func (o Options) Register(r Registry) error {
+//
+// Of the host's own worker, activity.RecordHeartbeat in steps needs [Options.Interceptor], and worker.Options.WorkerStopTimeout is to be longer than steps take to
+// return when their contexts end: attempts that are not reported to Temporal by then count as crashes.
+func (o Options) Register(r Registry) error { return o.register(r, -1) }
+
+// register is Register for a worker whose attempts are left at the given time after it was stopped; if that is negative, when the SDK ends their contexts.
+func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h := newHost(o)
+	h.stopAfter = stopAfter
 	h.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
 	h.ContinueAfter = cmp.Or(o.ContinueAfter, defaultContinueAfter)
 	h.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)
@@ -121,10 +141,62 @@ func (o Options) Register(r Registry) error {
 }
 
 // Replayer returns a replayer that performs the histories of runs of the plans again, to test that a new version of a worker does what the
-// old one did. Errors are those of [Options.Register].
+// old one did. Errors are those of [Options.Register]. A history that DataConverter does not read is an error of the replay.
 func (o Options) Replayer() (worker.WorkflowReplayer, error) {
-	r := worker.NewWorkflowReplayer()
+	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DataConverter: strict{o.converter()}, FailureConverter: o.FailureConverter, Interceptors: o.Worker.Interceptors})
+	if err != nil {
+		return nil, fmt.Errorf("kahn/temporal: %w", err)
+	}
 	return r, o.Register(workflows{r})
+}
+
+// strict is a data converter for replays: for an input that it does not read it panics. The SDK would have the workflow fail with the error, which is what the
+// histories of failed runs expect.
+type strict struct{ converter.DataConverter }
+
+// FromPayload implements [converter.DataConverter].
+func (s strict) FromPayload(payload *commonpb.Payload, into any) error {
+	err := s.DataConverter.FromPayload(payload, into)
+	return s.check(err, into)
+}
+
+// FromPayloads implements [converter.DataConverter].
+func (s strict) FromPayloads(payloads *commonpb.Payloads, into ...any) error {
+	err := s.DataConverter.FromPayloads(payloads, into...)
+	return s.check(err, into...)
+}
+
+// WithWorkflowContext implements [workflow.ContextAware].
+func (s strict) WithWorkflowContext(ctx workflow.Context) converter.DataConverter {
+	if aware, is := s.DataConverter.(workflow.ContextAware); is {
+		return strict{aware.WithWorkflowContext(ctx)}
+	}
+	return s
+}
+
+// WithContext implements [workflow.ContextAware].
+func (s strict) WithContext(ctx context.Context) converter.DataConverter {
+	if aware, is := s.DataConverter.(workflow.ContextAware); is {
+		return strict{aware.WithContext(ctx)}
+	}
+	return s
+}
+
+// WithSerializationContext implements [converter.DataConverterWithSerializationContext].
+func (s strict) WithSerializationContext(ctx converter.SerializationContext) converter.DataConverter {
+	return strict{converter.WithDataConverterSerializationContext(s.DataConverter, ctx)}
+}
+
+func (strict) check(err error, into ...any) error {
+	for _, v := range into {
+		switch v.(type) {
+		case *input, *batch:
+			if err != nil {
+				panic(fmt.Errorf("kahn/temporal: the history needs another Options.DataConverter: %w", err))
+			}
+		}
+	}
+	return err
 }
 
 // workflows registers workflows alone.
@@ -151,8 +223,10 @@ type host struct {
 	Options
 	plans map[string]*kahn.Plan // by fingerprint
 	cache *cache                // of Blobs; nil without
-	texts texts
-	given kahn.Codec // reads the values of calls
+	// stopAfter is when attempts under way are left after the worker was stopped; negative for a worker of the host's.
+	stopAfter time.Duration
+	texts     texts
+	given     kahn.Codec // reads the values of calls
 }
 
 func newHost(o Options) *host {

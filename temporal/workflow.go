@@ -30,6 +30,7 @@ type input struct {
 	// Of a workflow execution that continues another one: the run so far, and how many executions there were.
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
+	Beats     beats   `json:"beats,omitempty"`
 	// Earlier are those executions, for who reads their events.
 	Earlier []execution `json:"earlier,omitempty"`
 }
@@ -46,6 +47,8 @@ type output struct {
 	Status   kahn.RunStatus  `json:"status"`
 	Rule     kahn.StatusRule `json:"status_rule,omitempty"` // of the run
 	Snapshot packed          `json:"snapshot"`
+	// Error tells why the Snapshot has no outputs.
+	Error string `json:"error,omitempty"`
 }
 
 // The types of the workflow's failures.
@@ -57,6 +60,8 @@ const (
 // interpreter is one execution of the workflow: it drives one run. All its methods are called by the workflow's coroutines, one at a time.
 type interpreter struct {
 	*host
+	root    workflow.Context // is cancelled when Temporal asks the run to stop
+	heard   bool             // the run has been asked so
 	texts   texts            // are watched
 	calling *writtenOnce     // the codec of texts
 	broken  error            // of Blobs: the workflow task fails
@@ -73,7 +78,10 @@ type interpreter struct {
 	pausing bool                    // a timer is to begin another workflow task
 	count   int                     // of the attempts in this execution, where a batch is one
 	lost    map[string]int          // how often in a row the worker was lost during attempts, by path
+	beats   beats                   // what the heartbeats of the last attempts have told, by path
+	room    room                    // for the results of the run
 	leaving bool                    // this execution is to end
+	full    bool                    // the run cannot continue as new
 	batches batches                 // attempts that child workflows perform
 	shown   kahn.RunStatus          // the search attribute, if it is known
 
@@ -101,13 +109,10 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		err = fmt.Errorf("kahn/temporal: the run was begun with version %d of the decisions, and the worker has version %d", in.StateVersion, machine.StateVersion)
 	}
 	if err != nil {
-		if in.Continued > 0 || workflow.IsReplaying(root) {
-			panic(err) // the run waits for another worker, which has what it was begun with
-		}
-		return nil, refuse(err)
+		leaveToAnother(err)
 	}
 	x := &interpreter{
-		host: h, in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{},
+		host: h, root: root, in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{}, beats: in.Beats,
 		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
 	}
 	if in.Continued == 0 {
@@ -120,10 +125,13 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	opts, err := x.options()
 	x.mend()
 	if err != nil {
-		return nil, refuse(err)
+		leaveToAnother(err)
 	}
 	if x.c, err = kahn.NewCoordinator(plan, workflow.Now(root), opts...); err != nil {
 		x.mend()
+		if in.Continued > 0 {
+			leaveToAnother(err)
+		}
 		return nil, refuse(err)
 	}
 	if err := x.handle(); err != nil {
@@ -132,13 +140,32 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
 	x.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
 		c.ReceiveAsync(nil) // a channel that is closed while the Selector waits has a value, for which the Selector calls until it is taken
-		x.c.Run().Cancel()
+		x.cancel()
 	})
 	x.wait.AddReceive(workflow.GetSignalChannel(x.ctx, endedSignal), func(workflow.ReceiveChannel, bool) { x.hear() })
-	res, err := x.drive()
-	return x.end(res, err)
+	for {
+		res, err := x.drive()
+		snapshot, packErr := x.texts.pack(res.Snapshot())
+		x.mend()
+		switch {
+		case packErr == nil:
+			return x.end(res, err, snapshot)
+		case res.Status != kahn.RunSuspended || !x.since(boundVersion):
+			return nil, x.tooLarge(res, packErr)
+		}
+		if err := x.stay(res.Snapshot(), packErr); err != nil {
+			return nil, refuse(err)
+		}
+	}
 }
 
+// leaveToAnother fails the workflow task, so that Temporal repeats it, on another worker as a rule: this one lacks what the run was begun with, such as its plan, a type
+// or a blob. In a rolling deploy workers of both versions poll the task queue.
+func leaveToAnother(err error) {
+	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
+}
+
+// refuse is the failure of a run that cannot begin on any worker.
 func refuse(err error) error {
 	return sdk.NewNonRetryableApplicationError(err.Error(), refusedRun, nil)
 }
@@ -146,13 +173,8 @@ func refuse(err error) error {
 // options are the options of the Coordinator.
 func (x *interpreter) options() ([]kahn.Option, error) {
 	in := x.in
-	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
-	if !x.Pure {
-		opts = append(opts, kahn.GraphCalls(x.decide))
-	}
-	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", in.Continued, in.RunID))
-	random := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
-	opts = append(opts, kahn.Random(random.Float64))
+	x.room.begin(in)
+	opts := x.always()
 	if in.Snapshot != nil {
 		from, err := in.Snapshot.open(x.texts)
 		return append(opts, kahn.ResumeFrom(from, nil)), err
@@ -168,6 +190,18 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
+// always are the options of the Coordinator, however the run begins or goes on.
+func (x *interpreter) always() []kahn.Option {
+	in := x.in
+	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
+	if !x.Pure {
+		opts = append(opts, kahn.GraphCalls(x.decide))
+	}
+	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", in.Continued, in.RunID))
+	random := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
+	return append(opts, kahn.Random(random.Float64))
+}
+
 // drive performs the run until it has ended, or until this execution has to.
 func (x *interpreter) drive() (*kahn.Result, error) {
 	for {
@@ -177,7 +211,8 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		if !errors.Is(err, kahn.ErrNotEnded) {
 			return res, err
 		}
-		if !x.leaving && (x.count >= x.ContinueAfter || workflow.GetInfo(x.ctx).GetContinueAsNewSuggested()) {
+		x.listen()
+		if !x.leaving && !x.full && (x.count >= x.ContinueAfter || workflow.GetInfo(x.ctx).GetContinueAsNewSuggested()) {
 			x.leaving = true
 			x.c.Run().Leave()
 			continue
@@ -186,7 +221,34 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 		x.mend()
 		x.show(x.c.Run().Status())
 		x.wait.Select(x.ctx)
+		x.listen()
 		x.c.Advance(workflow.Now(x.ctx))
+	}
+}
+
+// The changes of the workflow's code since histories were recorded. An execution that began before a change goes on without it.
+const (
+	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal's means comes before results of the same workflow task
+	crashVersion  = "kahn.Crashes" // workers that were stopped do not count as crashes, and too many crashes are a cause of their own
+	boundVersion  = "kahn.Bounded" // an output that the results of the run have no room for fails its node
+)
+
+// since reports whether the execution has a change of the workflow's code.
+func (x *interpreter) since(change string) bool {
+	return workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
+}
+
+// cancel cancels the run because Temporal has asked for it.
+func (x *interpreter) cancel() {
+	x.heard = true
+	x.c.Run().Cancel()
+}
+
+// listen cancels the run if Temporal has asked for it. The request may come in one workflow task with the result with which a run that is being left ends:
+// it is heard before that, since a stop takes precedence over continuing as new.
+func (x *interpreter) listen() {
+	if x.root.Err() != nil && !x.heard && x.since(cancelVersion) {
+		x.cancel()
 	}
 }
 
@@ -288,7 +350,7 @@ func (x *interpreter) encode(a *attempt) bool {
 		err = x.fits(s.Path(), "call", data)
 	}
 	if err != nil {
-		x.report(s, kahn.Reply{Err: kahn.Permanent(err)})
+		x.report(s, kahn.Reply{Err: kahn.Permanent(err)}, nil)
 		return false
 	}
 	a.data = data
@@ -299,11 +361,15 @@ func (x *interpreter) encode(a *attempt) bool {
 // forever is a timeout for what kahn bounds itself.
 const forever = 10 * 365 * 24 * time.Hour
 
-// performing are the options of the activity of an attempt.
+// performing are the options of the activity of an attempt. Temporal repeats the activity when a worker hands the attempt back without a result; that is no
+// other attempt of the node. After the loss of a worker the run decides.
 func (h *host) performing(path string) workflow.ActivityOptions {
 	return workflow.ActivityOptions{
 		StartToCloseTimeout: forever, HeartbeatTimeout: h.LostAfter, WaitForCancellation: true, Summary: shorten(path, maxSummary),
-		RetryPolicy: &sdk.RetryPolicy{MaximumAttempts: 1},
+		RetryPolicy: &sdk.RetryPolicy{
+			InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
+			NonRetryableErrorTypes: []string{"TemporalTimeout:Heartbeat", "TemporalTimeout:StartToClose", "PanicError"},
+		},
 	}
 }
 
@@ -311,7 +377,7 @@ func (h *host) performing(path string) workflow.ActivityOptions {
 func (x *interpreter) perform(a *attempt) {
 	ctx := workflow.WithActivityOptions(x.ctx, x.performing(a.step.Path()))
 	ctx, a.cancel = workflow.WithCancel(ctx)
-	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data, true}), func(f workflow.Future) {
+	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data, true, x.beats[a.step.Path()]}), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(x.ctx, &data)
 		x.ended(a, outcomeOf(data, err))
@@ -320,30 +386,56 @@ func (x *interpreter) perform(a *attempt) {
 
 // ended reports the result of an attempt, or has it begin again, before those that have not begun, if its worker is gone.
 func (x *interpreter) ended(a *attempt, o outcome) {
+	x.listen()
 	s := a.step
 	reply, told := x.texts.replyOf(o)
 	x.c.Advance(workflow.Now(x.ctx))
-	for _, m := range told {
+	for _, m := range told.Remarks {
 		m.tell(s, x.texts.Codec)
 	}
-	if o.lost() && !a.asked {
+	x.note(s.Path(), o, reply, told.Details)
+	if !o.lost() || a.asked {
+		x.report(s, reply, o.Reply)
+		return
+	}
+	if o.Ended != endedStopped || !x.since(crashVersion) {
 		n, _ := x.plan.At(s.Path())
 		x.lost[s.Path()]++
-		if most := x.in.Settings.maxCrashes(n); most < 0 || x.lost[s.Path()] <= most {
-			delete(x.calls, s)
-			a.again = true
-			x.begun = slices.Insert(x.begun, 0, a)
+		if most := x.in.Settings.maxCrashes(n); most >= 0 && x.lost[s.Path()] > most {
+			x.crash(s, reply)
 			return
 		}
 	}
-	x.report(s, reply)
+	delete(x.calls, s)
+	a.again = true
+	x.begun = slices.Insert(x.begun, 0, a)
 }
 
-// report tells the run what a step has returned, which ends the losses in a row. A result that the run does not wait for any more is dropped.
-func (x *interpreter) report(s *kahn.Step, reply kahn.Reply) {
+// crash fails the node of an attempt whose worker was lost too often.
+func (x *interpreter) crash(s *kahn.Step, reply kahn.Reply) {
+	if !x.since(crashVersion) {
+		x.report(s, reply, nil)
+		return
+	}
+	x.forget(s)
+	must(x.c.Crash(s, reply.Err))
+}
+
+// report tells the run what a step has returned, of which data is the JSON; that ends the losses in a row. A result that the run does not wait for any more is dropped.
+func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
+	x.forget(s)
+	reply = x.bound(s, reply, data)
+	must(x.c.Return(s, reply.Value, reply.Err))
+}
+
+func (x *interpreter) forget(s *kahn.Step) {
 	delete(x.calls, s)
 	delete(x.lost, s.Path())
-	if err := x.c.Return(s, reply.Value, reply.Err); err != nil && !errors.Is(err, kahn.ErrStale) {
+}
+
+// must panics if the Coordinator has returned an error, but for a result that the run does not wait for.
+func must(err error) {
+	if err != nil && !errors.Is(err, kahn.ErrStale) {
 		panic(err) // a bug: there is no other error
 	}
 }
@@ -358,7 +450,7 @@ func (x *interpreter) stop() {
 		}
 		if i := slices.IndexFunc(x.begun, func(a *attempt) bool { return a.step == s }); i >= 0 { // Temporal does not have it
 			x.begun = slices.Delete(x.begun, i, i+1)
-			x.report(s, kahn.Reply{Err: s.Err()})
+			x.report(s, kahn.Reply{Err: s.Err()}, nil)
 		}
 	}
 	x.stopBatches()
@@ -386,21 +478,16 @@ func (x *interpreter) arm() {
 }
 
 // end is the end of the execution.
-func (x *interpreter) end(res *kahn.Result, err error) (*output, error) {
-	snapshot, packErr := x.texts.pack(res.Snapshot())
-	x.mend()
-	switch {
-	case packErr != nil:
-		return nil, sdk.NewNonRetryableApplicationError(packErr.Error(), failedRun, nil)
-	case res.Status == kahn.RunSuspended: // it was left
+func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*output, error) {
+	if res.Status == kahn.RunSuspended { // it was left
 		next := x.in
-		next.Inputs, next.Fired, next.Snapshot, next.Continued = nil, nil, snapshot, x.in.Continued+1
+		next.Inputs, next.Fired, next.Snapshot, next.Continued, next.Beats = nil, nil, snapshot, x.in.Continued+1, x.unfinishedBeats()
 		first, _ := x.c.Run().EventRange()
 		next.Earlier = append(next.Earlier, execution{workflow.GetInfo(x.ctx).WorkflowExecution.RunID, first})
 		return nil, workflow.NewContinueAsNewError(x.ctx, WorkflowName, next)
 	}
 	x.show(res.Status)
-	out := &output{res.Status, x.in.Settings.StatusRule, *snapshot}
+	out := &output{Status: res.Status, Rule: x.in.Settings.StatusRule, Snapshot: *snapshot}
 	switch res.Status {
 	case kahn.RunCompleted:
 		return out, nil

@@ -1,0 +1,248 @@
+package temporal
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	commonpb "go.temporal.io/api/common/v1"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/converter"
+	"go.temporal.io/sdk/interceptor"
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// details are what a step has passed to activity.RecordHeartbeat last: checkpoints for the next attempt of its node, as a rule.
+type details []*commonpb.Payload
+
+const (
+	maxDetails  = 8        // in one heartbeat
+	detailBytes = 32 << 10 // of the details that a run passes on to the next attempt of a node, and of all those that a run continues with
+)
+
+func (d details) size() (n int) {
+	for _, p := range d {
+		n += len(p.GetData())
+		for name, value := range p.GetMetadata() {
+			n += len(name) + len(value)
+		}
+	}
+	return n
+}
+
+// raw asks for details as they are.
+func raw(get func(into ...any) error) details {
+	var values [maxDetails]converter.RawValue
+	into := make([]any, maxDetails)
+	for i := range values {
+		into[i] = &values[i]
+	}
+	if err := get(into...); err != nil {
+		return nil // there are none, or the data converter does not know raw values
+	}
+	var d details
+	for _, v := range values {
+		if v.Payload() != nil {
+			d = append(d, v.Payload())
+		}
+	}
+	return d
+}
+
+// lastDetails are those of the last heartbeat of an activity that has timed out.
+func lastDetails(err *sdk.TimeoutError) details {
+	if !err.HasLastHeartbeatDetails() {
+		return nil
+	}
+	return raw(err.LastHeartbeatDetails)
+}
+
+// Interceptor returns the interceptor with which activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps: the worker's own heartbeats repeat
+// what the step has recorded last, and the next attempt of the node gets it. NewWorker adds it; for a worker of the host's, see [Options.Register], it belongs
+// into worker.Options.Interceptors. It changes nothing for other activities.
+func (o Options) Interceptor() interceptor.WorkerInterceptor { return &beating{dc: o.converter()} }
+
+func (o Options) converter() converter.DataConverter {
+	if o.DataConverter != nil {
+		return o.DataConverter
+	}
+	return converter.GetDefaultDataConverter()
+}
+
+// beating has a pulse for each attempt.
+type beating struct {
+	interceptor.WorkerInterceptorBase
+	dc converter.DataConverter
+}
+
+// InterceptActivity implements [interceptor.WorkerInterceptor].
+func (b *beating) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
+	return &attempting{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}, dc: b.dc}
+}
+
+type attempting struct {
+	interceptor.ActivityInboundInterceptorBase
+	dc   converter.DataConverter
+	next interceptor.ActivityOutboundInterceptor
+}
+
+// Init implements [interceptor.ActivityInboundInterceptor].
+func (a *attempting) Init(next interceptor.ActivityOutboundInterceptor) error {
+	a.next = next
+	return a.Next.Init(&pulsing{interceptor.ActivityOutboundInterceptorBase{Next: next}})
+}
+
+// ExecuteActivity implements [interceptor.ActivityInboundInterceptor].
+func (a *attempting) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
+	if activity.GetInfo(ctx).ActivityType.Name == ActivityName {
+		ctx = context.WithValue(ctx, pulseKey{}, &pulse{next: a.next, dc: a.dc})
+	}
+	return a.Next.ExecuteActivity(ctx, in)
+}
+
+// pulsing is what a step asks for heartbeats.
+type pulsing struct {
+	interceptor.ActivityOutboundInterceptorBase
+}
+
+// RecordHeartbeat implements [interceptor.ActivityOutboundInterceptor].
+func (p *pulsing) RecordHeartbeat(ctx context.Context, values ...any) {
+	if of := pulseOf(ctx); of != nil {
+		of.record(ctx, values)
+		return
+	}
+	p.Next.RecordHeartbeat(ctx, values...)
+}
+
+// HasHeartbeatDetails implements [interceptor.ActivityOutboundInterceptor].
+func (p *pulsing) HasHeartbeatDetails(ctx context.Context) bool {
+	of := pulseOf(ctx)
+	return p.Next.HasHeartbeatDetails(ctx) || of != nil && len(of.before) > 0
+}
+
+// GetHeartbeatDetails implements [interceptor.ActivityOutboundInterceptor].
+func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
+	of := pulseOf(ctx)
+	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // Temporal's own are those of a later attempt
+		return p.Next.GetHeartbeatDetails(ctx, into...)
+	}
+	return of.dc.FromPayloads(&commonpb.Payloads{Payloads: of.before}, into...)
+}
+
+type pulseKey struct{}
+
+// pulseOf is the pulse of the attempt that a context belongs to; nil in a worker without the interceptor.
+func pulseOf(ctx context.Context) *pulse {
+	p, _ := ctx.Value(pulseKey{}).(*pulse)
+	return p
+}
+
+// pulse are the heartbeats of an attempt.
+type pulse struct {
+	next   interceptor.ActivityOutboundInterceptor
+	dc     converter.DataConverter
+	before details // of the attempt before
+
+	mu   sync.Mutex // guards last, and is held while a heartbeat is sent, so that none is older than the one before
+	last details    // that were recorded
+}
+
+// begin sets the details of the attempt before, which are recorded until the step records others. Temporal's own come from an attempt that was handed back later.
+func (p *pulse) begin(ctx context.Context, before details) {
+	p.before, p.last = before, before
+	if p.next.HasHeartbeatDetails(ctx) {
+		if own := raw(func(into ...any) error { return p.next.GetHeartbeatDetails(ctx, into...) }); own != nil {
+			p.last = own
+		}
+	}
+}
+
+// record sends a heartbeat of the step.
+func (p *pulse) record(ctx context.Context, values []any) {
+	var last details
+	for _, v := range values {
+		if payload, err := p.dc.ToPayload(v); err == nil { // else the SDK panics with the error
+			last = append(last, payload)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next.RecordHeartbeat(ctx, values...)
+	p.last = last
+}
+
+// beat sends a heartbeat that repeats what was recorded last.
+func (p *pulse) beat(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	values := make([]any, len(p.last))
+	for i, payload := range p.last {
+		values[i] = converter.NewRawValue(payload)
+	}
+	defer func() {
+		if v := recover(); v != nil { // a data converter that does not know raw values
+			activity.GetLogger(ctx).Warn("kahn/temporal: the details of a heartbeat cannot be repeated", "error", v)
+			p.last = nil
+			p.next.RecordHeartbeat(ctx)
+		}
+	}()
+	p.next.RecordHeartbeat(ctx, values...)
+}
+
+// recorded is what the next attempt of the node gets.
+func (p *pulse) recorded() details {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.last
+}
+
+// beats are the details for the next attempts of nodes, by path.
+type beats map[string]details
+
+// note keeps what the heartbeats of an attempt have told for the next one.
+func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told details) {
+	switch {
+	case o.Ended == endedSilent && len(o.Details) > 0:
+		told = o.Details
+	case o.lost():
+		return // Temporal has none, or the attempt has not begun
+	case reply.Err == nil:
+		told = nil
+	}
+	if size := told.size(); size > detailBytes {
+		workflow.GetLogger(x.ctx).Warn("kahn/temporal: the details of a heartbeat are too long for the next attempt", "node", path, "bytes", size)
+		told = nil
+	}
+	if len(told) == 0 {
+		delete(x.beats, path)
+		return
+	}
+	if x.beats == nil {
+		x.beats = beats{}
+	}
+	x.beats[path] = told
+}
+
+// unfinishedBeats are those of the nodes that have not ended, as many as there is room for.
+func (x *interpreter) unfinishedBeats() beats {
+	kept, size := beats{}, 0
+	for _, path := range slices.Sorted(maps.Keys(x.beats)) {
+		n, err := x.c.Run().Node(path)
+		if err != nil || n.Status.Terminal() {
+			continue
+		}
+		if size += x.beats[path].size() + len(path); size > detailBytes {
+			workflow.GetLogger(x.ctx).Warn("kahn/temporal: the run continues without the details of some heartbeats", "from", path)
+			break
+		}
+		kept[path] = x.beats[path]
+	}
+	return kept
+}

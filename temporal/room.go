@@ -1,0 +1,191 @@
+package temporal
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// ErrTooLarge is matched by the error of a run whose results are larger than Temporal takes. The Result beside it has no outputs.
+var ErrTooLarge = errors.New("the results of the run are larger than Temporal takes")
+
+// room is how much of a payload the snapshot of a run takes that keeps its values in it. An output for which there is no room fails its node, before the run cannot be
+// written any more.
+type room struct {
+	measured int // bytes of the snapshot, compressed, when it was measured
+	since    int // bytes at most that it has grown by
+}
+
+const (
+	roomBytes = packedBytes - 64<<10 // for the snapshot, with room for nodes that fail, or never start
+	nodeBytes = 512                  // of a node in a snapshot at most, but for its path and values
+	smallText = 2 << 10              // bytes of a result that has room as long as anything has
+)
+
+// weight is what a result adds to the snapshot at most: composites around a node may have its output in theirs.
+func weight(path string, size int) int {
+	return nodeBytes + 2*len(path) + size*(1+strings.Count(path, "/")+strings.Count(path, "["))
+}
+
+// begin sets what an execution begins with.
+func (r *room) begin(in input) {
+	if p := in.Snapshot; p != nil {
+		r.measured = max(len(p.JSON), len(p.Gzip))
+	}
+	for _, value := range in.Inputs {
+		r.since += len(value)
+	}
+	if in.Fired != nil {
+		r.since += len(in.Fired.Payload)
+	}
+}
+
+// measurement are sizes in bytes, compressed.
+type measurement struct {
+	Run    int `json:"run"` // the snapshot
+	Result int `json:"result"`
+}
+
+// bound replaces a result for which the snapshot has no room by an error. The history has what was measured, since compression may change with the version of Go.
+func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage) kahn.Reply {
+	if x.texts.blobs {
+		return reply
+	}
+	most := weight(s.Path(), len(data))
+	if x.room.measured+x.room.since+most <= roomBytes {
+		x.room.since += most
+		return reply
+	}
+	if !x.since(boundVersion) {
+		return reply
+	}
+	var m measurement
+	recorded := workflow.SideEffect(x.ctx, func(workflow.Context) any { return x.measure(data) })
+	if err := recorded.Get(&m); err != nil {
+		x.broken = err
+		return reply
+	}
+	x.room.measured, x.room.since = m.Run, min(most, weight(s.Path(), m.Result))
+	if m.Run+x.room.since <= roomBytes || len(data) <= smallText {
+		return reply
+	}
+	x.room.since = nodeBytes + smallText
+	return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("kahn/temporal: node %q: the results of the run have no room for its %d bytes of JSON: they are %d bytes, compressed, and Temporal takes %d: see Options.Blobs",
+		s.Path(), len(data), m.Run, packedBytes))}
+}
+
+// measure compresses the snapshot and a result.
+func (x *interpreter) measure(data []byte) (m measurement) {
+	m = measurement{x.room.measured + x.room.since, len(data)}
+	withoutDeadlockDetection(x.ctx, func() {
+		if snapshot, err := json.Marshal(x.c.Run().Snapshot()); err == nil { // else the end of the run says so
+			m.Run = compressed(snapshot)
+		}
+		m.Result = min(m.Result, compressed(data))
+	})
+	return m
+}
+
+func compressed(data []byte) int {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, err := w.Write(data)
+	if err = errors.Join(err, w.Close()); err != nil {
+		return len(data)
+	}
+	return b.Len()
+}
+
+// answerWeight is the weight of an answer, which a gate has as its output, too.
+func answerWeight(gate string, size int) int { return weight(gate, 2*size) }
+
+// answered counts the answer to a node.
+func (x *interpreter) answered(r signalRequest) { x.room.since += answerWeight(r.Gate, len(r.Value)) }
+
+// fitsAnswer returns an error for an answer that the snapshot has no room for. It changes nothing.
+func (x *interpreter) fitsAnswer(r signalRequest) error {
+	if x.texts.blobs || len(r.Value) <= smallText || x.room.measured+x.room.since+answerWeight(r.Gate, len(r.Value)) <= roomBytes {
+		return nil
+	}
+	if m := x.measure(r.Value); m.Run+answerWeight(r.Gate, m.Result) > roomBytes {
+		return fmt.Errorf("kahn/temporal: %w: the answer is %d bytes of JSON, and the results of the run, %d bytes compressed, have no room for it: see Options.Blobs", ErrTooLarge, len(r.Value), m.Run)
+	}
+	return nil
+}
+
+// stay goes on with a run that was left, and cannot continue as new since its snapshot is too large: it fails in this execution.
+func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
+	opts := append(x.always(), kahn.ResumeFrom(from, nil))
+	c, err := kahn.NewCoordinator(x.plan, workflow.Now(x.ctx), opts...)
+	if err != nil {
+		return err
+	}
+	x.c, x.full = c, true
+	x.c.Run().AbortAll(why)
+	return nil
+}
+
+// tooLarge is the end of a run whose snapshot is too large: a Result without outputs, and if need be without errors.
+func (x *interpreter) tooLarge(res *kahn.Result, why error) error {
+	out := output{Status: res.Status, Rule: x.in.Settings.StatusRule, Error: why.Error()}
+	o := sdk.ApplicationErrorOptions{NonRetryable: true}
+	data, err := json.Marshal(res.Snapshot())
+	for _, drop := range lesser {
+		if err != nil || o.Details != nil {
+			break
+		}
+		var short *packed
+		if data, err = without(data, drop); err == nil {
+			short, err = packJSON(data)
+		}
+		if short != nil {
+			out.Snapshot = *short
+			o.Details = []any{out}
+		} else if errors.Is(err, ErrTooLarge) {
+			err = nil
+		}
+	}
+	return sdk.NewApplicationErrorWithOptions(why.Error(), failedRun, o)
+}
+
+// lesser are the members of a snapshot that a Result can lack, the least missed first.
+var lesser = []map[string]bool{
+	{"value": true, "merged": true, "saved": true, "signal": true, "list": true, "previous": true, "collected": true, "inputs": true, "fired": true, "signals": true, "answered": true, "deltas": true},
+	{"inside": true},
+	{"error": true, "last_error": true, "guard_error": true, "stop_error": true, "attempt_errors": true, "retried": true, "stop": true},
+}
+
+// without returns JSON without the members of the given names, at any depth.
+func without(data []byte, names map[string]bool) ([]byte, error) {
+	var value any
+	in := json.NewDecoder(bytes.NewReader(data))
+	in.UseNumber()
+	if err := in.Decode(&value); err != nil {
+		return nil, err
+	}
+	for todo := []any{value}; len(todo) > 0; {
+		at := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		switch at := at.(type) {
+		case map[string]any:
+			for name, member := range at {
+				if names[name] {
+					delete(at, name)
+				} else {
+					todo = append(todo, member)
+				}
+			}
+		case []any:
+			todo = append(todo, at...)
+		}
+	}
+	return json.Marshal(value)
+}
