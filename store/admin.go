@@ -32,7 +32,7 @@ type Admin interface {
 	// Count returns how many of the runs that match have which workflow and status, sorted by these. Where there is none of them
 	// it returns no Count.
 	Count(ctx context.Context, f Filter) ([]Count, error)
-	// ListNodes returns a page of the nodes of a run, in the order in which they were first written. A run that is not stored is an
+	// ListNodes returns a page of the nodes of a run, in the order in which they were first written, and what else has a record. A run that is not stored is an
 	// error that matches ErrUnknownRun.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
 	// Insert stores a whole run, as Load returns it, of this store or another one, and its Events, if the store is an EventStore. A run

@@ -18,6 +18,9 @@ import (
 // request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it
 // promises.
 //
+// The value of a signal that cannot be read at the moment, since a key or a blob is not there yet, leaves its request waiting. Those behind it are
+// performed, and their answers follow with that of the first: until then their Status is RequestWaiting, too.
+//
 // A request waits until a transaction answers it. A transaction that ends the run refuses all requests that still wait. A run that has begun
 // and for which a request waits is due, whatever the last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. A run that has not begun becomes due for
 // a KindCancel alone, since signals do not make it begin before [NewRun].NotBefore. A run that replaces another one, see [Replace], has none

@@ -1,4 +1,4 @@
-package store
+package store_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // farthest is the last time that package time knows.
@@ -17,40 +18,40 @@ var farthest = time.Unix(1<<63-62135596801, 999999999)
 
 // TestOddRuns: what a store could not give back as it was is refused when it comes.
 func TestOddRuns(t *testing.T) {
-	run := func(change func(r *Run)) *Run {
-		r := &Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]Node{}}
+	run := func(change func(r *store.Run)) *store.Run {
+		r := &store.Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]store.Node{}}
 		change(r)
 		return r
 	}
-	node := func(c Columns) *Run {
-		return run(func(r *Run) { r.Nodes["x"] = Node{Columns: c, State: State{Attempt: 1}} })
+	node := func(c store.Columns) *store.Run {
+		return run(func(r *store.Run) { r.Nodes["x"] = store.Node{Columns: c, State: store.State{Attempt: 1}} })
 	}
-	require.NoError(t, run(func(*Run) {}).Check())
-	require.NoError(t, node(Columns{Start: time.Unix(0, math.MinInt64), End: time.Unix(0, math.MaxInt64)}).Check())
-	for name, r := range map[string]*Run{
-		"year 0":            run(func(r *Run) { r.Created = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }),
-		"year 10000":        run(func(r *Run) { r.WakeAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }),
-		"the end of time":   run(func(r *Run) { r.Created = farthest }),
-		"a start in 1600":   node(Columns{Start: time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC)}),
-		"an end in 2263":    node(Columns{End: time.Date(2263, 1, 1, 0, 0, 0, 0, time.UTC)}),
-		"an empty hash":     node(Columns{Hash: []byte{}}),
-		"an empty value":    node(Columns{Value: json.RawMessage{}}),
-		"a label":           run(func(r *Run) { r.Labels = map[string]string{"name": "M\xfcller"} }),
-		"a name of a label": run(func(r *Run) { r.Labels = map[string]string{"\xff": "x"} }),
-		"a workflow":        run(func(r *Run) { r.Workflow = "\xff" }),
+	require.NoError(t, run(func(*store.Run) {}).Check())
+	require.NoError(t, node(store.Columns{Start: time.Unix(0, math.MinInt64), End: time.Unix(0, math.MaxInt64)}).Check())
+	for name, r := range map[string]*store.Run{
+		"year 0":            run(func(r *store.Run) { r.Created = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"year 10000":        run(func(r *store.Run) { r.WakeAt = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC) }),
+		"the end of time":   run(func(r *store.Run) { r.Created = farthest }),
+		"a start in 1600":   node(store.Columns{Start: time.Date(1600, 1, 1, 0, 0, 0, 0, time.UTC)}),
+		"an end in 2263":    node(store.Columns{End: time.Date(2263, 1, 1, 0, 0, 0, 0, time.UTC)}),
+		"an empty hash":     node(store.Columns{Hash: []byte{}}),
+		"an empty value":    node(store.Columns{Value: json.RawMessage{}}),
+		"a label":           run(func(r *store.Run) { r.Labels = map[string]string{"name": "M\xfcller"} }),
+		"a name of a label": run(func(r *store.Run) { r.Labels = map[string]string{"\xff": "x"} }),
+		"a workflow":        run(func(r *store.Run) { r.Workflow = "\xff" }),
 	} {
 		require.ErrorIs(t, r.Check(), machine.ErrBadValue, name)
-		require.ErrorIs(t, new(Memory).Insert(t.Context(), r), machine.ErrBadValue, name)
+		require.ErrorIs(t, new(store.Memory).Insert(t.Context(), r), machine.ErrBadValue, name)
 	}
-	n := NewRun{ID: "r", NotBefore: farthest}
+	n := store.NewRun{ID: "r", NotBefore: farthest}
 	require.ErrorIs(t, n.Check(), machine.ErrBadValue)
 }
 
 // TestExportOfNoText: two ids that JSON cannot tell apart are not written.
 func TestExportOfNoText(t *testing.T) {
-	s := new(Memory)
-	require.NoError(t, s.Insert(t.Context(), &Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]Node{"\xfe": {}, "\xff": {}}}))
+	s := new(store.Memory)
+	require.NoError(t, s.Insert(t.Context(), &store.Run{ID: "r", Created: time.Unix(5, 0), Status: machine.RunRunning, Sequence: 1, Record: json.RawMessage("{}"), Nodes: map[string]store.Node{"\xfe": {}, "\xff": {}}}))
 	var b strings.Builder
-	require.ErrorIs(t, Export(t.Context(), s, "r", &b), machine.ErrBadValue)
+	require.ErrorIs(t, store.Export(t.Context(), s, "r", &b), machine.ErrBadValue)
 	require.Empty(t, b.String())
 }

@@ -23,12 +23,13 @@ type commit struct {
 	// While it is being performed:
 	run   *run
 	stage *stage
+	blobs []string // to which it refers
 }
 
 // Commit implements [store.Store].
 func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (store.Applied, error) {
 	made := &call[*commit]{arg: &commit{lease: lease, c: c}, run: lease.Run, size: sizeOf(&c)}
-	err := checkSize(made.size)
+	err := checkSize(&c)
 	if err == nil && c.Spec != nil {
 		err = checkSpec(c.Spec)
 	}
@@ -41,12 +42,23 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	return made.arg.applied, nil
 }
 
-// maxCommit is how many bytes of data a commit may have: the server takes less than 1 GB in one message.
-const maxCommit = 900_000_000
+// maxMessage is how many bytes of data a statement may have: the server takes less than 1 GB in one message.
+const maxMessage = 900_000_000
 
-func checkSize(size int) error {
-	if size > maxCommit {
-		return fmt.Errorf("%w: a commit of %d bytes; the store takes up to %d", store.ErrRejected, size, maxCommit)
+// checkSize refuses a commit of which one statement would be too large: its nodes and events are written in parts.
+func checkSize(c *store.Commit) error {
+	size := 100 + len(c.Run)
+	if c.Spec != nil {
+		size += len(c.Spec.Inputs)
+	}
+	for i := range c.Nodes {
+		size = max(size, sizeOfNode(&c.Nodes[i].Columns))
+	}
+	for i := range c.Events {
+		size = max(size, sizeOfEvent(&c.Events[i]))
+	}
+	if size > maxMessage {
+		return fmt.Errorf("%w: a commit with a row of %d bytes; the store takes up to %d", store.ErrRejected, size, maxMessage)
 	}
 	return nil
 }
@@ -58,12 +70,15 @@ func sizeOf(c *store.Commit) int {
 		size += len(c.Spec.Inputs)
 	}
 	for i := range c.Nodes {
-		size += 100 + len(c.Nodes[i].Value) + len(c.Nodes[i].Record)
+		size += sizeOfNode(&c.Nodes[i].Columns)
 	}
 	for i := range c.Events {
-		size += 50 + len(c.Events[i].Data)
+		size += sizeOfEvent(&c.Events[i])
 	}
-	return size
+	for _, keys := range [][]store.Attempt{c.Completed, c.Started} {
+		size += 50 * len(keys)
+	}
+	return size + 50*(len(c.Readiness)+len(c.Ready)+len(c.Reset))
 }
 
 // errChanged is the answer to a commit that was not written since its run, or its lease, has changed after the run was loaded. The commit is
@@ -97,7 +112,16 @@ func (s *Store) write(batch []*call[*commit]) {
 	if len(staged) == 0 {
 		return
 	}
-	written, locked, err := s.execute(staged)
+	var written, locked map[int64]bool
+	var err error
+	if len(staged) == 1 && staged[0].size > maxStatement {
+		written, locked, err = s.executeParts(staged[0])
+	} else {
+		for _, c := range staged {
+			c.arg.blobs = c.arg.c.BlobKeys()
+		}
+		written, locked, err = s.execute(s.pool, staged)
+	}
 	for _, c := range staged {
 		m := c.arg
 		switch {
@@ -168,7 +192,7 @@ type rowsOfRuns struct {
 }
 
 // execute writes commits that were staged, and returns the numbers of the runs whose commits are written, and of those that were locked.
-func (s *Store) execute(staged []*call[*commit]) (written, locked map[int64]bool, err error) {
+func (s *Store) execute(db queryer, staged []*call[*commit]) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows
 	var blobs blobRows
@@ -185,7 +209,7 @@ func (s *Store) execute(staged []*call[*commit]) (written, locked map[int64]bool
 			ch := &m.stage.changes[i]
 			nodes.add(m.run.number, ch.node.number, ch.key, &ch.next, ch.record)
 		}
-		blobs.add(m.run.number, m.c.BlobKeys())
+		blobs.add(m.run.number, m.blobs)
 		events.add(m.run.number, m.c.Events)
 		answers.add(m.run.number, m.c.Taken)
 	}
@@ -212,18 +236,20 @@ func (s *Store) execute(staged []*call[*commit]) (written, locked map[int64]bool
 	if parts&withAnswers != 0 {
 		args = append(args, answers.runs, answers.numbers, answers.answers)
 	}
-	if written, err = s.numbers(s.texts.commit[parts], args...); err != nil || len(written) == len(staged) {
+	if written, err = s.numbers(db, s.texts.commit[parts], args...); err != nil || len(written) == len(staged) {
 		return written, nil, err
 	}
-	locked, err = s.numbers(s.sql(fittingText()), rows.runs, rows.owners, rows.epochs, rows.sequences, rows.answered)
+	locked, err = s.numbers(db, s.sql(fittingText()), rows.runs, rows.owners, rows.epochs, rows.sequences, rows.answered)
 	maps.DeleteFunc(locked, func(number int64, _ bool) bool { return written[number] })
 	return written, locked, err
 }
 
 // numbers executes a statement that returns numbers of runs.
-func (s *Store) numbers(text string, args ...any) (map[int64]bool, error) {
+func (s *Store) numbers(db queryer, text string, args ...any) (map[int64]bool, error) {
 	found := map[int64]bool{}
-	err := s.do(context.Background(), text, args, func(rows pgx.Rows) error {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	err := rowsOf(ctx, db, text, args, func(rows pgx.Rows) error {
 		var number int64
 		err := rows.Scan(&number)
 		found[number] = true

@@ -20,7 +20,8 @@ import (
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
-	storetest.RunEvents(t, func(t *testing.T) store.EventStore { return openStore(t, pool, newSchema()) })
+	open := newStores(pool)
+	storetest.RunEvents(t, func(t *testing.T) store.EventStore { return open(t) })
 }
 
 // TestFollowedFromAnotherPool: who has a pool of its own, as another process has, follows a run over two lives and sees each event once.

@@ -18,7 +18,8 @@ import (
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
-	storetest.RunInbox(t, func(t *testing.T) store.Inbox { return openStore(t, pool, newSchema()) })
+	open := newStores(pool)
+	storetest.RunInbox(t, func(t *testing.T) store.Inbox { return open(t) })
 }
 
 func openWith(t *testing.T, pool *pgxpool.Pool, o postgres.Options) *postgres.Store {

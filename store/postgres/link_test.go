@@ -195,8 +195,7 @@ func TestLinkIsCut(t *testing.T) {
 	u, err := url.Parse(database)
 	require.NoError(t, err)
 	if u.Hostname() == "" {
-		fmt.Println("TestLinkIsCut has cut no link: the server is not reached over TCP")
-		return
+		t.Skip("the server is not reached over TCP: there is no link to be cut")
 	}
 	port := u.Port()
 	if port == "" {

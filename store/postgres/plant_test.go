@@ -77,7 +77,7 @@ var defects = []struct {
 	{"TestAdmin", "prune.go", "pruneText", `SELECT DISTINCT b.key, 0`, `SELECT DISTINCT b.key, -1`},
 	{"TestAdmin", "prune.go", "pruneText", `count(*) FROM found) > $3`, `count(*) FROM found) > 0`},
 	{"TestAdmin", "prune.go", "Store.sweep", `o.run > 0`, `o.run > 1000000`},
-	{"TestAdmin", "commit.go", "Store.execute", `m.c.BlobKeys()`, `store.BlobKeys(m.c.Run)`},
+	{"TestAdmin", "commit.go", "Store.write", `c.arg.c.BlobKeys()`, `store.BlobKeys(c.arg.c.Run)`},
 	// In events.
 	{"TestEvents", "stage.go", "run.judgeEvents", `!c.EventsFollow(r.event)`, `false`},
 	{"TestHighestEvent", "stage.go", "run.judgeEvents", `c.Events[n-1].ID > math.MaxInt64`, `false`},
@@ -105,6 +105,9 @@ if len(m.c.Events) > 0 { s.forget(m.lease) }`},
 	{"TestStopped", "texts.go", "fits", " AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased", "`"},
 	{"TestOutages", "errors.go", "describe", "if !errors.As(err, &answer) {\n\t\treturn err", "if !errors.As(err, &answer) && err != nil {\n\t\treturn fmt.Errorf(\"%w: %w\", store.ErrUnusable, err)"},
 	{"TestBouncer", "errors.go", "describe", "if !errors.As(err, &answer) {\n\t\treturn err", "if !errors.As(err, &answer) && err != nil {\n\t\treturn fmt.Errorf(\"%w: %w\", store.ErrUnusable, err)"},
+	{"TestCommitInParts", "parts.go", "parts.exec", `p.tx.Exec(`, `p.s.pool.Exec(`},
+	{"TestCommitInParts", "parts.go", "Store.executeParts", `i == len(m.c.Events)-1`, `false`},
+	{"TestCommitInParts", "commit.go", "Store.write", `staged[0].size > maxStatement`, `staged[0].size < 0`},
 	{"TestCancelAndRedrive", "texts.go", "putNodes", `ELSE excluded.%[1]s END`, `ELSE o.%[1]s END`},
 	{"TestTimeout", "store.go", "Store.do", `context.WithTimeout(ctx, s.timeout)`, `context.WithCancel(ctx)`},
 	{"TestTwoProcesses", "texts.go", "fits", `r.owner = w.owner AND r.epoch = w.epoch AND `, ``},
@@ -138,6 +141,7 @@ if len(m.c.Events) > 0 { s.forget(m.lease) }`},
 // TestPlantedBugs plants each of the defects, and demands that its test finds it. All are compiled, and a sample is tried, see plant.Try.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
+	plant.Wanted(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var cases []plant.Case

@@ -49,7 +49,7 @@ func schemaOf(dir string) string {
 func TestChild(t *testing.T) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
-		return
+		t.Skip("it is a process of other tests")
 	}
 	pool := postgrestest.NewPool(t, database)
 	var s store.Store = openStore(t, pool, schemaOf(dir))
@@ -86,7 +86,7 @@ func starter(task string) func(dir string) *exec.Cmd {
 // TestCrash kills processes while they perform a run, and lets the next one go on.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	storetest.RunKill(t, size(30, 500), starter("run"), starter("torn"))
+	storetest.RunKill(t, size(20, 500), starter("run"), starter("torn"))
 }
 
 // askedLease is shorter than most lives of a process that is killed.
@@ -102,7 +102,7 @@ func listening(t *testing.T, pool *pgxpool.Pool, dir string) *postgres.Store {
 func TestCrashAsked(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
-	storetest.RunKillAsked(t, size(10, 300), starter("asked"), starter("torn answers"), func(t *testing.T, dir string) storetest.Served {
+	storetest.RunKillAsked(t, size(5, 300), starter("asked"), starter("torn answers"), func(t *testing.T, dir string) storetest.Served {
 		return openStore(t, pool, schemaOf(dir))
 	}, kahntest.CheckEvents)
 }
@@ -250,9 +250,14 @@ func TestStopped(t *testing.T) {
 // TestStoppedControl shows that TestStopped would notice a store that does not fence.
 func TestStoppedControl(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	stopAndKill(t, "unfenced", dir)
-	require.NotZero(t, postgrestest.ReadCalls(t, filepath.Join(dir, "log")).Twice, "a store that does not fence went unnoticed")
+	for range 10 { // where it is stopped is left to chance
+		dir := t.TempDir()
+		stopAndKill(t, "unfenced", dir)
+		if postgrestest.ReadCalls(t, filepath.Join(dir, "log")).Twice > 0 {
+			return
+		}
+	}
+	t.Fatal("a store that does not fence went unnoticed")
 }
 
 // TestNoLockIsHeld: a process that is stopped in the middle of its writes leaves no transaction open.
@@ -283,10 +288,9 @@ func TestNoLockIsHeld(t *testing.T) {
 // TestOutages: the server is stopped, stopped at once, and killed, while runs write to it; they go on when it is there again.
 func TestOutages(t *testing.T) {
 	t.Parallel()
-	c, err := localserver.NewCluster()
+	c, err := localserver.NewCluster(localserver.NoSync)
 	if errors.Is(err, localserver.ErrNoServer) {
-		fmt.Println("TestOutages has stopped no server:", err)
-		return
+		t.Skip("there is no server of this machine to be stopped:", err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Remove()) })
@@ -337,13 +341,11 @@ func bouncerPath() string {
 func TestBouncer(t *testing.T) {
 	t.Parallel()
 	if bouncerPath() == "" {
-		fmt.Println("TestBouncer has tried nothing: there is no pgbouncer (apt-get install pgbouncer)")
-		return
+		t.Skip("there is no pgbouncer (apt-get install pgbouncer)")
 	}
-	c, err := localserver.NewCluster()
+	c, err := localserver.NewCluster(localserver.NoSync)
 	if errors.Is(err, localserver.ErrNoServer) {
-		fmt.Println("TestBouncer has tried nothing:", err)
-		return
+		t.Skip("PgBouncer would stand before a server of this machine:", err)
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, c.Remove()) })
@@ -359,7 +361,8 @@ func TestBouncer(t *testing.T) {
 		config.MaxConns = 10
 	})
 	require.Eventually(t, func() bool { return pool.Ping(t.Context()) == nil }, 10*time.Second, 10*time.Millisecond)
-	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, pool, newSchema()) })
+	open := newStores(pool)
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 	s := openStore(t, pool, newSchema())
 	performing(t, s, s, chains, func(progress func() int) {
 		for i := range 3 {

@@ -86,7 +86,7 @@ func rowsRead(t *testing.T, pool *pgxpool.Pool, runs int) map[string][2]int {
 func TestRowsRead(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
-	few, many := rowsRead(t, pool, 2000), rowsRead(t, pool, size(20_000, 1_120_000))
+	few, many := rowsRead(t, pool, 2000), rowsRead(t, pool, size(10_000, 1_120_000))
 	t.Logf("rows read without an index, and by one: %v", many)
 	for what, rows := range many {
 		require.Zero(t, rows[0], "%s: rows that no index has led to", what)

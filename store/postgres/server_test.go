@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"sync/atomic"
@@ -31,6 +32,30 @@ func openStore(t *testing.T, pool *pgxpool.Pool, schema string) *postgres.Store 
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.Close()) })
 	return s
+}
+
+// newStores returns a function that opens a store without runs for each of several tests that follow one another. What the one before has left
+// is deleted: to make a schema takes longer than most tests.
+func newStores(pool *pgxpool.Pool) func(t *testing.T) *postgres.Store {
+	var free []string
+	return func(t *testing.T) *postgres.Store {
+		t.Helper()
+		if len(free) == 0 {
+			free = append(free, newSchema())
+		}
+		last := len(free) - 1
+		schema := free[last]
+		free = free[:last]
+		t.Cleanup(func() { // when the store is closed
+			ctx := context.Background()
+			var text string
+			require.NoError(t, pool.QueryRow(ctx, "SELECT string_agg(format('DELETE FROM %I.%I', schemaname, tablename), '; ') FROM pg_tables WHERE schemaname = $1 AND tablename <> 'version'", schema).Scan(&text))
+			_, err := pool.Exec(ctx, text, pgx.QueryExecModeSimpleProtocol)
+			require.NoError(t, err)
+			free = append(free, schema)
+		})
+		return openStore(t, pool, schema)
+	}
 }
 
 // table is the name of a table for a statement.

@@ -13,7 +13,9 @@
 // A commit is one statement: it checks the lease, and writes the row of the run and those of its nodes. The commits of all
 // runs of the process that come while a statement is under way are the next statement, and so are the acquisitions, the renewals and the
 // releases of leases. None of these transactions stays open between two statements, so a process that is stopped at any moment holds none of
-// their locks. [Store.Announce] has a transaction of two statements; processes of one owner wait for one another there.
+// their locks. [Store.Announce] has a transaction of two statements; processes of one owner wait for one another there. A commit of more than 16 MiB, such as
+// the cancel of a run of 100,000 nodes, is a transaction of several statements, of which the last checks the lease and writes the row of the run. If the process is
+// stopped between two of them, the server ends the transaction after [Options].Timeout; until then its locks are those of the run's nodes alone.
 //
 // [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the row of the run
 // until the transaction ends. Commits and renewals of that run wait meanwhile; those of other runs go on. So a transaction that stays open for longer than

@@ -26,15 +26,15 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	pool := postgrestest.NewPool(t, database)
-	storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, pool, newSchema()) })
+	open := newStores(postgrestest.NewPool(t, database))
+	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 }
 
 func TestAdmin(t *testing.T) {
 	t.Parallel()
-	pool := postgrestest.NewPool(t, database)
-	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return openStore(t, pool, newSchema()) })
-	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return openStore(t, pool, newSchema()) })
+	open := newStores(postgrestest.NewPool(t, database))
+	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return open(t) })
+	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return open(t) })
 }
 
 func TestServeTogether(t *testing.T) {
@@ -50,7 +50,8 @@ func TestModes(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			pool := postgrestest.NewPool(t, database, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
-			storetest.Run(t, func(t *testing.T) store.Store { return openStore(t, pool, newSchema()) })
+			open := newStores(pool)
+			storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
 		})
 	}
 }

@@ -17,16 +17,17 @@ const (
 
 // texts are the statements that are executed all the time.
 type texts struct {
-	commit  [combinations]string
-	acquire string
-	renew   string
-	release string
-	leases  string // which of some leases last
-	load    string // with the values and records of the nodes
-	judge   string // without them
-	events  string
-	head    string
-	put     string
+	commit                [combinations]string
+	nodesPart, eventsPart string // of a commit that is written in parts
+	acquire               string
+	renew                 string
+	release               string
+	leases                string // which of some leases last
+	load                  string // with the values and records of the nodes
+	judge                 string // without them
+	events                string
+	head                  string
+	put                   string
 }
 
 // sql puts the schema and the time into a statement.
@@ -152,6 +153,10 @@ func (s *Store) compose() (t texts) {
 	for parts := range t.commit {
 		t.commit[parts] = s.sql(commitText(parts))
 	}
+	rows, _ := unnest("n", 1, nodeColumns)
+	t.nodesPart = s.sql(putNodes("n.run", rows))
+	rows, _ = unnest("e", 1, eventColumns)
+	t.eventsPart = s.sql("INSERT INTO $S.events SELECT e.* FROM " + rows)
 	asked, _ := unnest("a", 1, "id text, owner text, ttl bigint")
 	t.acquire = s.sql(`INSERT INTO $S.runs AS r (id, status, sequence, created, epoch, owner, expires)
 SELECT a.id, 'pending', 0, $NOW, 1, a.owner, $NOW + a.ttl * interval '1 microsecond' FROM ` + asked + `

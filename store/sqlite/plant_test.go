@@ -136,6 +136,7 @@ var faults = []struct {
 // compiled, and a sample is tried, see plant.Try.
 func TestPlantedBugs(t *testing.T) {
 	t.Parallel()
+	plant.Wanted(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var cases []plant.Case

@@ -6,7 +6,7 @@ package localserver
 type Cluster struct{}
 
 // NewCluster returns [ErrNoServer].
-func NewCluster() (*Cluster, error) { return nil, ErrNoServer }
+func NewCluster(...string) (*Cluster, error) { return nil, ErrNoServer }
 
 // URL returns "".
 func (*Cluster) URL(string) string { return "" }

@@ -24,15 +24,17 @@ const Nobody = 65534
 
 // Cluster is a server of its own, on a port of this machine, with its data in a temporary folder. It ends with the process.
 type Cluster struct {
-	Dir    string // the temporary folder
-	Port   int
-	bin    string
-	keeper *exec.Cmd // a shell that stops the server when this process has ended
-	alive  io.Closer // the keeper's input
+	Dir      string // the temporary folder
+	Port     int
+	bin      string
+	settings string
+	keeper   *exec.Cmd // a shell that stops the server when this process has ended
+	alive    io.Closer // the keeper's input
 }
 
-// NewCluster makes a cluster and starts its server. Without a program for it the error matches [ErrNoServer].
-func NewCluster() (*Cluster, error) {
+// NewCluster makes a cluster and starts its server, with settings such as "fsync=off" beside its own. Without a program for it the error
+// matches [ErrNoServer].
+func NewCluster(settings ...string) (*Cluster, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if path, missing := exec.LookPath("initdb"); missing == nil {
 		found = append(found, path)
@@ -41,6 +43,9 @@ func NewCluster() (*Cluster, error) {
 		return nil, errors.Join(ErrNoServer, err)
 	}
 	c := &Cluster{bin: filepath.Dir(found[len(found)-1])}
+	for _, s := range settings {
+		c.settings += " -c " + s
+	}
 	if c.Dir, err = os.MkdirTemp("", "kahn-postgres"); err != nil {
 		return nil, err
 	}
@@ -48,7 +53,7 @@ func NewCluster() (*Cluster, error) {
 		err = os.Chown(c.Dir, Nobody, Nobody)
 	}
 	if err == nil {
-		out, failed := c.Command(filepath.Join(c.bin, "initdb"), "-D", c.data(), "-U", "kahn", "-A", "trust", "-E", "UTF8", "--locale=C").CombinedOutput()
+		out, failed := c.Command(filepath.Join(c.bin, "initdb"), "-D", c.data(), "-U", "kahn", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput()
 		if failed != nil {
 			err = fmt.Errorf("initdb: %w\n%s", failed, out)
 		}
@@ -94,7 +99,7 @@ func (c *Cluster) URL(database string) string {
 
 // Start starts the server and waits until it answers.
 func (c *Cluster) Start() error {
-	settings := fmt.Sprintf("-D %s -p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 -c fsync=on -c shared_buffers=64MB", c.data(), c.Port)
+	settings := fmt.Sprintf("-D %s -p %d -c listen_addresses=127.0.0.1 -c unix_socket_directories= -c max_connections=200 -c fsync=on -c shared_buffers=64MB%s", c.data(), c.Port, c.settings)
 	script := "exec 3<&0; " + filepath.Join(c.bin, "postgres") + " " + settings + " >>log 2>&1 3<&- & server=$!; (read -r _ <&3; kill -QUIT $server 2>/dev/null) & exec 3<&-; wait $server"
 	for began := time.Now(); ; {
 		c.keeper = c.Command("sh", "-c", script)

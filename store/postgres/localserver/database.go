@@ -15,15 +15,18 @@ import (
 // ErrNoServer says that there are no programs of a server.
 var ErrNoServer = errors.New("there is no PostgreSQL server")
 
+// NoSync is a setting with which a server waits for no disk: what it has stored survives its own end, but not that of the machine.
+const NoSync = "fsync=off"
+
 // ServerURL is the environment variable with the URL of a server, of a role that may create databases.
 const ServerURL = "KAHN_POSTGRES"
 
 // WithDatabase calls f with the URL of a database that it makes for it: on the server that the environment variable [ServerURL] names, or else on
-// one that it starts. Without programs for that the error matches [ErrNoServer].
-func WithDatabase(f func(url string) error) (err error) {
+// one that it starts, with settings such as "fsync=off". Without programs for that the error matches [ErrNoServer].
+func WithDatabase(f func(url string) error, settings ...string) (err error) {
 	server := os.Getenv(ServerURL)
 	if server == "" {
-		c, err := NewCluster()
+		c, err := NewCluster(settings...)
 		if err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func Main(m *testing.M, database *string) {
 		*database = url
 		code = m.Run()
 		return nil
-	})
+	}, localserver.NoSync)
 	switch {
 	case errors.Is(err, localserver.ErrNoServer):
 		fmt.Println("testing: warning: no tests to run") // by this line the go command knows

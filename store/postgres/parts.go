@@ -1,0 +1,115 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// A commit of more than maxStatement bytes, such as the end of a step with 100,000 successors, is written in parts: the rows of its nodes and events first, and
+// in the last statement that of its run, with the condition that the lease holds. One transaction holds the parts, so nothing is visible before the last.
+// The row of the run is not locked before: its lease is renewed meanwhile, and whoever takes the run over makes the last statement fail. The transaction is
+// ended by the server if the process is stopped between two statements for as long as a statement may take.
+
+// maxStatement is how many bytes of data one statement has, unless it has a single row. It is more than a batch of commits has.
+const maxStatement = 2 * maxBatchBytes
+
+// maxPart is how many rows a part of a commit has at most.
+const maxPart = 5000
+
+// executeParts is execute for one large commit.
+func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, err error) {
+	m := c.arg
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	tx, err := s.pool.Begin(ctx)
+	cancel()
+	if err != nil {
+		return nil, nil, describe(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+		defer cancel()
+		_ = tx.Rollback(ctx) // after a commit it does nothing; else an error means that the connection is closed
+	}()
+	p := &parts{s: s, tx: tx}
+	p.exec(fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", s.timeout.Milliseconds()+1))
+	var nodes nodeRows
+	for i := range m.stage.changes {
+		ch := &m.stage.changes[i]
+		nodes.add(m.run.number, ch.node.number, ch.key, &ch.next, ch.record)
+		if p.add(sizeOfNode(ch.record)) || i == len(m.stage.changes)-1 {
+			p.exec(s.texts.nodesPart, nodes.args()...)
+			nodes = nodeRows{}
+		}
+	}
+	var events eventRows
+	for i := range m.c.Events {
+		events.add(m.run.number, m.c.Events[i:i+1])
+		if p.add(sizeOfEvent(&m.c.Events[i])) || i == len(m.c.Events)-1 {
+			p.exec(s.texts.eventsPart, events.runs, events.ids, events.data)
+			events = eventRows{}
+		}
+	}
+	if p.err != nil {
+		return nil, nil, p.err
+	}
+	last := *m
+	last.c.Nodes, last.c.Events, last.stage = nil, nil, &stage{run: m.run}
+	last.blobs = m.c.BlobKeys()
+	for until, pause := time.Now().Add(s.timeout), minLockPause; ; pause = min(2*pause, maxLockPause) {
+		written, locked, err = s.execute(tx, []*call[*commit]{{arg: &last}})
+		if err != nil || len(written) > 0 {
+			break
+		}
+		if len(locked) == 0 || !time.Now().Before(until) {
+			return nil, locked, nil
+		}
+		time.Sleep(pause)
+	}
+	if err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+		defer cancel()
+		err = describe(tx.Commit(ctx))
+	}
+	return written, nil, err
+}
+
+// parts executes the statements of a transaction, up to the first error.
+type parts struct {
+	s           *Store
+	tx          pgx.Tx
+	rows, bytes int // of the next statement
+	err         error
+}
+
+// add counts a row, and reports whether the statement is large enough.
+func (p *parts) add(bytes int) bool {
+	p.rows++
+	p.bytes += bytes
+	return p.rows >= maxPart || p.bytes >= maxBatchBytes
+}
+
+func (p *parts) exec(text string, args ...any) {
+	p.rows, p.bytes = 0, 0
+	if p.err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), p.s.timeout)
+	defer cancel()
+	_, err := p.tx.Exec(ctx, text, args...)
+	p.err = describe(err)
+}
+
+// sizeOfNode and sizeOfEvent are about how many bytes rows have.
+func sizeOfNode(c *store.Columns) int {
+	if c == nil {
+		return 100
+	}
+	return 100 + len(c.Value) + len(c.Record)
+}
+
+func sizeOfEvent(e *store.EventRecord) int { return 50 + len(e.Data) }
