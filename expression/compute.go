@@ -105,7 +105,13 @@ func float(n any) float64 {
 
 // made charges the evaluation one step for each 16 bytes of a new text.
 func (e *evaluation) made(s string) (any, error) {
-	return s, e.spend(len(s) / 16)
+	return s, e.reads(s)
+}
+
+// reads charges the evaluation one step for each 16 bytes of a value that is a text.
+func (e *evaluation) reads(v any) error {
+	s, _ := text(v)
+	return e.spend(len(s) / 16)
 }
 
 // function is a function of the language, beside exists.
@@ -115,7 +121,10 @@ type function struct {
 }
 
 var functions = map[string]function{
-	"len": {1, 1, func(_ *evaluation, args []any) (any, error) {
+	"len": {1, 1, func(e *evaluation, args []any) (any, error) {
+		if err := e.reads(args[0]); err != nil {
+			return nil, err
+		}
 		if s, ok := text(args[0]); ok {
 			return int64(utf8.RuneCountInString(s)), nil
 		}
@@ -146,8 +155,8 @@ var functions = map[string]function{
 		}
 		return e.made(s)
 	}},
-	"int":   {1, 1, func(_ *evaluation, args []any) (any, error) { return whole(args[0]) }},
-	"float": {1, 1, func(_ *evaluation, args []any) (any, error) { return fraction(args[0]) }},
+	"int":   {1, 1, func(e *evaluation, args []any) (any, error) { return whole(e, args[0]) }},
+	"float": {1, 1, func(e *evaluation, args []any) (any, error) { return fraction(e, args[0]) }},
 	"abs": {1, 1, func(_ *evaluation, args []any) (any, error) {
 		if c, ordered, err := order(args[0], int64(0)); err != nil || !ordered || c >= 0 {
 			n, _ := number(args[0])
@@ -171,7 +180,7 @@ func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, [
 			if !ok {
 				return nil, mismatch("argument %d must be text, not %s", i+1, kind(arg))
 			}
-			if err := e.spend(len(s) / 16); err != nil {
+			if err := e.reads(s); err != nil {
 				return nil, err
 			}
 			texts[i] = s
@@ -187,7 +196,7 @@ func contains(e *evaluation, args []any) (any, error) {
 		if !ok {
 			return nil, mismatch("a text contains texts, not %s", kind(args[1]))
 		}
-		return strings.Contains(s, part), e.spend(len(s) / 16)
+		return strings.Contains(s, part), e.reads(s)
 	}
 	return e.in(args[1], args[0])
 }
@@ -267,7 +276,10 @@ func render(v any) (string, error) {
 }
 
 // whole returns a number without its fraction, or the integer that a text is.
-func whole(v any) (any, error) {
+func whole(e *evaluation, v any) (any, error) {
+	if err := e.reads(v); err != nil {
+		return nil, err
+	}
 	if s, ok := text(v); ok {
 		n, err := strconv.ParseInt(strings.TrimSpace(s), 10, 64)
 		if err != nil {
@@ -282,7 +294,10 @@ func whole(v any) (any, error) {
 	return n, err
 }
 
-func fraction(v any) (any, error) {
+func fraction(e *evaluation, v any) (any, error) {
+	if err := e.reads(v); err != nil {
+		return nil, err
+	}
 	if s, ok := text(v); ok {
 		f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 		if err != nil || math.IsNaN(f) || math.IsInf(f, 0) {
@@ -335,6 +350,9 @@ func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 		}
 		best := args[0]
 		for _, arg := range args {
+			if err := e.reads(arg); err != nil {
+				return nil, err
+			}
 			c, ordered, err := order(arg, best)
 			if err != nil {
 				return nil, err

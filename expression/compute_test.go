@@ -153,6 +153,11 @@ func TestCostOfTexts(t *testing.T) {
 		"replace($nodes.A.output, '', 'x')",
 		"$nodes.A.output + $nodes.A.output",
 		strings.Repeat("contains($nodes.A.output, 'c') || ", 3) + "false",
+		"len($nodes.A.output) + len($nodes.A.output)",
+		`startsWith($nodes.A.output, "a") && int($nodes.A.output) > 0`,
+		`startsWith($nodes.A.output, "a") && float($nodes.A.output) > 0`,
+		"min($nodes.A.output, $nodes.A.output)",
+		"max([$nodes.A.output, $nodes.A.output])",
 	} {
 		_, err := evaluate(t, text, long)
 		require.ErrorIs(t, err, ErrLimit, text)

@@ -96,14 +96,16 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// catchUp adds what a run has done in its earlier lives, before the first event of a life that is not the first one. The run is looked at
-// without the lock.
+// catchUp adds what a run has done before the first event that comes: in its earlier lives, and in this one if the display begins in the
+// middle of it. The run is looked at without the lock.
 func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run
 	d.locked(func() {
 		s = d.picture.of(e)
-		r, s.source = s.source, nil
+		if r, s.source = s.source, nil; r != nil {
+			s.plan = r.Plan()
+		}
 	})
 	if r == nil || e.Type == event.RunStarted {
 		return

@@ -114,7 +114,7 @@ func (r *runs) record(e event.Event) {
 		r.start = e.Time
 	}
 	m := r.member(e)
-	if m.start.IsZero() {
+	if m.now.IsZero() { // its first event
 		r.live = append(r.live, m)
 	}
 	m.record(e)

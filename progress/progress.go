@@ -99,6 +99,6 @@ func (p *Progress) Options() []kahn.Option {
 	})
 }
 
-// Follow tells the Progress which run it shows: with the next event it learns what the run has done before. It is for a Progress that begins in
-// the middle of a life; Options follows the run by itself.
+// Follow tells the Progress which run it shows: with the next event it learns what the run has done before, and since when.
+// It is for a Progress that begins in the middle of a life; Options follows the run by itself.
 func (p *Progress) Follow(r *kahn.Run) { p.locked(func() { p.run.source = r }) }

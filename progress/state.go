@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"container/list"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,7 +26,8 @@ type state struct {
 	counts  [kahn.Skipped + 1]int  // of the nodes that are known to be in a status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
 	before  map[string]kahn.Status // the nodes that had ended before the first event, by path; later events may correct them
-	source  *kahn.Run              // asked before the first event about the lives before; nil if there is nothing to ask
+	source  *kahn.Run              // asked before the first event about what it has done before; nil if there is nothing to ask
+	plan    *kahn.Plan             // tells the nodes of the outermost graph from the items of its maps; nil if the run is not known
 	running list.List              // of *live, in the order in which their attempts began
 	waiting list.List              // of *live that are suspended, in the order in which they began to wait
 	failed  []failure              // the first ones
@@ -98,8 +100,11 @@ func (s *state) record(e event.Event) {
 	if !ok {
 		return
 	}
-	around := s.around(e)
-	counts := path(e) == e.Node && around == nil
+	counts := s.outermost(e)
+	var around *live
+	if !counts {
+		around = s.around(e)
+	}
 	n := s.become(path(e), status, e.Attempt, e.Time, counts)
 	switch payload := e.Payload.(type) {
 	case event.Suspension:
@@ -116,19 +121,57 @@ func (s *state) record(e event.Event) {
 	}
 }
 
-// around returns the composite that the node of an event is inside of, for an item its map; nil if it is inside of none. The events of such nodes come
-// between the start and the end of the composite, in every life.
+// outermost reports whether the node of an event is one of the outermost graph. The item of a map of that graph has a path like such a node: the
+// plan tells them apart, or else the map, which is at work. In a later life that is known by its events alone the map may have begun before
+// them: there whatever looks like an item is taken for one.
+func (s *state) outermost(e event.Event) bool {
+	id := path(e)
+	if id != e.Node {
+		return false
+	}
+	if s.plan != nil {
+		_, is := s.plan.Ref(id)
+		return is
+	}
+	of, is := itemOf(id)
+	return !is || s.total > 0 && s.live[of] == nil
+}
+
+// itemOf returns the path of the map, if a path may be that of an item.
+func itemOf(path string) (of string, is bool) {
+	at := strings.LastIndexByte(path, '[')
+	if at < 0 || !strings.HasSuffix(path, "]") {
+		return path, false
+	}
+	return path[:at], true
+}
+
+// around returns the innermost composite at work that the node of an event is inside of; nil if none is known. The events of such nodes come
+// between the start and the end of the composite. In a later life of the run the start is missing of those that were at work when the life
+// before ended: the run tells them, and it may have ended some since the event.
 func (s *state) around(e event.Event) *live {
-	prefix := strings.TrimSuffix(path(e), e.Node)
-	if at := strings.LastIndexByte(e.Node, '['); at >= 0 && strings.HasSuffix(e.Node, "]") && s.live[prefix+e.Node[:at]] != nil {
-		return s.live[prefix+e.Node[:at]]
+	for at := range enclosing(path(e)) {
+		if n := s.live[at]; n != nil {
+			return n
+		}
+		if _, ended := s.before[at]; ended {
+			return s.become(at, kahn.Running, 1, e.Time, true)
+		}
 	}
-	prefix = strings.TrimSuffix(prefix, "/")
-	if n := s.live[prefix]; n != nil {
-		return n
+	return nil
+}
+
+// enclosing yields the paths that may be those of the composites around a node, the innermost first: of "m[2]/l#1/x" these are "m[2]/l#1",
+// "m[2]/l", "m[2]" and "m".
+func enclosing(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for path != "" {
+			at := strings.LastIndexAny(path, "/[#")
+			if path = path[:max(at, 0)]; path != "" && !yield(path) {
+				return
+			}
+		}
 	}
-	at := strings.LastIndexByte(prefix, '#')
-	return s.live[prefix[:max(at, 0)]] // of a loop
 }
 
 // fail keeps a failure, as long as there is room, in place of an earlier one of the node.
@@ -192,17 +235,18 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 
 // past is what a run has done before the first event.
 type past struct {
+	start time.Time
 	total int
-	nodes []kahn.NodeResult // those that have ended, wait or back off
+	nodes []kahn.NodeResult // those that are at work, have ended, wait or back off
 	waits []kahn.Wait       // also those inside of composites
 }
 
 // earlier returns the past of a run, which may include what the run has done since the event. It looks at each node once.
 func earlier(r *kahn.Run) (p past) {
-	p.waits = r.Waiting()
+	p.start, p.waits = r.Started(), r.Waiting()
 	for n := range r.Nodes() {
 		p.total++
-		if n.Status.Terminal() || n.Status == kahn.Suspended || n.Status == kahn.Retrying {
+		if n.Status.Terminal() || n.Status == kahn.Running || n.Status == kahn.Suspended || n.Status == kahn.Retrying {
 			p.nodes = append(p.nodes, n)
 		}
 	}
@@ -211,9 +255,13 @@ func earlier(r *kahn.Run) (p past) {
 
 // inherit adds the past of the run. Events about these nodes may follow and repeat it.
 func (s *state) inherit(p past) {
-	s.total = p.total
+	s.start, s.total = p.start, p.total
 	for _, n := range p.nodes {
-		s.become(n.ID, n.Status, n.Attempts, n.Start.Add(n.Duration), true)
+		since := n.Start
+		if n.Status != kahn.Running {
+			since = since.Add(n.Duration)
+		}
+		s.become(n.ID, n.Status, n.Attempts, since, true)
 		if n.Status.Terminal() {
 			if s.before == nil {
 				s.before = map[string]kahn.Status{}

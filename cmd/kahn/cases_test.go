@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,14 +21,24 @@ func TestShippedTests(t *testing.T) {
 	require.Contains(t, stdout, "1 case, 0 failed\n")
 }
 
-// A file that cannot be read hides no case of another one.
+// A file that cannot be read, and a definition without tests, hide no case of another one, wherever they stand.
 func TestCasesBesideAMissingFile(t *testing.T) {
 	t.Parallel()
-	code, stdout, stderr := invoke(t, "", "test", "missing.test.yaml", "definitions/survey.json", "definitions/approval.yaml")
-	require.Equal(t, exitUsage, code)
-	require.Contains(t, stderr, "no such file")
-	require.Contains(t, stderr, "definitions/survey.json has no tests")
-	require.Contains(t, stdout, " cases, 0 failed\n")
+	good := tested(t, "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n", "cases: [{name: first, expect: {status: completed}}, {name: second, expect: {status: completed}}]\n")
+	bad := tested(t, "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n", "cases: [{name: third, expect: {status: failed}}]\n")
+	for _, files := range [][]string{{"missing.test.yaml", good, bad}, {good, "missing.test.yaml", bad}, {good, bad, "missing.test.yaml"}, {"definitions/survey.json", good, bad}} {
+		code, stdout, stderr := invoke(t, "", append([]string{"test"}, files...)...)
+		require.Equal(t, exitUsage, code, files)
+		if slices.Contains(files, "missing.test.yaml") {
+			require.Equal(t, 1, strings.Count(stderr, "missing.test.yaml: no such file"), stderr)
+		} else {
+			require.Contains(t, stderr, "definitions/survey.json has no tests")
+		}
+		for _, want := range []string{"  ok    first\n", "  ok    second\n", "  FAIL  third\n"} {
+			require.Equal(t, 1, strings.Count(stdout, want), "%v: %s", files, stdout)
+		}
+		require.True(t, strings.HasSuffix(stdout, "3 cases, 1 failed\n"), "%v: %s", files, stdout)
+	}
 }
 
 // tested writes a definition and its tests, and returns the name of the former.

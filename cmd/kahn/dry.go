@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -28,18 +29,24 @@ func (h *host) rehearse(ctx context.Context) int {
 	for gate, answer := range h.answers {
 		mocks[declaredPath(gate)] = kahn.Mock{Value: answer}
 	}
-	res, err := kahn.Execute(withRoots(ctx, h.graph, roots), h.graph, h.step, kahn.Inputs(roots), kahn.Limit(1), kahn.TestMode{Mocks: mocks})
+	res, err := kahn.Execute(withRoots(ctx, h.graph, roots), h.graph, h.step,
+		kahn.Inputs(roots), kahn.Limit(1), kahn.Timeout(h.timeout), kahn.TestMode{Mocks: mocks})
 	if res == nil {
 		return h.t.refuse(err)
 	}
 	reportNodes(&r.lines, res)
-	if res.Status == kahn.RunCompleted {
+	code := exitOK
+	switch {
+	case res.Status == kahn.RunCompleted:
 		r.lines.WriteString("no step was run\n")
-	} else {
+	case res.Status == kahn.RunCancelled, errors.Is(err, kahn.ErrRunTimeout):
+		r.lines.WriteString("no step was run; the dry run was stopped\n")
+		code = exitCode(res)
+	default:
 		r.lines.WriteString("no step was run; the nodes after a failure depend on outputs that a dry run does not have\n")
 	}
 	h.t.write(r.lines.String())
-	return exitOK
+	return code
 }
 
 // mock mocks the steps of a graph, and those of its sub-graphs. unknown are the root inputs that the steps make; the items of a map over such
@@ -91,8 +98,12 @@ func (r *rehearsal) noteMap(_ context.Context, s *kahn.Step) (any, error) {
 func (r *rehearsal) note(_ context.Context, s *kahn.Step) (any, error) {
 	config := s.Config()
 	if !kinds[s.Kind()].verbatim {
-		if expanded, err := expand(s, config); err == nil { // else it needs what steps before it have not made
+		switch expanded, err := expand(s, config); {
+		case err == nil:
 			config = expanded
+		case s.Err() != nil, errors.Is(err, errBound):
+			return nil, err
+		default: // it needs what steps before it have not made
 		}
 	}
 	text, err := json.Marshal(config)

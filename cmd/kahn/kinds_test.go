@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -282,13 +284,21 @@ func TestErrorsNameTheirSubjects(t *testing.T) {
 	}
 }
 
-// A template and a checksum end with their step.
+// nested are templates that execute each other twice, as deep as is asked for, and write nothing.
+func nested(depth int) string {
+	b := strings.Builder{}
+	for i := range depth {
+		fmt.Fprintf(&b, `{{define "t%d"}}{{template "t%d"}}{{template "t%[2]d"}}{{end}}`, i, i+1)
+	}
+	fmt.Fprintf(&b, `{{define "t%d"}}{{end}}{{template "t0"}}`, depth)
+	return b.String()
+}
+
+// A step ends with its timeout, wherever it is: also among templates that write nothing, of which each is within its bound and all together
+// take long.
 func TestStepsEndWithTheirTimeout(t *testing.T) {
 	t.Parallel()
-	for kind, config := range map[string]map[string]any{
-		"template": {"text": "{{range $i := 2000000000}}{{print}}{{end}}"},
-		"checksum": {"files": "/dev/zero"},
-	} {
+	check := func(kind string, config any) {
 		var g kahn.Graph
 		g.Add(kahn.Node{ID: "n", Kind: kind, Config: config, Timeout: 20 * time.Millisecond, Retry: kahn.Retry{MaxAttempts: 1}})
 		var rec kahntest.Recorder
@@ -296,7 +306,50 @@ func TestStepsEndWithTheirTimeout(t *testing.T) {
 		require.Error(t, err)
 		require.NoError(t, kahntest.CheckEvents(&g, res, rec.Events()))
 		n, _ := res.Node("n")
-		require.Equal(t, kahn.CauseTimeout, n.Cause.Kind, kind)
-		require.False(t, n.Abandoned, kind)
+		require.Equal(t, kahn.CauseTimeout, n.Cause.Kind, "%v", n.Cause.Err)
+		require.False(t, n.Abandoned)
 	}
+	check("checksum", map[string]any{"files": "/dev/zero"})
+	for _, text := range []string{
+		"{{range $i := 45000}}{{print}}{{end}}" /* print counts as a turn, too */, "{{range 90000}}{{end}}", "{{range 90000}}{{continue}}{{end}}",
+		"{{range 300}}{{if true}}{{with 1}}{{range 290}}{{end}}{{end}}{{end}}{{end}}", nested(15),
+	} {
+		check("exec", map[string]any{"command": slices.Repeat([]any{text}, 1000)})
+	}
+}
+
+// A template that would not end fails beyond a number of turns, and so does one whose variables grow; in a dry run, too.
+func TestBoundsOfTemplates(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"{{range 2000000000}}{{end}}", "{{range 2000000000}}{{continue}}{{end}}", nested(60),
+		"{{if false}}{{else}}{{range 100000}}{{with 1}}{{range 100000}}{{if true}}{{range 100000}}{{end}}{{end}}{{end}}{{end}}{{end}}{{end}}",
+	} {
+		_, err := perform(t.Context(), "template", map[string]any{"text": text}, nil)
+		require.ErrorContains(t, err, "more than 100000 turns of loops and templates", text)
+	}
+	for _, double := range []string{`print $x $x`, `printf "%s%s" $x $x`, `println $x $x`, `html $x $x "&"`, `js $x $x`, `urlquery $x $x`, `json (print $x $x)`} {
+		_, err := perform(t.Context(), "template", map[string]any{"text": `{{$x := "x"}}{{range 60}}{{$x = ` + double + `}}{{end}}`}, nil)
+		require.ErrorContains(t, err, "a function makes a text that is longer than 1048576 bytes", double)
+	}
+	for _, text := range []string{`{{$x := "x"}}{{range 20}}{{$x = print $x $x}}{{end}}{{$x}}`, "{{range 1000000}}x{{end}}"} { // a turn for each byte
+		_, err := perform(t.Context(), "template", map[string]any{"text": text}, nil)
+		require.NoError(t, err, text)
+	}
+	definition := file(t, "bomb.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: '"+nested(60)+"'}}]\n")
+	expect(t, exitOK, "a: failed: node \"a\": ", "", "run", "-dry", definition)
+}
+
+// A dry run ends with its timeout and with Ctrl-C, also while it expands templates: here such that take long, all together.
+func TestDryRunIsStopped(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("'{{range 90000}}{{end}}', ", 2000)
+	definition := file(t, "long.yaml", "version: 1\nnodes: [{id: a, kind: exec, config: {command: ["+long+"]}}, {id: b, kind: exec, after: a, config: {command: [x]}}]\n")
+	expect(t, exitProblems, "no step was run; the dry run was stopped\n", "", "run", "-dry", "-timeout", "20ms", definition)
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(20*time.Millisecond, interrupt)
+	var out, errs bytes.Buffer
+	require.Equal(t, exitCancelled, kahnCommand(ctx, []string{"run", "-dry", definition}, newTerminal(strings.NewReader(""), &out, &errs)))
+	require.Contains(t, out.String(), "a: cancelled: ")
+	require.NotContains(t, out.String(), "would run")
 }

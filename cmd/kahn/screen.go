@@ -18,8 +18,12 @@ type screen struct {
 	h       *host
 	mu      sync.Mutex // guards the fields below
 	display *progress.Progress
-	run     *kahn.Run // nil until it begins
+	run     *kahn.Run    // nil until it begins
+	held    []kahn.Event // the run goes on as soon as it is answered, and sends events before the display is back
 }
+
+// mostHeld bounds held. The oldest events are dropped: a display asks the run what it has done before.
+const mostHeld = 1_000
 
 func newScreen(h *host) *screen {
 	s := &screen{h: h}
@@ -43,8 +47,15 @@ func (s *screen) event(e kahn.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.display == nil {
+		if s.held = append(s.held, e); len(s.held) > mostHeld {
+			s.held = s.held[1:]
+		}
 		return
 	}
+	s.show(e)
+}
+
+func (s *screen) show(e kahn.Event) {
 	s.display.Event(e)
 	if d, ok := e.Payload.(event.Delta); ok && s.h.verbose {
 		s.write(fmt.Sprintf("%s | %v\n", e.Path, d.Chunk))
@@ -78,6 +89,10 @@ func (s *screen) resume() {
 	if s.run != nil {
 		s.display.Follow(s.run)
 	}
+	for _, e := range s.held {
+		s.show(e)
+	}
+	s.held = nil
 }
 
 func (s *screen) close() { s.pause() }

@@ -20,6 +20,8 @@ import (
 //	error "node"            the text of its error, or nothing
 //	tempdir                 the directory for temporary files
 //	json value              a value as JSON
+//
+// Beyond a bound the error matches errBound.
 func expand(s *kahn.Step, v any) (any, error) {
 	return mapTexts(v, func(text string) (any, error) { return expandText(s, text) })
 }
@@ -50,8 +52,8 @@ func mapTexts(v any, f func(string) (any, error)) (_ any, err error) {
 }
 
 func expandText(s *kahn.Step, text string) (string, error) {
-	view := s.View()
-	t, err := template.New(s.ID()).Funcs(template.FuncMap{
+	view, b := s.View(), &bounded{ctx: s}
+	t, err := template.New(s.ID()).Funcs(b.functions()).Funcs(template.FuncMap{
 		"input": func(name string, otherwise ...any) (any, error) {
 			if value, ok := s.Root(name); ok {
 				return value, nil
@@ -80,14 +82,17 @@ func expandText(s *kahn.Step, text string) (string, error) {
 		"tempdir": os.TempDir,
 		"json": func(v any) (string, error) {
 			text, err := json.Marshal(v)
-			return string(text), err
+			if err != nil {
+				return "", err
+			}
+			return b.made(string(text))
 		},
 	}).Parse(text)
 	if err != nil {
 		return "", kahn.Permanent(err)
 	}
-	b := bounded{ctx: s}
-	if err := t.Execute(&b, nil); err != nil {
+	countTurns(t)
+	if err := t.Execute(b, nil); err != nil {
 		if s.Err() != nil {
 			return "", context.Cause(s)
 		}
@@ -104,23 +109,6 @@ func ofAncestor(view kahn.View, f func(id string) string) func(id string) (strin
 		}
 		return f(id), nil
 	}
-}
-
-// bounded takes a text of at most maxText bytes, as long as its context has not ended.
-type bounded struct {
-	ctx context.Context
-	bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *bounded) Write(p []byte) (int, error) {
-	if b.ctx.Err() != nil {
-		return 0, context.Cause(b.ctx)
-	}
-	if b.Len()+len(p) > maxText {
-		return 0, fmt.Errorf("the text is longer than %d bytes", maxText)
-	}
-	return b.Buffer.Write(p)
 }
 
 // configured returns the config of a step as a C, its templates expanded. A field that C does not have is an error.

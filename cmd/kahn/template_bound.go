@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"text/template"
+	"text/template/parse"
+)
+
+// maxTurns bounds how often the bodies of loops and templates are executed, beside once for each byte that they have written.
+const maxTurns = 100_000
+
+// errBound is the error of a template that goes beyond a bound.
+var errBound = errors.New("template limit exceeded")
+
+// bounded takes a text of at most maxText bytes, as long as its context has not ended. A template writes to it in each turn: see countTurns.
+type bounded struct {
+	ctx   context.Context
+	turns int
+	bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *bounded) Write(p []byte) (int, error) {
+	if b.ctx.Err() != nil {
+		return 0, context.Cause(b.ctx)
+	}
+	if len(p) == 0 {
+		b.turns++
+	}
+	if b.turns > maxTurns+b.Len() {
+		return 0, fmt.Errorf("%w: more than %d turns of loops and templates", errBound, b.turns-1)
+	}
+	if b.Len()+len(p) > maxText {
+		return 0, fmt.Errorf("%w: the text is longer than %d bytes", errBound, maxText)
+	}
+	return b.Buffer.Write(p)
+}
+
+// made bounds a text that a function has made: a variable can hold twice as much after each turn.
+func (b *bounded) made(text string) (string, error) {
+	if len(text) > maxText {
+		return "", fmt.Errorf("%w: a function makes a text that is longer than %d bytes", errBound, maxText)
+	}
+	return text, nil
+}
+
+// functions are the functions of package template that make texts, bounded.
+func (b *bounded) functions() template.FuncMap {
+	all := template.FuncMap{
+		"printf": func(format string, args ...any) (string, error) { return b.made(fmt.Sprintf(format, args...)) },
+	}
+	for name, f := range map[string]func(...any) string{
+		"print": fmt.Sprint, "println": fmt.Sprintln, "html": template.HTMLEscaper, "js": template.JSEscaper, "urlquery": template.URLQueryEscaper,
+	} {
+		all[name] = func(args ...any) (string, error) { return b.made(f(args...)) }
+	}
+	return all
+}
+
+// countTurns makes every body that may be executed more than once, of a loop or a template, begin with an empty text. It is written in each turn,
+// so that the writer can end an execution that writes nothing else.
+func countTurns(t *template.Template) {
+	for _, t := range t.Templates() {
+		if t.Tree != nil {
+			count := func(body *parse.ListNode) {
+				body.Nodes = append([]parse.Node{&parse.TextNode{NodeType: parse.NodeText}}, body.Nodes...)
+			}
+			eachLoop(t.Root, func(r *parse.RangeNode) { count(r.List) })
+			count(t.Root)
+		}
+	}
+}
+
+// eachLoop calls f for the loops in a list.
+func eachLoop(list *parse.ListNode, f func(*parse.RangeNode)) {
+	if list == nil {
+		return
+	}
+	for _, n := range list.Nodes {
+		var b *parse.BranchNode
+		switch n := n.(type) {
+		case *parse.RangeNode:
+			b = &n.BranchNode
+			f(n)
+		case *parse.IfNode:
+			b = &n.BranchNode
+		case *parse.WithNode:
+			b = &n.BranchNode
+		default:
+			continue
+		}
+		eachLoop(b.List, f)
+		eachLoop(b.ElseList, f)
+	}
+}
