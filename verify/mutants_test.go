@@ -123,6 +123,7 @@ var surfaceMutants = []mutant{
 // TestPlantedBugsAreFound is the negative control of TestProperty and TestSmallScope: they must fail for every planted bug,
 // and pass without.
 func TestPlantedBugsAreFound(t *testing.T) {
+	plant.Wanted(t)
 	mutants := slices.Concat(engineMutants, surfaceMutants)
 	for _, area := range areas {
 		planted := slices.ContainsFunc(mutants, func(m mutant) bool { return m.area == area })

@@ -14,12 +14,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// core are the files that decide about nodes and runs.
-var core = []string{
-	"machine/state.go", "machine/state_handout.go", "machine/state_settle.go", "machine/state_losers.go", "machine/state_waves.go", "machine/state_stop.go",
-	"machine/state_suspend.go", "machine/state_status.go", "machine/state_restore.go", "machine/state_slots.go", "machine/join.go",
-	"run_worker.go", "run_conclude.go", "run_nested.go", "run_rest.go", "run_leave.go", "run_stop.go", "run_tree.go", "run_order.go",
-	"run_timers.go", "run_group.go", "run_verdict.go", "retry.go",
+// core returns the files of the root package and of package machine, as names from the root of the repository.
+func core(root string) (files []string, err error) {
+	for _, folder := range []string{"", "machine/"} {
+		entries, err := os.ReadDir(filepath.Join(root, folder))
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			if name := e.Name(); strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") {
+				files = append(files, folder+name)
+			}
+		}
+	}
+	return files, nil
 }
 
 // mutant is a bug that was made from the code, and where.
@@ -30,8 +38,12 @@ type mutant struct {
 
 // generateAll returns all mutants of the core.
 func generateAll(root string) ([]mutant, error) {
+	files, err := core(root)
+	if err != nil {
+		return nil, err
+	}
 	var all []mutant
-	for _, file := range core {
+	for _, file := range files {
 		mutants, err := generate(root, file)
 		if err != nil {
 			return nil, err
@@ -155,7 +167,7 @@ func (g *generator) mutate(n ast.Node) {
 	case *ast.SendStmt:
 		g.replace(n, "")
 	case *ast.DeferStmt:
-		if !strings.HasSuffix(g.text(n), "ock()") {
+		if text := g.text(n); !strings.HasSuffix(text, "ock()") && !strings.HasSuffix(text, "lockPool()()") {
 			g.replace(n, "")
 		}
 	case *ast.BranchStmt:

@@ -1,5 +1,5 @@
-// Mutants measures how many bugs the tests of the root package find: it makes small changes to the core, one at a time, and
-// checks whether a test fails.
+// Mutants measures how many bugs the tests of the root package, of package machine and of verify find: it makes small changes to the first two, one
+// at a time, and checks whether a test fails.
 //
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
@@ -101,9 +101,9 @@ func (r *report) String() string {
 	var all count
 	line := func(name string, c count) {
 		judged := c.mutants - c.equivalent
-		fmt.Fprintf(&s, "%-16s%8d%12d%8d%10d%9.1f %%\n", name, c.mutants, c.equivalent, c.killed, judged-c.killed, 100*float64(c.killed)/float64(max(judged, 1)))
+		fmt.Fprintf(&s, "%-28s%8d%12d%8d%10d%9.1f %%\n", name, c.mutants, c.equivalent, c.killed, judged-c.killed, 100*float64(c.killed)/float64(max(judged, 1)))
 	}
-	fmt.Fprintf(&s, "%-16s%8s%12s%8s%10s%11s\n", "file", "mutants", "equivalent", "killed", "survived", "killed")
+	fmt.Fprintf(&s, "%-28s%8s%12s%8s%10s%11s\n", "file", "mutants", "equivalent", "killed", "survived", "killed")
 	for _, file := range r.files {
 		c := *r.counts[file]
 		line(file, c)
@@ -148,7 +148,7 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	for _, e := range equivalent {
 		reason[e.Bug] = e.note
 	}
-	chosen, binary, err := j.choose(ctx, all, dir)
+	chosen, binaries, err := j.choose(ctx, all, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -165,15 +165,16 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 	}
 	if c.Source != source {
 		fmt.Fprintln(progress, "the tests, without a bug")
-		if c.Suite, err = measure(ctx, j.root, dir, c.Suite, j.slow); err != nil {
+		s, err := measure(ctx, j.root, dir, j.slow)
+		if err != nil {
 			return nil, err
 		}
-		c.Source = source
-		if err := c.save(); err != nil {
+		if err := c.keep(s, source); err != nil {
 			return nil, err
 		}
 	}
-	r := &report{counts: map[string]*count{}, broken: c.Suite.Broken}
+	x := &trial{c.suite, j.root, binaries, map[test]bool{}}
+	r := &report{counts: map[string]*count{}, broken: c.suite.Broken}
 	for i, m := range chosen {
 		key := format(m.Bug)
 		if r.counts[m.File] == nil {
@@ -189,7 +190,7 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 		v := c.Verdicts[key]
 		if v.Source != source {
 			began := time.Now()
-			if v = c.Suite.try(ctx, j.root, binary, i, m, v); ctx.Err() != nil {
+			if v = x.try(ctx, i, m, v); ctx.Err() != nil {
 				r.left++
 				continue
 			}
@@ -208,34 +209,55 @@ func (j *job) run(ctx context.Context, progress io.Writer) (*report, error) {
 		}
 	}
 	slices.Sort(r.files)
+	for t, sound := range x.sound {
+		if !sound {
+			r.broken = append(r.broken, t.String())
+		}
+	}
+	slices.Sort(r.broken)
 	return r, nil
 }
 
 // choose selects mutants by the seed, and compiles the tests with them. The choice depends on the text of each mutant alone,
 // so that a change of the code elsewhere does not change the sample.
-func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, string, error) {
+func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, map[string]string, error) {
 	rank := func(m mutant) string {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d\n%s", j.seed, format(m.Bug)))
 		return string(sum[:])
 	}
 	all = slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !strings.Contains(format(m.Bug), j.only) })
 	slices.SortFunc(all, func(a, b mutant) int { return strings.Compare(rank(a), rank(b)) })
-	binary := filepath.Join(dir, "mutants.test")
 	for {
 		chosen := all[:min(j.n, len(all))]
 		bugs := make([]plant.Bug, len(chosen))
 		for i, m := range chosen {
 			bugs[i] = m.Bug
 		}
-		err := plant.Build(ctx, j.root, j.root, bugs, binary)
+		binaries, err := buildAll(ctx, j.root, bugs, dir)
 		var broken *plant.CompileError
 		if !errors.As(err, &broken) {
-			return chosen, binary, err
+			return chosen, binaries, err
 		}
 		for _, i := range slices.Backward(broken.Bugs) { // others take their places
 			all = slices.Delete(all, i, i+1)
 		}
 	}
+}
+
+// buildAll compiles the tests of all packages with the bugs, the root first: it has all of them.
+func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (map[string]string, error) {
+	binaries := map[string]string{}
+	for _, pkg := range append([]string{"."}, packages...) {
+		folder := filepath.Join(root, pkg)
+		if _, err := os.Stat(folder); binaries[pkg] != "" || errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		binaries[pkg] = filepath.Join(dir, fmt.Sprintf("mutants%d.test", len(binaries)))
+		if err := plant.Build(ctx, root, folder, bugs, binaries[pkg]); err != nil {
+			return nil, err
+		}
+	}
+	return binaries, nil
 }
 
 // hash is the hash of everything that the result of a test may depend on.
@@ -253,7 +275,7 @@ func hash(root string) (string, error) {
 		switch {
 		case rel == filepath.Join("internal", "mutants") || rel == filepath.Join("internal", "plant"):
 			return fs.SkipDir
-		case entry.IsDir() && rel != "." && !slices.Contains([]string{"internal", "kahntest", "machine", "storetest", "testdata"}, folder):
+		case entry.IsDir() && rel != "." && !slices.Contains([]string{"internal", "kahntest", "machine", "storetest", "testdata", "verify"}, folder):
 			return fs.SkipDir
 		case entry.IsDir() || !within && filepath.Ext(name) != ".go":
 			return nil

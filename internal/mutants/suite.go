@@ -13,146 +13,175 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// suite is the tests of the root package, in groups: first the fast ones together, last each of the slow ones alone.
+// packages are the folders of the packages whose tests are run, in this order: those of machine are fast, those of verify are random.
+var packages = []string{"machine", ".", "verify"}
+
+// suite is the tests, and what each of them executes.
 type suite struct {
-	Groups []group
-	Broken []string // tests that are left out, since they fail without a bug
+	Tests  []test             // the fastest first
+	Blocks map[string][]block // by file
+	Broken []string           // tests that are left out, since they fail without a bug
 }
 
-type group struct {
-	Tests   []string
-	Times   []float64           // of each, in seconds
-	Seconds float64             // of all
-	Covered map[string][][2]int // by file: the lines that the tests of the group execute, as ranges
+type test struct {
+	Package string // of packages
+	Name    string
+	Seconds float64
 }
 
-const (
-	quick    = 0.05 // seconds up to which a test belongs to the first group
-	moderate = 0.7  // and to the second
-)
+// block is a part of a file in which all lines are executed by the same tests.
+type block struct {
+	First, Last int   // lines
+	Tests       []int // indices into suite.Tests, ascending
+}
 
-// measure runs all tests one group after the other, without a bug, to measure their times and coverage. Their times in the
-// previous measurement decide to which group they belong. Tests that take longer than slow, if that is not zero, are left
-// out and cover nothing.
-func measure(ctx context.Context, root, dir string, before *suite, slow time.Duration) (*suite, error) {
-	binary := filepath.Join(dir, "cover.test")
-	if err := plant.Build(ctx, root, root, nil, binary, "-cover", "-coverpkg=.,./machine"); err != nil {
-		return nil, err
-	}
-	if before == nil {
-		var err error
-		if before, err = times(ctx, binary, root); err != nil {
+// atOnce is how many tests are measured at the same moment.
+const atOnce = 2
+
+// measured is a test with the lines that it executes, by file; nil if it has failed.
+type measured struct {
+	test
+	covered map[string][][2]int
+}
+
+// measure runs each test alone, without a bug, to measure its time and coverage. Tests that take longer than slow, if that is not zero, are
+// left out.
+func measure(ctx context.Context, root, dir string, slow time.Duration) (*suite, error) {
+	var results []measured
+	for _, pkg := range packages {
+		list, err := measurePackage(ctx, root, pkg, dir)
+		if err != nil {
 			return nil, err
 		}
+		results = append(results, list...)
 	}
-	names, err := run(plant.Command(ctx, binary, root, -1, "-test.list=^Test"))
-	if err != nil {
-		return nil, err
-	}
-	seconds := map[string]float64{}
-	for _, g := range before.Groups {
-		for i, name := range g.Tests {
-			seconds[name] = g.Times[i]
-		}
-	}
-	var tests []group
-	for _, name := range regexp.MustCompile(`(?m)^Test\w+`).FindAllString(names, -1) {
-		tests = append(tests, group{Tests: []string{name}, Seconds: seconds[name]})
-	}
-	slices.SortStableFunc(tests, func(a, b group) int { return cmp.Compare(a.Seconds, b.Seconds) })
-	s := &suite{Groups: make([]group, 2)}
-	for _, t := range tests {
-		i := 0
-		if t.Seconds > quick {
-			i = 1
-		}
-		if t.Seconds > moderate {
-			t.Times = []float64{t.Seconds}
-			s.Groups = append(s.Groups, t)
-		} else {
-			s.Groups[i].Tests = append(s.Groups[i].Tests, t.Tests...)
-			s.Groups[i].Times = append(s.Groups[i].Times, t.Seconds)
-			s.Groups[i].Seconds += t.Seconds
-		}
-	}
-	for i := range s.Groups {
-		g := &s.Groups[i]
-		if len(g.Tests) == 0 || len(g.Tests) == 1 && slow > 0 && g.Seconds > slow.Seconds() {
+	slices.SortStableFunc(results, func(a, b measured) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	s := &suite{Blocks: map[string][]block{}}
+	blocks := map[string]map[[2]int]*block{}
+	for _, r := range results {
+		switch {
+		case r.covered == nil:
+			s.Broken = append(s.Broken, r.String())
+			continue
+		case slow > 0 && r.Seconds > slow.Seconds():
 			continue
 		}
-		profile := filepath.Join(dir, "profile")
-		for {
-			text, err := run(plant.Command(ctx, binary, root, -1, "-test.run="+g.pattern(), "-test.coverprofile="+profile))
-			if err == nil {
-				break
+		for file, ranges := range r.covered {
+			if blocks[file] == nil {
+				blocks[file] = map[[2]int]*block{}
 			}
-			failed := failedTest.FindAllStringSubmatch(text, -1)
-			if failed == nil {
-				return nil, fmt.Errorf("the tests fail without a bug: %w\n%s", err, tail(text))
-			}
-			for _, m := range failed {
-				s.Broken = append(s.Broken, m[1])
-				if i := slices.Index(g.Tests, m[1]); i >= 0 {
-					g.Tests, g.Times = slices.Delete(g.Tests, i, i+1), slices.Delete(g.Times, i, i+1)
+			for _, x := range ranges {
+				b := blocks[file][x]
+				if b == nil {
+					b = &block{First: x[0], Last: x[1]}
+					blocks[file][x] = b
 				}
-			}
-			if len(g.Tests) == 0 {
-				break
+				b.Tests = append(b.Tests, len(s.Tests))
 			}
 		}
-		if len(g.Tests) == 0 {
-			continue
+		s.Tests = append(s.Tests, r.test)
+	}
+	for file, all := range blocks {
+		for _, b := range all {
+			s.Blocks[file] = append(s.Blocks[file], *b)
 		}
-		if g.Covered, err = readProfile(profile); err != nil {
-			return nil, err
-		}
+		slices.SortFunc(s.Blocks[file], func(a, b block) int { return cmp.Or(a.First-b.First, a.Last-b.Last) })
 	}
 	return s, nil
 }
 
-// times runs all tests once and returns the time of each.
-func times(ctx context.Context, binary, root string) (*suite, error) {
-	text, err := run(plant.Command(ctx, binary, root, -1, "-test.v"))
-	if err != nil && ctx.Err() != nil {
+// measurePackage measures the tests of a package.
+func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, error) {
+	binary, folder := filepath.Join(dir, "cover.test"), filepath.Join(root, pkg)
+	if _, err := os.Stat(folder); errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err := plant.Build(ctx, root, folder, nil, binary, "-cover", "-coverpkg="+plant.Module+","+plant.Module+"/machine"); err != nil {
 		return nil, err
 	}
-	var g group
-	for _, m := range regexp.MustCompile(`(?m)^--- \w+: (\w+) \(([0-9.]+)s\)`).FindAllStringSubmatch(text, -1) {
-		seconds, err := strconv.ParseFloat(m[2], 64)
-		if err != nil {
-			return nil, err
-		}
-		g.Tests, g.Times = append(g.Tests, m[1]), append(g.Times, seconds)
+	list, err := run(plant.Command(ctx, binary, folder, -1, "-test.list=^Test"))
+	if err != nil {
+		return nil, fmt.Errorf("%w\n%s", err, list)
 	}
-	return &suite{Groups: []group{g}}, nil
+	names := regexp.MustCompile(`(?m)^Test\w+`).FindAllString(list, -1)
+	results := make([]measured, len(names))
+	slots := make(chan bool, atOnce)
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() {
+			slots <- true
+			defer func() { <-slots }()
+			profile := filepath.Join(dir, name+".profile")
+			text, err := run(plant.Command(ctx, binary, folder, -1, "-test.v", "-test.run=^"+name+"$", "-test.coverprofile="+profile))
+			results[i].Package, results[i].Name = pkg, name
+			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // without the start of the process, which is longer than most tests
+				results[i].Seconds, _ = strconv.ParseFloat(m[1], 64)
+				results[i].covered, _ = readProfile(profile) // a test without a profile is left out, and told
+			}
+			_ = os.Remove(profile) // the folder is temporary
+		})
+	}
+	wg.Wait()
+	return results, ctx.Err()
 }
 
-// readProfile reads the coverage of a group of tests.
+// String names the test, and its package unless that is the root.
+func (t test) String() string {
+	if t.Package == "." {
+		return t.Name
+	}
+	return t.Package + "." + t.Name
+}
+
+// passed is the line about a test that has passed, or was skipped.
+var passed = regexp.MustCompile(`(?m)^--- (?:PASS|SKIP): \w+ \(([0-9.]+)s\)`)
+
+// readProfile reads the lines that a test has executed, as ranges, by file.
 func readProfile(name string) (map[string][][2]int, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
 	covered := map[string][][2]int{}
-	for _, m := range regexp.MustCompile(`(?m)([^/\n]+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ (\d+)$`).FindAllStringSubmatch(string(text), -1) {
-		if m[4] != "0" {
-			first, _ := strconv.Atoi(m[2])
-			last, _ := strconv.Atoi(m[3])
-			covered[m[1]] = append(covered[m[1]], [2]int{first, last})
+	for line := range strings.Lines(string(text)) {
+		m := profiled.FindStringSubmatch(strings.TrimSpace(line))
+		if m == nil || m[4] == "0" {
+			continue
+		}
+		first, _ := strconv.Atoi(m[2])
+		last, _ := strconv.Atoi(m[3])
+		if x := [2]int{first, last}; !slices.Contains(covered[m[1]], x) {
+			covered[m[1]] = append(covered[m[1]], x)
 		}
 	}
 	return covered, nil
 }
 
-func (g *group) pattern() string { return "^(" + strings.Join(g.Tests, "|") + ")$" }
+// profiled is a line of a profile.
+var profiled = regexp.MustCompile(`^github\.com/[\w-]+/kahn/(\S+\.go):(\d+)\.\d+,(\d+)\.\d+ \d+ (\d+)$`)
 
-func (g *group) covers(file string, line int) bool {
-	return slices.ContainsFunc(g.Covered[file], func(r [2]int) bool { return r[0] <= line && line <= r[1] })
+// covering returns the tests that execute a line, the fastest first.
+func (s *suite) covering(file string, line int) (tests []test) {
+	var all []int
+	for at := line; at < line+3 && len(all) == 0; at++ {
+		// The conditions of a case that has several lines are in no block of the profile; the statements after them are.
+		for _, b := range s.Blocks[file] {
+			if b.First <= at && at <= b.Last {
+				all = append(all, b.Tests...)
+			}
+		}
+	}
+	slices.Sort(all)
+	for _, i := range slices.Compact(all) {
+		tests = append(tests, s.Tests[i])
+	}
+	return tests
 }
 
 // verdict tells whether, and how, a mutant was killed.
@@ -163,48 +192,99 @@ type verdict struct {
 	Source string // the hash of the code and tests for which this was found
 }
 
-// try runs the tests that can notice a mutant until one fails. The test that was the first to fail last time is the first.
-func (s *suite) try(ctx context.Context, root, binary string, bug int, m mutant, last verdict) verdict {
-	v := verdict{How: "covered by no test"}
-	groups := s.Groups
-	if last.Killer != "" {
-		groups = slices.Insert(slices.Clone(groups), 0, group{Tests: []string{last.Killer}, Seconds: 10, Covered: map[string][][2]int{m.File: {{m.line, m.line}}}})
-	}
-	line := m.line
-	for ; line < m.line+3 && !slices.ContainsFunc(groups, func(g group) bool { return g.covers(m.File, line) }); line++ {
-		// The conditions of a case that has several lines are in no block of the profile; the statements after them are.
-	}
-	for _, g := range groups {
-		if !g.covers(m.File, line) {
-			continue
-		}
-		r := g.run(ctx, root, binary, bug, 1)
-		if r.timedOut && len(g.Tests) > 1 { // it does not end, or the machine is slow: the test by itself, with more time
-			alone := &group{Tests: []string{r.test}, Seconds: moderate}
-			if r.test != "" {
-				r = alone.run(ctx, root, binary, bug, 3)
-			}
-			if r.test == "" || !r.failed {
-				r = g.run(ctx, root, binary, bug, 4)
-			}
-		}
-		switch {
-		case ctx.Err() != nil:
-			return verdict{}
-		case r.timedOut:
-			return verdict{Killed: true, Killer: r.test, How: "timed out"}
-		case r.failed:
-			return verdict{Killed: true, Killer: r.test, How: "failed"}
-		}
-		v.How = "survived"
-	}
-	return v
+// trial is the binaries with mutants, and what was learnt about them.
+type trial struct {
+	*suite
+	root     string
+	binaries map[string]string // by package
+	sound    map[test]bool     // whether a test passes without a bug, as far as that was asked
 }
 
-// result is the result of a group of tests.
+// batches divides tests, the fastest first, into lists that take longer and longer, each of one package: most mutants are killed by the first.
+func batches(tests []test) (all [][]test) {
+	for _, pkg := range packages {
+		all = append(all, batchesOf(slices.DeleteFunc(slices.Clone(tests), func(t test) bool { return t.Package != pkg }))...)
+	}
+	return all
+}
+
+func batchesOf(tests []test) (all [][]test) {
+	limit, seconds := 1.0, 0.0
+	for _, t := range tests {
+		if len(all) == 0 || seconds+t.Seconds > limit {
+			if len(all) > 0 {
+				limit = min(limit*4, 30)
+			}
+			all, seconds = append(all, nil), 0
+		}
+		all[len(all)-1] = append(all[len(all)-1], t)
+		seconds += t.Seconds
+	}
+	return all
+}
+
+// try runs the tests that can notice a mutant until one fails. The test that was the first to fail last time is the first. A test that fails
+// counts if it also fails alone, and passes without the bug: others would kill any mutant.
+func (x *trial) try(ctx context.Context, bug int, m mutant, last verdict) verdict {
+	tests := x.covering(m.File, m.line)
+	if len(tests) == 0 {
+		return verdict{How: "covered by no test"}
+	}
+	all := batches(tests)
+	if i := slices.IndexFunc(tests, func(t test) bool { return t.String() == last.Killer }); i >= 0 {
+		all = slices.Insert(all, 0, []test{tests[i]})
+	}
+	for _, batch := range all {
+		for len(batch) > 0 {
+			r := x.run(ctx, bug, batch)
+			i := slices.IndexFunc(batch, func(t test) bool { return t.Name == r.test })
+			switch {
+			case ctx.Err() != nil:
+				return verdict{}
+			case !r.failed:
+				batch = nil
+				continue
+			case i < 0: // the process has died, or no test is named
+				if !x.run(ctx, -1, batch).failed && ctx.Err() == nil {
+					return verdict{Killed: true, How: r.how()}
+				}
+				batch = nil
+				continue
+			}
+			killer := batch[i]
+			if x.isSound(ctx, killer) && (len(batch) == 1 || x.run(ctx, bug, []test{killer}).failed) {
+				if ctx.Err() != nil {
+					return verdict{}
+				}
+				return verdict{Killed: true, Killer: killer.String(), How: r.how()}
+			}
+			batch = slices.Delete(slices.Clone(batch), i, i+1)
+		}
+	}
+	return verdict{How: "survived"}
+}
+
+// isSound reports whether a test passes without a bug.
+func (x *trial) isSound(ctx context.Context, t test) bool {
+	sound, known := x.sound[t]
+	if !known {
+		sound = !x.run(ctx, -1, []test{t}).failed
+		x.sound[t] = sound
+	}
+	return sound
+}
+
+// result is the result of a list of tests.
 type result struct {
 	failed, timedOut bool
 	test             string // the first that failed, or one that did not end, if it is known
+}
+
+func (r result) how() string {
+	if r.timedOut {
+		return "timed out"
+	}
+	return "failed"
 }
 
 var (
@@ -212,9 +292,16 @@ var (
 	timedOut   = regexp.MustCompile(`panic: test timed out[^\n]*\n(?:\s*running tests:\n\s*(Test\w+))?`)
 )
 
-func (g *group) run(ctx context.Context, root, binary string, bug int, patience float64) result {
-	limit := time.Duration(patience * (10 + 5*g.Seconds) * float64(time.Second))
-	text, err := run(plant.Command(ctx, binary, root, bug, "-test.failfast", "-test.timeout="+limit.String(), "-test.run="+g.pattern()))
+func (x *trial) run(ctx context.Context, bug int, tests []test) result {
+	var names []string
+	seconds := 0.0
+	for _, t := range tests {
+		names = append(names, t.Name)
+		seconds += t.Seconds
+	}
+	limit := time.Duration((10 + 5*seconds) * float64(time.Second))
+	pkg := tests[0].Package
+	text, err := run(plant.Command(ctx, x.binaries[pkg], filepath.Join(x.root, pkg), bug, "-test.failfast", "-test.timeout="+limit.String(), "-test.run=^("+strings.Join(names, "|")+")$"))
 	r := result{failed: err != nil}
 	if m := failedTest.FindStringSubmatch(text); m != nil {
 		r.test = m[1]
@@ -230,13 +317,11 @@ func run(cmd *exec.Cmd) (string, error) {
 	return string(text), err
 }
 
-func tail(text string) string { return text[max(0, len(text)-4000):] }
-
-// cache keeps verdicts and the times of tests for the next call.
+// cache keeps verdicts for the next call, and in a file of its own the suite.
 type cache struct {
 	file     string
-	Source   string // what Suite was measured for
-	Suite    *suite
+	suite    *suite
+	Source   string             // what the suite was measured for
 	Verdicts map[string]verdict // by the text of the mutant
 }
 
@@ -249,7 +334,27 @@ func openCache(file string) (*cache, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c, json.Unmarshal(text, c)
+	if err := json.Unmarshal(text, c); err != nil {
+		return nil, err
+	}
+	if text, err = os.ReadFile(file + ".suite"); errors.Is(err, os.ErrNotExist) {
+		c.Source = ""
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, json.Unmarshal(text, &c.suite)
+}
+
+// keep keeps a suite that was measured.
+func (c *cache) keep(s *suite, source string) error {
+	c.suite, c.Source = s, source
+	text, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(c.file+".suite", text, 0o600), c.save())
 }
 
 func (c *cache) save() error {

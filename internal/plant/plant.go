@@ -12,6 +12,7 @@ import (
 	"go/parser"
 	"go/token"
 	"hash/fnv"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -83,12 +84,13 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		files[b.File] = append(files[b.File], i)
 	}
 	replace := map[string]string{}
-	write := func(name, text string) {
-		broken := filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
+	lines := map[string][]int{} // by file, of which the compiler names the broken one: the bug that each line belongs to, or -1
+	write := func(name, text string, owner []int) {
+		broken := filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), path.Base(name)))
 		err = errors.Join(err, os.WriteFile(broken, []byte(text), 0o600))
 		replace[filepath.Join(root, name)] = broken
+		lines[filepath.Base(broken)] = owner
 	}
-	lines := map[string][]int{}     // by file: the bug that each line belongs to, or -1
 	packages := map[string]string{} // by folder: its package
 	for name, planted := range files {
 		source, e := os.ReadFile(filepath.Join(root, name))
@@ -99,19 +101,21 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 		if e != nil {
 			return e
 		}
-		lines[path.Base(name)] = text.owner
-		write(name, text.String())
+		write(name, text.String(), text.owner)
 		packages[path.Dir(name)] = text.pkg
 	}
 	for dir, name := range packages {
-		write(path.Join(dir, switchFile), fmt.Sprintf(switchSource, name))
+		write(path.Join(dir, switchFile), fmt.Sprintf(switchSource, name), nil)
 	}
 	description, e := json.Marshal(map[string]any{"Replace": replace})
 	overlay := filepath.Join(dir, "overlay.json")
 	if err = errors.Join(err, e, os.WriteFile(overlay, description, 0o600)); err != nil {
 		return err
 	}
-	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-gcflags=" + modulePath + "=-e", "-overlay", overlay, "-o", binary}, flags...)
+	args := append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-overlay", overlay, "-o", binary}, flags...)
+	for _, dir := range slices.Sorted(maps.Keys(packages)) { // the others are compiled as usual, and need not be compiled again
+		args = append(args, "-gcflags="+path.Join(Module, dir)+"=-e")
+	}
 	build := exec.CommandContext(ctx, "go", append(args, ".")...)
 	build.Dir = pkg
 	build.Env = append(os.Environ(), "GOWORK=off") // every module must build by itself
@@ -125,9 +129,10 @@ func Build(ctx context.Context, root, pkg string, bugs []Bug, binary string, fla
 	return fmt.Errorf("%w: %s", err, text)
 }
 
-const modulePath = "github.com/seed-c794f7ef/kahn"
+// Module is the import path of the root package.
+const Module = "github.com/seed-c794f7ef/kahn"
 
-var place = regexp.MustCompile(`(?m)(\w+\.go):(\d+):\d+: `)
+var place = regexp.MustCompile(`(\d+_\w+\.go):(\d+):\d+: `)
 
 // blame finds the bugs that the compiler complains about.
 func blame(text string, lines map[string][]int) []int {

@@ -79,7 +79,11 @@ func TestFirstRow(t *testing.T) {
 // module writes a module with a root package of its own.
 func module(t *testing.T) string {
 	root := t.TempDir()
-	for name, text := range map[string]string{"go.mod": "module " + modulePath + "\n\ngo 1.25.0\n", "a.go": sound, "a_test.go": soundTest} {
+	for name, text := range map[string]string{
+		"go.mod": "module " + Module + "\n\ngo 1.25.0\n", "a.go": sound, "a_test.go": soundTest,
+		"below/a.go": "package below\n\nfunc Half(x int) int { return x / 2 }\n", "uses.go": "package kahn\n\nimport \"" + Module + "/below\"\n\nvar _ = below.Half\n",
+	} {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o600))
 	}
 	return root
@@ -125,6 +129,28 @@ func TestBugsThatDoNotCompile(t *testing.T) {
 	assert.Equal(t, []int{0, 2}, broken.Bugs)
 }
 
+// The bugs of a package below the root are told from those of a file of the same name in the root. As long as that package does not compile the
+// root is not looked at.
+func TestBugsBelowTheRootThatDoNotCompile(t *testing.T) {
+	root := module(t)
+	bugs := []Bug{
+		{File: "a.go", Func: "firstRow", Old: "row = -1", New: "line := -1"},
+		{File: "below/a.go", Func: "Half", Old: "x / 2", New: "x / 3"},
+		{File: "below/a.go", Func: "Half", Old: "x / 2", New: "y / 2"},
+	}
+	for range 12 { // the compiler does not stop after ten errors
+		bugs = append(bugs, bugs[2])
+	}
+	var broken *CompileError
+	err := Build(t.Context(), root, root, bugs, filepath.Join(t.TempDir(), "a.test"))
+	require.ErrorAs(t, err, &broken)
+	assert.Equal(t, []int{2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}, broken.Bugs)
+	err = Build(t.Context(), root, root, bugs[:2], filepath.Join(t.TempDir(), "a.test"))
+	require.ErrorAs(t, err, &broken)
+	assert.Equal(t, []int{0}, broken.Bugs)
+	require.NoError(t, Build(t.Context(), root, root, bugs[1:2], filepath.Join(t.TempDir(), "a.test")))
+}
+
 func TestBugsThatAreNowhere(t *testing.T) {
 	root := module(t)
 	for _, b := range []Bug{
@@ -154,6 +180,24 @@ func TestTry(t *testing.T) {
 	failing := strings.Replace(soundTest, "row != 1", "row != 2", 1)
 	require.NoError(t, os.WriteFile(filepath.Join(root, "a_test.go"), []byte(failing), 0o600))
 	require.ErrorContains(t, Try(t.Context(), root, []Case{lost}, 1), "without a bug")
+}
+
+type skipper struct{ skipped bool }
+
+func (s *skipper) Skip(...any) { s.skipped = true }
+
+// Tests of tests are for .ci/run and the long mode.
+func TestWanted(t *testing.T) {
+	for _, row := range []struct {
+		sample, long string
+		skipped      bool
+	}{{"", "", true}, {"1", "", false}, {"", "1", false}} {
+		t.Setenv("KAHN_SAMPLE", row.sample)
+		t.Setenv("KAHN_LONG", row.long)
+		s := new(skipper)
+		Wanted(s)
+		require.Equal(t, row.skipped, s.skipped, "%+v", row)
+	}
 }
 
 // A sample is a third of the list, the same one for the same files, and over changes of the files every bug has its turn.

@@ -18,6 +18,14 @@ type Case struct {
 	Test string // its name; subtests belong to it
 }
 
+// Wanted skips a test of tests, unless the environment variable KAHN_SAMPLE is set, which .ci/run does, or KAHN_LONG: to compile the bugs of
+// a list takes as long as to compile the tests, and to try them takes longer than the tests.
+func Wanted(t interface{ Skip(args ...any) }) {
+	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
+		t.Skip("KAHN_SAMPLE=1 tries a third of the planted bugs, KAHN_LONG=1 all of them")
+	}
+}
+
 // atOnce is how many tests run at the same moment: most of the time they wait.
 const atOnce = 6
 

@@ -54,14 +54,14 @@ var walls = map[string]wall{
 	"composites": {"vocabulary errors rules plan step run events snapshots host", `durable.go:outdate durable.go:outdated durable.go:place
 		durable.go:ref durable.go:run durable_load.go:setKeys durable_wake.go:afterAsStored
 		store_values.go:causeOfKeep store_values.go:keep`},
-	"step": {"vocabulary errors rules plan composites run events snapshots host", "durable.go:lease idempotency.go:canonical"},
+	"step": {"vocabulary errors rules plan composites run events snapshots host", "durable.go:lease durable.go:place idempotency.go:canonical"},
 	"events": {"vocabulary errors rules plan composites step run snapshots host", `durable_commit.go:noteDelta
-		durable_commit.go:add durable_commit.go:show durable_commit.go:told runner.go:Run`},
+		durable_commit.go:add durable_commit.go:show durable_commit.go:told durable_room.go:inTurn runner.go:Run`},
 	"snapshots": {"vocabulary errors rules plan composites step run events host", `durable.go:deltas durable.go:forked durable.go:kept durable.go:outdated durable.go:place
 		durable_lost.go:holdStored durable_lost.go:holdAnswers durable_redrive.go:keptEpoch durable_redrive.go:takeBack durable_redrive.go:takenBack durable_fork.go:keep durable_adopt.go:adopt
-		durable_wake.go:afterAsStored history.go:estimates`},
+		durable_room.go:isUntold durable_wake.go:afterAsStored history.go:estimates`},
 	"stores": {"vocabulary errors rules plan composites step run events snapshots host", "runner.go:ErrDuplicateRun"},
-	"host": {"vocabulary errors rules plan composites step run events snapshots", `durable_adopt.go:Adoption durable.go:failed durable_lost.go:isLost
+	"host": {"vocabulary errors rules plan composites step run events snapshots", `durable_adopt.go:Adoption durable_lost.go:leftError durable_room.go:room
 		store_lease.go:defaultLeaseTime history.go:History idempotency.go:IdempotencyStore runner.go:Runner runner_pool.go:pool
 		runner_pool.go:mu runner_pool.go:whole runner_pool.go:boundsKeys runner_watch.go:given`},
 }
