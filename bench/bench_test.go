@@ -38,7 +38,8 @@ func smallShapes() []*shape {
 	}
 }
 
-var everybody = []contestant{kahnEager, kahnBuilt, kahnWaves, handPlain, handClocked, errgroupChans, heimdalr, eino}
+// everybody has the libraries, too, with the build tag rivals.
+var everybody = append([]contestant{kahnEager, kahnBuilt, kahnWaves, handPlain, handClocked, errgroupChans}, libraries...)
 
 // TestEachNodeOnceAfterItsPredecessors checks that the comparison is fair: every executor does the same work in a valid order.
 func TestEachNodeOnceAfterItsPredecessors(t *testing.T) {

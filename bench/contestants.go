@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -30,9 +31,10 @@ var (
 	handPlain     = contestant{"hand-written", func(j job) (func() error, error) { return prepareHand(j, false) }}
 	handClocked   = contestant{"hand-written, clock", func(j job) (func() error, error) { return prepareHand(j, true) }}
 	errgroupChans = contestant{"errgroup and channels", prepareErrgroup}
-	heimdalr      = contestant{"heimdalr/dag", prepareHeimdalr}
-	eino          = contestant{"cloudwego/eino", prepareEino}
 )
+
+// errNoLimit says that an executor cannot hold back ready steps.
+var errNoLimit = errors.New("it has no limit on concurrency")
 
 // kahnGraph declares a shape the way a host does that loads its graphs: nodes, then edges, and one StepFunc for all.
 func kahnGraph(s *shape, config bool) *kahn.Graph {

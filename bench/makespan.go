@@ -90,7 +90,7 @@ func kinds() waiting {
 // distance of the hand-written one from the bound shows how much that is.
 func makespan(out io.Writer, rounds int) error {
 	const hand = 0
-	contestants := []contestant{handPlain, kahnEager, kahnLearned, kahnKinds, kahnWaves, errgroupChans, heimdalr, eino}
+	contestants := append([]contestant{handPlain, kahnEager, kahnLearned, kahnKinds, kahnWaves, errgroupChans}, libraries...)
 	for _, w := range workloads() {
 		runs := make([]func() error, len(contestants))
 		took := make([][]float64, len(contestants))

@@ -14,7 +14,7 @@ type budget struct {
 	extra    time.Duration // at most this much longer
 	measured float64       // the ratio on two cores of a busy machine; see gate
 	bytes    float64       // at most so many bytes a node; 0 means no limit
-	rival    map[string]*shape
+	rivals   *shape        // for the libraries; nil means the same one
 }
 
 // gate is the ratio above which -check fails: half as much again as was measured, so that noise is no failure, and never less than
@@ -30,7 +30,7 @@ func budgets() []budget {
 	return []budget{
 		{shape: chain(1000), ratio: 4, measured: 5.5},
 		{shape: fan(1000), ratio: 2.5, measured: 4.2},
-		{shape: layered(10_000), ratio: 2, measured: 3.3, bytes: 100, rival: map[string]*shape{heimdalr.name: layered(1000), eino.name: layered(1000)}},
+		{shape: layered(10_000), ratio: 2, measured: 3.3, bytes: 100, rivals: layered(1000)},
 		{shape: bipartite(300), ratio: 1.3, measured: 1.7},
 		{shape: single(), extra: 600 * time.Nanosecond, measured: 3.1},
 	}
@@ -49,12 +49,10 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 	for _, b := range budgets {
 		all := []contestant{handPlain, handClocked, kahnEager, errgroupChans}
 		var smaller []contestant
-		for _, c := range []contestant{heimdalr, eino} {
-			if b.rival[c.name] == nil {
-				all = append(all, c)
-			} else {
-				smaller = append(smaller, c)
-			}
+		if b.rivals == nil {
+			all = append(all, libraries...)
+		} else {
+			smaller = libraries
 		}
 		entries, err := contestOn(b.shape, rounds, target, all...)
 		if err != nil {
@@ -72,8 +70,7 @@ func ratios(out io.Writer, budgets []budget, rounds int, target time.Duration) e
 			row(e, entries[0], entries[1], entries[2])
 		}
 		for _, c := range smaller {
-			s := b.rival[c.name]
-			extra, err := contestOn(s, rounds, target, handPlain, handClocked, kahnEager, c)
+			extra, err := contestOn(b.rivals, rounds, target, handPlain, handClocked, kahnEager, c)
 			if err != nil {
 				return err
 			}

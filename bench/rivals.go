@@ -1,3 +1,5 @@
+//go:build rivals
+
 package main
 
 import (
@@ -10,8 +12,8 @@ import (
 	"github.com/heimdalr/dag"
 )
 
-// errNoLimit says that an executor cannot hold back ready steps.
-var errNoLimit = errors.New("it has no limit on concurrency")
+// libraries are other libraries that execute graphs.
+var libraries = []contestant{{"heimdalr/dag", prepareHeimdalr}, {"cloudwego/eino", prepareEino}}
 
 // prepareHeimdalr prepares github.com/heimdalr/dag. A flow starts at one vertex, so a graph with several roots gets a
 // vertex before them that is no step.
@@ -132,4 +134,13 @@ func prepareEino(j job) (func() error, error) {
 		_, err := r.Invoke(ctx, token{})
 		return err
 	}, nil
+}
+
+// outdegrees returns the number of out-edges of every node.
+func (s *shape) outdegrees() []int32 {
+	out := make([]int32, s.n)
+	for _, e := range s.edges {
+		out[e[0]]++
+	}
+	return out
 }

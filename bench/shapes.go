@@ -114,12 +114,3 @@ func (s *shape) indegrees() []int32 {
 	}
 	return in
 }
-
-// outdegrees returns the number of out-edges of every node.
-func (s *shape) outdegrees() []int32 {
-	out := make([]int32, s.n)
-	for _, e := range s.edges {
-		out[e[0]]++
-	}
-	return out
-}

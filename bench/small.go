@@ -98,8 +98,12 @@ const mostForRivals = 1000 // nodes: above it they take seconds to build
 
 // sprints prints one row a size: every contestant's time by the contestants, and kahn's ratio to the fastest of the others.
 func sprints(out io.Writer, title string, rounds int, of func(contestant) contestant, own contestant) error {
-	others := []contestant{handPlain, errgroupChans, heimdalr, eino}
-	t := table{header: []string{"nodes", "kahn ns", "hand-written", "errgroup", "heimdalr", "eino", "kahn / errgroup", "/ hand-written", "fastest library / kahn"}}
+	others := append([]contestant{handPlain, errgroupChans}, libraries...)
+	header := []string{"nodes", "kahn ns"}
+	for _, c := range others {
+		header = append(header, c.name)
+	}
+	t := table{header: append(header, "kahn / errgroup", "/ hand-written", "fastest library / kahn")}
 	for _, n := range sizes {
 		all := []contestant{of(own)}
 		for _, c := range others {

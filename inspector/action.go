@@ -406,8 +406,7 @@ func (c *call) cancel() (any, error) {
 		}
 		return done, err
 	}
-	c.live().CancelBy(q)
-	return accepted, nil
+	return accepted, c.live().CancelBy(q)
 }
 
 func (c *call) abort() (any, error) {
@@ -421,8 +420,7 @@ func (c *call) abort() (any, error) {
 		}
 		return c.ask(s, demand{control: func(ctx context.Context, x Controller) error { return x.Abort(ctx, s.ID(), nil, q) }})
 	}
-	c.live().AbortAllBy(nil, q)
-	return accepted, nil
+	return accepted, c.live().AbortAllBy(nil, q)
 }
 
 func (c *call) leave() (any, error) {

@@ -58,6 +58,7 @@ var refusals = []refusal{
 	{kahn.ErrUnknownGate, http.StatusNotFound, "unknown_gate"},
 	{kahn.ErrAnswered, http.StatusConflict, "answered"},
 	{kahn.ErrFinished, http.StatusConflict, "finished"},
+	{kahn.ErrAtRest, http.StatusConflict, "at_rest"},
 	{kahn.ErrTransition, http.StatusConflict, "wrong_status"},
 	{kahn.ErrDuplicateRun, http.StatusConflict, "not_ended"},
 	{kahn.ErrGraphChanged, http.StatusConflict, "graph_changed"},

@@ -209,18 +209,18 @@ func (x *remote) Signal(ctx context.Context, id, gate string, value any) error {
 
 func (x *remote) Cancel(_ context.Context, id string, q kahn.Request) error {
 	run, err := x.of(id)
-	if err == nil {
-		run.CancelBy(q)
+	if err != nil {
+		return err
 	}
-	return err
+	return run.CancelBy(q)
 }
 
 func (x *remote) Abort(_ context.Context, id string, cause error, q kahn.Request) error {
 	run, err := x.of(id)
-	if err == nil {
-		run.AbortAllBy(cause, q)
+	if err != nil {
+		return err
 	}
-	return err
+	return run.AbortAllBy(cause, q)
 }
 
 func (x *remote) CancelNode(_ context.Context, id, node string) error {

@@ -118,7 +118,9 @@ func TestStream(t *testing.T) {
 			var steps []string
 			for _, m := range messages[nodesMessage](t, p, "nodes") {
 				for _, n := range m.Nodes {
-					steps = append(steps, fmt.Sprint(n.Path, n.Status, n.Attempt))
+					if n.Status != "r" { // a message may be made while a step is at work, which takes no time
+						steps = append(steps, fmt.Sprint(n.Path, n.Status, n.Attempt))
+					}
 				}
 			}
 			require.Equal(t, i > 0, len(steps) > 0)

@@ -186,15 +186,15 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
 		opts = append(opts, kahn.Around(func(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
-			run.CancelBy(q) // before it begins
+			_ = run.CancelBy(q) // before it begins: it is not at rest
 			return nil, nil
 		}))
 	}
 	run, err := c.goOn(s, opts...)
-	if err == nil {
-		run.CancelBy(q)
+	if err != nil {
+		return err
 	}
-	return err
+	return run.CancelBy(q)
 }
 
 // cancelNodeStored cancels a node of a run that no process performs: the run goes on here.

@@ -22,7 +22,7 @@ func samples() int {
 	if os.Getenv("KAHN_LONG") != "" {
 		return 1000
 	}
-	return 30
+	return 10
 }
 
 // latencies are sorted, and the test's log has their quantiles.

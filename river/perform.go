@@ -52,7 +52,8 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 	}
 }
 
-// perform performs a run in this process. The error is one of its beginning, or matches kahn.ErrStore.
+// perform performs a run in this process. The error is one of its beginning, or matches kahn.ErrStore, or kahn.ErrUndecoded if the run is due again
+// because of a request that cannot be read: River reports it and tries again after its pauses, or when another request is posted.
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
 	if flow == nil {
@@ -72,11 +73,13 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	case ctx.Err() == nil:
 		run.Leave()
 	case errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely):
-		run.CancelBy(kahn.Request{Reason: "its job was cancelled"})
+		if err := run.CancelBy(kahn.Request{Reason: "its job was cancelled"}); err != nil {
+			return err
+		}
 	default:
 		_ = runner.Shutdown(ctx) // the error is the end of the context
 	}
-	if _, err := run.Wait(); errors.Is(err, kahn.ErrStore) {
+	if _, err := run.Wait(); errors.Is(err, kahn.ErrStore) || errors.Is(err, kahn.ErrUndecoded) {
 		return err
 	}
 	return nil

@@ -86,6 +86,25 @@ func TestFailure(t *testing.T) {
 	require.Empty(t, x.jobs(t, "failing")[0].Errors)
 }
 
+// TestUnreadRequest: the job of a run with a request that cannot be read fails, so that River tells of it and tries again after its pauses. Another request
+// does not wait for these.
+func TestUnreadRequest(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	g := gated(0)
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+	create(t, c, g, "asks")
+	x.states(t, "asks", rivertype.JobStateCompleted)
+	_, err := c.Post(t.Context(), "asks", store.Request{ID: "1", Kind: store.KindSignal, Node: "approve", Value: []byte(`{"$type":"money","value":1}`)})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { jobs := x.jobs(t, "asks"); return len(jobs) == 2 && len(jobs[1].Errors) > 0 }, 20*time.Second, 20*time.Millisecond)
+	q, err := kahn.PrepareSignal("approve", "yes")
+	require.NoError(t, err)
+	_, err = c.Post(t.Context(), "asks", q)
+	require.NoError(t, err)
+	x.reaches(t, "asks", kahn.RunCompleted)
+}
+
 // TestJobTimeout: neither the timeout of River's jobs nor its rescuer act against a run that takes longer.
 func TestJobTimeout(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func chain(n int) *kahn.Graph {
 func TestChild(t *testing.T) {
 	schema := os.Getenv(childSchema)
 	if schema == "" {
-		return
+		t.Skip("it is a process of other tests")
 	}
 	x := openTables(t, postgrestest.NewPool(t, database), schema)
 	log, err := os.OpenFile(os.Getenv(childLog), os.O_APPEND|os.O_WRONLY, 0)

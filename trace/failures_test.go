@@ -1,7 +1,9 @@
 package trace_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -91,3 +93,24 @@ func TestWritersAtFault(t *testing.T) {
 type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
+
+// What is drawn or reported of a run that was refused, and so has neither plan nor Result, is empty.
+func TestNothingToDraw(t *testing.T) {
+	var none *kahn.Result
+	for name, text := range map[string]func() string{
+		"mermaid": func() string { return trace.Mermaid(none.Plan(), none) },
+		"dot":     func() string { return trace.DOT(none.Plan(), none) },
+		"svg":     func() string { return trace.SVG(none.Plan(), none) },
+	} {
+		empty, err := new(kahn.Graph).Compile()
+		require.NoError(t, err)
+		want := map[string]string{"mermaid": trace.Mermaid(empty, nil), "dot": trace.DOT(empty, nil), "svg": trace.SVG(empty, nil)}[name]
+		require.Equal(t, want, text(), name)
+	}
+	for _, res := range []*kahn.Result{none, {}} {
+		require.Empty(t, trace.NewReport(res, nil).Nodes)
+		var b bytes.Buffer
+		require.NoError(t, trace.WritePerfetto(&b, res, nil))
+		require.True(t, json.Valid(b.Bytes()), b.String())
+	}
+}

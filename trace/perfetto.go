@@ -62,6 +62,9 @@ var spanColours = map[kahn.Status]string{
 // "critical" and have another colour, and arrows lead along it. Nodes that never began are instants on a track of
 // their own.
 func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
+	if res == nil {
+		res = &kahn.Result{} // of a run that was refused
+	}
 	p := res.Plan()
 	a := analyse(p, newTimeline(p, events))
 	out := &perfetto{w: bufio.NewWriter(w), analysis: a, plan: p}

@@ -102,6 +102,9 @@ func said(q kahn.Request) *kahn.Request {
 // NewReport makes the report of a run. events are the run's events, in order; deltas and logs may be missing: see
 // [Recorder].
 func NewReport(res *kahn.Result, events []event.Event) *Report {
+	if res == nil {
+		res = &kahn.Result{} // of a run that was refused
+	}
 	p := res.Plan()
 	a := analyse(p, newTimeline(p, events))
 	r := &Report{

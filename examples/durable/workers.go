@@ -89,12 +89,16 @@ func perform(ctx context.Context, out io.Writer, db ledger, w work, name string)
 
 // awaitEnds waits until so many orders have ended, and counts the orders by status.
 func awaitEnds(ctx context.Context, db ledger, ends int) (counts map[kahn.RunStatus]int, err error) {
+	ended := 0
 	for {
 		list, err := db.Count(ctx, store.Filter{})
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("%d orders have not ended: %v", ends-ended, counts)
+		}
 		if err != nil {
 			return nil, err
 		}
-		ended := 0
+		ended = 0
 		counts = map[kahn.RunStatus]int{}
 		for _, c := range list {
 			if counts[c.Status] += c.Runs; c.Status.Terminal() {
@@ -107,7 +111,6 @@ func awaitEnds(ctx context.Context, db ledger, ends int) (counts map[kahn.RunSta
 		select {
 		case <-time.After(workerPause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%d orders have not ended: %v", ends-ended, counts)
 		}
 	}
 }
@@ -287,7 +290,7 @@ func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, underWa
 			want, cancelled = kahn.RunCancelled, cancelled+1
 		}
 		if r.Status != want {
-			return fmt.Errorf("%s is %v, not %v", r.ID, r.Status, want)
+			return fmt.Errorf("%s is %v, not %v: %s", r.ID, r.Status, want, r.Record)
 		}
 	}
 	repeated, err1 := db.column(ctx, repeatedSteps)

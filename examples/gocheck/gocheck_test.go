@@ -263,8 +263,12 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestStandardLibrary is the program's purpose: generics, vendored packages, assembly and all.
+// TestStandardLibrary is the program's purpose: generics, vendored packages, assembly and all. TestTrace checks the library, too, so that this
+// is for .ci/run.
 func TestStandardLibrary(t *testing.T) {
+	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
+		t.Skip("KAHN_SAMPLE=1 checks the standard library in both modes")
+	}
 	dir := module(t, nil)
 	for _, mode := range []string{"-waves=false", "-waves"} {
 		code, rep := gocheckJSON(t, "-C", dir, mode, "std")
