@@ -72,8 +72,15 @@ type stateHolds struct {
 	closed bool       // cleanup nodes and the end node do not run either: the run has lost its store, or never began
 	parks  bool       // the host queues ready nodes, once its store has them
 	admits bool       // nodes with FlagAdmit are Ready until admitted says that they have started
-	held   []Ref      // ready nodes that the hold has passed over
+	aside  *setAside  // nil until something was held
 	tree   *TreeSlots // those of the tree of runs under a common limit that the run belongs to; limit is set then; else nil
+}
+
+// setAside are the nodes that a hold keeps from starting.
+type setAside struct {
+	held  []Ref      // ready nodes that the hold has passed over
+	fresh ordset.Set // those of the ready nodes, by schedule position, that have not been started before, during a hold for these
+	again []Ref      // nodes that were queued and had been started before, if there are such holds
 }
 
 // stateStops are the stops of the run and of single nodes.

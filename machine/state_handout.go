@@ -1,10 +1,6 @@
 package machine
 
-import (
-	"slices"
-
-	"github.com/seed-c794f7ef/kahn/internal/strict"
-)
+import "github.com/seed-c794f7ef/kahn/internal/strict"
 
 // Next hands out a task: checks and inline nodes first, which hold no slot, then the best ready node if a slot is free.
 // Ready nodes are ordered by priority, longest remaining path, and declaration.
@@ -28,7 +24,8 @@ func (s *Locked) Next() (Task, bool) {
 		case statusOf(w) == Running:
 			return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, Returned: true}, true
 		case s.hold == holdAll && s.net.facts[r].is(FlagMocked):
-			s.held = append(s.held, r) // like a step, the mock of a gate or a composite must not begin
+			aside := s.hasAside()
+			aside.held = append(aside.held, r) // like a step, the mock of a gate or a composite must not begin
 			continue
 		}
 		return s.start(r), true
@@ -160,25 +157,4 @@ func (s *Locked) WantsSlot() bool {
 		s.passOver()
 	}
 	return s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit)
-}
-
-// IsQueued reports whether a ready node contends for being handed out, or waits in line for something that it lacks.
-func (s *Locked) IsQueued(r Ref) bool {
-	f := &s.net.facts[r]
-	switch {
-	case f.is(FlagGate):
-		return s.gates.has(r)
-	case f.is(FlagInline):
-		return s.inline != nil && s.inline.Has(int(r))
-	case s.Contends(r) || slices.Contains(s.held, r):
-		return true
-	}
-	for g := range s.lines(r) {
-		for _, q := range s.limits.groups[g].queues {
-			if slices.Contains(q.nodes, s.order.pos[r]) {
-				return true
-			}
-		}
-	}
-	return false
 }

@@ -376,6 +376,9 @@ func (s *Locked) ParksNode(r Ref) bool {
 
 // Queue makes a ready node contend for being handed out.
 func (s *Locked) Queue(r Ref) {
+	if s.holds && s.words[r]&wordCount != 0 {
+		s.noteAgain(r)
+	}
 	switch f := &s.net.facts[r]; {
 	case s.words[r]&wordPlain != 0:
 		s.ready.Insert(int(s.order.pos[r]))

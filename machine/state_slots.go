@@ -19,6 +19,9 @@ type limits struct {
 	rates  *rates      // nil without rates; common to a tree of runs
 	pool   sync.Locker // guards the limits that the run shares with others; nil if it shares none
 
+	crowds  map[string]*crowd // of nodes that wait, or have waited
+	scratch [2][]int32        // see bunchOf
+
 	exempt map[Ref]bool // running nodes that took no token because the run hurries
 }
 
@@ -37,34 +40,6 @@ func (s *Locked) ownLimits() *limits {
 type rates struct {
 	now     int64             // the run's clock, as of the last Advance
 	awaited due.Queue[*Slots] // buckets for whose next token a node waits
-}
-
-// line holds the nodes of a run that wait for a slot or a token of a group.
-type line struct {
-	*Slots                       // nil: no limit
-	queues [queueCount]lineQueue // by whether their nodes need a token: those that do hold back only one another while there is none
-}
-
-// lineQueue is a part of the nodes of a line.
-type lineQueue struct {
-	nodes  []int32 // schedule positions, a binary heap; nodes that were stopped are passed over
-	listed bool    // the run is in waiting
-}
-
-// The queues of a line.
-const (
-	needSlot = iota
-	needToken
-
-	queueCount
-)
-
-// queueFor returns the queue of nodes that need a token, or of those that do not. Without a rate none does.
-func (x *line) queueFor(token bool) int {
-	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
-		return needToken
-	}
-	return needSlot
 }
 
 // Slots are the slots and the tokens of a group, a key or a whole run. In a tree of runs those of keys, of the whole run, and of
@@ -175,18 +150,21 @@ func (s *Locked) Hurry() {
 	defer s.limits.lockPool()()
 	for g := range s.limits.groups {
 		x := &s.limits.groups[g]
-		if len(x.queues[needSlot].nodes)+len(x.queues[needToken].nodes) == 0 {
+		if len(x.queues[needSlot].crowds)+len(x.queues[needToken].crowds) == 0 {
 			continue
 		}
-		for i := range x.queues {
-			for _, pos := range x.queues[i].nodes {
-				if statusOf(s.words[s.order.at[pos]]) == Ready {
-					s.ready.Insert(int(pos))
-				}
+		for pos := range x.eachWaiting {
+			if statusOf(s.words[s.order.at[pos]]) == Ready {
+				s.ready.Insert(int(pos))
 			}
-			x.queues[i].nodes = nil
+		}
+		for i := range x.queues {
+			x.queues[i].crowds = nil
 		}
 		s.offer(int32(g)) // to other runs: this one gives up its turn
+	}
+	if s.limits.crowds != nil {
+		s.limits.crowds = nil
 	}
 }
 
@@ -200,7 +178,7 @@ func (s *Locked) acquire(r Ref) bool {
 	token := s.takesToken(r)
 	for g := range s.lines(r) {
 		if x := &l.groups[g]; s.lacks(x.Slots, token) {
-			s.enqueue(g, x.queueFor(token), s.order.pos[r])
+			s.enqueue(g, r, token)
 			s.passOn(r)
 			return false
 		}
@@ -319,18 +297,6 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.Unlock
 }
 
-// enqueue puts a node, by its position, into a queue of a line.
-func (s *Locked) enqueue(g int32, of int, pos int32) {
-	x := &s.limits.groups[g]
-	q := &x.queues[of]
-	q.push(pos)
-	if !q.listed {
-		q.listed = true
-		x.arrivals++
-		x.waiting[of] = append(x.waiting[of], waiting{s, g, x.arrivals})
-	}
-}
-
 // offer makes the best node contend again that waits in the line of a group with a free slot or token: of this run, else of
 // the run that has waited longest.
 func (s *Locked) offer(g int32) {
@@ -387,7 +353,8 @@ const (
 // offerOwn is offer for the nodes of this run.
 func (s *Locked) offerOwn(g int32) lineState {
 	stuck := lineEmpty
-	if s.first(g, needToken) < s.first(g, needSlot) {
+	_, token := s.first(g, needToken)
+	if _, slot := s.first(g, needSlot); token < slot {
 		if stuck = s.offerQueue(g, needToken); stuck == lineMoved {
 			return lineMoved
 		}
@@ -396,33 +363,6 @@ func (s *Locked) offerOwn(g int32) lineState {
 		return state
 	}
 	return stuck
-}
-
-// first returns the position of the best node that waits in a queue, one behind all nodes if there is none.
-func (s *Locked) first(g int32, of int) int32 {
-	q := &s.limits.groups[g].queues[of]
-	for len(q.nodes) > 0 {
-		if statusOf(s.words[s.order.at[q.nodes[0]]]) == Ready {
-			return q.nodes[0]
-		}
-		q.pop() // it was stopped
-	}
-	return math.MaxInt32
-}
-
-// offerQueue is offerOwn for one queue of the line.
-func (s *Locked) offerQueue(g int32, of int) lineState {
-	x := &s.limits.groups[g]
-	pos := s.first(g, of)
-	switch {
-	case pos == math.MaxInt32:
-		return lineEmpty
-	case s.lacks(x.Slots, s.takesToken(s.order.at[pos])):
-		return lineStuck
-	}
-	x.queues[of].pop()
-	s.ready.Insert(int(pos))
-	return lineMoved
 }
 
 // Advance sets the State's clock, as nanoseconds since the beginning of the run, for rates alone: tokens that have fallen due
@@ -467,39 +407,6 @@ func (s *Locked) NextToken() (due int64, ok bool) {
 		return q.awaited.Due(), true
 	}
 	return 0, false
-}
-
-func (x *lineQueue) push(pos int32) {
-	x.nodes = append(x.nodes, pos)
-	for i := len(x.nodes) - 1; i > 0; {
-		parent := (i - 1) / 2
-		if x.nodes[parent] <= x.nodes[i] {
-			return
-		}
-		x.nodes[parent], x.nodes[i] = x.nodes[i], x.nodes[parent]
-		i = parent
-	}
-}
-
-// pop drops the first node.
-func (x *lineQueue) pop() {
-	last := len(x.nodes) - 1
-	x.nodes[0] = x.nodes[last]
-	x.nodes = x.nodes[:last]
-	for i := 0; ; {
-		child := 2*i + 1
-		if child >= last {
-			return
-		}
-		if child+1 < last && x.nodes[child+1] < x.nodes[child] {
-			child++
-		}
-		if x.nodes[i] <= x.nodes[child] {
-			return
-		}
-		x.nodes[child], x.nodes[i] = x.nodes[i], x.nodes[child]
-		i = child
-	}
 }
 
 // SlotsOf returns the slots of a group or key; nil if it has no limit.
@@ -661,11 +568,9 @@ func (s *Locked) WaitsForSlot() bool {
 		return true
 	}
 	for i := range s.limits.groups {
-		for _, q := range s.limits.groups[i].queues {
-			for _, pos := range q.nodes {
-				if w := s.words[s.order.at[pos]]; statusOf(w) == Ready && (s.hold == holdNothing || s.hold == holdFresh && w&wordCount != 0) {
-					return true
-				}
+		for pos := range s.limits.groups[i].eachWaiting {
+			if w := s.words[s.order.at[pos]]; statusOf(w) == Ready && (s.hold == holdNothing || s.hold == holdFresh && w&wordCount != 0) {
+				return true
 			}
 		}
 	}

@@ -65,6 +65,17 @@ func (st *State) stopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 
 // StopNode stops one node because of another, or of none.
 func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) error {
+	if err := s.MayStop(r, kind); err != nil {
+		return err
+	}
+	if s.stopOne(r, kind, origin, manner) {
+		s.settled(r)
+	}
+	return nil
+}
+
+// MayStop returns the error with which StopNode refuses a node, and changes nothing.
+func (s *Locked) MayStop(r Ref, kind CauseKind) error {
 	if err := s.known(r); err != nil {
 		return err
 	}
@@ -73,9 +84,6 @@ func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	}
 	if statusOf(s.words[r]).Terminal() || r == s.net.end {
 		return &TransitionError{Node: s.net.ID(r), From: s.Status(r), To: kind.StopStatus()}
-	}
-	if s.stopOne(r, kind, origin, manner) {
-		s.settled(r)
 	}
 	return nil
 }
@@ -130,6 +138,7 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 		s.stopped = kind
 	}
 	s.lift() // cleanup nodes are to run
+	s.visits += int64(len(s.words))
 	for i := range s.words {
 		r, w := Ref(i), s.words[i]
 		if statusOf(w).Terminal() || s.net.facts[r].is(FlagCleanup) && !s.closed {
@@ -205,7 +214,7 @@ func (s *Locked) withdraw(r Ref) {
 	case statusOf(w) == Ready && s.net.facts[r].is(FlagGate):
 		s.gates.remove(r)
 	case statusOf(w) == Ready:
-		if !s.inline.Remove(int(r)) && s.ready.Remove(int(s.order.pos[r])) {
+		if pos := int(s.order.pos[r]); !s.inline.Remove(int(r)) && (s.ready.Remove(pos) || s.aside != nil && s.aside.fresh.Remove(pos)) {
 			s.decline(r)
 		} // or it is in a line for a slot, which will pass over it
 	case statusOf(w) == Running:

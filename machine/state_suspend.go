@@ -1,5 +1,11 @@
 package machine
 
+import (
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
 // Suspend reports that the attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot
 // meanwhile. A step is entered again with Resume, a gate is settled when its signal comes.
 //
@@ -39,8 +45,48 @@ func (s *Locked) Suspend(t Token) error {
 func (s *Locked) fallAsleep() {
 	s.asleep++
 	if s.holds && !s.Hurries() { // else only cleanup is left, which is not held
-		s.hold = max(s.hold, holdFresh)
+		s.holdBack()
 	}
+}
+
+// noteAgain notes a node for the next hold.
+func (s *Locked) noteAgain(r Ref) {
+	x := s.hasAside()
+	if len(x.again) > len(s.words) {
+		x.again = slices.DeleteFunc(x.again, func(r Ref) bool { return statusOf(s.words[r]) != Ready })
+	}
+	x.again = append(x.again, r)
+}
+
+func (s *Locked) hasAside() *setAside {
+	if s.aside == nil {
+		s.aside = &setAside{fresh: ordset.Make(len(s.words))}
+	}
+	return s.aside
+}
+
+// holdBack begins a hold for nodes that have not been started before. It puts all of them aside at once, and not each: a run may be held
+// as often as it has nodes.
+func (s *Locked) holdBack() {
+	if s.hold != holdNothing {
+		return
+	}
+	s.hold = holdFresh
+	if s.limits.groups != nil {
+		return // they may have been offered slots, which passOver passes on
+	}
+	x := s.hasAside()
+	s.ready, x.fresh = x.fresh, s.ready
+	x.again = slices.DeleteFunc(x.again, func(r Ref) bool {
+		s.visits++
+		if statusOf(s.words[r]) != Ready {
+			return true
+		}
+		if pos := int(s.order.pos[r]); x.fresh.Remove(pos) {
+			s.ready.Insert(pos)
+		}
+		return false
+	})
 }
 
 // Sleep marks a running composite that can only wait. For a stop it is still running, so that its inner nodes are stopped
@@ -108,13 +154,19 @@ const (
 
 // passOver takes the best ready nodes out of the queue as long as the hold applies to them.
 func (s *Locked) passOver() {
+	x := s.hasAside()
 	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
 		r := s.order.at[i]
 		if s.hold == holdFresh && s.words[r]&wordCount != 0 {
 			s.ready.Insert(i)
 			return
 		}
-		s.held = append(s.held, r)
+		s.visits++
+		if s.hold == holdFresh && s.limits.groups == nil {
+			x.fresh.Insert(i)
+			continue
+		}
+		x.held = append(x.held, r)
 		s.decline(r)
 	}
 }
@@ -128,8 +180,8 @@ func (s *Locked) IsLeft() bool { return s.hold == holdAll }
 // Stay is the reverse of Leave.
 func (s *Locked) Stay() {
 	s.lift()
-	if s.asleep > 0 && s.holds {
-		s.hold = holdFresh
+	if s.asleep > 0 && s.holds && !s.Hurries() {
+		s.holdBack()
 	}
 }
 
@@ -158,12 +210,25 @@ func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
 // lift ends the hold.
 func (s *Locked) lift() {
 	s.hold = holdNothing
-	for _, r := range s.held {
+	x := s.aside
+	if x == nil {
+		return
+	}
+	if x.fresh.Len() > s.ready.Len() {
+		s.ready, x.fresh = x.fresh, s.ready
+	}
+	for i, ok := x.fresh.PopMin(); ok; i, ok = x.fresh.PopMin() {
+		s.visits++
+		s.ready.Insert(i)
+	}
+	held := x.held
+	x.held = nil
+	for _, r := range held {
+		s.visits++
 		if statusOf(s.words[r]) == Ready {
 			s.Queue(r)
 		}
 	}
-	s.held = nil
 }
 
 // Resume makes a suspended step ready again: it is entered from its start, as a new attempt of the State.

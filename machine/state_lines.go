@@ -1,0 +1,338 @@
+package machine
+
+import "math"
+
+// line holds the nodes of a run that wait for a slot or a token of a group, as crowds.
+type line struct {
+	*Slots                       // nil: no limit
+	queues [queueCount]lineQueue // by whether their nodes need a token: those that do hold back only one another while there is none
+}
+
+// lineQueue is a part of the nodes of a line.
+type lineQueue struct {
+	crowds
+	listed bool // the run is in waiting
+}
+
+// The queues of a line.
+const (
+	needSlot = iota
+	needToken
+
+	queueCount
+)
+
+// queueFor returns the queue of nodes that need a token, or of those that do not. Without a rate none does.
+func (x *line) queueFor(token bool) int {
+	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
+		return needToken
+	}
+	return needSlot
+}
+
+// crowd is nodes that wait together, since what one of them lacks all of them lack. A bunch is nodes of the same groups and the same key.
+// It waits in the line of its key, or as a part of its throng: that of all bunches of these groups whose key is not known to lack anything.
+// The throng waits in the line of one of the groups. So a slot that goes to and fro between the lines of n nodes moves few crowds, not n nodes.
+type crowd struct {
+	lines  []int32 // those that all its nodes have to pass: of a bunch that of its key, if it has a limit, of a throng those of the groups
+	token  bool    // its nodes need tokens
+	throng *crowd  // of a bunch
+	nodes  []int32 // of a bunch: schedule positions, a binary heap; nodes that were stopped are passed over
+	parts  crowds  // of a throng: its bunches
+	pos    int32   // of its best node, which may have been stopped since
+	in     *crowds // where it waits; nil of an empty crowd
+	index  int     // its place in there
+}
+
+// crowds is a binary heap of crowds, by their best nodes.
+type crowds []*crowd
+
+func (q *crowds) up(i int) {
+	for h := *q; i > 0; {
+		parent := (i - 1) / 2
+		if h[parent].pos <= h[i].pos {
+			return
+		}
+		h.swap(i, parent)
+		i = parent
+	}
+}
+
+func (q *crowds) down(i int) {
+	for h := *q; ; {
+		child := 2*i + 1
+		if child >= len(h) {
+			return
+		}
+		if child+1 < len(h) && h[child+1].pos < h[child].pos {
+			child++
+		}
+		if h[i].pos <= h[child].pos {
+			return
+		}
+		h.swap(i, child)
+		i = child
+	}
+}
+
+func (q crowds) swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+func (q *crowds) add(c *crowd) {
+	c.in, c.index = q, len(*q)
+	*q = append(*q, c)
+	q.up(c.index)
+}
+
+// drop takes a crowd out of where it waits.
+func (c *crowd) drop() {
+	q, i := c.in, c.index
+	last := len(*q) - 1
+	q.swap(i, last)
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	if i < last {
+		q.up(i)
+		q.down(i)
+	}
+	c.in = nil
+}
+
+// moved restores the order after the best node of a crowd has changed.
+func (c *crowd) moved(pos int32) {
+	if c.pos == pos {
+		return
+	}
+	c.pos = pos
+	if c.in != nil {
+		c.in.up(c.index)
+		c.in.down(c.index)
+	}
+}
+
+// bunchOf returns the bunch of a node.
+func (s *Locked) bunchOf(r Ref, token bool) *crowd {
+	l := s.limits
+	key, groups := l.scratch[0][:0], l.scratch[1][:0]
+	for g := range s.lines(r) {
+		switch {
+		case l.groups[g].Slots == nil:
+		case int(g) < len(s.net.bounds) && s.net.bounds[g].Key:
+			key = append(key, g)
+		default:
+			groups = append(groups, g)
+		}
+	}
+	l.scratch = [2][]int32{key, groups}
+	name := crowdName(key, groups, token)
+	if c := l.crowds[string(name)]; c != nil {
+		return c
+	}
+	if l.crowds == nil {
+		l.crowds = map[string]*crowd{}
+	}
+	c := &crowd{lines: append([]int32(nil), key...), token: token, pos: math.MaxInt32}
+	l.crowds[string(name)] = c
+	of := crowdName(nil, groups, token)
+	of[0] = 'g'
+	if c.throng = l.crowds[string(of)]; c.throng == nil {
+		c.throng = &crowd{lines: append([]int32(nil), groups...), token: token, pos: math.MaxInt32}
+		l.crowds[string(of)] = c.throng
+	}
+	return c
+}
+
+// crowdName tells crowds apart.
+func crowdName(key, groups []int32, token bool) []byte {
+	name := make([]byte, 2, 64)
+	if token {
+		name[1] = 't'
+	}
+	for _, part := range [][]int32{key, groups} {
+		name = append(name, byte(len(part)), byte(len(part)>>8), byte(len(part)>>16), byte(len(part)>>24))
+		for _, g := range part {
+			name = append(name, byte(g), byte(g>>8), byte(g>>16), byte(g>>24))
+		}
+	}
+	return name
+}
+
+// enqueue makes a node wait that lacks a slot or a token of a group: where its crowd waits already, or else in the line of the group. What
+// may be free is then to be offered, see passOn.
+func (s *Locked) enqueue(g int32, r Ref, token bool) {
+	c, pos := s.bunchOf(r, token), s.order.pos[r]
+	c.push(pos)
+	s.visits++
+	if c.in == nil && len(c.lines) > 0 && c.lines[0] == g {
+		s.await(c, g)
+		return
+	}
+	if c.in == nil {
+		c.throng.parts.add(c)
+	}
+	if c.in != &c.throng.parts {
+		return // in the line of its key
+	}
+	c.throng.moved(c.throng.parts[0].pos)
+	if c.throng.in == nil {
+		s.await(c.throng, g)
+	}
+}
+
+// await puts a crowd into the line of a group.
+func (s *Locked) await(c *crowd, g int32) {
+	x := &s.limits.groups[g]
+	of := x.queueFor(c.token)
+	q := &x.queues[of]
+	q.add(c)
+	s.visits++
+	if !q.listed {
+		q.listed = true
+		x.arrivals++
+		x.waiting[of] = append(x.waiting[of], waiting{s, g, x.arrivals})
+	}
+}
+
+// push adds a node to a bunch.
+func (c *crowd) push(pos int32) {
+	c.nodes = append(c.nodes, pos)
+	for i := len(c.nodes) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if c.nodes[parent] <= c.nodes[i] {
+			break
+		}
+		c.nodes[parent], c.nodes[i] = c.nodes[i], c.nodes[parent]
+		i = parent
+	}
+	c.moved(c.nodes[0])
+}
+
+// pop drops the first node of a bunch.
+func (c *crowd) pop() {
+	last := len(c.nodes) - 1
+	c.nodes[0] = c.nodes[last]
+	c.nodes = c.nodes[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			break
+		}
+		if child+1 < last && c.nodes[child+1] < c.nodes[child] {
+			child++
+		}
+		if c.nodes[i] <= c.nodes[child] {
+			break
+		}
+		c.nodes[i], c.nodes[child] = c.nodes[child], c.nodes[i]
+		i = child
+	}
+}
+
+// sortOut passes over nodes that were stopped, and brings a crowd to its place; one without nodes leaves.
+func (s *Locked) sortOut(c *crowd) {
+	for len(c.nodes) > 0 && statusOf(s.words[s.order.at[c.nodes[0]]]) != Ready {
+		c.pop()
+	}
+	pos := int32(math.MaxInt32)
+	switch {
+	case len(c.nodes) > 0:
+		pos = c.nodes[0]
+	case len(c.parts) > 0:
+		pos = c.parts[0].pos
+	}
+	c.moved(pos)
+	if pos == math.MaxInt32 && c.in != nil {
+		c.drop()
+	}
+}
+
+// first returns the crowd with the best node that waits in a queue, and that node's position; one behind all nodes if there is none.
+func (s *Locked) first(g int32, of int) (*crowd, int32) {
+	q := &s.limits.groups[g].queues[of]
+	for len(q.crowds) > 0 {
+		c := q.crowds[0]
+		bunch := c
+		if len(c.parts) > 0 {
+			bunch = c.parts[0]
+			s.sortOut(bunch)
+		}
+		s.sortOut(c)
+		if c.in != nil && c.index == 0 && (bunch == c || c.parts[0] == bunch) { // else another one comes first
+			return c, c.pos
+		}
+	}
+	return nil, math.MaxInt32
+}
+
+// offerQueue is offerOwn for one queue of the line. Crowds that lack something else go to the line of that.
+func (s *Locked) offerQueue(g int32, of int) lineState {
+	x := &s.limits.groups[g]
+	for {
+		c, pos := s.first(g, of)
+		switch {
+		case c == nil:
+			return lineEmpty
+		case s.lacks(x.Slots, c.token && !s.Hurries()):
+			return lineStuck
+		}
+		s.visits++
+		bunch, throng := c, c
+		if c.throng != nil {
+			throng = c.throng
+		} else {
+			bunch = c.parts[0]
+		}
+		if other, ok := s.lacksAny(throng, g); ok {
+			c.drop()
+			if c == bunch {
+				throng.parts.add(bunch)
+				throng.moved(throng.parts[0].pos)
+			}
+			if throng.in == nil {
+				s.await(throng, other)
+			}
+			continue
+		}
+		if key, ok := s.lacksAny(bunch, g); ok {
+			bunch.drop()
+			s.sortOut(throng)
+			s.await(bunch, key)
+			continue
+		}
+		bunch.pop()
+		s.sortOut(bunch)
+		if c != bunch {
+			s.sortOut(c)
+		}
+		s.ready.Insert(int(pos))
+		return lineMoved
+	}
+}
+
+// lacksAny returns the first of a crowd's lines, but for one, that has no slot or no token.
+func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
+	token := c.token && !s.Hurries()
+	for _, g := range c.lines {
+		if g != but && s.lacks(s.limits.groups[g].Slots, token) {
+			return g, true
+		}
+	}
+	return 0, false
+}
+
+// eachWaiting yields the positions of the nodes that wait in a line; some may have been stopped.
+func (x *line) eachWaiting(yield func(pos int32) bool) {
+	for i := range x.queues {
+		for _, c := range x.queues[i].crowds {
+			for _, bunch := range append(crowds{c}, c.parts...) {
+				for _, pos := range bunch.nodes {
+					if !yield(pos) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
