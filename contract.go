@@ -1,11 +1,15 @@
 package kahn
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Contract judges the inputs or the output of a node: see Node.InputSchema and Node.OutputSchema. It may be used by any
@@ -97,4 +101,235 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 		return nil
 	}
 	return contract
+}
+
+// The two sides of a step are judged in mirrored order: the contract judges the inputs before the moderator does, and the
+// moderator judges the output before the contract does. Inputs are judged once, when the node has its slot and before it has
+// started; a node whose inputs are refused goes from ready to failed. Outputs, also that of a fallback, are judged within
+// the attempt.
+
+// Moderator judges the inputs and outputs of steps, for the nodes that ask for it: see Node.Moderation and [Moderate].
+type Moderator interface {
+	// Check returns nil to let a value pass, and [Flag] to refuse it. Any other error, a panic included, means that it could
+	// not judge: the value does not pass then either. In PhaseInput the value is the map of parameters, in PhaseOutput the
+	// result of the step; Check must not change it. The context is that of the attempt: it ends with the attempt's timeout
+	// and when the node or the run is stopped.
+	Check(ctx context.Context, phase Phase, node *Step, value any) error
+}
+
+// Flag returns the error by which a [Moderator] refuses a value.
+func Flag(reasons ...string) error { return &flagError{reasons} }
+
+type flagError struct{ reasons []string }
+
+func (e *flagError) Error() string { return "flagged: " + strings.Join(e.reasons, "; ") }
+
+// ModerationError is the error of a node of kind [CauseModeration].
+type ModerationError struct {
+	Phase Phase
+	// Reasons are the moderator's reasons for flagging the value.
+	Reasons []string
+	// Err is the error that kept the moderator from judging, nil if it flagged the value.
+	Err error
+}
+
+// Error lists the moderator's reasons, or tells why it could not judge.
+func (e *ModerationError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("moderation of the %v failed: %s", e.Phase, errorText(e.Err))
+	}
+	return foreign.Shorten(fmt.Sprintf("%v flagged: %s", e.Phase, strings.Join(e.Reasons, "; ")))
+}
+
+// Unwrap returns Err.
+func (e *ModerationError) Unwrap() error { return e.Err }
+
+// Moderation tells which sides of a step the run's [Moderator] judges.
+type Moderation uint8
+
+// The choices.
+const (
+	ModerateNone Moderation = iota
+	ModerateInput
+	ModerateOutput
+	ModerateBoth
+
+	moderationCount
+)
+
+var moderationNames = [moderationCount]string{"none", "input", "output", "both"}
+
+// covers reports whether the phase is to be judged.
+func (m Moderation) covers(p Phase) bool {
+	return m == ModerateBoth || m == ModerateInput && p == PhaseInput || m == ModerateOutput && p == PhaseOutput
+}
+
+// String returns "none", "input", "output" or "both".
+func (m Moderation) String() string { return enum.Name(moderationNames[:], int(m), "Moderation") }
+
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (m Moderation) MarshalText() ([]byte, error) {
+	return enum.Text(moderationNames[:], int(m), "moderation")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (m *Moderation) UnmarshalText(text []byte) error {
+	return enum.Parse(m, moderationNames[:], text, "moderation")
+}
+
+// Moderate sets the run's moderator. A run of a graph in which a node asks for one is refused without it, with an error that
+// matches [ErrNoModerator].
+func Moderate(m Moderator) Option {
+	return optionFunc(func(c *config) error {
+		if isNull(m) {
+			return fmt.Errorf("%w: Moderate(nil)", ErrBadOption)
+		}
+		c.moderator = m
+		return nil
+	})
+}
+
+var errNotAdmitted = errors.New("stopped while its inputs were judged")
+
+// admission judges the inputs of an attempt whose node has not started yet.
+func (w *worker) admission() (refused attemptResult) {
+	if w.step.flags&stepAdmitting != 0 {
+		refused = w.admit()
+	}
+	return refused
+}
+
+// admit judges the inputs of a node that has its slot, and starts the node if they pass. It runs as a part of the attempt,
+// so a panic or a Goexit fails the node.
+func (w *worker) admit() attemptResult {
+	r, step := w.run, w.step
+	if refused := r.inspect(step, PhaseInput, r.params(step.ref, step.flags, false)); refused.err != nil {
+		return refused
+	}
+	now := r.now()
+	r.st.Lock()
+	x := r.extras[step.ref]
+	if r.current(step.ref) != step || r.st.Word(step.ref).Is(machine.WordStopping) || x != nil && x.timedOut != timeoutNone {
+		r.st.Unlock()
+		return attemptResult{err: errNotAdmitted, kind: CauseStepError} // the end of the attempt decides the outcome
+	}
+	r.records[step.ref].attempts = step.attempt
+	r.st.Admitted(step.ref)
+	r.release(now)
+	return attemptResult{}
+}
+
+// judgeOutput judges what a step, or a fallback, has returned.
+func (w *worker) judgeOutput(value any) (refused attemptResult) {
+	r, step := w.run, w.step
+	if v, ok := value.(EndVerdict); ok && step.ref == r.plan.end {
+		value = v.Output
+	}
+	err := w.protect(func() error {
+		refused = r.inspect(step, PhaseOutput, value)
+		return nil
+	})
+	if err != nil {
+		refused = attemptResult{err: err, kind: CausePanic}
+	}
+	w.now = r.now()
+	return refused
+}
+
+// inspect returns a result without an error if the value passes.
+func (r *Run) inspect(step *Step, phase Phase, value any) (refused attemptResult) {
+	if phase == PhaseInput {
+		if refused = r.holdAgainstContract(step, phase, value); refused.err == nil {
+			refused = r.moderate(step, phase, value)
+		}
+		return refused
+	}
+	if refused = r.moderate(step, phase, value); refused.err == nil {
+		refused = r.holdAgainstContract(step, phase, value)
+	}
+	return refused
+}
+
+func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptResult {
+	breach := r.plan.violated(step.ref, phase, value)
+	if breach == nil {
+		return attemptResult{}
+	}
+	r.refused(step, evContractViolated, func(*extra) any {
+		violated := event.Breach{Phase: phase}
+		for _, v := range breach.Violations {
+			violated.Errors = append(violated.Errors, foreign.Shorten(v.String()))
+		}
+		return violated
+	})
+	kind := CauseContractInput
+	if phase == PhaseOutput {
+		kind = CauseContractOutput
+	}
+	return attemptResult{err: breach, kind: kind}
+}
+
+// refused records a judge's refusal, unless the attempt has timed out meanwhile: then that is its result.
+func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
+	r.stepEvent(step, kind, func(x *extra) any {
+		if x.timedOut != timeoutNone {
+			return nil
+		}
+		return arg(x)
+	})
+}
+
+func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
+	if !step.node().Moderation.covers(phase) {
+		return attemptResult{}
+	}
+	protect := contain
+	if r.cfg.rePanic {
+		protect = func(f func() error) error { return f() }
+	}
+	refusal := moderated(r.cfg.moderator, step, phase, value, protect)
+	switch {
+	case refusal == nil:
+		return attemptResult{}
+	case refusal.Err == nil:
+		r.refused(step, evModerationFlagged, func(*extra) any { return event.Refusal{Phase: phase, Errors: refusal.Reasons} })
+	case step.ended() != nil: // the stop interrupted the judge
+		return attemptResult{err: refusal, kind: CauseStepError}
+	}
+	return attemptResult{err: refusal, kind: CauseModeration}
+}
+
+// violated holds a value against the contract of a node.
+func (p *Plan) violated(r Ref, phase Phase, value any) *ContractError {
+	contract := p.contracts[r][phase]
+	if contract == nil {
+		return nil
+	}
+	if violations := contract.Check(value); len(violations) > 0 {
+		return &ContractError{Phase: phase, Violations: violations}
+	}
+	return nil
+}
+
+// moderated asks a moderator for its judgement of a value: nil lets it pass. protect calls it.
+func moderated(m Moderator, step *Step, phase Phase, value any, protect func(func() error) error) *ModerationError {
+	if m == nil {
+		return &ModerationError{Phase: phase, Err: ErrNoModerator}
+	}
+	err := protect(func() error { return m.Check(step, phase, step, value) })
+	if err == nil {
+		return nil
+	}
+	var flag *flagError
+	walkError(err, func(e error) bool {
+		f, ok := e.(*flagError)
+		if ok {
+			flag = f
+		}
+		return !ok
+	})
+	if flag != nil {
+		return &ModerationError{Phase: phase, Reasons: flag.reasons}
+	}
+	return &ModerationError{Phase: phase, Err: bounded(err)}
 }

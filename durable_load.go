@@ -377,3 +377,360 @@ func (r *Run) takeLease() (stored *store.Run, err error) {
 	}
 	return stored, err
 }
+
+// acquireFork is acquire for a fork, which the store may have already.
+func (r *Run) acquireFork() (*restoration, error) {
+	forked := r.cfg.from.file.Run
+	x, err := r.restoration(nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.keepGiven(); err != nil { // those of the run that it was forked from
+		return nil, err
+	}
+	stored, err := r.takeLease()
+	if err != nil {
+		return nil, err
+	}
+	var file snapshotFile
+	if stored.Sequence > 0 {
+		if file, err = fileOf(stored); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // nobody has created it
+	case file.Forked != forked:
+		return nil, fmt.Errorf("%w: %s, which is no fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
+	default:
+		r.cfg.fork = false
+		if x, err = r.restoreStored(stored); err != nil {
+			return nil, err
+		}
+	}
+	r.specify(&stored.Spec, false)
+	return x, nil
+}
+
+// keep puts the nodes that a fork keeps, and those inside of them, into the outbox.
+func (d *durable) keep(h *held) {
+	for _, ref := range h.refs {
+		e := d.pending(place{h.run, ref})
+		e.record, e.terminal = true, true
+		for _, a := range h.run.plan.net.Out(ref) {
+			d.pending(place{h.run, a.To()}).resolved++
+		}
+	}
+	for _, in := range h.inside {
+		if in.begun() {
+			d.keep(in)
+		}
+	}
+}
+
+// takenBack is what a redrive takes out of the store with its first transaction.
+type takenBack struct {
+	keys   []string          // of the nodes that run again, and of those inside of them
+	counts []store.Readiness // what becomes of the counters of nodes that run again, or follow such a node
+}
+
+// takeBack finds what the nodes that run again have left in the store.
+func takeBack(p *Plan, stored *store.Run, again []bool) (back takenBack) {
+	for _, key := range slices.Sorted(maps.Keys(stored.Nodes)) {
+		if ref, ok := p.outermost(key); !ok || again[ref] { // a node that the plan does not have was dropped, see Adopt
+			back.keys = append(back.keys, key)
+		}
+	}
+	for r := range again { // a counter of a node that runs again begins at zero
+		if Ref(r) == p.end {
+			continue // its predecessors are not counted: it waits for all nodes
+		}
+		sources := p.net.In(Ref(r))
+		c := store.Readiness{Node: p.names[r], Required: len(sources)}
+		for _, i := range sources {
+			from := p.net.Source(i)
+			switch ended := stored.Nodes[p.names[from]].Terminal; {
+			case !ended:
+			case again[r] && !again[from]:
+				c.By++
+			case again[from] && !again[r]:
+				c.By--
+			}
+		}
+		if c.By != 0 {
+			back.counts = append(back.counts, c)
+		}
+	}
+	return back
+}
+
+// outermost finds the node of the outermost graph that has a key in the store, or that the node of the key is inside of.
+func (p *Plan) outermost(key string) (Ref, bool) {
+	if ref, ok := p.Ref(key); ok {
+		return ref, true
+	}
+	for i := len(key) - 1; i > 0; i-- {
+		if strings.IndexByte("/[#", key[i]) < 0 {
+			continue
+		}
+		if ref, ok := p.Ref(key[:i]); ok {
+			return ref, true
+		}
+	}
+	return noRef, false
+}
+
+// takeBack makes the next transaction the first one of a redrive.
+func (d *durable) takeBack(back *takenBack) {
+	d.outbox.back, d.outbox.due, d.stale = back, true, true
+}
+
+// keptEpoch tells that the nodes which a redrive with [KeepDescendants] has kept belong to the epoch before it. Their records in the store
+// do not change: they are those that were written up to an event.
+type keptEpoch struct {
+	Epoch int    `json:"epoch"`
+	Event uint64 `json:"event"`
+}
+
+// restoreEpochs sets the epochs of kept nodes.
+func (file *snapshotFile) restoreEpochs() {
+	for i := range file.Nodes {
+		n := &file.Nodes[i]
+		for _, k := range file.Kept {
+			if n.Epoch == 0 && n.Event <= k.Event {
+				n.Epoch = k.Epoch
+			}
+		}
+	}
+}
+
+// lost is what a run keeps when it is left because its store did not answer: the changes that were not written.
+//
+// The run does not fail: whoever has the store goes on with it. So nothing is called any more, attempts under way are interrupted
+// and their results are dropped, nothing is published, and when all goroutines have returned the nodes are set back to their
+// stored states. Until then the State goes on in memory, where nobody sees it.
+type lost struct {
+	places   []place         // in the order in which they were noted
+	attempts map[place]int32 // of each: those that had begun as the store has it, or -1 if that has not changed
+	ended    []*Run          // nested runs whose ends were not written
+}
+
+// note remembers a node that is not in its stored state. The first number of attempts that is given is the stored one.
+func (l *lost) note(at place, attempts int32) {
+	old, known := l.attempts[at]
+	switch {
+	case !known:
+		l.places = append(l.places, at)
+		l.attempts[at] = attempts
+	case old < 0:
+		l.attempts[at] = attempts
+	}
+}
+
+// leftError is the error of a run that its life left: that of the store if it did not answer, or of a posted request that could not be read.
+func (d *durable) leftError() error {
+	if d.lost != nil {
+		return d.failed
+	}
+	return d.inbox.unreadable()
+}
+
+// isLost reports whether the run is being left because its store did not answer.
+func (r *Run) isLost() bool { return r.durable != nil && r.durable.lost != nil }
+
+// lose leaves the run, which is an outermost one, because its store did not answer. The lock is held.
+func (r *Run) lose(err error) {
+	d, now := r.durable, r.now()
+	if d.failed != nil {
+		return
+	}
+	runs := append([]*Run{r}, r.descendants()...)
+	for _, c := range runs {
+		c.flush(now)
+	}
+	d.lost = &lost{attempts: map[place]int32{}}
+	for _, tx := range d.unwritten() {
+		for i := range tx.entries {
+			e := &tx.entries[i]
+			before := int32(-1)
+			if e.begun {
+				before = e.before
+			}
+			d.lost.note(e.place, before)
+		}
+		d.lost.ended = append(d.lost.ended, tx.ended...)
+		tx.err = err
+		close(tx.done)
+	}
+	for _, c := range runs {
+		for roots := d.roots[c]; roots.Len() > 0; {
+			ref, _ := roots.PopMin()
+			d.lost.note(place{c, Ref(ref)}, -1)
+		}
+	}
+	d.fail(err)
+	r.disarm(&r.deadline)
+	r.disarm(&r.tokenDue)
+	r.log.retract()
+	r.log.close()
+	if r.stage > stageResting {
+		r.stage = stageRunning // its end was not written, so it has not ended
+	}
+	for _, c := range runs {
+		c.leaving = true
+		c.st.Leave()
+		c.leaveChecks()
+		c.leaveReturns()
+		c.interruptLost(&stopCause{err, context.Canceled})
+		for _, x := range c.extras { // nothing ends any more because its time has come
+			c.disarm(&x.backoff)
+			c.disarm(&x.overall)
+			c.disarm(&x.gate)
+		}
+		if c.tree != nil {
+			c.tree.touch(c)
+		}
+	}
+}
+
+// unwritten are the transactions that the store has not confirmed, the older one first.
+func (d *durable) unwritten() []*transaction {
+	if d.current != nil {
+		return []*transaction{d.current, d.outbox}
+	}
+	return []*transaction{d.outbox}
+}
+
+// fail ends the use of the store, but for giving back the lease.
+func (d *durable) fail(err error) {
+	d.failed, d.outbox = err, newTransaction()
+	d.admitAll()
+	d.events.arrive()
+	if d.renewal != nil {
+		d.renewal.Stop()
+	}
+	d.cancel()
+}
+
+// interruptLost ends the contexts of the attempts of a run that is left without its store.
+func (r *Run) interruptLost(cause *stopCause) {
+	for ref := range r.st.Words() {
+		step, x := r.current(ref), r.extras[ref]
+		if step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0 {
+			continue // nothing of the host is called, or a worker concludes the composite
+		}
+		x = r.extra(ref)
+		r.disarm(&x.attempt)
+		r.armGrace(step, x)
+		r.ending = append(r.ending, stopOrder{step, cause})
+	}
+}
+
+// drop ends an attempt whose result cannot be written.
+func (r *Run) drop(step *Step, now int64) {
+	ref := step.ref
+	rec := &r.records[ref]
+	rec.active, rec.end = activeNone, now
+	if x := r.extras[ref]; x != nil {
+		r.disarm(&x.attempt)
+		r.disarm(&x.grace)
+		if x.comp != nil {
+			x.comp.working = false
+		}
+	}
+	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil { // it gives its slots back
+		r.st.NoteBug(err)
+	}
+	r.durable.lost.note(place{r, ref}, -1)
+}
+
+// endLost ends a run that is left without its store, when its goroutines have returned.
+func (r *Run) endLost(now int64) {
+	workers := r.workers
+	if r.tree != nil {
+		workers = r.tree.workers
+	}
+	if r.concluded() || workers > 0 {
+		return
+	}
+	d := r.durable
+	r.endAtRest(now)
+	for _, at := range d.lost.places {
+		at.setBack(d.stored[at], d.lost.attempts[at])
+	}
+	for _, c := range d.lost.ended {
+		c.verdict, c.summed, c.result = verdict{status: RunSuspended}, false, Result{}
+	}
+	r.verdict.cause = CauseStoreError
+	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {d.failed, context.Canceled}}
+}
+
+// setBack puts a node into its stored state.
+func (at place) setBack(to storedStatus, attempts int32) {
+	r, ref := at.run, at.ref
+	rec, x := &r.records[ref], r.extras[ref]
+	if now := r.st.Word(ref).Status(); now.Terminal() || to.status != now {
+		rec.value, rec.noRetry, rec.fallback = nil, 0, false
+	}
+	if attempts >= 0 {
+		rec.attempts = attempts
+	}
+	if rec.active = activeNone; to.status == Running && !to.inside {
+		to.status = Ready // its attempt is begun again
+	}
+	if x != nil {
+		r.disarmNode(ref)
+		if x.errs = slices.DeleteFunc(x.errs, func(e attemptError) bool { return e.number > to.retried }); len(x.errs) == 0 {
+			x.lastErr = nil
+		}
+		if x.comp != nil && x.comp.child != to.child {
+			if x.comp.child = to.child; to.child == nil {
+				x.comp = nil // it has not begun
+			}
+		}
+		if x.wait == nil && to.status == Suspended && !to.dormant {
+			x.wait = x.answered
+		}
+		x.abandoned, x.skip, x.answer, x.memoized, x.stop = false, "", "", false, nil
+	}
+	r.st.SetBack(ref, to.status, to.dormant, rec.attempts)
+}
+
+// storedStatus is the status of a node that has not ended, as the store has it.
+type storedStatus struct {
+	status  Status
+	inside  bool  // nested runs perform it
+	child   *Run  // that one, or the last of them
+	dormant bool  // all that is left inside of it waits
+	retried int32 // the last attempt that was retried
+}
+
+// storedAs takes note of the record of a node that is in the store now.
+func (d *durable) storedAs(at place, n *nodeState, child *Run) {
+	if n.Status.Terminal() {
+		delete(d.stored, at)
+		return
+	}
+	s := storedStatus{status: n.Status, child: child, inside: n.Inside != nil, dormant: n.Dormant}
+	if last := len(n.Retried); last > 0 {
+		s.retried = n.Retried[last-1].Number
+	}
+	d.stored[at] = s
+}
+
+// holdStored takes note of the records that a run goes on from.
+func (d *durable) holdStored(h *held) {
+	h.each(func(h *held) {
+		for i, ref := range h.refs {
+			at := place{h.run, ref}
+			d.storedAs(at, &h.nodes[i], at.child())
+		}
+	})
+}
+
+// holdAnswers takes note of the answers that a run was given when it began or went on: its first transaction has them.
+func (d *durable) holdAnswers(x *takenSignals) {
+	for i := x.before; i < len(x.list); i++ {
+		x.list[i].in = d.outbox.writing
+	}
+}

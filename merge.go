@@ -1,9 +1,15 @@
 package kahn
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // MergeFunc merges the values of the edges that share a parameter. It is called with the delivered values, at least one
@@ -99,4 +105,385 @@ func concat(in []Contribution) (any, error) {
 		}
 	}
 	return strings.Join(parts, "\n\n"), nil
+}
+
+// Outputs is an output with several ports. An edge delivers the port that its Key names; "output", unless a port has that
+// name, stands for the whole map.
+type Outputs map[string]any
+
+const outputKey = "output"
+
+// isNull reports whether v is null as data: a nil interface, pointer, map, slice, function or channel, or JSON null. Empty
+// strings, zeros, false and empty non-nil collections are values.
+func isNull(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string, bool, int, float64:
+		return false
+	case json.RawMessage:
+		return v == nil || string(bytes.TrimSpace(v)) == "null"
+	}
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Pointer, reflect.Map, reflect.Slice, reflect.Func, reflect.Chan, reflect.UnsafePointer:
+		return r.IsNil()
+	}
+	return false
+}
+
+// portOf takes a port from an output. Without a key it is the port named like the edge's label if the output has one,
+// else "output".
+func portOf(output any, key, label string) (value any, ok bool) {
+	if key == "" && label != "" {
+		if value, ok := lookup(output, label); ok {
+			return value, true
+		}
+	}
+	if key == "" || key == outputKey {
+		if ports, ok := output.(Outputs); ok {
+			if value, ok := ports[outputKey]; ok {
+				return value, true
+			}
+		}
+		return output, true
+	}
+	return follow(output, key)
+}
+
+// ports are the declared Outputs of a node.
+type ports struct {
+	names   map[string]bool
+	longest int
+}
+
+func newPorts(names []string) *ports {
+	p := &ports{names: make(map[string]bool, len(names))}
+	for _, name := range names {
+		p.names[name], p.longest = true, max(p.longest, len(name))
+	}
+	return p
+}
+
+// has reports whether a key may be that of an edge from the node: any, if it declares none; else that of a port or of what is in it.
+func (p *ports) has(key string) bool {
+	if len(p.names) == 0 || key == "" || key == outputKey || p.names[key] {
+		return true
+	}
+	for i, c := range []byte(key[:min(len(key), p.longest+1)]) {
+		if c == '.' && p.names[key[:i]] {
+			return true
+		}
+	}
+	return false
+}
+
+// follow finds a key, or else follows it as a path, split at its dots, into maps and the exported fields of structs. At each
+// step, too, the whole rest of the path comes first, as a key.
+func follow(output any, path string) (any, bool) {
+	for {
+		if v, ok := lookup(output, path); ok {
+			return v, true
+		}
+		name, rest, more := strings.Cut(path, ".")
+		v, ok := member(output, name)
+		if !ok || !more {
+			return v, ok
+		}
+		output, path = v, rest
+	}
+}
+
+// member is lookup that also finds exported fields of structs: by their JSON names, or else by their Go names in any case.
+func member(output any, name string) (any, bool) {
+	if v, ok := lookup(output, name); ok {
+		return v, true
+	}
+	s := indirect(reflect.ValueOf(output))
+	switch s.Kind() {
+	case reflect.Struct:
+		if field, ok := structField(s, name); ok {
+			return field.Interface(), true
+		}
+	case reflect.Map: // behind a pointer
+		if s.CanInterface() && reflect.TypeOf(output).Kind() == reflect.Pointer {
+			return lookup(s.Interface(), name)
+		}
+	}
+	return nil, false
+}
+
+// memberNames lists, sorted, alternatives to a path that leads nowhere: the members of the value at which the path ends.
+func memberNames(output any, path string) (names []string) {
+	prefix := ""
+	for {
+		name, rest, more := strings.Cut(path, ".")
+		v, ok := member(output, name)
+		if !ok || !more {
+			break
+		}
+		prefix += name + "."
+		output, path = v, rest
+	}
+	switch v := indirect(reflect.ValueOf(output)); v.Kind() {
+	case reflect.Map:
+		for _, key := range v.MapKeys() {
+			if key.Kind() == reflect.String {
+				names = append(names, prefix+key.String())
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if f := v.Type().Field(i); f.IsExported() {
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				names = append(names, prefix+cmp.Or(name, f.Name))
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// lookup finds a key in a map with string keys.
+func lookup(output any, key string) (any, bool) {
+	switch m := output.(type) {
+	case nil:
+		return nil, false
+	case Outputs:
+		v, ok := m[key]
+		return v, ok
+	case map[string]any:
+		v, ok := m[key]
+		return v, ok
+	}
+	m := reflect.ValueOf(output)
+	if m.Kind() != reflect.Map || m.Type().Key().Kind() != reflect.String {
+		return nil, false
+	}
+	v := m.MapIndex(reflect.ValueOf(key).Convert(m.Type().Key()))
+	if !v.IsValid() {
+		return nil, false
+	}
+	return v.Interface(), true
+}
+
+// source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [machine.State].
+type source interface {
+	graph() *Plan
+	deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is that of the source, if d delivers it
+	failureOf(Ref) error
+	input(name string) (any, bool)
+	clone(any) any
+}
+
+// deliver returns the value that an in-edge delivers to a node that is being checked, or runs. The source node is terminal: its
+// output does not change any more.
+func deliver(of source, to Ref, substituted bool, i int32) (value any, ok bool) {
+	p := of.graph()
+	e := p.edgeAt(i)
+	d, output := of.deliveryTo(to, i, substituted)
+	switch d {
+	case machine.DeliverOutput:
+		label := e.Label
+		if e.Flags&machine.EdgeLabelled == 0 {
+			label = "" // of an edge into the end node that is no branch
+		}
+		return portOf(output, e.Key, label)
+	case machine.DeliverError:
+		return of.failureOf(e.From), true
+	case machine.DeliverDefault:
+		return p.defaultOf(e, to), true
+	}
+	return nil, false
+}
+
+// defaultOf is what an edge delivers in place of what failed.
+func (p *Plan) defaultOf(e planEdge, to Ref) any {
+	if e.Default != nil {
+		return e.Default
+	}
+	if n := p.node(to); n.Default != nil {
+		return n.Default
+	}
+	return ""
+}
+
+// assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
+func assembled(of source, ref Ref, substituted bool, name string, merged map[string]any) (any, bool) {
+	if v, ok := merged[name]; ok {
+		return v, true
+	}
+	if in := of.graph().inputsOf(ref); in != nil {
+		if p, _ := in.param(name); p != nil && p.strategy == MergeLast { // else it is in merged if anything was delivered
+			for j := len(p.edges) - 1; j >= 0; j-- {
+				if v, ok := deliver(of, ref, substituted, p.edges[j]); ok {
+					return v, true
+				}
+			}
+		}
+	}
+	return unfed(of, ref, name)
+}
+
+// unfed is assembled for a parameter to which no edge has delivered anything.
+func unfed(of source, ref Ref, name string) (any, bool) {
+	p := of.graph()
+	n := p.node(ref)
+	var port *Port
+	if in := p.inputsOf(ref); in != nil {
+		port = in.ports[name]
+	}
+	if v, ok := n.Params[name]; ok {
+		return v, true
+	}
+	if port != nil || len(n.Ports) == 0 && len(p.net.In(ref)) == 0 {
+		if v, ok := of.input(name); ok {
+			return v, true
+		}
+	}
+	if port != nil && port.Default != nil {
+		return port.Default, true
+	}
+	return nil, false
+}
+
+// deliveredFrom returns the value of the last delivering edge from one node to another.
+func deliveredFrom(of source, ref Ref, substituted bool, id string) (value any, ok bool) {
+	p := of.graph()
+	from, known := p.find(id)
+	if !known {
+		return nil, false
+	}
+	row := p.net.EdgesFrom(ref, from)
+	for j := len(row) - 1; j >= 0; j-- {
+		if p.net.Source(row[j]) != from {
+			continue
+		}
+		if v, ok := deliver(of, ref, substituted, row[j]); ok {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+// eachOwnParam calls f with the names of the parameters that a node may have of its own, some of them perhaps more than once. inputs
+// reports whether it has those of the root inputs, too.
+func (p *Plan) eachOwnParam(ref Ref, f func(name string)) (inputs bool) {
+	n, in := p.node(ref), p.inputsOf(ref)
+	if in != nil {
+		for i := range in.params {
+			f(in.params[i].name)
+		}
+	}
+	for name := range n.Params {
+		f(name)
+	}
+	for i := range n.Ports {
+		f(n.Ports[i].Name)
+	}
+	return len(n.Ports) == 0 && len(p.net.In(ref)) == 0
+}
+
+// The Run as a source.
+func (r *Run) graph() *Plan { return r.plan }
+
+// deliveryTo takes the lock for a node that may run before its predecessors have ended, and in a durable run, whose store may refuse the
+// end of a predecessor while a guard or a merge is at work.
+func (r *Run) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) {
+	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
+		r.st.Lock()
+		defer r.st.Unlock()
+	}
+	if d = r.st.Delivery(to, i, substituted); d == machine.DeliverOutput {
+		output = r.records[r.plan.net.Source(i)].value
+	}
+	return d, output
+}
+
+func (r *Run) failureOf(ref Ref) error {
+	r.st.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
+	defer r.st.Unlock()
+	return r.nodeError(ref)
+}
+
+func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
+	return deliver(r, to, flags&stepSubstituted != 0, i)
+}
+
+// param assembles one parameter of a node whose check, if it has one, has passed.
+func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
+	if r.items != nil {
+		if v, ok := r.items.input(ref, name); ok {
+			return v, true
+		}
+		r, ref, flags = r.home(ref, flags)
+	}
+	return r.assembled(ref, flags, name, r.mergedOf(ref))
+}
+
+// mergedOf returns the merged parameters of a node whose check, if it has one, has passed. It takes the lock.
+func (r *Run) mergedOf(ref Ref) (merged map[string]any) {
+	if !r.plan.net.Is(ref, machine.FlagCheck) {
+		return nil
+	}
+	r.st.Lock()
+	defer r.st.Unlock()
+	if x := r.extras[ref]; x != nil {
+		merged = x.merged // not written to any more
+	}
+	return merged
+}
+
+func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
+	return assembled(r, ref, flags&stepSubstituted != 0, name, merged)
+}
+
+// params assembles all parameters of a node into a fresh map.
+func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
+	m := map[string]any{}
+	in, at, with := r.home(ref, flags)
+	merged := in.mergedOf(at)
+	r.eachParam(ref, func(name string) {
+		if _, done := m[name]; done {
+			return
+		}
+		v, ok := any(nil), false
+		if r.items != nil {
+			v, ok = r.items.input(ref, name)
+		}
+		if !ok {
+			v, ok = in.assembled(at, with, name, merged)
+		}
+		if ok {
+			if clone {
+				v = r.clone(v)
+			}
+			m[name] = v
+		}
+	})
+	return m
+}
+
+// eachParam calls f with the names of the parameters that a node may have, some of them perhaps more than once.
+func (r *Run) eachParam(ref Ref, f func(name string)) {
+	if r.items != nil {
+		f(inputItem)
+		f(inputIndex)
+		r, ref, _ = r.home(ref, 0)
+	}
+	if r.plan.eachOwnParam(ref, f) {
+		r.eachInput(f)
+	}
+}
+
+// upstream returns the value of the last delivering edge from a node.
+func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool) {
+	r, ref, flags = r.home(ref, flags)
+	return deliveredFrom(r, ref, flags&stepSubstituted != 0, id)
+}
+
+func (r *Run) clone(v any) any {
+	if r.cfg.cloneInputs == nil || v == nil {
+		return v
+	}
+	return r.cfg.cloneInputs(v)
 }

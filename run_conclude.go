@@ -452,3 +452,251 @@ func (r *Run) react(ref Ref, abortRun bool) {
 	err := fmt.Errorf("%w: node %s failed", ErrAborted, quoteID(r.plan.names[ref]))
 	r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, manner)
 }
+
+// verdict is the status of a run that has ended, as the end step evaluates it.
+type verdict struct {
+	status   RunStatus
+	degraded bool
+	cause    CauseKind // why the whole run was stopped, or CauseEndFailed
+	failed   int       // nodes in status failed, the end node not counted
+}
+
+// EndVerdict, returned by the end node as its output, replaces the status that kahn computed for the run, except that a
+// cancelled run may be called failed but not completed. An end node that returns anything else leaves the computed status
+// alone, and its output is the run's.
+type EndVerdict struct {
+	// Status is RunCompleted or RunFailed. The zero value leaves the computed status.
+	Status RunStatus
+	// Output is the output of the run.
+	Output any
+}
+
+// judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
+func (r *Run) judge() {
+	if r.verdict = (verdict{status: RunCompleted}); r.plan.end != noRef || !r.st.Untroubled() {
+		r.judgeAll()
+	}
+}
+
+//go:noinline
+func (r *Run) judgeAll() { // not a part of judge: see attemptAndFinish
+	r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
+}
+
+// verdictOf computes the verdict of a run in which everything is terminal, from its State and the output of its end node. The lock is held.
+func verdictOf(s *machine.Locked, end Ref, rule StatusRule, endOutput any) verdict {
+	status, degraded := s.RunStatus(machine.StatusRule(rule))
+	v := verdict{status: status, degraded: degraded, cause: s.StoppedFor()}
+	for ref, w := range s.Words() {
+		if w.Status() == Failed && ref != end {
+			v.failed++
+		}
+	}
+	if s.StoppedFor() == CauseStoreError {
+		v.status, v.degraded = RunFailed, false // whatever the end node says
+	} else if end != noRef && !s.IsClosed() {
+		v.judgeEnd(s, end, endOutput)
+	}
+	if v.status == RunCompleted || v.status == RunCancelled && v.cause.StopStatus() == Aborted {
+		v.cause = CauseNone // the stop came too late to change the outcome
+	}
+	return v
+}
+
+func (v *verdict) judgeEnd(s *machine.Locked, end Ref, output any) {
+	if s.Word(end).Status() != Completed {
+		v.degraded = false
+		if v.status != RunCancelled {
+			v.status, v.cause = RunFailed, CauseEndFailed
+		}
+		return
+	}
+	said, ok := output.(EndVerdict)
+	if !ok || said.Status == RunPending || v.status == RunCancelled && said.Status == RunCompleted {
+		return
+	}
+	if said.Status == RunCompleted && v.status != RunCompleted {
+		// The end node has accepted the failures that escaped; only handled failures degrade the run.
+		v.degraded = s.HandledFailures()
+	}
+	if said.Status != RunCompleted {
+		v.degraded = false
+	}
+	v.status = said.Status
+}
+
+// wantsFallback reports whether the node's fallback is called: not for a node that was stopped, nor after its overall
+// timeout, nor for inputs that were refused.
+func (r *Run) wantsFallback(ref Ref) bool {
+	x := r.extras[ref]
+	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
+}
+
+// beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,
+// in the critical section in which the attempt ended: no stop and no timeout gets lost between the two.
+func (w *worker) beginFallback(failed conclusion) {
+	r, old := w.run, w.step
+	x := r.extra(old.ref)
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	x.lastErr, x.timedOut = failed.err, timeoutNone
+	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags | stepFallback}
+	r.activate(step)
+	w.step, w.failed = step, &failed
+	r.armTimeouts(r.plan.node(old.ref), step, true, w.now)
+}
+
+// fallback performs the fallback that has begun.
+func (w *worker) fallback() bool {
+	r, ref, failed := w.run, w.task.Ref, w.failed
+	w.phase = phaseUser
+	var value any
+	err := w.protect(func() (err error) {
+		value, err = r.callFallback(w.step, failed.err)
+		return err
+	})
+	w.now = r.now()
+	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value, fallback: true}
+	if err != nil {
+		c = *failed
+		c.err = errors.Join(failed.err, bounded(err))
+	} else if r.plan.net.Router(ref) >= 0 || r.plan.net.Is(ref, factJudge) || ref == r.plan.end || r.cfg.checkValues {
+		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
+			c.fallback = true
+		} else {
+			c.noRetry = failed.noRetry // why the fallback was called
+		}
+	}
+	w.phase = phaseEngine
+	return w.finishFallback(c, true)
+}
+
+// finishFallback is finish for a fallback: there is no other attempt after it.
+func (w *worker) finishFallback(c conclusion, goOn bool) bool {
+	r, step, failed, returned := w.run, w.step, w.failed, w.now
+	w.failed, w.resumed = nil, false
+	step.returned()
+	for waited := r.durable == nil; ; {
+		r.lock()
+		if r.records[step.ref].returned {
+			w.endWait(c.Status == Failed)
+		}
+		r.ringDue(w.now)
+		if r.current(step.ref) != step {
+			r.release(w.now)
+			return false
+		}
+		if r.isLost() {
+			r.drop(step, w.now)
+			return w.next(goOn)
+		}
+		if !w.alone && r.putsOff(w.now) {
+			w.failed = failed
+			return w.putOff(c, attemptResult{}, goOn, true)
+		}
+		if waited || !w.awaitRoom(r.sizeOf(&c, &w.kept)) {
+			break
+		}
+		waited = true
+	}
+	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
+		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}
+		if x.timedOut == timeoutOverall {
+			c.noRetry = event.NoRetryOverall
+		}
+	}
+	if x := r.extras[step.ref]; c.Status == Failed && r.cutShort(step, x, &c) {
+		if step.flags&stepCrashed == 0 {
+			x.crashes = 0
+		}
+		r.giveBack(step, x, w.now)
+	} else {
+		r.outputText(step.ref, c.Status, w.kept[0])
+		r.settle(step, c, returned)
+	}
+	return w.next(goOn)
+}
+
+// defaultMaxCrashes is the bound without the option MaxCrashes.
+const defaultMaxCrashes = 3
+
+// MaxCrashes bounds how often in a row the process may die during attempts of one node: once more, and the node fails with
+// [CauseCrashed] when the run goes on, so that a step that takes its process down does not do so for ever. It is not retried; catch
+// edges, error boundaries, ContinueOnFail and Fallback apply; the Fallback may take the process down as often again. Crashes are known under [Durable] alone; a life that was left because its store did not answer counts as one
+// for the attempts that were under way. Any end of an attempt sets the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
+func MaxCrashes(n int) Option {
+	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
+}
+
+// doomed reports why a node fails when the run goes on: the process has died too often during its attempts, or the store has refused its
+// output.
+func (r *Run) doomed(ref Ref) error {
+	x := r.extras[ref]
+	switch {
+	case x == nil:
+		return nil
+	case x.refused != nil:
+		return x.refused
+	case x.crashes == 0:
+		return nil
+	}
+	if most := r.mostCrashes(ref); most < 0 || int(x.crashes) <= most {
+		return nil
+	}
+	return fmt.Errorf("%w: %d", ErrCrashed, x.crashes)
+}
+
+// mostCrashes is how often in a row the process may die during attempts of a node; negative for no bound.
+func (r *Run) mostCrashes(ref Ref) int {
+	if n := r.plan.node(ref).MaxCrashes; n != 0 {
+		return n
+	}
+	return r.cfg.maxCrashes
+}
+
+// saves reports whether the Fallback of a doomed node is called: not if the output that was refused is that of the Fallback, nor when the process
+// has died as often since the node was doomed as it may die before.
+func (r *Run) saves(ref Ref) bool {
+	x, most := r.extras[ref], r.mostCrashes(ref)
+	bound := most
+	if x.refused == nil {
+		bound = 2*most + 1
+	}
+	return r.wantsFallback(ref) && !r.records[ref].fallback && (most < 0 || int(x.crashes) <= bound)
+}
+
+// causeOfDoom is the cause of the failure of a doomed node.
+func causeOfDoom(err error) CauseKind {
+	if errors.Is(err, ErrCrashed) {
+		return CauseCrashed
+	}
+	return CauseStoreRejected
+}
+
+// endDoomed ends the doomed nodes, before anything else happens in this life. A node that its Fallback may save begins an attempt that calls
+// nothing but that.
+func (h *held) endDoomed(now int64) {
+	h.each(func(h *held) {
+		r := h.run
+		for _, ref := range r.plan.declared {
+			err, rec := r.doomed(ref), &r.records[ref]
+			if err == nil || r.st.Status(ref) != Ready || r.saves(ref) {
+				continue
+			}
+			rec.value, rec.end, rec.noRetry, rec.fallback = err, now, event.NoRetryCause, false
+			if err := r.st.Fail(r.st.Token(ref), causeOfDoom(err)); err != nil {
+				r.st.NoteBug(err)
+			}
+			r.disarmNode(ref)
+			r.react(ref, false)
+		}
+	})
+}
+
+// resultOfDoom is the result of the attempt of a doomed node, which its Fallback follows.
+func (r *Run) resultOfDoom(ref Ref) attemptResult {
+	r.st.Lock()
+	defer r.st.Unlock()
+	err := r.doomed(ref)
+	return attemptResult{err: err, kind: causeOfDoom(err)}
+}

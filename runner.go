@@ -1,12 +1,18 @@
 package kahn
 
 import (
+	"bytes"
 	"container/list"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -399,3 +405,466 @@ var (
 	// ErrShutdown rejects a run that is started after Shutdown.
 	ErrShutdown = errors.New("the runner was shut down")
 )
+
+// RunChange is a change in the list of a Runner's runs: see [Runner.Watch].
+type RunChange struct {
+	Run *Run
+	// Arrived is when the run came to the Runner.
+	Arrived time.Time
+	// Status is that of the run now.
+	Status RunStatus
+	// Removed says that the Runner does not remember the run any more: see Runner.History.
+	Removed bool
+}
+
+// Watch yields the runs that the Runner knows, in the order of their arrival, each with its status, and then, as it happens, each run that
+// arrives, whose status has changed, or that is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have
+// ended. A slow consumer misses what a run was in between, never what it has become, and holds nobody up. The changes inside of a run are
+// told by [Run.Events] and [Run.Watch]. A nil ctx yields nothing.
+func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
+	return func(yield func(RunChange) bool) {
+		if ctx == nil {
+			return
+		}
+		w := &runWatcher{noted: map[*runnerEntry]bool{}, seen: map[*runnerEntry]RunStatus{}, wake: make(chan struct{}, 1)}
+		rn.mu.Lock()
+		for e := range entriesOf(&rn.arrived) {
+			w.note(e)
+		}
+		rn.watchers = append(rn.watchers, w)
+		rn.mu.Unlock()
+		defer func() {
+			rn.mu.Lock()
+			defer rn.mu.Unlock()
+			rn.watchers = slices.DeleteFunc(rn.watchers, func(x *runWatcher) bool { return x == w })
+		}()
+		for ctx.Err() == nil {
+			rn.mu.Lock()
+			e := w.next()
+			removed := e != nil && rn.entries[e.id] != e
+			over := rn.closed && rn.arrived.Len() == rn.ended.Len()
+			rn.mu.Unlock()
+			switch {
+			case e != nil:
+				if !w.show(e, removed, yield) {
+					return
+				}
+			case over:
+				return
+			default:
+				select {
+				case <-w.wake:
+				case <-ctx.Done():
+				}
+			}
+		}
+	}
+}
+
+// runWatcher collects the runs of which something has changed.
+type runWatcher struct {
+	queue []*runnerEntry // in the order of the changes, each once; guarded by the Runner's lock, as is noted
+	noted map[*runnerEntry]bool
+	wake  chan struct{}
+	seen  map[*runnerEntry]RunStatus // the watcher's own
+}
+
+func (w *runWatcher) note(e *runnerEntry) {
+	if e != nil && !w.noted[e] {
+		w.noted[e] = true
+		w.queue = append(w.queue, e)
+	}
+	select {
+	case w.wake <- struct{}{}:
+	default: // it is awake, or will find this when it is
+	}
+}
+
+func (w *runWatcher) next() *runnerEntry {
+	if len(w.queue) == 0 {
+		return nil
+	}
+	e := w.queue[0]
+	w.queue = w.queue[1:]
+	delete(w.noted, e)
+	return e
+}
+
+// show yields what has become of a run, if that is new. It is called without
+// the Runner's lock: Status takes the lock of the run, which comes before the Runner's.
+func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bool) bool {
+	status := e.run.Status()
+	last, known := w.seen[e]
+	switch {
+	case removed && !known, !removed && known && last == status:
+		return true
+	case removed:
+		delete(w.seen, e)
+	default:
+		w.seen[e] = status
+	}
+	return yield(RunChange{Run: e.run, Arrived: e.at, Status: status, Removed: removed})
+}
+
+// note tells the watchers of a run of which something has changed, with the Runner's lock held; of no run if it is the Runner itself.
+func (rn *Runner) note(e *runnerEntry) {
+	for _, w := range rn.watchers {
+		w.note(e)
+	}
+}
+
+// given is what a run was started with under a Runner, so that it can be redriven.
+type given struct {
+	plan *Plan
+	step StepFunc
+	opts []Option // without those of the Runner
+}
+
+// Redrive runs a part of a run again that has ended and that the Runner remembers: the named nodes, or without names all that failed,
+// were aborted or were cancelled, and everything that follows them; see the function [Redrive]. The new run has the id, the graph, the
+// step function and the options of the run, and takes its place; its log goes on where the old one has ended, and [Run.Events] yields
+// the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run.
+//
+// An id that the Runner does not know is an error that matches [ErrUnknownRun], a run that has not ended one that matches
+// [ErrDuplicateRun]. A durable run is redriven in its store. Other errors are those of [Start] and of the function Redrive.
+func (rn *Runner) Redrive(ctx context.Context, id string, nodes ...string) (*Run, error) {
+	return rn.RedriveBy(ctx, id, Request{}, nodes...)
+}
+
+// RedriveBy is Redrive with the word of who asks for it: see the option [RedriveBy].
+func (rn *Runner) RedriveBy(ctx context.Context, id string, q Request, nodes ...string) (*Run, error) {
+	rn.mu.Lock()
+	e := rn.entries[id]
+	ended := e != nil && e.state == forgotten
+	rn.mu.Unlock()
+	switch {
+	case e == nil:
+		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(id))
+	case !ended:
+		return nil, fmt.Errorf("%w: %s", ErrDuplicateRun, quoteID(id))
+	}
+	given := e.run.cfg.given
+	var from *Snapshot
+	if e.run.cfg.store == nil { // else it is redriven in its store
+		from = e.run.Snapshot()
+	}
+	opts := slices.Concat(given.opts, []Option{RunID(id), RedriveFrom(from, nodes...), optionFunc(func(c *config) error {
+		c.redrivenBy, c.keep, c.signals = nil, false, nil // of an earlier life
+		c.replaces = e.run
+		return nil
+	})})
+	if q != (Request{}) {
+		opts = append(opts, RedriveBy(q))
+	}
+	return given.plan.Start(ctx, given.step, rn.options(opts)...)
+}
+
+// deferrals are the runs that [Runner.Serve] does not ask its store for: it is starting them, or they came to rest or failed a moment ago.
+// The loop of Serve and the goroutines of its runs use them.
+type deferrals struct {
+	mu   sync.Mutex
+	runs map[string]deferral // by their ids
+}
+
+// deferral keeps a run from being started.
+type deferral struct {
+	failures int       // in a row
+	until    time.Time // zero while the run is being started
+	request  bool      // or until a request is posted for the run
+}
+
+// begin keeps a run apart that is being started, and returns how often in a row it has failed.
+func (d *deferrals) begin(id string) (failures int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.runs == nil {
+		d.runs = map[string]deferral{}
+	}
+	failures = d.runs[id].failures
+	d.runs[id] = deferral{}
+	return failures
+}
+
+// begun forgets a run that has begun: its lease keeps it apart.
+func (d *deferrals) begun(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.runs, id)
+}
+
+// pause keeps a run apart for some time. failures is how often in a row it has failed.
+func (d *deferrals) pause(id string, failures int, pause time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.runs[id] = deferral{failures: failures, until: time.Now().Add(pause)}
+}
+
+// untilRequest has a run that is kept apart started when a request is posted for it.
+func (d *deferrals) untilRequest(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.runs[id]; !p.until.IsZero() {
+		p.request = true
+		d.runs[id] = p
+	}
+}
+
+// request has a run started for which a request was posted, if untilRequest was called.
+func (d *deferrals) request(id string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.runs[id]; p.request {
+		p.until, p.request = time.Now(), false
+		d.runs[id] = p
+	}
+}
+
+// except returns the ids of the runs that must not be started now, sorted, how many of them are being started, and the time until the
+// first of the others may be started, or most if that is less. Failures of a run that has not been started again for mostRetry are
+// forgotten: another process performs it.
+func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
+	now := time.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, p := range d.runs {
+		switch rest := p.until.Sub(now); {
+		case p.until.IsZero():
+			ids = append(ids, id)
+			starting++
+		case rest > 0:
+			ids = append(ids, id)
+			most = min(most, rest)
+		case p.failures == 0 || -rest > mostRetry:
+			delete(d.runs, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids, starting, most
+}
+
+// ErrKeyConflict rejects an idempotency key that was used for another graph or other inputs.
+var ErrKeyConflict = errors.New("idempotency key was used for something else")
+
+// IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs: the hex SHA-256 of the
+// workflow's id and of the inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest
+// form. No inputs are an empty object, whether the map is nil or empty. Inputs with texts that are not UTF-8, which JSON cannot tell apart, are
+// written as nil [Types] write them. An input that has no such form is an error that matches [ErrNotEncodable].
+func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
+	data, err := canonical(inputs)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	h.Write([]byte(workflow))
+	h.Write(data)
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// hasReplaced reports whether package json has written `\ufffd`, as it does for bytes that are not UTF-8, whatever they are. It writes that
+// character, where a text has it, as it is.
+func hasReplaced(text []byte) bool {
+	for from := 0; ; from++ {
+		i := bytes.Index(text[from:], []byte(`\ufffd`))
+		if i < 0 {
+			return false
+		}
+		from += i
+		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // else the backslash is one of the text
+			return true
+		}
+	}
+}
+
+// canonical is a JSON form of inputs that is the same for equal values. It calls user code.
+func canonical(inputs map[string]any) ([]byte, error) {
+	if inputs == nil {
+		inputs = map[string]any{}
+	}
+	var text []byte
+	err := contain(func() (err error) {
+		text, err = json.Marshal(inputs)
+		return err
+	})
+	if err == nil && hasReplaced(text) {
+		text, err = encodeValue(nil, inputs)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
+	}
+	// Once more by way of maps, so that the fields of structs are sorted too.
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var form any
+	if err := d.Decode(&form); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
+	}
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(shortest(form)); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// shortest brings the numbers of a JSON value into their shortest form, in place. An integer keeps all its digits.
+func shortest(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, x := range v {
+			v[key] = shortest(x)
+		}
+	case []any:
+		for i, x := range v {
+			v[i] = shortest(x)
+		}
+	case json.Number:
+		text := string(v)
+		if whole, fraction, ok := strings.Cut(text, "."); ok && strings.Trim(fraction, "0") == "" {
+			text = whole
+		}
+		if strings.ContainsAny(text, ".eE") {
+			if f, err := strconv.ParseFloat(text, 64); err == nil {
+				return f
+			}
+		}
+		if text == "-0" {
+			text = "0"
+		}
+		return json.Number(text)
+	}
+	return v
+}
+
+// IdempotencyStore starts only one run for each key, see [Idempotent]. The zero value is empty and ready for use, by any
+// number of goroutines. It holds the runs, and so their Results, in memory.
+type IdempotencyStore struct {
+	// RetryFailed lets a key be used again, for the same graph and inputs, after a run that failed or was cancelled.
+	RetryFailed bool
+
+	mu       sync.Mutex // guards what follows; a run's own lock may be taken while it is held, never the other way around
+	runs     map[string]*idempotent
+	reserved map[string]chan struct{} // the keys of runs that are about to begin; closed when they have, or will not
+}
+
+// idempotent is the run of a key, and the graph and inputs that it was started with.
+type idempotent struct {
+	run          *Run
+	hash, inputs string
+}
+
+// newIdempotent describes a run. It calls user code (MarshalJSON).
+func newIdempotent(r *Run) (*idempotent, error) {
+	inputs, err := canonical(r.cfg.inputs)
+	if err != nil {
+		return nil, err
+	}
+	return &idempotent{r, r.plan.Hash(), string(inputs)}, nil
+}
+
+// goesOnWith reports whether another run goes on from a snapshot, or from the stored state of the run of the key.
+func (i *idempotent) goesOnWith(r *Run) bool {
+	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
+}
+
+// same reports whether a run may replace the run of the key, or join it: it has the same inputs, and the same graph unless
+// it goes on from that run and was allowed to change the graph. A run of the same id in a store has its inputs from there if it is
+// given none.
+func (i *idempotent) same(r *idempotent) bool {
+	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
+	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
+}
+
+// Idempotent makes the run the only run of its key in the store. If the key has a run that is at work, the caller joins it
+// and waits for it; if that run has ended, the caller gets its Result, without any events. The caller's own options and step
+// are not used then. If the caller's context ends while it waits, Execute returns a nil Result and the cause of that; the
+// run goes on. A key whose run was of another graph or had other inputs is refused with [ErrKeyConflict]. A run that was
+// suspended and left is replaced by one that goes on from its snapshot or its store.
+func Idempotent(s *IdempotencyStore, key string) Option {
+	return optionFunc(func(c *config) error {
+		if s == nil || key == "" {
+			return fmt.Errorf("%w: Idempotent(%v, %s)", ErrBadOption, s, quoteID(key))
+		}
+		c.idempotency, c.idempotencyKey = s, key
+		return nil
+	})
+}
+
+// Forget lets a key be used again. The run goes on.
+func (s *IdempotencyStore) Forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.runs, key)
+}
+
+// reserve returns the run of a key, or nil if there is none to be joined: the key is reserved for r then. While the key is reserved for
+// another run, the caller waits: it must not join a run that is refused and never begins.
+func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
+	claim, err := newIdempotent(r)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		other, reserved, err := s.tryReserve(claim)
+		if reserved == nil {
+			return other, err
+		}
+		select {
+		case <-reserved:
+		case <-r.ctx.Done():
+			return nil, bounded(context.Cause(r.ctx))
+		}
+	}
+}
+
+// tryReserve is one try of reserve. The channel is nil unless the key is reserved for another run.
+func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{}, error) {
+	r := claim.run
+	key := r.cfg.idempotencyKey
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if reserved := s.reserved[key]; reserved != nil {
+		return nil, reserved, nil
+	}
+	if old := s.runs[key]; old != nil {
+		status := old.run.Status()
+		left := status == RunSuspended && old.run.hasLeft()
+		failed := status == RunFailed || status == RunCancelled
+		switch {
+		case left && old.goesOnWith(r), r.cfg.replaces == old.run:
+		case !old.same(claim):
+			return nil, nil, fmt.Errorf("%w: %s", ErrKeyConflict, quoteID(key))
+		case failed && s.RetryFailed:
+		default:
+			return old.run, nil, nil
+		}
+	}
+	if s.reserved == nil {
+		s.reserved = map[string]chan struct{}{}
+	}
+	s.reserved[key] = make(chan struct{})
+	return nil, nil, nil
+}
+
+// settle ends the reservation of a run's key: claim is the run's from now on, unless it is nil.
+func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
+	key := r.cfg.idempotencyKey
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.reserved[key])
+	delete(s.reserved, key)
+	if claim == nil {
+		return
+	}
+	if s.runs == nil {
+		s.runs = map[string]*idempotent{}
+	}
+	s.runs[key] = claim
+}
+
+// hasLeft reports whether a suspended run has ended as it was.
+func (r *Run) hasLeft() bool {
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.concluded()
+}

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -437,5 +439,390 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 			r.tokens[x.wait.Token] = ref
 			r.tree.addToken(x.wait.Token, r)
 		}
+	}
+}
+
+// held are the nodes of one run in a snapshot, matched with the run's plan.
+type held struct {
+	plan    *Plan
+	nodes   []nodeState
+	refs    []Ref              // by node
+	at      map[Ref]int        // the reverse
+	tokens  map[string]Ref     // of the steps that wait
+	signals map[Ref]Decision   // for nodes that wait, and gates that were not reached
+	inside  []*held            // of composites, in the order of nodes
+	kept    map[int]*nodeState // of expanded nodes whose graphs are not known, by index
+	named   *heldNames         // of an outermost run, once a signal was looked for
+
+	within *nodeState // the composite whose nodes these are; nil for the outermost run
+	ref    Ref        // of that
+	list   *items     // of a map
+
+	run      *Run // the run that goes on; nil until it is made
+	answers  map[Ref]answer
+	accepted map[Ref]bool // the nodes that wait and whose signals came in time
+	refused  []error      // of signals that the snapshot had accepted for gates of another version of the graph
+}
+
+// holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which cover their inside.
+func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
+	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]Decision{}, kept: map[int]*nodeState{}}
+	for i := range nodes {
+		n := &nodes[i]
+		name := quoteID(prefix + n.ID)
+		ref, ok := p.Ref(n.ID)
+		if !ok || outermost && n.Hash != p.nodeHash(ref) {
+			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, name, n.Status)
+		}
+		if _, twice := h.at[ref]; twice || n.Status >= statusCount || n.Status == Waiting || n.Status == Idle && !n.Checking {
+			return nil, fmt.Errorf("%w: snapshot: node %s in status %v", ErrBadValue, name, n.Status)
+		}
+		if n.Status == Suspended && n.Wait == nil {
+			return nil, fmt.Errorf("%w: snapshot: node %s waits for nothing", ErrBadValue, name)
+		}
+		if !n.sound(p, ref) {
+			return nil, fmt.Errorf("%w: snapshot: what is said of node %s, which is %v", ErrBadValue, name, n.Status)
+		}
+		h.at[ref] = i
+		h.refs = append(h.refs, ref)
+		if n.Status == Suspended && !p.net.Is(ref, machine.FlagGate) {
+			h.tokens[n.Wait.Token] = ref
+		}
+		if n.expanded() {
+			if n.Inside.plan != nil && n.Status.Terminal() {
+				in, err := holdGraph(n.Inside.plan, ref, n, prefix)
+				if err != nil {
+					return nil, err
+				}
+				h.inside = append(h.inside, in)
+			} else if err := h.keep(i, prefix); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if !p.net.Is(ref, machine.FlagComposite) {
+			n.Inside = nil // it is mocked
+			continue
+		}
+		in, err := holdInside(p, ref, n, prefix)
+		if err != nil {
+			return nil, err
+		}
+		if in != nil {
+			h.inside = append(h.inside, in)
+		}
+	}
+	return h, nil
+}
+
+// maxStored bounds the counters of a snapshot, so that they can go on counting.
+const maxStored = 1 << 30
+
+// sound reports whether the state of a node is consistent enough to make a word of it: files may have been written by other
+// programs.
+func (n *nodeState) sound(p *Plan, ref Ref) bool {
+	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
+		if count < 0 || count > maxStored {
+			return false
+		}
+	}
+	deciders := len(p.net.In(ref))
+	if n.Skip == SkipNullPropagation {
+		deciders = len(p.node(ref).Ports)
+	}
+	stopped := n.Status == Failed || n.Status == Aborted || n.Status == Cancelled
+	switch {
+	case n.By < 0 || n.By > deciders || n.TimedOut > timeoutOverall || n.Checking && n.Status != Idle:
+		return false
+	case (n.Status == Skipped) != (n.Skip != SkipNone), n.Skip == SkipNullPropagation && n.By == 0:
+		return false
+	case n.Skip == SkipSuperseded:
+		_, known := p.Ref(n.Origin)
+		return known
+	}
+	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a running node may have been asked to stop
+}
+
+// holdInside is holdNodes for the inside of a composite, if there is one.
+func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err error) {
+	node := p.node(ref)
+	var list *items
+	if node.Map != nil && !n.Checking && !n.Status.Terminal() {
+		var value any
+		if n.List != nil {
+			value = n.List.value
+		}
+		if list, err = p.itemsOf(ref, value, contain); err != nil {
+			return nil, fmt.Errorf("snapshot: node %s: %w", quoteID(prefix+n.ID), err)
+		}
+	}
+	in := n.Inside
+	if in == nil {
+		if list != nil { // the map has not begun
+			return &held{within: n, ref: ref, list: list}, nil
+		}
+		return nil, nil
+	}
+	if !in.Due.IsZero() {
+		if node.Loop == nil || n.Status != Running || in.Iteration < 2 || len(in.Nodes) > 0 {
+			return nil, fmt.Errorf("%w: snapshot: node %s pauses", ErrBadValue, quoteID(prefix+n.ID))
+		}
+		return &held{within: n, ref: ref}, nil
+	}
+	inner := p.sub(ref)
+	if node.Map != nil {
+		if list == nil {
+			if in.Items > len(in.Nodes) { // all items of a map that has ended have
+				return nil, fmt.Errorf("%w: snapshot: node %s has %d items", ErrBadValue, quoteID(prefix+n.ID), in.Items)
+			}
+			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
+		}
+		inner = list.plan
+	}
+	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.names)) || (in.Iteration > 0) != (node.Loop != nil); bad {
+		return nil, fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
+	}
+	if h, err = holdGraph(inner, ref, n, prefix); err == nil {
+		h.list = list
+	}
+	return h, err
+}
+
+// holdGraph is holdInside for a graph that is known.
+func holdGraph(inner *Plan, ref Ref, n *nodeState, prefix string) (*held, error) {
+	in := n.Inside
+	in.Nodes = inner.inOrder(in.Nodes) // a store has none
+	h, err := holdNodes(inner, in.Nodes, n.prefixInside(prefix), false)
+	if err != nil {
+		return nil, err
+	}
+	h.within, h.ref = n, ref
+	h.early(in.Signals)
+	return h, nil
+}
+
+// inOrder puts nodes into the order of their declaration.
+func (p *Plan) inOrder(nodes []nodeState) []nodeState {
+	type numbered struct{ at, i int32 }
+	order := make([]numbered, len(nodes))
+	for i := range nodes {
+		order[i] = numbered{-1, int32(i)}
+		if ref, ok := p.Ref(nodes[i].ID); ok {
+			order[i].at = p.decl[ref]
+		}
+	}
+	compare := func(a, b numbered) int { return cmp.Compare(a.at, b.at) }
+	if slices.IsSortedFunc(order, compare) {
+		return nodes
+	}
+	slices.SortStableFunc(order, compare)
+	sorted := make([]nodeState, len(nodes))
+	for i, x := range order {
+		sorted[i] = nodes[x.i]
+	}
+	return sorted
+}
+
+// expanded reports whether the node was expanded: only snapshots taken in this process hold its graph.
+func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
+
+// keep keeps the inside of an expanded node whose graph is not known. If the nested run has not ended, the step is called
+// again, in the same attempt.
+func (h *held) keep(i int, prefix string) error {
+	n := &h.nodes[i]
+	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
+		return fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
+	}
+	kept := *n
+	h.kept[i], n.Inside = &kept, nil
+	if n.Status == Running {
+		n.Status, n.Entries = Ready, max(n.Entries, n.Started-n.Attempts)+1
+	}
+	if kept.Status == Ready {
+		kept.Status = Running
+	}
+	kept.Draining, n.Dormant = false, false
+	kept.Inside.deeper = kept.Inside.signalsDeeper(nil, "")
+	return nil
+}
+
+// begun reports whether there is a nested run.
+func (h *held) begun() bool { return h.plan != nil }
+
+// continues reports whether the nested run goes on, and is not only the result of its composite.
+func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
+
+// pauses reports whether the composite is a loop that waits for its next iteration.
+func (h *held) pauses() bool {
+	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
+}
+
+// each calls f for the runs that go on, the outermost first.
+func (h *held) each(f func(h *held)) {
+	f(h)
+	for _, in := range h.inside {
+		if in.continues() {
+			in.each(f)
+		}
+	}
+}
+
+// waiting counts the nodes that wait.
+func (h *held) waiting() (n int) {
+	h.each(func(h *held) {
+		for i := range h.nodes {
+			if h.nodes[i].Status == Suspended {
+				n++
+			}
+			if kept := h.kept[i]; kept != nil && kept.Status == Running {
+				n += len(kept.Inside.waiting(nil, "", false))
+			}
+		}
+	})
+	return n
+}
+
+// endBackoffs makes nodes ready that backed off until a time that has passed, or that an older version has not kept.
+func (h *held) endBackoffs(now time.Time) {
+	h.each(func(h *held) {
+		for i := range h.nodes {
+			if n := &h.nodes[i]; n.Status == Retrying && !n.Due.After(now) {
+				n.Status = Ready
+			}
+		}
+	})
+}
+
+// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of
+// declaration. Overall timeouts have gone on counting between the lives of the run.
+func (h *held) continueWaits(now int64) {
+	h.endDoomed(now)
+	h.settleOverdue(now)
+	h.each(func(h *held) { h.run.armWaits(now) })
+	h.each(func(h *held) { h.run.deliver(h.answers, h.refused, now) })
+	var inner []*held
+	h.each(func(h *held) { inner = append(inner, h) })
+	for _, in := range slices.Backward(inner) {
+		if in.run.stage == stageResting && (in.run.st.MayGoOn() || in.run.st.HasEnded()) {
+			in.run.wake(now)
+		}
+	}
+	for _, in := range inner {
+		if in.run.outer == nil || in.run.stage != stageResting {
+			continue
+		}
+		in.run.st.HushReady() // they are held, and have been queued before
+	}
+}
+
+// overdue is a deadline that has passed while the run was away.
+type overdue struct {
+	run  *Run
+	ref  Ref   // noRef for the whole run
+	due  int64 // on the run's clock
+	gate bool  // the wait of a gate; else the time for all attempts of a node
+}
+
+// settleOverdue ends overdue waits and nodes, in the order of their deadlines and then of declaration, outer runs first,
+// before it delivers a signal and before any step is called. Only gates whose signals came in time are left to these.
+func (h *held) settleOverdue(now int64) {
+	var list []overdue
+	h.each(func(h *held) {
+		for _, ref := range h.run.plan.declared {
+			due, gate, ok := h.run.dueAt(ref)
+			if _, answered := h.answers[ref]; answered && gate && h.accepted[ref] {
+				continue
+			}
+			if ok && due <= now {
+				list = append(list, overdue{h.run, ref, due, gate})
+			}
+		}
+	})
+	if r := h.run; r.outer == nil && r.stage >= stageRunning && r.bound != 0 && r.bound <= now {
+		list = append(list, overdue{r, noRef, r.bound, false})
+	}
+	slices.SortStableFunc(list, func(a, b overdue) int { return cmp.Compare(a.due, b.due) })
+	for _, o := range list {
+		if o.ref == noRef {
+			o.run.timeUp()
+			h.each(func(h *held) { h.run.collectStops() }) // nested runs, too, are stopped before a signal reaches them
+			continue
+		}
+		if _, _, ok := o.run.dueAt(o.ref); !ok {
+			continue // an earlier one has ended it
+		}
+		if o.gate {
+			o.run.gateTimedOut(o.ref, now)
+			continue
+		}
+		x := o.run.extra(o.ref)
+		o.run.disarm(&x.overall)
+		o.run.overallTimeOut(o.ref, x, o.run.plan.node(o.ref).OverallTimeout, now)
+	}
+}
+
+// dueAt tells when the wait of a gate, or all the attempts of a node that has begun, are to end.
+func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
+	status, x := r.st.Word(ref).Status(), r.extras[ref]
+	if status.Terminal() {
+		return 0, false, false
+	}
+	if r.plan.net.Is(ref, machine.FlagGate) {
+		if status != Suspended || x.wait.Deadline.IsZero() {
+			return 0, true, false
+		}
+		return int64(x.wait.Deadline.Sub(r.start)), true, true
+	}
+	timeout := r.plan.node(ref).OverallTimeout
+	if timeout == 0 || r.records[ref].attempts == 0 || x != nil && x.timedOut == timeoutOverall || r.st.Word(ref).Is(machine.WordStopping) {
+		return 0, false, false
+	}
+	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
+}
+
+// armWaits arms the deadlines of a run that goes on.
+func (r *Run) armWaits(now int64) {
+	for _, ref := range r.plan.declared {
+		due, gate, ok := r.dueAt(ref)
+		switch {
+		case !ok:
+		case gate:
+			r.armGate(ref, r.extras[ref], time.Duration(due-now))
+		default:
+			r.continueOverall(ref, now)
+		}
+		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && r.st.Word(ref).Status() == Running {
+			r.continuePause(ref, x, now)
+		}
+		if r.st.Status(ref) == Retrying {
+			r.awaitBackoff(ref, r.extras[ref], now)
+		}
+	}
+}
+
+// deliver delivers signals, and warns of those that were refused.
+func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
+	root := r.outermost()
+	for _, err := range refused {
+		root.warn(fmt.Errorf("signal: %w", err))
+	}
+	for _, ref := range r.plan.declared {
+		if a, ok := answers[ref]; ok {
+			if err := r.signal(ref, a, now); err != nil {
+				root.warn(fmt.Errorf("signal for node %s: %w", quoteID(r.path(ref)), err))
+			}
+		}
+	}
+}
+
+// continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
+func (r *Run) continueOverall(ref Ref, now int64) {
+	n := r.plan.node(ref)
+	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.Word(ref).Status().Terminal() {
+		return
+	}
+	if x := r.extra(ref); x.overall == nil {
+		left := saturate.Add(saturate.Add(r.records[ref].start, int64(n.OverallTimeout)), -now)
+		x.overall = r.afterAsStored(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -551,4 +552,199 @@ func (s *Step) SavedState() any {
 	}
 	saved, _ := s.resumption()
 	return s.run.clone(saved)
+}
+
+// Queued returns when the attempt became ready to start: when the last predecessor that its join waited for ended, the backoff before it
+// was over, or the signal came for which the step waited. Until the attempt's start, which is the time of its event node.started, it was
+// checked, and waited for slots, for tokens and for the store. It is for the time in which the attempt runs.
+func (s *Step) Queued() time.Time {
+	if c := s.given(); c != nil {
+		return c.Queued
+	}
+	r := s.run
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.timeAt(r.readyAt(s.ref))
+}
+
+// Predecessor is a node that another one follows: see [Step.Predecessors].
+type Predecessor struct {
+	ID     string
+	Path   string // as in [Event]
+	Status Status
+}
+
+// Predecessors returns the nodes that this one follows by edges of any kind, each once and in the order in which the edges are declared, with
+// their statuses now: all of them have ended, but for some behind a join that decides early. Those of an item are those of the map;
+// the first nodes of a sub-graph have none.
+func (s *Step) Predecessors() []Predecessor {
+	if c := s.given(); c != nil {
+		return append([]Predecessor{}, c.Predecessors...)
+	}
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	var refs []Ref
+	for _, i := range r.plan.net.In(ref) {
+		refs = append(refs, r.plan.net.Source(i))
+	}
+	list := make([]Predecessor, 0, len(refs))
+	seen := make(map[Ref]bool, len(refs))
+	r.st.Lock()
+	defer r.st.Unlock()
+	for _, from := range refs {
+		if !seen[from] {
+			seen[from] = true
+			list = append(list, Predecessor{ID: r.plan.names[from], Path: r.path(from), Status: r.st.Status(from)})
+		}
+	}
+	return slices.Clip(list)
+}
+
+// Epoch returns the epoch of the lease under which the run is performed, a fencing token for the world outside: it is higher in each
+// life of the run, so whoever gets requests of steps may refuse one with a lower epoch than it has seen, which comes from a process that
+// has lost the run and does not know it yet. It is 0 for a run that is not [Durable].
+func (s *Step) Epoch() uint64 {
+	if c := s.given(); c != nil {
+		return c.Epoch
+	}
+	if d := s.run.durable; d != nil {
+		return d.lease.Epoch
+	}
+	return 0
+}
+
+// Param returns a parameter of the step as a T. It is exact: a value of another type is an error that matches [ErrType], no
+// value one that matches [ErrNoValue] and says why there is none: the node has no such parameter, nothing was delivered, or it is
+// null.
+func Param[T any](s *Step, name string) (T, error) {
+	v, ok := s.Param(name)
+	return typed[T](v, ok, "parameter", name, func() string { return s.noParam(name) })
+}
+
+// Upstream returns the value that the edge from a node delivered, as a T. Errors are those of [Param].
+func Upstream[T any](s *Step, id string) (T, error) {
+	v, ok := s.Upstream(id)
+	return typed[T](v, ok, "upstream", id, func() string { return s.noUpstream(id) })
+}
+
+// Root returns a root input as a T. Errors are those of [Param].
+func Root[T any](s *Step, name string) (T, error) {
+	v, ok := s.Root(name)
+	return typed[T](v, ok, "root input", name, func() string { return s.noRoot(name) })
+}
+
+// typed returns v as a T. missing says why there is no value.
+func typed[T any](v any, ok bool, what, name string, missing func() string) (T, error) {
+	t, is := v.(T)
+	switch {
+	case is && ok:
+		return t, nil
+	case !ok:
+		return t, fmt.Errorf("%s %s: %w: %s", what, quoteID(name), ErrNoValue, missing())
+	case v == nil:
+		return t, fmt.Errorf("%s %s: %w: it is null", what, quoteID(name), ErrNoValue)
+	}
+	return t, fmt.Errorf("%s %s: %w: %T instead of %T", what, quoteID(name), ErrType, v, *new(T))
+}
+
+// noParam says why the step has no value for a parameter.
+func (s *Step) noParam(name string) string {
+	if c := s.given(); c != nil {
+		return "the call has no such parameter" + instead(name, slices.Sorted(maps.Keys(c.Params)))
+	}
+	names := s.run.paramNames(s.ref)
+	if slices.Contains(names, name) {
+		return "nothing was delivered" + s.lackedKeys(name)
+	}
+	return noSuchParam(name, names)
+}
+
+func noSuchParam(name string, names []string) string {
+	return "the node has no such parameter" + instead(name, names)
+}
+
+// paramNames lists the parameters that a node may have, in order.
+func (r *Run) paramNames(ref Ref) (names []string) {
+	r.eachParam(ref, func(name string) { names = append(names, name) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// lackedKeys names the edges of a parameter whose sources have completed with outputs that lack the edges' Keys.
+func (s *Step) lackedKeys(name string) string {
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	var b strings.Builder
+	in := r.plan.inputsOf(ref)
+	if in == nil {
+		return ""
+	}
+	p, _ := in.param(name)
+	if p == nil {
+		return ""
+	}
+	for _, i := range p.edges {
+		e := r.plan.edgeAt(i)
+		if text, ok := r.lackedKey(e); ok {
+			b.WriteString("; the output of " + quoteID(r.plan.names[e.From]) + text)
+		}
+	}
+	return b.String()
+}
+
+// lackedKey names the members of the source's output if the edge's Key is not among them. ok is false if the source did not
+// complete or has the key.
+func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
+	r.st.Lock()
+	status := r.st.Status(e.From)
+	r.st.Unlock()
+	if status != Completed || e.On == OnFailure || e.Key == "" {
+		return "", false
+	}
+	output := r.records[e.From].value
+	if _, has := portOf(output, e.Key, ""); has {
+		return "", false
+	}
+	return " has no " + quoteID(e.Key) + instead(e.Key, memberNames(output, e.Key)), true
+}
+
+// noUpstream says why no edge from a node has delivered a value.
+func (s *Step) noUpstream(id string) string {
+	if c := s.given(); c != nil {
+		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))
+	}
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	p := r.plan
+	var sources []string
+	for _, i := range p.net.In(ref) {
+		e := p.edgeAt(i)
+		if from := p.names[e.From]; from != id {
+			sources = append(sources, from)
+			continue
+		}
+		r.st.Lock()
+		status := r.st.Status(e.From)
+		r.st.Unlock()
+		switch {
+		case status != Completed:
+			return fmt.Sprintf("it is %v", status)
+		case e.On == OnFailure:
+			return "it completed, and the edge is for its failure"
+		}
+		if text, ok := r.lackedKey(e); ok {
+			return "its output" + text
+		}
+		return "it completed, but the edge delivered nothing" // its branch was not taken, or the join was decided before
+	}
+	slices.Sort(sources)
+	return "no edge from it leads to this node" + instead(id, slices.Compact(sources))
+}
+
+// noRoot says why there is no root input of a name.
+func (s *Step) noRoot(name string) string {
+	if c := s.given(); c != nil {
+		return "the call has no such input" + instead(name, slices.Sorted(maps.Keys(c.Root)))
+	}
+	var names []string
+	s.run.eachInput(func(name string) { names = append(names, name) })
+	slices.Sort(names)
+	return "the run has no such input" + instead(name, slices.Compact(names))
 }

@@ -1,10 +1,20 @@
 package kahn
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
 	"time"
+	"unicode/utf8"
 
+	"github.com/google/uuid"
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -79,4 +89,595 @@ const (
 // retryPause is the pause after a number of failures in a row.
 func retryPause(failures int) time.Duration {
 	return min(leastRetry<<min(failures-1, 10), mostRetry)
+}
+
+// defaultLeaseTime is how long a lease lasts without the option LeaseTime.
+const defaultLeaseTime = 30 * time.Second
+
+// LeaseTime is how long the lease of a run lasts in its store. The run renews it when a third has passed. It is also how long a store
+// may be out of reach until the run is left, and how long a run whose process has died cannot be acquired by another owner.
+// Default: 30 s.
+func LeaseTime(d time.Duration) Option {
+	return optionFunc(func(c *config) error {
+		if d <= 0 {
+			return fmt.Errorf("%w: LeaseTime(%v)", ErrBadOption, d)
+		}
+		c.leaseTime = d
+		return nil
+	})
+}
+
+// Owner is the name under which the run holds its lease. A host that gives each of its processes a name of its own, and the same one
+// after a restart, finds its own leases again at once after a crash: an owner may acquire what it holds. Two processes with one
+// name would take each other's runs away.
+//
+// Default: a name that nobody else has, of the host's name, the process, the boot of the machine, and a random part.
+func Owner(name string) Option {
+	return optionFunc(func(c *config) error {
+		if name == "" {
+			return fmt.Errorf("%w: Owner without a name", ErrBadOption)
+		}
+		c.owner = name
+		return nil
+	})
+}
+
+// machineAndProcess names this process for people who read a store.
+var machineAndProcess = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		boot = []byte("-") // not Linux: the random part makes the name unique
+	}
+	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.TrimSpace(string(boot)))
+})
+
+// leaseOwner is the owner of a lease that a run acquires.
+func (c *config) leaseOwner() string {
+	if c.owner != "" {
+		return c.owner
+	}
+	return machineAndProcess() + "/" + uuid.NewString()
+}
+
+// keep returns a value as its codec has written it, or why the value cannot be kept: the codec cannot encode it, or the store refuses it.
+// It calls user code, and is called without the lock. A run that need not keep its values takes all of them, and has no texts.
+//
+// A codec may encrypt a value, or send it elsewhere: so it is asked once, and the text stays beside the value until it is written.
+func (r *Run) keep(value any) (text json.RawMessage, err error) {
+	if !r.cfg.checkValues {
+		return nil, nil
+	}
+	if text, err = encodeValue(r.cfg.codec, value); err != nil {
+		return nil, err
+	}
+	checker, ok := r.cfg.store.(store.ValueChecker)
+	if !ok {
+		return text, nil
+	}
+	if err = guarded(func() error { return checker.CheckValue(text) }); errors.Is(err, ErrRejected) {
+		return nil, err
+	}
+	return text, nil // after any other error the commit tells
+}
+
+// forgetTexts drops the texts of a node that has ended and is written.
+func (r *Run) forgetTexts(ref Ref) {
+	x := r.extras[ref]
+	if x == nil {
+		return
+	}
+	if x.texts = nil; x.items != nil {
+		x.items.text = nil
+	}
+}
+
+// outputText keeps the text of the output of a node that completes, until it is written.
+func (r *Run) outputText(ref Ref, status Status, text json.RawMessage) {
+	if d := r.durable; d != nil && d.failed == nil && status == Completed && text != nil {
+		d.pending(place{r, ref}).text = text
+		d.outbox.bytes += len(text)
+	}
+}
+
+// causeOfKeep is the cause of a node whose value cannot be kept.
+func causeOfKeep(err error) CauseKind {
+	if errors.Is(err, ErrRejected) {
+		return CauseStoreRejected
+	}
+	return CauseStoreError
+}
+
+// ReadSnapshot returns a stored run as a [Snapshot], whoever holds it: to be looked at, encoded as JSON, or repeated by [Redrive]. One
+// that has not ended goes on from its store alone. A run that is not stored is an error that matches [ErrUnknownRun], and so
+// is one of which nothing was written yet; one that was created and has not begun is an error that matches [ErrNotEnded].
+func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
+	stored, err := load(ctx, s, run)
+	if err != nil {
+		return nil, err
+	}
+	file, err := fileOf(stored)
+	if err != nil {
+		return nil, err
+	}
+	return &Snapshot{file: file}, nil
+}
+
+// ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be that of the run, see
+// [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
+// that the run had matter. The error of a run that failed or was cancelled is like that of [Execute]; a run that has not
+// ended is an error that matches [ErrNotEnded], and one that is not stored one that matches [ErrUnknownRun]. A changed graph with a
+// node that the run has not ended is an error that matches [ErrBadValue]: no step is called.
+//
+// The Result is like that of Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
+// attempt and lasts until the last one has ended.
+func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
+	p, err := g.compiled()
+	if err != nil {
+		return nil, err
+	}
+	stored, err := load(ctx, s, run)
+	if err != nil {
+		return nil, err
+	}
+	if !stored.Status.Terminal() {
+		return nil, fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(run), stored.Status)
+	}
+	r, err := reader(p, run, opts)
+	if err != nil {
+		return nil, err
+	}
+	x, err := r.restoreStored(stored)
+	if err != nil {
+		return nil, err
+	}
+	return r.readEnded(x, stored.Status)
+}
+
+// load loads a run of which something was written.
+func load(ctx context.Context, s store.Store, run string) (stored *store.Run, err error) {
+	switch {
+	case ctx == nil:
+		return nil, ErrNoContext
+	case s == nil:
+		return nil, fmt.Errorf("%w: there is no store", ErrBadOption)
+	}
+	err = guarded(func() (err error) {
+		stored, err = s.Load(ctx, run)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	case stored != nil && stored.Sequence == 0 && stored.Plan != "":
+		return nil, fmt.Errorf("%w: run %s has not begun", ErrNotEnded, quoteID(run))
+	case stored == nil || stored.Sequence == 0:
+		return nil, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(run))
+	}
+	return stored, nil
+}
+
+// ErrNotDue refuses to begin a run that was created for a later time, by the clock of this process, see [store.NewRun].
+var ErrNotDue = errors.New("the run is not due")
+
+// RunLabels are the labels of a durable run, by which [store.Admin] finds it. Those that are given when the run goes on replace the stored
+// ones.
+func RunLabels(labels map[string]string) Option {
+	labels = maps.Clone(labels)
+	return optionFunc(func(c *config) error {
+		for _, name := range slices.Sorted(maps.Keys(labels)) {
+			if !utf8.ValidString(name) || !utf8.ValidString(labels[name]) {
+				return fmt.Errorf("%w: RunLabels: %s: %s is not UTF-8", ErrBadOption, quoteID(name), quoteID(labels[name]))
+			}
+		}
+		c.described().Labels = labels
+		return nil
+	})
+}
+
+// ParentRun is the id of the run that a durable run was started for, by which [store.Admin] finds it. One that is given when the run goes on
+// replaces the stored one.
+func ParentRun(id string) Option {
+	return optionFunc(func(c *config) error {
+		if !utf8.ValidString(id) {
+			return fmt.Errorf("%w: ParentRun(%s) is not UTF-8", ErrBadOption, quoteID(id))
+		}
+		c.described().Parent = id
+		return nil
+	})
+}
+
+// described returns the part of the run's Spec that options give, as a copy: other configs may share the one before.
+func (c *config) described() *store.Spec {
+	var s store.Spec
+	if c.spec != nil {
+		s = *c.spec
+	}
+	c.spec = &s
+	return &s
+}
+
+// Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs],
+// [Encoding], [RunLabels] and [ParentRun] matter; without RunID the id is a new one. The errors are those of [Execute] about the graph,
+// the options and the inputs. A run that is fired, see [Fire], cannot be prepared.
+//
+// Whoever calls Execute with the id and [Durable] performs the run, with the inputs that are stored. Other inputs are then an error that matches
+// [store.ErrMismatch], another graph is one that matches [ErrGraphChanged], unless [AllowGraphChange] is given, and before NotBefore the
+// error matches [ErrNotDue].
+func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
+	p, err := g.compiled()
+	if err != nil {
+		return n, err
+	}
+	c, err := configure(opts, false)
+	switch {
+	case err != nil:
+		return n, err
+	case c.fired != nil:
+		return n, fmt.Errorf("%w: Prepare with Fire", ErrBadOption)
+	}
+	if err := p.checkInputs(c.inputs, c.inputs); err != nil {
+		return n, err
+	}
+	r := &Run{runGiven: runGiven{plan: p, cfg: c}, runNest: runNest{instance: &notNested}}
+	spec, err := r.spec()
+	return store.NewRun{ID: r.ID(), Spec: spec}, err
+}
+
+// spec is what a store keeps of what the run is to do. It calls user code.
+func (r *Run) spec() (s store.Spec, err error) {
+	if r.cfg.spec != nil {
+		s = *r.cfg.spec
+	}
+	s.Workflow, s.Plan = r.plan.name, r.plan.Hash()
+	if s.Inputs = r.cfg.inputText; s.Inputs == nil {
+		s.Inputs, err = encodeInputs(r.cfg.inputs, r.cfg.encode)
+	}
+	return s, err
+}
+
+// keepGiven encodes the inputs, and the payload of the trigger, that a run over a store was given, so that nothing begins which the store
+// cannot hold. It calls user code.
+func (r *Run) keepGiven() (err error) {
+	c := r.cfg
+	if c.inputText, err = encodeInputs(c.inputs, r.keep); err != nil {
+		return err
+	}
+	if f := c.fired; f != nil {
+		if f.text, err = r.keep(f.payload); err != nil {
+			return fmt.Errorf("the payload of %s: %w", quoteID(f.trigger), err)
+		}
+	}
+	return nil
+}
+
+func (c *config) encode(value any) (json.RawMessage, error) { return encodeValue(c.codec, value) }
+
+// encodeInputs makes a JSON object of the inputs of a run, nil if there are none. The error names the first input, by name, that cannot be
+// encoded.
+func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage, error)) (json.RawMessage, error) {
+	if len(inputs) == 0 {
+		return nil, nil
+	}
+	texts := make(map[string]json.RawMessage, len(inputs))
+	for _, name := range slices.Sorted(maps.Keys(inputs)) {
+		text, err := encode(inputs[name])
+		if err == nil && !utf8.ValidString(name) {
+			err = fmt.Errorf("%w: its name is not UTF-8", ErrNotEncodable)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", quoteID(name), err)
+		}
+		texts[name] = text
+	}
+	return json.Marshal(texts)
+}
+
+// readInputs decodes a JSON object of inputs to stored values that no codec has seen.
+func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
+	if data == nil {
+		return nil, nil
+	}
+	if err := json.Unmarshal(data, &inputs); err != nil {
+		return nil, fmt.Errorf("%w: stored inputs: %w", ErrBadValue, err)
+	}
+	return inputs, nil
+}
+
+// createdInputs are the inputs with which a run was created.
+func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
+	stored, err := readInputs(created.Inputs)
+	if err != nil {
+		return nil, err
+	}
+	file, err := (&Snapshot{file: snapshotFile{Inputs: stored}}).decode(codec)
+	if err != nil {
+		return nil, err
+	}
+	inputs := make(map[string]any, len(stored))
+	for name, v := range file.Inputs {
+		inputs[name] = v.value
+	}
+	return inputs, nil
+}
+
+// adopt takes over what a run was created with that begins now. What the run was given must not contradict that.
+func (r *Run) adopt(created *store.Run) (err error) {
+	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
+		return nil // nobody has created it
+	}
+	if now := time.Now(); now.Before(created.WakeAt) {
+		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
+	}
+	p, c := r.plan, r.cfg
+	if err := r.sameWorkflow(created); err != nil {
+		return err
+	}
+	if created.Plan != "" && created.Plan != p.Hash() && !c.allowChange {
+		return fmt.Errorf("%w: run %s was created for the plan with the hash %s, not %s", ErrGraphChanged, quoteID(created.ID), created.Plan, p.Hash())
+	}
+	given := c.inputs
+	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
+		return err
+	}
+	has, err := encodeInputs(c.inputs, c.encode) // by the codec of today, as those given: that of the time of creation may have had another key
+	if err != nil {
+		return err
+	}
+	if !store.SameInputs(c.inputText, has) {
+		return fmt.Errorf("%w: run %s has other inputs", store.ErrMismatch, quoteID(created.ID))
+	}
+	return nil
+}
+
+// sameWorkflow refuses a stored run of another workflow, unless the graph may change. The name of a workflow is no part of the plan's hash.
+func (r *Run) sameWorkflow(s *store.Run) error {
+	if s.Workflow == r.plan.name || r.cfg.allowChange {
+		return nil
+	}
+	if s.Workflow == "" && s.Plan == "" { // a former version has stored the run
+		return nil
+	}
+	return otherWorkflow(s.ID, s.Workflow, r.plan)
+}
+
+// specify notes in the durable whether its next commit has to tell what the run does: the store does not know it, or knows something else.
+// given tells that the host has given inputs to a run that goes on.
+func (r *Run) specify(s *store.Spec, given bool) {
+	c, d := r.cfg, r.durable
+	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
+	if c.spec == nil {
+		c.spec = &store.Spec{Labels: s.Labels, Parent: s.Parent}
+		return
+	}
+	x := c.described()
+	if x.Labels == nil {
+		x.Labels = s.Labels
+	}
+	if x.Parent == "" {
+		x.Parent = s.Parent
+	}
+	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent
+}
+
+// Adoption lists the nodes of a run that goes on with another plan: those that keep their results, run and are dropped. See [Adopt].
+type Adoption struct {
+	Keep    []string    // the nodes that keep their results, in the order of declaration
+	Run     []AdoptNode // those that run, in the order of declaration
+	Dropped []string    // those that the run has begun and the new graph does not have, sorted
+}
+
+// AdoptNode is a node that runs in a run that goes on with another plan.
+type AdoptNode struct {
+	Node   string
+	Reason AdoptReason
+	After  string // under AdoptFollows the node that it follows
+}
+
+// AdoptReason tells why a node does not keep a result.
+type AdoptReason uint8
+
+// The reasons.
+const (
+	AdoptNoResult AdoptReason = iota // the run has no result of it: it is new, or has not completed
+	AdoptChanged                     // its declaration is another one, or its in-edges or its inside are
+	AdoptFollows                     // it follows a node that runs
+
+	adoptReasonCount
+)
+
+var adoptReasonNames = [adoptReasonCount]string{"no_result", "changed", "follows"}
+
+// String returns "no_result", "changed" or "follows".
+func (a AdoptReason) String() string { return enum.Name(adoptReasonNames[:], int(a), "AdoptReason") }
+
+// MarshalText encodes a as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (a AdoptReason) MarshalText() ([]byte, error) {
+	return enum.Text(adoptReasonNames[:], int(a), "reason of an adoption")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (a *AdoptReason) UnmarshalText(text []byte) error {
+	return enum.Parse(a, adoptReasonNames[:], text, "reason of an adoption")
+}
+
+// AdoptPreview tells what [Adopt] would do to a run of which [ReadSnapshot] has read the snapshot. It changes nothing, and reads no values.
+func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
+	switch {
+	case !p.isCompiled():
+		return nil, ErrNoGraph
+	case s == nil:
+		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
+	}
+	if err := s.file.adoptable(p); err != nil {
+		return nil, err
+	}
+	return p.adoption(s.file.Nodes)
+}
+
+// adoptable refuses a run that cannot go on with another plan.
+func (file *snapshotFile) adoptable(p *Plan) error {
+	switch {
+	case file.Status.Terminal():
+		return fmt.Errorf("%w: run %s is %v", ErrFinished, quoteID(file.Run), file.Status)
+	case file.Stop != nil:
+		return fmt.Errorf("%w: run %s is being stopped", ErrFinished, quoteID(file.Run))
+	case file.Graph != p.name:
+		return otherWorkflow(file.Run, file.Graph, p)
+	}
+	return nil
+}
+
+func otherWorkflow(run, workflow string, p *Plan) error {
+	return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", ErrGraphChanged, quoteID(run), quoteID(workflow), quoteID(p.name))
+}
+
+// adoption compares the nodes of a run with those of the plan.
+func (p *Plan) adoption(nodes []nodeState) (*Adoption, error) {
+	p.Hash() // and of its nodes
+	again, err := p.forkAgain(nodes, nil)
+	if err != nil {
+		return nil, err
+	}
+	a, had := new(Adoption), map[Ref]*nodeState{}
+	for i := range nodes {
+		if ref, ok := p.Ref(nodes[i].ID); ok {
+			had[ref] = &nodes[i]
+		} else {
+			a.Dropped = append(a.Dropped, nodes[i].ID)
+		}
+	}
+	slices.Sort(a.Dropped)
+	for _, ref := range p.declared {
+		switch n := had[ref]; {
+		case !again[ref]:
+			a.Keep = append(a.Keep, p.names[ref])
+		case n == nil || !n.Status.Terminal():
+			a.Run = append(a.Run, AdoptNode{Node: p.names[ref]})
+		case n.Hash != p.nodeHash(ref):
+			a.Run = append(a.Run, AdoptNode{Node: p.names[ref], Reason: AdoptChanged})
+		default:
+			a.Run = append(a.Run, p.adoptFollower(ref, n, again))
+		}
+	}
+	return a, nil
+}
+
+// adoptFollower is the entry of a node that has ended and runs although its declaration is the same.
+func (p *Plan) adoptFollower(ref Ref, n *nodeState, again []bool) AdoptNode {
+	if origin, ok := p.Ref(n.Origin); ok && n.superseded() && again[origin] {
+		return AdoptNode{p.names[ref], AdoptFollows, n.Origin}
+	}
+	for _, i := range p.net.In(ref) {
+		if from := p.net.Source(i); again[from] {
+			return AdoptNode{p.names[ref], AdoptFollows, p.names[from]}
+		}
+	}
+	return AdoptNode{Node: p.names[ref]} // it failed, or is the end node
+}
+
+// Adopt makes a run of a store, that has begun under another version of its graph, go on with this one: a node keeps its result, with all that is
+// inside of it, if it completed, was skipped or was superseded, if its hash in both plans is the same, see [Plan.Hash], and if it follows no node
+// that runs. All others run anew: attempts count from 1, a gate that waits asks again, with a new deadline, and maps and loops that have not
+// ended begin with their first item or iteration. An answer to a gate is the result of the gate; answers to gates that the run has not
+// reached are kept. Nodes that the graph does not have any more are taken out of the run. [AdoptPreview] tells all that beforehand. Go functions have
+// no hash: what a changed function has done is kept, unless its node is changed, too, such as its Config.
+//
+// Adopt performs nothing: one transaction takes back what the run loses, and stores the new plan; then the run is due. So the run is in the
+// queue of the new plan, see [Runner.Serve], or goes on with Execute. Before that transaction it is as it was. A run that has not begun gets
+// the new plan, and nothing else changes. Of the options [Encoding], [Owner] and [LeaseTime] matter.
+//
+// A run that somebody performs, and one that has not begun and has requests, are errors that match [ErrLeased], one that has ended or is being stopped one that matches [ErrFinished]: redrive
+// or fork it. One of another workflow is an error that matches [ErrGraphChanged], one that is not stored one that matches [ErrUnknownRun].
+// Inputs that the new graph needs, and the run does not have, are an error that matches [ErrMissingInput].
+func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
+	p, err := g.compiled()
+	if err != nil {
+		return nil, err
+	}
+	old, err := ReadSnapshot(ctx, s, run)
+	if errors.Is(err, ErrNotEnded) { // it has not begun
+		return p.adoptCreated(ctx, s, run, opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := old.file.adoptable(p); err != nil { // before its lease is taken
+		return nil, err
+	}
+	a := new(Adoption)
+	opts = append(slices.Clone(opts), Durable(s), RunID(run), RedriveFrom(nil), optionFunc(func(c *config) error {
+		c.adopts = a
+		return nil
+	}))
+	if err := p.write(ctx, opts); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+// adoptCreated gives another plan to a run that was created and has not begun.
+func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts []Option) (*Adoption, error) {
+	c, err := configure(opts, false)
+	if err != nil {
+		return nil, err
+	}
+	var created *store.Run
+	err = guarded(func() (err error) {
+		created, err = s.Load(ctx, run)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	case created.Workflow != p.name:
+		return nil, otherWorkflow(run, created.Workflow, p)
+	}
+	inputs, err := createdInputs(c.codec, created)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkInputs(inputs, inputs); err != nil {
+		return nil, err
+	}
+	n := store.NewRun{ID: run, Spec: created.Spec, NotBefore: created.WakeAt, IfExists: store.ReplaceUnasked}
+	n.Plan = p.Hash()
+	err = guarded(func() error { _, _, err := s.Create(ctx, n); return err })
+	switch {
+	case errors.Is(err, store.ErrExists): // it has been asked for something, or has begun since
+		return nil, fmt.Errorf("%w: run %s has begun, or has requests that it takes when it begins: %w", ErrLeased, quoteID(run), err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	return p.adoption(nil)
+}
+
+// adopt makes the restoration of a run that goes on with another plan: it forgets the nodes that run anew, and those that the plan does not have.
+func (x *restoration) adopt(p *Plan, c *config) error {
+	file := &x.file
+	if err := file.adoptable(p); err != nil {
+		return err
+	}
+	a, err := p.adoption(file.Nodes)
+	if err != nil {
+		return err
+	}
+	*c.adopts = *a
+	again := make([]bool, len(p.names))
+	for _, n := range a.Run {
+		ref, _ := p.Ref(n.Node)
+		again[ref] = true
+	}
+	var refs []Ref
+	file.Nodes = slices.DeleteFunc(file.Nodes, func(n nodeState) bool {
+		ref, ok := p.Ref(n.ID)
+		if ok {
+			refs = append(refs, ref)
+		}
+		return !ok
+	})
+	return x.forget(p, c, refs, again)
 }

@@ -129,7 +129,7 @@ func TestCovering(t *testing.T) {
 func TestCore(t *testing.T) {
 	files, err := core(root)
 	require.NoError(t, err)
-	for _, want := range []string{"durable_load.go", "snapshot_answer.go", "run_gate.go", "run_signal.go", "run_why.go", "machine/state_origins.go", "machine/net.go"} {
+	for _, want := range []string{"durable_load.go", "snapshot_inside.go", "run_gate.go", "run_wait.go", "run_why.go", "machine/state_origins.go", "machine/net.go"} {
 		require.Contains(t, files, want)
 	}
 	require.False(t, slices.ContainsFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") }))

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-
 	"github.com/seed-c794f7ef/kahn/store"
 )
 

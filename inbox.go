@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/due"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -430,4 +432,78 @@ func (d *durable) answerRequest(number uint64, err error) {
 		d.outbox.commit.Taken = append(d.outbox.commit.Taken, in.ahead[0])
 		in.ahead = in.ahead[1:]
 	}
+}
+
+// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may post it. The
+// Post of a [store.Inbox] stores it, and whoever performs the run applies it under the rules of [Run.Signal]: gate is the path of the node or its
+// token, and value may be a [Decision]. Of the options, [Encoding] matters: it is that of the run. A Decision without an ID gets one that nobody
+// else has; with one the request may be posted again.
+//
+//	q, err := kahn.PrepareSignal("approve", kahn.Decision{Value: "yes", Actor: "ann", ID: messageID})
+//	...
+//	_, err = db.Post(ctx, "order-17", q)
+//
+// The run refuses a request for reasons of its plan and of the node alone. A value that it cannot decode leaves the request waiting, see [ErrUndecoded].
+//
+// A value that cannot be encoded is an error that matches [ErrNotEncodable]; other errors match [ErrBadValue] or [ErrBadOption]. The cancel of a
+// run or of a node has no value: it is a [store.Request] with the kind [store.KindCancel] or [store.KindCancelNode].
+func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err error) {
+	c, err := configure(opts, false)
+	if err != nil {
+		return q, err
+	}
+	s := signal{gate: gate, Decision: decisionOf(value)}
+	if s.ID == "" {
+		s.ID = newRunID()
+	}
+	if err := s.identify(); err != nil {
+		return q, err
+	}
+	q = store.Request{ID: s.ID, Kind: store.KindSignal, Node: gate, Actor: s.Actor, Comment: s.Comment}
+	if q.Value, err = encodeValue(c.codec, s.Value); err != nil {
+		return q, fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+	}
+	return q, q.Check()
+}
+
+// wake is the place of an alarm that matters to the next life of a run, too, among those of its store.
+type wake struct{ due.Entry }
+
+// afterAsStored is after for what goes on in the next life of the run: the end of a backoff or of a pause, a deadline. Its store
+// learns when the first of these is due.
+func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
+	a := r.after(d, f)
+	if r.durable != nil {
+		a.stored = new(wake)
+		r.durable.alarms.Add(a.stored, saturate.Add(r.now(), int64(max(d, 0))))
+	}
+	return a
+}
+
+// wakeAt is when the run has something to do without a signal: at once, if it was left before it had only to wait.
+func (d *durable) wakeAt(root *Run) time.Time {
+	switch {
+	case d.status.Terminal():
+		return time.Time{}
+	case d.status == RunSuspended && root.leaving && root.hasWork():
+		return root.timeAt(root.now()).UTC().Round(0)
+	case d.alarms.Len() == 0:
+		return time.Time{}
+	}
+	return root.timeAt(d.alarms.Due()).UTC().Round(0)
+}
+
+// hasWork reports whether the run, or one nested in it, has more to do than to wait.
+func (r *Run) hasWork() bool {
+	return r.st.HasWork(r.pausing()) || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork(c.pausing()) })
+}
+
+// pausing counts the loops that pause between two iterations.
+func (r *Run) pausing() (n int) {
+	for _, x := range r.extras {
+		if x.comp != nil && x.comp.pause != nil {
+			n++
+		}
+	}
+	return n
 }

@@ -1,6 +1,11 @@
 package kahn
 
-import "github.com/seed-c794f7ef/kahn/machine"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
 
 // The vocabulary of runs is that of package machine: what a host of [Execute] reads and writes has the same names here.
 
@@ -173,3 +178,29 @@ var (
 	// ErrGraphChanged rejects a snapshot of a run of another graph. Nothing was run.
 	ErrGraphChanged = machine.ErrGraphChanged
 )
+
+// enumField is a field that holds a value of an enum.
+type enumField struct {
+	name  string
+	value int
+	names []string
+}
+
+// wrong says what is wrong with the first field whose value is none of the enum's.
+func wrong(fields ...enumField) (text string, ok bool) {
+	for _, f := range fields {
+		if f.value >= len(f.names) {
+			return f.wrong(), true
+		}
+	}
+	return "", false
+}
+
+// wrong names the field, its value and the choices.
+func (f enumField) wrong() string {
+	choices := f.names
+	if choices[0] == "" { // the default
+		choices = choices[1:]
+	}
+	return fmt.Sprintf("%s %d is none of %s", f.name, f.value, strings.Join(choices, ", "))
+}

@@ -1,0 +1,832 @@
+package kahn
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/due"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Coordinator drives a run from elsewhere: from a workflow of a distributed engine, an event loop, a simulation. It is the executor
+// without goroutines, clock and context. Its methods return at once, and everything that the run does happens in them: the host begins
+// the calls of steps in its own way, anywhere, reports their results, and says what time it is.
+//
+//	c, err := kahn.NewCoordinator(plan, now, kahn.Inputs(in))
+//	for c.Run().Status() == kahn.RunRunning {
+//		for s, ok := c.Next(); ok; s, ok = c.Next() {
+//			begin(s, s.Call()) // the step as data, see Call.Perform
+//		}
+//		for s, ok := c.NextStop(); ok; s, ok = c.NextStop() {
+//			stop(s) // end the context of that call
+//		}
+//		switch e := wait(c.Due()); { // for a result, for a signal, or for the next deadline
+//		case e.step != nil:
+//			err = c.Return(e.step, e.value, e.err)
+//		default:
+//			c.Advance(e.now)
+//		}
+//	}
+//	res, err := c.Result()
+//
+// A run that a Coordinator drives has the statuses, events, snapshots and the Result of one that [Execute] performs, composites, retries,
+// timeouts, limits and gates included, since the same code makes them. Given the same options, results and times in the same order, and
+// with the options [RunID] and [Random], it does the same again.
+//
+// The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, mocks,
+// fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs, on that goroutine; these must
+// not call the Coordinator. A call during another one panics, since what it would return is wrong. A function of the graph that makes one
+// fails its node; of one of Around or a sink the Result has a warning. One that calls runtime.Goexit fails its node and ends the goroutine;
+// the Coordinator may then be called by another one.
+//
+// The methods of its [Run] may be called from anywhere; what they cause happens in the next call of the Coordinator, see
+// [Coordinator.Wake]. That the run has ended is told to sinks in a call, too, so that a host which has waited for [Run.Done] calls
+// [Coordinator.Result]. [Run.Wait] waits for that call: it is for other goroutines than the one that calls the Coordinator.
+type Coordinator struct {
+	run *Run
+	h   *manual
+}
+
+// NewCoordinator begins a run at the given time. With [ResumeFrom] it goes on from a snapshot, in which calls that were under way are
+// called again. Steps that have no function of their own need none here: the host calls them.
+//
+// Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo], [Use] and [RuntimeTrace], which wait for others or surround the calls of
+// steps, are refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
+func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
+	if y := now.UTC().Year(); y < 1 || y > 9999 {
+		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
+	}
+	h := &manual{start: now, wake: make(chan struct{}, 1), told: make(chan struct{}), calls: map[*Step]*worker{}}
+	manually := optionFunc(func(c *config) error {
+		for _, refused := range []struct {
+			name string
+			set  bool
+		}{
+			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"a Memo", c.memo != nil},
+			{"RuntimeTrace", c.traceTask}, {"Use", len(c.middleware) > 0},
+		} {
+			if refused.set {
+				return fmt.Errorf("%w: %s is not for a Coordinator", ErrBadOption, refused.name)
+			}
+		}
+		c.manual = h
+		return nil
+	})
+	notCalled := func(context.Context, *Step) (any, error) { return nil, ErrNoStep }
+	r, err := p.Start(context.Background(), notCalled, append(opts[:len(opts):len(opts)], manually)...)
+	if err != nil {
+		return nil, err
+	}
+	c := &Coordinator{run: r, h: h}
+	defer c.enter()()
+	h.settle(r)
+	return c, nil
+}
+
+// enter begins a call of the Coordinator, and returns the function that ends it.
+func (c *Coordinator) enter() (exit func()) {
+	if c.h == nil {
+		panic("a Coordinator is made by NewCoordinator")
+	}
+	if !c.h.busy.CompareAndSwap(false, true) {
+		panic("a Coordinator was called during another call of it: by a second goroutine, or by a function that it calls")
+	}
+	return c.exit
+}
+
+func (c *Coordinator) exit() { c.h.busy.Store(false) }
+
+// Result returns what [Execute] would return, without waiting. The error matches [ErrNotEnded] if the run has not ended.
+func (c *Coordinator) Result() (*Result, error) {
+	defer c.enter()()
+	c.h.settle(c.run)
+	select {
+	case <-c.h.told:
+		return c.run.Wait()
+	default:
+		return nil, fmt.Errorf("%w: it is %v", ErrNotEnded, c.run.Status())
+	}
+}
+
+// Run returns the run, to look at it, to signal it, to stop it, and for its events, snapshots and Result.
+func (c *Coordinator) Run() *Run { return c.run }
+
+// Next returns an attempt that has begun, each once: its step is to be called, with the Step as it is or elsewhere with its [Step.Call].
+// ok is false if there is none now.
+func (c *Coordinator) Next() (s *Step, ok bool) {
+	defer c.enter()()
+	c.h.settle(c.run)
+	h := c.h
+	for len(h.begun) > 0 {
+		s, h.begun = h.begun[0], h.begun[1:]
+		if c.waitsFor(s) {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+// waitsFor reports whether the run waits for the result of an attempt.
+func (c *Coordinator) waitsFor(s *Step) bool {
+	if s == nil || c.h.calls[s] == nil {
+		return false
+	}
+	c.run.st.Lock()
+	defer c.run.st.Unlock()
+	return s.run.current(s.ref) == s
+}
+
+// Return reports the result of an attempt: what the step has returned, and in place of a panic a [*PanicError]. What follows has happened
+// when Return returns. For an attempt that the run does not wait for, since it was abandoned or its result has been reported, the error
+// matches [ErrStale], and nothing has changed.
+func (c *Coordinator) Return(s *Step, value any, err error) error {
+	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
+}
+
+// Crash reports that the process of an attempt has died, more often in a row than the host allows: the node fails with [CauseCrashed] as
+// under [MaxCrashes], so it is not retried, and its Fallback is called. The node's error matches [ErrCrashed] and err. Crash returns the errors of
+// [Coordinator.Return]. A host that begins the attempt again elsewhere reports nothing.
+func (c *Coordinator) Crash(s *Step, err error) error {
+	switch {
+	case err == nil:
+		err = ErrCrashed
+	case !errors.Is(err, ErrCrashed):
+		err = fmt.Errorf("%w: %w", ErrCrashed, err)
+	}
+	return c.end(s, attemptResult{err: err, kind: CauseCrashed})
+}
+
+// end ends an attempt, and applies the consequences.
+func (c *Coordinator) end(s *Step, res attemptResult) error {
+	defer c.enter()()
+	if s != nil {
+		s = s.known()
+	}
+	if !c.waitsFor(s) {
+		delete(c.h.calls, s)
+		if s == nil {
+			return fmt.Errorf("%w: no Step", ErrStale)
+		}
+		return fmt.Errorf("%w: the run waits for no result of %v", ErrStale, s)
+	}
+	w := c.h.calls[s]
+	delete(c.h.calls, s)
+	w.now = c.run.now()
+	c.h.work(w, func() bool { return w.finish(res, true) })
+	c.h.settle(c.run)
+	return nil
+}
+
+// NextStop returns an attempt whose step is to be asked to stop, each once: context.Cause of the Step tells why. The run waits for its
+// result, as long as [CancelGrace] says.
+func (c *Coordinator) NextStop() (s *Step, ok bool) {
+	defer c.enter()()
+	c.h.settle(c.run)
+	for {
+		c.run.st.Lock()
+		if len(c.h.stops) == 0 {
+			c.run.st.Unlock()
+			return nil, false
+		}
+		s, c.h.stops = c.h.stops[0], c.h.stops[1:]
+		c.run.st.Unlock()
+		if c.waitsFor(s) {
+			return s, true
+		}
+	}
+}
+
+// Due returns when [Coordinator.Advance] is to be called next: at the end of a backoff, a pause or a grace, at a deadline, or when a
+// token of a rate falls due. ok is false if the run waits for no time.
+func (c *Coordinator) Due() (at time.Time, ok bool) {
+	defer c.enter()()
+	c.h.settle(c.run)
+	c.run.st.Lock()
+	defer c.run.st.Unlock()
+	first, ok := c.h.timers.First()
+	if !ok {
+		return time.Time{}, false
+	}
+	return c.run.timeAt(first.Due), true
+}
+
+// Wake returns a channel that has a message when another goroutine has asked something of the run, such as a signal or a stop, so that a
+// method of the Coordinator is to be called. Each method does what was asked by then and takes the message away. So a host that has called
+// [Coordinator.Due] last, before it waits, calls [Coordinator.Next] first: Due may have begun attempts. A message may come without a reason, too. A host with one goroutine needs none.
+func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
+
+// Advance sets the clock of the run, and does everything that has fallen due by then. A time before the last one changes nothing.
+func (c *Coordinator) Advance(now time.Time) {
+	defer c.enter()()
+	h := c.h
+	h.settle(c.run)
+	if t := int64(now.Sub(h.start)); t > h.clock.Load() {
+		h.clock.Store(t)
+	}
+	for {
+		c.run.st.Lock()
+		first, ok := h.timers.Next(h.clock.Load())
+		c.run.st.Unlock()
+		if !ok {
+			break
+		}
+		first.f()
+	}
+	c.h.settle(c.run)
+}
+
+// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of those nested in it: a worker is a job that the
+// Coordinator performs, a timer fires when the Coordinator sets the clock past it, and a worker whose step would be called stops until the
+// result is reported. Everything else is the same as in other runs.
+//
+// The lock of the run guards jobs, timers and stops. The rest belongs to the goroutine that calls the Coordinator.
+type manual struct {
+	start  time.Time    // the time at which the run's clock is zero
+	clock  atomic.Int64 // that clock
+	jobs   []*Run       // each has counted a worker that has not begun
+	timers due.Queue[*manualTimer]
+	stops  []*Step // attempts whose contexts have ended
+
+	wake chan struct{} // has room for one message
+	busy atomic.Bool   // a method of the Coordinator is at work
+	told chan struct{} // is closed when sinks and functions of Around have been told that the run has ended
+
+	calls map[*Step]*worker // that wait for the result of their step
+	begun []*Step           // those of them that Next has not handed out
+}
+
+// manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
+type manualTimer struct {
+	due.Entry
+	of *manual
+	f  func()
+}
+
+// Stop is called with the lock held.
+func (t *manualTimer) Stop() bool { return t.of.timers.Remove(t) }
+
+// note keeps the attempts whose contexts end, and wakes the host. It is called with the lock held.
+func (h *manual) note(ending []stopOrder) {
+	for _, o := range ending {
+		h.stops = append(h.stops, o.step)
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// forHost reports whether the host calls the step of a worker's task: not so of conditions, triggers and mocks, which the engine
+// evaluates.
+func (w *worker) forHost() bool {
+	r, n := w.run, w.run.plan.node(w.task.Ref)
+	if r.cfg.test != nil && r.plan.doubles[w.task.Ref].mock != nil {
+		return false
+	}
+	return n.Kind != KindTrigger && n.Test == nil
+}
+
+// handOver does what precedes the call of a step, and leaves the call to the host: the worker goes on when its result is reported. Inputs
+// that are refused are the result of the attempt.
+func (w *worker) handOver() (more bool) {
+	w.phase = phaseUser
+	res := w.admission()
+	w.phase = phaseEngine
+	w.now = w.run.now()
+	if res.err != nil {
+		return w.finish(res, true)
+	}
+	if w.run.cfg.test != nil {
+		w.run.plan.doubles[w.task.Ref].called()
+	}
+	w.handed = true
+	return false
+}
+
+// work lets a worker do what it can do without the result of a step.
+func (h *manual) work(w *worker, proceed func() (more bool)) {
+	defer w.exit()
+	w.goOn(proceed())
+	if w.handed {
+		w.handed = false
+		h.calls[w.step] = w
+		h.begun = append(h.begun, w.step)
+	}
+}
+
+// settle does all that can be done now.
+func (h *manual) settle(r *Run) {
+	select {
+	case <-h.wake: // before the look at what there is
+	default:
+	}
+	for {
+		r.st.Lock()
+		var next *Run
+		if len(h.jobs) > 0 {
+			next, h.jobs = h.jobs[0], h.jobs[1:]
+		}
+		observed := r.st.IsObserved() && r.st.SignalsDue()
+		r.st.Unlock()
+		switch {
+		case next != nil:
+			w := &worker{run: next, now: next.now()}
+			h.work(w, w.arrive)
+			continue
+		case observed:
+			r.st.PublishSignals()
+			continue
+		}
+		if r.log != nil {
+			r.log.feedReady()
+		}
+		r.st.Lock()
+		more := len(h.jobs) > 0
+		r.st.Unlock()
+		if !more {
+			break
+		}
+	}
+	select {
+	case <-r.done:
+		h.conclude(r)
+	default:
+	}
+}
+
+// conclude tells the functions of Around that the run has ended.
+func (h *manual) conclude(r *Run) {
+	select {
+	case <-h.told:
+		return
+	default:
+	}
+	defer close(h.told)
+	if a := r.span.Load(); a != nil {
+		r.endAround(a)
+	}
+}
+
+// Values are what a coordinator of a [machine.State] keeps of its run: the State knows statuses, and no value. The methods of Plan that take Values
+// are pure functions of the plan, the State and the Values, but for the functions of the graph that they call. They are what runs use. Composites are
+// for a [Coordinator].
+type Values struct {
+	// Root are the root inputs of the run.
+	Root map[string]any
+	// Outputs are those of the nodes that have completed, by id.
+	Outputs map[string]any
+	// Errs are the errors of the nodes that failed by themselves or were stopped, by id. Other nodes see each as a [*NodeError]: of that type
+	// if the coordinator has made it one, with the number of the attempt.
+	Errs map[string]error
+	// Merged are the parameters that checks have merged, by the id of the node: [Checked.Merged].
+	Merged map[string]map[string]any
+	// Trigger is the payload that the run was fired with, if Fired is set.
+	Fired   bool
+	Trigger any
+	// Moderator judges the inputs of the nodes that ask for it; they fail without one.
+	Moderator Moderator
+}
+
+// Checked is the result of a check.
+type Checked struct {
+	// Verdict is for [machine.State.Checked].
+	Verdict machine.CheckVerdict
+	// Err tells why the verdict fails the node, and GuardErr why its guard could not decide.
+	Err, GuardErr error
+	// Merged are the merged parameters of the node, for Values.Merged; nil if there are none.
+	Merged map[string]any
+}
+
+// Check performs the check of a node that the State has handed out: its guard, merges, required ports, input contract and the moderation of
+// its inputs, in this order. A panic of one of their functions fails the node.
+func (p *Plan) Check(st *machine.State, r Ref, v *Values) (c Checked) {
+	of := kept{p, (*machine.Locked)(st), v}
+	substituted := of.substituted(r)
+	var res checkResult
+	if n := p.node(r); n.When != nil {
+		pass := true
+		asks := &asking{of: of, ref: r}
+		err := contain(func() (err error) {
+			pass, err = n.When(asks.view())
+			return err
+		})
+		res = p.guarded(r, pass, asks.slip(err))
+	}
+	if res.verdict == (machine.CheckVerdict{}) && p.inputsOf(r) != nil {
+		checkInputs(of, r, substituted, contain, &res)
+	}
+	if res.verdict == (machine.CheckVerdict{}) {
+		of.judge(r, &res)
+	}
+	return Checked{Verdict: res.verdict, Err: res.err, GuardErr: res.guardErr, Merged: res.merged}
+}
+
+// Inputs returns the parameters of a node and the values that its predecessors delivered, by name and by id, as [Call] has them. The node has been
+// checked, if it has a check.
+func (p *Plan) Inputs(st *machine.State, r Ref, v *Values) (params, upstream map[string]any) {
+	of := kept{p, (*machine.Locked)(st), v}
+	return of.params(r, v.Merged[p.names[r]]), of.upstream(r)
+}
+
+// Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is that
+// of an outcome that failed.
+func (p *Plan) Evaluate(st *machine.State, r Ref, v *Values) (value any, out machine.Outcome, err error) {
+	if p.node(r).Test == nil {
+		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, fmt.Errorf("%w: node %s has no test to evaluate", ErrBadValue, quoteID(p.names[r]))
+	}
+	asks := &asking{of: kept{p, (*machine.Locked)(st), v}, ref: r}
+	err = contain(func() (err error) {
+		value, err = p.node(r).Test(asks.view())
+		return err
+	})
+	if err = asks.slip(err); err != nil {
+		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, bounded(err)
+	}
+	out, err = p.Conclude(r, value, nil)
+	return value, out, err
+}
+
+// Conclude returns the outcome of an attempt that has returned the value or the error, for [machine.State.Settle]: the branches that the value takes, a value
+// that violates the node's output contract or has no branch, the cause of an error, a step that skips itself. The error is that of an
+// outcome that failed. An attempt that suspends itself has no outcome yet: its status is [Suspended], for [machine.State.Suspend]. Whether there is
+// another attempt is for [Retry.Next] to say.
+//
+// The value of a gate is its answer; of a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. One
+// that is no choice of the gate takes no branch.
+func (p *Plan) Conclude(r Ref, value any, err error) (machine.Outcome, error) {
+	if err != nil {
+		return p.concludeError(r, err)
+	}
+	if p.net.Is(r, machine.FlagGate) {
+		value = decisionOf(value).Value
+	}
+	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value}
+	kind := CauseConditionError
+	err = contain(func() error {
+		if violated := p.violated(r, PhaseOutput, value); violated != nil {
+			kind = CauseContractOutput
+			return violated
+		}
+		if p.net.Router(r) < 0 {
+			return nil
+		}
+		return p.takeBranches(r, p.names[r], &c)
+	})
+	if e, is := err.(*noMatchError); is {
+		kind, err = CauseNoBranchMatch, e.error
+	}
+	if err != nil {
+		return machine.Outcome{Status: Failed, Cause: kind}, bounded(err)
+	}
+	return c.Outcome, nil
+}
+
+func (p *Plan) concludeError(r Ref, err error) (machine.Outcome, error) {
+	facts := inspectError(err)
+	if facts.unsafe {
+		err = bounded(err)
+	}
+	cause := CauseOf(err)
+	switch {
+	case cause == CauseExternal && r != p.end:
+		return machine.Outcome{Status: Cancelled, Cause: cause}, err
+	case facts.skip != nil && r != p.end:
+		return machine.Outcome{Status: Skipped}, nil
+	case facts.suspend != nil && r != p.end:
+		return machine.Outcome{Status: Suspended}, nil
+	case cause == CauseNone || cause == CauseExternal: // what its node cannot do
+		cause = CauseStepError
+	}
+	return machine.Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
+}
+
+// RunStatus returns the status of a run whose State is Done, as its Result would have it: that of [machine.State.RunStatus], unless the end node has
+// failed or returned an [EndVerdict]. cause tells why the run was stopped as a whole, or that its end node failed. Until the State is Done
+// the status is [RunRunning].
+func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
+	s := (*machine.Locked)(st)
+	s.Lock()
+	defer s.Unlock()
+	if !s.Done() {
+		return RunRunning, false, CauseNone
+	}
+	var output any
+	if p.end != noRef {
+		output = v.Outputs[p.names[p.end]]
+	}
+	x := verdictOf(s, p.end, rule, output)
+	return x.status, x.degraded, x.cause
+}
+
+// Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the graphs around it; nil for a node without one.
+func (p *Plan) Sub(r Ref) *Plan {
+	if r < 0 || int(r) >= len(p.names) {
+		return nil
+	}
+	return p.sub(r)
+}
+
+// kept is a source: Values beside a State.
+type kept struct {
+	plan *Plan
+	st   *machine.Locked
+	v    *Values
+}
+
+func (k kept) graph() *Plan    { return k.plan }
+func (k kept) clone(v any) any { return v }
+
+func (k kept) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) {
+	k.st.Lock()
+	defer k.st.Unlock()
+	if d = k.st.Delivery(to, i, substituted); d == machine.DeliverOutput {
+		output = k.outputOf(k.plan.net.Source(i))
+	}
+	return d, output
+}
+
+func (k kept) outputOf(ref Ref) any { return k.v.Outputs[k.plan.names[ref]] }
+
+func (k kept) substituted(ref Ref) bool {
+	k.st.Lock()
+	defer k.st.Unlock()
+	return k.st.Word(ref).Is(machine.WordSubstituted)
+}
+
+func (k kept) input(name string) (any, bool) {
+	if v, ok := k.v.Root[name]; ok {
+		return v, true
+	}
+	if in := k.plan.input(name); in != nil && in.Default != nil {
+		return in.Default, true
+	}
+	return nil, false
+}
+
+func (k kept) failureOf(ref Ref) error { return k.node(ref).Err }
+
+// node is what a View shows of a node: its status, and the output and the error as of that moment.
+func (k kept) node(ref Ref) NodeData {
+	k.st.Lock()
+	defer k.st.Unlock()
+	n := NodeData{Status: k.st.Status(ref), Err: k.nodeError(ref)}
+	if n.Status == Completed {
+		n.Output = k.outputOf(ref)
+	}
+	return n
+}
+
+// nodeError is Run.nodeError for the errors that the coordinator keeps. The lock of the State is held.
+func (k kept) nodeError(ref Ref) error {
+	w, id := k.st.Word(ref), k.plan.names[ref]
+	switch status := w.Status(); {
+	case status != Failed && status != Aborted && status != Cancelled:
+		return nil
+	case status == Failed && !w.Is(machine.WordPropagated), status != Failed && !machine.IsUpstream(w.Kind()):
+		if e, is := k.v.Errs[id].(*NodeError); is && e.Node == id {
+			return e
+		}
+		return &NodeError{Node: id, Kind: w.Kind(), Err: cmp.Or(k.v.Errs[id], stopErrors[w.Kind()])}
+	}
+	kind, origins := k.st.CauseOf(ref)
+	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
+}
+
+// stopErrors are the errors of nodes that were stopped, unless the coordinator has others.
+var stopErrors = map[CauseKind]error{
+	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
+	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,
+}
+
+func (k kept) params(r Ref, merged map[string]any) map[string]any {
+	m, substituted := map[string]any{}, k.substituted(r)
+	add := func(name string) {
+		if v, ok := assembled(k, r, substituted, name, merged); ok {
+			m[name] = v
+		}
+	}
+	if k.plan.eachOwnParam(r, add) {
+		for name := range k.root() {
+			add(name)
+		}
+	}
+	return m
+}
+
+func (k kept) upstream(r Ref) map[string]any {
+	m, substituted := map[string]any{}, k.substituted(r)
+	for _, i := range k.plan.net.In(r) {
+		if v, ok := deliver(k, r, substituted, i); ok {
+			m[k.plan.names[k.plan.net.Source(i)]] = v
+		}
+	}
+	return m
+}
+
+// root are the root inputs, with the defaults that the graph declares.
+func (k kept) root() map[string]any {
+	m := make(map[string]any, len(k.v.Root))
+	for name, v := range k.v.Root {
+		m[name] = v
+	}
+	for i := range k.plan.inputs {
+		if in := &k.plan.inputs[i]; in.Default != nil && m[in.Name] == nil {
+			if _, given := m[in.Name]; !given {
+				m[in.Name] = in.Default
+			}
+		}
+	}
+	return m
+}
+
+// View returns what the View of a node shows, as data, in time linear in the ancestors of the node.
+func (p *Plan) View(st *machine.State, r Ref, v *Values) ViewData {
+	return kept{p, (*machine.Locked)(st), v}.view(r)
+}
+
+func (k kept) view(r Ref) ViewData {
+	n := k.plan.node(r)
+	d := ViewData{ID: n.ID, Config: n.Config, Root: k.root(), Fired: k.v.Fired, Trigger: k.v.Trigger, RunStatus: RunRunning, Nodes: map[string]NodeData{}}
+	if r == k.plan.end {
+		k.st.Lock()
+		d.RunStatus, _ = k.st.RunStatusByRule()
+		k.st.Unlock()
+	}
+	for _, id := range k.plan.Ancestors(n.ID) {
+		ref, _ := k.plan.find(id)
+		d.Nodes[id] = k.node(ref)
+	}
+	return d
+}
+
+// judge holds the inputs of a node against its contract, and asks the moderator.
+func (k kept) judge(r Ref, res *checkResult) {
+	n, p := k.plan.node(r), k.plan
+	if p.contracts[r][PhaseInput] == nil && !n.Moderation.covers(PhaseInput) {
+		return
+	}
+	params := k.params(r, res.merged)
+	err := contain(func() error {
+		if violated := p.violated(r, PhaseInput, params); violated != nil {
+			res.verdict.Fail, res.err = CauseContractInput, violated
+			return nil
+		}
+		if !n.Moderation.covers(PhaseInput) {
+			return nil
+		}
+		step := NewStep(context.Background(), Call{
+			ID: n.ID, Path: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Attempt: 1, Params: params, Upstream: k.upstream(r), Root: k.root(),
+			View: k.view(r),
+		}, nil)
+		if refused := moderated(k.v.Moderator, step, PhaseInput, params, contain); refused != nil {
+			res.verdict.Fail, res.err = CauseModeration, refused
+		}
+		return nil
+	})
+	if err != nil {
+		res.verdict.Fail, res.err = CausePanic, err
+	}
+}
+
+// asking answers the View of a guard or a condition, and keeps the first error of one that asks for what it cannot see. What is
+// not asked for is not looked up, so that a guard costs what it asks for, however many ancestors its node has.
+type asking struct {
+	of  kept
+	ref Ref
+	err error
+}
+
+func (a *asking) view() View {
+	n := a.of.plan.node(a.ref)
+	return View{judge: true, data: &ViewData{ID: n.ID, Config: n.Config, Fired: a.of.v.Fired, Trigger: a.of.v.Trigger, RunStatus: RunRunning, asks: a}}
+}
+
+// node returns what the View shows of a node, if that is an ancestor.
+func (a *asking) node(id string) (n NodeData, ok bool) {
+	ref, ok := a.of.plan.sees(a.ref, id)
+	if ok {
+		n = a.of.node(ref)
+	}
+	return n, ok
+}
+
+// misses keeps the error of a guard or a condition that has asked for a node that is no ancestor.
+func (a *asking) misses(id string) {
+	if p := a.of.plan; a.err == nil && !slices.Contains(p.pruned, id) {
+		a.err = p.notAncestor(a.ref, id)
+	}
+}
+
+// input returns a root input, and keeps the error if there is none of the name.
+func (a *asking) input(name string) (value any, ok bool) {
+	if value, ok = a.of.input(name); !ok && a.err == nil {
+		a.err = a.of.plan.notInput(name)
+	}
+	return value, ok
+}
+
+// slip returns what was kept, together with the error of the guard or the condition itself.
+func (a *asking) slip(err error) error { return joinSlip(a.err, err) }
+
+// joinSlip joins the error of a guard or a condition with that of what it has asked for.
+func joinSlip(slip, err error) error {
+	switch {
+	case slip == nil:
+		return err
+	case err == nil:
+		return slip
+	}
+	return fmt.Errorf("%w: %w", slip, err)
+}
+
+// GraphCall is a call of a function of the graph that decides in a run: see [GraphCalls].
+type GraphCall struct {
+	Path  string // of the node
+	Field string // the field of the node: "When", "Test", "Loop" or "Fallback", also if the node has a text instead of a function
+	// Call calls the function. The value of a guard and of a loop's test is a bool. The error has what the function asked its [View] for in vain.
+	Call func() (any, error)
+}
+
+// GraphCalls passes each call of a guard, of the test of a condition or a loop, and of a fallback to by, whether the graph has a function or a
+// text. by calls GraphCall.Call, or returns what an earlier call has returned: so an engine that replays histories records the results of
+// functions that are not pure. What by returns counts as the function's result; a value of another type fails the call with an error that
+// matches [ErrBadValue]. A nil function is an error that matches [ErrBadOption].
+//
+// by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and Field, with the order of
+// the calls of one node, identify a call.
+func GraphCalls(by func(GraphCall) (any, error)) Option {
+	return optionFunc(func(c *config) error {
+		if by == nil {
+			return fmt.Errorf("%w: GraphCalls(nil)", ErrBadOption)
+		}
+		c.graphCalls = by
+		return nil
+	})
+}
+
+// byHost has the host make a call.
+func byHost[T any](r *Run, ref Ref, field string, call func() (T, error)) (value T, err error) {
+	got, err := r.cfg.graphCalls(GraphCall{Path: r.path(ref), Field: field, Call: func() (any, error) { return call() }})
+	if err != nil {
+		return value, err
+	}
+	value, ok := got.(T)
+	if _, takesNil := any(&value).(*any); !ok && !takesNil {
+		return value, fmt.Errorf("%w: GraphCalls has answered %s of node %s with %T, not %T", ErrBadValue, field, quoteID(r.path(ref)), got, value)
+	}
+	return value, nil
+}
+
+// judged calls a function that judges by a View of the node. What it asked for in vain is a part of what it returns, and so of what a host
+// records that makes the call. If the function panics, the run adds it to the panic: the node fails whether or not a record has it.
+func judged[T any](r *Run, ref Ref, call func() (T, error)) (T, error) {
+	value, err := call()
+	return value, r.slip(ref, err)
+}
+
+// callWhen calls the guard of a node.
+func (r *Run) callWhen(ref Ref, n *node) (bool, error) {
+	call := func() (bool, error) {
+		return judged(r, ref, func() (bool, error) { return n.When(View{run: r, ref: ref, judge: true}) })
+	}
+	if r.cfg.graphCalls == nil {
+		return call()
+	}
+	return byHost(r, ref, "When", call)
+}
+
+// callTest calls the test of a condition.
+func (r *Run) callTest(ref Ref, n *node) (any, error) {
+	call := func() (any, error) {
+		return judged(r, ref, func() (any, error) { return n.Test(View{run: r, ref: ref, judge: true}) })
+	}
+	if r.cfg.graphCalls == nil {
+		return call()
+	}
+	return byHost(r, ref, "Test", call)
+}
+
+// callLoop calls the test of a loop, which sees the run of the last iteration.
+func (r *Run) callLoop(ref Ref, of *Run) (again bool, err error) {
+	call := func() (bool, error) {
+		return judged(of, everyNode, func() (bool, error) { return r.plan.loops[ref](View{run: of, ref: everyNode, judge: true}) })
+	}
+	if r.cfg.graphCalls == nil {
+		return call()
+	}
+	return byHost(r, ref, "Loop", call)
+}
+
+// callFallback calls the fallback of a node.
+func (r *Run) callFallback(s *Step, failed error) (any, error) {
+	f := r.plan.node(s.ref).Fallback
+	if r.cfg.graphCalls == nil {
+		return f(s, failed)
+	}
+	return byHost(r, s.ref, "Fallback", func() (any, error) { return f(s, failed) })
+}

@@ -1,0 +1,862 @@
+package kahn
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. It is guarded by the run's
+// lock. The events of a changed status name a node once, when it has begun to wait: so all of them together are no longer
+// than the list of waits.
+type waits struct {
+	total int
+	began []place // since the last event that told of it; some may have ended
+
+	answered takenSignals
+
+	kept   []*keptWaits         // in the order in which they were found
+	keptAt map[place]*keptWaits // those whose graphs are not known
+	lent   []*keptWaits         // those that are not owned
+	names  keptNodes
+	found  int   // how many graphs have become known
+	steps  int64 // how many of all that were looked at
+}
+
+// waiters returns the waits of the outermost run.
+func (r *Run) waiters() *waits {
+	r = r.outermost()
+	if r.waits == nil {
+		r.waits = &waits{}
+	}
+	return r.waits
+}
+
+// beganToWait takes note that a node of the run waits.
+func (r *Run) beganToWait(ref Ref) {
+	if r.log == nil {
+		return
+	}
+	x := r.waiters()
+	x.total++
+	x.began = append(x.began, place{r, ref})
+	if len(x.began) > 2*x.total+64 { // a run that never rests has no such event
+		x.began = stillWaiting(x.began)
+	}
+}
+
+func (r *Run) endedWait() {
+	if r.log != nil {
+		r.waiters().total--
+	}
+}
+
+// keptWaits are the nodes that wait inside of a node that was expanded in an earlier life of the run, until its graph is known.
+type keptWaits struct {
+	place
+	told  bool // an event has told of them
+	known bool // the graph is
+	owned bool // what is inside is in no snapshot, and its nodes go by their names
+}
+
+// state is what a snapshot had of the node; nil if it waits for its graph no more.
+func (k *keptWaits) state() *nodeState {
+	x := k.run.extras[k.ref]
+	if k.known || x == nil || k.run.st.Word(k.ref).Status().Terminal() {
+		return nil
+	}
+	return x.kept
+}
+
+func (k *keptWaits) paths() []string {
+	n := k.state()
+	if n == nil {
+		return nil
+	}
+	return n.Inside.waiting(nil, n.prefixInside(k.run.prefix), false)
+}
+
+// keep takes note of a node whose graph is not known.
+func (x *waits) keep(at place) {
+	k := &keptWaits{place: at}
+	x.kept = append(x.kept, k)
+	if x.keptAt == nil {
+		x.keptAt = map[place]*keptWaits{}
+	}
+	x.keptAt[at] = k
+	x.lent = append(x.lent, k)
+}
+
+// drop forgets the waits inside of a node whose graph is known again. It reports whether an event has named them.
+func (x *waits) drop(at place) (told bool) {
+	k := x.keptAt[at]
+	if k == nil {
+		return false
+	}
+	delete(x.keptAt, at)
+	k.known = true
+	x.found++
+	if len(x.kept) > 2*len(x.keptAt)+64 {
+		x.kept = slices.DeleteFunc(x.kept, func(k *keptWaits) bool { x.steps++; return k.known })
+	}
+	return k.told
+}
+
+// lend takes note that a snapshot has what is inside of a node: it is not to be changed any more.
+func (x *waits) lend(at place) {
+	if k := x.keptAt[at]; k != nil && k.owned {
+		k.owned = false
+		x.lent = append(x.lent, k)
+	}
+}
+
+// keptNode finds the node that goes by a name inside of one whose graph is not known; nil if there is none.
+func (x *waits) keptNode(name string) *keptNode {
+	for _, k := range x.lent {
+		n := k.state()
+		if n == nil {
+			continue
+		}
+		if x.names == nil {
+			x.names = keptNodes{}
+		}
+		n = &cloneNodes([]nodeState{*n})[0]
+		k.run.extras[k.ref].kept, k.owned = n, true
+		x.steps += int64(len(n.Inside.Nodes))
+		x.names.add(n, k.run.prefix, k)
+	}
+	x.lent = nil
+	if n := x.names[name]; n != nil && n.of.state() != nil {
+		return n
+	}
+	return nil
+}
+
+// stillWaiting returns the places whose nodes still wait, each once, in the order of declaration.
+func stillWaiting(places []place) []place {
+	places = slices.DeleteFunc(places, func(at place) bool { return at.run.st.Word(at.ref).Status() != Suspended })
+	slices.SortFunc(places, place.compare)
+	return slices.Compact(places)
+}
+
+// compare orders places by declaration, as if the graphs were one.
+func (at place) compare(other place) int {
+	a, b := at.run.placeInTree(), other.run.placeInTree()
+	both := min(len(a), len(b))
+	if c := slices.Compare(a[:both], b[:both]); c != 0 {
+		return c
+	}
+	next := func(order []int32, at place) int32 {
+		if len(order) > both {
+			return order[both]
+		}
+		return at.run.plan.decl[at.ref]
+	}
+	return cmp.Or(cmp.Compare(next(a, at), next(b, other)), cmp.Compare(len(a), len(b)))
+}
+
+// tellStatus logs that the status of the run, which is an outermost one, has changed.
+func (r *Run) tellStatus(from, to RunStatus, now int64) {
+	if r.log == nil {
+		return
+	}
+	x := r.waiters()
+	changed := event.StatusChange{From: from, To: to, TotalWaiting: x.total}
+	for _, k := range x.kept {
+		paths := k.paths()
+		x.steps += int64(1 + len(paths))
+		if changed.TotalWaiting += len(paths); !k.told {
+			k.told = true
+			changed.Waiting = append(changed.Waiting, paths...)
+		}
+	}
+	for _, at := range stillWaiting(x.began) {
+		changed.Waiting = append(changed.Waiting, at.run.path(at.ref))
+	}
+	clear(x.began)
+	x.began = x.began[:0]
+	r.event(entry{kind: evRunStatus, at: now, arg: changed})
+}
+
+// ErrSignalConflict rejects a signal whose [Decision].ID came with another value before.
+var ErrSignalConflict = errors.New("the id of the signal came with another value")
+
+// Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
+// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
+// reached; it does not wait then. A value that is a [Decision] tells who has answered, too.
+//
+// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
+// gate nor one that a step waits under is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
+// [*ChoiceError], a node that was stopped or skipped with
+// [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
+// end with [ErrFinished].
+//
+// A run that waits and is at rest, since it was left or [Runner.Serve] has put it away, goes on elsewhere. If its store is a
+// [store.Inbox], Signal posts the answer there, as [PrepareSignal] and Post do, and whoever goes on with the run takes it: a Runner that
+// serves the store does so at once. An ID stands for one request of the run there, whatever node it names. A gate that this life knew judges the answer before; the rest is judged then. Without such a store the
+// error is [ErrAtRest].
+//
+// A signal with a [Decision].ID may be repeated: the same ID and value under the same name is one answer, and no error, also when the
+// run has ended or has gone on in another life. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the
+// IDs of signals for nodes that run again, and of those that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
+//
+// The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then
+// the answer may be stored or not, and an ID tells the two apart. The store must not wait for the caller. A durable run that goes on and waits
+// for its turn at a [Runner] stores the answer when it begins, so Signal waits until then; [Run.SignalContext] bounds that.
+func (r *Run) Signal(gate string, value any) error {
+	return r.SignalContext(context.Background(), gate, value)
+}
+
+// SignalContext is Signal with a context that ends the waiting for the store. The error is the context's cause then, and the answer is
+// on its way.
+func (r *Run) SignalContext(ctx context.Context, gate string, value any) error {
+	if ctx == nil {
+		return ErrNoContext
+	}
+	s := signal{gate: gate, Decision: decisionOf(value)}
+	if err := s.identify(); err != nil {
+		return err
+	}
+	written, err := r.deliverSignal(&s)
+	if err == ErrAtRest {
+		return r.postSignal(ctx, &s)
+	}
+	if err != nil || written == nil {
+		return err
+	}
+	select {
+	case <-written.done:
+		err = written.err
+	case <-ctx.Done():
+		err = bounded(context.Cause(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+	}
+	return nil
+}
+
+// CheckSignal returns the error with which Signal would refuse the answer now, and changes nothing. It is for hosts that accept a request
+// before they perform it. The node may be answered, or the run may end, between the two calls, so that Signal refuses what CheckSignal did not.
+func (r *Run) CheckSignal(gate string, value any) error {
+	s := signal{gate: gate, Decision: decisionOf(value), unsent: true}
+	if err := s.identify(); err != nil {
+		return err
+	}
+	_, err := r.deliverSignal(&s)
+	if err == ErrAtRest && r.mailbox() != nil {
+		return r.judgeAtRest(&s)
+	}
+	return err
+}
+
+// deliverSignal delivers a signal. It returns the transaction with which the answer is written; nil without a store.
+func (r *Run) deliverSignal(s *signal) (*writing, error) {
+	written, err := r.trySignal(s)
+	for err == errNotKept {
+		written, err = r.trySignal(s)
+	}
+	return written, err
+}
+
+// isPutAway reports whether the run has ended at rest, so that another life goes on with it. The lock is held.
+func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
+
+// postSignal posts a signal for a run at rest.
+func (r *Run) postSignal(ctx context.Context, s *signal) error {
+	if r.mailbox() == nil {
+		return ErrAtRest
+	}
+	if err := r.judgeAtRest(s); err != nil {
+		return err
+	}
+	text, err := r.keep(s.Value)
+	if err == nil {
+		err = r.post(ctx, store.Request{ID: s.ID, Kind: store.KindSignal, Node: s.gate, Value: text, Actor: s.Actor, Comment: s.Comment})
+	}
+	if errors.Is(err, store.ErrRequestConflict) {
+		err = fmt.Errorf("%w: %w", ErrSignalConflict, err)
+	}
+	if err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+	}
+	return nil
+}
+
+// judgeAtRest refuses a signal for what did not wait when the run came to rest, as Signal does for a run at work. It calls user code.
+func (r *Run) judgeAtRest(s *signal) error {
+	r.st.Lock()
+	at, lost := r.locate(s.gate)
+	if lost != nil || !at.run.plan.net.Is(at.ref, machine.FlagGate) {
+		defer r.st.Unlock()
+		named := func(w Wait) bool { return w.Node == s.gate || w.Token == s.gate }
+		if len(r.waiters().keptAt) > 0 || slices.ContainsFunc(r.waiting(), named) { // or the graph is not known in which it waits
+			return nil
+		}
+		return r.noGate(s.gate)
+	}
+	err := at.run.refusal(at.ref)
+	r.st.Unlock()
+	if err != nil {
+		return err
+	}
+	return at.run.plan.refuse(at.ref, s.gate, s.Value)
+}
+
+// mailbox is where requests for the next life of the run are posted; nil if its store takes none.
+func (r *Run) mailbox() store.Inbox {
+	if r.durable == nil {
+		return nil
+	}
+	in, _ := r.durable.store.(store.Inbox)
+	return in
+}
+
+// post posts a request for the next life of a run at rest. Without an id it gets a new one.
+func (r *Run) post(ctx context.Context, q store.Request) error {
+	in := r.mailbox()
+	if in == nil {
+		return ErrAtRest
+	}
+	if q.ID == "" {
+		q.ID = newRunID()
+	}
+	err := guarded(func() error {
+		_, err := in.Post(ctx, r.ID(), q)
+		return err
+	})
+	known := func(kind error) bool { return errors.Is(err, kind) }
+	if err == nil || slices.ContainsFunc([]error{ErrFinished, ErrUnknownRun, ErrBadValue, store.ErrRequestConflict}, known) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrStore, err)
+}
+
+// signal is a signal on its way to its node.
+type signal struct {
+	Decision
+	gate   string // the node's path, or its token
+	sum    string // of the value; "" without an ID
+	number uint64 // of the request of the inbox that it is; 0 if it is none
+	unsent bool   // it is to be judged alone, and changes nothing
+	unkept bool   // the value cannot be encoded now
+}
+
+// keepSignal is keep for the value of a signal.
+func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
+	text, err := r.keep(s.Value)
+	if err == nil {
+		return text, nil
+	}
+	s.unkept = !errors.Is(err, ErrRejected)
+	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+}
+
+// answered notes that the signal takes effect, if it is a request: with the lock held, in the critical section of the effect.
+func (s *signal) answered(root *Run) {
+	if s.number > 0 {
+		root.durable.answerRequest(s.number, nil)
+	}
+}
+
+// identify computes what tells whether another signal of the same ID has the same value. It calls user code.
+func (s *signal) identify() error {
+	if s.ID == "" {
+		return nil
+	}
+	if !utf8.ValidString(s.ID) {
+		return fmt.Errorf("%w: the ID of a signal, %s, is not UTF-8", ErrBadValue, quoteID(s.ID))
+	}
+	data, err := canonical(map[string]any{"": s.Value})
+	if err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+	}
+	sum := sha256.Sum256(data)
+	s.sum = hex.EncodeToString(sum[:16])
+	return nil
+}
+
+// answeredState is a signal with an ID that has answered a node.
+type answeredState struct {
+	ID   string   `json:"id"`
+	Gate string   `json:"gate"` // as the signal named it
+	Sum  string   `json:"sum"`  // of the value
+	in   *writing // the transaction that holds it; nil without a store, and for one that an earlier life has stored
+}
+
+// takenSignals are the signals with IDs that a run was given, in their order. Snapshots share the list, to which only more is added.
+type takenSignals struct {
+	list   []answeredState
+	at     map[signalName]int // indexes in the list
+	before int                // as many of the list were taken before this life
+	stored int                // as many of the list have records in the store, or are in a transaction
+}
+
+// signalName tells signals apart.
+type signalName struct{ id, gate string }
+
+// takenBefore are the signals that a snapshot has, from which other runs may go on, too. As many as stored have records in the store.
+func takenBefore(list []answeredState, stored int) takenSignals {
+	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
+	for i := range list {
+		x.index(i)
+	}
+	return x
+}
+
+func (x *takenSignals) index(i int) {
+	if x.at == nil {
+		x.at = map[signalName]int{}
+	}
+	name := signalName{x.list[i].ID, x.list[i].Gate}
+	if _, known := x.at[name]; !known {
+		x.at[name] = i
+	}
+}
+
+// take adds a signal, unless it has no ID.
+func (x *takenSignals) take(s *signal, in *writing) {
+	if s.ID != "" {
+		x.list = append(x.list, answeredState{s.ID, s.gate, s.sum, in})
+		x.index(len(x.list) - 1)
+	}
+}
+
+// repeats reports whether a signal is the repetition of one that was taken, and with which transaction that one was written; or
+// it contradicts one. What a store may not have is neither repeated nor contradicted: who asks learns that it may not be stored.
+func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
+	i, known := x.at[signalName{s.ID, s.gate}]
+	if s.ID == "" || !known {
+		return nil, false, nil
+	}
+	a := &x.list[i]
+	if a.Sum != s.sum && !a.in.failed() {
+		return nil, false, fmt.Errorf("%w: signal %s for %s", ErrSignalConflict, quoteID(s.ID), quoteID(s.gate))
+	}
+	return a.in, true, nil
+}
+
+// unstored are the signals that the store has no records of. They are to be written with the next transaction.
+func (x *takenSignals) unstored() (list []answeredState, first int) {
+	list, first = x.list[x.stored:], x.stored+1
+	x.stored = len(x.list)
+	return list, first
+}
+
+// signalKey is the key of the record of a signal with an ID in the store: by its number, from 1. It is not the id of a node.
+func (p *Plan) signalKey(number int) string {
+	key := fmt.Sprint("#signal", number)
+	for _, taken := p.Ref(key); taken; _, taken = p.Ref(key) {
+		key = "#" + key
+	}
+	return key
+}
+
+// signalNumber is the reverse, which needs no plan; 0 for no such key.
+func signalNumber(key string) int {
+	number, _ := strings.CutPrefix(strings.TrimLeft(key, "#"), "signal")
+	n, _ := strconv.Atoi(number)
+	return n
+}
+
+// withoutAgain are the signals that a redrive does not forget: those that have named a node which does not run again. What a token
+// stood for is not known any more.
+func withoutAgain(p *Plan, taken []answeredState, again []bool) []answeredState {
+	return slices.DeleteFunc(slices.Clone(taken), func(a answeredState) bool {
+		ref, ok := p.outermost(a.Gate)
+		return !ok || again[ref]
+	})
+}
+
+// ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown].
+var ErrLeft = errors.New("the run is being left")
+
+// interrupt leaves the run and interrupts its running attempts; those whose steps then return an error are given back. A run
+// that was stopped is not left, but its attempts that were allowed to finish are interrupted.
+func (r *Run) interrupt() {
+	r.control(func(now int64) {
+		if r.stage == stagePending {
+			r.openUnbegun(now)
+		}
+		r.leave()
+		r.interruptAttempts()
+	})
+}
+
+func (r *Run) interruptAttempts() {
+	if r.st.StoppedFor() != CauseNone {
+		if r.stopManner == machine.StopDraining {
+			r.stopManner = machine.StopAsking
+			r.wake(r.now()) // the stop lifts the hold, and held nodes go on
+			r.outdate()
+			r.st.Stop(r.st.StoppedFor(), r.stopOrigin, machine.StopAsking)
+		}
+		return
+	}
+	for ref, w := range r.st.Words() {
+		if w.Status() != Running || w.Is(machine.WordStopping) {
+			continue
+		}
+		step := r.current(ref)
+		switch x := r.extras[ref]; {
+		case w.Is(machine.WordDraining):
+			r.st.AskToStop(ref, w.Kind(), r.st.StopOrigin(ref))
+		case x != nil && x.atWork() != nil:
+			x.comp.child.interruptAttempts()
+			r.tree.touch(x.comp.child)
+		case step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0:
+			// A worker is about to conclude the composite.
+		case x == nil || x.timedOut == timeoutNone && !x.left:
+			x = r.extra(ref)
+			x.left = true
+			r.disarm(&x.attempt)
+			r.armGrace(step, x)
+			r.ending = append(r.ending, stopOrder{step, &stopCause{ErrLeft, context.Canceled}})
+		}
+	}
+}
+
+// cutShort reports whether an attempt has no result because it was interrupted when the run was left. A success counts, and
+// so does a wait, and a stop of the node that has come meanwhile. A stop that lets attempts finish has come too late for
+// that, and stops the node like any other stop.
+func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
+	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
+		return false
+	}
+	if r.st.Word(step.ref).Is(machine.WordDraining) {
+		r.st.StopDrained(step.ref)
+		return false
+	}
+	const returned = machine.CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
+	if r.st.Word(step.ref).Is(machine.WordAdmitting) {
+		return true // the judge of the inputs may have been interrupted, whatever it returned
+	}
+	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // of conditions, only mocks have a context, and so can be interrupted
+	// A fallback that fails leaves the cause of the failure before it.
+	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
+}
+
+// giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.
+func (r *Run) giveBack(step *Step, x *extra, now int64) {
+	ref := step.ref
+	quiet := r.st.Word(ref).Is(machine.WordAdmitting) || step.flags&stepAgain != 0
+	x.left = false
+	r.landFlight(ref, nil, false)
+	if quiet { // it has not started, or has begun in an earlier life: the next attempt has the same number
+		x.reentries++
+		r.reentered = true
+	} else {
+		x.cut++
+	}
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	r.records[ref].active, r.records[ref].end = activeNone, now
+	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil {
+		r.st.NoteBug(err)
+	}
+	if quiet {
+		r.st.Hush(ref) // to observers its status has not changed
+	}
+}
+
+// Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
+// returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
+// wait for their next attempt. A guard or merge that does not return within [CancelGrace] is left behind, and its node is named
+// in Result.Abandoned; it is asked again when the run goes on. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
+// is stopped before its last record is written, and one that has no node left to start, ends as usual.
+func (r *Run) Leave() {
+	r.control(func(int64) {
+		if r.stage == stagePending {
+			r.openUnbegun(r.now())
+		}
+		r.leave()
+	})
+}
+
+// leave keeps the run, and the runs nested in it, from starting anything else. A run that was stopped goes on to its end,
+// its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
+// is being left too.
+func (r *Run) leave() {
+	if r.leaving || r.st.StoppedFor() != CauseNone {
+		return
+	}
+	r.leaving = true
+	r.st.Leave()
+	r.leaveChecks()
+	r.leaveReturns()
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.leave()
+		c.tree.touch(c)
+	}
+}
+
+// leaveReturns bounds the tests of loops, and other user code that is called when a nested run has ended, in a run that is
+// being left: it is called again when the run goes on.
+func (r *Run) leaveReturns() {
+	if !r.nests {
+		return
+	}
+	for ref, x := range r.extras {
+		if x.comp != nil && x.comp.working {
+			r.armReturnGrace(ref, x)
+		}
+	}
+}
+
+func (r *Run) armReturnGrace(ref Ref, x *extra) {
+	step := r.current(ref)
+	if x.grace != nil || step == nil || step.flags&stepFallback != 0 {
+		return
+	}
+	x.grace = r.after(r.cfg.cancelGrace, func(int64) {
+		if r.leaving && r.current(ref) == step && x.comp.working && !r.records[ref].returned {
+			r.abandonReturn(step, x)
+		}
+	})
+	x.grace.dueIn(r.cfg.cancelGrace)
+}
+
+// abandonReturn gives up on a worker that concludes a composite, and leaves the composite as it was before.
+func (r *Run) abandonReturn(step *Step, x *extra) {
+	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // so that the worker's conclusion is not the current Step's
+	x.grace = nil
+	x.comp.working, x.comp.put = false, true
+	r.leftBehind(step.ref)
+	r.dismiss()
+	if r.tree.limit == 1 && r.tree.alone > 0 {
+		r.tree.alone--
+	}
+}
+
+// resumeReturns is the reverse of leaveReturns, for a run that is not left after all.
+func (r *Run) resumeReturns() {
+	if !r.nests {
+		return
+	}
+	for ref, x := range r.extras {
+		switch {
+		case x.comp == nil:
+		case x.comp.put:
+			x.comp.put = false
+			r.st.EvaluateInline(ref)
+		case x.comp.working && x.timedOut == timeoutNone && !r.st.Word(ref).Is(machine.WordStopping):
+			r.disarm(&x.grace) // a stop gives it its own
+		}
+	}
+}
+
+// stay undoes leave for the run, and for the runs nested in it: a stop takes precedence over leaving.
+func (r *Run) stay(now int64) {
+	if !r.leaving {
+		return
+	}
+	r.leaving = false
+	r.resumeChecks()
+	r.resumeReturns()
+	r.st.Stay()
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.stay(now)
+		if c.stage == stageResting && c.st.MayGoOn() {
+			c.wake(now)
+		}
+		c.tree.touch(c)
+	}
+}
+
+// leaveChecks bounds the checks of a run that is being left. Steps may finish, since their work would be lost; a check is
+// performed again when the run goes on.
+func (r *Run) leaveChecks() {
+	for ref := range r.checks {
+		r.armCheck(ref, false)
+	}
+}
+
+// resumeChecks is the reverse of leaveChecks, for a run that is not left after all: nodes whose checks were abandoned are
+// checked again.
+func (r *Run) resumeChecks() {
+	for ref, e := range r.checks {
+		if e.grace != nil && r.st.Word(ref).Is(machine.WordChecking) {
+			if e.grace.Stop() {
+				r.timers--
+			}
+			e.grace = nil
+		}
+	}
+	for _, ref := range r.remarked().abandoned {
+		if r.st.Word(ref).Is(machine.WordChecking) && r.checks[ref] == nil {
+			r.st.EvaluateInline(ref)
+		}
+	}
+}
+
+// rest is called when a node is suspended, or the run is being left, and no worker is at work. If nothing is left to do, the
+// run is suspended; if Execute began it, or it is being left, it ends so.
+func (r *Run) rest(now int64) {
+	s := &r.st
+	switch {
+	case r.concluded() || r.workers > 0 || s.Done() || s.HasNext():
+		return
+	case r.leaving && r.outer == nil: // nodes that back off do not count, nor held nodes inside of composites
+		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
+			return // with one slot, the tree starts the remaining nodes when it passes the turn on
+		}
+	case !s.OnlySleeps(): // a nested run that is held because it is being left is not waiting for a signal
+		return
+	}
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // for a token
+		return
+	}
+	if r.outer != nil {
+		if r.unwritten == 0 && !s.WaitsForSlot() {
+			r.restInside()
+		}
+		return
+	}
+	if r.leaving {
+		r.restAll(now)
+	}
+	if r.stage != stageResting {
+		r.stage = stageResting
+		r.tellStatus(RunRunning, RunSuspended, now)
+		if r.durable != nil {
+			r.durable.changeStatus()
+			r.commitPending()
+		}
+		if !r.leaving && !r.unheld && r.cfg.runner != nil {
+			r.cfg.runner.changed(r, rests)
+		}
+	}
+	if !r.leaving && !r.unheld {
+		return
+	}
+	if d := r.durable; d != nil && (d.writing || d.hasWork() || d.inbox.isBusy()) {
+		return // a stop may still arrive until the last record of this life is written
+	}
+	r.endAtRest(now)
+}
+
+// endAtRest ends a run that is not over.
+func (r *Run) endAtRest(now int64) {
+	r.stage, r.ended = stageConcluded, now
+	r.verdict = verdict{status: RunSuspended}
+	r.disarm(&r.deadline)
+	r.disarm(&r.tokenDue)
+	r.leavePool()
+	r.disarmAll(true)
+	r.putAside()
+	if r.log != nil {
+		r.log.close()
+	}
+	if r.durable != nil {
+		r.settleLease()
+	}
+}
+
+// wake marks that a run that was suspended goes on.
+func (r *Run) wake(now int64) {
+	if r.stage == stageResting && r.outer != nil {
+		r.stage = stageRunning
+		r.wakeOuter(now)
+		return
+	}
+	if r.stage == stageResting {
+		r.stage = stageRunning
+		if r.cfg.runner != nil {
+			r.cfg.runner.changed(r, wakes)
+		}
+		r.tellStatus(RunSuspended, RunRunning, now)
+		if r.durable != nil {
+			r.durable.changeStatus()
+		}
+	}
+}
+
+// children yields the nested runs that have not ended, in the order of their composites.
+func (r *Run) children() []*Run {
+	var refs []Ref
+	for ref, x := range r.extras {
+		if x.atWork() != nil {
+			refs = append(refs, ref)
+		}
+	}
+	slices.Sort(refs)
+	if r.tree.steps += int64(len(r.extras)); len(refs) == 0 {
+		return nil
+	}
+	list := make([]*Run, len(refs))
+	for i, ref := range refs {
+		list[i] = r.extras[ref].comp.child
+	}
+	return list
+}
+
+// restInside is rest for a nested run: its composite is suspended as long as nothing in it can go on.
+func (r *Run) restInside() {
+	if r.stage != stageResting {
+		r.stage = stageResting
+		r.outer.st.Sleep(r.within.ref)
+		r.tree.touch(r.outer)
+	}
+}
+
+// restAll brings all runs to rest that are nested in a run which is being left, and in which no worker is at work. Runs that
+// were stopped were not held before, and are held now: an item that comes to rest gives its slot back, and no node may take
+// it any more.
+func (r *Run) restAll(now int64) {
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.leaving = true
+		c.st.Leave()
+		c.restAll(now)
+		c.restInside()
+	}
+	r.flush(now)
+}
+
+// wakeOuter is called when a nested run goes on that was at rest.
+func (r *Run) wakeOuter(now int64) {
+	o, ref := r.outer, r.within.ref
+	o.wake(now)
+	o.reentered = true
+	if !o.st.IsExpanded(ref) {
+		o.extra(ref).reentries++
+	}
+	o.st.Rouse(ref)
+	o.flush(now) // before the events inside
+	o.tree.touch(o)
+}
+
+// putAside ends the nested runs of a run that ends at rest.
+func (r *Run) putAside() {
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.ended = r.ended
+		c.putAside()
+		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
+		c.st.DropChanges() // nodes that became ready again since the snapshot; the log has ended
+		c.disarmAll(true)
+		c.tree.touch(c)
+	}
+}
