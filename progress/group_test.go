@@ -15,7 +15,7 @@ import (
 )
 
 // orders are three runs under a Runner: one completes after two seconds, one fails after one, and one waits for an answer, which comes
-// after four seconds.
+// after a little more than four seconds: between two frames, so that what the host writes then is drawn in the same frame as the end.
 func orders(t *testing.T, group *Group) {
 	t.Helper()
 	g := &kahn.Graph{Name: "order"}
@@ -43,7 +43,7 @@ func orders(t *testing.T, group *Group) {
 		}()
 		synctest.Wait() // so that the runs begin in this order
 	}
-	for id, at := range map[string]time.Duration{"1": 0, "3": 4 * time.Second} {
+	for id, at := range map[string]time.Duration{"1": 0, "3": 4*time.Second + redrawEvery/2} {
 		go func() {
 			time.Sleep(at)
 			if err := live[id].Signal("paid", true); err != nil {
@@ -193,7 +193,7 @@ func TestGroupInALog(t *testing.T) {
 	})
 	for _, want := range []string{
 		"00:00 order 1 run started: 2 nodes\n", "00:01 order 2 pack: failed after 1.000s: step_error: no stock\n", "00:01 order 2 [2/2] run failed: 1 failed 1 aborted in 1.000s\n",
-		"00:02 order 3 run suspended: waits for paid\n", "00:04 order 3 [2/2] run completed in 4.000s\n",
+		"00:02 order 3 run suspended: waits for paid\n", "00:04 order 3 [2/2] run completed in 4.050s\n",
 	} {
 		if strings.Count(log.String(), want) != 1 {
 			t.Errorf("not one %q in\n%s", want, &log)
