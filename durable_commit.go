@@ -487,11 +487,11 @@ func (r *Run) encodeNodes(tx *transaction) error {
 		c.Nodes = append(c.Nodes, store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(&w, key)})
 	}
 	for _, o := range tx.outputs {
-		n := nodeState{Status: Completed, End: o.at, Value: &o.value, Collected: o.iteration}
+		n := nodeState{Facts: machine.Facts{Status: Completed}, End: o.at, Value: &o.value, Collected: o.iteration}
 		c.Nodes = append(c.Nodes, store.NodeRecord{Node: o.key, Terminal: true, Columns: n.columns(&w, "")})
 	}
 	for i := range tx.signals {
-		n := nodeState{Status: Completed, Taken: &tx.signals[i]}
+		n := nodeState{Facts: machine.Facts{Status: Completed}, Taken: &tx.signals[i]}
 		c.Nodes = append(c.Nodes, store.NodeRecord{Node: r.plan.signalKey(tx.signal + i), Terminal: true, Columns: n.columns(&w, "")})
 	}
 	if w.Err != nil {

@@ -691,7 +691,7 @@ func (at place) setBack(to storedStatus, attempts int32) {
 		if x.wait == nil && to.status == Suspended && !to.dormant {
 			x.wait = x.answered
 		}
-		x.abandoned, x.skip, x.answer, x.memoized, x.stop = false, "", "", false, nil
+		x.Abandoned, x.Message, x.Answer, x.Memoized, x.stop = false, "", "", false, nil
 	}
 	r.st.SetBack(ref, to.status, to.dormant, rec.attempts)
 }

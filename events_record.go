@@ -328,10 +328,10 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 		return true
 	case Completed:
 		x := r.extras[c.Ref]
-		special := x != nil && (rec.fallback || x.memoized || x.tokens != [2]int{})
+		special := x != nil && (rec.fallback || x.Memoized || x.Tokens != [2]int{})
 		var done event.Completion
 		if special {
-			done = event.Completion{Fallback: rec.fallback, Memoized: x.memoized && !rec.fallback, InputTokens: x.tokens[0], OutputTokens: x.tokens[1]}
+			done = event.Completion{Fallback: rec.fallback, Memoized: x.Memoized && !rec.fallback, InputTokens: x.Tokens[0], OutputTokens: x.Tokens[1]}
 			if rec.fallback {
 				done.Err = x.lastErr
 			}
@@ -368,7 +368,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 			ended.Duration = time.Duration(rec.end - rec.start)
 		}
 		if x := r.extras[c.Ref]; x != nil {
-			ended.Abandoned = x.abandoned
+			ended.Abandoned = x.Abandoned
 		}
 		e.arg = ended
 	case Skipped:
@@ -464,8 +464,8 @@ func (r *Run) countTokens(s *Step, input, output int) {
 	defer r.st.Unlock()
 	if r.isAtWork(s) {
 		x := r.extra(s.ref)
-		x.tokens[0] += input
-		x.tokens[1] += output
+		x.Tokens[0] += input
+		x.Tokens[1] += output
 	}
 }
 

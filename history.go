@@ -368,7 +368,7 @@ func (r *Run) lesson(ref Ref) (took int64, ok bool) {
 	}
 	start := rec.start
 	if x := r.extras[ref]; x != nil {
-		if x.memoized || x.decision != nil || x.reentries > 0 {
+		if x.Memoized || x.decision != nil || x.reentries > 0 {
 			return 0, false
 		}
 		start = r.attemptStart(ref, x)

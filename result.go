@@ -249,9 +249,9 @@ func (r *Run) resultOf(ref Ref, w machine.Word, x *extra) NodeResult {
 		}
 	}
 	if x != nil {
-		res.Abandoned, res.GuardErr, res.LastErr = x.abandoned, x.guardErr, x.lastErr
+		res.Abandoned, res.GuardErr, res.LastErr = x.Abandoned, x.guardErr, x.lastErr
 		res.Decision = clonePtr(x.decision)
-		res.Memoized = x.memoized && res.Status == Completed && !rec.fallback
+		res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback
 		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // else its beginning was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}
@@ -366,11 +366,11 @@ func (r *Run) skipReason(ref Ref) SkipReason {
 	switch {
 	case x.Kind == SkipSelf:
 		if x := r.extras[ref]; x != nil {
-			reason.Message = x.skip
+			reason.Message = x.Message
 		}
 	case x.Kind == SkipConditionBranch && reason.Label != "":
-		if extra := r.extras[x.Node]; extra != nil && extra.answer != "" {
-			reason.Answer = extra.answer
+		if extra := r.extras[x.Node]; extra != nil && extra.Answer != "" {
+			reason.Answer = extra.Answer
 		} else {
 			reason.Answer = r.branchText(x.Node)
 		}

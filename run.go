@@ -702,43 +702,51 @@ func (rec *record) errorOf() error {
 
 // extra is the additional record of the few nodes that need one.
 type extra struct {
-	later     *Step          // of the last attempt or fallback after the first
-	errs      []attemptError // of the attempts that were retried, in their order
-	began     int64          // of a node that was begun more than once: the last time, in ns since the run's start
-	ready     int64          // when it became ready again: after a backoff, or a signal
-	lastErr   error          // of the last attempt that was retried, replaced by a fallback, or stopped
-	guardErr  error          // why the guard could not decide
-	merged    map[string]any // the merged parameters, from the check
-	skip      string         // the message of a step that skipped itself
-	answer    string         // of a condition, see conclusion
-	stop      error          // the cause of the stop, for a node that was stopped by itself
-	timedOut  timeoutScope   // of the current attempt
-	timeout   time.Duration  // that passed
-	overdue   bool           // OverallTimeout has passed after the step of the attempt had returned
-	abandoned bool
-	behind    bool       // an attempt inside of the composite was abandoned
-	deltas    int        // emitted so far, over all attempts
-	counted   uint64     // the last transaction whose record of the node counts deltas
-	tokens    [2]int     // input and output, reported over all attempts
-	comp      *composite // of a composite that has begun, and of a node that has been expanded
-	kept      *nodeState // for a node that was expanded in an earlier life, until its graph is known: its state in the snapshot
-	answers   int        // signals that were left in kept
-	items     *items     // of a map, from the check
+	nodeFacts
+	later    *Step          // of the last attempt or fallback after the first
+	errs     []attemptError // of the attempts that were retried, in their order
+	began    int64          // of a node that was begun more than once: the last time, in ns since the run's start
+	ready    int64          // when it became ready again: after a backoff, or a signal
+	lastErr  error          // of the last attempt that was retried, replaced by a fallback, or stopped
+	guardErr error          // why the guard could not decide
+	merged   map[string]any // the merged parameters, from the check
+	stop     error          // the cause of the stop, for a node that was stopped by itself
+	timedOut timeoutScope   // of the current attempt
+	timeout  time.Duration  // that passed
+	overdue  bool           // OverallTimeout has passed after the step of the attempt had returned
+	behind   bool           // an attempt inside of the composite was abandoned
+	deltas   int            // emitted so far, over all attempts
+	counted  uint64         // the last transaction whose record of the node counts deltas
+	comp     *composite     // of a composite that has begun, and of a node that has been expanded
+	kept     *nodeState     // for a node that was expanded in an earlier life, until its graph is known: its state in the snapshot
+	answers  int            // signals that were left in kept
+	items    *items         // of a map, from the check
 
 	wait      *Wait     // of a suspended node
 	answered  *Wait     // the last one that has ended
 	saved     any       // the state that the step gave to Suspend or Expand
 	decision  *Decision // the signal that answered it, nil without one
 	texts     *texts    // of wait, saved and decision; nil for none
-	memoized  bool      // the output is that of an earlier run
 	reentries int32     // how often the step was entered again in the same attempt
 	due       int64     // of a node that backs off: when it is ready, in ns since the run's start
-	crashes   int32     // the last attempts that ended with their process
 	refused   error     // why the store has refused the output of the last attempt; nil if it has not
 	left      bool      // the current attempt was interrupted because the run is being left
-	cut       int32     // attempts without a result for that reason: they do not count
 
 	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
+}
+
+// nodeFacts are what a run knows of a node beside its State, in the form in which a snapshot keeps them: a new fact of that kind is a field
+// here and a line of nodeWriter.
+type nodeFacts struct {
+	Message   string `json:"message,omitempty"`  // of a step that skipped itself
+	Answer    string `json:"answer,omitempty"`   // of a condition, if it is not the labels of the branches taken, see conclusion
+	Memoized  bool   `json:"memoized,omitempty"` // the output is that of an earlier run
+	Abandoned bool   `json:"abandoned,omitempty"`
+	Tokens    [2]int `json:"tokens,omitzero"` // input and output, reported over all attempts
+	// Of a node that has not ended: the attempts that were interrupted because the run was left, which do not count, and the last ones that
+	// ended with their process.
+	Cut     int32 `json:"cut,omitempty"`
+	Crashes int32 `json:"crashes,omitempty"`
 }
 
 // attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.

@@ -241,7 +241,7 @@ func (r *Run) retryOf(ref Ref) Retry {
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if x != nil && step.flags&stepCrashed == 0 {
-		x.crashes = 0
+		x.Crashes = 0
 	}
 	if r.cutShort(step, x, &c) {
 		r.giveBack(step, x, now)
@@ -351,7 +351,7 @@ func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 // attemptsCounted is the number of an attempt for the policy of its node: without those that were cut short.
 func (r *Run) attemptsCounted(step *Step) int {
 	if x := r.extras[step.ref]; x != nil {
-		return int(step.attempt - x.cut)
+		return int(step.attempt - x.Cut)
 	}
 	return int(step.attempt)
 }
@@ -388,17 +388,17 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 			r.warnOfAnswer(ref, c.warning, now)
 		}
 		if c.answer != "" {
-			r.extra(ref).answer = c.answer
+			r.extra(ref).Answer = c.answer
 		}
 		if rec.value = c.value; c.memoized {
-			r.extra(ref).memoized = true
+			r.extra(ref).Memoized = true
 			r.st.Refund(ref)
 		}
 		if ref == r.plan.end {
 			r.endOutput = c.value
 		}
 	case c.Status == Skipped:
-		r.extra(ref).skip = c.skip
+		r.extra(ref).Message = c.skip
 	default:
 		rec.value = c.err
 	}
@@ -607,7 +607,7 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	}
 	if x := r.extras[step.ref]; c.Status == Failed && r.cutShort(step, x, &c) {
 		if step.flags&stepCrashed == 0 {
-			x.crashes = 0
+			x.Crashes = 0
 		}
 		r.giveBack(step, x, w.now)
 	} else {
@@ -637,13 +637,13 @@ func (r *Run) doomed(ref Ref) error {
 		return nil
 	case x.refused != nil:
 		return x.refused
-	case x.crashes == 0:
+	case x.Crashes == 0:
 		return nil
 	}
-	if most := r.mostCrashes(ref); most < 0 || int(x.crashes) <= most {
+	if most := r.mostCrashes(ref); most < 0 || int(x.Crashes) <= most {
 		return nil
 	}
-	return fmt.Errorf("%w: %d", ErrCrashed, x.crashes)
+	return fmt.Errorf("%w: %d", ErrCrashed, x.Crashes)
 }
 
 // mostCrashes is how often in a row the process may die during attempts of a node; negative for no bound.
@@ -662,7 +662,7 @@ func (r *Run) saves(ref Ref) bool {
 	if x.refused == nil {
 		bound = 2*most + 1
 	}
-	return r.wantsFallback(ref) && !r.records[ref].fallback && (most < 0 || int(x.crashes) <= bound)
+	return r.wantsFallback(ref) && !r.records[ref].fallback && (most < 0 || int(x.Crashes) <= bound)
 }
 
 // causeOfDoom is the cause of the failure of a doomed node.

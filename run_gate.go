@@ -414,7 +414,7 @@ func (r *Run) settleGate(ref Ref, a answer, now int64) {
 		r.endWait(x)
 	}
 	if a.said != "" {
-		r.extra(ref).answer = a.said
+		r.extra(ref).Answer = a.said
 	}
 	if err := r.st.Settle(machine.Token{Ref: ref}, a.Outcome); err != nil {
 		r.st.NoteBug(err)

@@ -227,7 +227,7 @@ func (r *Run) abandon(step *Step, now int64) {
 		return
 	}
 	left := r.cutShort(step, x, &c) && r.leaving // the node begins anew in a later life, in which this attempt is gone
-	x.abandoned = !left
+	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
 	switch inline := r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref); {

@@ -558,7 +558,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 		x.reentries++
 		r.reentered = true
 	} else {
-		x.cut++
+		x.Cut++
 	}
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)

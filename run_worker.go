@@ -611,7 +611,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	retried, crashes := false, int32(0)
 	if x := r.extras[ref]; x != nil || c.Status == Failed {
 		if x != nil {
-			crashes = x.crashes
+			crashes = x.Crashes
 		}
 		c, retried = r.amend(step, x, c, w.now)
 	}
@@ -630,7 +630,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.flight = nil
 	case c.Status == Failed && goOn && r.wantsFallback(ref):
 		w.beginFallback(c)
-		r.extras[ref].crashes = crashes // the attempt has not ended yet
+		r.extras[ref].Crashes = crashes // the attempt has not ended yet
 		r.release(w.now)
 		return w.fallback()
 	default:

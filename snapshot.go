@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -148,51 +149,29 @@ type signalState struct {
 
 // nodeState is the state of a node in a snapshot.
 type nodeState struct {
-	ID     string `json:"id"`
-	Status Status `json:"status"`
+	ID string `json:"id"`
+	machine.Facts
+	nodeFacts
 	// Event is, in a store, the id of the last event when the record was written.
 	Event uint64 `json:"event,omitempty"`
-	Hash  string `json:"hash,omitempty"` // of the node with its in-edges and its inside; none for nodes inside of composites
-	// Checking: the join is satisfied, but the check has no result yet. The status is idle then.
-	Checking bool `json:"checking,omitempty"`
-	// The flags of the node's word that a later life needs.
-	Reached     bool `json:"reached,omitempty"`
-	Substituted bool `json:"substituted,omitempty"`
-	Propagated  bool `json:"propagated,omitempty"`
-	Tolerated   bool `json:"tolerated,omitempty"`
-	Bypass      bool `json:"bypass,omitempty"`
-	// Cause of a node that failed or was stopped, or for which a running one was asked to stop; Skip of a skipped one.
-	Cause CauseKind `json:"cause,omitempty"`
-	Skip  SkipKind  `json:"skip,omitempty"`
-	// Origin is the node that caused a stop or a supersession. By is the deciding in-edge of a skip, among the node's
-	// in-edges, or its port, from 1.
+	Hash  string `json:"hash,omitempty"` // of the node with its in-edges and its inside; none for nodes inside composites
+	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
-	By     int      `json:"by,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
-	Answer string   `json:"answer,omitempty"` // of a condition, if it is not these labels
 	// Epoch is the epoch in which the node has ended, or will end, in a run that was redriven with KeepDescendants.
 	Epoch    int       `json:"epoch,omitempty"`
-	Settled  int32     `json:"settled,omitempty"` // logical times, for joins that decide early
-	Decided  int32     `json:"decided,omitempty"`
 	Attempts int32     `json:"attempts,omitempty"` // as events show it
-	Cut      int32     `json:"cut,omitempty"`      // those that were cut short by leaving the run, which do not count
-	Crashes  int32     `json:"crashes,omitempty"`  // the last ones, which ended with their process
 	Due      time.Time `json:"due,omitzero"`       // when a node that backs off is ready
 	// Refused is why the store has refused the output of its last attempt: the node is to fail.
 	Refused *storedError `json:"refused,omitempty"`
-	Started int32        `json:"started,omitempty"` // as the State counts: re-entries are starts
 	Entries int32        `json:"entries,omitempty"` // the re-entries, one that has yet to start among them
 	// Start and End are those of the record, as times: another process has another clock.
-	Start     time.Time `json:"start,omitzero"`
-	End       time.Time `json:"end,omitzero"`
-	Value     *stored   `json:"value,omitempty"`
-	Fallback  bool      `json:"fallback,omitempty"`
-	Memoized  bool      `json:"memoized,omitempty"`
-	Abandoned bool      `json:"abandoned,omitempty"`
-	Message   string    `json:"message,omitempty"` // of a step that skipped itself
-	Tokens    [2]int    `json:"tokens,omitzero"`   // input and output
-	Latest    uint64    `json:"latest,omitempty"`  // the id of the node's last event, deltas and logs not counted
-	Deltas    int       `json:"deltas,omitempty"`  // in a store: how many there were so far, over all attempts
+	Start    time.Time `json:"start,omitzero"`
+	End      time.Time `json:"end,omitzero"`
+	Value    *stored   `json:"value,omitempty"`
+	Fallback bool      `json:"fallback,omitempty"`
+	Latest   uint64    `json:"latest,omitempty"` // the id of the node's last event, deltas and logs not counted
+	Deltas   int       `json:"deltas,omitempty"` // in a store: how many there were so far, over all attempts
 	// Collected is, in a store, the number of an iteration, and this is no node: the value is the output that the loop has collected from it.
 	Collected int `json:"collected,omitempty"`
 	// Taken is, in a store, a signal with an ID, and this is no node.
@@ -215,9 +194,7 @@ type nodeState struct {
 	Comment   string `json:"comment,omitempty"`
 	SignalID  string `json:"signal_id,omitempty"`
 
-	// Of a composite. It is running as long as its inside has not ended: Dormant if all nodes inside that are left wait.
-	Dormant  bool `json:"dormant,omitempty"`
-	Draining bool `json:"draining,omitempty"` // not to be retried
+	// Of a composite.
 	// TimedOut tells which timeout of the attempt has passed: 1 its own, 2 the overall one. Timeout is its length.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`

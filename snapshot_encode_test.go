@@ -23,17 +23,22 @@ func TestNodesAreWrittenLikeJSON(t *testing.T) {
 		require.NoError(t, err, what)
 		require.Equal(t, string(want), string(w.Data), what)
 	}
-	typ := reflect.TypeFor[nodeState]()
+	var members []reflect.StructField // those of embedded structs, too
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[nodeState]()) {
+		if !f.Anonymous {
+			members = append(members, f)
+		}
+	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for variant := range 12 {
 		var all, some nodeState
-		for i := range typ.NumField() {
+		for _, f := range members {
 			var one nodeState
-			vary.Set(t, reflect.ValueOf(&one).Elem().Field(i), variant, ofNode)
-			like(&one, typ.Field(i).Name)
-			reflect.ValueOf(&all).Elem().Field(i).Set(reflect.ValueOf(one).Field(i))
+			vary.Set(t, reflect.ValueOf(&one).Elem().FieldByIndex(f.Index), variant, ofNode)
+			like(&one, f.Name)
+			reflect.ValueOf(&all).Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(one).FieldByIndex(f.Index))
 			if rng.IntN(2) == 0 {
-				reflect.ValueOf(&some).Elem().Field(i).Set(reflect.ValueOf(one).Field(i))
+				reflect.ValueOf(&some).Elem().FieldByIndex(f.Index).Set(reflect.ValueOf(one).FieldByIndex(f.Index))
 			}
 		}
 		like(&all, "all")

@@ -196,9 +196,7 @@ func (h *held) install() {
 // restored is what the State of a run needs of a node of a snapshot.
 func (p *Plan) restored(ref Ref, n *nodeState) machine.Restored {
 	x := machine.Restored{
-		Status: n.Status, Checking: n.Checking, Reached: n.Reached, Substituted: n.Substituted, Propagated: n.Propagated, Tolerated: n.Tolerated,
-		Bypass: n.Bypass, Route: p.routeOf(ref, n.Labels), Cause: n.Cause, Skip: n.Skip, Origin: noRef, By: n.By, Settled: n.Settled, Decided: n.Decided,
-		Started: n.Started, Inside: n.Inside != nil, Dormant: n.Dormant, Draining: n.Draining, Judging: n.Started > 0 && n.Attempts == 0,
+		Facts: n.Facts, Route: p.routeOf(ref, n.Labels), Origin: noRef, Inside: n.Inside != nil, Judging: n.Started > 0 && n.Attempts == 0,
 	}
 	if origin, ok := p.Ref(n.Origin); ok {
 		x.Origin = origin

@@ -393,17 +393,17 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
 	}
-	if n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil && n.Wait == nil &&
-		n.Saved == nil && n.Signal == nil && !n.Signalled && n.Tokens == [2]int{} && n.Message == "" && n.Answer == "" && !n.Abandoned && !n.Memoized && reentries == 0 && n.Cut == 0 && n.Crashes == 0 && n.Refused == nil && n.Status != Retrying {
+	if n.nodeFacts == (nodeFacts{}) && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil &&
+		n.Wait == nil && n.Saved == nil && n.Signal == nil && !n.Signalled && reentries == 0 && n.Refused == nil && n.Status != Retrying {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
-	x.tokens, x.cut, x.crashes, x.refused = n.Tokens, n.Cut, n.Crashes, n.Refused.restore()
+	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
 	if n.Status == Retrying {
 		x.due = int64(n.Due.Sub(r.start))
 	}
-	x.abandoned, x.memoized, x.skip, x.answer, x.reentries = n.Abandoned, n.Memoized, n.Message, n.Answer, reentries
+	x.reentries = reentries
 	r.reentered = r.reentered || reentries > 0
 	for i, e := range n.Errs {
 		x.errs = append(x.errs, attemptError{err: e.restore()})

@@ -136,11 +136,7 @@ func (r *Result) Snapshot() *Snapshot {
 // a loop has collected.
 func (r *Run) nodeState(ref Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
-	n := nodeState{
-		ID: r.plan.names[ref], Status: of.Status, Checking: of.Checking, Reached: of.Reached, Substituted: of.Substituted,
-		Propagated: of.Propagated, Tolerated: of.Tolerated, Bypass: of.Bypass, Cause: of.Cause, Skip: of.Skip, By: of.By, Settled: of.Settled,
-		Decided: of.Decided, Started: of.Started, Attempts: rec.attempts, Fallback: rec.fallback,
-	}
+	n := nodeState{ID: r.plan.names[ref], Facts: of.Facts, Attempts: rec.attempts, Fallback: rec.fallback}
 	if of.Origin != noRef {
 		n.Origin = r.plan.names[of.Origin]
 	}
@@ -164,8 +160,11 @@ func (r *Run) nodeState(ref Ref) nodeState {
 		n.Err = storeError(rec.errorOf())
 	}
 	if x := r.extras[ref]; x != nil {
-		if !n.Status.Terminal() {
-			n.Entries, n.Cut, n.Crashes, n.Refused = x.reentries, x.cut, x.crashes, storeError(x.refused)
+		n.nodeFacts = x.nodeFacts
+		if n.Status.Terminal() {
+			n.Cut, n.Crashes = 0, 0
+		} else {
+			n.Entries, n.Refused = x.reentries, storeError(x.refused)
 			if n.Status == Retrying {
 				n.Due = r.timeAt(x.due)
 			}
@@ -177,7 +176,6 @@ func (r *Run) nodeState(ref Ref) nodeState {
 }
 
 func (r *Run) extraState(n *nodeState, x *extra) {
-	n.Abandoned, n.Memoized, n.Message, n.Answer, n.Tokens = x.abandoned, x.memoized, x.skip, x.answer, x.tokens
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, e := range x.errs {
 		n.Errs = append(n.Errs, storeError(e.err))
@@ -235,8 +233,6 @@ func (w *nodeWriter) record(n *nodeState, key string) {
 
 // rest writes the members that follow id and status.
 func (w *nodeWriter) rest(n *nodeState) {
-	w.IDIf("event", n.Event)
-	w.TextIf("hash", n.Hash)
 	w.Flag("checking", n.Checking)
 	w.Flag("reached", n.Reached)
 	w.Flag("substituted", n.Substituted)
@@ -249,32 +245,36 @@ func (w *nodeWriter) rest(n *nodeState) {
 	if n.Skip != SkipNone {
 		w.Text("skip", n.Skip.String())
 	}
-	w.TextIf("origin", n.Origin)
 	w.NumberIf("by", int64(n.By))
+	w.NumberIf("settled", int64(n.Settled))
+	w.NumberIf("decided", int64(n.Decided))
+	w.NumberIf("started", int64(n.Started))
+	w.Flag("dormant", n.Dormant)
+	w.Flag("draining", n.Draining)
+	w.TextIf("message", n.Message)
+	w.TextIf("answer", n.Answer)
+	w.Flag("memoized", n.Memoized)
+	w.Flag("abandoned", n.Abandoned)
+	if n.Tokens != [2]int{} {
+		w.JSON("tokens", n.Tokens)
+	}
+	w.NumberIf("cut", int64(n.Cut))
+	w.NumberIf("crashes", int64(n.Crashes))
+	w.IDIf("event", n.Event)
+	w.TextIf("hash", n.Hash)
+	w.TextIf("origin", n.Origin)
 	if len(n.Labels) > 0 {
 		w.List("labels", n.Labels)
 	}
-	w.TextIf("answer", n.Answer)
 	w.NumberIf("epoch", int64(n.Epoch))
-	w.NumberIf("settled", int64(n.Settled))
-	w.NumberIf("decided", int64(n.Decided))
 	w.NumberIf("attempts", int64(n.Attempts))
-	w.NumberIf("cut", int64(n.Cut))
-	w.NumberIf("crashes", int64(n.Crashes))
 	w.TimeIf("due", n.Due)
 	writeIf(w, "refused", n.Refused)
-	w.NumberIf("started", int64(n.Started))
 	w.NumberIf("entries", int64(n.Entries))
 	w.TimeIf("start", n.Start)
 	w.TimeIf("end", n.End)
 	writeIf(w, "value", n.Value)
 	w.Flag("fallback", n.Fallback)
-	w.Flag("memoized", n.Memoized)
-	w.Flag("abandoned", n.Abandoned)
-	w.TextIf("message", n.Message)
-	if n.Tokens != [2]int{} {
-		w.JSON("tokens", n.Tokens)
-	}
 	w.IDIf("latest", n.Latest)
 	w.NumberIf("deltas", int64(n.Deltas))
 	w.NumberIf("collected", int64(n.Collected))
@@ -300,8 +300,6 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.TextIf("actor", n.Actor)
 	w.TextIf("comment", n.Comment)
 	w.TextIf("signal_id", n.SignalID)
-	w.Flag("dormant", n.Dormant)
-	w.Flag("draining", n.Draining)
 	w.NumberIf("timed_out", int64(n.TimedOut))
 	w.NumberIf("timeout", int64(n.Timeout))
 	writeIf(w, "list", n.List)

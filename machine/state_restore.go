@@ -2,25 +2,38 @@ package machine
 
 import "slices"
 
-// Restored is what a State knows of a node whose join has decided, in a form in which another State goes on with it.
+// Facts are what a State knows of a node whose join has decided, but for its references to other nodes and branches, as a snapshot keeps them.
+type Facts struct {
+	Status      Status `json:"status"`             // Idle for a node that is checked
+	Checking    bool   `json:"checking,omitempty"` // the join is satisfied, but the check has no result yet
+	Reached     bool   `json:"reached,omitempty"`
+	Substituted bool   `json:"substituted,omitempty"`
+	Propagated  bool   `json:"propagated,omitempty"`
+	Tolerated   bool   `json:"tolerated,omitempty"`
+	Bypass      bool   `json:"bypass,omitempty"`
+	// Cause is why a node failed or was stopped, or why a running one was asked to stop. Skip is why a node was skipped.
+	Cause CauseKind `json:"cause,omitempty"`
+	Skip  SkipKind  `json:"skip,omitempty"`
+	// By is the deciding in-edge of a skip, among the node's in-edges, or its port, from 1; else 0.
+	By      int   `json:"by,omitempty"`
+	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
+	Decided int32 `json:"decided,omitempty"`
+	Started int32 `json:"started,omitempty"` // attempts, as the State counts: re-entries are starts
+	// Of a composite that is running, because its nested run has not ended; Dormant if everything left in there waits. Draining: it is not
+	// to be retried.
+	Dormant  bool `json:"dormant,omitempty"`
+	Draining bool `json:"draining,omitempty"`
+}
+
+// Restored is what a State knows of a node whose join has decided, in a form from which another State continues.
 type Restored struct {
-	Status                                                        Status // Idle for a node that is checked
-	Checking, Reached, Substituted, Propagated, Tolerated, Bypass bool
+	Facts
 	// Route are the labels that a completed condition has taken.
 	Route []int32
-	// Cause is why a node failed or was stopped, or why a running one was asked to stop. Skip is why a node was skipped.
-	Cause CauseKind
-	Skip  SkipKind
-	// Origin is the node that caused a stop or a supersession, or NoRef. By is the deciding in-edge of a skip, among the node's
-	// in-edges, or its port, from 1; else 0.
-	Origin           Ref
-	By               int
-	Settled, Decided int32 // logical times
-	Started          int32 // attempts
-	// Of a composite whose nested run goes on, and that is running; Dormant if all that is left in there waits. Draining: it is not
-	// to be retried.
-	Inside, Dormant, Draining bool
-	Judging                   bool // a node that has a slot: its inputs were being judged
+	// Origin is the node that caused a stop or a supersession, or NoRef.
+	Origin  Ref
+	Inside  bool // of a composite: its nested run continues
+	Judging bool // a node that has a slot: its inputs were being judged
 }
 
 // Restore restores the state of a node.
@@ -71,10 +84,10 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 // Saved is the reverse of Restore, as far as the State knows.
 func (s *Locked) Saved(r Ref) Restored {
 	w := s.Word(r)
-	n := Restored{
+	n := Restored{Origin: NoRef, Facts: Facts{
 		Status: w.Status(), Checking: w.Is(WordChecking), Reached: w.Is(WordReached), Substituted: w.Is(WordSubstituted), Propagated: w.Is(WordPropagated),
-		Tolerated: w.Is(WordTolerated), Bypass: w.Is(WordBypass), Origin: NoRef,
-	}
+		Tolerated: w.Is(WordTolerated), Bypass: w.Is(WordBypass),
+	}}
 	if x := s.stateTimes; x != nil {
 		n.Settled, n.Decided = x.settledAt[r], x.decidedAt[r]
 	}
