@@ -550,6 +550,29 @@ func (r *Run) releaseLease() error {
 	return unwatched
 }
 
+// createUnbegun tells the store what a run is to do that was left before it began, so that another process can begin it: nothing else of it is
+// stored. The lock is not held.
+func (r *Run) createUnbegun() error {
+	d := r.durable
+	admin, ok := d.store.(store.Admin)
+	if !ok || r.leftFor == nil || d.sequence > 0 {
+		return nil
+	}
+	spec, err := r.spec()
+	if err == nil {
+		ctx, cancel := context.WithDeadline(context.WithoutCancel(r.ctx), d.expires)
+		defer cancel()
+		err = guarded(func() error {
+			_, _, err := admin.Create(ctx, store.NewRun{ID: r.ID(), Spec: spec, IfExists: store.Reuse})
+			return err
+		})
+	}
+	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // it was created, or another process has it
+		return nil
+	}
+	return fmt.Errorf("%w: run %s is not created: %w", ErrStore, quoteID(r.ID()), err)
+}
+
 // room is what the end of an attempt takes up in a transaction, or how much there may be.
 type room struct {
 	rows  int // of nodes

@@ -276,7 +276,7 @@ func (r *Run) commit() {
 			d.showRest(r.log)
 			if r.concluded() {
 				r.st.Unlock()
-				err := r.releaseLease()
+				err := errors.Join(r.releaseLease(), r.createUnbegun())
 				r.st.Lock()
 				if err != nil {
 					r.warn(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned.
@@ -11,10 +12,10 @@ import (
 // behind, and named in the Result.
 //
 // step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Steps run on goroutines of
-// their own, as many as are ready unless [Limit] is given. When ctx ends, the run is cancelled.
+// their own, as many as are ready unless [Limit] is given. When ctx ends, the run is cancelled; a durable one is left, see [Durable].
 //
 // The error is nil for a run that completed, and for one that is suspended, see [Gate]. A run that failed or was cancelled
-// returns its Result and a [*RunError]. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
+// returns its Result and a [*RunError], and one that was left because ctx has ended its Result and an error that matches [ErrLeft] and the cause. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
 // option return a nil Result and an error that matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph],
 // [ErrNoStep], [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]),
 // [ErrBadOption] or, over a store, [ErrNotEncodable] for an input that the store cannot hold; nothing was run then.
@@ -55,20 +56,31 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 }
 
 // execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits as long as its own
-// context lasts; the end of that context does not stop the run.
+// context lasts; the end of that context does not stop the run. If the context of the first caller ends, the caller that has joined goes on with the
+// run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
-	r, joined, err := p.run(ctx, step, opts, readable)
-	if err != nil {
-		return nil, err
-	}
-	if joined {
-		select {
-		case <-r.done:
-		case <-ctx.Done():
-			return nil, bounded(context.Cause(ctx))
+	for {
+		r, joined, err := p.run(ctx, step, opts, readable)
+		if err != nil {
+			return nil, err
 		}
+		if joined {
+			select {
+			case <-r.done:
+			case <-ctx.Done():
+				return nil, bounded(context.Cause(ctx))
+			}
+		}
+		res, err := r.Wait()
+		if !joined || !r.freesKey() || ctx.Err() != nil {
+			return res, err
+		}
+		c, failed := configure(opts, readable)
+		if failed != nil || !r.sharesStore(c) {
+			return res, err
+		}
+		opts = append(slices.Clone(opts), RunID(r.ID())) // the context of its caller has ended, and this one has not
 	}
-	return r.Wait()
 }
 
 // run begins a run, or finds the run of its idempotency key. readable: the caller returns the Run to the host, which may read its
@@ -112,9 +124,12 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	if !r.cfg.defaultRetry.isZero() {
 		r.cfg.defaultRetry = r.cfg.defaultRetry.withDefaults()
 	}
-	mayEnd, _, err := askCaller(ctx)
-	if err != nil { // before the store gets a context whose methods fail
+	mayEnd, ended, err := askCaller(ctx)
+	switch {
+	case err != nil: // before the store gets a context whose methods fail
 		return nil, false, err
+	case ended != nil && r.isLeftByCaller() && !cfg.idle:
+		return nil, false, callerLeft(ended)
 	}
 	from, err := r.origin()
 	if err != nil {
@@ -126,6 +141,9 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 	from, now, err := r.take(from)
 	switch {
 	case err != nil:
+		if _, ended, _ := askCaller(ctx); ended != nil && r.isLeftByCaller() && errors.Is(err, ended.is) {
+			err = fmt.Errorf("%w: %w", ErrLeft, err)
+		}
 		return nil, false, err
 	case !now: // pending
 		if mayEnd {
@@ -340,7 +358,7 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
-// followCaller arranges that the end of the caller's context stops the run. The run stops following that context before it
+// followCaller arranges that the end of the caller's context stops the run, or leaves it. The run stops following that context before it
 // ends. Both may call methods of the context, so neither happens under the lock.
 func (r *Run) followCaller() {
 	s := &r.st
@@ -356,7 +374,7 @@ func (r *Run) followCaller() {
 	cause := callerGone
 	defer func() {
 		if unfollow == nil {
-			r.endFollow(func(int64) { r.stopForContext(cause) })
+			r.endFollow(func(now int64) { r.endForContext(cause, now) })
 			return
 		}
 		s.Lock()
@@ -375,7 +393,7 @@ func (r *Run) followCaller() {
 // callerEnded is called, on a goroutine of its own, when the caller's context has ended.
 func (r *Run) callerEnded() {
 	cause := callerGone
-	defer func() { r.endFollow(func(int64) { r.stopForContext(cause) }) }()
+	defer func() { r.endFollow(func(now int64) { r.endForContext(cause, now) }) }()
 	if err := contain(func() error { cause = callerCause(r.ctx); return nil }); err != nil {
 		cause = &stopCause{err, context.Canceled}
 	}

@@ -37,6 +37,7 @@ type config struct {
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
+	ctxCancels     bool        // the end of the caller's context cancels the run, although it has a store
 	reads          bool        // for ReadResult: nothing is to be performed
 	adopts         *Adoption   // for Adopt, which sets it
 	idle           bool        // the first transaction is to be written, and nothing performed
@@ -465,10 +466,16 @@ func DefaultRetry(r Retry) Option {
 
 // Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. It
 // counts from when the run begins, through all lives that have this option, waits for signals and the time between lives
-// included; [Redrive] begins anew. A deadline of the caller's context is different: it is a request to stop, and cancels the
-// run.
+// included; [Redrive] begins anew. A deadline of the caller's context is different: it is a request to stop, which cancels a
+// run without a store, and leaves a durable one.
 func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
+}
+
+// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels one without a store: its nodes are cancelled, its
+// cleanup and end nodes run, and the run is over. Without it the run is left, see [Durable], and goes on from its store.
+func CancelWithContext() Option {
+	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
 
 // CancelGrace is how long a step whose context was cancelled may go on before it is abandoned: its node is settled, its

@@ -20,8 +20,9 @@ type Result struct {
 	Status RunStatus
 	// Degraded is true for a completed run with failures that were handled or tolerated.
 	Degraded bool
-	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], or because its store did not answer until its
-	// lease had run out. In the last case the error matches [ErrStore], and the nodes are as they are stored.
+	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], because the caller's context of a durable run has
+	// ended, or because its store did not answer until its lease had run out. In the third case the error matches [ErrLeft]; in the last one it
+	// matches [ErrStore], and the nodes are as they are stored.
 	Left bool
 	// Cause tells why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run
 	// that failed because of its nodes alone.
@@ -458,6 +459,9 @@ func (r *Run) makeResult() {
 		res.Output, res.Waiting, res.Left = nil, r.waiting(), r.leaving
 		if d := r.durable; d != nil && r.outer == nil {
 			res.err = d.leftError()
+		}
+		if res.err == nil && r.leftFor != nil && res.Left {
+			res.err = callerLeft(r.leftFor)
 		}
 	default:
 		res.err = r.runError(v)

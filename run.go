@@ -137,7 +137,8 @@ type runStops struct {
 // runRest is the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
-	leaving   bool           // Leave was called
+	leaving   bool           // Leave was called, or the end of the caller's context leaves the run
+	leftFor   *stopCause     // the end of that context; nil if it does not leave the run; the outermost run's
 	reentered bool           // some step was entered again after a wait
 	waits     *waits         // of the outermost run: see waiters
 	tokens    map[string]Ref // of the steps that wait
@@ -326,7 +327,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	}
 	r.flush(now)
 	if r.mayEnd && ended != nil {
-		r.stopForContext(ended)
+		r.endForContext(ended, now)
 	}
 	if r.bound > now && !r.st.Done() {
 		r.deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })

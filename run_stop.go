@@ -247,10 +247,21 @@ func callerCause(ctx context.Context) *stopCause {
 	return cause
 }
 
-func (r *Run) stopForContext(cause *stopCause) {
+// endForContext ends an outermost run whose caller's context has ended: it is left if it can go on from its store, and cancelled otherwise.
+func (r *Run) endForContext(cause *stopCause, now int64) {
+	if r.isLeftByCaller() {
+		r.leaveForContext(cause, now)
+		return
+	}
 	r.cancelled = true
 	r.stop(CauseContext, noRef, cause, machine.StopAsking)
 }
+
+// isLeftByCaller reports whether the end of the caller's context leaves the run.
+func (r *Run) isLeftByCaller() bool { return r.cfg.store != nil && !r.cfg.ctxCancels }
+
+// callerLeft is the error of a run that is left because the caller's context has ended.
+func callerLeft(cause *stopCause) error { return fmt.Errorf("%w: %w", ErrLeft, cause.err) }
 
 // stopError is the error for which the run was stopped with a cause of this kind, or nil.
 func (r *Run) stopError(kind CauseKind) error {

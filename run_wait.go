@@ -480,7 +480,8 @@ func withoutAgain(p *Plan, taken []answeredState, again []bool) []answeredState 
 	})
 }
 
-// ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown].
+// ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown], and the error of a
+// durable run that was left because its caller's context has ended, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
 // interrupt leaves the run and interrupts its running attempts; those whose steps then return an error are given back. A run
@@ -493,6 +494,23 @@ func (r *Run) interrupt() {
 		r.leave()
 		r.interruptAttempts()
 	})
+}
+
+// leaveForContext is interrupt because the caller's context has ended. A run that has not begun stays pending in its store.
+func (r *Run) leaveForContext(cause *stopCause, now int64) {
+	if r.leftFor == nil {
+		r.leftFor = cause
+	}
+	if r.stage == stagePending && r.from == nil && len(r.signals) == 0 {
+		r.leaving = true
+		r.endAtRest(now)
+		return
+	}
+	if r.stage == stagePending {
+		r.openUnbegun(now)
+	}
+	r.leave()
+	r.interruptAttempts()
 }
 
 func (r *Run) interruptAttempts() {

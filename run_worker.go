@@ -600,10 +600,8 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		drawn = true
 	}
 	if cause != nil {
-		if r.outer == nil {
-			r.stopForContext(cause)
-		} else {
-			r.tree.root.stopForContext(cause)
+		r.outermost().endForContext(cause, w.now)
+		if r.outer != nil {
 			r.spread()
 		}
 		r.collectStops()

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,7 +99,7 @@ const defaultHistory = 100
 
 // Start is [Start] under the Runner: with its options, and pending while MaxRuns are at work. A pending run can be waited
 // for, cancelled and left; without having begun it calls no step, cleanup nodes and the end node included. A run whose
-// caller's context ends while it is pending is cancelled.
+// caller's context ends while it is pending is cancelled; a durable one stays pending in its store.
 //
 // Errors are those of Start; [ErrBadOption] if a bound or a rate of the Runner cannot be; [ErrDuplicateRun] if a run of this id is known and has not ended, and [ErrShutdown] after
 // Shutdown.
@@ -779,7 +780,8 @@ func (i *idempotent) same(r *idempotent) bool {
 // and waits for it; if that run has ended, the caller gets its Result, without any events. The caller's own options and step
 // are not used then. If the caller's context ends while it waits, Execute returns a nil Result and the cause of that; the
 // run goes on. A key whose run was of another graph or had other inputs is refused with [ErrKeyConflict]. A run that was
-// suspended and left is replaced by one that goes on from its snapshot or its store.
+// suspended and left is replaced by one that goes on from its snapshot or its store. A durable run that was left because the context of its caller
+// has ended goes on: with the callers that have joined it, or with the next one that has the key and the store, and no other [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -829,6 +831,16 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 	if old := s.runs[key]; old != nil {
 		status := old.run.Status()
 		left := status == RunSuspended && old.run.hasLeft()
+		if left && r.cfg.from == nil && old.run.freesKey() && old.run.sharesStore(r.cfg) {
+			select {
+			case <-old.run.done:
+			default:
+				return nil, old.run.done, nil // it is about to release its lease
+			}
+			if r.cfg.runID == "" && old.same(claim) {
+				r.cfg.runID = old.run.ID() // it goes on with that run
+			}
+		}
 		failed := status == RunFailed || status == RunCancelled
 		switch {
 		case left && old.goesOnWith(r), r.cfg.replaces == old.run:
@@ -860,6 +872,21 @@ func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 		s.runs = map[string]*idempotent{}
 	}
 	s.runs[key] = claim
+}
+
+// freesKey reports whether the run has ended because the context of its caller has ended, and can go on from its store.
+func (r *Run) freesKey() bool {
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.leftFor != nil && r.leaving && r.isPutAway()
+}
+
+// sharesStore reports whether a run with these options has the store of this run.
+func (r *Run) sharesStore(c *config) bool {
+	if r.cfg.store == nil || c.store == nil || !reflect.TypeOf(c.store).Comparable() {
+		return false
+	}
+	return r.cfg.store == c.store
 }
 
 // hasLeft reports whether a suspended run has ended as it was.

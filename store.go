@@ -57,6 +57,10 @@ var (
 // [ErrRejected] because of the output of a step, the run is left, too, and when it is started again the node of that step fails with
 // [CauseStoreRejected], once and for all; because of anything else, the run fails.
 //
+// The end of the caller's context leaves the run, too: running attempts are interrupted, with the cause [ErrLeft], and do not count; cleanup
+// nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. A context that has
+// ended before the call begins nothing. [CancelWithContext] cancels the run instead; [Run.Cancel], [Run.AbortAll] and [Timeout] end it anyway.
+//
 // The nodes inside of composites are stored one by one as well, under their paths, with "#try2" after the composite for its
 // second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x"; "L#3" has the output that a loop
 // with Collect has from its third iteration. A composite that was running goes on in the same attempt, so
