@@ -38,7 +38,7 @@
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
 //   - Functions around steps: [Use], [Middleware], [Around], [PerRun], [Memo], [Cache], [Kinds], [KindLister].
 //   - Limits and order: [KeyLimit], [Rate], [StartRate], [KeyRate], [RateLimited], [Mode], [Estimates], [History], [Learn].
-//   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace]; [RetryStandard], [RetryJittered], [DefaultRetry],
+//   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered], [DefaultRetry],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendMode], [Run.Signal], [Decision],
 //     [Run.SignalContext], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].

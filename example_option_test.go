@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // printID is a step function that prints the ids of the nodes that it performs.
@@ -206,6 +207,27 @@ func ExampleCleanupTimeout() {
 }
 
 // A step that ignores its context is left behind, and named.
+func ExampleCancelWithContext() {
+	db := new(store.Memory)
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "wait", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	execute := func(opts ...kahn.Option) (*kahn.Result, error) {
+		ctx, end := context.WithTimeout(context.Background(), time.Millisecond) // or by Ctrl-C: signal.NotifyContext
+		defer end()
+		return kahn.Execute(ctx, &g, nil, append(opts, kahn.Durable(db), kahn.RunID("7"))...)
+	}
+	res, err := execute()
+	fmt.Println(res.Status, errors.Is(err, kahn.ErrLeft))
+	res, err = execute(kahn.CancelWithContext())
+	fmt.Println(res.Status, errors.Is(err, kahn.ErrLeft))
+	// Output:
+	// suspended true
+	// cancelled false
+}
+
 func ExampleCancelGrace() {
 	end := make(chan struct{})
 	defer close(end)

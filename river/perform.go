@@ -61,7 +61,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
-	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step) // the end of the context would cancel the run
+	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step) // the end of the context would leave the run, and interrupt its steps
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (h *host) execute(ctx context.Context) int {
 		defer end()
 	}
 	res, err := h.perform(ctx, rn, stored)
-	code := h.conclude(res, errors.Join(err, stored.present()))
+	code := h.conclude(res, errors.Join(err, stored.present()), ctx.Err() != nil)
 	if res != nil {
 		h.linger(ctx)
 	}
@@ -39,6 +39,9 @@ func (h *host) execute(ctx context.Context) int {
 // options are those of the run.
 func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	opts := append(stored.options(), kahn.Limit(h.limit), kahn.Timeout(h.timeout), kahn.Retain(h.page.events()))
+	if h.cancels {
+		opts = append(opts, kahn.CancelWithContext())
+	}
 	if stored.goesOn {
 		return append(opts, h.knowRoots(stored.roots)), nil
 	}
@@ -59,30 +62,22 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	defer s.close()
 	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
 	answers := maps.Clone(h.answers)
-	working := context.WithoutCancel(ctx) // Ctrl-C leaves a run that waits in a store; it does not cancel it
-	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(working, h.graph, h.step, opts...) })
+	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(ctx, h.graph, h.step, opts...) })
 	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed it meanwhile
 		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
 	}
 	if err != nil {
 		return nil, err
 	}
-	leave := func() { // what is stored goes on in another process; else Ctrl-C ends the run
-		if stored.db == nil && ctx.Err() != nil {
+	leave := func() { // what is stored goes on in another process
+		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
 			run.Cancel()
 		} else {
 			run.Leave()
 		}
 	}
-	defer context.AfterFunc(ctx, func() {
-		if run.Status() == kahn.RunSuspended {
-			leave()
-		} else {
-			run.Cancel()
-		}
-	})()
 	asks := asker{answers: answers, ask: h.ask, names: h.names, t: h.t}
-	watching, stop := context.WithCancel(working)
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx)) // the run ends after ctx
 	defer stop()
 	go func() { // a run that is left ends without a change of its status
 		<-run.Done()

@@ -29,11 +29,11 @@ const (
 	exitProblems  = 1   // vet has found problems, a test has failed, the run has failed
 	exitUsage     = 2   // a bad flag, no such file; for run: nothing was run
 	exitWaiting   = 3   // the run waits for an answer
-	exitCancelled = 130 // the run was cancelled by Ctrl-C
+	exitCancelled = 130 // the run was cancelled by Ctrl-C, or left
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels the run, a second one kills the process
+	context.AfterFunc(ctx, stop) // the first Ctrl-C cancels or leaves the run, a second one kills the process
 	os.Exit(kahnCommand(ctx, os.Args[1:], newTerminal(os.Stdin, os.Stdout, os.Stderr)))
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,22 +146,61 @@ nodes:
 	missing(t, filepath.Join(dir, "reached"))
 }
 
+// Ctrl-C leaves a run that is stored: its step is interrupted, its cleanup step does not run, and the same command goes on. -cancel cancels it.
+func TestInterruptStored(t *testing.T) {
+	t.Parallel()
+	for _, cancels := range []bool{false, true} {
+		definition := file(t, "work.yaml", `
+version: 1
+nodes:
+  - {id: first, kind: exec, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo first >> log']}, next: second}
+  - id: second
+    kind: exec
+    config: {dir: '{{input "here"}}', command: [sh, -c, 'echo second >> log; [ -e pid ] || { echo $$ > pid; exec sleep 1000; }']}
+  - {id: clean, kind: exec, after: second, cleanup: true, config: {dir: '{{input "here"}}', command: [sh, -c, 'echo clean >> log']}}
+`)
+		dir := filepath.Dir(definition)
+		args := []string{"run", "-store", filepath.Join(dir, "runs.db"), "-run", "7", definition}
+		first := args
+		if cancels {
+			first = slices.Insert(slices.Clone(args), 1, "-cancel")
+		}
+		p := start(t, first...)
+		pid := pidIn(t, p, dir)
+		require.NoError(t, p.Process.Signal(os.Interrupt))
+		require.Equal(t, exitCancelled, p.exit(), p.out.String())
+		require.False(t, alive(pid), "the command of a step that was interrupted")
+		if cancels {
+			require.Contains(t, p.out.String(), "run cancelled")
+			contains(t, filepath.Join(dir, "log"), "first\nsecond\nclean\n")
+			expect(t, exitCancelled, "had ended before", "", args...)
+			continue
+		}
+		require.Contains(t, p.out.String(), "interrupted; to go on: kahn run -store "+filepath.Join(dir, "runs.db")+" -run 7 "+definition)
+		expect(t, exitOK, "goes on", "", args...)
+		text, err := os.ReadFile(filepath.Join(dir, "log"))
+		require.NoError(t, err)
+		require.Equal(t, "first\nsecond\nsecond\nclean\n", string(text))
+	}
+}
+
 // Ctrl-C at a question leaves a run that is stored as it is, and another process answers. Without a store the run is cancelled.
 func TestInterruptWhileAsked(t *testing.T) {
 	t.Parallel()
 	const definition = "definitions/approval.yaml"
 	out, db := t.TempDir(), filepath.Join(t.TempDir(), "runs.db")
 	for _, row := range []struct {
-		code int
+		says string
 		args []string
 	}{
-		{exitWaiting, []string{"-store", db}},
-		{exitCancelled, nil},
+		{"interrupted; to go on: kahn run -store", []string{"-store", db}},
+		{"run cancelled", nil},
 	} {
 		p := start(t, append([]string{"run", "-ui", "localhost:0", "-input", "out=" + out, definition}, row.args...)...)
 		until(t, p, "the gate", func() bool { return strings.Contains(p.out.String(), "approve: suspended") })
 		require.NoError(t, p.Process.Signal(os.Interrupt))
-		require.Equal(t, row.code, p.exit(), p.out.String())
+		require.Equal(t, exitCancelled, p.exit(), p.out.String())
+		require.Contains(t, p.out.String(), row.says)
 	}
 	expect(t, exitOK, "run completed", "", "run", "-store", db, "-answer", "approve=yes", definition)
 	contains(t, filepath.Join(out, "note.txt"), "version 2 is out")
@@ -188,7 +228,7 @@ nodes:
 	post(t, url+"api/v1/redrive?run=earlier", `{"nodes": ["work"]}`)
 	pid := pidIn(t, nil, dir)
 	interrupt()
-	require.Equal(t, exitWaiting, <-code)
+	require.Equal(t, exitCancelled, <-code)
 	require.False(t, alive(pid), "the command of a step that was left")
 	require.NoError(t, os.Remove(filepath.Join(dir, "long")))
 	expect(t, exitOK, "goes on", "", earlier...)

@@ -24,13 +24,14 @@ definition with different inputs do not disturb each other.
 
 A run that waits for an answer ends the command, unless -ask or -ui let somebody answer. Without -store its state is lost then.
 
-The first Ctrl-C cancels the run: its cleanup steps still run. A second one kills the process. A run with -store that does nothing but
-wait for an answer is not cancelled; it waits on in its file.
+The first Ctrl-C cancels the run: its cleanup steps still run. A second one kills the process. A run with -store is left instead: the steps
+that are at work are stopped, cleanup steps do not run, and the same command goes on with the run, which runs these steps again. With -cancel
+it is cancelled, too.
 
 If another process performs the run, the answers of -answer are posted in the file, and that process takes them: this one ends with code 3.
 
 The exit code is 0 if the run completed, 1 if it failed or the store did, 3 if it waits for an answer, also after one that was refused, 130 if it was
-cancelled by Ctrl-C, and 2 if nothing was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
+cancelled or left by Ctrl-C, and 2 if nothing was run, because of a bad flag or definition. (go run turns every code but 0 into 1.)`,
 	register: func(f *flags) action {
 		h := &host{inputs: pairs{}, answers: pairs{}}
 		f.Var(h.inputs, "input", "a root input of the run, as `name=value`, or name:=value for a value in JSON; may be repeated")
@@ -39,6 +40,7 @@ cancelled by Ctrl-C, and 2 if nothing was run, because of a bad flag or definiti
 		f.file(&h.store, "store", "keep the run in this `file`, so that it survives the process")
 		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store that of the run that has not ended, else a new one)")
 		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long a process that hangs keeps its run")
+		f.BoolVar(&h.cancels, "cancel", false, "with -store: Ctrl-C cancels the run, for good, instead of leaving it")
 		f.StringVar(&h.page.addr, "ui", "", "show the run in the browser, on this `address` such as localhost:8080; port 0 is any free one")
 		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever opens the page can see and do everything")
 		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: go on showing the run when it has ended, until Ctrl-C")
@@ -60,6 +62,7 @@ type host struct {
 	ask             bool
 	store, id       string
 	lease           time.Duration
+	cancels         bool
 	page            page
 	dry, verbose    bool
 	limit           int
@@ -91,8 +94,11 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 }
 
 // conclude reports the outcome of the run, and returns the exit code. The Result is nil if nothing was run.
-func (h *host) conclude(res *kahn.Result, err error) int {
+func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 	switch {
+	case res == nil && errors.Is(err, kahn.ErrLeft):
+		h.t.printf("kahn: %v\n", err)
+		return exitCancelled
 	case errors.Is(err, errPosted), errors.Is(err, errRefused):
 		h.t.printf("kahn: %v\n", err)
 		return exitWaiting
@@ -106,11 +112,15 @@ func (h *host) conclude(res *kahn.Result, err error) int {
 	}
 	if res.Status == kahn.RunSuspended {
 		h.advise(res)
-		if err != nil {
+		if err != nil && !errors.Is(err, kahn.ErrLeft) {
 			h.t.printf("kahn: %v\n", err)
 		}
-		if errors.Is(err, kahn.ErrStore) {
+		switch {
+		case errors.Is(err, kahn.ErrStore):
 			return exitProblems // it is not known whether it waits
+		case interrupted:
+			h.t.printf("interrupted; to go on: kahn run -store %s -run %s %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
+			return exitCancelled
 		}
 	}
 	return exitCode(res)
@@ -138,6 +148,8 @@ func (h *host) check() error {
 		return errors.New("-dry runs nothing: it does not go with -store, -ui and -ask")
 	case h.ask && h.page.addr != "":
 		return errors.New("-ask and -ui do not go together: the page asks")
+	case h.cancels && h.store == "":
+		return errors.New("-cancel is for -store: without it Ctrl-C cancels the run")
 	case h.lease <= 0:
 		return errors.New("-lease must be longer than 0")
 	}

@@ -41,7 +41,7 @@ func main() {
 	)
 	runner := kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.StoreEvents()}}
 	http.HandleFunc("POST /orders/{id}", func(w http.ResponseWriter, r *http.Request) {
-		// Not the context of the request or of the signal: a run whose context ends is cancelled for good.
+		// Not the context of the request or of the signal: a durable run whose context ends is left in the middle of its steps.
 		if _, err := runner.Start(context.Background(), order, step, kahn.RunID(r.PathValue("id"))); err != nil {
 			http.Error(w, err.Error(), http.StatusConflict)
 		}
