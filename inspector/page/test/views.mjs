@@ -244,6 +244,12 @@ export const views = {
 		const run = await stage("orders"), at = encodeURIComponent(run)
 		await until("gate", async () => (await api("run", { run })).waits === 4)
 		const page = await open(base)
+		await page.addInitScript(() => { // a view that still waits for an answer has not settled, however long that takes
+			const call = window.fetch
+			window.pending = 0
+			window.fetch = (...args) => { window.pending++; return call(...args).finally(() => window.pending--) }
+		})
+		await page.reload()
 		const address = () => page.evaluate(() => location.hash)
 		const shown = () => page.evaluate(() => [...document.querySelectorAll("#main h1, #main .tabs .on, .panel h2, .tools input, .tools select, .bar input, .bar select, .chips .on, .tools .meta, tbody a")].map(e => (e.type === "checkbox" ? e.checked : e.value ?? e.textContent.replace(/\d/g, ""))).join("|"))
 		for (const hash of ["#/runs?status=running&workflow=orders&q=orders", "#/gates", "#/stored?status=pending&workflow=order&q=sto", "#/runs/stored/table",
@@ -253,7 +259,7 @@ export const views = {
 			await page.locator("#main h1").waitFor()
 			const settled = async () => { // what is shown once it stops changing
 				let before = ""
-				return until("settled page", async () => { const now = await shown(); await page.waitForTimeout(120); const same = now === before; before = now; return same && now })
+				return until("settled page", async () => { const now = await shown(); await page.waitForTimeout(120); const same = now === before && await page.evaluate(() => window.pending) === 0; before = now; return same && now })
 			}
 			const before = await settled()
 			await page.reload()
