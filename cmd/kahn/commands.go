@@ -103,7 +103,7 @@ type command struct {
 
 // commands returns the subcommands, in the order of the help. It is a function, since two of them read the table.
 func commands() []command {
-	return []command{vetCommand, drawCommand, runCommand, testCommand, schemaCommand, completionCommand(), helpCommand()}
+	return []command{vetCommand, drawCommand, runCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
 }
 
 func helpCommand() command {
@@ -141,6 +141,8 @@ func kahnCommand(ctx context.Context, args []string, t *terminal) int {
 	case "-h", "-help", "--help":
 		writeOverview(t.out)
 		return exitOK
+	case "-version", "--version":
+		args = slices.Concat([]string{versionCommand.name}, args[1:])
 	}
 	c, err := named(args[0])
 	if err != nil {
@@ -299,7 +301,7 @@ func writeUsage(w io.Writer, c *command, f *flags) {
 	if flagged := flagLines(f); flagged != "" {
 		flagsWord, flagsSection = " [flags]", "\nFlags, before or after the arguments:\n\n"+flagged
 	}
-	fmt.Fprintf(&b, "usage: kahn %s%s %s\n\n%s.\n", c.name, flagsWord, c.args, strings.ToUpper(c.summary[:1])+c.summary[1:])
+	fmt.Fprintf(&b, "usage: %s\n\n%s.\n", strings.TrimSpace("kahn "+c.name+flagsWord+" "+c.args), strings.ToUpper(c.summary[:1])+c.summary[1:])
 	if c.text != "" {
 		fmt.Fprintf(&b, "%s\n", c.text)
 	}

@@ -231,8 +231,8 @@ func TestCompletion(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	require.NoError(t, err)
 	for line, want := range map[string]string{
-		"kahn ":                         "completion draw help run schema test vet",
-		"kahn v":                        "vet",
+		"kahn ":                         "completion draw help run schema test version vet",
+		"kahn v":                        "version vet",
 		"kahn run -ui":                  "-ui -ui-remote -ui-stay",
 		"kahn draw -format ":            "dot mermaid svg",
 		"kahn run -progress p":          "plain",
@@ -328,7 +328,7 @@ func TestBrokenOutput(t *testing.T) {
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n")
 	for _, args := range [][]string{
 		{"run", definition}, {"run", "-dry", definition}, {"run", "-v", definition}, {"draw", definition}, {"schema"}, {"help"}, {"help", "run"},
-		{"completion", "bash"}, {"vet", "-json", definition}, {"test", "definitions/approval.yaml"},
+		{"completion", "bash"}, {"version"}, {"vet", "-json", definition}, {"test", "definitions/approval.yaml"},
 	} {
 		var errs bytes.Buffer
 		code := kahnCommand(t.Context(), args, newTerminal(strings.NewReader(""), broken{}, &errs))

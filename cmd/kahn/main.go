@@ -6,6 +6,7 @@
 //	kahn test FILE...     run the tests beside definitions
 //	kahn schema           print the JSON Schema of definitions, for editors
 //	kahn completion SHELL print the completions for bash, zsh or fish
+//	kahn version          print the versions of the command, the library and Go
 //	kahn help [COMMAND]
 //
 // The kinds of steps are listed in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
