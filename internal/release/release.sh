@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
-# release.sh VERSION makes the commit and the tags of a release of the core and of every module that users import. It pushes
-# nothing. RELEASE.md tells the whole procedure.
+# release.sh VERSION makes the commit and the tags of a release of the core and of every module that users import or install. It
+# pushes nothing. RELEASE.md tells the whole procedure.
 set -euo pipefail
 version=${1:?usage: internal/release/release.sh v1.2.3}
 cd "$(dirname "$0")/../.."
 core=github.com/seed-c794f7ef/kahn
-# What is imported comes before what imports it. bench, cmd/kahn, examples, examples/distributed and verify are not
-# released.
-modules="expression schema progress inspector otel definition/yaml store/postgres store/sqlite temporal river"
+# What is imported comes before what imports it. bench, examples, examples/distributed and verify are not released.
+modules="expression schema progress inspector otel definition/yaml store/postgres store/sqlite temporal river cmd/kahn"
 
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || { echo "release: $version is no version" >&2; exit 1; }
 for tag in "$version" $(printf "%s/$version " $modules); do
@@ -24,7 +23,7 @@ for dir in $modules; do
 			GOWORK=off go -C "$dir" mod edit -dropreplace="$own" -require="$own@$version"
 		fi
 	done
-	if grep -qE '^replace|v0\.0\.0$' "$dir/go.mod"; then
+	if grep -qE '^replace|v0\.0\.0(-00010101000000-000000000000)?( |$)' "$dir/go.mod"; then
 		echo "release: $dir/go.mod requires what no user can fetch" >&2
 		exit 1
 	fi

@@ -3,11 +3,14 @@ package release
 
 import (
 	"encoding/json"
+	"fmt"
+	"hash/fnv"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -20,76 +23,190 @@ const (
 	version = "v0.0.1-played"
 )
 
-// uses are the modules of a release, each with code of a user.
-var uses = map[string]string{
-	"":                "import \"github.com/seed-c794f7ef/kahn\"\n\nvar _ kahn.Graph\n",
-	"expression":      "import _ \"github.com/seed-c794f7ef/kahn/expression\"\n",
-	"river":           "import _ \"github.com/seed-c794f7ef/kahn/river\"\n",
-	"schema":          "import _ \"github.com/seed-c794f7ef/kahn/schema\"\n",
-	"inspector":       "import _ \"github.com/seed-c794f7ef/kahn/inspector\"\n",
-	"otel":            "import _ \"github.com/seed-c794f7ef/kahn/otel\"\n",
-	"progress":        "import _ \"github.com/seed-c794f7ef/kahn/progress\"\n",
-	"definition/yaml": "import _ \"github.com/seed-c794f7ef/kahn/definition/yaml\"\n",
-	"store/postgres":  "import _ \"github.com/seed-c794f7ef/kahn/store/postgres\"\n",
-	"store/sqlite":    "import _ \"github.com/seed-c794f7ef/kahn/store/sqlite\"\n",
-	"temporal":        "import _ \"github.com/seed-c794f7ef/kahn/temporal\"\n",
+// use is what a program of a user says of a module.
+type use struct {
+	imports []string
+	text    string // statements that set the graph g or the options opts of the program's run
 }
 
+// uses are the modules of a release that a user imports.
+var uses = map[string]use{
+	"":                {},
+	"expression":      {[]string{core + "/expression"}, `g.Evaluator, g.StrictGuards = expression.Evaluator{}, true; g.Add(kahn.Node{ID: "b", WhenExpr: "1 < 2"})`},
+	"schema":          {[]string{core + "/schema"}, `g.Schemas = schema.Compiler{}; g.Add(kahn.Node{ID: "b", OutputSchema: map[string]any{"type": "null"}})`},
+	"inspector":       {[]string{core + "/inspector"}, `_ = inspector.Handler(inspector.Options{Runner: &kahn.Runner{}})`},
+	"otel":            {[]string{core + "/otel"}, `t, err := otelkahn.New(otelkahn.Options{}); check(err); opts = append(opts, t.Options()...)`},
+	"progress":        {[]string{core + "/progress", "io"}, `opts = append(opts, progress.New(io.Discard, progress.Plain).Options()...)`},
+	"definition/yaml": {[]string{core + "/definition/yaml", core + "/definition"}, `var err error; g, err = yaml.Decode([]byte("{version: 1, nodes: [{id: a}]}"), definition.Limits{}); check(err)`},
+	"store/postgres":  {[]string{core + "/store/postgres"}, `_ = postgres.Open`},
+	"store/sqlite":    {[]string{core + "/store/sqlite"}, `db, err := sqlite.Open("runs.db", sqlite.Options{}); check(err); opts = append(opts, kahn.Durable(db), kahn.RunID("1"))`},
+	"river":           {[]string{core + "/river"}, `_ = (&riverkahn.Performer{}).Register`},
+	"temporal":        {[]string{core + "/temporal"}, `_ = temporal.NewWorker; plan, err := g.Compile(); check(err); check(temporal.Check(plan))`},
+}
+
+// program is a user's program that performs a run.
+const program = `package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+	%s
+)
+
+func main() {
+	g, opts := new(kahn.Graph).Add(kahn.Node{ID: "a"}), []kahn.Option{}
+	{
+		%s
+	}
+	res, err := kahn.Execute(context.Background(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil }, opts...)
+	check(err)
+	fmt.Println(res.Status)
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+`
+
+// command is the module with the command, which a user installs.
+const command = "cmd/kahn"
+
 // small are modules without large dependencies.
-var small = map[string]bool{"": true, "progress": true}
+var small = []string{"", "progress"}
+
+// built returns the modules whose user's program is compiled and run: the small ones and one more, which is another one when a file changes
+// that the sum is of; all if the environment variable KAHN_LONG is set.
+func built(sum uint32) []string {
+	large := slices.DeleteFunc(slices.Sorted(maps.Keys(uses)), func(module string) bool { return slices.Contains(small, module) })
+	if os.Getenv("KAHN_LONG") != "" {
+		return append(large, small...)
+	}
+	return append([]string{large[sum%uint32(len(large))]}, small...)
+}
 
 // TestRelease publishes a release of the last commit to a proxy in the file system, if the environment variable KAHN_SAMPLE is set, which .ci/run
-// does, or KAHN_LONG. For each module the go command resolves the packages
-// of a user who requires it alone, embedded files included, and compiles the user's package if the module is small, or if the environment
-// variable KAHN_LONG is set.
+// does, or KAHN_LONG. It installs the command and runs it. For each module the go command resolves the packages of a user's program that requires
+// it alone, embedded files included; the programs of the modules that built names are compiled and run.
 func TestRelease(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
 		t.Skip("KAHN_SAMPLE=1 plays a release, which unpacks and resolves all that the modules require; KAHN_LONG=1 compiles all of it, too")
 	}
-	for module := range uses { // the go command keeps no result for what these were before
-		_, err := os.ReadFile(filepath.Join("../..", module, "go.mod"))
+	sum := fnv.New32a()
+	for _, file := range append(goMods(), "internal/release/release.sh", command+"/version.go") { // the go command keeps no result for what these were before
+		text, err := os.ReadFile(filepath.Join("../..", file))
 		require.NoError(t, err)
+		_, _ = sum.Write(text) // it cannot fail
 	}
-	_, err := os.ReadFile("release.sh")
-	require.NoError(t, err)
 	dir := t.TempDir()
 	clone, proxy := filepath.Join(dir, "clone"), filepath.Join(dir, "proxy")
-	run(t, ".", "git", "clone", "-q", "--no-tags", strings.TrimSpace(run(t, ".", "git", "rev-parse", "--show-toplevel")), clone)
-	run(t, clone, "git", "config", "user.name", "release")
-	run(t, clone, "git", "config", "user.email", "release@localhost")
-	tags := strings.Fields(run(t, clone, "bash", "internal/release/release.sh", version))
-	require.Len(t, tags, len(uses))
+	run(t, ".", nil, "git", "clone", "-q", "--no-tags", strings.TrimSpace(run(t, ".", nil, "git", "rev-parse", "--show-toplevel")), clone)
+	run(t, clone, nil, "git", "config", "user.name", "release")
+	run(t, clone, nil, "git", "config", "user.email", "release@localhost")
+	tags := strings.Fields(run(t, clone, nil, "bash", "internal/release/release.sh", version))
+	require.Len(t, tags, len(uses)+1)
 	require.Equal(t, version, tags[0], "the core comes first")
+	require.Equal(t, command+"/"+version, tags[len(tags)-1], "the command requires other modules")
 	for _, tag := range tags {
 		publish(t, clone, proxy, strings.TrimSuffix(strings.TrimSuffix(tag, version), "/"))
 	}
-	_, err = exec.Command("bash", filepath.Join(clone, "internal/release/release.sh"), version).Output()
+	_, err := exec.Command("bash", filepath.Join(clone, "internal/release/release.sh"), version).Output()
 	require.Error(t, err, "the tags exist")
 
 	env := map[string]string{}
-	require.NoError(t, json.Unmarshal([]byte(run(t, ".", "go", "env", "-json", "GOPROXY", "GOMODCACHE")), &env))
-	proxies := "file://" + proxy + ",file://" + filepath.Join(env["GOMODCACHE"], "cache", "download") + "," + env["GOPROXY"]
-	for module, text := range uses {
-		user := filepath.Join(dir, "user", module)
-		require.NoError(t, os.MkdirAll(user, 0o700))
-		write(t, filepath.Join(user, "user.go"), "package user\n\n"+text)
-		write(t, filepath.Join(user, "go.mod"), "module user.example\n\ngo 1.25.0\n\nrequire "+path(module)+" "+version+"\n")
-		cmd := exec.Command("go", "list", "-deps", ".")
-		if small[module] || os.Getenv("KAHN_LONG") != "" {
-			cmd = exec.Command("go", "build", ".")
-		}
-		cmd.Dir = user
-		// -trimpath: the folder of the modules is another one each time, and what is compiled is not to depend on it.
-		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=-mod=mod -modcacherw -trimpath", "GONOSUMDB=*", "GOPROXY="+proxies,
-			"GOMODCACHE="+filepath.Join(dir, "modules"))
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s: %s", path(module), out)
+	require.NoError(t, json.Unmarshal([]byte(run(t, ".", nil, "go", "env", "-json", "GOPROXY", "GOMODCACHE")), &env))
+	user := []string{
+		"GOWORK=off", "GONOSUMDB=*", "GOMODCACHE=" + filepath.Join(dir, "modules"), "GOBIN=" + filepath.Join(dir, "bin"),
+		"GOPROXY=file://" + proxy + ",file://" + filepath.Join(env["GOMODCACHE"], "cache", "download") + "," + env["GOPROXY"],
+	}
+	// -trimpath: the folder of the modules is another one each time, and what is compiled is not to depend on it.
+	const goflags = "GOFLAGS=-modcacherw -trimpath"
+	for _, module := range slices.Sorted(maps.Keys(uses)) {
+		use := uses[module]
+		t.Run(path(module), func(t *testing.T) {
+			home := filepath.Join(dir, "user", module)
+			require.NoError(t, os.MkdirAll(home, 0o700))
+			imports := ""
+			if len(use.imports) > 0 {
+				imports = `"` + strings.Join(use.imports, "\"\n\t\"") + `"`
+			}
+			write(t, filepath.Join(home, "main.go"), fmt.Sprintf(program, imports, use.text))
+			write(t, filepath.Join(home, "go.mod"), "module user.example\n\ngo 1.25.0\n\nrequire "+path(module)+" "+version+"\n")
+			if !slices.Contains(built(sum.Sum32()), module) {
+				run(t, home, append(user, goflags+" -mod=mod"), "go", "list", "-deps", ".")
+				return
+			}
+			run(t, home, append(user, goflags+" -mod=mod"), "go", "build", "-o", "program", ".")
+			require.Equal(t, "completed\n", run(t, home, nil, "./program"))
+		})
+	}
+	t.Run("install", func(t *testing.T) {
+		home := filepath.Join(dir, "installer")
+		require.NoError(t, os.MkdirAll(home, 0o700))
+		run(t, home, append(user, goflags), "go", "install", path(command)+"@latest")
+		installed := filepath.Join(dir, "bin", "kahn")
+		require.Equal(t, "kahn "+version+"\nlibrary "+version+"\ngo "+runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH+"\n", run(t, home, nil, installed, "version"))
+		write(t, filepath.Join(home, "hello.yaml"), "version: 1\nnodes: [{id: a, kind: template, config: {text: 'hello, user'}}]\n")
+		require.Contains(t, run(t, home, nil, installed, "run", "-store", "runs.db", "hello.yaml"), "hello, user")
+	})
+}
+
+// A module that requires what no user can fetch is not released: one that is not released, in each form that the go command writes.
+func TestReleaseRefusesAModule(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("KAHN_SAMPLE") == "" && os.Getenv("KAHN_LONG") == "" {
+		t.Skip("KAHN_SAMPLE=1 plays releases")
+	}
+	_, err := os.ReadFile("release.sh") // the go command keeps no result for what it was before
+	require.NoError(t, err)
+	clone := filepath.Join(t.TempDir(), "clone")
+	run(t, ".", nil, "git", "clone", "-q", "--no-tags", strings.TrimSpace(run(t, ".", nil, "git", "rev-parse", "--show-toplevel")), clone)
+	run(t, clone, nil, "git", "config", "user.name", "release")
+	run(t, clone, nil, "git", "config", "user.email", "release@localhost")
+	for _, edit := range [][]string{
+		{"-replace=example.com/other=../../other"},
+		{"-require=" + core + "/verify@v0.0.0"},
+		{"-require=" + core + "/verify@v0.0.0-00010101000000-000000000000"},
+	} {
+		run(t, clone, []string{"GOWORK=off"}, "go", append([]string{"-C", command, "mod", "edit"}, edit...)...)
+		run(t, clone, nil, "git", "commit", "-qam", "a requirement")
+		out, err := exec.Command("bash", filepath.Join(clone, "internal/release/release.sh"), version).CombinedOutput()
+		require.Error(t, err, "%v", edit)
+		require.Contains(t, string(out), "release: cmd/kahn/go.mod requires what no user can fetch", "%v", edit)
+		require.Empty(t, run(t, clone, nil, "git", "tag"))
+		run(t, clone, nil, "git", "reset", "-q", "--hard", "HEAD^")
 	}
 }
 
+// goMods are the files go.mod of a release.
+func goMods() (files []string) {
+	for _, module := range append(slices.Sorted(maps.Keys(uses)), command) {
+		files = append(files, filepath.Join(module, "go.mod"))
+	}
+	return files
+}
+
+// Without the long mode each module is compiled for some sum, and the small ones always.
+func TestBuilt(t *testing.T) {
+	t.Setenv("KAHN_LONG", "")
+	tried := map[string]int{}
+	for sum := range uint32(len(uses)) {
+		for _, module := range built(sum) {
+			tried[module]++
+		}
+	}
+	require.Len(t, tried, len(uses))
+	require.Equal(t, len(uses), tried[""])
+	t.Setenv("KAHN_LONG", "1")
+	require.ElementsMatch(t, slices.Collect(maps.Keys(uses)), built(0))
+}
+
 // All lists of the modules agree: the workspace has those that are released and those that are not, the script tags the
-// former, RELEASE.md names both, the README installs the former, and each of them has a list of its API.
+// former, RELEASE.md names both, the README installs the former, and each of them but the command has a list of its API.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	text := func(name string) string {
@@ -98,7 +215,7 @@ func TestModules(t *testing.T) {
 		return string(data)
 	}
 	var work struct{ Use []struct{ DiskPath string } }
-	require.NoError(t, json.Unmarshal([]byte(run(t, "../..", "go", "work", "edit", "-json")), &work))
+	require.NoError(t, json.Unmarshal([]byte(run(t, "../..", nil, "go", "work", "edit", "-json")), &work))
 	var all []string
 	for _, use := range work.Use {
 		all = append(all, strings.TrimPrefix(strings.TrimPrefix(use.DiskPath, "."), "/"))
@@ -113,10 +230,13 @@ func TestModules(t *testing.T) {
 		}
 		return list
 	}
-	released := append(names(`The core and the modules (.*?) are released`), "")
+	imported := append(names(`The core and the modules (.*?) are released`), "")
+	slices.Sort(imported)
+	require.Equal(t, slices.Sorted(maps.Keys(uses)), imported)
+	released := append(names(`are released together, under one version, with the command, module (.*?)\.`), imported...)
 	slices.Sort(released)
-	require.Equal(t, slices.Sorted(maps.Keys(uses)), released)
-	both := append(names(`under one version\. (.*?) are not released`), released...)
+	require.Equal(t, slices.Sorted(slices.Values(append([]string{command}, imported...))), released)
+	both := append(names(`module \x60cmd/kahn\x60\. (.*?) are not released`), released...)
 	slices.Sort(both)
 	require.Equal(t, all, both)
 	script := regexp.MustCompile(`(?m)^modules="(.*)"$`).FindStringSubmatch(text("internal/release/release.sh"))
@@ -129,8 +249,9 @@ func TestModules(t *testing.T) {
 		installed = append(installed, strings.TrimPrefix(strings.TrimPrefix(line[1], core), "/"))
 	}
 	slices.Sort(installed)
-	require.Equal(t, released, installed)
-	for _, module := range released {
+	require.Equal(t, imported, installed)
+	require.Contains(t, text("README.md"), "    go install "+path(command)+"@latest")
+	for _, module := range imported {
 		require.NotEmpty(t, text(filepath.Join(module, "api.txt")))
 	}
 }
@@ -145,24 +266,25 @@ func publish(t *testing.T, clone, proxy, module string) {
 	tag := strings.TrimPrefix(module+"/"+version, "/")
 	write(t, filepath.Join(at, "list"), version+"\n")
 	write(t, filepath.Join(at, version+".info"), `{"Version":"`+version+`","Time":"2000-01-01T00:00:00Z"}`)
-	write(t, filepath.Join(at, version+".mod"), run(t, clone, "git", "show", tag+":"+strings.TrimPrefix(module+"/go.mod", "/")))
+	write(t, filepath.Join(at, version+".mod"), run(t, clone, nil, "git", "show", tag+":"+strings.TrimPrefix(module+"/go.mod", "/")))
 	args := []string{"archive", "--format=zip", "--prefix=" + path(module) + "@" + version + "/", "-o", filepath.Join(at, version+".zip"), tag + ":" + module, "--", "."}
-	for file := range strings.FieldsSeq(run(t, clone, "git", "ls-tree", "-r", "--name-only", tag+":"+module)) {
+	for file := range strings.FieldsSeq(run(t, clone, nil, "git", "ls-tree", "-r", "--name-only", tag+":"+module)) {
 		if inner, ok := strings.CutSuffix(file, "/go.mod"); ok { // a module of its own is no part of this one
 			args = append(args, ":(exclude)"+inner)
 		}
 	}
-	run(t, clone, "git", args...)
+	run(t, clone, nil, "git", args...)
 }
 
 func write(t *testing.T, file, text string) {
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 }
 
-func run(t *testing.T, dir, name string, args ...string) string {
+// run runs a program in a folder, with variables beside those of the environment, and returns what it prints.
+func run(t *testing.T, dir string, env []string, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
 	var failure strings.Builder
 	cmd.Stderr = &failure
 	out, err := cmd.Output()
