@@ -24,11 +24,11 @@ func TestAroundAPendingRun(t *testing.T) {
 		want kahn.RunStatus
 	}{
 		"look":   {func(*kahn.Run) {}, kahn.RunCompleted},
-		"cancel": {(*kahn.Run).Cancel, kahn.RunCancelled},
+		"cancel": {func(r *kahn.Run) { r.Cancel() }, kahn.RunCancelled},
 		"abort":  {func(r *kahn.Run) { r.AbortAll(errHost) }, kahn.RunFailed},
 		"leave":  {(*kahn.Run).Leave, kahn.RunSuspended},
 	}
-	lives := map[string][]kahn.Option{"new": nil, "redriven": {kahn.RedriveFrom(first.Snapshot())}}
+	lives := map[string][]kahn.Option{"new": nil, "redriven": {kahn.Redrive(first.Snapshot(), nil)}}
 	for name, c := range acts {
 		for life, opts := range lives {
 			for kind, start := range map[string]func(context.Context, *kahn.Graph, kahn.StepFunc, ...kahn.Option) (*kahn.Run, error){
@@ -117,9 +117,9 @@ func TestAroundInALaterLife(t *testing.T) {
 		res, err := run.Wait()
 		require.NoError(t, err)
 		n.list = nil
-		_, err = kahn.Resume(t.Context(), g, nil, res.Snapshot(), nil, kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
+		_, err = kahn.Execute(t.Context(), g, nil, kahn.Around(func(ctx context.Context, _ *kahn.Run) (context.Context, func(*kahn.Result)) {
 			return context.WithValue(ctx, noteKey{}, "span"), nil
-		}))
+		}), kahn.Resume(res.Snapshot()))
 		require.NoError(t, err)
 		require.ElementsMatch(t, []string{"S/b span", "T/U/b span"}, n.all())
 	})

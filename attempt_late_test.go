@@ -151,7 +151,7 @@ func TestSignalMeetsACancelledStep(t *testing.T) {
 			_, err = run.WaitFor(t.Context(), "a", kahn.Suspended)
 			require.NoError(t, err)
 			synctest.Wait()
-			err = run.Signal("a", "yes")
+			err = run.Signal(context.Background(), "a", "yes")
 			require.ErrorIs(t, err, kahn.ErrTransition)
 			require.NotErrorIs(t, err, kahn.ErrAnswered)
 			_, _ = run.Wait()

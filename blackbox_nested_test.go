@@ -49,7 +49,7 @@ func TestBlackBoxStop(t *testing.T) {
 		kind  kahn.CauseKind // of S
 		tries int
 	}{
-		"cancel":          {host: soon((*kahn.Run).Cancel), inner: cancelled, want: "S:C Z:C", run: "cancelled", kind: kahn.CauseCancelRun},
+		"cancel":          {host: soon(func(r *kahn.Run) { r.Cancel() }), inner: cancelled, want: "S:C Z:C", run: "cancelled", kind: kahn.CauseCancelRun},
 		"abort":           {host: soon(func(r *kahn.Run) { r.AbortAll(errHost) }), inner: aborted, want: "S:X Z:X", run: "failed", kind: kahn.CauseAbortAll},
 		"cancel node":     {host: soon(func(r *kahn.Run) { _ = r.CancelNode("S") }), inner: cancelled, want: "S:C Z:X", run: "cancelled", kind: kahn.CauseCancelNode},
 		"run timeout":     {opts: []kahn.Option{kahn.Timeout(time.Second)}, inner: aborted, want: "S:X Z:X", run: "failed", kind: kahn.CauseRunTimeout},
@@ -237,7 +237,7 @@ func TestBlackBoxSlots(t *testing.T) {
 						t.Fatalf("%d were answered, and nothing waits", answered)
 					}
 					for _, w := range waiting {
-						if err := run.Signal(w.Node, 1); err != nil {
+						if err := run.Signal(context.Background(), w.Node, 1); err != nil {
 							t.Error(err)
 						}
 						synctest.Wait() // else the host would make the order random
@@ -294,7 +294,7 @@ func TestBlackBoxSlots(t *testing.T) {
 		r := tryControlled(t, t.Context(), g, step, func(run *kahn.Run) {
 			time.Sleep(time.Minute)
 			for i := range 3 {
-				if err := run.Signal(fmt.Sprint("token", i), 1); err != nil {
+				if err := run.Signal(context.Background(), fmt.Sprint("token", i), 1); err != nil {
 					t.Error(err)
 				}
 			}

@@ -186,7 +186,7 @@ func TestBlackBoxResume(t *testing.T) {
 		snapshot := reload(t, r.Snapshot())
 		time.Sleep(time.Until(begin.Add(75 * time.Minute)))
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, step, kahn.Limit(1), kahn.ResumeFrom(snapshot, nil), kahn.OnEvent(rec.add))
+		run, err := kahn.Start(t.Context(), g, step, kahn.Limit(1), kahn.Resume(snapshot), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestBlackBoxResume(t *testing.T) {
 			t.Errorf("waiting %+v", w)
 		}
 		time.Sleep(time.Minute)
-		if err := run.Signal("S/M[1]/g", "yes"); err != nil {
+		if err := run.Signal(context.Background(), "S/M[1]/g", "yes"); err != nil {
 			t.Error(err)
 		}
 		res, err := run.Wait()
@@ -336,12 +336,12 @@ func TestBlackBoxResume(t *testing.T) {
 		r.expect("B:ok M:F A:X E:ok", "failed")
 		c.n = nil
 		rec := newRecorder()
-		res, err := kahn.Redrive(t.Context(), g, k.record(c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
+		res, err := kahn.Execute(t.Context(), g, k.record(c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
 			if _, ok := s.Resumed(); !ok && s.Path() == "M[2]/x" {
 				return nil, kahn.Suspend("two", nil, nil)
 			}
 			return breaks("M[1]/x")(ctx, s)
-		})), reload(t, r.Snapshot()), nil, kahn.OnEvent(rec.add))
+		})), kahn.OnEvent(rec.add), kahn.Redrive(reload(t, r.Snapshot()), nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,7 +422,7 @@ func TestBlackBoxResume(t *testing.T) {
 		status kahn.RunStatus
 		last   event.Type
 	}{
-		"cancel":      {(*kahn.Run).Cancel, "C", "S:C A:C", kahn.RunCancelled, event.RunCancelled},
+		"cancel":      {func(r *kahn.Run) { r.Cancel() }, "C", "S:C A:C", kahn.RunCancelled, event.RunCancelled},
 		"abort":       {func(r *kahn.Run) { r.AbortAll(errHost) }, "X", "S:X A:X", kahn.RunFailed, event.RunFailed},
 		"run timeout": {func(*kahn.Run) {}, "X", "S:X A:X", kahn.RunFailed, event.RunTimedOut},
 	} {
@@ -437,7 +437,7 @@ func TestBlackBoxResume(t *testing.T) {
 			run, err := kahn.Start(t.Context(), g, c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
 				time.Sleep(time.Second)
 				return s.ID(), ctx.Err()
-			}), kahn.ResumeFrom(reload(t, r.Snapshot()), map[string]any{}), kahn.Timeout(time.Minute), kahn.OnEvent(rec.add))
+			}), kahn.Resume(reload(t, r.Snapshot())), kahn.EarlySignals(map[string]any{}), kahn.Timeout(time.Minute), kahn.OnEvent(rec.add))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -518,20 +518,20 @@ func TestBlackBoxLives(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * ms)
-		if err := run.Signal("L#1/g", "early"); err != nil {
+		if err := run.Signal(context.Background(), "L#1/g", "early"); err != nil {
 			t.Errorf("a gate of an iteration that has begun: %v", err)
 		}
-		ahead := run.Signal("L#2/g", "ahead")
+		ahead := run.Signal(context.Background(), "L#2/g", "ahead")
 		time.Sleep(time.Minute)
 		switch waiting := waitIDs(run.Waiting()); {
 		case errors.Is(ahead, kahn.ErrUnknownGate) && slices.Equal(waiting, []string{"L#2/g"}):
-			if err := run.Signal("L#2/g", "now"); err != nil {
+			if err := run.Signal(context.Background(), "L#2/g", "now"); err != nil {
 				t.Error(err)
 			}
 		case ahead != nil || len(waiting) > 0:
 			t.Errorf("%v, and waits for %v", ahead, waiting)
 		}
-		if err := run.Signal("L#1/g", "again"); err == nil {
+		if err := run.Signal(context.Background(), "L#1/g", "again"); err == nil {
 			t.Error("an iteration that is over takes an answer")
 		}
 		res, err := run.Wait()
@@ -555,7 +555,7 @@ func TestBlackBoxLives(t *testing.T) {
 		results := make(chan *kahn.Result, 3)
 		for range 3 {
 			go func() {
-				res, _ := kahn.Resume(t.Context(), g, step, snapshot, map[string]any{"S/g": "yes"}, kahn.Idempotent(store, key))
+				res, _ := kahn.Execute(t.Context(), g, step, kahn.Idempotent(store, key), kahn.Resume(snapshot), kahn.EarlySignals(map[string]any{"S/g": "yes"}))
 				results <- res
 			}()
 		}

@@ -303,7 +303,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						}
 						again := newRecorder()
 						if opts = append(opts, kahn.OnEvent(again.add)); !stored {
-							opts = append(opts, kahn.ResumeFrom(reload(t, res.Snapshot()), nil))
+							opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
 						}
 						res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
 						require.NoError(t, err)

@@ -123,14 +123,14 @@ func TestChoiceRefused(t *testing.T) {
 					time.Sleep(time.Hour)
 				}
 				synctest.Wait()
-				err := run.Signal(row.path, "aproved")
+				err := run.Signal(context.Background(), row.path, "aproved")
 				if want := fmt.Sprintf("node %q: %s", row.path, aproved); err == nil || err.Error() != want || !errors.Is(err, kahn.ErrChoice) {
 					t.Errorf("refused with %v", err)
 				}
 				if row.early == slices.ContainsFunc(run.Waiting(), func(w kahn.Wait) bool { return w.Node == row.path }) && row.path != "G" {
 					t.Errorf("%v wait", run.Waiting())
 				}
-				if err := run.Signal(row.path, "yes"); err != nil {
+				if err := run.Signal(context.Background(), row.path, "yes"); err != nil {
 					t.Error(err)
 				}
 			})
@@ -147,11 +147,11 @@ func TestChoiceRefused(t *testing.T) {
 		}{{g, "G"}, {nested, "S/G"}} {
 			r := pause(t, row.graph, takes(ms))
 			for _, s := range []*kahn.Snapshot{r.Snapshot(), reload(t, r.Snapshot())} {
-				_, err := kahn.Resume(t.Context(), row.graph, neverStep(t), s, map[string]any{row.path: "aproved"}, kahn.OnEvent(func(e kahn.Event) { t.Error(e) }))
+				_, err := kahn.Execute(t.Context(), row.graph, neverStep(t), kahn.OnEvent(func(e kahn.Event) { t.Error(e) }), kahn.Resume(s), kahn.EarlySignals(map[string]any{row.path: "aproved"}))
 				if err == nil || err.Error() != fmt.Sprintf("node %q: %s", row.path, aproved) {
 					t.Errorf("refused with %v", err)
 				}
-				if res, err := kahn.Resume(t.Context(), row.graph, takes(ms), s, map[string]any{row.path: "no"}); err != nil || res.Status != kahn.RunCompleted {
+				if res, err := kahn.Execute(t.Context(), row.graph, takes(ms), kahn.Resume(s), kahn.EarlySignals(map[string]any{row.path: "no"})); err != nil || res.Status != kahn.RunCompleted {
 					t.Errorf("%v", err)
 				}
 			}
@@ -171,7 +171,7 @@ func TestChoiceRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := run.Signal("G", "ship"); err != nil {
+		if err := run.Signal(context.Background(), "G", "ship"); err != nil {
 			t.Error(err)
 		}
 		run.Leave()
@@ -180,7 +180,7 @@ func TestChoiceRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		is := graph(after("A"), gate("G", "A"), branch("on", "G", "send"))
-		res, err := kahn.Resume(t.Context(), is, step, r.Snapshot(), map[string]any{"A": 1}, kahn.AllowGraphChange())
+		res, err := kahn.Execute(t.Context(), is, step, kahn.AllowGraphChange(), kahn.Resume(r.Snapshot()), kahn.EarlySignals(map[string]any{"A": 1}))
 		if err != nil || res.Status != kahn.RunSuspended || len(res.Waiting) != 1 || res.Waiting[0].Node != "G" {
 			t.Fatalf("%v, %v, %v", res, err, res.Waiting)
 		}
@@ -208,7 +208,7 @@ func TestChoiceRefused(t *testing.T) {
 			branch("on", "G", "go"), branch("late", "G", "timeout"))
 		r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) {
 			synctest.Wait()
-			if err := run.Signal("G", "timeout"); !errors.Is(err, kahn.ErrChoice) {
+			if err := run.Signal(context.Background(), "G", "timeout"); !errors.Is(err, kahn.ErrChoice) {
 				t.Error(err)
 			}
 		})

@@ -141,7 +141,7 @@ func TestLeftAtEveryDepth(t *testing.T) {
 				}
 			}
 			c.n = nil
-			res, err = kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.ResumeFrom(reload(t, res.Snapshot()), nil))
+			res, err = kahn.Execute(t.Context(), g, c.count(takes(10*ms)), kahn.Resume(reload(t, res.Snapshot())))
 			if err != nil || res.Status != kahn.RunCompleted {
 				t.Errorf("%v, %v", res.Status, err)
 			}

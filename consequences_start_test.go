@@ -41,7 +41,7 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 			db, _ := fenced(c.from)
 			r := tryControlled(t, t.Context(), graph(c.node), c.step, func(run *kahn.Run) {
 				time.Sleep(ms)
-				_ = run.Signal("A", nil) // is refused where no node waits
+				_ = run.Signal(context.Background(), "A", nil) // is refused where no node waits
 			}, append(c.options, kahn.Durable(db), kahn.RunID("one"))...)
 			r.expect("A:X", "failed")
 			if n := r.node("A"); n.Cause.Kind != kahn.CauseStoreError || n.Attempts != c.attempts {

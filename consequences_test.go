@@ -230,11 +230,11 @@ func TestTokenOfAStoppedMember(t *testing.T) {
 			if waiting := run.Waiting(); len(waiting) != 0 {
 				t.Errorf("after F has failed: %v", waiting)
 			}
-			if err := run.Signal("ticket", "early"); !errors.Is(err, kahn.ErrUnknownGate) {
+			if err := run.Signal(context.Background(), "ticket", "early"); !errors.Is(err, kahn.ErrUnknownGate) {
 				t.Errorf("nobody waits, and the answer to a signal is %v", err)
 			}
 			time.Sleep(15 * ms)
-			if err := run.Signal("ticket", "yes"); err != nil {
+			if err := run.Signal(context.Background(), "ticket", "yes"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -465,12 +465,12 @@ func TestLeavesRule(t *testing.T) {
 	}{
 		{"aborted", []kahn.Node{running, queued}, stop(abort), "A:X B:X", "failed"},
 		{"aborted, with an end", []kahn.Node{running, queued, end}, stop(abort), "A:X B:X Z:ok", "failed"},
-		{"cancelled", []kahn.Node{running, queued}, stop((*kahn.Run).Cancel), "A:C B:C", "cancelled"},
-		{"cancelled, with an end", []kahn.Node{running, queued, end}, stop((*kahn.Run).Cancel), "A:C B:C Z:ok", "cancelled"},
-		{"cancelled, with an end that fails", []kahn.Node{running, queued, broken}, stop((*kahn.Run).Cancel), "A:C B:C Z:F", "cancelled"},
+		{"cancelled", []kahn.Node{running, queued}, stop(func(r *kahn.Run) { r.Cancel() }), "A:C B:C", "cancelled"},
+		{"cancelled, with an end", []kahn.Node{running, queued, end}, stop(func(r *kahn.Run) { r.Cancel() }), "A:C B:C Z:ok", "cancelled"},
+		{"cancelled, with an end that fails", []kahn.Node{running, queued, broken}, stop(func(r *kahn.Run) { r.Cancel() }), "A:C B:C Z:F", "cancelled"},
 		{"completed, with an end that fails", []kahn.Node{{ID: "A", Do: takes(0)}, broken}, nil, "A:ok Z:F", "failed"},
 		{"a failure before a good leaf", []kahn.Node{{ID: "A", Do: always(errStep)}, {ID: "B", After: []string{"A"}, Join: kahn.AllDone}, end}, nil, "A:F B:ok Z:ok", "completed+d"},
-		{"a failure beside a cancellation", []kahn.Node{{ID: "F", Do: always(errStep)}, running}, stop((*kahn.Run).Cancel), "F:F A:C", "failed"},
+		{"a failure beside a cancellation", []kahn.Node{{ID: "F", Do: always(errStep)}, running}, stop(func(r *kahn.Run) { r.Cancel() }), "F:F A:C", "failed"},
 	} {
 		inBubble(t, x.name, func(t *testing.T) {
 			r := tryControlled(t, t.Context(), graph(x.nodes...), takes(0), x.host, kahn.StatusLeaves)
@@ -614,7 +614,7 @@ func TestAbandonedCondition(t *testing.T) {
 				stuck, want = graph(subgraph("S", stuck), kahn.Node{ID: "Z", After: []string{"S"}, Cleanup: true}), "S:C Z:ok"
 			}
 			var c paths
-			r := tryControlled(t, t.Context(), stuck, c.count(takes(ms)), soon((*kahn.Run).Cancel), kahn.Limit(1), kahn.CancelGrace(time.Second))
+			r := tryControlled(t, t.Context(), stuck, c.count(takes(ms)), soon(func(r *kahn.Run) { r.Cancel() }), kahn.Limit(1), kahn.CancelGrace(time.Second))
 			r.expect(want, "cancelled")
 			c.once(t, map[bool][]string{false: {"K"}, true: {"S/K", "Z"}}[nested]...)
 			if len(r.Abandoned) != 1 || r.Duration > 2*time.Second {

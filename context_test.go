@@ -228,7 +228,7 @@ func TestContextFirstCauseStands(t *testing.T) {
 				t.Errorf("the cause is %v", context.Cause(ctx))
 			}
 			return nil, ctx.Err()
-		}, soon((*kahn.Run).Cancel)).expect("A:F", "failed")
+		}, soon(func(r *kahn.Run) { r.Cancel() })).expect("A:F", "failed")
 	})
 	inBubble(t, "CancelNode, then AbortAll", func(t *testing.T) {
 		tryControlled(t, t.Context(), graph(after("A")), func(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -457,7 +457,7 @@ func TestContextOfCleanup(t *testing.T) {
 
 	// The stop comes while the cleanup node runs already.
 	inBubble(t, "a stop while it runs", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), graph(after("A"), kahn.Node{ID: "K", Cleanup: true, Do: takes(time.Second)}), untilStopped, soon((*kahn.Run).Cancel))
+		r := tryControlled(t, t.Context(), graph(after("A"), kahn.Node{ID: "K", Cleanup: true, Do: takes(time.Second)}), untilStopped, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C K:ok", "cancelled")
 	})
 
@@ -553,7 +553,7 @@ func TestContextEndsAtOnce(t *testing.T) {
 		how  func(*kahn.Run)
 		want error
 	}{
-		"Cancel":     {(*kahn.Run).Cancel, kahn.ErrCancelled},
+		"Cancel":     {func(r *kahn.Run) { r.Cancel() }, kahn.ErrCancelled},
 		"AbortAll":   {func(run *kahn.Run) { run.AbortAll(errHost) }, errHost},
 		"CancelNode": {func(run *kahn.Run) { _ = run.CancelNode("A") }, kahn.ErrNodeStopped},
 	} {

@@ -52,7 +52,7 @@ type Coordinator struct {
 	h   *manual
 }
 
-// NewCoordinator begins a run at the given time. With [ResumeFrom] it goes on from a snapshot, in which calls that were under way are
+// NewCoordinator begins a run at the given time. With [Resume] it goes on from a snapshot, in which calls that were under way are
 // called again. Steps that have no function of their own need none here: the host calls them.
 //
 // Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo], [Use] and [RuntimeTrace], which wait for others or surround the calls of

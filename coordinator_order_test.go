@@ -1,6 +1,7 @@
 package kahn_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -102,7 +103,7 @@ func (x *anyOrder) act(what int) {
 	case 8:
 		answerAll(run)
 	case 9:
-		_ = run.Signal(path, true)
+		_ = run.Signal(context.Background(), path, true)
 	case 10:
 		_ = run.CancelNode(path)
 	case 11:

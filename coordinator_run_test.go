@@ -130,7 +130,7 @@ func TestCoordinatorAsked(t *testing.T) {
 	c := coordinate(t, graph(after("a"), kahn.Node{ID: "g", Kind: kahn.KindGate}, after("b", "a", "g"), kahn.Node{ID: "c", Cleanup: true, After: []string{"b"}}))
 	a := nextOf(t, c, "a")
 	asked := make(chan error)
-	go func() { asked <- c.Run().Signal("g", "yes") }()
+	go func() { asked <- c.Run().Signal(context.Background(), "g", "yes") }()
 	require.NoError(t, <-asked)
 	require.NoError(t, c.Return(a, 1, nil))
 	b := nextOf(t, c, "b")
@@ -209,7 +209,7 @@ func TestCoordinatorResult(t *testing.T) {
 		res, _ := c.Run().Wait()
 		waited <- res
 	}()
-	require.NoError(t, c.Run().Signal("g", true))
+	require.NoError(t, c.Run().Signal(context.Background(), "g", true))
 	<-c.Run().Done()
 	require.Empty(t, told, "they are called by the Coordinator alone")
 	res, err := c.Result()
@@ -324,7 +324,7 @@ func TestCoordinatorBacksOffInALaterLife(t *testing.T) {
 		require.NoError(t, c.Return(nextOf(t, c, "a"), nil, errStep))
 		snapshot := reload(t, c.Run().Snapshot())
 
-		c, err = kahn.NewCoordinator(plan, begin.Add(time.Second), kahn.ResumeFrom(snapshot, nil))
+		c, err = kahn.NewCoordinator(plan, begin.Add(time.Second), kahn.Resume(snapshot))
 		require.NoError(t, err)
 		due, ok := c.Due()
 		require.True(t, ok, name)
@@ -332,7 +332,7 @@ func TestCoordinatorBacksOffInALaterLife(t *testing.T) {
 		_, ok = c.Next()
 		require.False(t, ok, name)
 
-		c, err = kahn.NewCoordinator(plan, begin.Add(time.Hour), kahn.ResumeFrom(snapshot, nil))
+		c, err = kahn.NewCoordinator(plan, begin.Add(time.Hour), kahn.Resume(snapshot))
 		require.NoError(t, err)
 		require.Equal(t, 2, nextOf(t, c, "a").Attempt(), name)
 	}

@@ -115,7 +115,7 @@ func TestCoordinatorSlips(t *testing.T) {
 	require.EqualError(t, c.Return(a, 1, nil), `stale token: the run waits for no result of kahn.Step("a", attempt 1)`)
 	other, err := graph(after("z")).Compile()
 	require.NoError(t, err)
-	_, err = kahn.NewCoordinator(other, deskEpoch, kahn.ResumeFrom(c.Run().Snapshot(), nil))
+	_, err = kahn.NewCoordinator(other, deskEpoch, kahn.Resume(c.Run().Snapshot()))
 	require.ErrorIs(t, err, kahn.ErrGraphChanged)
 
 	reply := kahn.Call{Path: "S/x"}.Perform(t.Context(), nil, nil)

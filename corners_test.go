@@ -59,7 +59,7 @@ func TestChoicesOfAGateThatDoesNotWait(t *testing.T) {
 		require.Empty(t, choices())
 		time.Sleep(time.Second)
 		require.Equal(t, []string{"go", "hold"}, choices())
-		require.NoError(t, run.Signal("G", "go"))
+		require.NoError(t, run.Signal(context.Background(), "G", "go"))
 		require.Empty(t, choices())
 		_, err = run.Wait()
 		require.NoError(t, err)

@@ -52,10 +52,10 @@ func TestDecision(t *testing.T) {
 		inBubble(t, "a gate that waits takes "+name, func(t *testing.T) {
 			r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) {
 				synctest.Wait()
-				if err := run.Signal("G", kahn.Decision{Value: "aprove", Actor: "ann"}); !errors.Is(err, kahn.ErrChoice) {
+				if err := run.Signal(context.Background(), "G", kahn.Decision{Value: "aprove", Actor: "ann"}); !errors.Is(err, kahn.ErrChoice) {
 					t.Error(err)
 				}
-				if err := run.Signal("G", signal); err != nil {
+				if err := run.Signal(context.Background(), "G", signal); err != nil {
 					t.Error(err)
 				}
 			})
@@ -91,7 +91,7 @@ func TestDecision(t *testing.T) {
 		}{{graph(after("A")), "A"}, {graph(subgraph("S", graph(after("A")))), "S/A"}} {
 			r := tryControlled(t, t.Context(), c.g, waits, func(run *kahn.Run) {
 				synctest.Wait()
-				if err := run.Signal("ticket", kahn.Decision{Value: 7, Actor: "bob", Comment: "seven"}); err != nil {
+				if err := run.Signal(context.Background(), "ticket", kahn.Decision{Value: 7, Actor: "bob", Comment: "seven"}); err != nil {
 					t.Error(err)
 				}
 			})
@@ -131,7 +131,7 @@ func TestDecision(t *testing.T) {
 			}
 			synctest.Wait()
 			for id, d := range map[string]kahn.Decision{"G": ann, "H": {Value: "h", Actor: "bob", Comment: "early"}} {
-				if err := run.Signal(id, d); err != nil {
+				if err := run.Signal(context.Background(), id, d); err != nil {
 					t.Error(err)
 				}
 			}
@@ -140,7 +140,7 @@ func TestDecision(t *testing.T) {
 			if err != nil || left.Status != kahn.RunSuspended {
 				t.Fatalf("%s: %v, %v", name, left.Status, err)
 			}
-			opts := []kahn.Option{kahn.ResumeFrom(reload(t, left.Snapshot()), map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}})}
+			opts := []kahn.Option{kahn.Resume(reload(t, left.Snapshot())), kahn.EarlySignals(map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}})}
 			if first != nil {
 				opts = append(slices.Clone(first), kahn.EarlySignals(map[string]any{"W": kahn.Decision{Value: true, Actor: "eve"}}))
 			}
@@ -172,10 +172,10 @@ func TestDecision(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := run.Signal("G", kahn.Decision{Value: make(chan int)}); !errors.Is(err, kahn.ErrNotEncodable) {
+		if err := run.Signal(context.Background(), "G", kahn.Decision{Value: make(chan int)}); !errors.Is(err, kahn.ErrNotEncodable) {
 			t.Error(err)
 		}
-		if err := run.Signal("G", kahn.Decision{Value: "yes", Actor: "ann"}); err != nil {
+		if err := run.Signal(context.Background(), "G", kahn.Decision{Value: "yes", Actor: "ann"}); err != nil {
 			t.Error(err)
 		}
 		if _, err := run.Wait(); err != nil {

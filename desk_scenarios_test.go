@@ -154,7 +154,7 @@ func executeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.Step
 
 // resumeRun is [kahn.Resume], see startRun.
 func resumeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, s *kahn.Snapshot, signals map[string]any, opts ...kahn.Option) (*kahn.Result, error) {
-	return executeRun(t, ctx, g, step, append(slices.Clone(opts), kahn.ResumeFrom(s, signals))...)
+	return executeRun(t, ctx, g, step, append(slices.Clone(opts), kahn.Resume(s), kahn.EarlySignals(signals))...)
 }
 
 // byCoordinatorTo begins a run that a Coordinator drives in the tests that are repeated. It returns nil for a run that is not for one.

@@ -94,7 +94,7 @@ func (d *desk) lead(plan *kahn.Plan) (*kahn.Result, error) {
 func (d *desk) open(plan *kahn.Plan, from *kahn.Snapshot) {
 	opts := append(slices.Clone(d.opts), kahn.RunID("r"), kahn.OnEvent(func(e kahn.Event) { d.events = append(d.events, e) }))
 	if from != nil {
-		opts = append(opts, kahn.ResumeFrom(from, nil))
+		opts = append(opts, kahn.Resume(from))
 	}
 	var err error
 	d.c, err = kahn.NewCoordinator(plan, d.now, opts...)
@@ -451,14 +451,14 @@ func (x *deskWorld) away(ctx context.Context, s *kahn.Step) (any, error) {
 // answerAll answers all nodes that wait.
 func answerAll(run *kahn.Run) {
 	for _, w := range run.Waiting() {
-		_ = run.Signal(w.Token, len(w.Token)%3 > 0)
+		_ = run.Signal(context.Background(), w.Token, len(w.Token)%3 > 0)
 	}
 }
 
 // answerFirst answers the first of them, so that nothing depends on whether the run goes on between two answers.
 func answerFirst(run *kahn.Run) {
 	if waits := run.Waiting(); len(waits) > 0 {
-		_ = run.Signal(waits[0].Token, len(waits[0].Token)%3 > 0)
+		_ = run.Signal(context.Background(), waits[0].Token, len(waits[0].Token)%3 > 0)
 	}
 }
 

@@ -41,12 +41,11 @@
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered], [DefaultRetry],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendMode], [Run.Signal], [Decision],
-//     [Run.SignalContext], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
+//     [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [SkipReason], [SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
-//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [ResumeFrom], [AllowGraphChange]; [Redrive], [RedriveFrom],
-//     [RedriveBy], [KeepDescendants]; [Fork], [ForkFrom], [ForkPreview]; [Codec], [Encoding],
+//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [KeepDescendants]; [Fork], [ForkPreview]; [Codec], [Encoding],
 //     [DefaultEncoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult]; package store.

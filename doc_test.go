@@ -123,7 +123,6 @@ func TestPackageDocumentation(t *testing.T) {
 
 // withoutExample are the exported functions that have no example, each with the reason.
 var withoutExample = map[string]string{
-	"ForkFrom":       "the option by which Fork works, which has an example",
 	"ForkPreview":    "in the example of Fork",
 	"LeaseTime":      "shows when a process dies: see examples/durable",
 	"MaxCrashes":     "shows when a process dies",
@@ -131,8 +130,6 @@ var withoutExample = map[string]string{
 	"NewState":       "in the example of State",
 	"PprofLabels":    "shows in profiles",
 	"RePanic":        "ends the process",
-	"RedriveFrom":    "the option by which Redrive works, which has an example",
-	"ResumeFrom":     "the option by which Resume works, which has an example",
 	"RuntimeTrace":   "shows in execution traces",
 }
 

@@ -81,10 +81,10 @@ func TestGrowthOfDeltas(t *testing.T) {
 		// All iterations are performed again, and go on counting.
 		turns = 0
 		var again *kahn.Result
-		again, err = kahn.Redrive(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+		again, err = kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
 			s.Emit("x")
 			return nil, nil
-		}, reload(t, res.Snapshot()), []string{"L"}, kahn.OnEvent(rec.add))
+		}, kahn.OnEvent(rec.add), kahn.Redrive(reload(t, res.Snapshot()), []string{"L"}))
 		require.NoError(t, err)
 		checkEvents(t, g, again, rec.all())
 	}

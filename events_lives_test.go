@@ -289,7 +289,7 @@ func TestCheckerOfTheLastLife(t *testing.T) {
 			synctest.Wait()
 			life := func(signals map[string]any, act func(run *kahn.Run)) []kahn.Event {
 				rec := newRecorder()
-				run, err := rn.Start(t.Context(), g, step, kahn.ResumeFrom(reload(t, r.Snapshot()), signals), kahn.OnEvent(rec.add))
+				run, err := rn.Start(t.Context(), g, step, kahn.Resume(reload(t, r.Snapshot())), kahn.EarlySignals(signals), kahn.OnEvent(rec.add))
 				require.NoError(t, err)
 				synctest.Wait()
 				act(run)
@@ -411,7 +411,7 @@ func TestWavesOfARedriveOfNothing(t *testing.T) {
 					want += min(life, 1) // A is held while G waits: the second redrive finds it ready
 				}
 				require.Equal(t, want, started, eventText(events))
-				run, err = rn.Redrive(t.Context(), "r")
+				run, err = rn.Redrive(t.Context(), "r", nil)
 				require.NoError(t, err)
 			}
 			run.Cancel()

@@ -182,7 +182,7 @@ func TestRoutedToEnd(t *testing.T) {
 func TestCancellationRequested(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "ends", func(t *testing.T) {
-		for _, act := range []func(*kahn.Run){(*kahn.Run).Cancel, func(r *kahn.Run) { r.AbortAll(errors.New("enough")) }, func(*kahn.Run) {}} {
+		for _, act := range []func(*kahn.Run){func(r *kahn.Run) { r.Cancel() }, func(r *kahn.Run) { r.AbortAll(errors.New("enough")) }, func(*kahn.Run) {}} {
 			ids := map[string]bool{}
 			var mu sync.Mutex
 			r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "a", Do: takes(time.Second)}, kahn.Node{ID: "S", Sub: graph(after("x"))}), nothing, soon(act), kahn.RunID("r7"),

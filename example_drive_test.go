@@ -119,8 +119,8 @@ func ExampleCoordinator_snapshot() {
 	var from kahn.Snapshot // in another process, a day later
 	_ = json.Unmarshal(data, &from)
 	now = now.AddDate(0, 0, 1)
-	c, _ = kahn.NewCoordinator(plan, now, kahn.ResumeFrom(&from, nil))
-	_ = c.Run().Signal("ask", "yes")
+	c, _ = kahn.NewCoordinator(plan, now, kahn.Resume(&from))
+	_ = c.Run().Signal(context.Background(), "ask", "yes")
 	publish, _ := c.Next()
 	fmt.Println("call", publish.Path())
 	_ = c.Return(publish, "done", nil)

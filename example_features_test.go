@@ -29,10 +29,10 @@ func ExampleGate() {
 		return
 	}
 	var wrong *kahn.ChoiceError
-	if errors.As(run.Signal("approve", "maybe"), &wrong) {
+	if errors.As(run.Signal(context.Background(), "approve", "maybe"), &wrong) {
 		fmt.Println("choose one of", wrong.Choices[:2])
 	}
-	if err := run.Signal("approve", kahn.Decision{Value: "approved", Actor: "Ada"}); err != nil {
+	if err := run.Signal(context.Background(), "approve", kahn.Decision{Value: "approved", Actor: "Ada"}); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -79,7 +79,7 @@ func ExampleResume() {
 		fmt.Println(err)
 		return
 	}
-	res, err = kahn.Resume(ctx, graph(), nil, snapshot, map[string]any{"review": true})
+	res, err = kahn.Execute(ctx, graph(), nil, kahn.Resume(snapshot), kahn.EarlySignals(map[string]any{"review": true}))
 	send, _ := res.Node("send")
 	fmt.Println(res.Status, send.Output, err)
 	// Output:
@@ -106,7 +106,7 @@ func ExampleSuspend() {
 		fmt.Println(err)
 		return
 	}
-	if err := run.Signal("job-17", "https://example.org/video"); err != nil {
+	if err := run.Signal(context.Background(), "job-17", "https://example.org/video"); err != nil {
 		fmt.Println(err)
 		return
 	}
@@ -209,7 +209,7 @@ func ExampleRetry() {
 }
 
 // An operator cancels a run and says why. Its cleanup still runs.
-func ExampleRun_CancelBy() {
+func ExampleRun_Cancel() {
 	began := make(chan struct{})
 	var g kahn.Graph
 	g.Add(
@@ -226,7 +226,7 @@ func ExampleRun_CancelBy() {
 		return
 	}
 	<-began
-	run.CancelBy(kahn.Request{Actor: "Ada", Reason: "too expensive"})
+	run.Cancel(kahn.Request{Actor: "Ada", Reason: "too expensive"})
 	res, err := run.Wait()
 	for n := range res.Nodes() {
 		fmt.Println(n.ID, n.Status)

@@ -195,9 +195,9 @@ func ExampleAllowGraphChange() {
 	changed := letter()
 	changed.Add(kahn.Node{ID: "file", After: []string{"send"}})
 	signals := map[string]any{"approve": true}
-	_, err = kahn.Resume(ctx, changed, printID, res.Snapshot(), signals)
+	_, err = kahn.Execute(ctx, changed, printID, kahn.Resume(res.Snapshot()), kahn.EarlySignals(signals))
 	fmt.Println(errors.Is(err, kahn.ErrGraphChanged), strings.Contains(err.Error(), `of workflow "letter"`))
-	res, err = kahn.Resume(ctx, changed, printID, res.Snapshot(), signals, kahn.AllowGraphChange())
+	res, err = kahn.Execute(ctx, changed, printID, kahn.AllowGraphChange(), kahn.Resume(res.Snapshot()), kahn.EarlySignals(signals))
 	fmt.Println(res.Status, err)
 	// Output:
 	// <nil>
@@ -247,7 +247,7 @@ func ExampleKeepDescendants() {
 	step := broken()
 	res, err := kahn.Execute(context.Background(), g, step)
 	fmt.Println(err)
-	res, err = kahn.Redrive(context.Background(), g, step, res.Snapshot(), nil, kahn.KeepDescendants())
+	res, err = kahn.Execute(context.Background(), g, step, kahn.KeepDescendants(), kahn.Redrive(res.Snapshot(), nil))
 	fmt.Println(res.Status, err)
 	// Output:
 	// upload
@@ -258,12 +258,13 @@ func ExampleKeepDescendants() {
 	// completed <nil>
 }
 
-func ExampleRedriveBy() {
+// A Request says who asks for the redrive, and why.
+func ExampleRequest() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "extract"}, kahn.Node{ID: "upload", After: []string{"extract"}})
 	step := broken()
 	res, err := kahn.Execute(context.Background(), g, step)
 	fmt.Println(err)
-	res, err = kahn.Redrive(context.Background(), g, step, res.Snapshot(), nil, kahn.RedriveBy(kahn.Request{Actor: "Ada", Reason: "the disk is larger now"}))
+	res, err = kahn.Execute(context.Background(), g, step, kahn.Redrive(res.Snapshot(), nil, kahn.Request{Actor: "Ada", Reason: "the disk is larger now"}))
 	fmt.Println(res.Status, res.RedriveRequest, err)
 	// Output:
 	// extract
@@ -283,7 +284,7 @@ func ExampleRunner() {
 		}
 	}
 	run, _ := runner.Run("letter-8")
-	fmt.Println(run.Signal("approve", true))
+	fmt.Println(run.Signal(context.Background(), "approve", true))
 	_, err := run.Wait()
 	fmt.Println(err)
 	fmt.Println(runner.Shutdown(ctx))

@@ -27,7 +27,7 @@ func ExampleRedrive_store() {
 	_, err := kahn.Execute(context.Background(), g, step, opts...)
 	fmt.Println(err)
 	reachable = true
-	res, err := kahn.Redrive(context.Background(), g, step, nil, nil, opts...)
+	res, err := kahn.Execute(context.Background(), g, step, append(opts, kahn.Redrive(nil, nil))...)
 	fmt.Println(res.Status, err)
 	// Output:
 	// charge
@@ -56,7 +56,7 @@ func ExampleFork() {
 	plan, err := graph("large").Compile()
 	fmt.Println(err)
 	fmt.Println(kahn.ForkPreview(plan, snapshot))
-	_, err = kahn.Fork(ctx, graph("large"), step, snapshot, nil, kahn.Durable(&s), kahn.RunID("tuesday"))
+	_, err = kahn.Execute(ctx, graph("large"), step, kahn.Durable(&s), kahn.RunID("tuesday"), kahn.Fork(snapshot))
 	fmt.Println(err)
 	// Output:
 	// monday fetch

@@ -304,7 +304,7 @@ func (r *Run) origin() (from *restoration, err error) {
 	given := r.cfg.inputs
 	if r.cfg.store != nil {
 		if r.cfg.from != nil && !r.cfg.fork {
-			return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (RedriveFrom(nil) redrives the run in the store)", ErrBadOption)
+			return nil, fmt.Errorf("%w: a run goes on from its store or from a snapshot, not from both (Redrive(nil) redrives the run in the store)", ErrBadOption)
 		}
 		if given != nil { // else the stored run may have them
 			if err := r.plan.checkInputs(given, given); err != nil {

@@ -127,7 +127,7 @@ func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 						if stored {
 							more = append(more, kahn.Durable(process), kahn.EarlySignals(given))
 						} else if last != nil {
-							more = append(more, kahn.ResumeFrom(last, given))
+							more = append(more, kahn.Resume(last), kahn.EarlySignals(given))
 						}
 						run, err := rn.Start(t.Context(), g, nothing, more...)
 						require.NoError(t, err)
@@ -167,7 +167,7 @@ func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 							case how == "posted meanwhile":
 								postRequest(t, db, q)
 							case how == "signalled":
-								require.NoError(t, run.Signal(waits, answer))
+								require.NoError(t, run.Signal(context.Background(), waits, answer))
 							}
 							synctest.Wait()
 							if strings.HasPrefix(end, "killed") {
@@ -248,7 +248,7 @@ func TestAnswersAndDeadlines(t *testing.T) {
 					run, err := kahn.Start(t.Context(), g, nothing, append(opts, kahn.Durable(process))...)
 					require.NoError(t, err)
 					if !posted {
-						err := run.Signal(waits, kahn.Decision{Value: "yes", ID: "1"})
+						err := run.Signal(context.Background(), waits, kahn.Decision{Value: "yes", ID: "1"})
 						if late {
 							require.Error(t, err)
 						} else {

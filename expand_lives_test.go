@@ -59,7 +59,7 @@ func TestExpandGoesOn(t *testing.T) {
 		last := slices.IndexFunc(rec.all(), func(e kahn.Event) bool { return e.Type == event.NodeStarted && e.Path == "E/y" })
 		r := trial{nil, t, nil, rec.all()[:last+1]}
 		again := newRecorder()
-		res, err := kahn.Resume(t.Context(), g, p.step(takes(10*ms)), s, nil, kahn.OnEvent(again.add))
+		res, err := kahn.Execute(t.Context(), g, p.step(takes(10*ms)), kahn.OnEvent(again.add), kahn.Resume(s))
 		r = trial{res, t, err, append(r.events, again.all()...)}
 		r.expect("E:ok", "completed")
 		checkEvents(t, g, res, r.events)
@@ -139,7 +139,7 @@ func TestExpandGoesOn(t *testing.T) {
 					return untilStopped(ctx, s)
 				}
 				return slow(ctx, s)
-			}, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+			}, kahn.Resume(reload(t, r.Snapshot())), kahn.OnEvent(rec.add))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +209,7 @@ func TestExpandGoesOn(t *testing.T) {
 		if n := r.node("E"); n.Status != kahn.Completed {
 			t.Fatalf("E is %+v", n)
 		}
-		again, err := kahn.Resume(t.Context(), g, takes(10*ms), r.Snapshot(), nil)
+		again, err := kahn.Execute(t.Context(), g, takes(10*ms), kahn.Resume(r.Snapshot()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestExpandGoesOn(t *testing.T) {
 		g := graph(after("E"))
 		r := left(t, g, p.step(takes(10*ms)), 5*ms)
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, untilStopped, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+		run, err := kahn.Start(t.Context(), g, untilStopped, kahn.Resume(reload(t, r.Snapshot())), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestExpandWaits(t *testing.T) {
 				if got := fmt.Sprint(run.Waiting()[0].Node, run.Waiting()[1].Node, run.Status()); got != "E/gE/wsuspended" {
 					t.Errorf("waiting: %s", got)
 				}
-				if err := errors.Join(run.Signal("E/g", true), run.Signal("E/w", 1)); err != nil {
+				if err := errors.Join(run.Signal(context.Background(), "E/g", true), run.Signal(context.Background(), "E/w", 1)); err != nil {
 					t.Error(err)
 				}
 			}, opts...)
@@ -278,7 +278,7 @@ func TestExpandWaits(t *testing.T) {
 			g := graph(after("E"))
 			r := left(t, g, p.step(waitsOnce("E/F/w")), 50*ms, opts...)
 			for name, err := range map[string]error{"E/F/q": kahn.ErrUnknownGate, "E/F/x": kahn.ErrUnknownGate} {
-				if _, got := kahn.Resume(t.Context(), g, nop, reload(t, r.Snapshot()), map[string]any{name: 1}); !errors.Is(got, err) {
+				if _, got := kahn.Execute(t.Context(), g, nop, kahn.Resume(reload(t, r.Snapshot())), kahn.EarlySignals(map[string]any{name: 1})); !errors.Is(got, err) {
 					t.Errorf("a signal for %s: %v", name, got)
 				}
 			}
@@ -307,18 +307,18 @@ func TestExpandWaits(t *testing.T) {
 			return step(ctx, s)
 		}
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+		run, err := kahn.Start(t.Context(), g, slow, kahn.Resume(reload(t, r.Snapshot())), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * ms)
-		if err := errors.Join(run.Signal("E/g", true), run.Signal("E/w", 1)); err != nil {
+		if err := errors.Join(run.Signal(context.Background(), "E/g", true), run.Signal(context.Background(), "E/w", 1)); err != nil {
 			t.Error(err)
 		}
-		if err := run.Signal("E/w", 2); !errors.Is(err, kahn.ErrAnswered) {
+		if err := run.Signal(context.Background(), "E/w", 2); !errors.Is(err, kahn.ErrAnswered) {
 			t.Error(err)
 		}
-		if err := run.Signal("E/z", 2); !errors.Is(err, kahn.ErrUnknownGate) {
+		if err := run.Signal(context.Background(), "E/z", 2); !errors.Is(err, kahn.ErrUnknownGate) {
 			t.Error(err)
 		}
 		if got := reload(t, run.Snapshot()).Waiting(); len(got) > 0 {
@@ -358,13 +358,13 @@ func TestExpandWaits(t *testing.T) {
 				return step(ctx, s)
 			}
 			rec := newRecorder()
-			run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.Encoding(kahn.Types{"slow": slowlyEncoded{}}), kahn.OnEvent(rec.add))
+			run, err := kahn.Start(t.Context(), g, slow, kahn.Resume(reload(t, r.Snapshot())), kahn.Encoding(kahn.Types{"slow": slowlyEncoded{}}), kahn.OnEvent(rec.add))
 			if err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(5 * ms)
 			for path, value := range test.signals {
-				if err := run.Signal(path, value); err != nil {
+				if err := run.Signal(context.Background(), path, value); err != nil {
 					t.Error(err)
 					run.Cancel()
 				}
@@ -387,7 +387,7 @@ func TestExpandWaits(t *testing.T) {
 		step := expands(takes(ms), expansions{"D": graph(asks, after("E")), "D/E": graph(gate("g"))})
 		r := left(t, g, step, 50*ms)
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, step, kahn.ResumeFrom(reload(t, r.Snapshot()), map[string]any{"D/X": 1}), kahn.Limit(1), kahn.OnEvent(rec.add))
+		run, err := kahn.Start(t.Context(), g, step, kahn.Resume(reload(t, r.Snapshot())), kahn.EarlySignals(map[string]any{"D/X": 1}), kahn.Limit(1), kahn.OnEvent(rec.add))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,7 +398,7 @@ func TestExpandWaits(t *testing.T) {
 		}
 		run.Cancel()
 		_, _ = run.Wait()
-		if res, err := kahn.Resume(t.Context(), g, step, s, map[string]any{"D/E/g": true}); err != nil || res.Status != kahn.RunCompleted {
+		if res, err := kahn.Execute(t.Context(), g, step, kahn.Resume(s), kahn.EarlySignals(map[string]any{"D/E/g": true})); err != nil || res.Status != kahn.RunCompleted {
 			t.Error(err)
 		}
 	})
@@ -412,7 +412,7 @@ func TestExpandWaits(t *testing.T) {
 		}
 		names := []string{"D/S/b", "D/a", "D/S/c"}
 		for n := range len(names) + 1 { // so many come before the snapshot
-			run, err := kahn.Start(t.Context(), g, slow, kahn.ResumeFrom(r.Snapshot(), nil))
+			run, err := kahn.Start(t.Context(), g, slow, kahn.Resume(r.Snapshot()))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -421,10 +421,10 @@ func TestExpandWaits(t *testing.T) {
 				if i == n {
 					s = run.Snapshot()
 				}
-				if err := run.Signal(name, true); err != nil {
+				if err := run.Signal(context.Background(), name, true); err != nil {
 					t.Error(err)
 				}
-				if err := run.Signal(name, false); !errors.Is(err, kahn.ErrAnswered) {
+				if err := run.Signal(context.Background(), name, false); !errors.Is(err, kahn.ErrAnswered) {
 					t.Error(err)
 				}
 			}
@@ -438,7 +438,7 @@ func TestExpandWaits(t *testing.T) {
 			if got, want := slices.Sorted(slices.Values(s.Waiting())), slices.Sorted(maps.Keys(rest)); !slices.Equal(got, want) {
 				t.Errorf("after %d signals the snapshot waits for %q, and not for %q", n, got, want)
 			}
-			if res, err := kahn.Resume(t.Context(), g, step, reload(t, s), rest); err != nil || res.Status != kahn.RunCompleted {
+			if res, err := kahn.Execute(t.Context(), g, step, kahn.Resume(reload(t, s)), kahn.EarlySignals(rest)); err != nil || res.Status != kahn.RunCompleted {
 				t.Errorf("after %d signals: %v", n, err)
 			}
 			if res, err := run.Wait(); err != nil || res.Status != kahn.RunCompleted {

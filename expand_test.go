@@ -355,7 +355,7 @@ func (c outputs) Check(v any) []kahn.Violation {
 func TestExpandIsStopped(t *testing.T) {
 	inner := func() *kahn.Graph { return graph(after("x"), after("y", "x"), kahn.Node{ID: "c", Cleanup: true}) }
 	for name, stop := range map[string]func(*kahn.Run){
-		"Cancel":   (*kahn.Run).Cancel,
+		"Cancel":   func(r *kahn.Run) { r.Cancel() },
 		"AbortAll": func(run *kahn.Run) { run.AbortAll(errHost) },
 		"node":     func(run *kahn.Run) { _ = run.CancelNode("E") },
 	} {

@@ -106,7 +106,7 @@ func TestExtremeNumbers(t *testing.T) {
 						opts = append(opts, c.opt)
 					}
 					r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
-						hour := time.AfterFunc(time.Hour, run.Cancel) // else one that hangs would hang the test
+						hour := time.AfterFunc(time.Hour, func() { run.Cancel() }) // else one that hangs would hang the test
 						t.Cleanup(func() { hour.Stop() })
 					}, opts...)
 					if r.Status != kahn.RunCompleted || calls != 2 {

@@ -64,7 +64,7 @@ func TestLastErrBelongsToItsAttempt(t *testing.T) {
 			said <- s.LastErr()
 			return nil, nil
 		}})
-		tryControlled(t, t.Context(), g, nil, soon((*kahn.Run).Cancel), kahn.CancelGrace(ms)).expect("A:C", "cancelled")
+		tryControlled(t, t.Context(), g, nil, soon(func(r *kahn.Run) { r.Cancel() }), kahn.CancelGrace(ms)).expect("A:C", "cancelled")
 		if err := <-said; err != nil {
 			t.Errorf("the first attempt follows %v", err)
 		}

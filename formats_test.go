@@ -117,7 +117,7 @@ func goOn(t *testing.T, name string, data []byte, lost bool) {
 		for _, node := range waiting {
 			signals[node] = answers[node]
 		}
-		opts := []kahn.Option{kahn.ResumeFrom(snapshot, signals)}
+		opts := []kahn.Option{kahn.Resume(snapshot), kahn.EarlySignals(signals)}
 		if db != nil {
 			opts = []kahn.Option{kahn.RunID("left"), kahn.Durable(db), kahn.EarlySignals(signals)}
 		}
@@ -200,7 +200,7 @@ func TestWriteFormats(t *testing.T) {
 				live, err := kahn.Start(t.Context(), g, left.step, append(opts, kahn.OnEvent(func(e kahn.Event) { events = append(events, e) }))...)
 				require.NoError(t, err)
 				if run == "plain" {
-					require.NoError(t, live.Signal("confirm", kahn.Decision{Value: "ann", ID: "1"})) // before the gate is reached
+					require.NoError(t, live.Signal(context.Background(), "confirm", kahn.Decision{Value: "ann", ID: "1"})) // before the gate is reached
 				}
 				write := func(moment string) {
 					var v any = live.Snapshot()

@@ -39,15 +39,15 @@ func TestGateCheck(t *testing.T) {
 	var events []event.Event
 	run, err := kahn.Start(ctx, g, nothing, kahn.OnEvent(func(e kahn.Event) { events = append(events, e) }))
 	require.NoError(t, err)
-	err = run.Signal("G", 3)
+	err = run.Signal(context.Background(), "G", 3)
 	refused(t, err)
 	require.EqualError(t, err, `node "G": the answer is refused: it must be more than 10`)
-	err = run.Signal("G", "eleven") // the assertion in Check panics
+	err = run.Signal(context.Background(), "G", "eleven") // the assertion in Check panics
 	require.ErrorIs(t, err, kahn.ErrChoice)
 	var panicked *kahn.PanicError
 	require.ErrorAs(t, err, &panicked)
-	require.NoError(t, run.Signal("G", 11))
-	require.ErrorIs(t, run.Signal("G", 12), kahn.ErrAnswered)
+	require.NoError(t, run.Signal(context.Background(), "G", 11))
+	require.ErrorIs(t, run.Signal(context.Background(), "G", 12), kahn.ErrAnswered)
 	res, err := run.Wait()
 	require.NoError(t, err)
 	require.NoError(t, kahntest.CheckEvents(g, res, events))
@@ -57,9 +57,9 @@ func TestGateCheck(t *testing.T) {
 	refused(t, err)
 	res, err = kahn.Execute(ctx, g, nothing)
 	require.NoError(t, err)
-	_, err = kahn.Resume(ctx, g, nothing, res.Snapshot(), map[string]any{"G": 3})
+	_, err = kahn.Execute(ctx, g, nothing, kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"G": 3}))
 	refused(t, err)
-	res, err = kahn.Resume(ctx, g, nothing, res.Snapshot(), map[string]any{"G": 11})
+	res, err = kahn.Execute(ctx, g, nothing, kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"G": 11}))
 	require.NoError(t, err)
 	require.Equal(t, kahn.RunCompleted, res.Status)
 
@@ -79,9 +79,9 @@ func TestGateCheckAndChoices(t *testing.T) {
 	run, err := kahn.Start(context.Background(), both, nil)
 	require.NoError(t, err)
 	var choice *kahn.ChoiceError
-	require.ErrorAs(t, run.Signal("G", "maybe"), &choice)
+	require.ErrorAs(t, run.Signal(context.Background(), "G", "maybe"), &choice)
 	require.Zero(t, calls)
-	require.ErrorIs(t, run.Signal("G", "yes"), errTooSmall)
+	require.ErrorIs(t, run.Signal(context.Background(), "G", "yes"), errTooSmall)
 	require.Equal(t, 1, calls)
 	run.Cancel()
 	_, _ = run.Wait()

@@ -196,7 +196,7 @@ func TestGrowthOfHolds(t *testing.T) {
 					time.Sleep(ms)
 					synctest.Wait()
 					for _, wait := range run.Waiting() {
-						require.NoError(t, run.Signal(wait.Node, true))
+						require.NoError(t, run.Signal(context.Background(), wait.Node, true))
 						answered++
 						synctest.Wait()
 					}

@@ -88,7 +88,7 @@ func TestGrowthOfTokens(t *testing.T) {
 			require.Len(t, run.Waiting(), n)
 			var want []any
 			for i := range n {
-				require.NoError(t, run.Signal("t", i))
+				require.NoError(t, run.Signal(context.Background(), "t", i))
 				want = append(want, i)
 			}
 			res, err := run.Wait()
@@ -329,7 +329,7 @@ func TestGrowthOfStatusChanges(t *testing.T) {
 			for run.Status() != kahn.RunSuspended {
 				runtime.Gosched()
 			}
-			require.NoError(t, run.Signal(name, true))
+			require.NoError(t, run.Signal(context.Background(), name, true))
 		}
 		res, err := run.Wait()
 		require.NoError(t, err)

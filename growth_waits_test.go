@@ -90,13 +90,13 @@ func TestGrowthOfSignals(t *testing.T) {
 					}
 					var run *kahn.Run
 					_, objects = allocated(func() {
-						run, err = kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, signals), kahn.OnEvent(rec.add), kahn.Retain(0))
+						run, err = kahn.Start(t.Context(), g, nil, kahn.Resume(s), kahn.EarlySignals(signals), kahn.OnEvent(rec.add), kahn.Retain(0))
 						require.NoError(t, err)
 						if how == "during" {
 							for _, path := range paths {
-								require.NoError(t, run.Signal(path, true))
+								require.NoError(t, run.Signal(context.Background(), path, true))
 								if row.kept {
-									require.ErrorIs(t, run.Signal(path, true), kahn.ErrAnswered)
+									require.ErrorIs(t, run.Signal(context.Background(), path, true), kahn.ErrAnswered)
 								}
 							}
 						}
@@ -155,10 +155,10 @@ func TestGrowthOfNestedWaits(t *testing.T) {
 				runtime.Gosched()
 			}
 			require.Len(t, run.Waiting(), len(answers))
-			require.ErrorIs(t, run.Signal("n0/h", true), kahn.ErrUnknownGate)
-			require.ErrorIs(t, run.Signal(fmt.Sprintf("m[%d]", n), true), kahn.ErrUnknownGate)
+			require.ErrorIs(t, run.Signal(context.Background(), "n0/h", true), kahn.ErrUnknownGate)
+			require.ErrorIs(t, run.Signal(context.Background(), fmt.Sprintf("m[%d]", n), true), kahn.ErrUnknownGate)
 			for _, name := range answers {
-				require.NoError(t, run.Signal(name, true), name)
+				require.NoError(t, run.Signal(context.Background(), name, true), name)
 			}
 			res, err := run.Wait()
 			require.NoError(t, err)
@@ -206,10 +206,10 @@ func TestGrowthOfSignalIDs(t *testing.T) {
 	each := func(t *testing.T, n int, run *kahn.Run) {
 		for range 2 {
 			for i := range n {
-				require.NoError(t, run.Signal(fmt.Sprint("g", i), decision(i)))
+				require.NoError(t, run.Signal(context.Background(), fmt.Sprint("g", i), decision(i)))
 			}
 		}
-		require.ErrorIs(t, run.Signal("g0", kahn.Decision{ID: "id0", Value: "another"}), kahn.ErrSignalConflict)
+		require.ErrorIs(t, run.Signal(context.Background(), "g0", kahn.Decision{ID: "id0", Value: "another"}), kahn.ErrSignalConflict)
 		_, err := run.Wait()
 		require.NoError(t, err)
 	}
@@ -242,7 +242,7 @@ func TestGrowthOfSignalIDs(t *testing.T) {
 			require.NoError(t, err)
 			s := res.Snapshot()
 			bytes, _ := allocated(func() {
-				run, err := kahn.Start(t.Context(), gates(n), nil, kahn.ResumeFrom(s, all(n)), kahn.Retain(0))
+				run, err := kahn.Start(t.Context(), gates(n), nil, kahn.Resume(s), kahn.EarlySignals(all(n)), kahn.Retain(0))
 				require.NoError(t, err)
 				each(t, n, run)
 			})

@@ -121,7 +121,7 @@ func TestHistory(t *testing.T) {
 			require.NoError(t, err)
 			synctest.Wait()
 			time.Sleep(time.Second)
-			require.NoError(t, r.Signal("sent", 1))
+			require.NoError(t, r.Signal(context.Background(), "sent", 1))
 			_, err = r.Wait()
 			require.Error(t, err)
 		}
@@ -197,7 +197,7 @@ func TestHistory(t *testing.T) {
 			_, contrary := lastLong(mixed)
 			try(t, g, contrary, kahn.Learn(&other))
 			began := time.Now()
-			res, err := kahn.Resume(t.Context(), gated, step, reload(t, r.Snapshot()), map[string]any{"G": 1}, kahn.Limit(2), kahn.Learn(&other))
+			res, err := kahn.Execute(t.Context(), gated, step, kahn.Limit(2), kahn.Learn(&other), kahn.Resume(reload(t, r.Snapshot())), kahn.EarlySignals(map[string]any{"G": 1}))
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunCompleted, res.Status)
 			want := 50 * ms

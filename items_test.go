@@ -86,7 +86,7 @@ func TestItems(t *testing.T) {
 				}
 				return nil, nil
 			}})
-		if res, err := kahn.Resume(t.Context(), g2, nop, res.Snapshot(), map[string]any{"G": true}); err != nil || res.Status != kahn.RunCompleted || !collected {
+		if res, err := kahn.Execute(t.Context(), g2, nop, kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"G": true})); err != nil || res.Status != kahn.RunCompleted || !collected {
 			t.Fatal(res.Status, err, collected)
 		}
 	})

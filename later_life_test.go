@@ -29,7 +29,7 @@ func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host f
 	if durable {
 		opts = append(opts, kahn.Durable(j.replay(t, "crash", j.len())))
 	} else {
-		opts = append(opts, kahn.ResumeFrom(reload(t, run.Snapshot()), nil))
+		opts = append(opts, kahn.Resume(reload(t, run.Snapshot())))
 	}
 	run.Cancel()
 	_, _ = run.Wait()
@@ -69,7 +69,7 @@ func TestStepInALaterLife(t *testing.T) {
 	answered := func(value any) func(*kahn.Run) {
 		return func(run *kahn.Run) {
 			time.Sleep(ms)
-			if err := run.Signal("token", value); err != nil {
+			if err := run.Signal(context.Background(), "token", value); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(ms)

@@ -64,7 +64,7 @@ func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
 		"waiting at gates": func(t *testing.T, _ *kahn.Runner) {
 			run := start(t, gated(), nop, timed...)
 			synctest.Wait()
-			require.NoError(t, run.Signal("S/G", true))
+			require.NoError(t, run.Signal(context.Background(), "S/G", true))
 			ends(t, run, false)
 			run = start(t, gated(), nop, timed...)
 			synctest.Wait()

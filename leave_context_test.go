@@ -345,7 +345,7 @@ func TestContextOfRestingRun(t *testing.T) {
 		end()
 		res, err := run.Wait()
 		leftBy(t, res, err)
-		if err := run.Signal("ok?", true); err != nil {
+		if err := run.Signal(context.Background(), "ok?", true); err != nil {
 			t.Error(err)
 		}
 		res, err = kahn.Execute(t.Context(), g, nil, kahn.Durable(db), kahn.RunID("1"))

@@ -86,7 +86,7 @@ func TestEarlyJoinOfDifferentModes(t *testing.T) {
 				var before []kahn.Event
 				if len(row.modes) > 1 {
 					s := crashed(t, g, nil, 50*ms, row.modes[0], kahn.OnEvent(first.add))
-					opts = append(opts, kahn.ResumeFrom(s, nil))
+					opts = append(opts, kahn.Resume(s))
 					data, err := json.Marshal(s)
 					if err != nil {
 						t.Fatal(err)
@@ -135,14 +135,14 @@ func TestDecidedAtResumption(t *testing.T) {
 				inBubble(t, fmt.Sprint(name, " ", where, " ", on), func(t *testing.T) {
 					first := pause(t, g, nop, kahn.Waves, on)
 					rec := newRecorder()
-					res, err := kahn.Resume(t.Context(), g, nop, reload(t, first.Snapshot()), nil, kahn.Eager, on, kahn.OnEvent(rec.add))
+					res, err := kahn.Execute(t.Context(), g, nop, kahn.Eager, on, kahn.OnEvent(rec.add), kahn.Resume(reload(t, first.Snapshot())))
 					if err != nil || res.Status != kahn.RunSuspended || len(res.Waiting) != 1 {
 						t.Fatalf("%v, waiting for %v: %v", res.Status, res.Waiting, err)
 					}
 					events := slices.Concat(first.events, rec.all())
 					checkEvents(t, g, res, events)
 					rec = newRecorder()
-					res, err = kahn.Resume(t.Context(), g, nop, reload(t, res.Snapshot()), map[string]any{where: 1}, on, kahn.OnEvent(rec.add))
+					res, err = kahn.Execute(t.Context(), g, nop, on, kahn.OnEvent(rec.add), kahn.Resume(reload(t, res.Snapshot())), kahn.EarlySignals(map[string]any{where: 1}))
 					if failed := len(second) > 1 && second[0].When == nil && name != "performed"; failed != (err != nil) || !res.Status.Terminal() {
 						t.Errorf("%v: %v", res.Status, err)
 					}

@@ -154,7 +154,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			rn, rec := new(kahn.Runner), newRecorder()
 			more := append(slices.Clone(opts), kahn.OnEvent(rec.add))
 			if last != nil && !stored {
-				more = append(more, kahn.ResumeFrom(last, nil))
+				more = append(more, kahn.Resume(last))
 			}
 			run, err := rn.Start(t.Context(), g, step, more...)
 			if err != nil {
@@ -177,7 +177,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 				run.Leave()
 				run.Cancel()
 				for _, w := range run.Waiting() {
-					_ = run.Signal(w.Token, true)
+					_ = run.Signal(context.Background(), w.Token, true)
 				}
 				res, _ = livesEnd(run)
 			}
@@ -303,7 +303,7 @@ func randomActs(t *testing.T, rng *rand.Rand, rn *kahn.Runner, run *kahn.Run, la
 				token := w[rng.IntN(len(w))].Token
 				did("signal %s", token)
 				seen.add(&seen.counts.signalled, 1)
-				_ = run.Signal(token, rng.IntN(3) > 0)
+				_ = run.Signal(context.Background(), token, rng.IntN(3) > 0)
 			}
 		}
 	}
@@ -353,7 +353,7 @@ func (x *deepAnswers) answer(rng *rand.Rand, run *kahn.Run, waits []kahn.Wait) s
 	}
 	path := paths[rng.IntN(len(paths))]
 	id := fmt.Sprint(path, ", answer ", rng.Uint32())
-	if run.Signal(path, kahn.Decision{Value: rng.IntN(3) > 0, ID: id}) != nil {
+	if run.Signal(context.Background(), path, kahn.Decision{Value: rng.IntN(3) > 0, ID: id}) != nil {
 		return ""
 	}
 	x.ids[path] = id

@@ -33,7 +33,7 @@ func ExampleRun_Why() {
 	}
 	_, err = run.Why("aprove")
 	fmt.Println(err)
-	_ = run.Signal("approve", "ship")
+	_ = run.Signal(context.Background(), "approve", "ship")
 	_, _ = run.Wait()
 	// Output:
 	// fetch is completed: it has completed
@@ -122,7 +122,7 @@ func ExampleRunner_Watch() {
 		case change.Status == kahn.RunFailed:
 			fmt.Println(change.Run.ID(), "has failed and is redriven")
 			fail = false
-			if _, err := rn.Redrive(ctx, change.Run.ID()); err != nil {
+			if _, err := rn.Redrive(ctx, change.Run.ID(), nil); err != nil {
 				fmt.Println(err)
 			}
 		case change.Status == kahn.RunCompleted:

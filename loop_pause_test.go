@@ -128,10 +128,10 @@ func TestLoopPauseIsInterrupted(t *testing.T) {
 		cause kahn.CauseKind
 		opts  []kahn.Option
 	}{
-		"cancel":          {graph(loop), (*kahn.Run).Cancel, "L:C", "cancelled", kahn.CauseCancelRun, nil},
-		"cancel, drained": {graph(loop), (*kahn.Run).Cancel, "L:C", "cancelled", kahn.CauseCancelRun, []kahn.Option{kahn.Drain}},
-		"cancel, nested":  {graph(subgraph("S", graph(loop))), (*kahn.Run).Cancel, "S:C", "cancelled", kahn.CauseCancelRun, nil},
-		"nested, drained": {graph(subgraph("S", graph(loop))), (*kahn.Run).Cancel, "S:C", "cancelled", kahn.CauseCancelRun, []kahn.Option{kahn.Drain}},
+		"cancel":          {graph(loop), func(r *kahn.Run) { r.Cancel() }, "L:C", "cancelled", kahn.CauseCancelRun, nil},
+		"cancel, drained": {graph(loop), func(r *kahn.Run) { r.Cancel() }, "L:C", "cancelled", kahn.CauseCancelRun, []kahn.Option{kahn.Drain}},
+		"cancel, nested":  {graph(subgraph("S", graph(loop))), func(r *kahn.Run) { r.Cancel() }, "S:C", "cancelled", kahn.CauseCancelRun, nil},
+		"nested, drained": {graph(subgraph("S", graph(loop))), func(r *kahn.Run) { r.Cancel() }, "S:C", "cancelled", kahn.CauseCancelRun, []kahn.Option{kahn.Drain}},
 		"abort":           {graph(loop), func(run *kahn.Run) { run.AbortAll(nil) }, "L:X", "failed", kahn.CauseAbortAll, nil},
 		"node": {graph(loop), func(run *kahn.Run) {
 			if err := run.CancelNode("L"); err != nil {
@@ -184,7 +184,7 @@ func TestLoopPauseIsInterrupted(t *testing.T) {
 				return nil, nil
 			}
 			return s.Iteration(), nil
-		}, soon((*kahn.Run).Cancel))
+		}, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:ok L:ok", "completed")
 		if r.Duration != time.Second {
 			t.Errorf("it took %v", r.Duration)
@@ -242,7 +242,7 @@ func TestLoopPauseSurvives(t *testing.T) {
 				}
 				time.Sleep(100 * ms)
 				rec := newRecorder()
-				run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.ResumeFrom(reload(t, r.Snapshot()), nil), kahn.OnEvent(rec.add))
+				run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Resume(reload(t, r.Snapshot())), kahn.OnEvent(rec.add))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -267,9 +267,9 @@ func TestLoopPauseSurvives(t *testing.T) {
 			after time.Duration
 			cause kahn.CauseKind
 		}{
-			"cancel":         {graph(polling("L", x, 3)), (*kahn.Run).Cancel, 100 * ms, kahn.CauseCancelRun},
+			"cancel":         {graph(polling("L", x, 3)), func(r *kahn.Run) { r.Cancel() }, 100 * ms, kahn.CauseCancelRun},
 			"timeout":        {graph(timed), func(*kahn.Run) {}, 300 * ms, kahn.CauseTimeout},
-			"cancel, nested": {graph(subgraph("L", graph(polling("L", x, 3)))), (*kahn.Run).Cancel, 100 * ms, kahn.CauseCancelRun},
+			"cancel, nested": {graph(subgraph("L", graph(polling("L", x, 3)))), func(r *kahn.Run) { r.Cancel() }, 100 * ms, kahn.CauseCancelRun},
 		} {
 			for _, durable := range []bool{false, true} {
 				run, err := kahn.Start(t.Context(), c.g, neverStep(t), crash(t, c.g, iteration(0), durable, lasting(400*ms))...)
@@ -290,7 +290,7 @@ func TestLoopPauseSurvives(t *testing.T) {
 				if c.cause == kahn.CauseTimeout {
 					continue
 				}
-				if next, err := kahn.Redrive(t.Context(), c.g, iteration(0), reload(t, res.Snapshot()), nil); err != nil || next.Duration != 2*time.Second {
+				if next, err := kahn.Execute(t.Context(), c.g, iteration(0), kahn.Redrive(reload(t, res.Snapshot()), nil)); err != nil || next.Duration != 2*time.Second {
 					t.Errorf("%s: redriven: %v after %v", name, err, next.Duration)
 				}
 			}

@@ -54,7 +54,7 @@ func TestMapKeys(t *testing.T) {
 			t.Fatal(res.Status, err)
 		}
 		begin := time.Now()
-		if res, err = kahn.Resume(t.Context(), g, second, res.Snapshot(), nil, kahn.KeyLimit(1)); err != nil || res.Status != kahn.RunCompleted {
+		if res, err = kahn.Execute(t.Context(), g, second, kahn.KeyLimit(1), kahn.Resume(res.Snapshot())); err != nil || res.Status != kahn.RunCompleted {
 			t.Fatal(res.Status, err)
 		}
 		if took := time.Since(begin); took != time.Second { // a/2 alone was left

@@ -268,7 +268,7 @@ func TestScenarioMemo(t *testing.T) {
 		for i := range 2 {
 			r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) {
 				synctest.Wait()
-				if err := run.Signal("A", i); err != nil {
+				if err := run.Signal(context.Background(), "A", i); err != nil {
 					t.Error(err)
 				}
 			}, memo)

@@ -68,7 +68,7 @@ func TestMiddleware(t *testing.T) {
 			t.Errorf("tokens %d, %d", p.InputTokens, p.OutputTokens)
 		}
 		// A stop of the run reaches what the middleware derived.
-		stopped := tryControlled(t, t.Context(), graph(after("B")), step, func(run *kahn.Run) { time.AfterFunc(ms, run.Cancel) }, opts...)
+		stopped := tryControlled(t, t.Context(), graph(after("B")), step, func(run *kahn.Run) { time.AfterFunc(ms, func() { run.Cancel() }) }, opts...)
 		stopped.expect("B:C", "cancelled")
 		if stopped.Duration != ms {
 			t.Errorf("stopped after %v", stopped.Duration)
@@ -229,7 +229,7 @@ func TestOnNode(t *testing.T) {
 
 	inBubble(t, "stopped", func(t *testing.T) {
 		var seen []kahn.NodeResult
-		r := tryControlled(t, t.Context(), graph(after("A"), after("B", "A")), untilStopped, (*kahn.Run).Cancel,
+		r := tryControlled(t, t.Context(), graph(after("A"), after("B", "A")), untilStopped, func(r *kahn.Run) { r.Cancel() },
 			kahn.OnNode(func(n kahn.NodeResult) { seen = append(seen, n) }))
 		r.expect("A:C B:C", "cancelled")
 		for _, n := range seen {

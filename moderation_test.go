@@ -146,7 +146,7 @@ func TestModeration(t *testing.T) {
 			option   kahn.Option
 			nodeKind kahn.CauseKind
 		}{
-			"Cancel":     {(*kahn.Run).Cancel, "A:C B:C", "cancelled", kahn.Interrupt, kahn.CauseCancelRun},
+			"Cancel":     {func(r *kahn.Run) { r.Cancel() }, "A:C B:C", "cancelled", kahn.Interrupt, kahn.CauseCancelRun},
 			"AbortAll":   {func(r *kahn.Run) { r.AbortAll(errHost) }, "A:X B:X", "failed", kahn.Interrupt, kahn.CauseAbortAll},
 			"CancelNode": {func(r *kahn.Run) { _ = r.CancelNode("A") }, "A:C B:X", "cancelled", kahn.Interrupt, kahn.CauseCancelNode},
 			"timeout":    {func(*kahn.Run) {}, "A:X B:X", "failed", kahn.Timeout(2 * ms), kahn.CauseRunTimeout},

@@ -209,7 +209,7 @@ func TestRandomTrees(t *testing.T) {
 			}
 			switch stop {
 			case 0, 1:
-				time.AfterFunc(after, run.Cancel)
+				time.AfterFunc(after, func() { run.Cancel() })
 			case 2:
 				time.AfterFunc(after, func() { run.AbortAll(errHost) })
 			case 3:

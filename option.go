@@ -120,11 +120,8 @@ func configure(opts []Option, readable bool) (*config, error) {
 	if err := c.apply(opts); err != nil {
 		return nil, err
 	}
-	if c.redrivenBy != nil && !c.redrive {
-		return nil, fmt.Errorf("%w: RedriveBy is for a run that is redriven", ErrBadOption)
-	}
 	if c.redrive && c.from == nil && c.store == nil {
-		return nil, fmt.Errorf("%w: RedriveFrom(nil) is for a durable run: see Durable", ErrBadOption)
+		return nil, fmt.Errorf("%w: Redrive(nil) is for a durable run: see Durable", ErrBadOption)
 	}
 	if c.keep && !c.redrive {
 		return nil, fmt.Errorf("%w: KeepDescendants is for a run that is redriven", ErrBadOption)

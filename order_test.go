@@ -172,7 +172,7 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 	}
 	switch stop {
 	case 1:
-		time.AfterFunc(after, run.Cancel)
+		time.AfterFunc(after, func() { run.Cancel() })
 	case 2:
 		time.AfterFunc(after, func() { run.AbortAll(errHost) })
 	case 3:

@@ -145,6 +145,6 @@ func (page) retry(_ http.ResponseWriter, q *http.Request, run *kahn.Run) error {
 }
 
 func (p page) redrive(_ http.ResponseWriter, q *http.Request, run *kahn.Run) error {
-	_, err := p.rn.RedriveBy(context.WithoutCancel(q.Context()), run.ID(), kahn.Request{Actor: "the page"})
+	_, err := p.rn.Redrive(context.WithoutCancel(q.Context()), run.ID(), nil, kahn.Request{Actor: "the page"})
 	return err
 }

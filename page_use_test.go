@@ -103,7 +103,7 @@ func TestPage(t *testing.T) {
 	code, body = ask(http.MethodPost, "/runs/r1/retry?path=flaky")
 	require.Equal(t, http.StatusOK, code, body)
 	for _, gate := range []string{"each[0]/ask", "each[1]/ask"} {
-		require.NoError(t, run.Signal(gate, "yes"))
+		require.NoError(t, run.Signal(context.Background(), gate, "yes"))
 	}
 	_, _ = run.Wait()
 	before := follow("/runs/r1/events", func(map[string]any) bool { return false })

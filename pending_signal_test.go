@@ -65,24 +65,24 @@ func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 					require.NoError(t, err)
 					switch {
 					case redriven && durable:
-						opts = append(opts, kahn.RedriveFrom(nil))
+						opts = append(opts, kahn.Redrive(nil, nil))
 					case redriven:
-						opts = append(opts, kahn.RedriveFrom(res.Snapshot()))
+						opts = append(opts, kahn.Redrive(res.Snapshot(), nil))
 					case !durable:
-						opts = append(opts, kahn.ResumeFrom(res.Snapshot(), nil))
+						opts = append(opts, kahn.Resume(res.Snapshot()))
 					}
 					run, err := rn.Start(t.Context(), g, nil, opts...)
 					require.NoError(t, err)
 					require.Equal(t, kahn.RunPending, run.Status())
 
-					require.ErrorIs(t, run.Signal("nobody", 1), kahn.ErrUnknownGate)
+					require.ErrorIs(t, run.Signal(context.Background(), "nobody", 1), kahn.ErrUnknownGate)
 					answers := make(chan error, len(names))
 					for i, name := range names {
-						go func() { answers <- run.Signal(name, kahn.Decision{Value: i, ID: name}) }()
+						go func() { answers <- run.Signal(context.Background(), name, kahn.Decision{Value: i, ID: name}) }()
 					}
 					synctest.Wait()
-					require.ErrorIs(t, run.Signal("g", 7), kahn.ErrAnswered)
-					go func() { answers <- run.Signal("g", kahn.Decision{Value: 0, ID: "g"}) }() // a repetition
+					require.ErrorIs(t, run.Signal(context.Background(), "g", 7), kahn.ErrAnswered)
+					go func() { answers <- run.Signal(context.Background(), "g", kahn.Decision{Value: 0, ID: "g"}) }() // a repetition
 					synctest.Wait()
 					if durable {
 						require.Empty(t, answers, "an answer is acknowledged that is not stored")
@@ -106,7 +106,7 @@ func TestSignalsOfAPendingRunThatGoesOn(t *testing.T) {
 						if durable {
 							opts = append(opts, kahn.Durable(db))
 						} else {
-							opts = append(opts, kahn.ResumeFrom(res.Snapshot(), nil))
+							opts = append(opts, kahn.Resume(res.Snapshot()))
 						}
 						next, err := kahn.Start(t.Context(), g, nil, opts...)
 						require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestPendingRunIsFenced(t *testing.T) {
 			_, _, err = db.Acquire(t.Context(), "r", "me", time.Hour)
 			require.NoError(t, err)
 			answer := make(chan error, 1)
-			go func() { answer <- run.Signal("g", 1) }()
+			go func() { answer <- run.Signal(context.Background(), "g", 1) }()
 			synctest.Wait()
 			close(free)
 			require.ErrorIs(t, <-answer, kahn.ErrStore)
@@ -189,9 +189,9 @@ func TestEarlySignalsOfARedrive(t *testing.T) {
 			redrive := func(signals map[string]any) (*kahn.Result, error) {
 				opts := []kahn.Option{kahn.RunID("r"), kahn.EarlySignals(signals)}
 				if durable {
-					return kahn.Redrive(t.Context(), g, nil, nil, []string{"again"}, append(opts, kahn.Durable(db))...)
+					return kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(db), kahn.Redrive(nil, []string{"again"}))...)
 				}
-				return kahn.Redrive(t.Context(), g, nil, res.Snapshot(), []string{"again"}, opts...)
+				return kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(res.Snapshot(), []string{"again"}))...)
 			}
 			_, err = redrive(map[string]any{"kept": "two"})
 			require.ErrorIs(t, err, kahn.ErrAnswered)
@@ -204,7 +204,7 @@ func TestEarlySignalsOfARedrive(t *testing.T) {
 			require.Equal(t, "two", n.Output)
 
 			if !durable { // the signals of the first life are not those of the next
-				run, err = rn.Redrive(t.Context(), "r", "again")
+				run, err = rn.Redrive(t.Context(), "r", []string{"again"})
 				require.NoError(t, err)
 				synctest.Wait()
 				require.Equal(t, kahn.RunSuspended, run.Status())

@@ -41,7 +41,7 @@ func TestPendingRunThatGoesOn(t *testing.T) {
 					if db != nil {
 						opts = append(opts, kahn.Durable(db))
 					} else if last != nil {
-						opts = append(opts, kahn.ResumeFrom(last, nil))
+						opts = append(opts, kahn.Resume(last))
 					}
 					run, err := rn.Start(t.Context(), g, step, opts...)
 					if err != nil {
@@ -113,7 +113,7 @@ func TestPendingRunThatGoesOnInWaves(t *testing.T) {
 				require.NoError(t, err)
 				checkEvents(t, g, res, first.all())
 				if opts = append(opts, kahn.Waves, kahn.OnEvent(second.add)); !stored {
-					opts = append(opts, kahn.ResumeFrom(reload(t, res.Snapshot()), nil))
+					opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
 				}
 				res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
 				require.NoError(t, err)

@@ -200,7 +200,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			_ = l.run.CancelNode(fmt.Sprint("n", x.IntN(6)))
 		case 3, 4:
 			for _, w := range l.run.Waiting() {
-				_ = l.run.Signal(cmp.Or(w.Token, w.Node), true)
+				_ = l.run.Signal(context.Background(), cmp.Or(w.Token, w.Node), true)
 			}
 		default: // it goes on, or not, after it was left
 			l.run.Leave()
@@ -215,7 +215,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			case l.store != nil:
 				begin(l)
 			default:
-				begin(l, kahn.ResumeFrom(res.Snapshot(), nil))
+				begin(l, kahn.Resume(res.Snapshot()))
 			}
 		}
 	}

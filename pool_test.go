@@ -131,7 +131,7 @@ func TestRunnerLimits(t *testing.T) {
 	})
 	inBubble(t, "a run that ends while it waits leaves the queue", func(t *testing.T) {
 		for name, end := range map[string]func(*kahn.Run){
-			"cancel": (*kahn.Run).Cancel,
+			"cancel": func(r *kahn.Run) { r.Cancel() },
 			"leave":  (*kahn.Run).Leave,
 			"abort":  func(run *kahn.Run) { run.AbortAll(nil) },
 			"node":   func(run *kahn.Run) { _ = run.CancelNode("A") },
@@ -178,7 +178,7 @@ func TestRunnerLimits(t *testing.T) {
 		if a.Status() != kahn.RunSuspended {
 			t.Errorf("a is %v", a.Status())
 		}
-		if err := a.Signal("g", true); err != nil {
+		if err := a.Signal(context.Background(), "g", true); err != nil {
 			t.Fatal(err)
 		}
 		completed(t, a, b)
@@ -196,7 +196,7 @@ func TestRunnerLimits(t *testing.T) {
 			synctest.Wait()
 			c := start(t, rn, graph(keyed), x.step("c", time.Second, nil))
 			time.Sleep(time.Second)
-			if err := b.Signal("G", true); err != nil {
+			if err := b.Signal(context.Background(), "G", true); err != nil {
 				t.Fatal(err)
 			}
 			completed(t, c)
@@ -369,7 +369,7 @@ func randomRunner(t *testing.T, seed uint64) {
 			time.Sleep(time.Duration(rnd.IntN(500)) * ms)
 		}
 		if rnd.IntN(4) == 0 {
-			[]func(){run.Cancel, run.Leave}[rnd.IntN(2)]()
+			[]func(){func() { run.Cancel() }, run.Leave}[rnd.IntN(2)]()
 		}
 	}
 	for _, run := range runs {

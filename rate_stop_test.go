@@ -43,7 +43,7 @@ func TestStoppedRunWaitsForNobody(t *testing.T) {
 			"Limit":      {runner: &kahn.Runner{Limit: 1}},
 			"KeyLimit":   {runner: &kahn.Runner{KeyLimit: 1}},
 		} {
-			for stop, end := range map[string]func(*kahn.Run){"cancel": (*kahn.Run).Cancel, "abort": func(r *kahn.Run) { r.AbortAll(nil) }} {
+			for stop, end := range map[string]func(*kahn.Run){"cancel": func(r *kahn.Run) { r.Cancel() }, "abort": func(r *kahn.Run) { r.AbortAll(nil) }} {
 				for _, one := range []int{0, 1} {
 					inBubble(t, fmt.Sprint(name, " ", bound, " ", stop, " ", one), func(t *testing.T) {
 						g := graph(kahn.Node{ID: "A", Key: "k", Groups: []string{"g"}, Priority: 1}, after("B", "A"), clean(node), kahn.Node{ID: "end", Kind: kahn.KindEnd, Key: "k"})

@@ -121,7 +121,7 @@ func failings() []failing {
 		}},
 		{name: "a gate's answer without a branch", cause: kahn.CauseNoBranchMatch, add: answered, host: func(run *kahn.Run) {
 			time.Sleep(10 * ms)
-			if err := errors.Join(run.Signal("X", "red")); err != nil && run.Signal("S/X", "red") != nil {
+			if err := errors.Join(run.Signal(context.Background(), "X", "red")); err != nil && run.Signal(context.Background(), "S/X", "red") != nil {
 				panic(err)
 			}
 		}},

@@ -39,10 +39,10 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 		check := func(t *testing.T, before, after *kahn.Graph, names []string, ran string, opts ...kahn.Option) {
 			var c calls
 			s := reload(t, try(t, before, breaks("F", "S/F"), opts...).Snapshot())
-			if _, err := kahn.Redrive(t.Context(), after, neverStep(t), s, names); !errors.Is(err, kahn.ErrGraphChanged) {
+			if _, err := kahn.Execute(t.Context(), after, neverStep(t), kahn.Redrive(s, names)); !errors.Is(err, kahn.ErrGraphChanged) {
 				t.Errorf("without AllowGraphChange: %v", err)
 			}
-			res, err := kahn.Redrive(t.Context(), after, c.count(takes(0)), s, names, kahn.AllowGraphChange())
+			res, err := kahn.Execute(t.Context(), after, c.count(takes(0)), kahn.AllowGraphChange(), kahn.Redrive(s, names))
 			if ran == "" && !errors.Is(err, kahn.ErrGraphChanged) || ran != "" && err != nil {
 				t.Fatalf("%v", err)
 			}

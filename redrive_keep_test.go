@@ -16,7 +16,7 @@ import (
 func (r trial) keeping(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option, nodes ...string) (trial, []string) {
 	r.t.Helper()
 	var c paths
-	opts = append(slices.Clone(opts), kahn.KeepDescendants(), kahn.RedriveFrom(reload(r.t, r.Snapshot()), nodes...))
+	opts = append(slices.Clone(opts), kahn.KeepDescendants(), kahn.Redrive(reload(r.t, r.Snapshot()), nodes))
 	next := r.goOn(g, c.count(step), opts)
 	var called []string
 	for path := range c.n {
@@ -91,7 +91,7 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 				t.Errorf("%s failed again, and the run is %v", id, next.Status)
 			}
 			// The life after that knows it, too, and so does one that runs all of it again.
-			last := next.goOn(g, takes(0), []kahn.Option{kahn.KeepDescendants(), kahn.RedriveFrom(reload(t, next.Snapshot()), otherOf(id))})
+			last := next.goOn(g, takes(0), []kahn.Option{kahn.KeepDescendants(), kahn.Redrive(reload(t, next.Snapshot()), []string{otherOf(id)})})
 			if last.Status != kahn.RunFailed {
 				t.Errorf("%s is failed still, and the run is %v", id, last.Status)
 			}
@@ -139,7 +139,7 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 			"an edge to it":      graph(changed, after("C"), after("B", "A", "C")),
 			"the kept node left": graph(changed),
 		} {
-			_, err := kahn.Redrive(t.Context(), g, neverStep(t), r.Snapshot(), []string{"A"}, kahn.KeepDescendants(), kahn.AllowGraphChange())
+			_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.KeepDescendants(), kahn.AllowGraphChange(), kahn.Redrive(r.Snapshot(), []string{"A"}))
 			if !errors.Is(err, kahn.ErrGraphChanged) {
 				t.Errorf("%s: %v", name, err)
 			}

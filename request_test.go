@@ -57,9 +57,9 @@ func TestStopRequest(t *testing.T) {
 	inBubble(t, "cancel", func(t *testing.T) {
 		for _, opts := range [][]kahn.Option{{}, {kahn.Limit(3)}, {kahn.Waves}} {
 			r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) {
-				run.CancelBy(ann)
-				run.CancelBy(bob)
-				run.AbortAllBy(errStep, bob)
+				run.Cancel(ann)
+				run.Cancel(bob)
+				run.AbortAll(errStep, bob)
 			}), opts...)
 			r.expect("A:C B:C S:C D:F", "failed") // the failure of D came first
 			r.stops(ann, inside...)
@@ -69,7 +69,7 @@ func TestStopRequest(t *testing.T) {
 		}
 	})
 	inBubble(t, "abort", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.AbortAllBy(errStep, bob) }))
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.AbortAll(errStep, bob) }))
 		r.expect("A:X B:X S:X D:F", "failed")
 		r.stops(bob, inside...)
 		if !errors.Is(r.err, errStep) {
@@ -77,7 +77,7 @@ func TestStopRequest(t *testing.T) {
 		}
 	})
 	inBubble(t, "the first request stands, also if it said nothing", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.Cancel(); run.CancelBy(ann) }))
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.Cancel(); run.Cancel(ann) }))
 		r.stops(kahn.Request{})
 	})
 	inBubble(t, "a node that is stopped inside of a run that goes on is not ended by a request for the run", func(t *testing.T) {
@@ -92,14 +92,14 @@ func TestStopRequest(t *testing.T) {
 				t.Error(err)
 			}
 			synctest.Wait()
-			run.CancelBy(ann)
+			run.Cancel(ann)
 		}))
 		r.expect("A:C S:C", "cancelled")
 		r.stops(ann, "A")
 	})
 	inBubble(t, "neither is one whose time was up before", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "Z", Do: takes(10 * ms), Cleanup: true, After: []string{"A"}})
-		r := tryControlled(t, t.Context(), g, untilStopped, func(run *kahn.Run) { time.Sleep(15 * ms); run.CancelBy(ann) }, kahn.Timeout(10*ms))
+		r := tryControlled(t, t.Context(), g, untilStopped, func(run *kahn.Run) { time.Sleep(15 * ms); run.Cancel(ann) }, kahn.Timeout(10*ms))
 		r.expect("A:X Z:ok", "failed")
 		r.stops(ann) // kept, though it has stopped nothing
 	})
@@ -114,7 +114,7 @@ func TestStopRequest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run.CancelBy(ann)
+		run.Cancel(ann)
 		res, err := run.Wait()
 		r := trial{res, t, err, rec.all()}
 		r.expect("A:C", "cancelled")
@@ -123,7 +123,7 @@ func TestStopRequest(t *testing.T) {
 	})
 	inBubble(t, "texts are bounded and valid", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(after("A")), untilStopped, soon(func(run *kahn.Run) {
-			run.CancelBy(kahn.Request{Actor: "\xff", Reason: strings.Repeat("ä", 5000)})
+			run.Cancel(kahn.Request{Actor: "\xff", Reason: strings.Repeat("ä", 5000)})
 		}))
 		got := r.StopRequest
 		if len(got.Reason) > 1100 || !strings.HasPrefix(got.Reason, "ää") || !utf8.ValidString(got.Actor+got.Reason) || got.Actor == "" {
@@ -156,14 +156,14 @@ func TestStopRequestSurvives(t *testing.T) {
 				t.Fatal(err)
 			}
 			synctest.Wait()
-			run.CancelBy(ann)
+			run.Cancel(ann)
 			synctest.Wait()
 			seen := rec.all()
 			snapshot := run.Snapshot()
 			if stored {
 				opts = []kahn.Option{kahn.Durable(store.replay(t, "r", store.len())), kahn.RunID("r")}
 			} else {
-				opts = []kahn.Option{kahn.ResumeFrom(reload(t, snapshot), nil)}
+				opts = []kahn.Option{kahn.Resume(reload(t, snapshot))}
 			}
 			_, _ = run.Wait()
 			again := newRecorder()
@@ -186,7 +186,7 @@ func TestRedriveRequest(t *testing.T) {
 	inBubble(t, "redrive, resume, stop, redrive", func(t *testing.T) {
 		r := try(t, g, breaks("A"))
 		r.expect("A:F G:X B:X", "failed")
-		r = r.goOn(g, takes(0), []kahn.Option{kahn.RedriveBy(ann), kahn.RedriveFrom(reload(t, r.Snapshot()))})
+		r = r.goOn(g, takes(0), []kahn.Option{kahn.Redrive(reload(t, r.Snapshot()), nil, ann)})
 		r.expect("A:ok G:suspended B:waiting", "suspended")
 		told := map[event.Type]int{}
 		for _, e := range r.events {
@@ -225,16 +225,22 @@ func TestRedriveRequest(t *testing.T) {
 	})
 	inBubble(t, "what was said of the stop of an epoch is not said of the next", func(t *testing.T) {
 		g := graph(after("A"))
-		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.CancelBy(bob) }))
-		r = r.goOn(g, takes(0), []kahn.Option{kahn.RedriveFrom(reload(t, r.Snapshot())), kahn.RedriveBy(ann)})
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.Cancel(bob) }))
+		r = r.goOn(g, takes(0), []kahn.Option{kahn.Redrive(reload(t, r.Snapshot()), nil, ann)})
 		r.expect("A:ok", "completed")
 		if r.StopRequest != (kahn.Request{}) || r.RedriveRequest != ann || r.CancelRequested {
 			t.Errorf("%v, %v, %v", r.StopRequest, r.RedriveRequest, r.CancelRequested)
 		}
 	})
-	inBubble(t, "it is for a redrive", func(t *testing.T) {
-		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.RedriveBy(ann)); !errors.Is(err, kahn.ErrBadOption) {
-			t.Error(err)
+	inBubble(t, "of several the first counts, and the last Redrive", func(t *testing.T) {
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(run *kahn.Run) { run.Cancel(bob, ann) }))
+		if r.StopRequest != bob {
+			t.Error(r.StopRequest)
+		}
+		s := reload(t, r.Snapshot())
+		r = r.goOn(g, takes(0), []kahn.Option{kahn.Redrive(s, nil, ann), kahn.Redrive(s, nil)})
+		if r.RedriveRequest != (kahn.Request{}) {
+			t.Error(r.RedriveRequest)
 		}
 	})
 }
@@ -253,7 +259,7 @@ func TestRequestTexts(t *testing.T) {
 	inBubble(t, "logs", func(t *testing.T) {
 		var out bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&out, nil))
-		tryControlled(t, t.Context(), graph(after("A")), untilStopped, soon(func(run *kahn.Run) { run.CancelBy(kahn.Request{Actor: "ann", Reason: "wrong"}) }),
+		tryControlled(t, t.Context(), graph(after("A")), untilStopped, soon(func(run *kahn.Run) { run.Cancel(kahn.Request{Actor: "ann", Reason: "wrong"}) }),
 			kahn.OnEvent(event.LogTo(logger)))
 		for _, line := range strings.Split(strings.TrimSpace(out.String()), "\n") {
 			told := strings.Contains(line, "actor=ann request_reason=wrong")

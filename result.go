@@ -29,8 +29,8 @@ type Result struct {
 	Cause Cause
 	// CancelRequested is true if the run was asked to stop, whether or not anything was left to stop.
 	CancelRequested bool
-	// StopRequest is the first request to stop the run, see [Run.CancelBy] and [Run.AbortAllBy], whether or not anything was
-	// left to stop; RedriveRequest is the request for the redrive that began this epoch of the run, see [RedriveBy].
+	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], whether or not anything was
+	// left to stop; RedriveRequest is the request for the redrive that began this epoch of the run, see [Redrive].
 	StopRequest, RedriveRequest Request
 	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
 	// leaves that completed, by id.
@@ -572,7 +572,8 @@ type Cause struct {
 	Err error
 }
 
-// Request tells who asks for a run to be stopped or redriven, and why: see [Run.CancelBy], [Run.AbortAllBy] and [RedriveBy].
+// Request tells who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and
+// [Runner.Redrive], whose last parameter it is and which may do without; of several the first counts.
 // Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
 // the Result, in events, in snapshots and in stores.
 type Request = event.Request
@@ -584,6 +585,14 @@ func boundedRequest(q *Request) *Request {
 	}
 	b := shortened(*q)
 	return &b
+}
+
+// asked is what a call was given by its last parameter: the first request, shortened, or none.
+func asked(by []Request) Request {
+	if len(by) == 0 {
+		return Request{}
+	}
+	return shortened(by[0])
 }
 
 // shortened is a request with texts of bounded length.

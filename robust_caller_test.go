@@ -180,9 +180,9 @@ func TestGoexitOfTheHost(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(gate("g"), kahn.Node{ID: "A", In: []kahn.Edge{{From: "g", Label: "approve"}}}), nop, kahn.Encoding(goexitCodec{}))
 		require.NoError(t, err)
 		time.Sleep(ms)
-		ends(func() { _ = run.Signal("g", goexitLabels{}) })
-		ends(func() { _ = run.Signal("g", 7) })
-		require.NoError(t, run.Signal("g", "approve"))
+		ends(func() { _ = run.Signal(context.Background(), "g", goexitLabels{}) })
+		ends(func() { _ = run.Signal(context.Background(), "g", 7) })
+		require.NoError(t, run.Signal(context.Background(), "g", "approve"))
 		if res := endsWithin(t, run, time.Second); res.Status != kahn.RunCompleted {
 			t.Errorf("%v", res.Status)
 		}

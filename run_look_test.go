@@ -156,7 +156,7 @@ func TestLookAtPendingResumption(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}
 		_, err = rn.Start(t.Context(), graph(kahn.Node{ID: "x", Do: takes(10 * ms)}), nil)
 		require.NoError(t, err)
-		run, err := rn.Start(t.Context(), g, nothing, kahn.ResumeFrom(res.Snapshot(), nil))
+		run, err := rn.Start(t.Context(), g, nothing, kahn.Resume(res.Snapshot()))
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunPending, run.Status())
 		ref, _ := run.Plan().Ref("a")
@@ -190,7 +190,7 @@ func TestLookAtPendingResumption(t *testing.T) {
 		require.Equal(t, kahn.Suspended, waits.Load())
 		require.Equal(t, 1, count.Load())
 		require.Equal(t, map[kahn.Status]int{kahn.Completed: 1, kahn.Suspended: 1, kahn.Waiting: 1, kahn.Skipped: 1}, run.Counts())
-		require.NoError(t, run.Signal("g", 1))
+		require.NoError(t, run.Signal(context.Background(), "g", 1))
 		_, err = run.Wait()
 		require.NoError(t, err)
 		<-watched
@@ -435,7 +435,7 @@ func TestHistoryOverLives(t *testing.T) {
 		require.NoError(t, err)
 		s := new(kahn.Snapshot)
 		require.NoError(t, s.UnmarshalJSON(data))
-		res, err = kahn.Resume(t.Context(), g, nil, s, nil)
+		res, err = kahn.Execute(t.Context(), g, nil, kahn.Resume(s))
 		require.NoError(t, err)
 		n, _ := res.Node("a")
 		var history []string
@@ -478,7 +478,7 @@ func TestLookAlongLongPaths(t *testing.T) {
 						return
 					}
 				}
-				if err := run.Signal(path, true); !errors.Is(err, kahn.ErrUnknownGate) {
+				if err := run.Signal(context.Background(), path, true); !errors.Is(err, kahn.ErrUnknownGate) {
 					done <- fmt.Errorf("Signal of %.20q...: %.200v", path, err)
 					return
 				}

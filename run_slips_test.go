@@ -55,7 +55,7 @@ func TestStepReportsNothingAfterExpand(t *testing.T) {
 		kept.Emit("late")
 		kept.Log(0, "late")
 		kept.Tokens(10, 20)
-		require.NoError(t, run.Signal("x/ask", "yes"))
+		require.NoError(t, run.Signal(context.Background(), "x/ask", "yes"))
 		res, err := run.Wait()
 		require.NoError(t, err)
 		require.NoError(t, kahntest.CheckEvents(g, res, rec.all()))

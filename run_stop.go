@@ -11,17 +11,14 @@ import (
 )
 
 // Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and
-// cleanup nodes and the end node still run. Cancelling a run that has ended does nothing. CancelBy, which
-// returns an error, also tells whether a run at rest will be cancelled.
-func (r *Run) Cancel() { _ = r.CancelBy(Request{}) }
-
-// CancelBy is Cancel with a Request that tells who asks, and why. The first request to stop a run stands, even an empty one.
+// cleanup nodes and the end node still run. Cancelling a run that has ended does nothing. A [Request] tells who asks, and why. The first
+// call that stops the run stands, even one without a Request.
 //
-// If the run is at rest, CancelBy posts the request in the run's store, as [Run.Signal] posts an answer, and the process that goes on with the
+// If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer, and the process that continues the
 // run cancels it. An error is returned if the store takes no requests ([ErrAtRest]), if the store fails ([ErrStore]), or if the run has
-// ended in another life ([ErrFinished]). CancelBy of a run that is at work, or has ended in this life, returns nil.
-func (r *Run) CancelBy(q Request) error {
-	q = shortened(q)
+// ended in another life ([ErrFinished]). Cancel of a run that is running, or has ended in this life, returns nil.
+func (r *Run) Cancel(by ...Request) error {
+	q := asked(by)
 	if r.control(func(int64) { r.cancel(q) }) || !r.isAtRest() {
 		return nil
 	}
@@ -35,16 +32,13 @@ func (r *Run) cancel(q Request) {
 }
 
 // AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
-// err, or with [ErrAborted] if it is nil. AbortAll does not stop a run at rest; AbortAllBy says so.
-func (r *Run) AbortAll(err error) { _ = r.AbortAllBy(err, Request{}) }
-
-// AbortAllBy is AbortAll with a Request that tells who asks, and why. The first request to stop a run stands, even an empty
-// one. [ErrAtRest] is returned if the run is at rest: no store keeps such a request. CancelBy stops it.
-func (r *Run) AbortAllBy(err error, q Request) error {
+// err, or with [ErrAborted] if it is nil. A [Request] tells who asks, and why, as for Cancel. [ErrAtRest] is returned if the run is at
+// rest: no store keeps such a request. Cancel stops it.
+func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
 	}
-	q = shortened(q)
+	q := asked(by)
 	called := r.control(func(int64) {
 		r.ask(q)
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())

@@ -214,14 +214,9 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 //
 // The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then
 // the answer may be stored or not, and an ID tells the two apart. The store must not wait for the caller. A durable run that goes on and waits
-// for its turn at a [Runner] stores the answer when it begins, so Signal waits until then; [Run.SignalContext] bounds that.
-func (r *Run) Signal(gate string, value any) error {
-	return r.SignalContext(context.Background(), gate, value)
-}
-
-// SignalContext is Signal with a context that ends the waiting for the store. The error is the context's cause then, and the answer is
-// on its way.
-func (r *Run) SignalContext(ctx context.Context, gate string, value any) error {
+// for its turn at a [Runner] stores the answer when it begins, so Signal waits until then. ctx ends
+// the waiting for the store: the error is its cause then, and the answer is on its way.
+func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
 	}

@@ -136,14 +136,14 @@ func TestWhy(t *testing.T) {
 		{name: "order", after: 10 * ms, opts: []kahn.Option{kahn.Limit(1)}, g: graph(kahn.If("test", func(kahn.View) (bool, error) { time.Sleep(20 * ms); return true, nil }), after("b")), asked: []asked{
 			{"b", kahn.WhyOrder, "it waits for its turn after test", nil},
 		}},
-		{name: "order after an interruption", after: 30 * ms, opts: []kahn.Option{kahn.Limit(1)}, act: (*kahn.Run).Cancel, g: graph(kahn.Node{ID: "a", Priority: 1, Do: stuck}, kahn.Node{ID: "tidy", Cleanup: true}), asked: []asked{
+		{name: "order after an interruption", after: 30 * ms, opts: []kahn.Option{kahn.Limit(1)}, act: func(r *kahn.Run) { r.Cancel() }, g: graph(kahn.Node{ID: "a", Priority: 1, Do: stuck}, kahn.Node{ID: "tidy", Cleanup: true}), asked: []asked{
 			{"a", kahn.WhyStopping, "it was asked to stop: run cancelled", func(t *testing.T, y kahn.Why) {
 				require.Equal(t, kahn.CauseCancelRun, y.Cause.Kind)
 				require.Equal(t, 5*time.Second, since(y.Until).Truncate(time.Second))
 			}},
 			{"tidy", kahn.WhyOrder, "it waits for its turn after a", nil},
 		}},
-		{name: "stopping", after: 10 * ms, act: (*kahn.Run).Cancel, opts: []kahn.Option{kahn.Drain}, g: graph(kahn.Node{ID: "a", Do: takes(time.Second)}, kahn.Node{ID: "tidy", Cleanup: true, Timeout: 50 * ms, Do: takes(40 * ms)}), asked: []asked{
+		{name: "stopping", after: 10 * ms, act: func(r *kahn.Run) { r.Cancel() }, opts: []kahn.Option{kahn.Drain}, g: graph(kahn.Node{ID: "a", Do: takes(time.Second)}, kahn.Node{ID: "tidy", Cleanup: true, Timeout: 50 * ms, Do: takes(40 * ms)}), asked: []asked{
 			{"a", kahn.WhyStopping, "it is left to finish: run cancelled", nil},
 			{"tidy", kahn.WhyCleanup, "it cleans up", func(t *testing.T, y kahn.Why) { require.Equal(t, 50*ms, since(y.Until)) }},
 		}},

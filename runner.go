@@ -200,7 +200,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 			err = bounded(context.Cause(ctx))
 			for _, run := range live {
 				if rn.CancelOnShutdown {
-					run.Cancel()
+					_ = run.Cancel() // it is not at rest
 				} else {
 					run.interrupt()
 				}
@@ -522,18 +522,13 @@ type given struct {
 }
 
 // Redrive runs a part of a run again that has ended and that the Runner remembers: the named nodes, or without names all that failed,
-// were aborted or were cancelled, and everything that follows them; see the function [Redrive]. The new run has the id, the graph, the
+// were aborted or were cancelled, and everything that follows them; see the option [Redrive]. The new run has the id, the graph, the
 // step function and the options of the run, and takes its place; its log goes on where the old one has ended, and [Run.Events] yields
-// the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run.
+// the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run, and a [Request] tells who asks.
 //
 // An id that the Runner does not know is an error that matches [ErrUnknownRun], a run that has not ended one that matches
-// [ErrDuplicateRun]. A durable run is redriven in its store. Other errors are those of [Start] and of the function Redrive.
-func (rn *Runner) Redrive(ctx context.Context, id string, nodes ...string) (*Run, error) {
-	return rn.RedriveBy(ctx, id, Request{}, nodes...)
-}
-
-// RedriveBy is Redrive with the word of who asks for it: see the option [RedriveBy].
-func (rn *Runner) RedriveBy(ctx context.Context, id string, q Request, nodes ...string) (*Run, error) {
+// [ErrDuplicateRun]. A durable run is redriven in its store. Other errors are those of [Start] and of the option Redrive.
+func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by ...Request) (*Run, error) {
 	rn.mu.Lock()
 	e := rn.entries[id]
 	ended := e != nil && e.state == forgotten
@@ -549,14 +544,11 @@ func (rn *Runner) RedriveBy(ctx context.Context, id string, q Request, nodes ...
 	if e.run.cfg.store == nil { // else it is redriven in its store
 		from = e.run.Snapshot()
 	}
-	opts := slices.Concat(given.opts, []Option{RunID(id), RedriveFrom(from, nodes...), optionFunc(func(c *config) error {
-		c.redrivenBy, c.keep, c.signals = nil, false, nil // of an earlier life
+	opts := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by...), optionFunc(func(c *config) error {
+		c.keep, c.signals = false, nil // of an earlier life
 		c.replaces = e.run
 		return nil
 	})})
-	if q != (Request{}) {
-		opts = append(opts, RedriveBy(q))
-	}
 	return given.plan.Start(ctx, given.step, rn.options(opts)...)
 }
 

@@ -109,7 +109,7 @@ func TestRunner(t *testing.T) {
 		if res, err := rn.Execute(t.Context(), graph(after("A")), takes(time.Second)); err != nil || res.Duration != time.Second {
 			t.Errorf("%v", err)
 		}
-		if err := waits.Signal("G", true); err != nil {
+		if err := waits.Signal(context.Background(), "G", true); err != nil {
 			t.Error(err)
 		}
 		if res, err := waits.Wait(); err != nil || res.Status != kahn.RunCompleted {
@@ -141,7 +141,7 @@ func TestRunner(t *testing.T) {
 			res, err := run.Wait()
 			r := trial{res, t, err, nil}
 			r.expect([]string{"A:ok B:ready", "A:idle B:idle"}[i], "suspended")
-			res, err = kahn.Resume(t.Context(), g, step, reload(t, res.Snapshot()), nil)
+			res, err = kahn.Execute(t.Context(), g, step, kahn.Resume(reload(t, res.Snapshot())))
 			trial{res, t, err, nil}.expect("A:ok B:ok", "completed")
 			if res.ID() != run.ID() {
 				t.Error("the run has another id")
@@ -335,8 +335,7 @@ func TestScenarioIdempotency(t *testing.T) {
 					return err
 				},
 				func() error { // it may change the graph, but not what the run was about
-					_, err := kahn.Redrive(t.Context(), graph(after("A"), after("B", "A"), after("C", "A")), neverStep(t), res.Snapshot(), nil, under,
-						kahn.AllowGraphChange(), kahn.Inputs(map[string]any{"n": 2}))
+					_, err := kahn.Execute(t.Context(), graph(after("A"), after("B", "A"), after("C", "A")), neverStep(t), under, kahn.AllowGraphChange(), kahn.Inputs(map[string]any{"n": 2}), kahn.Redrive(res.Snapshot(), nil))
 					return err
 				},
 			} {
@@ -344,7 +343,7 @@ func TestScenarioIdempotency(t *testing.T) {
 					t.Errorf("RetryFailed %v: %v", retry, err)
 				}
 			}
-			if again, err := kahn.Redrive(t.Context(), g, takes(0), res.Snapshot(), nil, under); (err == nil) != retry || retry && again == res {
+			if again, err := kahn.Execute(t.Context(), g, takes(0), under, kahn.Redrive(res.Snapshot(), nil)); (err == nil) != retry || retry && again == res {
 				t.Errorf("RetryFailed %v: the redrive came to %v", retry, err)
 			}
 		}
@@ -353,7 +352,7 @@ func TestScenarioIdempotency(t *testing.T) {
 	inBubble(t, "a failed run goes on under its key with another version of the graph", func(t *testing.T) {
 		under := kahn.Idempotent(&kahn.IdempotencyStore{RetryFailed: true}, "k")
 		res, _ := kahn.Execute(t.Context(), graph(after("A")), fails(0), under)
-		again, err := kahn.Redrive(t.Context(), graph(after("A"), after("B", "A")), takes(0), res.Snapshot(), []string{"A"}, under, kahn.AllowGraphChange())
+		again, err := kahn.Execute(t.Context(), graph(after("A"), after("B", "A")), takes(0), under, kahn.AllowGraphChange(), kahn.Redrive(res.Snapshot(), []string{"A"}))
 		if err != nil || again == res {
 			t.Errorf("%v", err)
 		}
@@ -369,7 +368,7 @@ func TestScenarioIdempotency(t *testing.T) {
 		if again, _ := kahn.Execute(t.Context(), g, neverStep(t), kahn.Idempotent(store, "k")); again != res {
 			t.Error("another run under the key")
 		}
-		res, err = kahn.Resume(t.Context(), g, takes(0), res.Snapshot(), map[string]any{"G": 1}, kahn.Idempotent(store, "k"))
+		res, err = kahn.Execute(t.Context(), g, takes(0), kahn.Idempotent(store, "k"), kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"G": 1}))
 		if err != nil || res.Status != kahn.RunCompleted {
 			t.Errorf("%v, %v", res.Status, err)
 		}

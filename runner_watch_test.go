@@ -45,7 +45,7 @@ func TestRunnerWatch(t *testing.T) {
 		time.Sleep(15 * ms) // r1 has ended, r2 waits
 		synctest.Wait()
 		r2, _ := rn.Run("r2")
-		require.NoError(t, r2.Signal("g", 1))
+		require.NoError(t, r2.Signal(context.Background(), "g", 1))
 		_, _ = r2.Wait()
 		synctest.Wait()
 		got = slices.DeleteFunc(got, func(text string) bool { return text == "r2 running" }) // it is for no time at all, and may be missed
@@ -136,25 +136,25 @@ func TestRunnerRedrive(t *testing.T) {
 		)
 		first, err := rn.Start(t.Context(), g, nothing, kahn.RunID("r"), kahn.Inputs(map[string]any{"in": 1}))
 		require.NoError(t, err)
-		_, err = rn.Redrive(t.Context(), "r")
+		_, err = rn.Redrive(t.Context(), "r", nil)
 		require.ErrorIs(t, err, kahn.ErrDuplicateRun)
-		_, err = rn.Redrive(t.Context(), "s")
+		_, err = rn.Redrive(t.Context(), "s", nil)
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
 		res, _ := first.Wait()
 		require.Equal(t, kahn.RunFailed, res.Status)
 		before := readAll(t, first, 0)
 		cursor := before[len(before)-3].ID
-		_, err = rn.Redrive(t.Context(), "r", "bda")
+		_, err = rn.Redrive(t.Context(), "r", []string{"bda"})
 		require.ErrorIs(t, err, kahn.ErrUnknownNode)
 
-		again, err := rn.RedriveBy(t.Context(), "r", kahn.Request{Actor: "ann"})
+		again, err := rn.Redrive(t.Context(), "r", nil, kahn.Request{Actor: "ann"})
 		require.NoError(t, err)
 		known, _ := rn.Run("r")
 		require.Equal(t, again, known)
 		res, _ = again.Wait()
 		require.Equal(t, kahn.RunFailed, res.Status)
 		require.Equal(t, "ann", res.RedriveRequest.Actor)
-		last, err := rn.Redrive(t.Context(), "r", "bad")
+		last, err := rn.Redrive(t.Context(), "r", []string{"bad"})
 		require.NoError(t, err)
 		res, err = last.Wait()
 		require.NoError(t, err)
@@ -194,7 +194,7 @@ func TestRunnerRedrive(t *testing.T) {
 		require.NoError(t, err)
 		_, _ = run.Wait()
 		fail = false
-		again, err := rn.Redrive(t.Context(), run.ID())
+		again, err := rn.Redrive(t.Context(), run.ID(), nil)
 		require.NoError(t, err)
 		require.NotEqual(t, run, again)
 		_, err = again.Wait()
@@ -244,7 +244,7 @@ func TestLogOverLives(t *testing.T) {
 				if test.stored {
 					opts = append(opts, kahn.Durable(store))
 				} else if from != nil {
-					opts = append(opts, kahn.ResumeFrom(from, nil))
+					opts = append(opts, kahn.Resume(from))
 				}
 				start := kahn.Start
 				if test.runner {
@@ -307,7 +307,7 @@ func TestLogOfTwoLives(t *testing.T) {
 		time.Sleep(15 * ms)
 		s := run.Snapshot()
 		_, _ = run.Wait()
-		other, err := kahn.Start(t.Context(), g, nil, kahn.ResumeFrom(s, nil))
+		other, err := kahn.Start(t.Context(), g, nil, kahn.Resume(s))
 		require.NoError(t, err)
 		res, _ := other.Wait()
 		events := readAll(t, other, 0)

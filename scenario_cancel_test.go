@@ -28,7 +28,7 @@ var errHost = errors.New("the host has had enough")
 func TestScenarioCancel(t *testing.T) {
 	inBubble(t, "165 Cancel while steps run", func(t *testing.T) {
 		g := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}, Do: neverStep(t)}, after("C"))
-		r := tryControlled(t, t.Context(), g, untilStopped, soon((*kahn.Run).Cancel))
+		r := tryControlled(t, t.Context(), g, untilStopped, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C B:C C:C", "cancelled")
 		for _, id := range []string{"A", "B", "C"} {
 			r.cause(id, kahn.CauseCancelRun)
@@ -47,7 +47,7 @@ func TestScenarioCancel(t *testing.T) {
 		r := tryControlled(t, t.Context(), g, func(context.Context, *kahn.Step) (any, error) {
 			time.Sleep(20 * ms)
 			return 7, nil
-		}, soon((*kahn.Run).Cancel))
+		}, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:ok B:C", "cancelled")
 		if got, err := kahn.Output[int](r.Result, "A"); got != 7 || err != nil {
 			t.Errorf("the output of A is %v, %v", got, err)
@@ -58,7 +58,7 @@ func TestScenarioCancel(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(after("A")), func(context.Context, *kahn.Step) (any, error) {
 			time.Sleep(20 * ms)
 			return nil, nil
-		}, soon((*kahn.Run).Cancel))
+		}, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:ok", "completed")
 		if !r.CancelRequested || r.err != nil {
 			t.Errorf("requested %v, error %v", r.CancelRequested, r.err)
@@ -292,7 +292,7 @@ func TestScenarioCleanup(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(
 			kahn.Node{ID: "A", Do: untilStopped},
 			kahn.Node{ID: "K", After: []string{"A"}, Cleanup: true, Do: takes(time.Second)}, // fails if its context ends
-		), nil, soon((*kahn.Run).Cancel))
+		), nil, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C K:ok", "cancelled")
 		r.order("node.cancelled A", "node.queued K", "node.started K", "node.completed K", "run.cancelled")
 		if r.Duration != time.Second+10*ms {
@@ -315,7 +315,7 @@ func TestScenarioCleanup(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(
 			kahn.Node{ID: "A", Do: untilStopped},
 			kahn.Node{ID: "K", After: []string{"A"}, Join: kahn.AllDone, Do: neverStep(t)},
-		), nil, soon((*kahn.Run).Cancel))
+		), nil, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C K:C", "cancelled")
 		r.cause("K", kahn.CauseCancelRun)
 	})
@@ -327,7 +327,7 @@ func TestScenarioCleanup(t *testing.T) {
 	}
 
 	inBubble(t, "184 a verdict cannot un-cancel", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}, verdict(kahn.RunCompleted)), nil, soon((*kahn.Run).Cancel))
+		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}, verdict(kahn.RunCompleted)), nil, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C Z:ok", "cancelled")
 		if r.Output != "said Z" || !errors.Is(r.err, kahn.ErrCancelled) {
 			t.Errorf("output %v, error %v", r.Output, r.err)

@@ -90,7 +90,7 @@ func TestMergedErrors(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cut, err = kahn.Resume(t.Context(), g, step, reload(t, cut.Snapshot()), map[string]any{"G": true})
+		cut, err = kahn.Execute(t.Context(), g, step, kahn.Resume(reload(t, cut.Snapshot())), kahn.EarlySignals(map[string]any{"G": true}))
 		if err != nil {
 			t.Fatal(err)
 		}

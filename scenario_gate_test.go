@@ -71,10 +71,10 @@ func TestScenarioGates(t *testing.T) {
 			if run.Status() != kahn.RunSuspended {
 				t.Errorf("the run is %v", run.Status())
 			}
-			if err := run.Signal("G", map[string]any{"ok": 1}); err != nil {
+			if err := run.Signal(context.Background(), "G", map[string]any{"ok": 1}); err != nil {
 				t.Error(err)
 			}
-			if err := run.Signal("G", 2); !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrFinished) {
+			if err := run.Signal(context.Background(), "G", 2); !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrFinished) {
 				t.Errorf("the second answer: %v", err)
 			}
 		})
@@ -99,7 +99,7 @@ func TestScenarioGates(t *testing.T) {
 					if !early {
 						synctest.Wait()
 					}
-					if err := run.Signal("G", row.value); err != nil {
+					if err := run.Signal(context.Background(), "G", row.value); err != nil {
 						t.Error(err)
 					}
 				})
@@ -147,17 +147,17 @@ func TestScenarioGates(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, name := range []string{"X", "", "A"} {
-			if err := run.Signal(name, 1); !errors.Is(err, kahn.ErrUnknownGate) {
+			if err := run.Signal(context.Background(), name, 1); !errors.Is(err, kahn.ErrUnknownGate) {
 				t.Errorf("Signal(%q) = %v", name, err)
 			}
 		}
-		if err := run.Signal("G", 1); err != nil {
+		if err := run.Signal(context.Background(), "G", 1); err != nil {
 			t.Error(err)
 		}
 		if _, err := run.Wait(); err != nil {
 			t.Error(err)
 		}
-		if err := run.Signal("G", 1); !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrFinished) {
+		if err := run.Signal(context.Background(), "G", 1); !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrFinished) {
 			t.Errorf("after the end: %v", err)
 		}
 	})
@@ -168,7 +168,7 @@ func TestScenarioGates(t *testing.T) {
 		for _, end := range []struct {
 			end  func(*kahn.Run)
 			want error
-		}{{(*kahn.Run).Cancel, kahn.ErrFinished}, {(*kahn.Run).Leave, kahn.ErrAtRest}} { // without a store nobody can post the answer
+		}{{func(r *kahn.Run) { r.Cancel() }, kahn.ErrFinished}, {(*kahn.Run).Leave, kahn.ErrAtRest}} { // without a store nobody can post the answer
 			run, err := startRun(t, t.Context(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
 				if s.Path() == "A" {
 					return waits(ctx, s)
@@ -182,7 +182,7 @@ func TestScenarioGates(t *testing.T) {
 			end.end(run)
 			_, _ = run.Wait()
 			for _, name := range []string{"A", "token", "G", "S/y", "S/x", "S", "nobody"} {
-				if err := run.Signal(name, 1); !errors.Is(err, end.want) {
+				if err := run.Signal(context.Background(), name, 1); !errors.Is(err, end.want) {
 					t.Errorf("a run that is %v answers a signal for %s with %v", run.Status(), name, err)
 				}
 			}
@@ -238,13 +238,13 @@ func TestScenarioGates(t *testing.T) {
 			if w := run.Waiting(); len(w) != 1 || w[0].Token != "ticket-7" || w[0].Info != "who?" || w[0].Node != "A" {
 				t.Errorf("waiting %+v", w)
 			}
-			if err := run.Signal("ticket-7", "yes "); err != nil {
+			if err := run.Signal(context.Background(), "ticket-7", "yes "); err != nil {
 				t.Error(err)
 			}
-			if err := run.Signal("ticket-7", "no"); !errors.Is(err, kahn.ErrUnknownGate) && !errors.Is(err, kahn.ErrFinished) {
+			if err := run.Signal(context.Background(), "ticket-7", "no"); !errors.Is(err, kahn.ErrUnknownGate) && !errors.Is(err, kahn.ErrFinished) {
 				t.Errorf("the second answer: %v", err)
 			}
-			if err := run.Signal("A", "no"); !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrFinished) {
+			if err := run.Signal(context.Background(), "A", "no"); !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrFinished) {
 				t.Errorf("the second answer, by id: %v", err)
 			}
 		})
@@ -288,7 +288,7 @@ func TestScenarioGates(t *testing.T) {
 		if err != nil || res.Duration != 500*ms {
 			t.Errorf("left after %v with %v", res.Duration, err)
 		}
-		if err := run.Signal("A", 1); err == nil {
+		if err := run.Signal(context.Background(), "A", 1); err == nil {
 			t.Error("a run that was left takes signals")
 		}
 		if left := run.Leftovers(); strings.Contains(left, "timers") || strings.Contains(left, "workers") {

@@ -271,7 +271,7 @@ func TestScenarioInside(t *testing.T) {
 		var c paths
 		s := crashed(t, g, c.count(breaks("S/x")), 3*time.Second) // in backoff
 		c.n = nil
-		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.ResumeFrom(s, nil)) // in x of the second attempt, after the rest of the backoff
+		s = crashed(t, g, c.count(breaks("S/x")), 2*time.Second+35*ms, kahn.Resume(s)) // in x of the second attempt, after the rest of the backoff
 		c.once(t, "S/a", "S/x")
 		c.n = nil
 		res, err := resumeRun(t, t.Context(), g, c.count(breaks("S/x")), s, nil)
@@ -303,7 +303,7 @@ func TestScenarioInside(t *testing.T) {
 		s := crashed(t, g, nil, time.Minute)
 		time.Sleep(58 * time.Minute)
 		start := time.Now()
-		run, err := startRun(t, t.Context(), g, nil, kahn.ResumeFrom(s, nil))
+		run, err := startRun(t, t.Context(), g, nil, kahn.Resume(s))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +331,7 @@ func TestScenarioInside(t *testing.T) {
 			g := graph(node)
 			s := crashed(t, g, nil, 20*time.Minute)
 			start := time.Now()
-			run, err := startRun(t, t.Context(), g, nil, kahn.ResumeFrom(s, nil))
+			run, err := startRun(t, t.Context(), g, nil, kahn.Resume(s))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -358,7 +358,7 @@ func TestScenarioInside(t *testing.T) {
 		kind kahn.CauseKind
 		run  kahn.RunStatus
 	}{
-		"cancel":      {(*kahn.Run).Cancel, kahn.Cancelled, kahn.CauseCancelRun, kahn.RunCancelled},
+		"cancel":      {func(r *kahn.Run) { r.Cancel() }, kahn.Cancelled, kahn.CauseCancelRun, kahn.RunCancelled},
 		"abort":       {func(r *kahn.Run) { r.AbortAll(errHost) }, kahn.Aborted, kahn.CauseAbortAll, kahn.RunFailed},
 		"cancel node": {func(r *kahn.Run) { _ = r.CancelNode("S") }, kahn.Cancelled, kahn.CauseCancelNode, kahn.RunCancelled},
 	} {

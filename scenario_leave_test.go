@@ -56,7 +56,7 @@ func lingers(ctx context.Context, _ *kahn.Step) (any, error) {
 }
 
 func TestScenarioStopWinsOverLeave(t *testing.T) {
-	stops := map[string]func(*kahn.Run){"Cancel": (*kahn.Run).Cancel, "AbortAll": func(r *kahn.Run) { r.AbortAll(errHost) }}
+	stops := map[string]func(*kahn.Run){"Cancel": func(r *kahn.Run) { r.Cancel() }, "AbortAll": func(r *kahn.Run) { r.AbortAll(errHost) }}
 	for name, stop := range stops {
 		for _, first := range []string{"CancelNode", "Timeout", "nothing"} {
 			inBubble(t, fmt.Sprintf("%s of a run that is being left, %s before", name, first), func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 				for run.Status() != kahn.RunSuspended {
 					time.Sleep(ms)
 				}
-				if err := run.Signal(name+"c", true); err != nil {
+				if err := run.Signal(context.Background(), name+"c", true); err != nil {
 					t.Error(err)
 				}
 				run.Cancel()
@@ -250,7 +250,7 @@ func TestScenarioLeave(t *testing.T) {
 			t.Fatalf("%v, %v", res.Status, err)
 		}
 		res, _ := l.next(10*ms, func(run *kahn.Run) {
-			if err := run.Signal("S/c", true); err != nil {
+			if err := run.Signal(context.Background(), "S/c", true); err != nil {
 				t.Error(err)
 			}
 		})
@@ -267,7 +267,7 @@ func TestScenarioLeave(t *testing.T) {
 			}
 		}
 		res, err := l.next(30*ms, func(run *kahn.Run) {
-			if err := run.Signal("S/w", true); err != nil {
+			if err := run.Signal(context.Background(), "S/w", true); err != nil {
 				t.Error(err)
 			}
 		})
@@ -329,11 +329,11 @@ func TestStopEndsRun(t *testing.T) {
 					}
 				default:
 					if w := run.Waiting(); len(w) > 0 {
-						_ = run.Signal(w[rng.IntN(len(w))].Token, rng.IntN(3) > 0)
+						_ = run.Signal(context.Background(), w[rng.IntN(len(w))].Token, rng.IntN(3) > 0)
 					}
 				}
 			}
-			stop := run.Cancel
+			stop := func() { run.Cancel() }
 			if rng.IntN(2) == 0 {
 				stop = func() { run.AbortAll(errHost) }
 			}

@@ -183,7 +183,7 @@ func TestScenarioGroups(t *testing.T) {
 		r.count(event.NodeRetried, "B", 0)
 	})
 	inBubble(t, "180 a run that drains", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), graph(after("A"), after("B", "A")), takes(50*ms), soon((*kahn.Run).Cancel), kahn.Drain)
+		r := tryControlled(t, t.Context(), graph(after("A"), after("B", "A")), takes(50*ms), soon(func(r *kahn.Run) { r.Cancel() }), kahn.Drain)
 		r.expect("A:ok B:C", "cancelled")
 	})
 

@@ -126,7 +126,7 @@ func TestScenarioLoop(t *testing.T) {
 	})
 	inBubble(t, "249 cancel", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x", Do: takes(30 * ms)}, kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: takes(0)}),
-			Loop: &kahn.Loop{Until: never, MaxIterations: 1000}}), nil, soon((*kahn.Run).Cancel))
+			Loop: &kahn.Loop{Until: never, MaxIterations: 1000}}), nil, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("L:C", "cancelled")
 		r.cause("L", kahn.CauseCancelRun)
 		last := r.node("L").Sub
@@ -136,7 +136,7 @@ func TestScenarioLoop(t *testing.T) {
 	})
 	inBubble(t, "249 drain", func(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x", Do: takes(100 * ms)}),
-			Loop: &kahn.Loop{Until: never, MaxIterations: 1000}}), nil, soon((*kahn.Run).Cancel), kahn.Drain)
+			Loop: &kahn.Loop{Until: never, MaxIterations: 1000}}), nil, soon(func(r *kahn.Run) { r.Cancel() }), kahn.Drain)
 		r.expect("L:C", "cancelled")
 		if r.Duration != 100*ms {
 			t.Errorf("it took %v", r.Duration)
@@ -155,7 +155,7 @@ func TestScenarioLoop(t *testing.T) {
 		release := make(chan struct{})
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "L", Sub: counting(),
 			Loop: &kahn.Loop{Until: func(kahn.View) (bool, error) { <-release; return false, nil }, MaxIterations: 1000}}), nil,
-			soon((*kahn.Run).Cancel), kahn.CancelGrace(time.Second))
+			soon(func(r *kahn.Run) { r.Cancel() }), kahn.CancelGrace(time.Second))
 		r.expect("L:C", "cancelled")
 		if fmt.Sprint(r.Abandoned) != "[L]" {
 			t.Errorf("abandoned %v", r.Abandoned)

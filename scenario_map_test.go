@@ -135,7 +135,7 @@ func TestScenarioMap(t *testing.T) {
 				if run.Status() != kahn.RunSuspended {
 					t.Error(run.Status())
 				}
-				if err := run.Signal("token", nil); err != nil {
+				if err := run.Signal(context.Background(), "token", nil); err != nil {
 					t.Error(err)
 				}
 			})
@@ -322,7 +322,7 @@ func TestScenarioMap(t *testing.T) {
 		r.cause("A", kahn.CauseFailFast)
 	})
 	inBubble(t, "238 cancel", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), graph(mapped("M", numbers(3), kahn.Map{})), untilStopped, soon((*kahn.Run).Cancel))
+		r := tryControlled(t, t.Context(), graph(mapped("M", numbers(3), kahn.Map{})), untilStopped, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("M:C", "cancelled")
 		if got := r.items("M"); got != "C C C" {
 			t.Errorf("items %s", got)
@@ -335,7 +335,7 @@ func TestScenarioMap(t *testing.T) {
 				<-release
 			}
 			return nil, ctx.Err()
-		}, soon((*kahn.Run).Cancel), kahn.CancelGrace(time.Second))
+		}, soon(func(r *kahn.Run) { r.Cancel() }), kahn.CancelGrace(time.Second))
 		r.expect("M:C", "cancelled")
 		if !slices.Equal(r.Abandoned, []string{"M[1]"}) {
 			t.Errorf("abandoned %v", r.Abandoned)

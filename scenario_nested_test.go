@@ -242,7 +242,7 @@ func TestScenarioSubGraphStop(t *testing.T) {
 		r.count(event.Type("node."+y), "S/y", 1)
 	}
 	inBubble(t, "245 cancel", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), graph(subgraph("S", child()), after("A", "S")), untilStopped, soon((*kahn.Run).Cancel))
+		r := tryControlled(t, t.Context(), graph(subgraph("S", child()), after("A", "S")), untilStopped, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("S:C A:C", "cancelled")
 		r.cause("S", kahn.CauseCancelRun)
 		stopped(t, r, "cancelled", "cancelled")
@@ -279,7 +279,7 @@ func TestScenarioSubGraphStop(t *testing.T) {
 		stopped(t, r, "completed", "aborted")
 	})
 	inBubble(t, "245 drain", func(t *testing.T) {
-		r := tryControlled(t, t.Context(), graph(subgraph("S", child())), takes(200*ms), soon((*kahn.Run).Cancel), kahn.Drain)
+		r := tryControlled(t, t.Context(), graph(subgraph("S", child())), takes(200*ms), soon(func(r *kahn.Run) { r.Cancel() }), kahn.Drain)
 		r.expect("S:C", "cancelled")
 		stopped(t, r, "completed", "cancelled")
 	})
@@ -333,7 +333,7 @@ func TestScenarioSubGraphStop(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(subgraph("S", graph(after("x")))), func(ctx context.Context, _ *kahn.Step) (any, error) {
 			<-ctx.Done()
 			return "done", nil
-		}, soon((*kahn.Run).Cancel))
+		}, soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("S:ok", "completed")
 		if r.node("S").Output != "done" {
 			t.Errorf("%v", r.node("S").Output)
@@ -344,7 +344,7 @@ func TestScenarioSubGraphStop(t *testing.T) {
 		r := tryControlled(t, t.Context(), graph(subgraph("S", graph(subgraph("T", graph(after("x")))))), func(context.Context, *kahn.Step) (any, error) {
 			<-release
 			return nil, nil
-		}, soon((*kahn.Run).Cancel), kahn.CancelGrace(time.Second))
+		}, soon(func(r *kahn.Run) { r.Cancel() }), kahn.CancelGrace(time.Second))
 		r.expect("S:C", "cancelled")
 		if !slices.Equal(r.Abandoned, []string{"S/T/x"}) {
 			t.Errorf("abandoned %v", r.Abandoned)
@@ -354,13 +354,13 @@ func TestScenarioSubGraphStop(t *testing.T) {
 	inBubble(t, "245 a cleanup node that is a composite is not stopped", func(t *testing.T) {
 		s := subgraph("S", child(), "A")
 		s.Cleanup = true
-		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}, s), takes(10*ms), soon((*kahn.Run).Cancel))
+		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Do: untilStopped}, s), takes(10*ms), soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("A:C S:ok", "cancelled")
 	})
 	inBubble(t, "245 a cancel while the composite backs off", func(t *testing.T) {
 		s := subgraph("S", graph(after("x")))
 		s.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour, MaxDelay: time.Hour, Jitter: kahn.JitterNone}
-		r := tryControlled(t, t.Context(), graph(s), fails(0), soon((*kahn.Run).Cancel))
+		r := tryControlled(t, t.Context(), graph(s), fails(0), soon(func(r *kahn.Run) { r.Cancel() }))
 		r.expect("S:C", "cancelled")
 		if !errors.Is(r.node("S").LastErr, errStep) {
 			t.Errorf("%v", r.node("S").LastErr)

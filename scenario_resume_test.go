@@ -31,12 +31,12 @@ func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
 // resume goes on with a run that was left, by way of JSON, and returns it with the events of all its legs.
 func (r trial) resume(g *kahn.Graph, step kahn.StepFunc, signals map[string]any, opts ...kahn.Option) trial {
 	r.t.Helper()
-	return r.goOn(g, step, append(slices.Clone(opts), kahn.ResumeFrom(reload(r.t, r.Snapshot()), signals)))
+	return r.goOn(g, step, append(slices.Clone(opts), kahn.Resume(reload(r.t, r.Snapshot())), kahn.EarlySignals(signals)))
 }
 
 func (r trial) redrive(g *kahn.Graph, step kahn.StepFunc, nodes ...string) trial {
 	r.t.Helper()
-	return r.goOn(g, step, []kahn.Option{kahn.RedriveFrom(reload(r.t, r.Snapshot()), nodes...)})
+	return r.goOn(g, step, []kahn.Option{kahn.Redrive(reload(r.t, r.Snapshot()), nodes)})
 }
 
 func (r trial) goOn(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option) trial {
@@ -234,7 +234,7 @@ func TestScenarioResume(t *testing.T) {
 		if c.of("A") != 1 || c.of("B") != 2 || c.of("C") != 2 || c.of("D") != 1 {
 			t.Errorf("calls %v", c.n)
 		}
-		if _, err := kahn.Redrive(t.Context(), g, neverStep(t), r.Snapshot(), []string{"nobody"}); !errors.Is(err, kahn.ErrUnknownNode) {
+		if _, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Redrive(r.Snapshot(), []string{"nobody"})); !errors.Is(err, kahn.ErrUnknownNode) {
 			t.Error(err)
 		}
 		if _, err := resumeRun(t, t.Context(), g, neverStep(t), r.Snapshot(), nil); !errors.Is(err, kahn.ErrFinished) {
@@ -247,7 +247,7 @@ func TestScenarioResume(t *testing.T) {
 		r := pause(t, g, neverStep(t))
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		res, err := kahn.Resume(ctx, g, neverStep(t), r.Snapshot(), nil)
+		res, err := kahn.Execute(ctx, g, neverStep(t), kahn.Resume(r.Snapshot()))
 		trial{res, t, err, nil}.expect("G:C B:C", "cancelled")
 	})
 
@@ -411,7 +411,7 @@ func TestSecondStopGoesOn(t *testing.T) {
 		stopped(run)
 		snapshot := reload(t, run.Snapshot())
 		_, _ = run.Wait()
-		again, err := startRun(t, t.Context(), g, step, append(opts, kahn.ResumeFrom(snapshot, nil))...)
+		again, err := startRun(t, t.Context(), g, step, append(opts, kahn.Resume(snapshot))...)
 		if err != nil {
 			t.Fatal(err)
 		}

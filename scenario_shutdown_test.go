@@ -38,7 +38,7 @@ func (l *lives) next(after time.Duration, act func(*kahn.Run)) (*kahn.Result, er
 	case l.store != nil:
 		opts = append(opts, kahn.Durable(l.store))
 	case l.last != nil:
-		opts = append(opts, kahn.ResumeFrom(l.last, nil))
+		opts = append(opts, kahn.Resume(l.last))
 	}
 	run, err := rn.Start(l.t.Context(), l.g, l.step, opts...)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestScenarioShutdown(t *testing.T) {
 			t.Fatalf("%v, %v, %d and %d calls", res, err, c.of("x"), c.of("M"))
 		}
 		res, err = l.next(150*ms, func(run *kahn.Run) {
-			if err := run.Signal("F/g", true); err != nil {
+			if err := run.Signal(context.Background(), "F/g", true); err != nil {
 				t.Error(err)
 			}
 		})
@@ -259,7 +259,7 @@ func TestScenarioShutdown(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(100 * ms)
-		if err := run.Signal("L#1/w", true); err != nil {
+		if err := run.Signal(context.Background(), "L#1/w", true); err != nil {
 			t.Error(err)
 		}
 		shutDown(t, rn)

@@ -209,11 +209,11 @@ func TestFiredGoesOn(t *testing.T) {
 			for _, opts := range same {
 				res, err := resumeRun(t, t.Context(), g, takes(0), snapshot, signals, opts...)
 				ended(t, res, err)
-				res, err = kahn.Redrive(t.Context(), g, takes(0), reload(t, res.Snapshot()), []string{"A"}, opts...)
+				res, err = kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Redrive(reload(t, res.Snapshot()), []string{"A"}))...)
 				ended(t, res, err)
 			}
 			for name, opts := range wrong {
-				if _, err := kahn.Resume(t.Context(), g, neverStep(t), snapshot, signals, opts...); !errors.Is(err, kahn.ErrBadOption) {
+				if _, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.Resume(snapshot), kahn.EarlySignals(signals))...); !errors.Is(err, kahn.ErrBadOption) {
 					t.Errorf("%s: %v", name, err)
 				}
 			}
@@ -222,7 +222,7 @@ func TestFiredGoesOn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := kahn.Resume(t.Context(), graph(gate("G")), nil, res.Snapshot(), signals, kahn.Fire("T1", nil)); !errors.Is(err, kahn.ErrBadOption) {
+		if _, err := kahn.Execute(t.Context(), graph(gate("G")), nil, kahn.Fire("T1", nil), kahn.Resume(res.Snapshot()), kahn.EarlySignals(signals)); !errors.Is(err, kahn.ErrBadOption) {
 			t.Error(err)
 		}
 	})

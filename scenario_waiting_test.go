@@ -33,11 +33,11 @@ func TestScenarioCompositeWaits(t *testing.T) {
 					t.Errorf("waiting %+v", w)
 				}
 				for _, wrong := range []string{"g", "S/x", "T/g"} {
-					if err := run.Signal(wrong, "?"); !errors.Is(err, kahn.ErrUnknownGate) {
+					if err := run.Signal(context.Background(), wrong, "?"); !errors.Is(err, kahn.ErrUnknownGate) {
 						t.Errorf("%s: %v", wrong, err)
 					}
 				}
-				if err := run.Signal(gate, "go"); err != nil {
+				if err := run.Signal(context.Background(), gate, "go"); err != nil {
 					t.Error(err)
 				}
 			})
@@ -86,7 +86,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 			if status, _ := run.NodeStatus("M"); status != kahn.Suspended {
 				t.Errorf("M is %v", status)
 			}
-			if err := run.Signal("M[1]", "signal"); err != nil {
+			if err := run.Signal(context.Background(), "M[1]", "signal"); err != nil {
 				t.Error(err)
 			}
 		})
@@ -108,7 +108,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 			for _, gate := range []string{"M[1]/g", "ticket 1", "M[0]/g", "L#2/x"} {
 				time.Sleep(50 * ms)
 				synctest.Wait()
-				if err := run.Signal(gate, gate); err != nil {
+				if err := run.Signal(context.Background(), gate, gate); err != nil {
 					t.Error(err)
 				}
 			}
@@ -116,7 +116,7 @@ func TestScenarioCompositeWaits(t *testing.T) {
 		r.expect("M:ok L:ok", "completed")
 	})
 	for name, stop := range map[string]func(*kahn.Run){
-		"cancel": (*kahn.Run).Cancel,
+		"cancel": func(r *kahn.Run) { r.Cancel() },
 		"node": func(r *kahn.Run) {
 			if err := r.CancelNode("S"); err != nil {
 				t.Error(err)

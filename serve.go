@@ -38,7 +38,7 @@ type Workflow struct {
 	// Step performs the nodes that have no Do of their own.
 	Step StepFunc
 	// Options are those of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire], [EarlySignals],
-	// [ResumeFrom], [RedriveFrom] and [ForkFrom].
+	// [Resume], [Redrive] and [Fork].
 	Options []Option
 }
 

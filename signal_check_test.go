@@ -46,7 +46,7 @@ func TestCheckedRequests(t *testing.T) {
 		before := state()
 		checked := run.CheckSignal(r.gate, r.value)
 		require.Equal(t, before, state(), "a check has changed the run")
-		sent := run.Signal(r.gate, r.value)
+		sent := run.Signal(context.Background(), r.gate, r.value)
 		require.Equal(t, text(sent), text(checked), "%v", r)
 		require.ErrorIs(t, checked, want, "%v", r)
 	}

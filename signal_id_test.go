@@ -36,7 +36,7 @@ func TestSignalID(t *testing.T) {
 	of := func(id string, value any) kahn.Decision { return kahn.Decision{Value: value, ID: id} }
 	signal := func(t *testing.T, run *kahn.Run, gate, id string, value any, want error) {
 		t.Helper()
-		if err := run.Signal(gate, of(id, value)); !errors.Is(err, want) {
+		if err := run.Signal(context.Background(), gate, of(id, value)); !errors.Is(err, want) {
 			t.Errorf("signal %s %v for %s: %v, expected %v", id, value, gate, err, want)
 		}
 		synctest.Wait()
@@ -124,7 +124,7 @@ func TestSignalID(t *testing.T) {
 		_, err := kahn.Execute(t.Context(), g, nil, early("no")...)
 		require.ErrorIs(t, err, kahn.ErrSignalConflict)
 		// A redrive of G asks anew, for all that came before.
-		_, err = kahn.Redrive(t.Context(), g, nil, nil, []string{"G"}, opts...)
+		_, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(nil, []string{"G"}))...)
 		require.NoError(t, err)
 		res, err := kahn.Execute(t.Context(), g, nil, append(early("no"), kahn.RunID("r"))...)
 		require.NoError(t, err)
@@ -158,17 +158,17 @@ func TestSignalIsStored(t *testing.T) {
 		run := begin(t, slow)
 		time.Sleep(5 * time.Second)
 		start := time.Now()
-		require.NoError(t, run.Signal("G", kahn.Decision{Value: 1, ID: "1"}))
+		require.NoError(t, run.Signal(context.Background(), "G", kahn.Decision{Value: 1, ID: "1"}))
 		require.True(t, signalled(t, inner, "G"))
 		require.GreaterOrEqual(t, time.Since(start), time.Second)
 		// Its repetition has nothing to wait for, and one that comes before waits, too.
 		time.Sleep(5 * time.Second)
 		start = time.Now()
-		require.NoError(t, run.Signal("G", kahn.Decision{Value: 1, ID: "1"}))
+		require.NoError(t, run.Signal(context.Background(), "G", kahn.Decision{Value: 1, ID: "1"}))
 		require.Zero(t, time.Since(start))
 		errs := make(chan error, 2)
 		for range 2 {
-			go func() { errs <- run.Signal("H", kahn.Decision{Value: 1, ID: "1"}) }()
+			go func() { errs <- run.Signal(context.Background(), "H", kahn.Decision{Value: 1, ID: "1"}) }()
 		}
 		for range 2 {
 			require.NoError(t, <-errs)
@@ -185,9 +185,9 @@ func TestSignalIsStored(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, run.SignalContext(ctx, "G", 1), context.DeadlineExceeded)
+		require.ErrorIs(t, run.Signal(ctx, "G", 1), context.DeadlineExceeded)
 		require.Equal(t, time.Second, time.Since(start))
-		err := run.Signal("H", 1)
+		err := run.Signal(context.Background(), "H", 1)
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.ErrorIs(t, err, errDisk)
 		require.LessOrEqual(t, time.Since(start), time.Minute)
@@ -199,7 +199,7 @@ func TestSignalIsStored(t *testing.T) {
 	inBubble(t, "no context", func(t *testing.T) {
 		run := begin(t, new(kahn.MemoryStore))
 		var none context.Context
-		require.ErrorIs(t, run.SignalContext(none, "G", 1), kahn.ErrNoContext)
+		require.ErrorIs(t, run.Signal(none, "G", 1), kahn.ErrNoContext)
 		run.Cancel()
 		_, _ = run.Wait()
 	})

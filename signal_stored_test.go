@@ -39,11 +39,11 @@ func TestSignalAgainThatIsNotStored(t *testing.T) {
 		require.NoError(t, err)
 		db.dead.Store(true)
 		d := kahn.Decision{ID: "1", Value: "yes"}
-		require.ErrorIs(t, run.Signal("G", d), kahn.ErrStore)
-		require.ErrorIs(t, run.Signal("G", d), kahn.ErrStore)
+		require.ErrorIs(t, run.Signal(context.Background(), "G", d), kahn.ErrStore)
+		require.ErrorIs(t, run.Signal(context.Background(), "G", d), kahn.ErrStore)
 		_, _ = run.Wait()
-		require.ErrorIs(t, run.Signal("G", d), kahn.ErrStore)
-		require.ErrorIs(t, run.Signal("G", kahn.Decision{ID: "1", Value: "no"}), kahn.ErrStore, "nobody knows that it contradicts")
+		require.ErrorIs(t, run.Signal(context.Background(), "G", d), kahn.ErrStore)
+		require.ErrorIs(t, run.Signal(context.Background(), "G", kahn.Decision{ID: "1", Value: "no"}), kahn.ErrStore, "nobody knows that it contradicts")
 
 		res, err := kahn.Execute(t.Context(), g, nothing, kahn.Durable(db.Store), kahn.RunID("r"))
 		require.NoError(t, err)
@@ -60,7 +60,7 @@ func TestEarlySignalThatIsNotStored(t *testing.T) {
 	began, err := kahn.Start(t.Context(), graph(gate("G")), nothing, kahn.Durable(fresh), kahn.RunID("r"), kahn.EarlySignals(map[string]any{"G": d}))
 	require.NoError(t, err)
 	_, _ = began.Wait()
-	require.ErrorIs(t, began.Signal("G", d), kahn.ErrStore)
+	require.ErrorIs(t, began.Signal(context.Background(), "G", d), kahn.ErrStore)
 
 	g, db := graph(gate("G"), gate("H")), &unusable{Store: new(kahn.MemoryStore)}
 	_, err = kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
@@ -69,7 +69,7 @@ func TestEarlySignalThatIsNotStored(t *testing.T) {
 	run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"), kahn.EarlySignals(map[string]any{"G": d}))
 	require.NoError(t, err)
 	_, _ = run.Wait()
-	require.ErrorIs(t, run.Signal("G", d), kahn.ErrStore)
+	require.ErrorIs(t, run.Signal(context.Background(), "G", d), kahn.ErrStore)
 }
 
 // The same signal by many callers is one answer, also if it ends the run.
@@ -85,7 +85,7 @@ func TestSameSignalByMany(t *testing.T) {
 		errs := make([]error, 6)
 		var wg sync.WaitGroup
 		for i := range errs {
-			wg.Go(func() { errs[i] = run.Signal("G", kahn.Decision{ID: "1", Value: "yes"}) })
+			wg.Go(func() { errs[i] = run.Signal(context.Background(), "G", kahn.Decision{ID: "1", Value: "yes"}) })
 		}
 		wg.Wait()
 		for _, err := range errs {
@@ -102,8 +102,8 @@ func TestSignalIDThatIsNoText(t *testing.T) {
 	t.Parallel()
 	run, err := kahn.Start(t.Context(), graph(gate("G")), nothing)
 	require.NoError(t, err)
-	require.ErrorIs(t, run.Signal("G", kahn.Decision{ID: "\xff", Value: "yes"}), kahn.ErrBadValue)
-	require.NoError(t, run.Signal("G", "yes"))
+	require.ErrorIs(t, run.Signal(context.Background(), "G", kahn.Decision{ID: "\xff", Value: "yes"}), kahn.ErrBadValue)
+	require.NoError(t, run.Signal(context.Background(), "G", "yes"))
 	_, err = run.Wait()
 	require.NoError(t, err)
 }
@@ -178,13 +178,13 @@ func TestSignalIDsOfFormerRecords(t *testing.T) {
 	require.Equal(t, kahn.RunCompleted, stored.Status)
 	require.Len(t, stored.Nodes, 6, "three gates, three signals")
 
-	_, err = kahn.Redrive(t.Context(), g, nil, nil, []string{"G"}, kahn.RunID("r"), kahn.Durable(db))
+	_, err = kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db), kahn.Redrive(nil, []string{"G"}))
 	require.NoError(t, err)
 	run, err := kahn.Start(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db))
 	require.NoError(t, err)
-	require.NoError(t, run.Signal("H", of("2", "no")))
-	require.ErrorIs(t, run.Signal("H", of("2", "yes")), kahn.ErrSignalConflict)
-	require.NoError(t, run.Signal("G", of("1", "another")))
+	require.NoError(t, run.Signal(context.Background(), "H", of("2", "no")))
+	require.ErrorIs(t, run.Signal(context.Background(), "H", of("2", "yes")), kahn.ErrSignalConflict)
+	require.NoError(t, run.Signal(context.Background(), "G", of("1", "another")))
 	_, err = run.Wait()
 	require.NoError(t, err)
 }

@@ -29,7 +29,7 @@ func TestNothingBeginsBeforeAnInterruptedStepReturns(t *testing.T) {
 			}
 			r := tryControlled(t, t.Context(), g, nothing, func(run *kahn.Run) {
 				time.Sleep(10 * ms)
-				if err := run.Signal(path+"G", true); err != nil {
+				if err := run.Signal(context.Background(), path+"G", true); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(10 * ms)
@@ -71,7 +71,7 @@ func TestNothingBeginsWhileAConditionIsEvaluated(t *testing.T) {
 			}
 			r := tryControlled(t, t.Context(), row.g, takes(5*ms), func(run *kahn.Run) {
 				time.Sleep(10 * ms)
-				if err := run.Signal(waits, true); err != nil {
+				if err := run.Signal(context.Background(), waits, true); err != nil {
 					t.Error(err)
 				}
 			}, kahn.Limit(1), kahn.CancelGrace(10*ms))

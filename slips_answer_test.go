@@ -1,6 +1,7 @@
 package kahn_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -51,7 +52,7 @@ func TestSkipAnswer(t *testing.T) {
 				return // which no codec knows
 			}
 			snapshot := reload(t, paused.Snapshot())
-			res, err := kahn.Resume(t.Context(), g, takes(0), snapshot, map[string]any{"G": 1})
+			res, err := kahn.Execute(t.Context(), g, takes(0), kahn.Resume(snapshot), kahn.EarlySignals(map[string]any{"G": 1}))
 			require.NoError(t, err)
 			again, _ := res.Node(id)
 			require.Equal(t, want, again.Skip, "after a restart")
@@ -64,7 +65,7 @@ func TestSkipAnswer(t *testing.T) {
 	inBubble(t, "a gate, and one inside", func(t *testing.T) {
 		inner := graph(gate("G"), branch("on", "G", "approved"), branch("off", "G", "rejected"))
 		r := tryControlled(t, t.Context(), graph(subgraph("S", inner)), takes(0), func(run *kahn.Run) {
-			for run.Signal("S/G", kahn.Decision{Value: "no", Actor: "ann"}) != nil { // the sub-graph has yet to begin
+			for run.Signal(context.Background(), "S/G", kahn.Decision{Value: "no", Actor: "ann"}) != nil { // the sub-graph has yet to begin
 			}
 		})
 		require.Equal(t, `condition_branch(G answered "no", not "approved")`, r.find(event.NodeSkipped, "S/on")[0].Payload.(event.Skip).Reason.String())

@@ -103,12 +103,12 @@ func TestInputs(t *testing.T) {
 		paused := pause(t, g, nil, kahn.Inputs(map[string]any{"reader": "r"}))
 		r := paused.resume(g, nil, map[string]any{"A": 1})
 		require.Equal(t, map[string]any{"reader": "r", "region": "eu"}, r.node("A").Output)
-		_, err := kahn.Resume(t.Context(), g, neverStep(t), paused.Snapshot(), map[string]any{"A": 1}, kahn.Inputs(map[string]any{"redaer": 1}))
+		_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.Inputs(map[string]any{"redaer": 1}), kahn.Resume(paused.Snapshot()), kahn.EarlySignals(map[string]any{"A": 1}))
 		require.ErrorIs(t, err, kahn.ErrUnknownInput)
 
 		fewer := graph(g.Nodes()...)
 		fewer.Inputs = declared[1:]
-		_, err = kahn.Resume(t.Context(), fewer, nop, paused.Snapshot(), map[string]any{"A": 1}, kahn.AllowGraphChange())
+		_, err = kahn.Execute(t.Context(), fewer, nop, kahn.AllowGraphChange(), kahn.Resume(paused.Snapshot()), kahn.EarlySignals(map[string]any{"A": 1}))
 		require.NoError(t, err, "nobody has made a slip: the snapshot has the input")
 	})
 }

@@ -61,12 +61,12 @@ func TestSlips(t *testing.T) {
 	waits := func(g *kahn.Graph) *kahn.Snapshot {
 		return run(g, neverStep(t)).Snapshot()
 	}
-	_, resumed := kahn.Resume(t.Context(), asked(nil, "go"), neverStep(t), waits(asked(nil, "go")), map[string]any{"g": "go"})
-	_, redriven := kahn.Redrive(t.Context(), graph(after("fetch")), neverStep(t), run(graph(after("fetch")), nop).Snapshot(), []string{"fecth"})
+	_, resumed := kahn.Execute(t.Context(), asked(nil, "go"), neverStep(t), kahn.Resume(waits(asked(nil, "go"))), kahn.EarlySignals(map[string]any{"g": "go"}))
+	_, redriven := kahn.Execute(t.Context(), graph(after("fetch")), neverStep(t), kahn.Redrive(run(graph(after("fetch")), nop).Snapshot(), []string{"fecth"}))
 	_, wrongOutput := kahn.Output[int](run(graph(after("fetch")), nop), "fecth")
 	stopping, err := kahn.Start(t.Context(), asked(nil, "go"), neverStep(t))
 	require.NoError(t, err)
-	stopping.CancelBy(kahn.Request{Actor: "ann", Reason: "the wrong customer"})
+	stopping.Cancel(kahn.Request{Actor: "ann", Reason: "the wrong customer"})
 	_, stopped := stopping.Wait()
 	ifExpr := kahn.If("?", nil)
 	ifExpr.TestExpr = "fetch"
@@ -95,16 +95,16 @@ func TestSlips(t *testing.T) {
 			require.NoError(t, err)
 		}
 		for _, name := range names {
-			errs = append(errs, r.Signal(name, true))
+			errs = append(errs, r.Signal(context.Background(), name, true))
 		}
-		require.NoError(t, r.Signal("D/g", true))
+		require.NoError(t, r.Signal(context.Background(), "D/g", true))
 		r.Cancel()
 		_, _ = r.Wait()
 		return errs
 	}
 	signalled := signals("S2/T/g", "L/g", "L#1/g", "D/h", "S2/T/x", "D/T/g")
 	resume := func(name string) error {
-		_, err := kahn.Resume(t.Context(), aside, neverStep(t), waits(aside), map[string]any{name: true})
+		_, err := kahn.Execute(t.Context(), aside, neverStep(t), kahn.Resume(waits(aside)), kahn.EarlySignals(map[string]any{name: true}))
 		return err
 	}
 	const gateChoices = `no such choice: "aproved"; choose one of "approved"`

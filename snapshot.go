@@ -16,7 +16,7 @@ import (
 
 // Snapshot is a run as it stood at one moment: the status of every node that is not idle, its attempts, outputs, errors,
 // the branches that conditions took, what nodes wait for, and where the event log was. From it the run goes on, with
-// [Resume], [Redrive] or the option [ResumeFrom], in this process or in another one.
+// [Resume], [Redrive] or [Fork], in this process or in another one.
 //
 // It holds the inside of composites as well, at any depth: the items of a map, the iteration of a loop with the output of
 // the one before, the nodes of nested runs. It holds no nodes of an attempt that was retried, or of an iteration that

@@ -349,7 +349,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 				signals[path] = c.answer(path)
 			}
 		}
-		opts = append(opts, kahn.ResumeFrom(from, signals))
+		opts = append(opts, kahn.Resume(from), kahn.EarlySignals(signals))
 	}
 	var run *kahn.Run
 	var mu sync.Mutex
@@ -390,7 +390,7 @@ func (c *cutter) run(t *testing.T, from *kahn.Snapshot, take bool) (snapshots []
 				cut()
 			}
 			for _, w := range run.Waiting() {
-				if err := run.Signal(w.Token, c.answer(w.Node)); err != nil && !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrStore) && !errors.Is(err, kahn.ErrFinished) {
+				if err := run.Signal(context.Background(), w.Token, c.answer(w.Node)); err != nil && !errors.Is(err, kahn.ErrAnswered) && !errors.Is(err, kahn.ErrStore) && !errors.Is(err, kahn.ErrFinished) {
 					t.Errorf("signal for %s: %v", w.Node, err)
 				}
 			}

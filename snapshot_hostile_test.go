@@ -41,7 +41,7 @@ func TestHostileSnapshots(t *testing.T) {
 				if nodes, err := s.Nodes(planOf(t, c.g)); err == nil {
 					_ = treeOf(nodes)
 				}
-				if !goOnHostile(t, c, data, kahn.ResumeFrom(s, nil)) {
+				if !goOnHostile(t, c, data, kahn.Resume(s)) {
 					refused++
 				}
 			}
@@ -163,7 +163,7 @@ func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool
 	for range 20 {
 		time.Sleep(time.Second)
 		for _, w := range run.Waiting() {
-			_ = run.Signal(w.Node, true) // the signal may not find a node with a forged name
+			_ = run.Signal(context.Background(), w.Node, true) // the signal may not find a node with a forged name
 		}
 	}
 	run.Cancel()

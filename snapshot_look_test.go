@@ -116,7 +116,7 @@ func TestSnapshotNodes(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrGraphChanged)
 
 		// A snapshot of this process has the values, one that was encoded their JSON.
-		run.CancelBy(kahn.Request{Actor: "ann"})
+		run.Cancel(kahn.Request{Actor: "ann"})
 		res, _ := run.Wait()
 		require.Empty(t, snapshotDiffers(res))
 		s, err = kahn.ReadSnapshot(t.Context(), memory, "r")
@@ -171,9 +171,9 @@ func TestSkipWithoutItsPort(t *testing.T) {
 	nodes, err := forged.Nodes(planOf(t, g))
 	require.NoError(t, err)
 	require.Equal(t, kahn.Skipped, nodes[1].Status)
-	_, err = kahn.Redrive(t.Context(), g, nothing, forged, []string{"a"})
+	_, err = kahn.Execute(t.Context(), g, nothing, kahn.Redrive(forged, []string{"a"}))
 	require.NoError(t, err)
 	g.Add(kahn.Node{ID: "c"})
-	_, err = kahn.Fork(t.Context(), g, nothing, forged, []string{"c"}, kahn.RunID("fork"))
+	_, err = kahn.Execute(t.Context(), g, nothing, kahn.RunID("fork"), kahn.Fork(forged, "c"))
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }

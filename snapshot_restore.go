@@ -2,7 +2,6 @@ package kahn
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,66 +13,41 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Resume goes on with a run from a snapshot: terminal nodes stay as they are, waiting nodes wait on unless signals answers
-// them, nodes that back off do so until the time that they had, nodes that were ready or running are ready, and everything else follows. A node whose attempt was under
-// way is attempted again: steps are called at least once, and [Step.IdempotencyKey] is the same. Guards and conditions that
-// have answered are not evaluated again. Attempts, event ids and delta indices go on counting.
+// Resume continues a run from a snapshot, in this process or in another one. Terminal nodes stay as they are, waiting nodes wait on unless
+// [EarlySignals] answers them, nodes that back off do so until the time that they had, nodes that were ready or running are ready, and
+// everything else follows. A node with a running attempt is attempted again: steps are called at least once, and [Step.IdempotencyKey] is
+// the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta indices continue. A composite
+// that was running continues in the same attempt, see [EarlySignals] and [Timeout] for signals and deadlines. [Snapshot.Result] reads one that is over.
 //
-// A composite that was running goes on in the same attempt, and its nested run goes on like the outer one: finished items of
-// a map are not performed again, a loop goes on at its iteration. As for any node OverallTimeout has gone on counting and
-// Timeout begins anew. The option [Timeout], if it is given again, ends the run at the deadline of the life in which the run
-// began; one that has passed ends it before any signal arrives. Snapshots of versions that did not keep that deadline load,
-// and Timeout begins anew.
-//
-// signals answers nodes that wait, by id, inside composites by path, or by token, a part of them or none; it may also answer
-// gates that the run has not reached, inside composites if these have begun; inside of a node that was expanded it answers
-// only waiting nodes, and an answer is judged when the graph is known. Deadlines of gates are those of the first wait; one
-// that has passed fails its gate before any signal arrives.
-//
-// The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged],
-// unless the option [AllowGraphChange] is given. A signal for a node that does not wait is an error that matches
-// [ErrUnknownGate] or [ErrAnswered], one that is none of the choices of a [Gate] a [*ChoiceError], two for the same node one
-// that matches [ErrDuplicateGate], a snapshot of a run that is over one that matches [ErrFinished], and one of a state that
-// no run can be in one that matches [ErrBadValue]. Nothing was run then. Apart from this, Resume is [Execute] with the
-// option [ResumeFrom].
-func Resume(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, signals map[string]any, opts ...Option) (*Result, error) {
-	return Execute(ctx, g, step, append(slices.Clone(opts), ResumeFrom(s, signals))...)
+// The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option
+// [AllowGraphChange] is given. The error matches [ErrFinished] if the run is over, [ErrBadOption] if s is nil, and [ErrBadValue] if no run
+// can be in that state. Nothing was run then.
+func Resume(s *Snapshot) Option {
+	return optionFunc(func(c *config) error {
+		if s == nil {
+			return fmt.Errorf("%w: Resume(nil)", ErrBadOption)
+		}
+		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, false, nil, nil, false
+		return nil
+	})
 }
 
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
 // or were cancelled, and all their descendants, or with [KeepDescendants] only those descendants that have neither completed
 // nor were skipped. The other results are reused. The nodes start anew: attempts count from 1, guards and conditions are
-// evaluated again, and composites begin anew with their whole inside. Names are those of the outermost graph; one that it
-// does not have is an error that matches [ErrUnknownNode]. Apart from this, Redrive is [Execute] with the option
-// [RedriveFrom].
+// evaluated again, and composites begin anew with their whole inside. Names are those of the outermost graph; the error matches
+// [ErrUnknownNode] if it does not have one. A [Request] tells who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of
-// the new epoch takes the results of the nodes that run again out of the store: before it the store has the run as it was, after
-// it the redriven run, which goes on after a crash like any other. A run that is not stored is an error that matches
-// [ErrUnknownRun], one that another owner holds an error that matches [ErrLeased]. If the store does not answer that first transaction,
-// the Result is that of the new epoch, and the store may have the old one.
-func Redrive(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
-	return Execute(ctx, g, step, append(slices.Clone(opts), RedriveFrom(s, nodes...))...)
-}
-
-// ResumeFrom makes the run go on from a snapshot. See [Resume].
-func ResumeFrom(s *Snapshot, signals map[string]any) Option {
+// the new epoch takes the results of the nodes that run again out of the store, and a crash continues the redriven run from there. The error
+// matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it. If the store does not answer that first
+// transaction, the Result is that of the new epoch, and the store may have the old one.
+func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	return optionFunc(func(c *config) error {
-		if s == nil {
-			return fmt.Errorf("%w: ResumeFrom(nil)", ErrBadOption)
+		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, true, nodes, nil, false
+		if q := asked(by); q != (Request{}) {
+			c.redrivenBy = &q
 		}
-		c.from, c.signals, c.redrive, c.redriven, c.fork = s, signals, false, nil, false
-		return nil
-	})
-}
-
-// RedriveFrom makes the run repeat a part of a snapshot's, or without a snapshot a part of that in its store. See [Redrive].
-func RedriveFrom(s *Snapshot, nodes ...string) Option {
-	return optionFunc(func(c *config) error {
-		if c.from != nil { // else they are for this life
-			c.signals = nil
-		}
-		c.from, c.redrive, c.redriven, c.fork = s, true, nodes, false
 		return nil
 	})
 }
@@ -85,16 +59,6 @@ func RedriveFrom(s *Snapshot, nodes ...string) Option {
 // [ErrBadOption].
 func KeepDescendants() Option {
 	return optionFunc(func(c *config) error { c.keep = true; return nil })
-}
-
-// RedriveBy tells who asks for a redrive, and why. The Result, the event run.status.changed that begins the new epoch, and the events
-// node.invalidated carry it. A run that is not redriven is refused with an error that matches [ErrBadOption].
-func RedriveBy(q Request) Option {
-	return optionFunc(func(c *config) error {
-		q := shortened(q)
-		c.redrivenBy = &q
-		return nil
-	})
 }
 
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in

@@ -1,7 +1,6 @@
 package kahn
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -324,19 +323,12 @@ func writeIf[T any](w *nodeWriter, key string, v *T) {
 // middle of it, the fork goes on; one that has ended is an error that matches [ErrFinished], see [ReadResult], and another run of that id is
 // one that matches [ErrDuplicateRun]. [RunLabels] and [ParentRun] are those that are given: the fork does not inherit them. A run in a store is forked from
 // [ReadSnapshot]. Values are decoded by the [Codec] and encoded again, so that the runs share blobs only by their content.
-//
-// Apart from this, Fork is [Execute] with the option [ForkFrom].
-func Fork(ctx context.Context, g *Graph, step StepFunc, s *Snapshot, nodes []string, opts ...Option) (*Result, error) {
-	return Execute(ctx, g, step, append(slices.Clone(opts), ForkFrom(s, nodes...))...)
-}
-
-// ForkFrom makes the run begin with results of a snapshot. See [Fork].
-func ForkFrom(s *Snapshot, nodes ...string) Option {
+func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
-			return fmt.Errorf("%w: ForkFrom(nil)", ErrBadOption)
+			return fmt.Errorf("%w: Fork(nil)", ErrBadOption)
 		}
-		c.from, c.redrive, c.redriven, c.fork = s, false, nodes, true
+		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, false, nodes, nil, true
 		return nil
 	})
 }

@@ -78,8 +78,13 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers nodes that wait when the run begins: those of a run that goes on from a store, or gates that a new run, or the nodes
-// of a redrive that run again, have yet to reach. It replaces the signals of [ResumeFrom]; errors are those of [Resume].
+// EarlySignals answers nodes that wait when the run begins, or are about to wait: nodes of a run that continues from a snapshot or a store,
+// gates that the run, or the nodes of a redrive that run again, have yet to reach, in composites if these have begun. A node is named by its
+// id, in a composite by its path, or by its token; inside a node that was expanded only waiting nodes are answered, and an answer is judged
+// when the graph is known. Deadlines of gates are those of the first wait; one that has passed fails its gate before any signal arrives.
+//
+// The error matches [ErrUnknownGate] or [ErrAnswered] if a signal names a node that does not wait, [ErrDuplicateGate] if two name the same
+// node, and is a [*ChoiceError] if a signal is none of the choices of a [Gate]. Nothing was run then.
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
@@ -613,7 +618,7 @@ func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Opt
 		return nil, err
 	}
 	a := new(Adoption)
-	opts = append(slices.Clone(opts), Durable(s), RunID(run), RedriveFrom(nil), optionFunc(func(c *config) error {
+	opts = append(slices.Clone(opts), Durable(s), RunID(run), Redrive(nil, nil), optionFunc(func(c *config) error {
 		c.adopts = a
 		return nil
 	}))

@@ -290,7 +290,7 @@ func TestNewBranchesOfOldAnswers(t *testing.T) {
 				case "fork":
 					snapshot, failed := kahn.ReadSnapshot(t.Context(), s, "r")
 					require.NoError(t, failed)
-					res, err = kahn.Fork(t.Context(), v2, s.step, snapshot, nil, kahn.RunID("f"), kahn.EarlySignals(map[string]any{"g": "x"}))
+					res, err = kahn.Execute(t.Context(), v2, s.step, kahn.RunID("f"), kahn.EarlySignals(map[string]any{"g": "x"}), kahn.Fork(snapshot))
 				}
 				require.NoError(t, err)
 				b, _ := res.Node("b")

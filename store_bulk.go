@@ -67,7 +67,7 @@ func (b Bulk) bulk(ctx context.Context, s store.Admin, statuses []RunStatus, che
 // RedriveAll redrives runs of a store: without Filter.Statuses those that have failed. The named nodes run again, or without names all that failed,
 // were aborted or were cancelled, and everything that follows them, see [Redrive]. Nothing is performed: each run is due afterwards, for
 // [Runner.Serve] or Execute. Each is redriven with the graph whose hash it has; one of another graph is reported with an error that matches
-// [ErrGraphChanged]. Of the options [Encoding], [KeepDescendants], [RedriveBy], [Owner] and [LeaseTime] matter.
+// [ErrGraphChanged]. Of the options [Encoding], [KeepDescendants], [Owner] and [LeaseTime] matter.
 //
 // An error of a run is in the report, and is one of those of Redrive, or matches [ErrTransition] for a run that somebody else has redriven since
 // it was listed: it is left as it is. RedriveAll itself returns an error if the runs cannot be listed, or if ctx
@@ -88,7 +88,7 @@ func RedriveAll(ctx context.Context, graphs []*Graph, s store.Admin, b Bulk, nod
 	}
 	return b.bulk(ctx, s, []RunStatus{RunFailed}, check, func(r *store.Run) error {
 		listed := optionFunc(func(c *config) error { c.listed = r; return nil })
-		return plans[r.Queue()].write(ctx, append(slices.Clone(opts), Durable(s), RunID(r.ID), RedriveFrom(nil, nodes...), listed))
+		return plans[r.Queue()].write(ctx, append(slices.Clone(opts), Durable(s), RunID(r.ID), Redrive(nil, nodes), listed))
 	})
 }
 
@@ -179,6 +179,6 @@ func ForkAll(ctx context.Context, g *Graph, s store.Admin, b Bulk, id func(run s
 		if own == "" { // which would be a new id with each call
 			return fmt.Errorf("%w: ForkAll: the id of the fork of %s is empty", ErrBadOption, quoteID(r.ID))
 		}
-		return p.write(ctx, append(slices.Clone(opts), Durable(s), RunID(own), ForkFrom(snapshot, nodes...)))
+		return p.write(ctx, append(slices.Clone(opts), Durable(s), RunID(own), Fork(snapshot, nodes...)))
 	})
 }

@@ -53,20 +53,20 @@ func TestLostOutput(t *testing.T) {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "old")
 	require.NoError(t, err)
 	for name, nodes := range map[string][]string{"a node that keeps a lost output": {"S"}, "no node": nil} {
-		_, err = kahn.Fork(t.Context(), g, step, snapshot, nodes, opts("fork of "+name)...)
+		_, err = kahn.Execute(t.Context(), g, step, append(opts("fork of "+name), kahn.Fork(snapshot, nodes...))...)
 		require.ErrorIs(t, err, store.ErrNoBlob, name)
 		require.ErrorContains(t, err, `"B"`)
 	}
-	_, err = kahn.Redrive(t.Context(), g, step, nil, []string{"S"}, opts("old")...)
+	_, err = kahn.Execute(t.Context(), g, step, append(opts("old"), kahn.Redrive(nil, []string{"S"}))...)
 	require.ErrorIs(t, err, store.ErrNoBlob)
 
 	blobs.gets = 0
 	for what, again := range map[string]func() (*kahn.Result, error){
 		"fork": func() (*kahn.Result, error) {
-			return kahn.Fork(t.Context(), g, step, snapshot, []string{"B"}, opts("fork")...)
+			return kahn.Execute(t.Context(), g, step, append(opts("fork"), kahn.Fork(snapshot, "B"))...)
 		},
 		"redrive": func() (*kahn.Result, error) {
-			return kahn.Redrive(t.Context(), g, step, nil, []string{"B"}, opts("old")...)
+			return kahn.Execute(t.Context(), g, step, append(opts("old"), kahn.Redrive(nil, []string{"B"}))...)
 		},
 	} {
 		res, err := again()

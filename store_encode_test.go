@@ -66,7 +66,7 @@ func TestEncodedOnce(t *testing.T) {
 		for _, gate := range []string{"W", "late"} {
 			_, err := run.WaitFor(t.Context(), gate, kahn.Suspended)
 			require.NoError(t, err)
-			require.NoError(t, run.Signal(gate, "signal "+gate))
+			require.NoError(t, run.Signal(context.Background(), gate, "signal "+gate))
 		}
 		res, err := run.Wait()
 		require.NoError(t, err)

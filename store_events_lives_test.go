@@ -208,7 +208,7 @@ func TestStoredLogOfRedrivesAndForks(t *testing.T) {
 		snapshot, err := kahn.ReadSnapshot(t.Context(), db, "r")
 		require.NoError(t, err)
 		rec := newRecorder()
-		res, err := kahn.Fork(t.Context(), g, step, snapshot, []string{"B"}, kahn.Durable(db), kahn.RunID("f"), kahn.StoreEvents(), kahn.OnEvent(rec.add))
+		res, err := kahn.Execute(t.Context(), g, step, kahn.Durable(db), kahn.RunID("f"), kahn.StoreEvents(), kahn.OnEvent(rec.add), kahn.Fork(snapshot, "B"))
 		require.NoError(t, err)
 		forked := storedEvents(t, db, "f")
 		require.NoError(t, sameEvents(forked, rec.all()))

@@ -153,7 +153,7 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 				res, err = run.Wait()
 			case <-time.After(10 * ms):
 				for _, w := range run.Waiting() {
-					if err := run.Signal(w.Token, true); !errors.Is(err, kahn.ErrStore) && !errors.Is(err, kahn.ErrFinished) {
+					if err := run.Signal(context.Background(), w.Token, true); !errors.Is(err, kahn.ErrStore) && !errors.Is(err, kahn.ErrFinished) {
 						require.NoError(t, err)
 					}
 				}

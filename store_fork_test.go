@@ -22,7 +22,7 @@ import (
 func (r trial) forked(g *kahn.Graph, step kahn.StepFunc, nodes []string, opts ...kahn.Option) (trial, []string) {
 	r.t.Helper()
 	var c paths
-	fork := try2(r.t, g, c.count(step), append(opts, kahn.ForkFrom(reload(r.t, r.Snapshot()), nodes...))...)
+	fork := try2(r.t, g, c.count(step), append(opts, kahn.Fork(reload(r.t, r.Snapshot()), nodes...))...)
 	return fork, slices.Sorted(maps.Keys(c.n))
 }
 
@@ -50,7 +50,7 @@ func TestFork(t *testing.T) {
 			require.Equal(t, []string{"B", "C", "D", "end"}, again)
 
 			var c paths
-			fork := try2(t, g, c.count(func(_ context.Context, s *kahn.Step) (any, error) { who, _ := s.Root("who"); return who, nil }), append(opts, kahn.RunID("new"), kahn.ForkFrom(s, "B"))...)
+			fork := try2(t, g, c.count(func(_ context.Context, s *kahn.Step) (any, error) { who, _ := s.Root("who"); return who, nil }), append(opts, kahn.RunID("new"), kahn.Fork(s, "B"))...)
 			fork.expect("A:ok B:ok C:ok S:ok D:ok end:ok", "completed")
 			require.Equal(t, map[string]int{"B": 1, "C": 1, "D": 1, "end": 1}, c.n)
 			require.Equal(t, "we", fork.node("D").Output)
@@ -111,7 +111,7 @@ func TestFork(t *testing.T) {
 		g := graph(after("A"), after("B", "A"))
 		old := try(t, g, breaks("B"), kahn.RunID("old"))
 		fork := func(s store.Store, id string, nodes ...string) []kahn.Option {
-			return []kahn.Option{kahn.Durable(s), kahn.RunID(id), kahn.ForkFrom(old.Snapshot(), nodes...)}
+			return []kahn.Option{kahn.Durable(s), kahn.RunID(id), kahn.Fork(old.Snapshot(), nodes...)}
 		}
 		refused := func(want error, opts ...kahn.Option) {
 			t.Helper()
@@ -121,7 +121,7 @@ func TestFork(t *testing.T) {
 		}
 		refused(kahn.ErrUnknownNode, fork(mem, "new", "C")...)
 		refused(kahn.ErrBadOption, fork(mem, "old")...)
-		refused(kahn.ErrBadOption, kahn.ForkFrom(nil))
+		refused(kahn.ErrBadOption, kahn.Fork(nil))
 		refused(kahn.ErrBadOption, append(fork(mem, "new"), kahn.KeepDescendants())...)
 		require.Empty(t, mem.Runs())
 		try(t, g, takes(0), kahn.Durable(mem), kahn.RunID("taken"))
@@ -163,7 +163,7 @@ func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts
 	again, err := kahn.ForkPreview(compile(t, c.g), s, nodes...)
 	require.NoError(t, err)
 	fork := func(s2 store.Store) {
-		c.more = []kahn.Option{kahn.Durable(s2), kahn.RunID("r"), kahn.ForkFrom(s, nodes...)}
+		c.more = []kahn.Option{kahn.Durable(s2), kahn.RunID("r"), kahn.Fork(s, nodes...)}
 	}
 	check := func(what string) {
 		t.Helper()

@@ -262,7 +262,7 @@ func TestPendingLease(t *testing.T) {
 	})
 
 	inBubble(t, "it is left or cancelled while it is pending", func(t *testing.T) {
-		for name, end := range map[string]func(*kahn.Run){"left": (*kahn.Run).Leave, "cancelled": (*kahn.Run).Cancel} {
+		for name, end := range map[string]func(*kahn.Run){"left": (*kahn.Run).Leave, "cancelled": func(r *kahn.Run) { r.Cancel() }} {
 			rn := &kahn.Runner{MaxRuns: 1}
 			first, err := rn.Start(t.Context(), graph(after("A")), takes(5*time.Minute))
 			require.NoError(t, err)

@@ -74,7 +74,7 @@ func TestReadOutcomes(t *testing.T) {
 		"strict":             {graph(kahn.Node{ID: "A", Do: always(errStep)}, kahn.Node{ID: "H", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}}), nil, []kahn.Option{kahn.StatusStrict}},
 		"a verdict":          {graph(kahn.Node{ID: "A", Do: always(errStep)}, kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: rescue}), nil, nil},
 		"the end fails":      {graph(after("A"), kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: always(errStep)}), nil, nil},
-		"cancelled":          {graph(kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")), func(r *kahn.Run) { r.CancelBy(kahn.Request{Actor: "us"}) }, nil},
+		"cancelled":          {graph(kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")), func(r *kahn.Run) { r.Cancel(kahn.Request{Actor: "us"}) }, nil},
 		"aborted":            {graph(kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")), func(r *kahn.Run) { r.AbortAll(errHost) }, nil},
 		"timed out":          {graph(kahn.Node{ID: "A", Do: untilStopped}, after("B", "A")), nil, []kahn.Option{kahn.Timeout(10 * time.Second)}},
 		"stopped by failure": {graph(kahn.Node{ID: "A", Do: untilStopped}, kahn.Node{ID: "B", Critical: true, Do: always(errStep)}), nil, nil},
@@ -169,7 +169,7 @@ func TestReadRefused(t *testing.T) {
 		s, err = kahn.ReadSnapshot(t.Context(), store, "s")
 		require.NoError(t, err)
 		var c calls
-		res, err := kahn.Redrive(t.Context(), bad, c.count(takes(0)), s, nil)
+		res, err := kahn.Execute(t.Context(), bad, c.count(takes(0)), kahn.Redrive(s, nil))
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, res.Status)
 		require.Equal(t, []int{0, 1}, []int{c.of("A"), c.of("B")})

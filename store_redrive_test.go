@@ -22,7 +22,7 @@ import (
 // redriveStored redrives a run in its store, and returns it with the events of all its epochs.
 func (r trial) redriveStored(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option, nodes ...string) trial {
 	r.t.Helper()
-	return r.goOn(g, step, append(slices.Clone(opts), kahn.RedriveFrom(nil, nodes...)))
+	return r.goOn(g, step, append(slices.Clone(opts), kahn.Redrive(nil, nodes)))
 }
 
 // counted fails the test unless every counter of readiness of a run that has ended is at what it requires.
@@ -52,7 +52,7 @@ func TestRedriveInStore(t *testing.T) {
 			r.expect("A:ok B:F C:X S:F D:ok E:X", "failed")
 			var c paths
 			by := kahn.Request{Actor: "operator", Reason: "it is mended"}
-			r = r.redriveStored(g, c.count(takes(time.Second)), append(opts, kahn.RedriveBy(by)))
+			r = r.goOn(g, c.count(takes(time.Second)), append(slices.Clone(opts), kahn.Redrive(nil, nil, by)))
 			r.expect("A:ok B:ok C:ok S:ok D:ok E:ok", "completed")
 			require.Equal(t, map[string]int{"B": 1, "C": 1, "S/x": 1, "S/y": 1, "E": 1}, c.n)
 			require.Equal(t, 1, r.node("B").Attempts)
@@ -149,7 +149,7 @@ func TestRedriveInStore(t *testing.T) {
 		_, err := rn.Execute(t.Context(), g, step, kahn.RunID("r"))
 		require.ErrorIs(t, err, errStep)
 		broken = false
-		run, err := rn.Redrive(t.Context(), "r")
+		run, err := rn.Redrive(t.Context(), "r", nil)
 		require.NoError(t, err)
 		res, err := run.Wait()
 		require.NoError(t, err)
@@ -163,9 +163,9 @@ func TestRedriveInStore(t *testing.T) {
 		counted(t, store)
 		// A Runner of another process knows nothing of the run.
 		other := &kahn.Runner{Options: rn.Options}
-		_, err = other.Redrive(t.Context(), "r")
+		_, err = other.Redrive(t.Context(), "r", nil)
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
-		res, err = other.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.RedriveFrom(nil, "B"))
+		res, err = other.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Redrive(nil, []string{"B"}))
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, res.Status)
 	})
@@ -182,11 +182,11 @@ func TestRedriveInStore(t *testing.T) {
 			opts []kahn.Option
 			want error
 		}{
-			{g, append(opts, kahn.RedriveFrom(nil, "C")), kahn.ErrUnknownNode},
-			{g, append(opts, kahn.RedriveFrom(r.Snapshot())), kahn.ErrBadOption},
-			{g, []kahn.Option{kahn.RedriveFrom(nil)}, kahn.ErrBadOption},
-			{g, append(opts, kahn.RunID("another"), kahn.RedriveFrom(nil)), kahn.ErrUnknownRun},
-			{graph(after("A")), append(opts, kahn.RedriveFrom(nil)), kahn.ErrGraphChanged},
+			{g, append(opts, kahn.Redrive(nil, []string{"C"})), kahn.ErrUnknownNode},
+			{g, append(opts, kahn.Redrive(r.Snapshot(), nil)), kahn.ErrBadOption},
+			{g, []kahn.Option{kahn.Redrive(nil, nil)}, kahn.ErrBadOption},
+			{g, append(opts, kahn.RunID("another"), kahn.Redrive(nil, nil)), kahn.ErrUnknownRun},
+			{graph(after("A")), append(opts, kahn.Redrive(nil, nil)), kahn.ErrGraphChanged},
 			{g, opts, kahn.ErrFinished},
 		} {
 			res, err := kahn.Execute(t.Context(), row.g, neverStep(t), row.opts...)
@@ -196,7 +196,7 @@ func TestRedriveInStore(t *testing.T) {
 		}
 		lease, _, err := store.Acquire(t.Context(), "r", "another", time.Minute)
 		require.NoError(t, err)
-		_, err = kahn.Redrive(t.Context(), g, neverStep(t), nil, nil, opts...)
+		_, err = kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.Redrive(nil, nil))...)
 		require.ErrorIs(t, err, kahn.ErrLeased)
 		require.NoError(t, store.Release(t.Context(), lease))
 		after, err := store.Load(t.Context(), "r")
@@ -211,13 +211,13 @@ func TestRedriveInStore(t *testing.T) {
 		g := graph(after("A"), after("B", "A"))
 		try(t, g, breaks("A"), append(opts, kahn.Durable(inner))...)
 		down := &brokenStore{Store: inner, commit: func(store.Commit) error { return errDisk }}
-		res, err := kahn.Redrive(t.Context(), g, neverStep(t), nil, nil, append(opts, kahn.Durable(down))...)
+		res, err := kahn.Execute(t.Context(), g, neverStep(t), append(opts, kahn.Durable(down), kahn.Redrive(nil, nil))...)
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.True(t, res.Left)
 		stored, err := inner.Load(t.Context(), "r")
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunFailed, stored.Status)
-		res, err = kahn.Redrive(t.Context(), g, takes(0), nil, nil, append(opts, kahn.Durable(inner))...)
+		res, err = kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Durable(inner), kahn.Redrive(nil, nil))...)
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, res.Status)
 	})
@@ -263,7 +263,7 @@ func (c *cutter) redriveAtEveryWrite(t *testing.T, r *rand.Rand, name string) (c
 			nodes = append(nodes, n.ID)
 		}
 	}
-	again := []kahn.Option{kahn.RedriveFrom(nil, nodes...)}
+	again := []kahn.Option{kahn.Redrive(nil, nodes)}
 	if r.IntN(3) == 0 {
 		again = append(again, kahn.KeepDescendants())
 	}

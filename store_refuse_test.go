@@ -100,7 +100,7 @@ func TestRefusedByCommit(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(gate("G"), after("B")), takes(time.Second), kahn.Durable(s), kahn.RunID("r"))
 		require.NoError(t, err)
 		time.Sleep(100 * ms)
-		err = run.Signal("G", kahn.Decision{Value: 1, ID: "1"})
+		err = run.Signal(context.Background(), "G", kahn.Decision{Value: 1, ID: "1"})
 		require.ErrorIs(t, err, kahn.ErrRejected)
 		res, err := run.Wait()
 		require.False(t, res.Left)

@@ -189,7 +189,7 @@ func TestSpecOfARun(t *testing.T) {
 	require.Equal(t, "ship b <nil>", ship.Output)
 	snapshot, err := kahn.ReadSnapshot(t.Context(), db, "r")
 	require.NoError(t, err)
-	again, err := kahn.Redrive(t.Context(), longer, orderStep, snapshot, []string{"ship"})
+	again, err := kahn.Execute(t.Context(), longer, orderStep, kahn.Redrive(snapshot, []string{"ship"}))
 	require.NoError(t, err)
 	ship, _ = again.Node("ship")
 	require.Equal(t, "ship b <nil>", ship.Output)
@@ -294,7 +294,7 @@ func TestRefusedInputs(t *testing.T) {
 		"what the store refuses":    {graph(after("A")), []kahn.Option{kahn.Inputs(map[string]any{"n": "huge"})}, kahn.ErrRejected, `input "n": `},
 		"the payload of a trigger":  {gates, []kahn.Option{kahn.Fire("T", func() {})}, kahn.ErrNotEncodable, `the payload of "T": `},
 		"an early signal":           {gates, []kahn.Option{kahn.EarlySignals(map[string]any{"G": func() {}})}, kahn.ErrNotEncodable, `signal for "G": `},
-		"inputs of the forked run":  {orderGraph(), []kahn.Option{kahn.ForkFrom(&forked, "charge")}, kahn.ErrNotEncodable, `input "order": `},
+		"inputs of the forked run":  {orderGraph(), []kahn.Option{kahn.Fork(&forked, "charge")}, kahn.ErrNotEncodable, `input "order": `},
 		"a codec that knows no int": {orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 1}), kahn.Encoding(brokenCodec{})}, kahn.ErrNotEncodable, `input "order": `},
 	} {
 		rn := new(kahn.Runner)

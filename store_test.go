@@ -198,7 +198,7 @@ func TestScenarioStore(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, gate := range []string{"G", "S/g"} {
-			if err := run.Signal(gate, "early"); err != nil {
+			if err := run.Signal(context.Background(), gate, "early"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -487,10 +487,10 @@ func TestRejectedValues(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		if err := run.Signal("G", "huge"); !errors.Is(err, kahn.ErrRejected) {
+		if err := run.Signal(context.Background(), "G", "huge"); !errors.Is(err, kahn.ErrRejected) {
 			t.Error(err)
 		}
-		if err := run.Signal("G", "small"); err != nil {
+		if err := run.Signal(context.Background(), "G", "small"); err != nil {
 			t.Error(err)
 		}
 		if res, err := run.Wait(); err != nil || res.Status != kahn.RunCompleted {

@@ -172,7 +172,7 @@ func TestBackoffOfALaterLife(t *testing.T) {
 			return []kahn.Option{kahn.Durable(dies(t, g, step, store, 5*time.Second)), kahn.RunID("r")}
 		},
 		"a snapshot": func(t *testing.T, g *kahn.Graph, step kahn.StepFunc) []kahn.Option {
-			return []kahn.Option{kahn.ResumeFrom(crashed(t, g, step, 10*time.Second), nil)}
+			return []kahn.Option{kahn.Resume(crashed(t, g, step, 10*time.Second))}
 		},
 		"it is left": func(t *testing.T, g *kahn.Graph, step kahn.StepFunc) []kahn.Option {
 			run, err := kahn.Start(t.Context(), g, step)
@@ -181,7 +181,7 @@ func TestBackoffOfALaterLife(t *testing.T) {
 			run.Leave()
 			res, err := run.Wait()
 			require.NoError(t, err)
-			return []kahn.Option{kahn.ResumeFrom(reload(t, res.Snapshot()), nil)}
+			return []kahn.Option{kahn.Resume(reload(t, res.Snapshot()))}
 		},
 	} {
 		for _, away := range []time.Duration{10 * time.Second, time.Hour} {

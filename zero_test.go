@@ -129,8 +129,8 @@ func TestNothingAtAll(t *testing.T) {
 		"zero Plan of a State":       {func() error { _, err := kahn.NewState(&kahn.Plan{}); return err }, kahn.ErrNoGraph},
 		"estimates of nothing":       {run(kahn.Estimates(nil)), nil},
 		"zero Result as an estimate": {run(kahn.Estimates(&kahn.Result{})), nil},
-		"zero Snapshot":              {run(kahn.ResumeFrom(&kahn.Snapshot{}, nil)), kahn.ErrGraphChanged},
-		"no Snapshot":                {run(kahn.ResumeFrom(nil, nil)), kahn.ErrBadOption},
+		"zero Snapshot":              {run(kahn.Resume(&kahn.Snapshot{})), kahn.ErrGraphChanged},
+		"no Snapshot":                {run(kahn.Resume(nil)), kahn.ErrBadOption},
 		"zero Memo":                  {run(&kahn.Memo{}), nil},
 		"zero Test":                  {run(kahn.TestMode{}), nil},
 		"no middleware":              {run(kahn.Use()), nil},
@@ -239,7 +239,7 @@ func TestCloneInputs(t *testing.T) {
 							break
 						}
 					}
-					if err := run.Signal(gate, signal); err != nil {
+					if err := run.Signal(context.Background(), gate, signal); err != nil {
 						t.Errorf("signal for %s: %v", gate, err)
 					}
 				}

@@ -26,7 +26,7 @@ type StatusChange struct {
 	Waiting []string
 	// TotalWaiting counts all nodes that wait, including the one whose signal lets the run go on. Run.Waiting lists them.
 	TotalWaiting int
-	// Request identifies who asked for the redrive, and why, see kahn.RedriveBy.
+	// Request identifies who asked for the redrive, and why, see kahn.Redrive.
 	Request Request
 }
 
@@ -135,7 +135,7 @@ type Answer struct {
 // Invalidation is the payload of node.invalidated: the node has ended and is to run again.
 type Invalidation struct {
 	Reason  string  // "redrive"
-	Request Request // who asked for the redrive, and why, see kahn.RedriveBy
+	Request Request // who asked for the redrive, and why, see kahn.Redrive
 }
 
 // Completion is the payload of node.completed.

@@ -360,7 +360,7 @@ func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 func (c *call) confirmed(run *kahn.Run, name string, d kahn.Decision) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
-	err := run.SignalContext(ctx, name, d)
+	err := run.Signal(ctx, name, d)
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errSlow
 	}
@@ -406,7 +406,7 @@ func (c *call) cancel() (any, error) {
 		}
 		return done, err
 	}
-	return accepted, c.live().CancelBy(q)
+	return accepted, c.live().Cancel(q)
 }
 
 func (c *call) abort() (any, error) {
@@ -420,7 +420,7 @@ func (c *call) abort() (any, error) {
 		}
 		return c.ask(s, demand{control: func(ctx context.Context, x Controller) error { return x.Abort(ctx, s.ID(), nil, q) }})
 	}
-	return accepted, c.live().AbortAllBy(nil, q)
+	return accepted, c.live().AbortAll(nil, q)
 }
 
 func (c *call) leave() (any, error) {
@@ -464,9 +464,9 @@ func (c *call) redrive() (any, error) {
 	var run *kahn.Run
 	var err error
 	if s := c.stored(); s == nil {
-		run, err = c.h.Runner.RedriveBy(context.WithoutCancel(c.r.Context()), c.target.ID(), q, body.Nodes...)
+		run, err = c.h.Runner.Redrive(context.WithoutCancel(c.r.Context()), c.target.ID(), body.Nodes, q)
 	} else if s.Status().Terminal() {
-		run, err = c.goOn(s, kahn.RedriveFrom(nil, body.Nodes...), kahn.RedriveBy(q))
+		run, err = c.goOn(s, kahn.Redrive(nil, body.Nodes, q))
 	} else if s.due() && len(body.Nodes) == 0 {
 		run, err = c.goOn(s)
 	} else {

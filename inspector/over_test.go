@@ -71,7 +71,7 @@ func TestStreamOfAnotherLife(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Len(t, messages[struct{}](t, p, "reset"), 1)
 		require.Empty(t, messages[nodesMessage](t, p, "nodes"), "of a graph that the page does not show")
-		_, err = rn.Redrive(t.Context(), "r")
+		_, err = rn.Redrive(t.Context(), "r", nil)
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		require.Len(t, messages[struct{}](t, p, "reset"), 2)
@@ -89,7 +89,7 @@ func TestStreamFromTheBeginning(t *testing.T) {
 		synctest.Wait()
 		p := openTab(t.Context(), Handler(Options{Runner: rn}), "r")
 		synctest.Wait() // it has joined, and no tick has passed
-		require.NoError(t, run.Signal("g", 1))
+		require.NoError(t, run.Signal(context.Background(), "g", 1))
 		time.Sleep(time.Second)
 		nodes := messages[nodesMessage](t, p, "nodes")
 		require.Len(t, nodes, 1)
@@ -189,7 +189,7 @@ func TestTimelineIsWhole(t *testing.T) {
 		require.Positive(t, s.End)
 	}
 	require.False(t, get[timelineReply](d, "api/v1/timeline", "run", "r").Truncated)
-	again, err := rn.Redrive(t.Context(), "r")
+	again, err := rn.Redrive(t.Context(), "r", nil)
 	require.NoError(t, err)
 	_, _ = again.Wait()
 	reply = get[timelineReply](d, "api/v1/timeline", "run", "r")
@@ -322,7 +322,7 @@ func TestRunWithoutEvents(t *testing.T) {
 		synctest.Wait()
 		p := openTab(t.Context(), h, "r")
 		time.Sleep(1100 * time.Millisecond) // between two ticks
-		require.NoError(t, run.Signal("g", 1))
+		require.NoError(t, run.Signal(context.Background(), "g", 1))
 		_, _ = run.Wait()
 		time.Sleep(time.Second)
 		nodes := messages[nodesMessage](t, p, "nodes")

@@ -204,7 +204,7 @@ func (x *remote) Signal(ctx context.Context, id, gate string, value any) error {
 	if err != nil {
 		return err
 	}
-	return run.SignalContext(ctx, gate, value)
+	return run.Signal(ctx, gate, value)
 }
 
 func (x *remote) Cancel(_ context.Context, id string, q kahn.Request) error {
@@ -212,7 +212,7 @@ func (x *remote) Cancel(_ context.Context, id string, q kahn.Request) error {
 	if err != nil {
 		return err
 	}
-	return run.CancelBy(q)
+	return run.Cancel(q)
 }
 
 func (x *remote) Abort(_ context.Context, id string, cause error, q kahn.Request) error {
@@ -220,7 +220,7 @@ func (x *remote) Abort(_ context.Context, id string, cause error, q kahn.Request
 	if err != nil {
 		return err
 	}
-	return run.AbortAllBy(cause, q)
+	return run.AbortAll(cause, q)
 }
 
 func (x *remote) CancelNode(_ context.Context, id, node string) error {

@@ -186,7 +186,7 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
 		opts = append(opts, kahn.Around(func(_ context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
-			_ = run.CancelBy(q) // before it begins: it is not at rest
+			_ = run.Cancel(q) // before it begins: it is not at rest
 			return nil, nil
 		}))
 	}
@@ -194,7 +194,7 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	if err != nil {
 		return err
 	}
-	return run.CancelBy(q)
+	return run.Cancel(q)
 }
 
 // cancelNodeStored cancels a node of a run that no process performs: the run goes on here.
@@ -239,7 +239,7 @@ func (c *call) fork() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := []kahn.Option{kahn.ForkFrom(from, body.Nodes...)}
+	opts := []kahn.Option{kahn.Fork(from, body.Nodes...)}
 	if body.ID != "" {
 		opts = append(opts, kahn.RunID(body.ID))
 	}

@@ -113,7 +113,7 @@ func TestGrowthOfCheckEvents(t *testing.T) {
 						var rn kahn.Runner
 						opts := append(slices.Clone(l.opts(life)), kahn.RunID("r"), kahn.OnEvent(func(e event.Event) { all = append(all, e) }))
 						if last != nil {
-							opts = append(opts, kahn.ResumeFrom(last, nil))
+							opts = append(opts, kahn.Resume(last))
 						}
 						run, err := rn.Start(t.Context(), l.g, step, opts...)
 						require.NoError(t, err)

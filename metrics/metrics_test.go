@@ -75,7 +75,7 @@ kahn_attempt_queue_seconds_count{workflow="or\"der",kind="bank"} 1
 kahn_nodes_total{workflow="or\"der",kind="hand",status="skipped"} 1
 `, scrape(t, &m))
 		time.Sleep(29 * time.Second) // charge 0-2, pack 2-4, charge 4-6, tell 6-10
-		require.NoError(t, run.Signal("approve", "yes"))
+		require.NoError(t, run.Signal(context.Background(), "approve", "yes"))
 		res, _ := run.Wait()
 		require.NoError(t, kahntest.CheckEvents(g, res, events))
 		require.Equal(t, kahn.RunFailed, res.Status)
@@ -142,7 +142,7 @@ func TestRetriesOfSuspendedSteps(t *testing.T) {
 			_, err := run.WaitFor(t.Context(), "a", kahn.Suspended)
 			require.NoError(t, err)
 			answers++
-			require.NoError(t, run.Signal("a", answers))
+			require.NoError(t, run.Signal(context.Background(), "a", answers))
 		}
 		res, err := run.Wait()
 		require.NoError(t, err)
@@ -207,7 +207,7 @@ func TestNothingStaysActive(t *testing.T) {
 			case 0:
 				run.Leave()
 			case 1:
-				_ = run.Signal("ask", true)
+				_ = run.Signal(context.Background(), "ask", true)
 			default:
 				run.Cancel()
 			}

@@ -129,7 +129,7 @@ func TestCollector(t *testing.T) {
 	require.NoError(t, kahntest.CheckEvents(report, res, rec.Events()))
 	res, err = kahn.Execute(t.Context(), approval, step, append(options, kahn.RunID("run-2"))...)
 	require.NoError(t, err)
-	_, err = kahn.Resume(t.Context(), approval, step, res.Snapshot(), map[string]any{"ask": kahn.Decision{Value: "yes", Actor: "ann"}}, options...)
+	_, err = kahn.Execute(t.Context(), approval, step, append(options, kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"ask": kahn.Decision{Value: "yes", Actor: "ann"}}))...)
 	require.NoError(t, err)
 	require.NoError(t, tracers.Shutdown(t.Context()))
 	require.NoError(t, meters.Shutdown(t.Context()))

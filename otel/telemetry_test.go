@@ -302,7 +302,7 @@ func TestLives(t *testing.T) {
 	require.Empty(t, first.run.Links())
 	require.Equal(t, "suspended", first.attr("ask", "kahn.status"))
 
-	res, err := kahn.Resume(t.Context(), g, step, res.Snapshot(), map[string]any{"ask": kahn.Decision{Value: "yes", Actor: "ann"}}, b.Options()...)
+	res, err := kahn.Execute(t.Context(), g, step, append(b.Options(), kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"ask": kahn.Decision{Value: "yes", Actor: "ann"}}))...)
 	require.NoError(t, err)
 	require.Equal(t, kahn.RunCompleted, res.Status)
 	var second trace.ReadOnlySpan
@@ -325,7 +325,7 @@ func TestAttemptsOfALaterLife(t *testing.T) {
 	res, _ := b.run(g, step)
 	require.Equal(t, kahn.RunSuspended, res.Status)
 	b.spans.Reset()
-	_, err := kahn.Resume(t.Context(), g, step, res.Snapshot(), map[string]any{"S/ask": "yes"}, b.Options()...)
+	_, err := kahn.Execute(t.Context(), g, step, append(b.Options(), kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"S/ask": "yes"}))...)
 	require.NoError(t, err)
 	s := b.ended()
 	require.Len(t, s.tries["S/do"], 1)
@@ -432,7 +432,7 @@ func TestRetriesOfSuspendedSteps(t *testing.T) {
 	require.NoError(t, err)
 	_, err = run.WaitFor(t.Context(), "a", kahn.Suspended)
 	require.NoError(t, err)
-	require.NoError(t, run.Signal("a", true))
+	require.NoError(t, run.Signal(context.Background(), "a", true))
 	_, err = run.Wait()
 	require.NoError(t, err)
 	counts := b.counts(t)

@@ -46,7 +46,7 @@ func orders(t *testing.T, group *Group) {
 	for id, at := range map[string]time.Duration{"1": 0, "3": 4*time.Second + redrawEvery/2} {
 		go func() {
 			time.Sleep(at)
-			if err := live[id].Signal("paid", true); err != nil {
+			if err := live[id].Signal(context.Background(), "paid", true); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -103,7 +103,7 @@ func lives(t *testing.T, group *Group, between func()) {
 	})
 	between()
 	life(func(opts ...kahn.Option) (*kahn.Result, error) {
-		return kahn.Resume(t.Context(), g, step, res.Snapshot(), map[string]any{"b": true}, opts...)
+		return kahn.Execute(t.Context(), g, step, append(opts, kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"b": true}))...)
 	})
 	if err := group.Close(); err != nil {
 		t.Error(err)

@@ -124,7 +124,7 @@ func TestDisplayBeginsLater(t *testing.T) {
 		}
 		now = second
 		second.Follow(run)
-		if err := run.Signal("m[0]/ask", true); err != nil {
+		if err := run.Signal(context.Background(), "m[0]/ask", true); err != nil {
 			t.Error(err)
 		}
 		res, err := run.Wait()

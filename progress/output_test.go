@@ -171,14 +171,14 @@ func TestResumedRunHasATotal(t *testing.T) {
 		t.Error(summary)
 	}
 	_, summary = life(func(opts ...kahn.Option) (*kahn.Result, error) {
-		return kahn.Resume(t.Context(), g, step, first.Snapshot(), answer, opts...)
+		return kahn.Execute(t.Context(), g, step, append(opts, kahn.Resume(first.Snapshot()), kahn.EarlySignals(answer))...)
 	})
 	if summary != "[4/4] run failed: 2 failed" {
 		t.Error(summary)
 	}
 	fail = false
 	_, summary = life(func(opts ...kahn.Option) (*kahn.Result, error) {
-		return kahn.Redrive(t.Context(), g, step, second.Snapshot(), []string{"send"}, opts...)
+		return kahn.Execute(t.Context(), g, step, append(opts, kahn.Redrive(second.Snapshot(), []string{"send"}))...)
 	})
 	if summary != "[4/4] run completed (degraded): 1 failed" {
 		t.Error(summary)

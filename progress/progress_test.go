@@ -132,7 +132,7 @@ func TestPlainLogOfStops(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		run.CancelBy(kahn.Request{Actor: "ann", Reason: "wrong\x1b[2J\ninput"})
+		run.Cancel(kahn.Request{Actor: "ann", Reason: "wrong\x1b[2J\ninput"})
 		res, _ := run.Wait()
 		checked(res)
 		if err := p.Close(); err != nil {
@@ -211,7 +211,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * time.Second)
-		if err := run.Signal("approve", kahn.Decision{Value: "yes", Actor: "ann", Comment: "go on"}); err != nil {
+		if err := run.Signal(context.Background(), "approve", kahn.Decision{Value: "yes", Actor: "ann", Comment: "go on"}); err != nil {
 			t.Fatal(err)
 		}
 		res, _ := run.Wait()

@@ -73,7 +73,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	case ctx.Err() == nil:
 		run.Leave()
 	case errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely):
-		if err := run.CancelBy(kahn.Request{Reason: "its job was cancelled"}); err != nil {
+		if err := run.Cancel(kahn.Request{Reason: "its job was cancelled"}); err != nil {
 			return err
 		}
 	default:

@@ -189,7 +189,7 @@ func Example_runner() {
 				fmt.Println(err)
 				return
 			}
-			if run, err = runner.Start(ctx, &g, nil, kahn.ResumeFrom(snapshot, map[string]any{"approve": true})); err != nil {
+			if run, err = runner.Start(ctx, &g, nil, kahn.Resume(snapshot), kahn.EarlySignals(map[string]any{"approve": true})); err != nil {
 				fmt.Println(err)
 				return
 			}

@@ -158,7 +158,7 @@ func TestResumed(t *testing.T) {
 				t.Errorf("%v, %v", res, err)
 			}
 			time.Sleep(time.Hour) // suspended, and only in the snapshot
-			now.Store(start(t, &g, nil, kahn.ResumeFrom(res.Snapshot(), map[string]any{"A": "go on"})))
+			now.Store(start(t, &g, nil, kahn.Resume(res.Snapshot()), kahn.EarlySignals(map[string]any{"A": "go on"})))
 		}()
 		got, err := collect(t.Context(), &sse.Client{URL: "http://memory/", HTTP: client}, 0)
 		var deltas []string

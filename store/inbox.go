@@ -77,7 +77,7 @@ type RequestKind uint8
 // The kinds of requests, and the methods of Run of package kahn by whose rules they are performed.
 const (
 	KindSignal     RequestKind = iota + 1 // Signal
-	KindCancel                            // CancelBy
+	KindCancel                            // Cancel
 	KindCancelNode                        // CancelNode
 
 	requestKindCount

@@ -131,7 +131,7 @@ func (r *trial) answered(t *testing.T) {
 				posted[path] = posted[path] || r.post(t, inbox, path)
 				continue
 			}
-			if err := run.Signal(path, r.decision(path)); err == nil {
+			if err := run.Signal(context.Background(), path, r.decision(path)); err == nil {
 				did("signal %s", path)
 				answers[path] = true
 			}

@@ -135,7 +135,7 @@ func answers(res *kahn.Result) map[string]any {
 func (r *trial) unstored(t *testing.T) *kahn.Result {
 	res, err := kahn.Execute(t.Context(), r.g, r.step, r.opts...)
 	for err == nil && res.Status == kahn.RunSuspended {
-		res, err = kahn.Resume(t.Context(), r.g, r.step, res.Snapshot(), answers(res), r.opts...)
+		res, err = kahn.Execute(t.Context(), r.g, r.step, append(r.opts, kahn.Resume(res.Snapshot()), kahn.EarlySignals(answers(res)))...)
 	}
 	if res == nil {
 		t.Fatalf("%s: %v", r.name, err)

@@ -74,7 +74,7 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 		if w := run.Waiting(); len(w) > 0 && r.random.IntN(4) > 0 {
 			token := w[r.random.IntN(len(w))].Token
 			did("signal %s", token)
-			_ = run.Signal(token, "answer to "+token) // the run may have ended meanwhile
+			_ = run.Signal(context.Background(), token, "answer to "+token) // the run may have ended meanwhile
 		} else if r.random.IntN(6) == 0 {
 			id := fmt.Sprint("n", r.random.IntN(5))
 			did("cancel %s", id)

@@ -140,7 +140,7 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	}
 	broken = false
 	for _, nodes := range [][]string{nil, {"b"}} {
-		res, err := kahn.Redrive(ctx, &g, step, nil, nodes, opts...)
+		res, err := kahn.Execute(ctx, &g, step, append(opts, kahn.Redrive(nil, nodes))...)
 		if err != nil || res.Status != kahn.RunCompleted || res.Output != "b" {
 			return fmt.Errorf("the redrive of %v: %+v, %w", nodes, res, err)
 		}
@@ -156,7 +156,7 @@ func (r *trial) redrives(t *testing.T) {
 	old := r.goOn(t, nil)
 	ended := r.want
 	r.mended = true
-	again := kahn.RedriveFrom(nil)
+	again := kahn.Redrive(nil, nil)
 	s := &recorder{Store: r.after(t, old)}
 	want, err := r.life(t, s, s, again)
 	if want == nil || errors.Is(err, kahn.ErrStore) {

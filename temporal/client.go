@@ -242,12 +242,12 @@ func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	return r.update(ctx, SignalUpdate, signalRequest{gate, data, d.Actor, d.Comment, d.ID})
 }
 
-// Cancel asks the run to stop, as kahn.Run.CancelBy does: its steps are asked to stop, and its cleanup nodes still run.
+// Cancel asks the run to stop, as kahn.Run.Cancel does: its steps are asked to stop, and its cleanup nodes still run.
 func (r *Run) Cancel(ctx context.Context, q kahn.Request) error {
 	return r.update(ctx, StopUpdate, stopRequest{Actor: q.Actor, Reason: q.Reason})
 }
 
-// Abort stops the run because of a failure, as kahn.Run.AbortAllBy does: it fails with the error's text.
+// Abort stops the run because of a failure, as kahn.Run.AbortAll does: it fails with the error's text.
 func (r *Run) Abort(ctx context.Context, err error, q kahn.Request) error {
 	stop := stopRequest{Abort: true, Actor: q.Actor, Reason: q.Reason}
 	if err != nil {

@@ -208,7 +208,7 @@ func (x subject) here(t *testing.T) (lines []string) {
 		for !run.Status().Terminal() {
 			time.Sleep(untilLook(time.Since(began)))
 			if gate, ok := first(run.Waiting()); ok {
-				require.NoError(t, run.Signal(gate, x.answer(gate)))
+				require.NoError(t, run.Signal(context.Background(), gate, x.answer(gate)))
 			}
 		}
 		res, _ := run.Wait()
@@ -446,7 +446,7 @@ func (x subject) left(t *testing.T) []string {
 				if res.Status.Terminal() {
 					return describe(res, "")
 				}
-				opts = append(x.settings.options(), kahn.ResumeFrom(res.Snapshot(), nil))
+				opts = append(x.settings.options(), kahn.Resume(res.Snapshot()))
 				break
 			}
 			look := now.Add(untilLook(now.Sub(epoch)))
@@ -458,7 +458,7 @@ func (x subject) left(t *testing.T) []string {
 			now = look
 			c.Advance(now)
 			if gate, ok := first(c.Run().Waiting()); ok {
-				require.NoError(t, c.Run().Signal(gate, x.answer(gate)))
+				require.NoError(t, c.Run().Signal(context.Background(), gate, x.answer(gate)))
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package temporal
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func (x *interpreter) request(ask func() error) error {
 func (x *interpreter) signal(r signalRequest) error {
 	d, err := r.decision(x.texts.Codec)
 	if err == nil {
-		err = x.c.Run().Signal(r.Gate, d)
+		err = x.c.Run().Signal(context.Background(), r.Gate, d)
 	}
 	if err == nil {
 		x.answered(r)
@@ -124,11 +125,11 @@ func (x *interpreter) stopBy(r stopRequest) error {
 	case r.Node != "":
 		return run.CancelNode(r.Node)
 	case r.Abort && r.Error != "":
-		return run.AbortAllBy(errors.New(r.Error), q)
+		return run.AbortAll(errors.New(r.Error), q)
 	case r.Abort:
-		return run.AbortAllBy(nil, q)
+		return run.AbortAll(nil, q)
 	default:
-		return run.CancelBy(q)
+		return run.Cancel(q)
 	}
 }
 

@@ -123,7 +123,7 @@ func (x *interpreter) fitsAnswer(r signalRequest) error {
 
 // stay goes on with a run that was left, and cannot continue as new since its snapshot is too large: it fails in this execution.
 func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
-	opts := append(x.always(), kahn.ResumeFrom(from, nil))
+	opts := append(x.always(), kahn.Resume(from))
 	c, err := kahn.NewCoordinator(x.plan, workflow.Now(x.ctx), opts...)
 	if err != nil {
 		return err

@@ -177,7 +177,7 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	opts := x.always()
 	if in.Snapshot != nil {
 		from, err := in.Snapshot.open(x.texts)
-		return append(opts, kahn.ResumeFrom(from, nil)), err
+		return append(opts, kahn.Resume(from)), err
 	}
 	if f := in.Fired; f != nil {
 		payload, err := x.texts.Decode(f.Payload)

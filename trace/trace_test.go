@@ -473,8 +473,7 @@ func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rec trace.Recorder
 		snapshot := res.Snapshot()
-		res, err := kahn.Resume(t.Context(), g, lasts(map[string]time.Duration{"b": time.Second}, nil), snapshot,
-			map[string]any{"gate": "yes"}, kahn.OnEvent(rec.Event))
+		res, err := kahn.Execute(t.Context(), g, lasts(map[string]time.Duration{"b": time.Second}, nil), kahn.OnEvent(rec.Event), kahn.Resume(snapshot), kahn.EarlySignals(map[string]any{"gate": "yes"}))
 		require.NoError(t, err)
 		require.NoError(t, kahntest.CheckEvents(g, res, rec.Events()))
 		r := trace.NewReport(res, rec.Events())
@@ -559,7 +558,7 @@ func TestWhyOfStoppedRuns(t *testing.T) {
 		stop func(*kahn.Run)
 		opts []kahn.Option
 	}{
-		"cancel":  {"the run was cancelled", (*kahn.Run).Cancel, nil},
+		"cancel":  {"the run was cancelled", func(r *kahn.Run) { r.Cancel() }, nil},
 		"abort":   {"the run was aborted", func(r *kahn.Run) { r.AbortAll(nil) }, nil},
 		"node":    {"it was cancelled", func(r *kahn.Run) { cancelNode(t, r, "b") }, nil},
 		"pred":    {"a cancellation upstream: a", func(r *kahn.Run) { cancelNode(t, r, "a") }, nil},
@@ -618,13 +617,14 @@ func TestReportOfRequests(t *testing.T) {
 			return nil, ctx.Err()
 		}
 		var s *kahn.Snapshot
-		for _, opts := range [][]kahn.Option{{}, {kahn.RedriveBy(kahn.Request{Reason: "again"})}} {
+		for range 2 {
+			var opts []kahn.Option
 			if s != nil {
-				opts = append(opts, kahn.RedriveFrom(s))
+				opts = append(opts, kahn.Redrive(s, nil, kahn.Request{Reason: "again"}))
 			}
 			run, err := kahn.Start(t.Context(), &g, step, opts...)
 			require.NoError(t, err)
-			run.CancelBy(kahn.Request{Actor: "ann"})
+			run.Cancel(kahn.Request{Actor: "ann"})
 			res, _ := run.Wait()
 			s = res.Snapshot()
 			r := trace.NewReport(res, nil)

@@ -382,12 +382,12 @@ func TestGate(t *testing.T) {
 	require.ErrorIs(t, err, typed.ErrSuspended)
 	require.ErrorContains(t, err, `"approve?"`)
 	snap := waits.Result.Snapshot()
-	_, err = typed.Run(ctx, p, kahn.ResumeFrom(snap, map[string]any{"approve?": "maybe"}))
+	_, err = typed.Run(ctx, p, kahn.Resume(snap), kahn.EarlySignals(map[string]any{"approve?": "maybe"}))
 	require.ErrorIs(t, err, kahn.ErrChoice)
-	out, err := typed.Run(ctx, p, kahn.ResumeFrom(snap, map[string]any{"approve?": "approved"}))
+	out, err := typed.Run(ctx, p, kahn.Resume(snap), kahn.EarlySignals(map[string]any{"approve?": "approved"}))
 	require.NoError(t, err)
 	require.Equal(t, "texttrue", out)
-	out, err = typed.Run(ctx, p, kahn.ResumeFrom(snap, map[string]any{"approve?": false}))
+	out, err = typed.Run(ctx, p, kahn.Resume(snap), kahn.EarlySignals(map[string]any{"approve?": false}))
 	require.NoError(t, err)
 	require.Equal(t, "dropped", out)
 }
@@ -402,7 +402,7 @@ func TestGateTimeout(t *testing.T) {
 		})
 		begun, err := p.Start(context.Background())
 		require.NoError(t, err)
-		require.ErrorIs(t, begun.Signal("by", "sea"), kahn.ErrChoice)
+		require.ErrorIs(t, begun.Signal(context.Background(), "by", "sea"), kahn.ErrChoice)
 		res, err := begun.Wait()
 		require.NoError(t, err)
 		out, err := p.Output(res)
@@ -567,15 +567,15 @@ func TestGateOfStruct(t *testing.T) {
 			{"yes", "cannot unmarshal string"},
 			{3, "int instead of typed_test.verdict"},
 		} {
-			err := r.Signal("review", row.answer)
+			err := r.Signal(context.Background(), "review", row.answer)
 			require.ErrorIs(t, err, kahn.ErrChoice, name)
 			require.ErrorIs(t, err, kahn.ErrType, name)
 			require.ErrorContains(t, err, row.text)
 		}
 		if name == "with options" {
-			require.ErrorIs(t, r.Signal("review", verdict{OK: true}), errShort)
+			require.ErrorIs(t, r.Signal(context.Background(), "review", verdict{OK: true}), errShort)
 		}
-		require.NoError(t, r.Signal("review", map[string]any{"ok": true, "note": "fine"}))
+		require.NoError(t, r.Signal(context.Background(), "review", map[string]any{"ok": true, "note": "fine"}))
 		res, err := r.Wait()
 		require.NoError(t, err)
 		out, err := p.Output(res)

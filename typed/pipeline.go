@@ -213,7 +213,7 @@ func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, 
 // ErrSuspended is matched by a [*SuspendedError].
 var ErrSuspended = errors.New("the run is suspended")
 
-// SuspendedError is the error of [Run] for a run that waits for signals. The run goes on by kahn.ResumeFrom with the snapshot of the Result, or, if it
+// SuspendedError is the error of [Run] for a run that waits for signals. The run goes on by kahn.Resume with the snapshot of the Result, or, if it
 // is durable, when it is started again.
 type SuspendedError struct {
 	// Result is that of the run: see Waiting and Snapshot.

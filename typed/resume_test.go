@@ -110,7 +110,7 @@ func TestSnapshotAsFile(t *testing.T) {
 	require.NoError(t, err)
 	var snap kahn.Snapshot
 	require.NoError(t, json.Unmarshal(file, &snap))
-	out, err := typed.Run(ctx, shop(nothing), kahn.ResumeFrom(&snap, map[string]any{"pay?": true}))
+	out, err := typed.Run(ctx, shop(nothing), kahn.Resume(&snap), kahn.EarlySignals(map[string]any{"pay?": true}))
 	require.NoError(t, err)
 	requirePaid(t, out)
 }

@@ -136,7 +136,7 @@ func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err err
 			if !answered {
 				continue
 			}
-			switch err := run.Signal(wait.Node, value); {
+			switch err := run.Signal(context.Background(), wait.Node, value); {
 			case errors.Is(err, kahn.ErrAnswered), errors.Is(err, kahn.ErrUnknownGate), errors.Is(err, kahn.ErrFinished):
 				a.t.printf("%s does not wait any more\n", wait.Node)
 			case !given && errors.Is(err, kahn.ErrChoice):

@@ -101,7 +101,7 @@ func (c *testCase) answer(run *kahn.Run, asked map[string]bool) (answered, patie
 		asked[wait.Node] = true
 		v, err := decoded(m.Answer)
 		if err == nil {
-			err = run.Signal(wait.Node, v)
+			err = run.Signal(context.Background(), wait.Node, v)
 		}
 		if err != nil {
 			return answered, patient, err

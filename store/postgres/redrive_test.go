@@ -38,7 +38,7 @@ func TestCancelAndRedrive(t *testing.T) {
 		}
 		opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(s), kahn.StoreEvents()}
 		if life > 0 {
-			opts = append(opts, kahn.RedriveFrom(nil))
+			opts = append(opts, kahn.Redrive(nil, nil))
 		}
 		run, err := kahn.Start(t.Context(), g, step, opts...)
 		require.NoError(t, err)

@@ -30,7 +30,7 @@ func main() {
 	fmt.Println(err)
 
 	full = false
-	res, err = kahn.Redrive(ctx, g, step, res.Snapshot(), nil)
+	res, err = kahn.Execute(ctx, g, step, kahn.Redrive(res.Snapshot(), nil))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -28,8 +28,8 @@ func main() {
 		log.Fatal(err)
 	}
 	fmt.Println("waiting for", run.Waiting()[0].Node)
-	fmt.Println(run.Signal("review", "publsh"))
-	if err := run.Signal("review", kahn.Decision{Value: "publish", Actor: "Ada", Comment: "well done"}); err != nil {
+	fmt.Println(run.Signal(ctx, "review", "publsh"))
+	if err := run.Signal(ctx, "review", kahn.Decision{Value: "publish", Actor: "Ada", Comment: "well done"}); err != nil {
 		log.Fatal(err)
 	}
 	res, err := run.Wait()

@@ -47,7 +47,7 @@ func main() {
 		}
 	})
 	http.HandleFunc("POST /orders/{id}/paid", func(w http.ResponseWriter, r *http.Request) {
-		if run, ok := runner.Run(r.PathValue("id")); !ok || run.Signal("paid", true) != nil {
+		if run, ok := runner.Run(r.PathValue("id")); !ok || run.Signal(r.Context(), "paid", true) != nil {
 			http.Error(w, "there is no such order, or it has been paid", http.StatusConflict)
 		}
 	})
