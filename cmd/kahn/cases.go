@@ -29,6 +29,7 @@ type suite struct {
 	Cases      []testCase
 
 	file  string
+	by    performer   // of the definition
 	graph *kahn.Graph // of the definition
 	plan  *kahn.Plan
 }
@@ -129,10 +130,11 @@ func definitionOf(file, named string) (string, error) {
 }
 
 // vetTests finds the problems of a file with tests. The suite is nil if it has some.
-func vetTests(file string, data []byte) (*suite, problems) {
+func (p performer) vetTests(file string, data []byte) (*suite, problems) {
 	c := checker{file: file}
 	s, root := c.readTests(data)
 	if s != nil {
+		s.by = p
 		c.findDefinition(s)
 	}
 	if s != nil && s.plan != nil {
@@ -255,7 +257,7 @@ func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 func (c *checker) findDefinition(s *suite) {
 	file, err := definitionOf(c.file, s.Definition)
 	if err == nil {
-		s.graph, err = load(file)
+		s.graph, err = s.by.load(file)
 	}
 	var found problems
 	switch {

@@ -32,7 +32,7 @@ func TestSlips(t *testing.T) {
 		{`unknown command "publish"; choose from vet, draw, run`, []string{"publish"}},
 		{`unknown command "runn"; did you mean "run"?`, []string{"help", "runn"}},
 		{`unknown flag -inptu; did you mean -input?`, []string{"run", approval, "-inptu", "out=x"}},
-		{`unknown flag -colour; choose from -case, -timeout, -v`, []string{"test", "-colour", approval}},
+		{`unknown flag -colour; choose from -case, -kinds, -timeout, -v`, []string{"test", "-colour", approval}},
 		{`unknown flag -x; the command has none`, []string{"completion", "-x", "bash"}},
 		{`FILE is missing`, []string{"vet"}},
 		{`SHELL is missing`, []string{"completion"}},

@@ -14,18 +14,21 @@ var drawCommand = command{
 	name: "draw", args: "FILE", least: 1, most: 1,
 	summary: "draw the graph of a definition in Mermaid, DOT or SVG",
 	text: `
-Mermaid is read by GitHub, GitLab and many editors, DOT by Graphviz; an SVG is a picture for a browser.
+Mermaid is read by GitHub, GitLab and many editors, DOT by Graphviz; an SVG is a picture for a browser. With -kinds
+the definition is one of a host: see "kahn help vet".
 
 The exit code is 0, 1 if the definition has problems or the standard output cannot be written, and 2 if a file cannot be read or written.`,
 	register: func(f *flags) action {
 		var format, output string
 		var drawing trace.Drawing
+		var by performer
 		f.choice(&format, "format", "the language of the picture", "mermaid", "dot", "svg")
 		f.file(&output, "o", "write to this `file` instead of the standard output")
+		f.kinds(&by)
 		f.BoolVar(&drawing.LeftToRight, "lr", false, "draw from left to right instead of from the top down")
 		f.BoolVar(&drawing.Reduced, "reduced", false, "leave out edges that follow from others")
 		return func(_ context.Context, t *terminal, args []string) int {
-			g, code := t.load(args[0])
+			g, code := t.load(by, args[0])
 			if g == nil {
 				return code
 			}
@@ -45,8 +48,8 @@ The exit code is 0, 1 if the definition has problems or the standard output cann
 }
 
 // load reads a definition, or reports why that cannot be done and returns nil and the exit code.
-func (t *terminal) load(file string) (*kahn.Graph, int) {
-	g, err := load(file)
+func (t *terminal) load(p performer, file string) (*kahn.Graph, int) {
+	g, err := p.load(file)
 	if found, ok := err.(problems); ok {
 		found.write(t.err)
 		t.printf("kahn: %s: nothing is done, because of %s\n", file, count(len(found), "problem"))

@@ -26,23 +26,26 @@ func readFile(name string) (data []byte, err error) {
 }
 
 // load reads the definition in a file. If it has problems, the error lists all of them, with their places.
-func load(file string) (*kahn.Graph, error) {
+func (p performer) load(file string) (*kahn.Graph, error) {
 	data, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}
-	g, found := vet(file, data)
+	g, found := p.vet(file, data)
 	if errs := found.errors(); len(errs) > 0 {
 		return nil, errs
 	}
 	return g, nil
 }
 
-// equip sets the evaluator, the schema compiler and strict guards, and declares the input here.
-func equip(g *kahn.Graph) {
+// equip sets the evaluator, the schema compiler and strict guards, and declares the input here of a definition that this command performs.
+func (p performer) equip(g *kahn.Graph) {
 	g.Evaluator = expression.Evaluator{}
 	g.StrictGuards = true
 	g.Schemas = schema.Compiler{}
+	if p.hosted != nil {
+		return
+	}
 	isHere := func(in kahn.Input) bool { return in.Name == here }    // a problem: see addReserved
 	if len(g.Inputs) > 0 && !slices.ContainsFunc(g.Inputs, isHere) { // a graph without declared inputs accepts any
 		g.Inputs = append(g.Inputs, kahn.Input{Name: here, Optional: true})

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
@@ -98,6 +99,7 @@ const maxProblems = 100
 // checker collects the problems of one file.
 type checker struct {
 	file  string
+	by    performer // of a definition
 	found problems
 	more  int // problems that are not among those found
 }
@@ -147,7 +149,11 @@ func (c *checker) addError(err error) {
 
 // addProblem adds a problem that package definition has found.
 func (c *checker) addProblem(p *definition.Problem) {
-	c.add(problem{Line: p.Position.Line, Column: p.Position.Column, Path: p.Path, Node: p.Node, Message: p.Message, Suggestion: p.Suggestion})
+	message := p.Message
+	if c.by.hosted == nil && p.Suggestion == "" && errors.Is(p, kahn.ErrUnknownKind) && strings.HasSuffix(p.Path, ".kind") {
+		message += `; "kahn vet -kinds" is for those of a host`
+	}
+	c.add(problem{Line: p.Position.Line, Column: p.Position.Column, Path: p.Path, Node: p.Node, Message: message, Suggestion: p.Suggestion})
 }
 
 // addAt adds a problem with its position, and its suggestion to its message.

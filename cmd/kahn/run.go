@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"maps"
-	"path/filepath"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -78,7 +76,7 @@ type host struct {
 
 // run performs the command.
 func (h *host) run(ctx context.Context, t *terminal, args []string) int {
-	g, _ := t.load(args[0])
+	g, _ := t.load(performer{}, args[0])
 	if g == nil {
 		return exitUsage
 	}
@@ -158,11 +156,5 @@ func (h *host) check() error {
 
 // roots are the root inputs: the given ones, and the folder of the definition.
 func (h *host) roots() (map[string]any, error) {
-	file, err := filepath.Abs(h.file)
-	if err != nil {
-		return nil, err
-	}
-	all := map[string]any{here: filepath.Dir(file)}
-	maps.Copy(all, h.inputs)
-	return all, nil
+	return performer{}.inputs(h.file, h.inputs)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 
 	"github.com/seed-c794f7ef/kahn/definition"
 )
@@ -15,11 +16,18 @@ language server for YAML, the first line of a definition names the file:
 
     # yaml-language-server: $schema=kahn.schema.json
 
+With -kinds the schema has the kinds of a host, each with any config: see "kahn help vet".
+
 The exit code is 0.`,
 	register: func(f *flags) action {
+		var by performer
+		f.kinds(&by)
 		tests := f.Bool("test", false, "print the schema of the files with tests")
 		return func(_ context.Context, t *terminal, _ []string) int {
-			text, err := definitionSchema()
+			if *tests && by.hosted != nil {
+				return t.refuse(errors.New("-test and -kinds do not go together: the files with tests are the same for all kinds"))
+			}
+			text, err := by.schema()
 			if *tests {
 				text, err = testSchema, nil
 			}
@@ -32,12 +40,13 @@ The exit code is 0.`,
 	},
 }
 
-// definitionSchema is the schema of package definition with the kinds of this command: a node has one of them, and its config is what
-// the kind takes.
-func definitionSchema() ([]byte, error) {
-	all := map[string]definition.Kind{}
-	for name, k := range kinds {
-		all[name] = definition.Kind{Description: k.Description, Config: k.schema}
+// schema is the schema of package definition with the kinds of the performer: a node has one of them, and its config is what the kind takes.
+func (p performer) schema() ([]byte, error) {
+	all := p.kinds()
+	for name := range all {
+		if k, ok := kinds[name]; ok && p.hosted == nil {
+			all[name] = definition.Kind{Description: k.Description, Config: k.schema}
+		}
 	}
 	return definition.SchemaWith(all)
 }

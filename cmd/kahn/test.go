@@ -30,10 +30,12 @@ gates are real. No time passes: backoffs and timeouts are over at once. "kahn sc
 
 A step without a mock completes without an output, unless the case says otherwise with "missing" or lists it under "real": such a step is
 called as in any run, and takes its time, which -timeout bounds.
+With -kinds the definitions are those of a host: see "kahn help vet". Their steps cannot be called here, so a real one fails.
 
 The exit code is 0 if all cases pass, 1 if one fails or a file has problems, and 2 if a file cannot be read.`,
 	register: func(f *flags) action {
 		o := &testOptions{}
+		f.kinds(&o.by)
 		f.StringVar(&o.only, "case", "", "run only the cases whose names contain this `text`")
 		f.BoolVar(&o.verbose, "v", false, "show the status of each node")
 		f.DurationVar(&o.timeout, "timeout", time.Minute, "stop, and fail, a case that takes longer than this; 0 means never")
@@ -46,6 +48,7 @@ type testOptions struct {
 	only    string
 	verbose bool
 	timeout time.Duration
+	by      performer
 }
 
 // run performs the command.
@@ -71,7 +74,7 @@ func (o *testOptions) run(ctx context.Context, t *terminal, files []string) int 
 			code = t.refuse(err)
 			continue
 		}
-		s, found := vetTests(file, data)
+		s, found := o.by.vetTests(file, data)
 		if s == nil {
 			found.write(t.err)
 			code = max(code, exitProblems)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -24,19 +23,17 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the case takes longer than %v, the bound of -timeout", limit))
 		defer cancel()
 	}
-	root, err := filepath.Abs(filepath.Dir(s.Definition))
+	inputs, err := s.by.inputs(s.Definition, c.Inputs)
 	if err != nil {
 		return nil, []error{err}
 	}
-	inputs := map[string]any{here: root}
-	maps.Copy(inputs, c.Inputs)
 	mode := c.mode(namesOf(s.graph).gates)
 	now := time.Now() // steps that are real have deadlines
 	run, err := kahn.NewCoordinator(s.plan, now, mode, kahn.Inputs(inputs), kahn.Random(func() float64 { return 0.5 }))
 	if err != nil {
 		return nil, []error{err}
 	}
-	err = drive(withRoots(ctx, s.graph, inputs), run, c, now)
+	err = drive(withRoots(ctx, s.graph, inputs), run, c, now, s.by.step())
 	if !run.Run().Status().Terminal() {
 		run.Run().Leave()
 	}
@@ -54,8 +51,7 @@ func (s *suite) try(ctx context.Context, c *testCase, limit time.Duration) (*kah
 const maxWaits = 100_000
 
 // drive performs the run until it has ended, or waits for an answer that the case does not have.
-func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Time) error {
-	step := steps().Step
+func drive(ctx context.Context, run *kahn.Coordinator, c *testCase, now time.Time, step kahn.StepFunc) error {
 	asked := map[string]bool{}
 	for waits := 0; !run.Run().Status().Terminal(); {
 		if ctx.Err() != nil {

@@ -18,17 +18,23 @@ kind takes. It reports all problems that it finds, not only the first one. Some 
 there it is not known which nodes a guard can see. A file whose name ends in .test.yaml, .test.yml or .test.json is
 read as the tests of a definition: see "kahn help test". Nothing is run.
 
+With -kinds the definitions are those of a host, a program that performs kinds of its own: they may name these kinds, and those of this command
+only if they are listed. Configs are not checked then, since the host decides what is in them, and the folder of the definition is no input.
+Guards and conditions are read as the expressions of this command. A line in a file of kinds names a kind; a comment begins with #.
+
 The exit code is 0 if there are no problems, 1 if there are some, and 2 if a file cannot be read. Warnings are no problems.`,
 	register: func(f *flags) action {
 		asJSON := f.Bool("json", false, "print an array of objects with file, line, column, path, node, severity, message and suggestion")
+		var by performer
+		f.kinds(&by)
 		return func(_ context.Context, t *terminal, files []string) int {
-			return vetFiles(t, files, *asJSON)
+			return vetFiles(t, by, files, *asJSON)
 		}
 	},
 }
 
 // vetFiles performs the command vet.
-func vetFiles(t *terminal, files []string, asJSON bool) int {
+func vetFiles(t *terminal, by performer, files []string, asJSON bool) int {
 	all, code := problems{}, exitOK
 	for _, file := range files {
 		data, err := readFile(file)
@@ -38,9 +44,9 @@ func vetFiles(t *terminal, files []string, asJSON bool) int {
 		}
 		var found problems
 		if isTests(file) {
-			_, found = vetTests(file, data)
+			_, found = by.vetTests(file, data)
 		} else {
-			_, found = vet(file, data)
+			_, found = by.vet(file, data)
 		}
 		all = append(all, found.without(all)...)
 	}
@@ -59,10 +65,10 @@ func vetFiles(t *terminal, files []string, asJSON bool) int {
 }
 
 // vet finds the problems of a definition. The graph is nil if it has some.
-func vet(file string, data []byte) (*kahn.Graph, problems) {
-	c := checker{file: file}
+func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
+	c := checker{file: file, by: p}
 	parser := parserOf(file)
-	doc, err := definition.Loader{Parse: parser, File: file, Prepare: equip, Kinds: performed()}.Load(data)
+	doc, err := definition.Loader{Parse: parser, File: file, Prepare: p.equip, Kinds: p.kinds()}.Load(data)
 	c.addError(err)
 	var g *kahn.Graph
 	var plan *kahn.Plan
@@ -70,12 +76,16 @@ func vet(file string, data []byte) (*kahn.Graph, problems) {
 		g = doc.Graph
 		plan, _ = g.Compile() // Load has compiled it
 	}
-	if root, parseErr := parser(data, definition.Limits{}); parseErr == nil && isSmall(root) {
+	if root, parseErr := parser(data, definition.Limits{}); p.hosted == nil && parseErr == nil && isSmall(root) {
 		c.addReserved(root)
 		c.checkConfigs(root, plan)
 	}
 	if plan != nil {
-		c.addWarnings(doc, plan)
+		warnings := plan.Warnings()
+		if p.hosted == nil { // what a step of a host reads is not known
+			warnings = append(warnings, unused(g)...)
+		}
+		c.addWarnings(doc, warnings)
 	}
 	return g, c.finish()
 }
@@ -90,19 +100,10 @@ func (c *checker) addReserved(root *definition.Value) {
 	}
 }
 
-// performed returns the kinds without their schemas: vet checks configs itself, also in documents that Load refuses.
-func performed() map[string]definition.Kind {
-	all := map[string]definition.Kind{}
-	for name := range kinds {
-		all[name] = definition.Kind{}
-	}
-	return all
-}
-
 // addWarnings adds what is valid and probably a mistake.
-func (c *checker) addWarnings(doc *definition.Document, plan *kahn.Plan) {
+func (c *checker) addWarnings(doc *definition.Document, warnings []error) {
 	before := len(c.found)
-	if warnings := append(plan.Warnings(), unused(doc.Graph)...); len(warnings) > 0 {
+	if len(warnings) > 0 {
 		c.addError(doc.Locate(&kahn.GraphError{Problems: warnings}))
 	}
 	for i := range c.found[before:] {
