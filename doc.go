@@ -14,8 +14,9 @@
 //
 // A [Graph] is nodes and edges, plain data. A [Plan] is a Graph compiled: validated, numbered, laid out flat, immutable. A
 // [StepFunc] is the host's function that performs one attempt of one node. A [Run] is one execution: its State, its workers,
-// its events. A [machine.State] is the reactive core: every node's status, readiness and blocked-by-failure; the executor drives it,
-// and so can a host. An [Event] is one fact about a run, in one total order.
+// its events. A [machine.State] is the reactive core: every node's status, readiness and blocked-by-failure. The reactive core drives:
+// it announces readiness, and workers act on it, or a host, see [machine.State.Drive]. An [Event] is one fact about a run, in one total
+// order.
 //
 //	Graph --Compile--> Plan --Start--> Run --Wait--> Result
 //	                                   |  \

@@ -106,7 +106,6 @@ var notNested instance
 type runCrew struct {
 	workers   int      // goroutines in work, abandoned ones not counted
 	alone     int      // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, since the order of events would be random
-	starting  bool     // one of them has not taken its first task yet: it will look for more
 	timers    int      // callbacks that are armed or running
 	single    *single  // nil but for runs with one slot; the outermost run's
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
@@ -373,8 +372,8 @@ func (r *Run) now() int64 {
 	return int64(time.Since(r.start))
 }
 
-// dispatch starts a worker if there is work and no worker is starting. It is called with the lock held after every change
-// that is not made by a worker about to take its next task.
+// dispatch lets the State announce what there is to do. It is called with the lock held after every change that is not made by a worker about
+// to take its next task.
 func (r *Run) dispatch(now int64) {
 	if r.isLost() {
 		if r.outer == nil {
@@ -383,10 +382,7 @@ func (r *Run) dispatch(now int64) {
 		r.conclude(now)
 		return
 	}
-	if !r.starting && r.alone == 0 && !r.single.interrupts() && (r.tree == nil || r.tree.limit != 1) && r.st.HasNext() && !r.holdsBack() { // else the tree does
-		r.starting = true
-		r.engage()
-	}
+	r.announceWork()
 	if r.durable != nil {
 		r.commitPending()
 	}
@@ -397,6 +393,22 @@ func (r *Run) dispatch(now int64) {
 		r.rest(now)
 	}
 	r.conclude(now)
+}
+
+// announceWork lets the State announce what there is to do, unless nothing may begin now: then what is in the way dispatches when it is gone.
+func (r *Run) announceWork() {
+	if r.alone == 0 && (r.tree == nil || r.tree.limit != 1) && !r.single.interrupts() { // with one slot, the tree announces
+		r.st.Announce()
+	}
+}
+
+// announced answers an announcement of the State by a worker, or declines it if the committer has to take the outbox first.
+func (r *Run) announced() {
+	if r.holdsBack() {
+		r.st.Answer() // the committer lets the run go on
+		return
+	}
+	r.engage()
 }
 
 // engage starts a worker.
@@ -646,6 +658,7 @@ func (h *runHost) EndedWait()           { (*Run)(h).endedWait() }
 func (h *runHost) Keeps(r Ref) bool     { return (*Run)(h).keeps(r) }
 func (h *runHost) Contends()            { (*Run)(h).contends() }
 func (h *runHost) Grants() bool         { return (*Run)(h).grants() }
+func (h *runHost) Announced()           { (*Run)(h).announced() }
 
 // record is the data that a run keeps of every node. It is written under the lock, and never again once the node is
 // terminal, unless a store refuses or loses the node's end. Like the State's word of a terminal node it may then be read without the lock,

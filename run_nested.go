@@ -427,9 +427,8 @@ func (t *tree) pass(now int64) {
 	for t.alone == 0 && !t.coming && !t.root.single.interrupts() {
 		switch {
 		case len(t.waiting) > 0 && t.hasTurn(t.waiting[0]):
-			r := t.waiting[0]
 			t.coming = true
-			r.engage()
+			t.waiting[0].st.Announce()
 			return
 		case len(t.gated) == 0:
 			return
@@ -633,7 +632,7 @@ func (r *Run) makeTree() {
 		_, t.Used = r.st.OwnSlots()
 	}
 	t.alone, r.alone = r.alone, 0
-	t.coming = t.limit == 1 && r.starting
+	t.coming = t.limit == 1 && r.st.IsAnnounced()
 	r.enter()
 }
 
@@ -717,7 +716,7 @@ func (r *Run) slotlessDue() bool {
 		return t.alone > 0 || t.coming || !r.single.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 	}
 	_, inline := r.st.FirstInline()
-	return r.alone > 0 || r.starting || !r.single.interrupts() && (inline || r.st.HasGates())
+	return r.alone > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
 }
 
 // putOff ends the worker of an attempt whose result is put off, and releases the lock. The attempt has returned in time, however long the

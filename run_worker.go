@@ -83,7 +83,7 @@ func (x *putOff) work() {
 func (w *worker) arrive() bool {
 	r := w.run
 	r.lock()
-	r.starting = false
+	r.st.Answer()
 	if r.tree != nil {
 		r.tree.coming = false
 	}
@@ -188,15 +188,8 @@ func (w *worker) performPlain() (more bool) {
 		if r.log != nil {
 			r.flush(w.now)
 		}
-		another := !r.starting && s.HasNext()
-		if another {
-			r.starting = true
-			r.workers++
-		}
+		s.Announce()
 		s.Unlock()
-		if another {
-			go r.work() // not launch: the steps of a run without goroutines are not called here
-		}
 	}
 }
 
@@ -237,7 +230,7 @@ func (w *worker) exit() {
 	w.leave()
 }
 
-// take takes the next task and releases the lock, which the caller holds. If there are more tasks it starts another worker.
+// take takes the next task and releases the lock, which the caller holds. If there are more tasks, the State announces them.
 // If it returns false, the run no longer counts this worker, which must return.
 func (w *worker) take() bool {
 	r := w.run
@@ -253,7 +246,7 @@ func (w *worker) take() bool {
 	}
 	if r.durable != nil {
 		r.flush(w.now) // past changes are written before the start of the next attempt
-		if s.HasNext() && r.holdsBack() {
+		if r.holdsBack() {
 			w.leave()
 			return false
 		}
@@ -296,19 +289,8 @@ func (w *worker) take() bool {
 		r.release(w.now)
 		return true
 	}
-	more := !r.starting && r.alone == 0 && s.HasNext() && !r.holdsBack()
-	if more {
-		r.starting = true
-		r.workers++
-		if r.manual != nil {
-			r.launch()
-			more = false
-		}
-	}
+	r.announceWork()
 	s.Unlock()
-	if more {
-		go r.work()
-	}
 	return true
 }
 

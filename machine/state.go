@@ -46,6 +46,8 @@ type stateQueues struct {
 	gates   gateQueue   // gates in status Ready that were not handed out
 	touched *ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
 	work    []Ref       // nodes that were settled and whose out-edges are still to be visited
+
+	announced bool // what is queued was announced, and nobody has answered: see Announce
 }
 
 // stateTally counts nodes, and edges for tests.
@@ -244,6 +246,7 @@ type Host interface {
 	EndedWait()        // a wait has ended
 	Keeps(r Ref) bool  // the node's step was called in an earlier life and is called again in the same attempt
 	Contends()         // a node contends again for a slot
+	Announced()        // there is something to do: a worker is to be started, which calls Answer and Next
 	Grants() bool      // of the slots of its tree there is one for its best ready node
 }
 

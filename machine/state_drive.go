@@ -101,18 +101,25 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	defer s.Unlock()
 	o := s.observers()
 	if o.work == nil {
-		o.hadWork = s.HasNext()
+		if s.host == nil {
+			s.Announce() // what there is now is no change
+		}
 		o.work = reactive.NewValue(&o.source, 0)
 	}
 	return o.work
 }
 
-// noteWork counts new tasks for WorkSignal. It is called before the lock is released.
+// noteWork counts announcements for WorkSignal, and stops. It is called before the lock is released. An announcement is answered when nothing
+// is left to do.
 func (o *observers) noteWork() {
-	has, stops := o.st.HasNext(), len(o.st.stopping)
-	if has && !o.hadWork || stops > o.hadStops {
+	s := o.st
+	was, stops := s.announced, len(s.stopping)
+	if s.Announce(); was && !s.HasNext() {
+		s.Answer()
+	}
+	if s.announced && !was || stops > o.hadStops {
 		o.workCount++
 		o.pend()
 	}
-	o.hadWork, o.hadStops = has, stops
+	o.hadStops = stops
 }

@@ -54,6 +54,26 @@ func (s *Locked) HasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
+// Announce announces, once, that there is something to do: if Next may hand something out, and no announcement is open. It is the one place
+// where readiness becomes work. It reaches the [Host], which starts a worker, or else [State.WorkSignal]. It is called before the lock is
+// released, by a coordinator after it has taken what it takes itself; what it declines it announces later. The announcement is
+// open until Answer.
+func (s *Locked) Announce() {
+	if s.announced || !s.HasNext() {
+		return
+	}
+	s.announced = true
+	if s.host != nil {
+		s.host.Announced()
+	}
+}
+
+// Answer ends the announcement: its worker takes tasks from now on. What it leaves is announced again.
+func (s *Locked) Answer() { s.announced = false }
+
+// IsAnnounced reports whether an announcement is open.
+func (s *Locked) IsAnnounced() bool { return s.announced }
+
 // HasNews reports whether the coordinator has to attend to more than its next task: changes to write down or to publish, attempts to
 // stop, the end, tokens, or other runs.
 func (s *Locked) HasNews() bool {

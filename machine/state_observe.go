@@ -32,7 +32,6 @@ type observers struct {
 
 	work      *reactive.Value[int] // see WorkSignal
 	workCount int
-	hadWork   bool
 	hadStops  int
 
 	run     *reactive.Value[RunStatus]
