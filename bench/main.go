@@ -35,7 +35,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, events, streams, stores, signals, lookers or all")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
-	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget")
+	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget, or State.Drive more than 4 times Execute")
 	clock := flags.Bool("clock", false, "for -check: let the hand-written executor record durations too, as kahn does")
 	only := flags.String("shape", "", "one shape of the ratios and the check: chain, fan, layered, bipartite or single")
 	if err := flags.Parse(args); err != nil {
@@ -69,8 +69,12 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		if err != nil {
 			return false, err
 		}
+		drives, err := checkDrive(out, *rounds, target)
+		if err != nil {
+			return false, err
+		}
 		watched, err := checkLookers(out, *rounds)
-		return ok && flat && short && watched, err
+		return ok && flat && short && drives && watched, err
 	}
 	tables := []struct {
 		name  string

@@ -216,3 +216,48 @@ func TestWorkSignalIsWhatIsAnnounced(t *testing.T) {
 	require.Greater(t, turned, 500)
 	require.Greater(t, asked, 50)
 }
+
+// Drive calls abort once for each call whose node was stopped while it was not terminal, with the token of the last attempt, also in the
+// restored State; never for a node that has not begun or has completed. The calls are made in the order of the stops.
+func TestDriveAborts(t *testing.T) {
+	t.Parallel()
+	net := build(t, "runs retries waits asked done idle", nil, edge(0, 5))
+	st := machine.New(net, &machine.Setup{})
+	var tokens [6]machine.Token
+	var aborted []string
+	drive := func(st *machine.State) {
+		require.NoError(t, st.Drive(func(task machine.Task) { tokens[task.Ref] = task.Token }, func(t machine.Token) {
+			aborted = append(aborted, fmt.Sprint(net.ID(t.Ref), t.Attempt))
+		}))
+	}
+	drive(st)
+	require.NoError(t, st.Retry(tokens[1]))
+	require.NoError(t, st.Requeue(tokens[1]))
+	require.NoError(t, st.Retry(tokens[1]))
+	require.NoError(t, st.Suspend(tokens[2]))
+	require.NoError(t, st.Settle(tokens[4], machine.Outcome{Status: machine.Completed}))
+	require.Empty(t, aborted)
+	x := st.Snapshot()
+	stop := func(st *machine.State) {
+		aborted = nil
+		require.NoError(t, st.StopNode(3, machine.CauseCancelNode))
+		require.NoError(t, st.Stop(machine.CauseCancelRun))
+		require.NoError(t, st.Settle(tokens[0], machine.Outcome{Status: machine.Cancelled, Cause: machine.CauseCancelRun}))
+	}
+	stop(st)
+	want := []string{"asked1", "retries2", "waits1", "runs1", "runs1"} // a call that was asked to stop, and then its end
+	require.Equal(t, want, aborted)
+
+	again, err := machine.RestoreState(net, &machine.Setup{}, &x)
+	require.NoError(t, err)
+	drive(again)
+	stop(again)
+	require.Equal(t, want, aborted)
+
+	disposed, err := machine.RestoreState(net, &machine.Setup{}, &x)
+	require.NoError(t, err)
+	drive(disposed)
+	disposed.Dispose()
+	stop(disposed)
+	require.Empty(t, aborted)
+}

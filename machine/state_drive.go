@@ -53,43 +53,53 @@ func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)
 	}
-	begun := st.attempts() // the attempt of each node that was begun last; the scope's lock guards it from here on
-	for _, r := range st.net.declared {
-		status := st.StatusSignal(r)
-		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
-			if status.Get(w).CallAction() == CallAbort && begun[r] > 0 {
-				abort(Token{Ref: r, Attempt: begun[r]})
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	work := st.WorkSignal()
+	due := st.drives()
 	_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {
-		work.Get(w)
-		for t, ok := st.NextStop(); ok; t, ok = st.NextStop() {
+		due.Get(w)
+		for t, ok := st.nextAbort(); ok; t, ok = st.nextAbort() {
 			abort(t)
 		}
 		for t, ok := st.Next(); ok; t, ok = st.Next() {
-			begun[t.Ref] = t.Attempt
 			begin(t)
 		}
 	})
 	return err
 }
 
-// attempts returns, by Ref, the last attempt of each node that is not terminal, 0 for one that was not begun.
-func (st *State) attempts() []int32 {
+// drives makes the State note what Drive acts on, and returns the signal of that.
+func (st *State) drives() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()
-	begun := make([]int32, len(s.words))
-	for r, w := range s.words {
-		if w&WordDecided != 0 && !statusOf(w).Terminal() {
-			begun[r] = int32(w & wordCount)
-		}
+	o := s.observers()
+	if s.host == nil {
+		s.Announce() // Drive begins with what there is now
 	}
-	return begun
+	if o.due == nil {
+		o.due = reactive.NewValue(&o.source, 0)
+	}
+	return o.due
+}
+
+// noteAbort notes that the call of a node is to end, since the node was stopped: the last attempt that has begun. It is called when the node's
+// word has changed.
+func (o *observers) noteAbort(r Ref, was uint64) {
+	if was&WordDecided != 0 && was&wordCount != 0 && statusOf(o.st.words[r]).CallAction() == CallAbort && !statusOf(was).Terminal() {
+		o.aborts = append(o.aborts, Token{r, int32(was & wordCount)})
+	}
+}
+
+// nextAbort hands out the next call that is to end.
+func (st *State) nextAbort() (t Token, ok bool) {
+	s, err := st.drive()
+	if err != nil {
+		return t, false
+	}
+	defer s.unlockAndDeliver()
+	if o := s.obs; len(o.aborts) > 0 {
+		t, o.aborts = o.aborts[0], o.aborts[1:]
+		return t, true
+	}
+	return s.NextStop()
 }
 
 // WorkSignal returns, as a signal, how often Next has had a new task after it had none: it changes when a node becomes
@@ -109,17 +119,21 @@ func (st *State) WorkSignal() *reactive.Value[int] {
 	return o.work
 }
 
-// noteWork counts announcements for WorkSignal, and stops. It is called before the lock is released. An announcement is answered when nothing
-// is left to do.
+// noteWork counts announcements and stops for WorkSignal and Drive. It is called before the lock is released. An announcement is answered when
+// nothing is left to do.
 func (o *observers) noteWork() {
 	s := o.st
-	was, stops := s.announced, len(s.stopping)
+	was, stops, aborts := s.announced, len(s.stopping), len(o.aborts)
 	if s.Announce(); was && !s.HasNext() {
 		s.Answer()
 	}
-	if s.announced && !was || stops > o.hadStops {
+	work := s.announced && !was || stops > o.hadStops
+	if work {
 		o.workCount++
+	}
+	if work || aborts > o.hadAborts {
+		o.dueCount++
 		o.pend()
 	}
-	o.hadStops = stops
+	o.hadStops, o.hadAborts = stops, aborts
 }

@@ -34,6 +34,11 @@ type observers struct {
 	workCount int
 	hadStops  int
 
+	due       *reactive.Value[int] // of Drive: what it acts on has changed; nil without it
+	dueCount  int
+	aborts    []Token // calls that are to end since their nodes were stopped
+	hadAborts int
+
 	run     *reactive.Value[RunStatus]
 	lastRun RunStatus // as noted
 	shown   RunStatus // as published
@@ -280,6 +285,9 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 	s := o.st
 	w := s.words[r]
+	if o.due != nil && !o.closed {
+		o.noteAbort(r, was)
+	}
 	if was&wordObserved != 0 || statusOf(was).Terminal() { // a terminal node has no mark, but the rollback of a failed store may still change it
 		if n := o.nodes[r]; n != nil {
 			o.markDirty(n)
@@ -499,6 +507,7 @@ func (o *observers) show(p *reactive.Publication) {
 	o.shown = o.lastRun
 	reactive.Publish(p, o.run, o.shown)
 	reactive.Publish(p, o.work, o.workCount)
+	reactive.Publish(p, o.due, o.dueCount)
 	for status, counter := range o.counters {
 		reactive.Publish(p, counter, o.counts[status])
 	}
@@ -532,7 +541,7 @@ func (st *State) drive() (*Locked, error) {
 // unlockAndDeliver releases the lock and lets the effects run that the call has caused.
 func (s *Locked) unlockAndDeliver() {
 	o := s.obs
-	if o != nil && o.work != nil {
+	if o != nil && (o.work != nil || o.due != nil) {
 		o.noteWork()
 	}
 	s.mu.Unlock()
