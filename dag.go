@@ -333,34 +333,6 @@ func (o On) MarshalText() ([]byte, error) { return enum.Text(onNames[:], int(o),
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
 func (o *On) UnmarshalText(text []byte) error { return enum.Parse(o, onNames[:], text, "on") }
 
-// GuardPolicy tells what happens to a node whose guard fails to decide.
-type GuardPolicy uint8
-
-// The policies for guards that fail.
-const (
-	guardDefault GuardPolicy = iota
-	GuardAllow               // the node runs; the problem is in the log and in NodeResult.GuardErr
-	GuardSkip                // the node is skipped
-	GuardFail                // the node fails
-
-	guardCount
-)
-
-var guardNames = [guardCount]string{"", "allow", "skip", "fail"}
-
-// String returns "allow", "skip" or "fail", or "" for the zero value.
-func (p GuardPolicy) String() string { return enum.Name(guardNames[:], int(p), "GuardPolicy") }
-
-// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (p GuardPolicy) MarshalText() ([]byte, error) {
-	return enum.Text(guardNames[:], int(p), "guard policy")
-}
-
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (p *GuardPolicy) UnmarshalText(text []byte) error {
-	return enum.Parse(p, guardNames[:], text, "guard policy")
-}
-
 // stray is an edge that stands in the In of a node and names another one as its target.
 type stray struct {
 	node string

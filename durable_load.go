@@ -30,6 +30,8 @@ func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 			return nil, err
 		}
 	case file.Fired != nil:
+		// This life was not given the trigger: the record has it. The run has only the nodes that the trigger leads to, and the stored
+		// nodes are looked up among these, so the plan is chosen before they are restored.
 		if err := r.choosePlan(); err != nil {
 			return nil, err
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"reflect"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Evaluator parses guards and conditions that are texts: see Node.WhenExpr and Node.TestExpr. The module kahn/expression has
@@ -237,4 +239,32 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 		return nil, problemOf(n.ID, field, "%s: %w: %w", field, ErrBadExpression, bounded(err))
 	}
 	return e, nil
+}
+
+// GuardPolicy tells what happens to a node whose guard fails to decide.
+type GuardPolicy uint8
+
+// The policies for guards that fail.
+const (
+	guardDefault GuardPolicy = iota
+	GuardAllow               // the node runs; the problem is in the log and in NodeResult.GuardErr
+	GuardSkip                // the node is skipped
+	GuardFail                // the node fails
+
+	guardCount
+)
+
+var guardNames = [guardCount]string{"", "allow", "skip", "fail"}
+
+// String returns "allow", "skip" or "fail", or "" for the zero value.
+func (p GuardPolicy) String() string { return enum.Name(guardNames[:], int(p), "GuardPolicy") }
+
+// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (p GuardPolicy) MarshalText() ([]byte, error) {
+	return enum.Text(guardNames[:], int(p), "guard policy")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (p *GuardPolicy) UnmarshalText(text []byte) error {
+	return enum.Parse(p, guardNames[:], text, "guard policy")
 }

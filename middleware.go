@@ -9,9 +9,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/once"
-	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Middleware wraps a step function in another one: see [Use].
@@ -60,42 +58,6 @@ func OnNode(observer func(NodeResult)) Option {
 		c.observers = append(c.observers, observer)
 		return nil
 	})
-}
-
-// observe makes a sink of an observer.
-func observe(observer func(NodeResult)) func(uint64, block) {
-	return func(_ uint64, b block) {
-		for i := range b.lines {
-			if r, ref, arg, ok := b.end(i); ok {
-				res := r.endOf(ref, arg)
-				res.RunID = r.ID()
-				observer(res)
-			}
-		}
-	}
-}
-
-// endOf is the result of a node that has ended in a run that goes on; payload is that of its end event.
-func (r *Run) endOf(ref Ref, payload any) NodeResult {
-	r.st.Lock()
-	res := r.nodeResult(ref)
-	res.ID = r.path(ref)
-	origin := r.st.OriginOf(ref)
-	r.st.Unlock()
-	end, ok := payload.(event.NodeEnd)
-	if !ok {
-		return res
-	}
-	res.Err = end.Err
-	res.Cause = Cause{Kind: end.Cause, Origins: end.Origins}
-	switch {
-	case machine.IsUpstream(end.Cause):
-		res.Err = &UpstreamError{Node: r.plan.ID(ref), Kind: end.Cause, Origins: end.Origins}
-	case origin != noRef && end.Cause != CauseContext && end.Cause != CauseCancelRun:
-		res.Cause.Origins = r.names([]Ref{origin})
-	}
-	res.Cause.Err = res.Err
-	return res
 }
 
 // wrap puts the middleware around the step function.

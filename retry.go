@@ -269,3 +269,14 @@ func (r Rate) validate() error {
 func (r Rate) count() bucket.Rate {
 	return bucket.Rate{Starts: r.Starts, Per: int64(r.Per), Burst: r.Burst}
 }
+
+// retryOf is the policy of a node, or the run's default; zero if there is none.
+func (p *Plan) retryOf(ref Ref, byDefault Retry) Retry {
+	if p.net.Is(ref, factOnce) {
+		return Retry{}
+	}
+	if policy := p.node(ref).Retry; policy.MaxAttempts != 0 || p.net.Is(ref, machine.FlagComposite) {
+		return policy // defaults apply to the nodes inside of a composite, not to the composite
+	}
+	return byDefault
+}

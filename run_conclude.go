@@ -200,7 +200,7 @@ func (f *errorFacts) hint() time.Duration {
 // draw draws the random number for the delay before another attempt, if there may be one. The source is user code, so draw
 // is called without the lock, before it is known whether the failure is retried.
 func (w *worker) draw(res attemptResult, c *conclusion) {
-	most, counted := w.run.retryOf(w.task.Ref).MaxAttempts, int(w.step.attempt)
+	most, counted := w.run.plan.retryOf(w.task.Ref, w.run.cfg.defaultRetry).MaxAttempts, int(w.step.attempt)
 	if most > 1 && counted >= most {
 		w.run.lock()
 		counted = w.run.attemptsCounted(w.step)
@@ -223,17 +223,6 @@ func (r *Run) random() float64 {
 		return min(u, 1)
 	}
 	return 0
-}
-
-// retryOf is the policy of a node, its defaults filled in; zero if there is none.
-func (r *Run) retryOf(ref Ref) Retry {
-	if r.plan.net.Is(ref, factOnce) {
-		return Retry{}
-	}
-	if policy := r.plan.node(ref).Retry; policy.MaxAttempts != 0 || r.plan.net.Is(ref, machine.FlagComposite) {
-		return policy // defaults apply to the nodes inside of a composite, not to the composite
-	}
-	return r.cfg.defaultRetry
 }
 
 // amend adjusts a conclusion to facts that are known only under the lock: whether the attempt had timed out, whether the
@@ -360,7 +349,7 @@ func (r *Run) attemptsCounted(step *Step) int {
 // the run's deadline is not begun.
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused event.NoRetry) {
 	ref := step.ref
-	n, policy := r.plan.node(ref), r.retryOf(ref)
+	n, policy := r.plan.node(ref), r.plan.retryOf(ref, r.cfg.defaultRetry)
 	if !r.st.MayRetry(ref) {
 		return 0, event.NoRetryStopping
 	}

@@ -780,3 +780,34 @@ func (n *nodeState) skip(p *Plan, x machine.Skip, ref Ref, at map[string]*nodeSt
 	}
 	return reason
 }
+
+// Waiting returns the nodes that wait for a signal, in the order of declaration.
+func (r *Run) Waiting() []Wait {
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.waiting()
+}
+
+func (r *Run) waiting() (list []Wait) {
+	if r.st.Sleepers() == 0 && !r.nests {
+		return nil
+	}
+	for _, ref := range r.plan.declared {
+		if status := r.st.Word(ref).Status(); status == Suspended {
+			list = append(list, r.waitAt(ref))
+		} else if c := (place{r, ref}).child(); c != nil && !status.Terminal() {
+			list = append(list, c.waiting()...)
+		}
+	}
+	return list
+}
+
+// waitAt is the wait of a suspended node.
+func (r *Run) waitAt(ref Ref) Wait {
+	wait := *r.extras[ref].wait
+	if wait.Token == wait.Node {
+		wait.Token = r.path(ref)
+	}
+	wait.Node = r.path(ref)
+	return wait
+}

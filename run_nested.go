@@ -624,6 +624,46 @@ func (r *Run) remainingAfter(ref Ref) int64 {
 	return saturate.Add(longest, r.remaining)
 }
 
+// addToken notes that a step of a run waits under a token. A token that equals the id of its node is left out: the path
+// finds it.
+func (t *tree) addToken(token string, r *Run) {
+	if t == nil || r.outer == nil {
+		return
+	}
+	if _, is := r.plan.Ref(token); is {
+		return
+	}
+	if t.tokens == nil {
+		t.tokens = map[string][]*Run{}
+	}
+	t.tokens[token] = slices.Insert(t.tokens[token], t.tokenPlace(token, r), r)
+}
+
+// tokenPlace is the place of a run among those in which a step waits under a token, which are in the order of declaration.
+func (t *tree) tokenPlace(token string, r *Run) int {
+	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
+		t.steps++
+		return slices.Compare(x.turn.order, y.turn.order)
+	})
+	return i
+}
+
+func (t *tree) dropToken(token string, r *Run) {
+	if t == nil || r.outer == nil {
+		return
+	}
+	list := t.tokens[token]
+	for i := t.tokenPlace(token, r); i < len(list); i++ {
+		if list[i] == r { // it is the first, unless another attempt of its composite has not ended
+			t.tokens[token] = slices.Delete(list, i, i+1)
+			break
+		}
+	}
+	if len(t.tokens[token]) == 0 {
+		delete(t.tokens, token)
+	}
+}
+
 // makeTree makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
 func (r *Run) makeTree() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*machine.Slots{}, nested: map[string]*Run{}}

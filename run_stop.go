@@ -498,7 +498,7 @@ func (r *Run) groupsFailedInside(ref Ref, c *Run) {
 // mayAttemptAgain reports whether a composite that runs is to be attempted again if it fails.
 func (r *Run) mayAttemptAgain(step *Step) bool {
 	x := r.extras[step.ref]
-	return r.st.MayRetry(step.ref) && r.attemptsCounted(step) < r.retryOf(step.ref).MaxAttempts && x.timedOut != timeoutOverall
+	return r.st.MayRetry(step.ref) && r.attemptsCounted(step) < r.plan.retryOf(step.ref, r.cfg.defaultRetry).MaxAttempts && x.timedOut != timeoutOverall
 }
 
 // stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, except composites around the

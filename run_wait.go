@@ -720,6 +720,58 @@ func (r *Run) resumeChecks() {
 	}
 }
 
+// suspend makes the node of an attempt wait whose step returned Suspend.
+func (r *Run) suspend(step *Step, e *suspendError, now int64) {
+	ref := step.ref
+	x := r.extra(ref)
+	id := r.plan.names[ref]
+	x.wait = &Wait{Node: id, Token: e.token, Info: e.info, Since: r.timeAt(now)}
+	if e.token == "" {
+		x.wait.Token = id
+	}
+	x.saved, x.decision = e.state, nil
+	if r.tokens == nil {
+		r.tokens = map[string]Ref{}
+	}
+	r.tokens[x.wait.Token] = ref
+	r.tree.addToken(x.wait.Token, r)
+	r.records[ref].active, r.records[ref].end = activeNone, now
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	if err := r.st.Suspend(r.st.Token(ref)); err != nil {
+		r.st.NoteBug(err)
+	}
+	if r.st.StoppedFor() != CauseNone {
+		r.boundWait(ref)
+	}
+}
+
+// duplicateToken reports a token under which a signal would not find one node.
+func (r *Run) duplicateToken(ref Ref, token string) error {
+	if token == "" {
+		token = r.plan.names[ref]
+	}
+	if other, ok := r.tokens[token]; ok && other != ref {
+		return fmt.Errorf("%w: node %s waits for %s already", ErrDuplicateGate, quoteID(r.plan.names[other]), quoteID(token))
+	}
+	if other, ok := r.plan.Ref(token); ok && other != ref {
+		return fmt.Errorf("%w: %s is another node", ErrDuplicateGate, quoteID(token))
+	}
+	return nil
+}
+
+// endWait forgets the wait of a node.
+func (r *Run) endWait(x *extra) {
+	r.disarm(&x.gate)
+	if x.wait != nil {
+		if _, ok := r.tokens[x.wait.Token]; ok {
+			delete(r.tokens, x.wait.Token)
+			r.tree.dropToken(x.wait.Token, r)
+		}
+		x.wait, x.answered = nil, x.wait
+	}
+}
+
 // rest is called when a node is suspended, or the run is being left, and no worker is at work. If nothing is left to do, the
 // run is suspended; if Execute began it, or it is being left, it ends so.
 func (r *Run) rest(now int64) {
