@@ -138,29 +138,53 @@ func (r *Run) cancelNode(ref Ref, now int64) error {
 
 // control runs f with the lock held, unless the run has ended, applies the consequences, and reports whether it has called f.
 func (r *Run) control(f func(now int64)) bool {
+	now := r.now()
 	r.st.Lock()
-	ended := r.concluded()
-	if !ended {
-		r.timers++ // the run does not end before f
+	if r.concluded() {
+		r.st.Unlock()
+		return false
 	}
-	r.st.Unlock()
-	if !ended {
-		r.callback(f)
-	}
-	return !ended
+	f(now)
+	r.release(now)
+	return true
 }
 
-// stop stops the whole run. The first cause stands.
+// stop stops the whole run: its nodes, then the runs nested in it, and bounds what still waits. The first cause stands.
 func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
 	}
-	if r.stage == stagePending {
-		r.openUnbegun(r.now())
-	}
-	r.wake(r.now())
-	r.stay(r.now())
+	r.rouse(r.now())
 	r.outdate() // the next life of the run stops it, too
+	if !r.noteStop(kind, origin, cause, manner) {
+		return
+	}
+	r.st.CountVisits(len(r.extras))
+	r.st.Stop(kind, origin, manner)
+	if r.nests {
+		if manner == machine.StopDraining {
+			r.drainChildren(kind, cause)
+		}
+		r.hurryInside()
+	}
+	r.disarmStopped()
+	r.boundWaits()
+	if r.st.StoppedFor() != CauseNone {
+		r.boundChecks()
+	}
+}
+
+// rouse makes a run that is pending, at rest or being left go on, so that it can be stopped.
+func (r *Run) rouse(now int64) {
+	if r.stage == stagePending {
+		r.openUnbegun(now)
+	}
+	r.wake(now)
+	r.stay(now)
+}
+
+// noteStop notes the cause of a stop, and reports whether the stop reaches more nodes than those before it: each of many steps may ask for one.
+func (r *Run) noteStop(kind CauseKind, origin Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
 			r.stopCauses = map[CauseKind]*stopCause{}
@@ -171,25 +195,18 @@ func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner machine.
 	case r.st.StoppedFor() == CauseNone:
 		r.stopManner, r.stopOrigin = manner, origin
 	case (manner == machine.StopDraining || r.stopsAll) && !r.st.IsClosed():
-		return // a stop before has reached all nodes that this one would reach; each of many steps may ask for it
+		return false
 	}
 	r.stopsAll = r.stopsAll || manner == machine.StopAsking
-	r.st.CountVisits(len(r.extras))
-	r.st.Stop(kind, origin, manner)
-	if manner == machine.StopDraining && r.nests {
-		r.drainChildren(kind, cause)
-	}
-	if r.nests {
-		r.hurryInside()
-	}
+	return true
+}
+
+// disarmStopped disarms the backoffs and waits of nodes that a stop has made terminal, also by way of the runs nested in them.
+func (r *Run) disarmStopped() {
 	for ref, x := range r.extras {
 		if (x.backoff != nil || x.wait != nil) && r.st.Word(ref).Status().Terminal() {
 			r.disarmNode(ref)
 		}
-	}
-	r.boundWaits()
-	if r.st.StoppedFor() != CauseNone {
-		r.boundChecks()
 	}
 }
 
