@@ -291,7 +291,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						if want := end != "return"; slices.Contains(res.Abandoned, path) != want {
 							t.Errorf("abandoned are %q", res.Abandoned)
 						}
-						if left := run.Leftovers(); left != "" && res.Status.Terminal() {
+						if left := leftovers(run); left != "" && res.Status.Terminal() {
 							t.Error(left)
 						}
 						if end != "return" {

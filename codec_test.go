@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/store"
 )
 
 type order struct {
@@ -124,30 +123,6 @@ func FuzzTypes(f *testing.F) {
 			t.Fatalf("%#v became %#v, %v", v, back, err)
 		}
 	})
-}
-
-// TestTypesAreIndexed: Encoding makes an index of the registered types, so that a value is not compared with each of them; names of the
-// built-in types, and all but the first name of a type, are not in it.
-func TestTypesAreIndexed(t *testing.T) {
-	types := kahn.Types{"order": order{}, "a second name": (*order)(nil), "the order": order{}, "int": uint8(0), "nothing": nil}
-	if n := kahn.IndexedNames(kahn.Encoding(types)); n != 3 {
-		t.Errorf("%d names", n)
-	}
-	for _, codec := range []kahn.Codec{types, &store.Blobs{Codec: types, Store: new(store.MemoryBlobs)}} {
-		var got kahn.Codec
-		g := graph(kahn.Node{ID: "A", Do: func(_ context.Context, s *kahn.Step) (any, error) {
-			got = s.Call().Codec
-			return nil, nil
-		}})
-		if _, err := kahn.Execute(t.Context(), g, nil, kahn.Encoding(codec)); err != nil {
-			t.Fatal(err)
-		}
-		data, err := got.Encode([]order{{ID: 1}})
-		plain, _ := types.Encode([]order{{ID: 1}})
-		if err != nil || string(data) != string(plain) || !strings.Contains(string(data), `"[]order"`) {
-			t.Errorf("%s instead of %s, %v", data, plain, err)
-		}
-	}
 }
 
 // DefaultEncoding is the codec of a run that has no other one, and encodes nothing that is not asked for.

@@ -142,11 +142,6 @@ func TestContinueOnFailBetweenAttempts(t *testing.T) {
 	})
 }
 
-// thrice is a policy of three attempts with the same delay before each.
-func thrice(d time.Duration) kahn.Retry {
-	return kahn.Retry{MaxAttempts: 3, InitialDelay: d, MaxDelay: d, Jitter: kahn.JitterNone}
-}
-
 // suspends is a step that waits for a signal.
 func suspends(context.Context, *kahn.Step) (any, error) { return nil, kahn.Suspend("", nil, nil) }
 
@@ -180,34 +175,6 @@ func TestFailFastBetweenAttempts(t *testing.T) {
 		r := try(t, graph(late, kahn.Node{ID: "L", Do: takes(time.Second)}, after("N", "L")), takes(0), kahn.Limit(1))
 		r.expect("X:F L:ok N:ok", "failed")
 	})
-}
-
-// TestTimersOfStoppedMembers: a run does not wait for the timers of members that were stopped with their group.
-func TestTimersOfStoppedMembers(t *testing.T) {
-	for _, limit := range []int{0, 1} {
-		for _, mode := range []kahn.StopMode{kahn.Interrupt, kahn.Drain} {
-			inBubble(t, fmt.Sprintf("limit %d, %v", limit, mode), func(t *testing.T) {
-				in := []string{"g"}
-				g := graph(
-					kahn.Node{ID: "R", Groups: in, Priority: 2, Retry: thrice(time.Hour), OverallTimeout: 5 * time.Hour, Timeout: time.Hour, Do: always(errStep)},
-					kahn.Node{ID: "S", Groups: in, Priority: 1, OverallTimeout: time.Hour, Do: suspends},
-					kahn.Node{ID: "F", Groups: in, Do: fails(10 * ms)},
-					kahn.Node{ID: "G", Groups: in, Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}},
-				)
-				g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: true}}
-				begin := time.Now()
-				var left *kahn.Run
-				r := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) { left = run }, kahn.Limit(limit), mode)
-				r.expect("R:X S:X F:F G:X", "failed")
-				if took := time.Since(begin); r.Duration != 10*ms || took != 10*ms {
-					t.Errorf("the run took %v, Wait %v", r.Duration, took)
-				}
-				if text := left.Leftovers(); text != "" {
-					t.Errorf("left: %s", text)
-				}
-			})
-		}
-	}
 }
 
 // TestTokenOfAStoppedMember: a waiting node that was stopped with its group no longer waits. Its token is free for another
@@ -288,29 +255,6 @@ func TestStateHoldsBackAndGoesOn(t *testing.T) {
 	if status, _ := st.RunStatus(machine.StatusEscaped); status != kahn.RunCompleted {
 		t.Errorf("the run is %v", status)
 	}
-}
-
-// TestAlarmsOfOneSlot: in a run with one slot, an alarm that a node no longer needs does not ring, and is not kept.
-func TestAlarmsOfOneSlot(t *testing.T) {
-	inBubble(t, "timeouts of what ended in time", func(t *testing.T) {
-		var left *kahn.Run
-		r := tryControlled(t, t.Context(), graph(
-			kahn.Node{ID: "A", Priority: 3, Timeout: 10 * ms, OverallTimeout: 25 * ms, Do: takes(5 * ms)},
-			kahn.Node{ID: "B", Priority: 2, Timeout: 40 * ms, Retry: thrice(2 * ms), Do: script(errStep, errStep)},
-			kahn.Node{ID: "C", Priority: 1, Timeout: 25 * ms, Do: takes(20 * ms)},
-			kahn.Node{ID: "D", Timeout: 15 * ms, Do: takes(20 * ms)},
-		), nil, func(run *kahn.Run) { left = run }, kahn.Limit(1))
-		r.expect("A:ok B:ok C:ok D:F", "failed")
-		for _, id := range []string{"A", "B", "C"} {
-			r.count(event.NodeTimedOut, id, 0)
-		}
-		if took := r.at(event.NodeFailed, "D") - r.at(event.NodeStarted, "D"); took != 15*ms {
-			t.Errorf("D failed %v after its start", took)
-		}
-		if text := left.Leftovers(); text != "" {
-			t.Errorf("left: %s", text)
-		}
-	})
 }
 
 // TestParentFailureNamesAFailure: the skip names the first predecessor that failed, not one whose end does not affect the join.

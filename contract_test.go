@@ -147,7 +147,7 @@ func TestContract(t *testing.T) {
 		g.Groups = []kahn.Group{{Name: "g", Limit: 1}}
 		r := tryControlled(t, t.Context(), g, neverStep(t), func(run *kahn.Run) {
 			<-run.Done()
-			if left := run.Leftovers(); left != "" {
+			if left := leftovers(run); left != "" {
 				t.Error(left)
 			}
 		}, mode, kahn.Limit(1), kahn.KeyLimit(1))

@@ -122,7 +122,7 @@ func TestCoordinatorClock(t *testing.T) {
 	require.Equal(t, 80*time.Second, res.Duration)
 	require.Equal(t, deskEpoch, res.Start)
 	require.Equal(t, deskEpoch.Add(80*time.Second), rec.all()[len(rec.all())-1].Time.UTC())
-	require.Empty(t, c.Run().Leftovers())
+	require.Empty(t, leftovers(c.Run()))
 }
 
 // What other goroutines ask of the run happens in the next call of the Coordinator.
@@ -290,7 +290,7 @@ func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
 			c.Advance(now)
 		}
 		require.Equal(t, x.want, c.Run().Status(), name)
-		require.Empty(t, c.Run().Leftovers(), name)
+		require.Empty(t, leftovers(c.Run()), name)
 	}
 }
 

@@ -75,13 +75,6 @@ func (r *Run) Leftovers() string {
 	return strings.Join(append(r.held(), s.Leftovers()...), ", ")
 }
 
-// Held names what a run that was left still holds, or "".
-func (r *Run) Held() string {
-	r.st.Lock()
-	defer r.st.Unlock()
-	return strings.Join(r.held(), ", ")
-}
-
 func (r *Run) held() (left []string) {
 	left = r.st.HeldSlots()
 	for _, x := range []struct {
@@ -108,43 +101,8 @@ func (r *Run) held() (left []string) {
 	return left
 }
 
-// StaleCount returns how many outcomes were refused because their token was not current.
-func StaleCount(s *machine.State) int { return (*machine.Locked)(s).StaleOutcomes() }
-
-// Observed reports whether the State has signals.
-func Observed(s *machine.State) bool { return (*machine.Locked)(s).IsObserved() }
-
-// ObservedNodes counts the nodes that have signals.
-func ObservedNodes(s *machine.State) int { return (*machine.Locked)(s).ObservedNodes() }
-
-// KeepChanges makes a State that is driven by hand keep its transitions, as that of a Run with a log does.
-func KeepChanges(s *machine.State) { (*machine.Locked)(s).KeepLog() }
-
-// Change is a transition: of a node to a status, or of its join to blocked.
-type Change struct {
-	Ref     Ref
-	To      Status
-	Blocked bool
-}
-
-// Changes returns the transitions since KeepChanges.
-func Changes(s *machine.State) (changes []Change) {
-	for _, c := range (*machine.Locked)(s).Changes() {
-		if c.Wave == 0 {
-			changes = append(changes, Change{c.Ref, c.Status, c.Blocked})
-		}
-	}
-	return changes
-}
-
 // SharedConfig returns a copy of the config that runs without options share.
 func SharedConfig() any { return byDefault }
-
-// TolerateBugs lets transitions that are not in the table be warnings, as they are outside of tests, until it is undone.
-func TolerateBugs() (undo func()) {
-	strict.Transitions = false
-	return func() { strict.Transitions = true }
-}
 
 // Shared returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys after unused
 // ones were removed.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestGrowthOfSlashedIDs: it takes no search among all ids to find out whether one could be taken for a path inside of an expanded node.
@@ -255,4 +256,28 @@ func TestGrowthOfParams(t *testing.T) {
 		}
 		return int64(steps)
 	})
+}
+
+// TestTypesAreIndexed: Encoding makes an index of the registered types, so that a value is not compared with each of them; names of the
+// built-in types, and all but the first name of a type, are not in it.
+func TestTypesAreIndexed(t *testing.T) {
+	types := kahn.Types{"order": order{}, "a second name": (*order)(nil), "the order": order{}, "int": uint8(0), "nothing": nil}
+	if n := kahn.IndexedNames(kahn.Encoding(types)); n != 3 {
+		t.Errorf("%d names", n)
+	}
+	for _, codec := range []kahn.Codec{types, &store.Blobs{Codec: types, Store: new(store.MemoryBlobs)}} {
+		var got kahn.Codec
+		g := graph(kahn.Node{ID: "A", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			got = s.Call().Codec
+			return nil, nil
+		}})
+		if _, err := kahn.Execute(t.Context(), g, nil, kahn.Encoding(codec)); err != nil {
+			t.Fatal(err)
+		}
+		data, err := got.Encode([]order{{ID: 1}})
+		plain, _ := types.Encode([]order{{ID: 1}})
+		if err != nil || string(data) != string(plain) || !strings.Contains(string(data), `"[]order"`) {
+			t.Errorf("%s instead of %s, %v", data, plain, err)
+		}
+	}
 }

@@ -409,3 +409,247 @@ func livesEnd(run *kahn.Run) (res *kahn.Result, problem string) {
 	res, _ = run.Wait()
 	return res, ""
 }
+
+// whysOf says which kinds of answers a status may have.
+var whysOf = map[kahn.Status][]kahn.WhyKind{
+	kahn.Idle:      {kahn.WhyPending, kahn.WhyWaiting, kahn.WhyTier, kahn.WhyChecking, kahn.WhyHeld},
+	kahn.Waiting:   {kahn.WhyWaiting, kahn.WhyTier, kahn.WhyChecking, kahn.WhyHeld},
+	kahn.Ready:     {kahn.WhyHeld, kahn.WhyStore, kahn.WhyOrder, kahn.WhySlot, kahn.WhyRate, kahn.WhyChecking, kahn.WhyStopping},
+	kahn.Running:   {kahn.WhyRunning, kahn.WhyPaused, kahn.WhyStopping, kahn.WhyCleanup, kahn.WhyStore},
+	kahn.Retrying:  {kahn.WhyBackoff},
+	kahn.Suspended: {kahn.WhySignal, kahn.WhyHeld},
+	kahn.Completed: {kahn.WhyEnded}, kahn.Failed: {kahn.WhyEnded}, kahn.Aborted: {kahn.WhyEnded}, kahn.Cancelled: {kahn.WhyEnded}, kahn.Skipped: {kahn.WhyEnded},
+}
+
+// looker holds what a run tells of itself, at a moment at which nothing in it moves, against itself.
+type looker struct {
+	run      *kahn.Run
+	statuses map[string]kahn.Status
+	waits    map[string]bool
+	kinds    map[kahn.WhyKind]int
+	problems []error
+}
+
+func (l *looker) problem(format string, args ...any) {
+	l.problems = append(l.problems, fmt.Errorf(format, args...))
+}
+
+// lookAll looks at all nodes of a run, at all depths.
+func lookAll(run *kahn.Run, kinds map[kahn.WhyKind]int) error {
+	l := &looker{run: run, statuses: map[string]kahn.Status{}, waits: map[string]bool{}, kinds: kinds}
+	for _, w := range run.Waiting() {
+		l.waits[w.Node] = true
+	}
+	counts := map[kahn.Status]int{}
+	top := slices.Collect(run.Nodes())
+	for _, n := range top {
+		counts[n.Status]++
+	}
+	for status, n := range run.Counts() {
+		if counts[status] != n {
+			l.problem("%d nodes are %v, and %d are said to be", counts[status], status, n)
+		}
+		delete(counts, status)
+	}
+	if len(counts) > 0 {
+		l.problem("not counted: %v", counts)
+	}
+	l.collect(top)
+	l.level(run.Plan(), "", top)
+	return errors.Join(l.problems...)
+}
+
+// collect notes the statuses of nodes and of all that is inside of them.
+func (l *looker) collect(nodes []kahn.NodeResult) {
+	for _, n := range nodes {
+		l.statuses[n.ID] = n.Status
+		if in, err := l.run.Inside(n.ID); err == nil {
+			l.collect(in.Nodes)
+		}
+	}
+}
+
+func (l *looker) level(p *kahn.Plan, prefix string, nodes []kahn.NodeResult) {
+	for _, n := range nodes {
+		l.node(p, prefix, n)
+		in, err := l.run.Inside(n.ID)
+		switch {
+		case err != nil && !errors.Is(err, kahn.ErrBadValue):
+			l.problem("%s: %w", n.ID, err)
+		case err == nil && in.Plan != nil:
+			l.level(in.Plan, in.Prefix, in.Nodes)
+		}
+	}
+}
+
+func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
+	alone, err := l.run.Node(n.ID)
+	if err != nil || alone.Status != n.Status || alone.Attempts != n.Attempts || len(alone.History()) != len(n.History()) || alone.Cause.Kind != n.Cause.Kind {
+		l.problem("%s: %+v by itself, %+v among others, %v", n.ID, alone, n, err)
+	}
+	history := n.History()
+	if len(history) > n.Attempts || n.Attempts > 0 && len(history) == 0 && n.Status.Terminal() {
+		l.problem("%s: %d attempts, %v", n.ID, n.Attempts, history)
+	}
+	for i, a := range history {
+		if i > 0 && a.Number <= history[i-1].Number || !a.End.IsZero() && a.End.Before(a.Start) || a.Delay > 0 && a.Err == nil {
+			l.problem("%s: history %v", n.ID, history)
+		}
+	}
+	if _, err := l.run.Inputs(n.ID); err != nil {
+		l.problem("%s: %w", n.ID, err)
+	}
+	y, err := l.run.Why(n.ID)
+	if err != nil {
+		l.problem("%s: %w", n.ID, err)
+		return
+	}
+	l.kinds[y.Kind]++
+	bad := func(what string) { l.problem("%s is %v, and %v: %+v: %s", n.ID, n.Status, y.Kind, y, what) }
+	if y.Status != n.Status || !slices.Contains(whysOf[n.Status], y.Kind) {
+		bad("a kind of another status")
+	}
+	if y.String() == "" || y.String() == y.Kind.String() {
+		bad("no words")
+	}
+	for _, path := range y.Nodes {
+		if _, ok := l.statuses[path]; !ok {
+			bad("no node " + path)
+		}
+	}
+	is := func(want ...kahn.Status) {
+		for _, path := range y.Nodes {
+			if !slices.Contains(want, l.statuses[path]) {
+				bad(path + " is " + l.statuses[path].String())
+			}
+		}
+	}
+	now := time.Now() // in a run that has been left nothing is due any more
+	switch y.Kind {
+	case kahn.WhyWaiting:
+		if len(y.Nodes) == 0 {
+			bad("nothing that it waits for")
+		}
+		is(kahn.Idle, kahn.Waiting, kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended)
+		l.edges(p, prefix, n, y, bad)
+	case kahn.WhyTier:
+		if len(y.Nodes) == 0 {
+			bad("nothing that it waits for")
+		}
+		is(kahn.Idle, kahn.Waiting, kahn.Ready, kahn.Running, kahn.Retrying, kahn.Suspended)
+	case kahn.WhySlot:
+		if y.Bound.Used < y.Bound.Limit || y.Bound.Limit == 0 || y.Bound.Scope == kahn.BoundNone || len(y.Nodes)+y.More != y.Bound.Used {
+			bad("a bound that is not reached")
+		}
+		is(kahn.Running, kahn.Ready) // ready to everybody as long as its inputs are judged
+	case kahn.WhyRate:
+		if !y.Until.After(now) {
+			bad("a token that is due")
+		}
+	case kahn.WhyBackoff:
+		if y.Err == nil || l.run.Status() == kahn.RunRunning && !y.Until.After(now) {
+			bad("no backoff")
+		}
+	case kahn.WhySignal:
+		if l.waits[n.ID] != (y.Wait != nil) || y.Wait == nil && len(y.Nodes) == 0 {
+			bad("no wait")
+		}
+		is(kahn.Suspended)
+	case kahn.WhyHeld:
+		is(kahn.Suspended)
+	case kahn.WhyPaused:
+		if l.run.Status() == kahn.RunRunning && !y.Until.After(now) {
+			bad("no pause")
+		}
+	case kahn.WhyStopping:
+		if y.Err == nil {
+			bad("stopped for nothing")
+		}
+	case kahn.WhyEnded:
+		if (y.Skip != kahn.SkipReason{}) != (n.Status == kahn.Skipped) || (y.Cause.Kind != kahn.CauseNone) != (n.Status != kahn.Skipped && n.Status != kahn.Completed) {
+			bad("an end of another kind")
+		}
+	case kahn.WhyOrder:
+		if l.run.Status() == kahn.RunRunning && len(y.Nodes) == 0 && p.Node(refOf(p, prefix, n)).Kind != kahn.KindGate {
+			bad("nothing keeps it, and nothing moves")
+		}
+	}
+}
+
+func refOf(p *kahn.Plan, prefix string, n kahn.NodeResult) kahn.Ref {
+	ref, _ := p.Ref(n.ID[len(prefix):])
+	return ref
+}
+
+// edges expects the open edges of a node to be those from nodes that have not ended.
+func (l *looker) edges(p *kahn.Plan, prefix string, n kahn.NodeResult, y kahn.Why, bad func(string)) {
+	var open []string
+	for e := range p.Edges() {
+		if prefix+e.To == n.ID && !l.statuses[prefix+e.From].Terminal() {
+			open = append(open, e.From)
+		}
+	}
+	var told []string
+	for _, e := range y.Edges {
+		told = append(told, e.From)
+	}
+	if !slices.Equal(open, told) {
+		bad(fmt.Sprint("open are the edges from ", open))
+	}
+}
+
+// Random runs are looked at in the middle of their lives: every node has one answer, which fits its status and those of others, and
+// a run that is looked at goes on like any other. With KAHN_LONG=1 the test looks at the runs of 30,000 seeds and begins at a fresh one.
+func TestRandomLooks(t *testing.T) {
+	count := uint64(250)
+	if long() {
+		count = 30_000
+	} else if testing.Short() || raceEnabled {
+		count = 150
+	}
+	seen := livesSeen{looks: map[kahn.WhyKind]int{}}
+	for _, seed := range []uint64{907, expandedSeeds + 1628, expandedSeeds + 3012} { // that found what none before them had
+		randomLives(t, seed, &seen)
+	}
+	first := firstSeed(t)
+	for seed := first; seed < first+count && !t.Failed(); seed++ {
+		randomLives(t, seed, &seen)
+		if seed%4 == 0 {
+			randomLives(t, expandedSeeds+seed, &seen)
+		}
+	}
+	t.Log(seen.looks)
+	for _, kind := range []kahn.WhyKind{kahn.WhyEnded, kahn.WhyWaiting, kahn.WhyTier, kahn.WhyHeld, kahn.WhySlot, kahn.WhyRunning, kahn.WhyStopping, kahn.WhyCleanup, kahn.WhyBackoff, kahn.WhySignal, kahn.WhyPaused, kahn.WhyStore, kahn.WhyRate, kahn.WhyOrder} {
+		if seen.looks[kind] == 0 && !t.Failed() {
+			t.Errorf("no node was %v", kind)
+		}
+	}
+}
+
+// randomStep makes a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on
+// the salt and their path.
+func randomStep(salt uint64) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		path := s.Path()
+		h := rand.New(rand.NewPCG(salt, uint64(len(path)*31+s.Attempt())+uint64(s.Index()+1)*7+uint64(path[len(path)-1])))
+		d := time.Duration(h.IntN(40)) * ms
+		switch h.IntN(12) {
+		case 0:
+			time.Sleep(d + 30*ms) // whatever its context says
+			return nil, ctx.Err()
+		case 1:
+			time.Sleep(d)
+			return nil, errStep
+		case 2:
+			return nil, kahn.Skip("no")
+		case 3, 4:
+			if _, ok := s.Resumed(); !ok {
+				if _, err := takes(d)(ctx, s); err != nil {
+					return nil, err
+				}
+				return nil, kahn.Suspend("", nil, nil)
+			}
+		}
+		return takes(d)(ctx, s)
+	}
+}

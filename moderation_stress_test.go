@@ -174,7 +174,7 @@ func judgesStress(t *testing.T, seed uint64) {
 			_ = run.CancelNode("0")
 		}
 	}, opts...)
-	if left := run.Leftovers(); left != "" {
+	if left := leftovers(run); left != "" {
 		t.Errorf("left over: %s", left)
 	}
 	for _, n := range g.Nodes() {

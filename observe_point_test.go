@@ -35,7 +35,7 @@ type point struct {
 }
 
 // points returns the points that the transitions lead through, the one before the first included.
-func points(plan *kahn.Plan, st *machine.State, changes []kahn.Change) []point {
+func points(plan *kahn.Plan, st *machine.State, changes []machine.Change) []point {
 	n := plan.Len()
 	var preds [][]kahn.Ref
 	for r := range n {
@@ -62,9 +62,9 @@ func points(plan *kahn.Plan, st *machine.State, changes []kahn.Change) []point {
 		if c.Blocked {
 			blocked[c.Ref] = true
 		} else {
-			status[c.Ref] = c.To
-			ready[c.Ref] = ready[c.Ref] || c.To == kahn.Ready
-			started[c.Ref] = started[c.Ref] || c.To > kahn.Ready
+			status[c.Ref] = c.Status
+			ready[c.Ref] = ready[c.Ref] || c.Status == kahn.Ready
+			started[c.Ref] = started[c.Ref] || c.Status > kahn.Ready
 		}
 		all = append(all, take())
 	}
@@ -195,7 +195,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 		const n = 9
 		mode := []kahn.Option{kahn.Eager, kahn.Waves}[rng.IntN(2)]
 		plan, st := stateOf(t, policyGraph(rng, n), mode)
-		kahn.KeepChanges(st)
+		(*machine.Locked)(st).KeepLog()
 		h := &handDriven{t: t, rng: rng, plan: plan, st: st}
 		disposed := false
 		var now []*sight // read from outside, between two calls
@@ -212,10 +212,10 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 				}
 			}))
 		}
-		var initial []kahn.Change // what became ready in NewState
+		var initial []machine.Change // what became ready in NewState
 		for r := range plan.Declared() {
 			if st.Status(r) == kahn.Ready {
-				initial = append(initial, kahn.Change{Ref: r, To: kahn.Ready})
+				initial = append(initial, machine.Change{Ref: r, Status: kahn.Ready})
 			}
 		}
 		var effects []*reactive.Effect
@@ -237,7 +237,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 				_ = reactive.Batch(st.Scope(), callback)
 			case 4:
 				_ = reactive.Batch(st.Scope(), func(w reactive.Writer) {
-					now, nowAt = append(now, look(rng, st, w, n, 1+rng.IntN(12), func() {})), append(nowAt, len(kahn.Changes(st)))
+					now, nowAt = append(now, look(rng, st, w, n, 1+rng.IntN(12), func() {})), append(nowAt, len(transitions(st)))
 				})
 			case 2:
 				seen := reactive.NewComputed(st.Scope(), func(r reactive.Reader) int {
@@ -258,7 +258,7 @@ func TestCallbacksSeeOnePoint(t *testing.T) {
 			}
 		}
 		require.NoError(t, st.Scope().Err())
-		changes := slices.Concat(initial, kahn.Changes(st))
+		changes := slices.Concat(initial, transitions(st))
 		all := points(plan, st, changes)[len(initial):]
 		for _, s := range sights {
 			require.True(t, slices.ContainsFunc(all, func(p point) bool { return p.shows(s) }), "seed %d: %s was never so", seed, s)

@@ -127,7 +127,7 @@ func TestObservedState(t *testing.T) {
 				join := ref(t, plan, "join")
 				ready := observe(t, st, st.ReadySignal(join))
 				blocked := observe(t, st, st.BlockedSignal(join))
-				before := kahn.StateVisits(st)
+				before := (*machine.Locked)(st).Visited()
 				for i := range d {
 					task, ok := st.Next()
 					require.True(t, ok)
@@ -137,7 +137,7 @@ func TestObservedState(t *testing.T) {
 					}
 					require.NoError(t, st.Settle(task.Token, out))
 				}
-				require.Equal(t, int64(d), kahn.StateVisits(st)-before)
+				require.Equal(t, int64(d), (*machine.Locked)(st).Visited()-before)
 				if fail < 0 {
 					require.Equal(t, []bool{false, true}, *ready)
 					require.Equal(t, []bool{false}, *blocked)
@@ -194,7 +194,7 @@ func TestObservedState(t *testing.T) {
 	})
 	t.Run("72 an unobserved node owns no Signal", func(t *testing.T) {
 		plan, st := stateOf(t, chainGraph(1200))
-		require.False(t, kahn.Observed(st))
+		require.False(t, (*machine.Locked)(st).IsObserved())
 		st.ReadySignal(ref(t, plan, "n1199"))
 		task, _ := st.Next()
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
@@ -203,7 +203,7 @@ func TestObservedState(t *testing.T) {
 				panic(err)
 			}
 		}))
-		require.Equal(t, 1, kahn.ObservedNodes(st))
+		require.Equal(t, 1, (*machine.Locked)(st).ObservedNodes())
 	})
 }
 

@@ -2,7 +2,6 @@ package kahn_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -101,24 +100,4 @@ func TestOptionsOfNoValueAreNamed(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrBadOption)
 		require.EqualError(t, err, text)
 	}
-}
-
-// When an attempt became ready is found in time linear in the in-edges of its node, also if no predecessor tells when it ended.
-func TestQueuedOfManyPredecessors(t *testing.T) {
-	const n = 4000
-	g, ids := graph(), []string{}
-	for i := range n {
-		ids = append(ids, fmt.Sprint("n", i))
-		g.Add(kahn.Node{ID: ids[i]})
-	}
-	c := coordinate(t, g.Add(kahn.Node{ID: "z", After: ids}))
-	var last *kahn.Step
-	for s, ok := c.Next(); ok; s, ok = c.Next() {
-		last = s
-		require.NoError(t, c.Return(s, 1, nil))
-	}
-	require.Equal(t, "z", last.ID())
-	before := c.Run().Visits()
-	last.Queued()
-	require.Less(t, c.Run().Visits()-before, int64(300*n), "each predecessor is visited once, and compared with few others")
 }

@@ -515,49 +515,6 @@ func (s *careless) WatchRequests(run string, tell func(string)) func() {
 	}
 }
 
-// Runs that are started, rest or fail are kept apart, and are forgotten.
-func TestDeferrals(t *testing.T) {
-	t.Parallel()
-	inBubble(t, "runs that rest", func(t *testing.T) {
-		var d kahn.Deferrals
-		for i := range 2000 {
-			id := fmt.Sprint(i)
-			require.Zero(t, d.Begin(id))
-			d.Begun(id)
-			d.Pause(id, 0, 50*ms)
-			time.Sleep(ms)
-			ids, starting, wait, noted := d.Except(time.Hour)
-			require.Zero(t, starting)
-			require.LessOrEqual(t, wait, 50*ms)
-			require.LessOrEqual(t, noted, 51)
-			require.LessOrEqual(t, len(ids), 50)
-		}
-	})
-	inBubble(t, "runs that fail", func(t *testing.T) {
-		var d kahn.Deferrals
-		d.Begin("b")
-		d.Begin("a")
-		ids, starting, wait, _ := d.Except(time.Hour)
-		require.Equal(t, []string{"a", "b"}, ids)
-		require.Equal(t, 2, starting)
-		require.Equal(t, time.Hour, wait)
-		d.Pause("a", 3, time.Minute)
-		ids, starting, wait, _ = d.Except(time.Hour)
-		require.Equal(t, []string{"a", "b"}, ids)
-		require.Equal(t, 1, starting)
-		require.Equal(t, time.Minute, wait)
-		time.Sleep(time.Minute)
-		ids, _, _, _ = d.Except(time.Hour)
-		require.Equal(t, []string{"b"}, ids)
-		require.Equal(t, 3, d.Begin("a"), "its failures count on")
-		d.Pause("a", 4, time.Minute)
-		time.Sleep(3 * time.Minute)
-		_, _, _, noted := d.Except(time.Hour)
-		require.Equal(t, 1, noted)
-		require.Zero(t, d.Begin("a"), "another process has performed it")
-	})
-}
-
 // Processes share the runs of one store: each run is performed once, also those of a process that dies.
 func TestServeTogether(t *testing.T) {
 	t.Parallel()

@@ -18,96 +18,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// A watcher of a Runner sees what is there, and what becomes of it, and never misses the last.
-func TestRunnerWatch(t *testing.T) {
-	t.Parallel()
-	inBubble(t, "changes", func(t *testing.T) {
-		rn := &kahn.Runner{MaxRuns: 1, History: 1}
-		work := graph(kahn.Node{ID: "a", Do: takes(10 * ms)})
-		_, err := rn.Start(t.Context(), work, nil, kahn.RunID("r1"))
-		require.NoError(t, err)
-		var got []string
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			for c := range rn.Watch(context.Background()) {
-				text := fmt.Sprintf("%s %v", c.Run.ID(), c.Status)
-				if c.Removed {
-					text += " removed"
-				}
-				require.Equal(t, c.Run.Status(), c.Status)
-				got = append(got, text)
-			}
-		}()
-		synctest.Wait()
-		_, err = rn.Start(t.Context(), graph(gate("g"), after("b", "g")), nothing, kahn.RunID("r2"))
-		require.NoError(t, err)
-		time.Sleep(15 * ms) // r1 has ended, r2 waits
-		synctest.Wait()
-		r2, _ := rn.Run("r2")
-		require.NoError(t, r2.Signal(context.Background(), "g", 1))
-		_, _ = r2.Wait()
-		synctest.Wait()
-		got = slices.DeleteFunc(got, func(text string) bool { return text == "r2 running" }) // it is for no time at all, and may be missed
-		require.Equal(t, []string{"r1 running", "r2 pending", "r1 completed", "r2 suspended", "r2 completed", "r1 completed removed"}, got)
-		require.NoError(t, rn.Shutdown(t.Context()))
-		<-done
-		var none context.Context
-		for range rn.Watch(none) {
-			t.Error("a nil context yields something")
-		}
-	})
-	inBubble(t, "a run that was pending", func(t *testing.T) {
-		rn := &kahn.Runner{MaxRuns: 1}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		for _, id := range []string{"r1", "r2"} {
-			_, err := rn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: takes(10 * ms)}), nil, kahn.RunID(id))
-			require.NoError(t, err)
-		}
-		statuses := map[string][]kahn.RunStatus{}
-		for c := range rn.Watch(ctx) {
-			statuses[c.Run.ID()] = append(statuses[c.Run.ID()], c.Status)
-		}
-		require.Equal(t, map[string][]kahn.RunStatus{
-			"r1": {kahn.RunRunning, kahn.RunCompleted}, "r2": {kahn.RunPending, kahn.RunRunning, kahn.RunCompleted},
-		}, statuses)
-	})
-	inBubble(t, "a slow consumer", func(t *testing.T) {
-		rn := &kahn.Runner{}
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		statuses := map[string][]kahn.RunStatus{}
-		for i := range 50 {
-			_, err := rn.Start(t.Context(), graph(kahn.Node{ID: "a", Do: takes(time.Duration(i) * ms)}), nil, kahn.RunID(fmt.Sprint("r", i)))
-			require.NoError(t, err)
-		}
-		time.AfterFunc(time.Minute, cancel)
-		for c := range rn.Watch(ctx) {
-			time.Sleep(5 * ms)
-			statuses[c.Run.ID()] = append(statuses[c.Run.ID()], c.Status)
-		}
-		require.Len(t, statuses, 50)
-		for id, list := range statuses {
-			require.Equal(t, kahn.RunCompleted, list[len(list)-1], id)
-			require.LessOrEqual(t, len(list), 2)
-		}
-	})
-	t.Run("breaking off", func(t *testing.T) {
-		rn := &kahn.Runner{}
-		run, err := rn.Start(t.Context(), graph(after("a")), nothing)
-		require.NoError(t, err)
-		_, _ = run.Wait()
-		for range 3 {
-			for c := range rn.Watch(t.Context()) {
-				require.Equal(t, run, c.Run)
-				break
-			}
-		}
-		require.Zero(t, rn.Watchers())
-	})
-}
-
 // readAll reads the events of a run that has ended, after a cursor.
 func readAll(t testing.TB, run *kahn.Run, after uint64) (events []kahn.Event) {
 	t.Helper()
@@ -350,7 +260,7 @@ func TestRetryNow(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 10*ms, time.Since(begun))
 			require.ErrorIs(t, run.RetryNow("S/x"), kahn.ErrFinished)
-			require.Empty(t, run.Leftovers())
+			require.Empty(t, leftovers(run))
 			checkEvents(t, g, res, rec.all())
 			require.Equal(t, 2, len(slices.Collect(func(yield func(kahn.Event) bool) {
 				for _, e := range rec.all() {

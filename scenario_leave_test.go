@@ -42,7 +42,7 @@ func endsWithin(t *testing.T, run *kahn.Run, d time.Duration) *kahn.Result {
 		<-run.Done()
 	}
 	res, _ := run.Wait()
-	if left := run.Leftovers(); left != "" && res.Status.Terminal() {
+	if left := leftovers(run); left != "" && res.Status.Terminal() {
 		t.Errorf("left over: %s", left)
 	}
 	return res
@@ -355,34 +355,6 @@ func TestStopEndsRun(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-	}
-}
-
-// randomStep makes a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on
-// the salt and their path.
-func randomStep(salt uint64) kahn.StepFunc {
-	return func(ctx context.Context, s *kahn.Step) (any, error) {
-		path := s.Path()
-		h := rand.New(rand.NewPCG(salt, uint64(len(path)*31+s.Attempt())+uint64(s.Index()+1)*7+uint64(path[len(path)-1])))
-		d := time.Duration(h.IntN(40)) * ms
-		switch h.IntN(12) {
-		case 0:
-			time.Sleep(d + 30*ms) // whatever its context says
-			return nil, ctx.Err()
-		case 1:
-			time.Sleep(d)
-			return nil, errStep
-		case 2:
-			return nil, kahn.Skip("no")
-		case 3, 4:
-			if _, ok := s.Resumed(); !ok {
-				if _, err := takes(d)(ctx, s); err != nil {
-					return nil, err
-				}
-				return nil, kahn.Suspend("", nil, nil)
-			}
-		}
-		return takes(d)(ctx, s)
 	}
 }
 

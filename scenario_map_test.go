@@ -457,7 +457,7 @@ func TestMapScale(t *testing.T) {
 						t.Fatalf("item %d came to %v", i, v)
 					}
 				}
-				if left := run.Leftovers(); left != "" || len(out) != n {
+				if left := leftovers(run); left != "" || len(out) != n {
 					t.Errorf("left over: %s; %d results", left, len(out))
 				}
 				t.Logf("%d items, limit %d, nested %v: %v", n, limit, sub != nil, time.Since(begin))

@@ -252,7 +252,7 @@ func TestScenarioMock(t *testing.T) {
 		r := tryControlled(t, t.Context(), g, takes(0), func(run *kahn.Run) { left = run }, kahn.Limit(1),
 			kahn.TestMode{Mocks: mocks{"A": {}, "B": {Do: takes(10 * ms)}, "G": {Value: true}, "S": {Value: 1}}})
 		r.expect("A:ok B:ok G:ok S:ok", "completed")
-		if text := left.Leftovers(); text != "" {
+		if text := leftovers(left); text != "" {
 			t.Error(text)
 		}
 		if r.node("S").Sub != nil {

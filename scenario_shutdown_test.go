@@ -54,7 +54,7 @@ func (l *lives) next(after time.Duration, act func(*kahn.Run)) (*kahn.Result, er
 		}
 	}
 	res, err := run.Wait()
-	if left := run.Leftovers(); left != "" && res.Status.Terminal() {
+	if left := leftovers(run); left != "" && res.Status.Terminal() {
 		l.t.Errorf("left over: %s", left)
 	}
 	data, jsonErr := json.Marshal(res.Snapshot())

@@ -422,8 +422,8 @@ func TestScenarioScheduling(t *testing.T) {
 				if err := st.Settle(task.Token, late); !errors.Is(err, kahn.ErrStale) {
 					t.Errorf("the second %v of %s: %v", late.Status, p.ID(task.Ref), err)
 				}
-				if stale++; kahn.StaleCount(st) != stale {
-					t.Errorf("%d stale outcomes were counted, expected %d", kahn.StaleCount(st), stale)
+				if stale++; (*machine.Locked)(st).StaleOutcomes() != stale {
+					t.Errorf("%d stale outcomes were counted, expected %d", (*machine.Locked)(st).StaleOutcomes(), stale)
 				}
 			}
 		}

@@ -21,7 +21,7 @@ import (
 // TestHostileSnapshots goes on from forged snapshots: values are missing, out of range, or contradict each other. Such a
 // snapshot is refused, or the run ends; nothing panics, hangs or takes memory without bound.
 func TestHostileSnapshots(t *testing.T) {
-	defer kahn.TolerateBugs()()
+	defer tolerateBugs()()
 	graphs, tried, refused := size(4, 3, 200), 0, 0
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func (f *forgedStore) Acquire(ctx context.Context, run, owner string, ttl time.D
 
 // TestHostileStores does the same with stores.
 func TestHostileStores(t *testing.T) {
-	defer kahn.TolerateBugs()()
+	defer tolerateBugs()()
 	tried, refused := 0, 0
 	for seed := range seeds(t, size(10, 10, 18)) {
 		synctest.Test(t, func(t *testing.T) {

@@ -115,7 +115,7 @@ func TestStateSnapshotRefused(t *testing.T) {
 // A snapshot with any damage is refused, or makes a State that can be looked at and driven: nothing panics.
 func TestStateSnapshotDamaged(t *testing.T) {
 	refused := 0
-	defer kahn.TolerateBugs()()
+	defer tolerateBugs()()
 	for seed := range seeds(t, size(100, 100, 5000)) {
 		rng := rand.New(rand.NewPCG(5, seed))
 		g := ledgerGraph(rng, true)

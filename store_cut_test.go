@@ -167,7 +167,7 @@ func TestStoreFailureEndsCleanup(t *testing.T) {
 				if took := time.Since(begin); took > 3*time.Second {
 					t.Errorf("it ended after %v", took)
 				}
-				if left := run.Leftovers(); left != "" {
+				if left := leftovers(run); left != "" {
 					t.Error(left)
 				}
 			})

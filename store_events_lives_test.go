@@ -92,9 +92,6 @@ func (c *cutter) crashWithStoredEvents(t *testing.T, name string, applied bool) 
 			return errDisk
 		}}
 		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.LeaseTime(20 * ms), kahn.StoreEvents()}
-		if applied { // one in three
-			c.more = append(c.more, kahn.Bounds(2, 20))
-		}
 		c.run(t, nil, false)
 		if writes < failing {
 			break // there are no more

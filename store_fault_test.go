@@ -160,9 +160,9 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 			}
 		}
 		if res.Left {
-			require.Empty(t, run.Held())
+			require.Empty(t, heldSlots(run))
 		} else {
-			require.Empty(t, run.Leftovers())
+			require.Empty(t, leftovers(run))
 		}
 		if err == nil || !errors.Is(err, kahn.ErrStore) {
 			require.NoError(t, err)

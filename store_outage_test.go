@@ -167,7 +167,7 @@ func TestLostWithSlots(t *testing.T) {
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.True(t, res.Left)
 		require.Equal(t, []string{"A"}, res.Abandoned)
-		require.Empty(t, run.Held())
+		require.Empty(t, heldSlots(run))
 		_, err = other.Wait()
 		require.NoError(t, err)
 		require.Less(t, time.Since(store.from), time.Minute)

@@ -7,10 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
-
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
@@ -124,102 +121,6 @@ func TestWideFanInBatches(t *testing.T) {
 			}
 			if err := kahntest.CheckEvents(g, r.Result, storedEvents(t, db, "one")); err != nil {
 				t.Error(err)
-			}
-		})
-	}
-}
-
-// TestTransactionsOfManyRoots: a run of many roots that loses its store after any transaction has the results that are stored, and the next life calls no
-// node again whose end is.
-func TestTransactionsOfManyRoots(t *testing.T) {
-	t.Parallel()
-	g := fan(40)
-	g.Add(after("last", "n0", "n39"))
-	for limit := range 3 {
-		synctest.Test(t, func(t *testing.T) {
-			for failing := 1; ; failing++ {
-				writes := 0
-				db := &eventStore{commit: func(_ store.Commit, apply func() error) error {
-					if writes++; writes >= failing {
-						return errDisk
-					}
-					return apply()
-				}}
-				opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.LeaseTime(20 * ms), kahn.StoreEvents(), kahn.Bounds(4, 40), kahn.Limit(limit)}
-				r := try(t, g, takes(0), opts...)
-				if writes < failing {
-					if r.err != nil {
-						t.Error(r.err)
-					}
-					return
-				}
-				before, err := db.Load(t.Context(), "r")
-				require.NoError(t, err)
-				for n := range r.Nodes() {
-					want := before.Nodes[n.ID].Status
-					if want == kahn.Running {
-						want = kahn.Ready // it is attempted again
-					}
-					if got := n.Status; failing > 1 && got != want && (got != kahn.Waiting || want != kahn.Idle) {
-						t.Errorf("write %d: %s is %v, and stored as %v", failing, n.ID, got, want)
-					}
-				}
-				db.commit = nil
-				time.Sleep(time.Minute) // the lease runs out
-				res, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
-					if before.Nodes[s.ID()].Terminal {
-						t.Errorf("write %d: %s is called again", failing, s.ID())
-					}
-					return s.ID(), nil
-				}, opts...)
-				require.NoError(t, err)
-				if err := kahntest.CheckEvents(g, res, storedEvents(t, db, "r")); err != nil {
-					t.Errorf("write %d: %v", failing, err)
-				}
-			}
-		})
-	}
-}
-
-// TestTimesWhileAttemptsWait: an attempt that waits for room in a transaction has returned. No timeout ends it, nor a stop, and it is not abandoned; but
-// after OverallTimeout a failure is not retried.
-func TestTimesWhileAttemptsWait(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name     string
-		host     func(*kahn.Run) // 12 s after the start
-		nodes    string
-		run      string
-		attempts int // of D
-	}{
-		{"nothing happens", func(*kahn.Run) {}, "A:ok B:ok C:ok D:F E:ok", "failed", 1},
-		{"the run is cancelled", func(r *kahn.Run) { r.Cancel() }, "A:ok B:ok C:ok D:C E:ok", "cancelled", 1},
-		{"the run is left", func(r *kahn.Run) { r.Leave() }, "A:ok B:ok C:ok D:F E:ok", "failed", 1},
-	} {
-		inBubble(t, row.name, func(t *testing.T) {
-			db := &countingStore{takes: 10 * time.Second}
-			retry := kahn.Retry{MaxAttempts: 3, InitialDelay: ms}
-			g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B"}, kahn.Node{ID: "C", Timeout: 2 * time.Second},
-				kahn.Node{ID: "D", Retry: retry, OverallTimeout: 15 * time.Second}, kahn.Node{ID: "E", OverallTimeout: 15 * time.Second})
-			r := tryControlled(t, t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
-				time.Sleep(time.Second + time.Duration(s.ID()[0]-'A')*ms) // one after the other
-				if s.ID() == "D" {
-					return nil, errStep
-				}
-				return strings.Repeat(s.ID(), 30), nil
-			}, func(run *kahn.Run) {
-				time.Sleep(12 * time.Second)
-				row.host(run)
-			}, kahn.Durable(db), kahn.RunID("one"), kahn.CancelGrace(time.Second), kahn.Bounds(100, 40), kahn.LeaseTime(time.Hour))
-			r.expect(row.nodes, row.run)
-			if d := r.node("D"); d.Attempts != row.attempts || len(r.Abandoned) > 0 {
-				t.Errorf("%d attempts of D, expected %d; abandoned: %v", d.Attempts, row.attempts, r.Abandoned)
-			}
-			if row.run == "failed" {
-				r.cause("D", kahn.CauseTimeout)
-			}
-			if c := r.node("C"); c.Duration > 12*time.Second {
-				t.Errorf("C took %v, without the time for which it waited at most 12 s", c.Duration)
 			}
 		})
 	}

@@ -221,7 +221,7 @@ func TestBackoffOfALaterLife(t *testing.T) {
 		run.Cancel()
 		res, _ := run.Wait()
 		require.Equal(t, kahn.RunCancelled, res.Status)
-		require.Empty(t, run.Leftovers())
+		require.Empty(t, leftovers(run))
 	})
 }
 
