@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
 // TestCoordinatorAnyOrder makes all calls of a Coordinator and of its Run in random orders, with results that come twice, for attempts that
@@ -20,7 +21,7 @@ func TestCoordinatorAnyOrder(t *testing.T) {
 	foreign := nextOf(t, coordinate(t, graph(after("foreign"))), "foreign")
 	for seed := range seeds(t, size(200, 60, 8000)) {
 		rng := rand.New(rand.NewPCG(17, seed))
-		g := treeGen{rng: rng, inline: true, waits: rng.IntN(2) == 0, cleanups: rng.IntN(3) == 0, data: rng.IntN(2) == 0, tick: 5 * ms}.tree(2)
+		g := trees.Maker{Rand: rng, Inline: true, Waits: rng.IntN(2) == 0, Cleanups: rng.IntN(3) == 0, Data: rng.IntN(2) == 0, Tick: 5 * ms}.Graph(2)
 		var events []kahn.Event
 		c := coordinate(t, g, kahn.RunID("r"), kahn.OnEvent(func(e kahn.Event) { events = append(events, e) }), kahn.Limit(rng.IntN(3)), kahn.Mode(rng.IntN(2)),
 			kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)), kahn.CancelGrace(20*ms), kahn.Random(rng.Float64))

@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
 // desk performs a run with a Coordinator as an engine of another make does: on one goroutine, without a clock, and with a worker that gets
@@ -487,7 +488,7 @@ func TestCoordinatorAgrees(t *testing.T) {
 func coordinatorAgrees(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(31, seed))
 	single, data := seed%2 == 0, seed%4 > 1 // with one slot everything is determined
-	g := treeGen{rng: rng, inline: true, waits: rng.IntN(3) == 0, fine: true, calm: !single, patient: !single, data: data}.tree(2)
+	g := trees.Maker{Rand: rng, Inline: true, Waits: rng.IntN(3) == 0, Fine: true, Calm: !single, Patient: !single, Data: data}.Graph(2)
 	limit := 1
 	if !single {
 		limit = []int{0, 2, 3}[rng.IntN(3)]

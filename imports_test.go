@@ -41,6 +41,8 @@ func checkImport(dir, imported string) error {
 		internal  = within(modulePath + "/internal")
 	)
 	switch {
+	case imported == modulePath+"/internal/trees":
+		return fmt.Errorf("package %s imports %s, which is for tests", dir, imported)
 	case dir == ".":
 		host, _, _ := strings.Cut(imported, "/")
 		standard := !strings.Contains(host, ".")
@@ -55,6 +57,7 @@ func checkImport(dir, imported string) error {
 			return nil
 		}
 		return fmt.Errorf("package %s is below the root package and imports %s", dir, imported)
+	case dir == "internal/trees" && imported == modulePath: // it is imported by tests alone
 	case top == "internal":
 		return fmt.Errorf("internal package %s imports %s", dir, imported)
 	case strings.HasPrefix(dir, "store/") && imported == modulePath:
@@ -128,6 +131,9 @@ func TestCheckImport(t *testing.T) {
 	}{
 		{".", "runtime/trace", true},
 		{".", "github.com/google/uuid", true},
+		{".", modulePath + "/internal/trees", false},
+		{"internal/trees", modulePath, true},
+		{"internal/once", modulePath, false},
 		{".", "golang.org/x/sync/errgroup", true},
 		{".", modulePath + "/internal/ordset", true},
 		{".", modulePath + "/reactive", true},

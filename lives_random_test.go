@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/trees"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
@@ -121,7 +122,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 	}()
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(77, seed))
-		g := treeGen{rng: rng, inline: true, waits: true, cleanups: true, expands: seed >= expandedSeeds}.tree(2)
+		g := trees.Maker{Rand: rng, Inline: true, Waits: true, Cleanups: true, Expands: seed >= expandedSeeds}.Graph(2)
 		g.Groups[0].CancelOnFailure = rng.IntN(2) == 0
 		opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(rng.IntN(3)), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)),
 			kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)), kahn.SuspendMode(1 + rng.IntN(2)),
@@ -140,7 +141,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 		if seen.looks != nil && seed%5 == 0 {
 			opts = append(opts, kahn.StartRate(kahn.Rate{Starts: 1, Per: 5 * ms}))
 		}
-		step, abandoned := randomStep(rng.Uint64()), false
+		step, abandoned := trees.Step(rng.Uint64()), false
 		var last *kahn.Snapshot
 		var deep *deepAnswers
 		if seed >= expandedSeeds {
@@ -623,33 +624,5 @@ func TestRandomLooks(t *testing.T) {
 		if seen.looks[kind] == 0 && !t.Failed() {
 			t.Errorf("no node was %v", kind)
 		}
-	}
-}
-
-// randomStep makes a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on
-// the salt and their path.
-func randomStep(salt uint64) kahn.StepFunc {
-	return func(ctx context.Context, s *kahn.Step) (any, error) {
-		path := s.Path()
-		h := rand.New(rand.NewPCG(salt, uint64(len(path)*31+s.Attempt())+uint64(s.Index()+1)*7+uint64(path[len(path)-1])))
-		d := time.Duration(h.IntN(40)) * ms
-		switch h.IntN(12) {
-		case 0:
-			time.Sleep(d + 30*ms) // whatever its context says
-			return nil, ctx.Err()
-		case 1:
-			time.Sleep(d)
-			return nil, errStep
-		case 2:
-			return nil, kahn.Skip("no")
-		case 3, 4:
-			if _, ok := s.Resumed(); !ok {
-				if _, err := takes(d)(ctx, s); err != nil {
-					return nil, err
-				}
-				return nil, kahn.Suspend("", nil, nil)
-			}
-		}
-		return takes(d)(ctx, s)
 	}
 }

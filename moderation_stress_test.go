@@ -149,8 +149,8 @@ func judgesStress(t *testing.T, seed uint64) {
 		g.Add(n)
 	}
 	opts := []kahn.Option{
-		kahn.Limit(rng.IntN(4)), kahn.CancelGrace(ms), pick(&stress{rng: rng}, kahn.Eager, kahn.Waves),
-		pick(&stress{rng: rng}, kahn.Continue, kahn.StopScheduling, kahn.AbortRunning), pick(&stress{rng: rng}, kahn.Interrupt, kahn.Drain),
+		kahn.Limit(rng.IntN(4)), kahn.CancelGrace(ms), kahn.Mode(rng.IntN(2)),
+		kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)),
 		kahn.Moderate(moderator(func(ctx context.Context, phase kahn.Phase, s *kahn.Step, _ any) error {
 			return moderators[s.ID()][phase](ctx)
 		})),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/trees"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -57,7 +58,7 @@ type orderRow struct {
 	grain  time.Duration // durations are multiples of it
 	most   int           // as many at most; 0 means that steps take no time
 	quick  bool          // most steps take none
-	gen    treeGen
+	gen    trees.Maker
 	failed []uint64 // seeds with which it has failed before
 }
 
@@ -80,12 +81,12 @@ func TestLimitOneOrder(t *testing.T) {
 		first, seeds, times = n, 1, 400
 	}
 	for _, row := range []orderRow{
-		{name: "fake time", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: treeGen{inline: true, fine: true}},
-		{name: "equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: treeGen{inline: true, tick: 10 * ms}, failed: []uint64{7000140}},
-		{name: "no time", gen: treeGen{inline: true, timeless: true}},
-		{name: "waits", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: treeGen{inline: true, fine: true, waits: true}, failed: []uint64{7000363}},
-		{name: "waits, equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: treeGen{inline: true, tick: 10 * ms, waits: true}, failed: []uint64{7000616}},
-		{name: "waits, no time", gen: treeGen{inline: true, timeless: true, waits: true}},
+		{name: "fake time", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: trees.Maker{Inline: true, Fine: true}},
+		{name: "equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: trees.Maker{Inline: true, Tick: 10 * ms}, failed: []uint64{7000140}},
+		{name: "no time", gen: trees.Maker{Inline: true, Timeless: true}},
+		{name: "waits", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: trees.Maker{Inline: true, Fine: true, Waits: true}, failed: []uint64{7000363}},
+		{name: "waits, equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: trees.Maker{Inline: true, Tick: 10 * ms, Waits: true}, failed: []uint64{7000616}},
+		{name: "waits, no time", gen: trees.Maker{Inline: true, Timeless: true, Waits: true}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -120,8 +121,8 @@ func TestLimitOneOrder(t *testing.T) {
 func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 	rng := rand.New(rand.NewPCG(11, seed))
 	gen := row.gen
-	gen.rng = rng
-	g := gen.tree(3)
+	gen.Rand = rng
+	g := gen.Graph(3)
 	opts := []kahn.Option{kahn.Limit(1), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)), kahn.FailureMode(rng.IntN(3)),
 		kahn.StopMode(rng.IntN(2)), kahn.CancelGrace(time.Hour), kahn.Random(func() float64 { return 0.5 })}
 	salt := rng.Uint64()
@@ -141,7 +142,7 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 		case 2:
 			return nil, kahn.Skip("no")
 		case 5:
-			if row.gen.waits {
+			if row.gen.Waits {
 				time.Sleep(d)
 				return nil, kahn.Suspend("", nil, nil)
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/trees"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -311,10 +312,10 @@ func TestStopEndsRun(t *testing.T) {
 	for seed := range n {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(31, seed))
-			g := treeGen{rng: rng, inline: true, waits: true, cleanups: true}.tree(2)
+			g := trees.Maker{Rand: rng, Inline: true, Waits: true, Cleanups: true}.Graph(2)
 			opts := []kahn.Option{kahn.Limit(rng.IntN(3)), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)), kahn.FailureMode(rng.IntN(3)),
 				kahn.StopMode(rng.IntN(2)), kahn.SuspendMode(1 + rng.IntN(2)), kahn.CancelGrace(grace), kahn.CleanupTimeout(cleanup), kahn.Random(func() float64 { return 0.5 })}
-			run, err := startRun(t, t.Context(), g, randomStep(rng.Uint64()), opts...)
+			run, err := startRun(t, t.Context(), g, trees.Step(rng.Uint64()), opts...)
 			if err != nil {
 				t.Fatal(seed, err)
 			}

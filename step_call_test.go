@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/trees"
 )
 
 // awayOf sends a step over a wire.
@@ -185,7 +186,7 @@ func TestCallTellsAll(t *testing.T) {
 	for seed := range seeds(t, size(50, 30, 3000)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(57, seed))
-			g := treeGen{rng: rng, inline: true, waits: true, fine: true}.tree(2)
+			g := trees.Maker{Rand: rng, Inline: true, Waits: true, Fine: true}.Graph(2)
 			opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(1), kahn.Inputs(map[string]any{"in": seed})}
 			if seed%2 == 0 {
 				opts = append(opts, fire(g, map[string]any{"of": seed}))

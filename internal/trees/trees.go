@@ -1,0 +1,223 @@
+// Package trees makes random graphs with composites, and steps for them, for the tests that run such graphs.
+package trees
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+const ms = time.Millisecond
+
+// Maker makes random graphs: what Rand yields, and the fields, decide what is in them.
+type Maker struct {
+	Rand     *rand.Rand
+	Inline   bool          // with guards, conditions and gates
+	Timeless bool          // without retries and timeouts
+	Patient  bool          // without timeouts, and steps are retried as often as they fail: attempts that are cut short count, too
+	Data     bool          // with parameters, merges and ports
+	Waits    bool          // with more gates, some of which have a timeout
+	Cleanups bool          // with cleanup nodes even so, and more of them
+	Tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
+	Expands  bool          // steps, too, return graphs
+	Calm     bool          // nothing that makes a status depend on what comes first
+	Fine     bool          // delays and timeouts that hardly ever end at the same instant
+}
+
+// Graph makes a graph of a few nodes, some of which are composites down to the given depth.
+func (x Maker) Graph(depth int) *kahn.Graph {
+	g, rng := new(kahn.Graph), x.Rand
+	g.Groups = []kahn.Group{{Name: "g", Limit: 1 + rng.IntN(2)}}
+	for i := range 1 + rng.IntN(5) {
+		n := kahn.Node{ID: fmt.Sprint("n", i), Priority: rng.IntN(3)}
+		for j := range i {
+			if rng.IntN(3) == 0 {
+				n.In = append(n.In, kahn.Edge{From: fmt.Sprint("n", j), On: []kahn.On{kahn.OnSuccess, kahn.OnSuccess, kahn.OnFailure, kahn.OnAlways}[rng.IntN(4)]})
+			}
+		}
+		if rng.IntN(4) == 0 {
+			n.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: x.delay(50)}
+		}
+		if rng.IntN(6) == 0 {
+			n.Timeout = x.delay(60)
+		}
+		n.ContinueOnFail = rng.IntN(5) == 0
+		c := rng.IntN(10)
+		n.Cleanup = c == 0 && !x.Waits || c < 3 && x.Cleanups // else a stopped run would have no waiting nodes
+		if rng.IntN(4) == 0 && depth > 0 {
+			n.Groups = []string{"g"}
+		}
+		if rng.IntN(5) == 0 {
+			n.Key = "k"
+		}
+		if len(n.In) > 1 && rng.IntN(3) == 0 && !n.Cleanup {
+			n.Join, n.CancelLosers = kahn.AnySucceeded, rng.IntN(2) == 0
+		}
+		kind := rng.IntN(8)
+		if depth > 0 && kind < 5 {
+			switch kind {
+			case 0, 1:
+				if n.Sub = x.Graph(depth - 1); x.Expands && rng.IntN(2) == 0 {
+					x.expand(&n)
+				}
+			case 2:
+				n.Map = &kahn.Map{Over: "items", Limit: rng.IntN(3), ToleratedCount: rng.IntN(3), FailFast: rng.IntN(2) == 0, Compact: rng.IntN(2) == 0}
+			case 3:
+				n.Map = &kahn.Map{Over: "items", Limit: rng.IntN(3), ToleratedPercent: float64(rng.IntN(101))}
+				if n.Sub = x.Graph(depth - 1); x.Expands && rng.IntN(2) == 0 {
+					x.expand(&n)
+				}
+			case 4:
+				times := 1 + rng.IntN(3)
+				n.Sub = x.Graph(depth - 1)
+				n.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < times, nil }, MaxIterations: 1 + rng.IntN(4), OnLimit: kahn.LoopLimit(rng.IntN(2)), Pause: time.Duration(times-1) * 3 * ms}
+			}
+			n.Params = map[string]any{"items": numbers(rng.IntN(4))}
+		}
+		if x.Patient {
+			if n.Timeout = 0; n.Retry.MaxAttempts > 0 && n.Sub == nil {
+				n.Retry.MaxAttempts = 10_000
+			}
+		}
+		if x.Data {
+			x.bind(&n)
+		}
+		if x.Timeless {
+			n.Retry, n.Timeout = kahn.Retry{}, 0
+			if n.Loop != nil {
+				n.Loop.Pause = 0
+			}
+		}
+		if x.Calm {
+			n.CancelLosers = false
+			if n.Map != nil {
+				n.Map.FailFast = false
+			}
+		}
+		if x.Inline {
+			x.inlined(&n)
+		}
+		g.Add(n)
+	}
+	if rng.IntN(3) == 0 {
+		g.Add(kahn.Node{ID: "end", Kind: kahn.KindEnd})
+	}
+	return g
+}
+
+func (x Maker) delay(n int) time.Duration {
+	if x.Tick > 0 {
+		return time.Duration(1+x.Rand.IntN(5)) * x.Tick
+	}
+	if x.Fine {
+		return time.Duration(1 + x.Rand.IntN(n*int(ms)))
+	}
+	return time.Duration(1+x.Rand.IntN(n)) * ms
+}
+
+// inlined adds a guard or inputs to be judged inline to a node, or turns it into a condition or a gate.
+func (x Maker) inlined(n *kahn.Node) {
+	pass := x.Rand.IntN(4) > 0
+	switch x.Rand.IntN(8) {
+	case 0, 1, 2:
+		n.When = func(kahn.View) (bool, error) { return pass, nil }
+	case 3:
+		if !n.Cleanup && n.Key == "" && n.Groups == nil {
+			*n = kahn.Node{ID: n.ID, In: n.In, Test: func(kahn.View) (any, error) { return pass, nil }}
+		}
+	case 4:
+		if x.Waits || x.Rand.IntN(8) == 0 {
+			*n = kahn.Node{ID: n.ID, In: n.In, Kind: kahn.KindGate}
+		}
+		if x.Waits && !x.Timeless && !x.Patient && x.Rand.IntN(2) == 0 {
+			n.Gate = &kahn.Gate{Timeout: x.delay(100), OnTimeout: kahn.GateTimeout(x.Rand.IntN(2))}
+		}
+	}
+}
+
+// bind lets edges deliver to parameters, which may be merged, and to ports, which may be required. Which edges an early join has waited for
+// depends on the order of their ends, so a node with one gets parameters only where that order is determined.
+func (x Maker) bind(n *kahn.Node) {
+	if n.Join == kahn.AnySucceeded && x.Patient {
+		return
+	}
+	names := []string{"a", "b"}
+	bound := map[string]bool{}
+	for i := range n.In {
+		if x.Rand.IntN(4) > 0 {
+			n.In[i].Param = names[x.Rand.IntN(2)]
+			bound[n.In[i].Param] = true
+		}
+	}
+	n.Merge = []string{"", kahn.MergeArray, kahn.MergeConcat, kahn.MergeObject}[x.Rand.IntN(4)]
+	if n.Map == nil && n.Sub == nil && x.Rand.IntN(3) == 0 {
+		n.Ports = []kahn.Port{{Name: "a", Required: bound["a"] && x.Rand.IntN(2) == 0}, {Name: "b"}, {Name: "items"}, {Name: "p", Default: "port"}}
+	}
+}
+
+// expand turns a sub-graph into a node whose step returns that graph.
+func (x Maker) expand(n *kahn.Node) {
+	g, d := n.Sub, x.delay(20)
+	n.Sub = nil
+	n.Do = func(ctx context.Context, s *kahn.Step) (any, error) {
+		if _, err := takes(d)(ctx, s); err != nil {
+			return nil, err
+		}
+		return nil, kahn.Expand(g, nil, "state")
+	}
+}
+
+// numbers lists the first n numbers from 0.
+func numbers(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+var errStep = errors.New("the step broke")
+
+// Step makes a step whose attempts are slow, fail, skip or suspend themselves, or ignore their context, depending on
+// the salt and their path.
+func Step(salt uint64) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		path := s.Path()
+		h := rand.New(rand.NewPCG(salt, uint64(len(path)*31+s.Attempt())+uint64(s.Index()+1)*7+uint64(path[len(path)-1])))
+		d := time.Duration(h.IntN(40)) * ms
+		switch h.IntN(12) {
+		case 0:
+			time.Sleep(d + 30*ms) // whatever its context says
+			return nil, ctx.Err()
+		case 1:
+			time.Sleep(d)
+			return nil, errStep
+		case 2:
+			return nil, kahn.Skip("no")
+		case 3, 4:
+			if _, ok := s.Resumed(); !ok {
+				if _, err := takes(d)(ctx, s); err != nil {
+					return nil, err
+				}
+				return nil, kahn.Suspend("", nil, nil)
+			}
+		}
+		return takes(d)(ctx, s)
+	}
+}
+
+// takes is a step that takes a while, unless it is stopped.
+func takes(d time.Duration) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		select {
+		case <-time.After(d):
+			return s.ID(), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
