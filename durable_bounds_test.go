@@ -93,7 +93,10 @@ func TestTimesWhileAttemptsWait(t *testing.T) {
 		{"the run is left", func(r *kahn.Run) { r.Leave() }, "A:ok B:ok C:ok D:F E:ok", "failed", 1},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
-			db := &countingStore{takes: 10 * time.Second}
+			db := &eventStore{commit: func(_ store.Commit, apply func() error) error {
+				time.Sleep(10 * time.Second)
+				return apply()
+			}}
 			retry := kahn.Retry{MaxAttempts: 3, InitialDelay: ms}
 			g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B"}, kahn.Node{ID: "C", Timeout: 2 * time.Second},
 				kahn.Node{ID: "D", Retry: retry, OverallTimeout: 15 * time.Second}, kahn.Node{ID: "E", OverallTimeout: 15 * time.Second})

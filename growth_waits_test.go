@@ -220,8 +220,8 @@ func TestGrowthOfSignalIDs(t *testing.T) {
 		}
 		return signals
 	}
-	written := func(t *testing.T, j *journal) (bytes int64) {
-		for _, c := range j.writes {
+	written := func(t *testing.T, j *eventStore) (bytes int64) {
+		for _, c := range j.commits {
 			data, err := json.Marshal(c)
 			require.NoError(t, err)
 			bytes += int64(len(data))
@@ -249,14 +249,14 @@ func TestGrowthOfSignalIDs(t *testing.T) {
 			return bytes
 		},
 		"over a store": func(t *testing.T, n int) int64 {
-			j := new(journal)
+			j := new(eventStore)
 			run, err := kahn.Start(t.Context(), gates(n), nil, kahn.Durable(j), kahn.RunID("r"))
 			require.NoError(t, err)
 			each(t, n, run)
 			return written(t, j)
 		},
 		"over a store, at once": func(t *testing.T, n int) int64 {
-			j := new(journal)
+			j := new(eventStore)
 			run, err := kahn.Start(t.Context(), gates(n), nil, kahn.Durable(j), kahn.RunID("r"), kahn.EarlySignals(all(n)))
 			require.NoError(t, err)
 			each(t, n, run)
