@@ -168,3 +168,29 @@ func (x *anyOrder) result() (any, error) {
 }
 
 func isNotEnded(err error) bool { return errors.Is(err, kahn.ErrNotEnded) }
+
+func coordinate(t *testing.T, g *kahn.Graph, opts ...kahn.Option) *kahn.Coordinator {
+	plan, err := g.Compile()
+	require.NoError(t, err)
+	c, err := kahn.NewCoordinator(plan, deskEpoch, opts...)
+	require.NoError(t, err)
+	return c
+}
+
+// nextOf returns the next attempt, which has to be of the given node.
+func nextOf(t *testing.T, c *kahn.Coordinator, path string) *kahn.Step {
+	t.Helper()
+	s, ok := c.Next()
+	require.True(t, ok, "there is no next attempt")
+	require.Equal(t, path, s.Path())
+	return s
+}
+
+var deskEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // as in package synctest
+
+// answerAll answers all nodes that wait.
+func answerAll(run *kahn.Run) {
+	for _, w := range run.Waiting() {
+		_ = run.Signal(context.Background(), w.Token, len(w.Token)%3 > 0)
+	}
+}

@@ -77,3 +77,35 @@ func ExampleAssert() {
 	}))
 	// Output: passed: 1
 }
+
+// The step functions of a graph are replaced by mocks, and the result is held against assertions.
+func ExampleTestMode() {
+	declined := errors.New("card declined")
+	var g kahn.Graph
+	g.Add(
+		kahn.Node{ID: "order"},
+		kahn.Node{ID: "charge", After: []string{"order"}, Retry: kahn.RetryStandard()},
+		kahn.Node{ID: "ship", After: []string{"charge"}},
+		kahn.Node{ID: "apologize", In: []kahn.Edge{{From: "charge", On: kahn.OnFailure}}},
+	)
+	res, err := kahn.Execute(context.Background(), &g, nil, kahn.TestMode{
+		Mocks:     map[string]kahn.Mock{"charge": {Err: declined}},
+		OnMissing: kahn.MissingStub,
+		Assertions: []kahn.Assertion{
+			kahn.AssertSkip("ship", kahn.SkipConditionBranch),
+			kahn.AssertCalls("apologize", 2),
+		},
+	})
+	fmt.Println(res.Status, err)
+	fmt.Println(res.Test.Passed, "passed,", res.Test.Failed, "failed:", res.Test.Err())
+	for _, n := range res.Test.Nodes {
+		fmt.Println(n.Path, n.Outcome)
+	}
+	// Output:
+	// completed <nil>
+	// 1 passed, 1 failed: node "apologize": expected 2 calls: 1 calls
+	// order mocked
+	// charge mocked
+	// ship skipped
+	// apologize mocked
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -367,4 +368,27 @@ func ExampleRestoreState() {
 	// <nil>
 	// <nil>
 	// b true
+}
+
+func ExampleLearn() {
+	g := &kahn.Graph{Name: "nightly"}
+	g.Add(kahn.Node{ID: "quick"}, kahn.Node{ID: "slow"})
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "slow" {
+			time.Sleep(20 * time.Millisecond)
+		}
+		fmt.Println(s.ID())
+		return nil, nil
+	}
+	var history kahn.History
+	for range 2 { // the second run knows what takes long, and begins with it
+		if _, err := kahn.Execute(context.Background(), g, step, kahn.Limit(1), kahn.Learn(&history)); err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// quick
+	// slow
+	// slow
+	// quick
 }

@@ -43,7 +43,7 @@ func TestGrowthOfBranches(t *testing.T) {
 			var res *kahn.Result
 			bytes, _ := allocated(func() {
 				var err error
-				res, err = p.Execute(t.Context(), nop, kahn.OnEvent(rec.add))
+				res, err = p.Execute(t.Context(), nothing, kahn.OnEvent(rec.add))
 				require.NoError(t, err)
 			})
 			skipped := 0
@@ -143,7 +143,7 @@ func TestGrowthOfProblems(t *testing.T) {
 		"kinds": func(g *kahn.Graph, n int) error {
 			mux := kahn.Mux{}
 			for i := range n {
-				mux[id("kind", i)] = nop
+				mux[id("kind", i)] = nothing
 				g.Add(kahn.Node{ID: id("n", i), Kind: id("knid", i)})
 			}
 			return mux.Check(g)
@@ -280,4 +280,9 @@ func TestTypesAreIndexed(t *testing.T) {
 			t.Errorf("%s instead of %s, %v", data, plain, err)
 		}
 	}
+}
+
+type order struct {
+	ID    int64    `json:"id"`
+	Lines []string `json:"lines"`
 }

@@ -361,10 +361,10 @@ func items(t *testing.T, res *kahn.Result, id string) *kahn.Result {
 // TestNodesOfItems: the items of a map share their declaration, except ids, keys and estimates.
 func TestNodesOfItems(t *testing.T) {
 	t.Parallel()
-	g := graph(kahn.Node{ID: "M", Kind: "k", Do: nop, Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{
+	g := graph(kahn.Node{ID: "M", Kind: "k", Do: nothing, Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{
 		Over: "items", Key: func(item any) string { return fmt.Sprint("key", item) },
 		Estimate: func(item any) time.Duration { return time.Duration(item.(int)) * time.Second },
-	}}, kahn.Node{ID: "N", Do: nop, Estimate: time.Hour, Key: "all", Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{Over: "items"}})
+	}}, kahn.Node{ID: "N", Do: nothing, Estimate: time.Hour, Key: "all", Params: map[string]any{"items": []int{3, 1, 2}}, Map: &kahn.Map{Over: "items"}})
 	res, err := kahn.Execute(t.Context(), g, nil)
 	require.NoError(t, err)
 	own, common := items(t, res, "M").Plan(), items(t, res, "N").Plan()

@@ -177,7 +177,7 @@ func TestGrowthOfLeaving(t *testing.T) {
 			sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) {
 				<-begun
 				return nil, nil
-			}}, kahn.Node{ID: "y", After: []string{"x"}, Do: nop})
+			}}, kahn.Node{ID: "y", After: []string{"x"}, Do: nothing})
 			for i := range n {
 				g.Add(kahn.Node{ID: fmt.Sprint("n", i), Sub: sub})
 			}

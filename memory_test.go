@@ -64,7 +64,7 @@ func TestMemoryOfContexts(t *testing.T) {
 // TestMemoryOfLog bounds the memory of the default log for the iterations of a loop: it keeps their events, not their runs.
 func TestMemoryOfLog(t *testing.T) {
 	const n = 4000
-	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nop})
+	sub := (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nothing})
 	g := graph(kahn.Node{ID: "L", Sub: sub, Loop: &kahn.Loop{
 		While: func(v kahn.View) (bool, error) { return v.Iteration() < n, nil }, MaxIterations: n,
 	}})
@@ -105,8 +105,8 @@ func TestMemoryOfItems(t *testing.T) {
 		node  kahn.Node
 		bound int64
 	}{
-		"steps": {kahn.Node{Do: nop}, 300},
-		"runs":  {kahn.Node{Sub: (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nop})}, 2900},
+		"steps": {kahn.Node{Do: nothing}, 300},
+		"runs":  {kahn.Node{Sub: (&kahn.Graph{}).Add(kahn.Node{ID: "x", Do: nothing})}, 2900},
 	} {
 		node := c.node
 		node.ID, node.Map, node.Params = "M", &kahn.Map{Over: "items"}, map[string]any{"items": make([]struct{}, n)}

@@ -1,6 +1,7 @@
 package kahn_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -261,9 +262,9 @@ func TestRunnerLimits(t *testing.T) {
 				}
 				return kahn.Flag("spam")
 			})
-			a := start(t, rn, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), nop, kahn.Moderate(slow))
+			a := start(t, rn, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), nothing, kahn.Moderate(slow))
 			synctest.Wait()
-			b := start(t, rn, graph(after("B")), nop)
+			b := start(t, rn, graph(after("B")), nothing)
 			if stop {
 				time.Sleep(500 * ms)
 				a.Cancel()
@@ -280,7 +281,7 @@ func TestRunnerLimits(t *testing.T) {
 	})
 	inBubble(t, "nobody rings when no run is left", func(t *testing.T) {
 		rn := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Hour}, KeyRate: kahn.Rate{Starts: 1, Per: time.Minute}}
-		run := start(t, rn, graph(kahn.Node{ID: "A", Key: "k"}, kahn.Node{ID: "B", Key: "k"}), nop)
+		run := start(t, rn, graph(kahn.Node{ID: "A", Key: "k"}, kahn.Node{ID: "B", Key: "k"}), nothing)
 		synctest.Wait()
 		if status, _ := run.NodeStatus("B"); status != kahn.Ready {
 			t.Errorf("B is %v", status)
@@ -295,7 +296,7 @@ func TestRunnerLimits(t *testing.T) {
 	for name, rn := range map[string]*kahn.Runner{
 		"Limit": {Limit: -1}, "KeyLimit": {KeyLimit: -1}, "Rate": {Rate: kahn.Rate{Starts: 1}}, "KeyRate": {KeyRate: kahn.Rate{Per: 1}},
 	} {
-		if _, err := rn.Execute(t.Context(), four(), nop); !errors.Is(err, kahn.ErrBadOption) || !strings.Contains(err.Error(), name) {
+		if _, err := rn.Execute(t.Context(), four(), nothing); !errors.Is(err, kahn.ErrBadOption) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -387,4 +388,19 @@ func randomRunner(t *testing.T, seed uint64) {
 		}
 	}
 	idle(t, rn)
+}
+
+// withinRate expects that no window in which something started, at the given times, holds more starts than the rate allows.
+func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duration) {
+	t.Helper()
+	slices.Sort(times)
+	burst := cmp.Or(rate.Burst, 1)
+	for i := range times { // every window that begins with a start
+		for j := i; j < len(times); j++ {
+			allowed := burst + int(int64(times[j]-times[i])*int64(rate.Starts)/int64(rate.Per))
+			if j-i+1 > allowed {
+				t.Errorf("%q, %v: %d starts within %v, %d allowed", bound, rate, j-i+1, times[j]-times[i], allowed)
+			}
+		}
+	}
 }

@@ -351,3 +351,41 @@ func (y *tally) expect(t *testing.T, what string) {
 		t.Errorf("%s: it never happened", what)
 	}
 }
+
+var nodeTerminal = map[event.Type]kahn.Status{
+	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
+	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
+}
+
+// lookOf is what a snapshot and the run itself are to tell of a node alike. Times are those of the wall clock.
+func lookOf(n kahn.NodeResult) string {
+	decision := ""
+	if n.Decision != nil {
+		decision = fmt.Sprint(*n.Decision)
+	}
+	text := fmt.Sprintf("%s %s %q tier %d %v attempts %d cause %v of %v skip %v error %v guard %v last %v labels %v output %v decision %s flags %v", n.ID, n.Kind, n.Label, n.Tier,
+		n.Status, n.Attempts, n.Cause.Kind, n.Cause.Origins, n.Skip, n.Err, n.GuardErr, n.LastErr, n.Labels, n.Output, decision, []bool{n.Memoized, n.Fallback, n.Tolerated, n.Abandoned})
+	for _, a := range n.History() {
+		text += fmt.Sprintf(" [%d: %v to %v, %v, %v]", a.Number, a.Start.UnixNano(), a.End.UnixNano(), a.Err, a.Delay)
+	}
+	return text
+}
+
+// snapshotDiffers compares what a snapshot tells of the nodes with what the Result tells.
+func snapshotDiffers(res *kahn.Result) (problems []string) {
+	nodes, err := res.Snapshot().Nodes(res.Plan())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	i := 0
+	for want := range res.Nodes() {
+		if i == len(nodes) {
+			return []string{fmt.Sprintf("it has %d nodes", i)}
+		}
+		if have := lookOf(nodes[i].NodeResult); have != lookOf(want) {
+			problems = append(problems, have+", in the result "+lookOf(want))
+		}
+		i++
+	}
+	return problems
+}

@@ -23,7 +23,7 @@ import (
 func TestMatrix(t *testing.T) {
 	t.Parallel()
 	rows := 0
-	f, err := os.Open("../testdata/matrix.txt") // explains the notation
+	f, err := os.Open("../conformance/testdata/matrix.txt") // explains the notation
 	require.NoError(t, err)
 	defer func() { require.NoError(t, f.Close()) }()
 	in := bufio.NewScanner(f)

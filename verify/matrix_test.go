@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const matrixFile = "../testdata/matrix.txt"
+const matrixFile = "../conformance/testdata/matrix.txt"
 
 // matrixFiles are the conformance matrix and the files in its format that the environment variable KAHN_MATRIX names,
 // separated by colons, relative to the root of the repository.

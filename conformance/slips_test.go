@@ -314,7 +314,7 @@ func TestInitialDelayAboveDefaultCap(t *testing.T) {
 
 func TestErrorTexts(t *testing.T) {
 	t.Run("none names the package, and none begins with a capital", func(t *testing.T) {
-		files, err := filepath.Glob("*.go")
+		files, err := filepath.Glob("../*.go")
 		require.NoError(t, err)
 		exported := 0
 		for _, file := range files {

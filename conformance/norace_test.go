@@ -1,0 +1,5 @@
+//go:build !race
+
+package kahn_test
+
+const raceEnabled = false
