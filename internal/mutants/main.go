@@ -1,5 +1,5 @@
-// Mutants measures how many bugs the tests of the root package, of package machine and of verify find: it makes small changes to the first two, one
-// at a time, and checks whether a test fails.
+// Mutants measures how many bugs the tests of the root package, of package machine, of conformance and of verify find: it makes small changes to the
+// first two, one at a time, and checks whether a test fails.
 //
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
@@ -244,7 +244,7 @@ func (j *job) choose(ctx context.Context, all []mutant, dir string) ([]mutant, m
 	}
 }
 
-// buildAll compiles the tests of all packages with the bugs, the root first: it has all of them.
+// buildAll compiles the tests of all packages with the bugs, the root first: a bug that does not compile is in it or below it.
 func buildAll(ctx context.Context, root string, bugs []plant.Bug, dir string) (map[string]string, error) {
 	binaries := map[string]string{}
 	for _, pkg := range append([]string{"."}, packages...) {
@@ -275,7 +275,7 @@ func hash(root string) (string, error) {
 		switch {
 		case rel == filepath.Join("internal", "mutants") || rel == filepath.Join("internal", "plant"):
 			return fs.SkipDir
-		case entry.IsDir() && rel != "." && !slices.Contains([]string{"internal", "kahntest", "machine", "storetest", "testdata", "verify"}, folder):
+		case entry.IsDir() && rel != "." && !slices.Contains([]string{"conformance", "internal", "kahntest", "machine", "storetest", "verify"}, folder):
 			return fs.SkipDir
 		case entry.IsDir() || !within && filepath.Ext(name) != ".go":
 			return nil

@@ -3,7 +3,10 @@ package main
 import (
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,20 +60,20 @@ func TestPlantedBugs(t *testing.T) {
 	for _, b := range signalBugs {
 		bugs = append(bugs, plant.Bug{File: b.file, Old: b.old, New: b.new})
 	}
-	folder := filepath.Join(root, "reactive")
-	inRoot, inReactive := filepath.Join(t.TempDir(), "root.test"), filepath.Join(t.TempDir(), "reactive.test")
-	require.NoError(t, plant.Build(t.Context(), root, root, bugs, inRoot))
-	require.NoError(t, plant.Build(t.Context(), root, folder, bugs, inReactive))
-	passes := func(binary, pkg, tests string) {
-		text, err := plant.Command(t.Context(), binary, pkg, -1, "-test.run="+tests).CombinedOutput()
-		require.NoError(t, err, "without a bug: %s", text)
+	var core []planted // the packages that test the core
+	for _, folder := range []string{root, filepath.Join(root, "conformance")} {
+		core = append(core, build(t, folder, bugs))
 	}
+	reactive := build(t, filepath.Join(root, "reactive"), bugs)
 	tests := []string{observedTests}
 	for _, e := range mustKill {
+		require.NotEmpty(t, having(core, e.tests()), "there is no test %s", e.tests())
 		tests = append(tests, e.tests())
 	}
-	passes(inRoot, root, strings.Join(tests, "|"))
-	passes(inReactive, folder, reactiveTests)
+	for _, p := range core {
+		p.passes(t, strings.Join(tests, "|"))
+	}
+	reactive.passes(t, reactiveTests)
 	chosen, err := plant.Sample(root, bugs)
 	require.NoError(t, err)
 	for _, i := range chosen {
@@ -80,9 +83,15 @@ func TestPlantedBugs(t *testing.T) {
 		e := mustKill[i]
 		t.Run(e.File+" "+e.Func, func(t *testing.T) {
 			t.Parallel()
-			text, err := plant.Command(t.Context(), inRoot, root, i, "-test.timeout=20s", "-test.failfast", "-test.run="+e.tests()).CombinedOutput()
-			require.Error(t, err, "%s passes with\n%s", e.tests(), format(e.Bug))
-			require.Regexp(t, "--- FAIL|panic: |fatal error: ", string(text))
+			found := false
+			for _, p := range having(core, e.tests()) {
+				text, err := p.command(t, i, "-test.timeout=20s", "-test.failfast", "-test.run="+e.tests()).CombinedOutput()
+				if err != nil {
+					require.Regexp(t, "--- FAIL|panic: |fatal error: ", string(text))
+					found = true
+				}
+			}
+			require.True(t, found, "%s passes with\n%s", e.tests(), format(e.Bug))
 		})
 	}
 	for _, i := range chosen {
@@ -93,12 +102,52 @@ func TestPlantedBugs(t *testing.T) {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
 			if b.within() {
-				b.mustBeFound(t, inReactive, folder, reactiveTests, i)
-			} else {
-				b.mustBeFound(t, inRoot, root, observedTests, i)
+				b.mustBeFound(t, reactive, reactiveTests, i)
+				return
+			}
+			for _, p := range having(core, observedTests) {
+				b.mustBeFound(t, p, observedTests, i)
 			}
 		})
 	}
+}
+
+// planted is the compiled tests of a package, with bugs.
+type planted struct {
+	folder, binary string
+	tests          []string // names
+}
+
+func build(t *testing.T, folder string, bugs []plant.Bug) planted {
+	t.Helper()
+	p := planted{folder: folder, binary: filepath.Join(t.TempDir(), "planted.test")}
+	require.NoError(t, plant.Build(t.Context(), root, folder, bugs, p.binary))
+	list, err := p.command(t, -1, "-test.list=.").Output()
+	require.NoError(t, err)
+	p.tests = strings.Fields(string(list))
+	return p
+}
+
+func (p planted) command(t *testing.T, bug int, args ...string) *exec.Cmd {
+	return plant.Command(t.Context(), p.binary, p.folder, bug, args...)
+}
+
+// passes expects that the tests pass without a bug.
+func (p planted) passes(t *testing.T, tests string) {
+	t.Helper()
+	text, err := p.command(t, -1, "-test.run="+tests).CombinedOutput()
+	require.NoError(t, err, "without a bug: %s", text)
+}
+
+// having returns the packages that have such tests.
+func having(all []planted, tests string) (list []planted) {
+	expr := regexp.MustCompile(tests)
+	for _, p := range all {
+		if slices.ContainsFunc(p.tests, expr.MatchString) {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // tests is the expression for the tests that must notice the mutant: the first line of the note.

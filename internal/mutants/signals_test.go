@@ -12,8 +12,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
 // signalBug is a bug in the reactive layer, and the lines of its conformance list that the bug must break: the numbers with
@@ -319,10 +317,10 @@ func everySignalLineHasABug(t *testing.T) {
 // within reports whether the bug is in the reactive package.
 func (b signalBug) within() bool { return strings.HasPrefix(b.file, "reactive/") }
 
-// mustBeFound runs the tests of the lines that the bug must break: tests of the package in the folder pkg.
-func (b signalBug) mustBeFound(t *testing.T, binary, pkg, tests string, bug int) {
+// mustBeFound runs the tests of the lines that the bug must break.
+func (b signalBug) mustBeFound(t *testing.T, p planted, tests string, bug int) {
 	for _, line := range b.lines {
-		text, err := plant.Command(t.Context(), binary, pkg, bug, "-test.timeout=20s", fmt.Sprintf("-test.run=%s/^%d_", tests, line)).CombinedOutput()
+		text, err := p.command(t, bug, "-test.timeout=20s", fmt.Sprintf("-test.run=%s/^%d_", tests, line)).CombinedOutput()
 		assert.Error(t, err, "line %d passes", line)
 		f := failedLine.FindSubmatch(text)
 		assert.True(t, f != nil && string(f[1]) == fmt.Sprint(line), "line %d: it is another failure: %.500s", line, text)

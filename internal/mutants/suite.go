@@ -20,7 +20,7 @@ import (
 )
 
 // packages are the folders of the packages whose tests are run, in this order: those of machine are fast, those of verify are random.
-var packages = []string{"machine", ".", "verify"}
+var packages = []string{"machine", ".", "conformance", "verify"}
 
 // suite is the tests, and what each of them executes.
 type suite struct {

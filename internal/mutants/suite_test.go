@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// small is a repository with a root package, a package machine and their tests.
+// small is a repository with a root package, a package machine, their tests, and tests of the root in another package.
 var small = map[string]string{
 	"go.mod": "module github.com/seed-c794f7ef/kahn\n\ngo 1.25.0\n",
 	"a.go": `package kahn
@@ -26,7 +26,23 @@ func larger(a, b int) int {
 	return machine.Same(b)
 }
 
+func Ten() int { return 10 }
+
 func unused() int { return 5 }
+`,
+	"conformance/c_test.go": `package conformance_test
+
+import (
+	"testing"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func TestTen(t *testing.T) {
+	if kahn.Ten() != 10 {
+		t.Fatal("not ten")
+	}
+}
 `,
 	"machine/b_test.go": `package machine
 
@@ -70,7 +86,7 @@ of two equal numbers each is the larger one
 `,
 }
 
-// A mutant is killed by a test that passes without it, also one in package machine, whose tests are run, too; a test that fails anyway kills
+// A mutant is killed by a test that passes without it, also one in another package; a test that fails anyway kills
 // none. A second call uses what the first one has found.
 func TestJob(t *testing.T) {
 	dir := t.TempDir()
@@ -88,8 +104,8 @@ func TestJob(t *testing.T) {
 	}
 	slices.Sort(survivors)
 	line4 := "# line 4: survived: machine/b.go Same"
-	require.Equal(t, []string{"# line 12: covered by no test: a.go unused", line4, line4}, survivors)
-	require.Equal(t, count{mutants: 3, equivalent: 1, killed: 1}, *r.counts["a.go"])
+	require.Equal(t, []string{"# line 14: covered by no test: a.go unused", line4, line4}, survivors)
+	require.Equal(t, count{mutants: 4, equivalent: 1, killed: 2}, *r.counts["a.go"])
 	require.Equal(t, count{mutants: 4, killed: 2}, *r.counts["machine/b.go"])
 	var told strings.Builder
 	again, err := j.run(t.Context(), &told)
