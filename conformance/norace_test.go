@@ -1,5 +1,5 @@
 //go:build !race
 
-package kahn_test
+package conformance_test
 
 const raceEnabled = false

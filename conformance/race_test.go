@@ -1,6 +1,6 @@
 //go:build race
 
-package kahn_test
+package conformance_test
 
 // raceEnabled tells tests of size that the race detector, which takes ten times the time and memory, is at work.
 const raceEnabled = true

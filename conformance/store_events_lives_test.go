@@ -1,4 +1,4 @@
-package kahn_test
+package conformance_test
 
 import (
 	"context"
@@ -172,7 +172,7 @@ func TestStoreEventsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "durable")
 	_, err = kahn.Execute(t.Context(), g, neverStep(t), kahn.StoreEvents(), kahn.Durable(&brokenStore{Store: memory}), kahn.RunID("r"))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
-	require.ErrorContains(t, err, "*kahn_test.brokenStore keeps no events")
+	require.ErrorContains(t, err, "*conformance_test.brokenStore keeps no events")
 	require.Empty(t, memory.Runs())
 	_, err = kahn.Execute(t.Context(), g, takes(0), kahn.StoreEvents(), kahn.Durable(memory), kahn.RunID("r"))
 	require.NoError(t, err)

@@ -44,6 +44,7 @@ func TestExported(t *testing.T) {
 	write("go.work", "go 1.25.0\n\nuse .\n")
 	write("internal/hidden/hidden.go", "package hidden\n\nfunc Hidden() {}\n")
 	write("cmd/main.go", "package main\n\nfunc Main() {}\n\nfunc main() {}\n")
+	write("tests/a_test.go", "package tests_test\n\nfunc Helper() {}\n")
 	write("m.go", `package m
 
 import "io"
