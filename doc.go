@@ -49,7 +49,7 @@
 //   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [KeepDescendants]; [Fork], [ForkPreview]; [Codec], [Encoding],
 //     [DefaultEncoding], [Types].
 //   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [StoreEvents], [ReadSnapshot],
-//     [ReadResult]; package store.
+//     [ReadResult], [ReadRun], [StoredRun]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [RunLabels], [ParentRun]; store.Admin, store.Inbox.
 //   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode], [AdoptReason].
 //   - Many runs of a store at once: [RedriveAll], [CancelAll], [ForkAll], [Bulk], [BulkReport], [BulkRun].

@@ -44,7 +44,7 @@ type Result struct {
 	// Warnings are problems that did not change the outcome: conditions whose answer is none of their choices and met no
 	// edge (once for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] about guards and retry policies,
 	// in graphs that steps return too, sinks that panicked or got stuck, triggers that are unknown or do not lead to a
-	// source of the nodes that they lead to.
+	// source of the nodes that they lead to, gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
 	// guards or merges did not return when they were stopped or the run was left. Their goroutines are still at work.

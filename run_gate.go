@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -374,9 +376,22 @@ func (r *Run) reachGate(ref Ref, now int64) {
 	if g := r.plan.node(ref).Gate; g != nil && g.Timeout > 0 {
 		x.wait.Deadline = x.wait.Since.Add(g.Timeout)
 		r.armGate(ref, x, g.Timeout)
+		r.warnOfGate(ref, now, saturate.Add(now, int64(g.Timeout)))
 	}
 	if err := r.st.Suspend(machine.Token{Ref: ref}); err != nil {
 		r.st.NoteBug(err)
+	}
+}
+
+// ErrGateOutlasts is the warning that the deadline of a gate lies beyond the end of the run's [Timeout], which so ends the run first.
+var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's Timeout")
+
+// warnOfGate adds a warning to the Result if a gate that waits cannot come to its deadline. The times are on the run's clock.
+func (r *Run) warnOfGate(ref Ref, now, due int64) {
+	root := r.outermost()
+	if root.bound != 0 && due > root.bound && root.bound > now {
+		root.warn(fmt.Errorf("%w: node %s waits until %s, and the run until %s", ErrGateOutlasts, quoteID(r.path(ref)),
+			r.timeAt(due).Format(time.RFC3339), r.timeAt(root.bound).Format(time.RFC3339)))
 	}
 }
 

@@ -752,6 +752,7 @@ func (r *Run) armWaits(now int64) {
 		case !ok:
 		case gate:
 			r.armGate(ref, r.extras[ref], time.Duration(due-now))
+			r.warnOfGate(ref, now, due)
 		default:
 			r.continueOverall(ref, now)
 		}

@@ -215,6 +215,96 @@ func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, er
 	return &Snapshot{file: file}, nil
 }
 
+// StoredRun is the state of a run in a store, see [ReadRun].
+type StoredRun struct {
+	ID       string
+	Workflow string // the name of the graph
+	Plan     string // the hash of the plan
+	Labels   map[string]string
+	Parent   string
+	Status   RunStatus
+	Epoch    int // 1, and one more with each redrive; 0 of a run that has not begun
+	// Created is when the run was created, Ended when it ended, and WakeAt when it goes on without an answer: the first of its backoffs and
+	// deadlines, or before it has begun when it may begin. Zero if it does not.
+	Created, Ended, WakeAt time.Time
+	// Counts is how many nodes of the outermost graph are in each status. Nodes of which nothing is stored, since they are idle, are not counted.
+	Counts map[Status]int
+	// Waiting are the nodes that wait for an answer, as in the Result, but that Info is JSON, as the run's [Codec] has written it.
+	Waiting []Wait
+	// Requests is how many requests were posted for the run that it has not taken yet.
+	Requests int
+	// Holder is the owner of the lease, as a rule the process that performs the run, and HeldUntil when the lease runs out unless it is renewed.
+	// They are zero if nobody holds the run, and of a store that is no [store.LeaseReader].
+	Holder    string
+	HeldUntil time.Time
+}
+
+// ReadRun returns the state of a stored run, whoever holds it and whether or not it has begun or ended. It needs no graph, and decodes no
+// values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
+func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error) {
+	if ctx == nil {
+		return nil, ErrNoContext
+	}
+	if s == nil {
+		return nil, fmt.Errorf("%w: there is no store", ErrBadOption)
+	}
+	var holder string
+	var until time.Time
+	var stored *store.Run
+	err := guarded(func() (err error) {
+		if leases, ok := s.(store.LeaseReader); ok {
+			if holder, until, err = leases.ReadLease(ctx, run); err != nil {
+				return err
+			}
+		}
+		stored, err = s.Load(ctx, run)
+		return err
+	})
+	if err == nil && stored == nil {
+		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(run))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	x := &StoredRun{
+		ID: stored.ID, Workflow: stored.Workflow, Plan: stored.Plan, Labels: stored.Labels, Parent: stored.Parent, Status: stored.Status,
+		Created: stored.Created, Ended: stored.Ended, WakeAt: stored.WakeAt, Counts: map[Status]int{}, Holder: holder, HeldUntil: until,
+	}
+	if !stored.Status.Terminal() && stored.Posted > stored.Taken {
+		x.Requests = int(stored.Posted - stored.Taken)
+	}
+	if stored.Record == nil {
+		return x, nil
+	}
+	file, err := fileOf(stored)
+	if err != nil {
+		return nil, err
+	}
+	x.Epoch = file.Epoch
+	nodes, err := (&Snapshot{file: file}).Nodes(nil)
+	if err != nil {
+		return nil, err
+	}
+	for i := range nodes {
+		x.Counts[nodes[i].Status]++
+	}
+	x.Waiting = waitsOf(nil, nodes)
+	return x, nil
+}
+
+// waitsOf adds the waits of nodes, and of those inside of them.
+func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
+	for i := range nodes {
+		switch n := &nodes[i]; {
+		case n.Status == Suspended && n.Wait != nil:
+			list = append(list, *n.Wait)
+		case !n.Status.Terminal():
+			list = waitsOf(list, n.Inside)
+		}
+	}
+	return list
+}
+
 // ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be that of the run, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
 // that the run had matter. The error of a run that failed or was cancelled is like that of [Execute]; a run that has not
@@ -310,8 +400,9 @@ func (c *config) described() *store.Spec {
 }
 
 // Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs],
-// [Encoding], [RunLabels] and [ParentRun] matter; without RunID the id is a new one. The errors are those of [Execute] about the graph,
-// the options and the inputs. A run that is fired, see [Fire], cannot be prepared.
+// [Encoding], [RunLabels], [ParentRun], [Fire] and [PruneClosure] matter; without RunID the id is a new one. The errors are those of [Execute] about the
+// graph, the options and the inputs. A run that is fired is fired when it begins, without the option; a trigger that the graph does not have is an
+// error that matches [ErrUnknownTrigger].
 //
 // Whoever calls Execute with the id and [Durable] performs the run, with the inputs that are stored. Other inputs are then an error that matches
 // [store.ErrMismatch], another graph is one that matches [ErrGraphChanged], unless [AllowGraphChange] is given, and before NotBefore the
@@ -322,11 +413,13 @@ func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 		return n, err
 	}
 	c, err := configure(opts, false)
-	switch {
-	case err != nil:
+	if err != nil {
 		return n, err
-	case c.fired != nil:
-		return n, fmt.Errorf("%w: Prepare with Fire", ErrBadOption)
+	}
+	if f := c.fired; f != nil {
+		if p, err = p.Prune(f.trigger, c.prune); err != nil {
+			return n, err
+		}
 	}
 	if err := p.checkInputs(c.inputs, c.inputs); err != nil {
 		return n, err
@@ -345,7 +438,48 @@ func (r *Run) spec() (s store.Spec, err error) {
 	if s.Inputs = r.cfg.inputText; s.Inputs == nil {
 		s.Inputs, err = encodeInputs(r.cfg.inputs, r.cfg.encode)
 	}
+	if f := r.cfg.fired; f != nil && err == nil {
+		if f.text == nil {
+			if f.text, err = r.cfg.encode(f.payload); err != nil {
+				return s, fmt.Errorf("the payload of %s: %w", quoteID(f.trigger), err)
+			}
+		}
+		s.Inputs, err = addFiring(s.Inputs, &firedState{Trigger: f.trigger, Prune: r.cfg.prune, Payload: &stored{raw: f.text}})
+	}
 	return s, err
+}
+
+// firedInput is the member of the stored inputs that says which trigger fires the run, and with which payload. No input has this name.
+const firedInput = "#fire"
+
+// addFiring adds to the stored inputs of a run what it is fired with.
+func addFiring(inputs json.RawMessage, f *firedState) (json.RawMessage, error) {
+	all := map[string]any{}
+	if inputs != nil {
+		var texts map[string]json.RawMessage
+		if err := json.Unmarshal(inputs, &texts); err != nil {
+			return nil, err
+		}
+		for name, text := range texts {
+			all[name] = text
+		}
+	}
+	all[firedInput] = f
+	return json.Marshal(all)
+}
+
+// firingOf is what a stored run is to be fired with; nil if it is not, or has begun under a former version.
+func firingOf(inputs json.RawMessage) (*firedState, error) {
+	var x struct {
+		Fired *firedState `json:"#fire"`
+	}
+	if inputs == nil {
+		return nil, nil
+	}
+	if err := json.Unmarshal(inputs, &x); err != nil {
+		return nil, fmt.Errorf("%w: stored inputs: %w", ErrBadValue, err)
+	}
+	return x.Fired, nil
 }
 
 // keepGiven encodes the inputs, and the payload of the trigger, that a run over a store was given, so that nothing begins which the store
@@ -374,6 +508,9 @@ func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage
 	texts := make(map[string]json.RawMessage, len(inputs))
 	for _, name := range slices.Sorted(maps.Keys(inputs)) {
 		text, err := encode(inputs[name])
+		if err == nil && name == firedInput {
+			err = fmt.Errorf("%w: the name is reserved", ErrNotEncodable)
+		}
 		if err == nil && !utf8.ValidString(name) {
 			err = fmt.Errorf("%w: its name is not UTF-8", ErrNotEncodable)
 		}
@@ -392,6 +529,9 @@ func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
 	}
 	if err := json.Unmarshal(data, &inputs); err != nil {
 		return nil, fmt.Errorf("%w: stored inputs: %w", ErrBadValue, err)
+	}
+	if delete(inputs, firedInput); len(inputs) == 0 {
+		return nil, nil
 	}
 	return inputs, nil
 }
@@ -421,10 +561,13 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if now := time.Now(); now.Before(created.WakeAt) {
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
-	p, c := r.plan, r.cfg
 	if err := r.sameWorkflow(created); err != nil {
 		return err
 	}
+	if err := r.fireCreated(created); err != nil {
+		return err
+	}
+	p, c := r.plan, r.cfg
 	if created.Plan != "" && created.Plan != p.Hash() && !c.allowChange {
 		return fmt.Errorf("%w: run %s was created for the plan with the hash %s, not %s", ErrGraphChanged, quoteID(created.ID), created.Plan, p.Hash())
 	}
@@ -440,6 +583,24 @@ func (r *Run) adopt(created *store.Run) (err error) {
 		return fmt.Errorf("%w: run %s has other inputs", store.ErrMismatch, quoteID(created.ID))
 	}
 	return nil
+}
+
+// fireCreated fires a run as it was created. An option that fires it must name the same trigger; the payload is that of the creation.
+func (r *Run) fireCreated(created *store.Run) error {
+	f, err := firingOf(created.Inputs)
+	if f == nil || err != nil {
+		return err
+	}
+	if own := r.cfg.fired; own != nil && (own.trigger != f.Trigger || r.cfg.prune != f.Prune) {
+		return fmt.Errorf("%w: run %s was created to be fired with %s, %v", store.ErrMismatch, quoteID(created.ID), quoteID(f.Trigger), f.Prune)
+	} else if own != nil {
+		r.plan = r.plan.entire()
+	}
+	if err := r.firedBefore(f); err != nil {
+		return err
+	}
+	r.cfg.fired.text = f.Payload.raw
+	return r.choosePlan()
 }
 
 // sameWorkflow refuses a stored run of another workflow, unless the graph may change. The name of a workflow is no part of the plan's hash.
@@ -644,6 +805,13 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	case created.Workflow != p.name:
 		return nil, otherWorkflow(run, created.Workflow, p)
+	}
+	f, err := firingOf(created.Inputs)
+	if err == nil && f != nil {
+		p, err = p.Prune(f.Trigger, f.Prune)
+	}
+	if err != nil {
+		return nil, err
 	}
 	inputs, err := createdInputs(c.codec, created)
 	if err != nil {

@@ -125,6 +125,14 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	return q, nil
 }
 
+// entire is the plan that a pruned plan is a part of, and any other plan itself.
+func (p *Plan) entire() *Plan {
+	if p.whole != nil {
+		return p.whole
+	}
+	return p
+}
+
 // withPruned returns the plan, and the parts of it that its triggers lead to.
 func (p *Plan) withPruned() ([]*Plan, error) {
 	list := []*Plan{p}

@@ -41,6 +41,19 @@ func (r *memoryRun) listed() Run {
 	return head
 }
 
+// ReadLease implements [LeaseReader].
+func (m *Memory) ReadLease(ctx context.Context, run string) (owner string, until time.Time, err error) {
+	r, unlock, err := m.lockRun(ctx, run)
+	if err != nil {
+		return "", until, err
+	}
+	defer unlock()
+	if r.leased() {
+		owner, until = r.lease.Owner, r.expires
+	}
+	return owner, until, nil
+}
+
 // Create implements [Admin].
 func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 	if err := n.Check(); err != nil {

@@ -11,7 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-var _ QueueStore = (*Memory)(nil)
+var (
+	_ QueueStore  = (*Memory)(nil)
+	_ LeaseReader = (*Memory)(nil)
+)
 
 // server is a process that has announced itself.
 type server struct {

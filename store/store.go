@@ -140,7 +140,8 @@ type Readiness struct {
 type Spec struct {
 	Workflow string `json:"workflow,omitempty"` // the name of the graph
 	Plan     string `json:"plan,omitempty"`     // the hash of the plan
-	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none.
+	// Inputs is a JSON object of the run's inputs by name, each as the run's codec has encoded it; nil if there are none. Its member "#fire", if
+	// there is one, is no input: it holds the trigger that fires the run, see kahn.Fire, and the payload.
 	Inputs json.RawMessage   `json:"inputs,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"` // the id of the run that asked for this one
@@ -210,6 +211,13 @@ func (a Applied) MarshalText() ([]byte, error) { return enum.Text(appliedNames[:
 // UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
 func (a *Applied) UnmarshalText(text []byte) error {
 	return enum.Parse(a, appliedNames[:], text, "answer")
+}
+
+// LeaseReader is a [Store] that tells who holds a run. [Memory], store/sqlite and store/postgres are.
+type LeaseReader interface {
+	// ReadLease returns the owner of the run's lease, and when it runs out by the clock of the store; "" and the zero time if nobody holds the
+	// run. A run that is not stored is an error that matches ErrUnknownRun.
+	ReadLease(ctx context.Context, run string) (owner string, until time.Time, err error)
 }
 
 // Errors of stores.

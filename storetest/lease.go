@@ -22,6 +22,40 @@ func leaseExpires(ctx context.Context, s store.Store) error {
 	return nil
 }
 
+// leaseRead checks a store that tells who holds a run.
+func leaseRead(ctx context.Context, s store.Store) error {
+	leases, ok := s.(store.LeaseReader)
+	if !ok {
+		return nil
+	}
+	if _, _, err := leases.ReadLease(ctx, "r"); !errors.Is(err, store.ErrUnknownRun) {
+		return fmt.Errorf("the lease of a run that is not stored: %v", err)
+	}
+	before := time.Now()
+	lease, _, err := s.Acquire(ctx, "r", "one", ttl)
+	if err != nil {
+		return err
+	}
+	owner, until, err := leases.ReadLease(ctx, "r")
+	if err != nil || owner != "one" || until.Before(before.Add(ttl/2)) || until.After(before.Add(2*ttl)) {
+		return fmt.Errorf("the lease of a run that is held: %q, until %v, %w", owner, until, err)
+	}
+	if err := s.Release(ctx, lease); err != nil {
+		return err
+	}
+	if owner, until, err = leases.ReadLease(ctx, "r"); err != nil || owner != "" || !until.IsZero() {
+		return fmt.Errorf("a lease that was released: %q, until %v, %w", owner, until, err)
+	}
+	if _, _, err = s.Acquire(ctx, "r", "two", time.Millisecond); err != nil {
+		return err
+	}
+	time.Sleep(50 * time.Millisecond)
+	if owner, until, err = leases.ReadLease(ctx, "r"); err != nil || owner != "" || !until.IsZero() {
+		return fmt.Errorf("a lease that has run out: %q, until %v, %w", owner, until, err)
+	}
+	return nil
+}
+
 func leaseRenewed(ctx context.Context, s store.Store) error {
 	lease, _, err := s.Acquire(ctx, "r", "one", time.Second)
 	if err != nil {

@@ -41,6 +41,7 @@ var checks = []check[store.Store]{
 	{"one owner at a time", oneOwner},
 	{"a lease runs out", leaseExpires},
 	{"a lease is renewed", leaseRenewed},
+	{"a lease is read", leaseRead},
 	{"a lease is released", leaseReleased},
 	{"who was overtaken is fenced", fenced},
 	{"whose lease has run out is fenced", expired},

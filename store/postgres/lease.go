@@ -228,3 +228,24 @@ func (s *Store) refused(l store.Lease) error {
 }
 
 func fencedAt(epoch uint64) error { return fmt.Errorf("%w: epoch %d", store.ErrFenced, epoch) }
+
+// ReadLease implements [store.LeaseReader].
+func (s *Store) ReadLease(ctx context.Context, id string) (owner string, until time.Time, err error) {
+	err, there := s.check(ctx), false
+	if err == nil && storable(id) {
+		text := s.sql("SELECT CASE WHEN r.expires > $NOW THEN r.owner ELSE '' END, CASE WHEN r.expires > $NOW AND r.owner <> '' THEN r.expires END FROM $S.runs r WHERE r.id = $1")
+		err = s.do(ctx, text, []any{id}, func(rows pgx.Rows) error {
+			there = true
+			var end *time.Time
+			err := rows.Scan(&owner, &end)
+			if end != nil {
+				until = end.UTC()
+			}
+			return err
+		})
+	}
+	if err == nil && !there {
+		err = store.ErrUnknownRun
+	}
+	return owner, until, about("read the lease of", id, err)
+}

@@ -137,6 +137,7 @@ var (
 	_ store.ValueChecker  = (*Store)(nil)
 	_ store.Inbox         = (*Store)(nil)
 	_ store.QueueStore    = (*Store)(nil)
+	_ store.LeaseReader   = (*Store)(nil)
 )
 
 // Open makes a store of the pool's database. The schema is made if there is none, and migrated if it is older than this version's, see

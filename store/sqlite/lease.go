@@ -186,3 +186,21 @@ func about(call, id string, err error) error {
 	}
 	return fmt.Errorf("%s run %s: %w", call, strconv.Quote(id), err)
 }
+
+// ReadLease implements [store.LeaseReader]. The lease of a process that has died is told until it has run out, or another process has taken it.
+func (s *Store) ReadLease(ctx context.Context, id string) (owner string, until time.Time, err error) {
+	there := false
+	err = s.view(ctx, func(do execution) error {
+		return do(sqlAt("SELECT owner, expires, expires > %s FROM kahn_runs WHERE id = ?", s.now), func(row []driver.Value) error {
+			there = true
+			if name := row[0].(string); name != "" && row[2].(int64) != 0 {
+				owner, until = name, time.UnixMilli(row[1].(int64)).UTC()
+			}
+			return nil
+		}, id)
+	})
+	if err == nil && !there {
+		err = store.ErrUnknownRun
+	}
+	return owner, until, about("read the lease of", id, err)
+}

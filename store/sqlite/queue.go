@@ -15,7 +15,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-var _ store.QueueStore = (*Store)(nil)
+var (
+	_ store.QueueStore  = (*Store)(nil)
+	_ store.LeaseReader = (*Store)(nil)
+)
 
 // dueQuery is the statement of the runs of a queue that are due, or will be, in the order in which they are. %s is the time.
 const dueQuery = "SELECT " + listedColumns + ", due, due - %s FROM kahn_runs WHERE workflow = ? AND plan = ? AND due < 9223372036854775807" +
