@@ -126,6 +126,34 @@ func TestPrepareWithFireRefused(t *testing.T) {
 	}
 }
 
+// withoutOutlasting leaves out the warnings about gates that outlast their run.
+func withoutOutlasting(warnings []error) []error {
+	return slices.DeleteFunc(slices.Clone(warnings), func(err error) bool { return errors.Is(err, kahn.ErrGateOutlasts) })
+}
+
+// A gate in a loop is one warning.
+func TestGateOutlastsRunOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		body := (&kahn.Graph{Name: "in"}).Add(kahn.Node{ID: "ok?", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Minute, OnTimeout: kahn.GateLabel}},
+			kahn.Node{ID: "late", In: []kahn.Edge{{From: "ok?", Label: "timeout"}}})
+		g := (&kahn.Graph{Name: "g"}).Add(kahn.Node{ID: "L", Sub: body, Loop: &kahn.Loop{While: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 5, OnLimit: kahn.LoopStop}})
+		run, err := kahn.Start(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { return nil, nil }, kahn.Timeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 1; i <= 5; i++ {
+			synctest.Wait()
+			if err := run.Signal(fmt.Sprintf("L#%d/ok?", i), "timeout"); err != nil {
+				t.Fatal(i, err)
+			}
+		}
+		res, err := run.Wait()
+		if err != nil || len(res.Warnings) != 1 {
+			t.Error(err, res.Warnings)
+		}
+	})
+}
+
 // A gate whose deadline lies beyond the run's Timeout is a warning, in each life of the run.
 func TestGateOutlastsRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -179,6 +179,7 @@ type remarks struct {
 	warnings        []error
 	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
 	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
+	outlasting      map[*Gate]bool   // in the outermost run: those of which there is a warning that they outlast it
 	holders         map[any][]place  // in the outermost run: the nodes that answers of Why have named, by what they hold
 }
 

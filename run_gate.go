@@ -386,10 +386,23 @@ func (r *Run) reachGate(ref Ref, now int64) {
 // ErrGateOutlasts is the warning that the deadline of a gate lies beyond the end of the run's [Timeout], which so ends the run first.
 var ErrGateOutlasts = errors.New("the deadline of the gate lies beyond the run's Timeout")
 
-// warnOfGate adds a warning to the Result if a gate that waits cannot come to its deadline. The times are on the run's clock.
+// mostOutlasting bounds the warnings about gates that outlast the run.
+const mostOutlasting = 100
+
+// warnOfGate adds a warning to the Result, once for each declared gate, if a gate that waits cannot come to its deadline. The times are on the
+// run's clock.
 func (r *Run) warnOfGate(ref Ref, now, due int64) {
-	root := r.outermost()
-	if root.bound != 0 && due > root.bound && root.bound > now {
+	root, g := r.outermost(), r.plan.node(ref).Gate
+	if root.bound == 0 || due <= root.bound || root.bound <= now {
+		return
+	}
+	switch x := root.remark(); {
+	case x.outlasting[g] || len(x.outlasting) >= mostOutlasting:
+	case x.outlasting == nil:
+		x.outlasting = map[*Gate]bool{}
+		fallthrough
+	default:
+		x.outlasting[g] = true
 		root.warn(fmt.Errorf("%w: node %s waits until %s, and the run until %s", ErrGateOutlasts, quoteID(r.path(ref)),
 			r.timeAt(due).Format(time.RFC3339), r.timeAt(root.bound).Format(time.RFC3339)))
 	}

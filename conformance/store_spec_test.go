@@ -231,7 +231,7 @@ func TestPrepareErrors(t *testing.T) {
 		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": 1, "x": 1})}, kahn.ErrUnknownInput},
 		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": func() {}})}, kahn.ErrNotEncodable},
 		{orderGraph(), []kahn.Option{kahn.Limit(-1)}, kahn.ErrBadOption},
-		{orderGraph(), []kahn.Option{kahn.Fire("x", 1)}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Fire("x", 1)}, kahn.ErrUnknownTrigger},
 		{orderGraph(), []kahn.Option{kahn.RunLabels(map[string]string{"name": "M\xfcller"})}, kahn.ErrBadOption},
 		{orderGraph(), []kahn.Option{kahn.RunLabels(map[string]string{"\xff": "x"})}, kahn.ErrBadOption},
 		{orderGraph(), []kahn.Option{kahn.ParentRun("\xff")}, kahn.ErrBadOption},
