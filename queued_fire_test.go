@@ -143,7 +143,7 @@ func TestGateOutlastsRunOnce(t *testing.T) {
 		}
 		for i := 1; i <= 5; i++ {
 			synctest.Wait()
-			if err := run.Signal(fmt.Sprintf("L#%d/ok?", i), "timeout"); err != nil {
+			if err := run.Signal(t.Context(), fmt.Sprintf("L#%d/ok?", i), "timeout"); err != nil {
 				t.Fatal(i, err)
 			}
 		}
