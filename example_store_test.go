@@ -281,3 +281,14 @@ func ExampleForkAll() {
 	// letter-1-large draft
 	// <nil>
 }
+
+func ExampleReadRun() {
+	db := new(store.Memory)
+	var g kahn.Graph
+	g.Add(kahn.Node{ID: "draft", Do: func(context.Context, *kahn.Step) (any, error) { return "text", nil }}, kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"draft"}})
+	_, _ = kahn.Execute(context.Background(), &g, nil, kahn.Durable(db), kahn.RunID("7"))
+
+	run, err := kahn.ReadRun(context.Background(), db, "7")
+	fmt.Println(run.Status, run.Counts[kahn.Completed], run.Waiting[0].Node, err)
+	// Output: suspended 1 approve <nil>
+}
