@@ -113,6 +113,9 @@ func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
 		return unpaired
 	}
+	if refused.isForeign(text) {
+		return refused
+	}
 	refused.Message = token.ReplaceAllStringFunc(refused.Message, func(found string) string {
 		name := token.FindStringSubmatch(found)[1]
 		switch {

@@ -1,6 +1,9 @@
 package expression
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -47,37 +50,162 @@ func (p problems) Error() string {
 // Unwrap returns them.
 func (p problems) Unwrap() []error { return p }
 
-// checkStatuses notes texts that are compared with a status but are not the name of one.
-func (c *compiler) checkStatuses(status, with ast.Node) {
-	m, ok := status.(*ast.MemberNode)
+// isStatus reports whether a node is the path of a status.
+func isStatus(n ast.Node) bool {
+	m, ok := n.(*ast.MemberNode)
 	if !ok {
-		return
+		return false
 	}
 	aspect, ok := m.Property.(*ast.StringNode)
-	if !ok || aspect.Value != "status" {
+	return ok && aspect.Value == "status" && isNode(m.Node)
+}
+
+// checkStatuses notes what is compared with a status and is not the name of one.
+func (c *compiler) checkStatuses(status, with ast.Node) {
+	if !isStatus(status) {
 		return
 	}
-	node, ok := m.Node.(*ast.MemberNode)
-	if !ok {
-		return
-	}
-	if name, ok := node.Node.(*ast.IdentifierNode); !ok || strings.TrimPrefix(name.Value, "$") != "nodes" {
-		return
-	}
-	var words []ast.Node
-	switch with := with.(type) {
-	case *ast.StringNode:
-		words = []ast.Node{with}
-	case *ast.ArrayNode:
-		words = with.Nodes
+	words := []ast.Node{with}
+	if list, ok := with.(*ast.ArrayNode); ok {
+		words = list.Nodes
 	}
 	for _, word := range words {
-		s, ok := word.(*ast.StringNode)
-		if !ok || slices.Contains(statuses, s.Value) {
-			continue
+		switch s, isText := word.(*ast.StringNode); {
+		case isText && !slices.Contains(statuses, s.Value):
+			c.strange = append(c.strange, c.errorf(word, "%.40q is no status%s (there is %s)", s.Value, didYouMean(s.Value, statuses), strings.Join(statuses, ", ")))
+		case !isText && c.kinds[word] != "" && c.kinds[word] != "text":
+			c.strange = append(c.strange, c.errorf(word, "a status is a text, which no %s equals", c.kinds[word]))
 		}
-		c.strange = append(c.strange, c.errorf(word, "%.40q is no status%s (there is %s)", s.Value, didYouMean(s.Value, statuses), strings.Join(statuses, ", ")))
 	}
+}
+
+// checkTruth notes a status where a truth value is needed.
+func (c *compiler) checkTruth(n ast.Node) {
+	if isStatus(n) {
+		c.strange = append(c.strange, c.errorf(rootOf(n), `a status is a text, which is always true; compare it, as in == "completed"`))
+	}
+}
+
+// rootOf is the beginning of a path.
+func rootOf(n ast.Node) ast.Node {
+	for {
+		m, ok := n.(*ast.MemberNode)
+		if !ok {
+			return n
+		}
+		n = m.Node
+	}
+}
+
+// kindOf returns the kind of a node's value if it is the same whatever the expression reads, else "". The parts of the node were compiled before.
+func (c *compiler) kindOf(n ast.Node) string {
+	same := func(a, b ast.Node) string {
+		if c.kinds[a] != c.kinds[b] {
+			return ""
+		}
+		return c.kinds[a]
+	}
+	switch n := n.(type) {
+	case *ast.NilNode:
+		return "null"
+	case *ast.BoolNode:
+		return "bool"
+	case *ast.IntegerNode, *ast.FloatNode:
+		return "number"
+	case *ast.StringNode:
+		return "text"
+	case *ast.ArrayNode:
+		return "list"
+	case *ast.MapNode:
+		return "map"
+	case *ast.IdentifierNode:
+		if n.Value == "null" {
+			return "null"
+		}
+	case *ast.MemberNode:
+		if isStatus(n) {
+			return "text"
+		}
+	case *ast.UnaryNode:
+		if n.Operator == "-" {
+			return "number"
+		}
+		return "bool"
+	case *ast.BinaryNode:
+		switch n.Operator {
+		case "??":
+			return same(n.Left, n.Right)
+		case "+": // both are texts, or both are numbers
+			if kind := cmp.Or(c.kinds[n.Left], c.kinds[n.Right]); kind == "text" || kind == "number" {
+				return kind
+			}
+			return ""
+		case "-", "*", "/", "%":
+			return "number"
+		}
+		return "bool"
+	case *ast.ConditionalNode:
+		return same(n.Exp1, n.Exp2)
+	}
+	return c.kinds[n] // a call
+}
+
+// sample is a value of a kind.
+type sample struct {
+	kind  string
+	value any
+}
+
+// samples are a value of each kind. Whether an operator or a function takes it depends on its kind alone.
+var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
+
+// checkOperands notes that an operator or a function fails whatever the values of its operands are: their kinds are known and do not fit, or it
+// takes the known kind of one of two with no kind of the other one.
+func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any) error, operands ...ast.Node) {
+	values, open, known := make([]any, len(operands)), -1, ""
+	for i, operand := range operands {
+		at := slices.IndexFunc(samples, func(s sample) bool { return s.kind == c.kinds[operand] })
+		switch {
+		case at >= 0:
+			values[i], known = samples[at].value, samples[at].kind
+		case open >= 0:
+			return
+		default:
+			open = i
+		}
+	}
+	var messages []string
+	fails := func() bool {
+		err := call(values)
+		if !errors.Is(err, kahn.ErrType) {
+			return false
+		}
+		if message := strings.TrimPrefix(err.Error(), kahn.ErrType.Error()+": "); !slices.Contains(messages, message) {
+			messages = append(messages, message)
+		}
+		return true
+	}
+	switch {
+	case open < 0:
+		if !fails() {
+			return
+		}
+	case known == "" || len(operands) > 2:
+		return
+	default:
+		for _, s := range samples {
+			if values[open] = s.value; !fails() {
+				return
+			}
+		}
+	}
+	text := messages[0]
+	if len(messages) > 1 {
+		text = fmt.Sprintf("%q takes no %s", what, known)
+	} else if _, ok := functions[what]; ok {
+		text = what + ": " + text
+	}
+	c.strange = append(c.strange, c.errorf(n, "%s", text))
 }
 
 // didYouMean is the end of a message about an unknown word: a suggestion, if one of the choices is similar.

@@ -3,6 +3,8 @@ package expression
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -50,6 +52,121 @@ func TestCheck(t *testing.T) {
 		require.ErrorIs(t, p.Warnings()[0], kahn.ErrBadExpression)
 		require.ErrorContains(t, p.Warnings()[0], problem)
 	}
+}
+
+// What cannot be evaluated whatever the values are is a problem of the graph: an operand of a kind that the operator or the function does not
+// take. A status is a text, and always true.
+func TestKinds(t *testing.T) {
+	t.Parallel()
+	for text, problem := range map[string]string{
+		`$nodes.A.status + 1`:                                     `1:17: text + number; string(x) makes a text of a number`,
+		`1 + $nodes.A.status`:                                     `1:3: number + text; string(x) makes a text of a number`,
+		`(true ? $nodes.A.status : "none") + 1`:                   `1:35: text + number; string(x) makes a text of a number`,
+		`$nodes.A.output.n > 1 && 2 < $nodes.A.status + len("x")`: `text + number`,
+		`$nodes.A.status - $nodes.A.output.n`:                     `1:17: "-" takes no text`,
+		`$nodes.A.output.n * $nodes.A.status`:                     `1:19: "*" takes no text`,
+		`$nodes.A.status / 2`:                                     `text / number`,
+		`$nodes.A.status % 2`:                                     `text % number: both must be integers`,
+		`-$nodes.A.status`:                                        `1:1: minus text`,
+		`$nodes.A.status > 1`:                                     `text and number have no order`,
+		`$nodes.A.status >= true`:                                 `text and bool have no order`,
+		`"x" in $nodes.A.status`:                                  `nothing is in text`,
+		`$nodes.A.output in $nodes.A.status`:                      `nothing is in text`,
+		`len($nodes.A.output) + "x"`:                              `number + text`,
+		`len($nodes.A.output) > "3"`:                              `number and text have no order`,
+		`abs($nodes.A.status)`:                                    `1:1: abs: text and number have no order`,
+		`lower(len("x"))`:                                         `lower: argument 1 must be text, not number`,
+		`[1] + [2]`:                                               `list + list`,
+		`($nodes.A.output.n > 1) + 1`:                             `bool + number`,
+		`startsWith($nodes.A.output.x, 1)`:                        `"startsWith" takes no number`,
+		`$nodes.A.status == 1`:                                    `1:20: a status is a text, which no number equals`,
+		`null != $nodes.A.status`:                                 `1:1: a status is a text, which no null equals`,
+		`$nodes.A.status in ["failed", true]`:                     `a status is a text, which no bool equals`,
+		`!$nodes.A.status`:                                        `1:2: a status is a text, which is always true; compare it, as in == "completed"`,
+		`$nodes.A.status && true`:                                 `1:1: a status is a text, which is always true`,
+		`false or $nodes.A.status`:                                `a status is a text, which is always true`,
+		`$nodes.A.status ? 1 : 2`:                                 `a status is a text, which is always true`,
+
+		`$nodes.A.status`:                                    ``, // the label of a branch
+		`$nodes.A.output.status + 1`:                         ``,
+		`$nodes.A.error + 1 > 2`:                             ``,
+		`$nodes.A.output.n + 1`:                              ``,
+		`$nodes.A.output.n + "x"`:                            ``,
+		`$nodes.A.status + $nodes.A.output.x`:                ``,
+		`$nodes.A.status + string(1)`:                        ``,
+		`len($nodes.A.status) + 1 > 2`:                       ``,
+		`(true ? $nodes.A.status : 1) + 1`:                   ``,
+		`int("5") + float("5") > min([1, 2]) + max(3, 4)`:    ``,
+		`($nodes.A.output.x ?? $nodes.A.status) + 1`:         ``,
+		`join(["a"], ",") + replace("a", "b", "c") == "a"`:   ``,
+		`1 < len("x") and not ($nodes.A.status == "failed")`: ``,
+		`contains($nodes.A.output, 1) || contains([1], 1)`:   ``,
+		`"failed" < $nodes.A.status`:                         ``,
+		`1 in [1] && "a" in {"a": 1}`:                        ``,
+		`7 % 2 == 1 && 7 / 2 > 3 && -7 < abs(-7)`:            ``,
+		`1 < 2 < 3`: ``,
+		`$nodes.A.status in $nodes.A.output.list`: ``,
+		`"x" + upper($nodes.A.output.x)`:          ``,
+		`exists($nodes.A.output.x) == true`:       ``,
+		`[$nodes.A.status, "x"][0] + "x"`:         ``,
+	} {
+		e, err := Evaluator{}.Parse(text)
+		require.NoError(t, err, text)
+		none := func(string) error { return nil }
+		err = e.(kahn.Checker).Check(none, none)
+		if problem == "" {
+			require.NoError(t, err, text)
+		} else {
+			require.ErrorContains(t, err, problem, text)
+		}
+	}
+}
+
+// What Check refuses because of its kinds fails whatever the values of these kinds are, and does not depend on these values.
+func TestKindsDecide(t *testing.T) {
+	t.Parallel()
+	values := map[string][]string{
+		"text": {`""`, `"x"`, `"-5"`}, "number": {`0`, `3`, `-2.5`, `9007199254740993`}, "bool": {`true`, `false`}, "null": {`null`},
+		"list": {`[]`, `[1]`, `["a", 2]`, `[[1]]`}, "map": {`{}`, `{"a": 1}`},
+	}
+	var forms []string
+	for _, op := range []string{"+", "-", "*", "/", "%", "<", "<=", ">", ">=", "==", "!=", "in", "contains", "startsWith", "endsWith", "??", "&&", "||"} {
+		forms = append(forms, "%[1]s "+strings.ReplaceAll(op, "%", "%%")+" %[2]s")
+	}
+	forms = append(forms, "-(%[1]s)", "!(%[1]s)", "(%[1]s) ? %[2]s : %[1]s")
+	for name, f := range functions {
+		if f.least == 1 {
+			forms = append(forms, name+"(%[1]s)")
+		}
+		if f.least <= 2 && f.most >= 2 {
+			forms = append(forms, name+"(%[1]s, %[2]s)")
+		}
+	}
+	none := func(string) error { return nil }
+	refused := 0
+	for _, form := range forms {
+		for left, lefts := range values {
+			for right, rights := range values {
+				of := map[bool]int{}
+				for _, a := range lefts {
+					for _, b := range rights {
+						text := fmt.Sprintf(form, a, b)
+						e, err := Evaluator{}.Parse(text)
+						require.NoError(t, err, text)
+						isRefused := e.(kahn.Checker).Check(none, none) != nil
+						of[isRefused]++
+						if isRefused {
+							refused++
+							_, err := e.Evaluate(t.Context(), kahn.View{})
+							require.ErrorIs(t, err, kahn.ErrType, text)
+						}
+					}
+				}
+				require.Len(t, of, 1, "%s of %s and %s depends on the values", form, left, right)
+			}
+		}
+	}
+	require.Greater(t, refused, 1000)
 }
 
 // TestLenientGuards: a guard that asks for a node or an input that it cannot see is a warning of each run, at any depth, and

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -26,7 +27,9 @@ type compiler struct {
 	hoping  int      // the depth of calls of exists, which may name nodes and members that do not exist
 	nodes   []string // that the text names outside of exists
 	inputs  []string // that the text names
-	strange []error  // statuses compared with texts that are no status
+	strange []error  // what is wrong whatever the values are: see check.go
+
+	kinds map[ast.Node]string // of the values of nodes that were compiled, where it is known
 }
 
 func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
@@ -44,6 +47,9 @@ func (c *compiler) compile(n ast.Node) (part, error) {
 	run, err := c.translate(n)
 	if err != nil {
 		return nil, err
+	}
+	if kind := c.kindOf(n); kind != "" {
+		c.kinds[n] = kind
 	}
 	return func(e *evaluation) (any, error) {
 		if err := e.spend(1); err != nil {
@@ -161,11 +167,16 @@ func (c *compiler) unary(n *ast.UnaryNode) (part, error) {
 	}
 	switch n.Operator {
 	case "!", "not":
+		c.checkTruth(n.Node)
 		return func(e *evaluation) (any, error) {
 			v, err := x(e)
 			return err == nil && !kahn.Truthy(v), err
 		}, nil
 	case "-":
+		c.checkOperands(n, "-", func(values []any) error {
+			_, err := negate(values[0])
+			return err
+		}, n.Node)
 		return func(e *evaluation) (any, error) {
 			v, err := x(e)
 			if err != nil {
@@ -191,6 +202,8 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	}
 	switch n.Operator {
 	case "&&", "and", "||", "or":
+		c.checkTruth(n.Left)
+		c.checkTruth(n.Right)
 		decisive := n.Operator == "||" || n.Operator == "or" // the left value for which the right one is not evaluated
 		return func(e *evaluation) (any, error) {
 			v, err := left(e)
@@ -220,6 +233,10 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 		c.checkStatuses(n.Left, n.Right)
 		c.checkStatuses(n.Right, n.Left)
 	}
+	c.checkOperands(n, n.Operator, func(values []any) error {
+		_, err := apply(&evaluation{ctx: context.Background()}, values[0], values[1])
+		return err
+	}, n.Left, n.Right)
 	return func(e *evaluation) (any, error) {
 		a, err := left(e)
 		if err != nil {
@@ -286,6 +303,7 @@ func (c *compiler) conditional(n *ast.ConditionalNode) (part, error) {
 			return nil, err
 		}
 	}
+	c.checkTruth(n.Cond)
 	return func(e *evaluation) (any, error) {
 		v, err := parts[0](e)
 		switch {
@@ -398,11 +416,7 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 	name := strings.TrimPrefix(n.Value, "$")
 	translate, ok := namespaces[name]
 	if !ok {
-		var choices []string
-		for _, name := range slices.Sorted(maps.Keys(namespaces)) {
-			choices = append(choices, "$"+name)
-		}
-		return nil, c.errorf(n, "there is no %.40q%s; paths begin with %s", n.Value, didYouMean(n.Value, choices), strings.Join(choices, ", "))
+		return nil, c.errorf(n, "there is no %.40q%s", n.Value, insteadOf(n.Value))
 	}
 	return translate(c, n, func(what string) (string, error) {
 		m := take()
@@ -415,6 +429,22 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 		}
 		return s.Value, nil
 	})
+}
+
+// insteadOf is the end of a message about a word that no path begins with.
+func insteadOf(word string) string {
+	if meant := didYouMean(word, []string{"true", "false", "null"}); meant != "" {
+		return meant
+	}
+	var choices []string
+	for _, name := range slices.Sorted(maps.Keys(namespaces)) {
+		choices = append(choices, "$"+name)
+	}
+	end := didYouMean(word, choices) + "; paths begin with " + strings.Join(choices, ", ")
+	if !strings.Contains(end, "did you mean") && !strings.HasPrefix(word, "$") {
+		end += "; a text is in quotes"
+	}
+	return end
 }
 
 // namespaces translate the beginnings of paths. literal takes the next member, which must be a name: what names it in errors.

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/bits"
@@ -169,6 +170,13 @@ var functions = map[string]function{
 	"round": {1, 1, rounding(math.Round)},
 	"min":   {1, maxParts, extreme(func(c int) bool { return c < 0 })},
 	"max":   {1, maxParts, extreme(func(c int) bool { return c > 0 })},
+}
+
+// results are the kinds of the values of functions that always have the same.
+var results = map[string]string{
+	"len": "number", "int": "number", "float": "number", "abs": "number", "floor": "number", "ceil": "number", "round": "number",
+	"contains": "bool", "startsWith": "bool", "endsWith": "bool", "split": "list",
+	"lower": "text", "upper": "text", "trim": "text", "join": "text", "replace": "text", "string": "text",
 }
 
 // onTexts is a function whose arguments are texts. Reading them costs a step for 16 bytes.
@@ -435,6 +443,11 @@ func (c *compiler) apply(n ast.Node, name string, args []ast.Node) (part, error)
 			return nil, err
 		}
 	}
+	c.checkOperands(n, name, func(values []any) error {
+		_, err := f.call(&evaluation{ctx: context.Background()}, values)
+		return err
+	}, args...)
+	c.kinds[n] = results[name]
 	return func(e *evaluation) (any, error) {
 		values := make([]any, len(parts))
 		for i, p := range parts {

@@ -197,6 +197,48 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// An operator of another language, and a word that is no path, are refused with what stands for them here.
+func TestMends(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`$inputs.a = 1`:                     `1:11: unexpected "="; did you mean "=="?`,
+		`($inputs.a = 1)`:                   `1:12: unexpected "="; did you mean "=="?`,
+		"true &&\n $inputs.a= 1":            `2:11: unexpected "="; did you mean "=="?`,
+		`"ä" == $inputs.a && $inputs.b = 1`: `1:31: unexpected "="; did you mean "=="?`,
+		`$inputs.a == "=" = true`:           `1:18: unexpected "="; did you mean "=="?`,
+		`{{ inputs.a }} = 1`:                `1:16: unexpected "="; did you mean "=="?`,
+		`$inputs.a === 1`:                   `1:11: unexpected "==="; did you mean "=="?`,
+		`$inputs.a !== 1`:                   `1:11: unexpected "!=="; did you mean "!="?`,
+		`$inputs.a <> 1`:                    `1:11: unexpected "<>"; did you mean "!="?`,
+		`$inputs.a =< 1`:                    `1:11: unexpected "=<"; did you mean "<="?`,
+		`$inputs.a => 1`:                    `1:11: unexpected "=>"; did you mean ">="?`,
+		`$inputs.a := 1`:                    `1:11: unexpected ":="; did you mean "=="?`,
+		`$inputs.a ≠ 1`:                     `1:11: unexpected "≠"; did you mean "!="?`,
+		`$inputs.a ≥ 1`:                     `1:11: unexpected "≥"; did you mean ">="?`,
+		`$inputs.a & $inputs.b`:             `1:11: unexpected "&"; did you mean "&&"?`,
+		`$inputs.a AND $inputs.b`:           `1:11: unexpected "AND"; did you mean "and"?`,
+		`$inputs.a Or $inputs.b`:            `1:11: unexpected "Or"; did you mean "or"?`,
+		`NOT $inputs.a`:                     `1:1: unexpected "NOT"; did you mean "not"?`,
+		`true && Not $inputs.a`:             `1:9: unexpected "Not"; did you mean "not"?`,
+		`$inputs.a is null`:                 `1:11: unexpected "is"; did you mean "=="?`,
+		`$inputs.a eq 1`:                    `1:11: unexpected "eq"; did you mean "=="?`,
+		`$inputs.a == “x”`:                  `1:14: unexpected "“"; a text is in "double" or 'single' quotes`,
+		`$inputs.a == 'it's'`:               `1:18: unexpected "s"`,
+		`$inputs.NOT b`:                     `1:13: unexpected "b"`,
+		`$inputs.a == "is" b`:               `1:19: unexpected "b"`,
+		`$inputs.a +=`:                      `1:12: unexpected "="`,
+		`$inputs.a ~ 1`:                     `1:11: unrecognized character: U+007E '~'`,
+		`$inputs.a == True`:                 `1:14: there is no "True"; did you mean "true"?`,
+		`$inputs.a == Null`:                 `1:14: there is no "Null"; did you mean "null"?`,
+		`$inputs.a == None`:                 `1:14: there is no "None"; paths begin with $config, $inputs, $nodes, $trigger; a text is in quotes`,
+		`$nodes.A.status == completed`:      `1:20: there is no "completed"; paths begin with $config, $inputs, $nodes, $trigger; a text is in quotes`,
+		`$node.A.status`:                    `1:1: there is no "$node"; did you mean "$nodes"?; paths begin with $config, $inputs, $nodes, $trigger`,
+	} {
+		_, err := Evaluator{}.Parse(text)
+		require.EqualError(t, err, want, text)
+	}
+}
+
 // The characters to trim are looked through once, however many there are: no context interrupts a single call.
 func TestCostOfTrim(t *testing.T) {
 	t.Parallel()

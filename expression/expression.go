@@ -57,7 +57,8 @@
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by
 // their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal, and ordering them, or
 // comparing structs as a whole, is an error that matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy]
-// decides.
+// decides. What fails whatever the values are, such as $nodes.id.status + 1, is a problem of the graph: Check returns it. So is a status
+// that is compared with what is no status, or that stands where a truth value is needed.
 //
 // Arithmetic on integers yields an integer if it is an int64, and otherwise a float64; so does a division without a remainder. A division by
 // zero, and a result that is no number, are errors that match [kahn.ErrType].
@@ -75,6 +76,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
 	"github.com/expr-lang/expr/parser"
 
@@ -123,7 +125,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	case err != nil:
 		return nil, &SyntaxError{1, 1, err.Error()}
 	}
-	c := compiler{source: tree.Source, words: words}
+	c := compiler{source: tree.Source, words: words, kinds: map[ast.Node]string{}}
 	run, err := c.compile(tree.Node)
 	if err != nil {
 		return nil, err
@@ -135,7 +137,7 @@ type expression struct {
 	run     part
 	nodes   []string // that the text names outside of exists
 	inputs  []string // that the text names
-	strange []error  // see checkStatuses
+	strange []error  // see check.go
 }
 
 // Evaluate implements [kahn.Expression].

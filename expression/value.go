@@ -214,7 +214,7 @@ func negate(v any) (any, error) {
 		}
 		return -float64(n), nil
 	}
-	return nil, mismatch("minus %T", v)
+	return nil, mismatch("minus %s", kind(v))
 }
 
 // order compares two numbers or two texts. A NaN has no order.

@@ -1,0 +1,85 @@
+package expression
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// foreign are the operators and words of other languages, with what stands for them here.
+var foreign = map[string]string{
+	"=": "==", "===": "==", ":=": "==", "!==": "!=", "<>": "!=", "=<": "<=", "=>": ">=", "≠": "!=", "≤": "<=", "≥": ">=", "&": "&&",
+	"is": "==", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
+}
+
+// own are words that other languages write in capitals.
+var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
+
+// isForeign reports whether an operator or a word of another language stands at the place of the error, or before it. The error is that of
+// this word then, and has the one that was probably meant.
+func (e *SyntaxError) isForeign(text string) bool {
+	lines := strings.Split(text, "\n")
+	if e.Line < 1 || e.Line > len(lines) {
+		return false
+	}
+	line := []rune(lines[e.Line-1])
+	at := e.Column - 1
+	if at < 0 || at >= len(line) {
+		return false
+	}
+	if strings.ContainsRune("“”„‘’«»", line[at]) {
+		e.Message = fmt.Sprintf(`unexpected "%c"; a text is in "double" or 'single' quotes`, line[at])
+		return true
+	}
+	before := at - 1
+	for before >= 0 && unicode.IsSpace(line[before]) {
+		before--
+	}
+	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
+}
+
+// names makes the error that of the word at a place, if another one is meant by it.
+func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
+	of := unicode.IsLetter
+	if isOperator(line[at]) {
+		of = isOperator
+	}
+	from, to := at, at
+	for from > 0 && of(line[from-1]) {
+		from--
+	}
+	for to < len(line) && of(line[to]) {
+		to++
+	}
+	if to > from && from > 0 && strings.ContainsRune(".$_", line[from-1]) { // a part of a path
+		return false
+	}
+	for word := string(line[from:to]); word != ""; word = word[:len(word)-1] {
+		if meant := instead(word); meant != "" {
+			e.Column, e.Message = from+1, fmt.Sprintf("unexpected %q; did you mean %q?", word, meant)
+			return true
+		}
+		if !strings.HasSuffix(word, "-") && !strings.HasSuffix(word, "!") { // the sign of what follows
+			return false
+		}
+	}
+	return false
+}
+
+func isOperator(r rune) bool { return strings.ContainsRune("=!<>&|:≠≤≥+-*/%^~?", r) }
+
+// foreignWord returns what stands for an operator or a word here, or "".
+func foreignWord(word string) string {
+	if meant := foreign[word]; meant != "" {
+		return meant
+	}
+	return ownWord(word)
+}
+
+// ownWord returns a word in small letters, if these make it one of the language.
+func ownWord(word string) string {
+	if lower := strings.ToLower(word); lower != word && own[lower] {
+		return lower
+	}
+	return ""
+}
