@@ -673,7 +673,7 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 	}
 	r.st.Unlock()
 	if !over {
-		r.Cancel()
+		_ = r.Cancel() // it is in memory and does not rest
 		<-r.done
 		return nil, r.notOver(status)
 	}

@@ -157,7 +157,9 @@ func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Resu
 		if !cancelled && x.choose(fmt.Sprint("cancel before ", n), 4) == 1 {
 			cancelled = true
 			x.say("cancel")
-			c.Run().Cancel()
+			if err := c.Run().Cancel(); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		if len(open) == 0 {

@@ -592,8 +592,7 @@ func engineRequests(ctx context.Context, s store.Inbox) error {
 	select {
 	case <-run.Done():
 	case <-waiting.Done():
-		run.Cancel()
-		return errors.New("a request for a run at work has no effect")
+		return errors.Join(errors.New("a request for a run at work has no effect"), run.Cancel())
 	}
 	res, err := run.Wait()
 	if err != nil {

@@ -37,8 +37,7 @@ func (r *trial) stops(t *testing.T) {
 		select {
 		case <-run.Done():
 		case <-time.After(time.Minute): // steps take some 20 ms
-			run.Cancel()
-			t.Fatalf("%s: the run does not end, and is %v", said, run.Status())
+			t.Fatalf("%s: the run does not end, and is %v; cancelled: %v", said, run.Status(), run.Cancel())
 		}
 		res, err := run.Wait()
 		if errors.Is(err, kahn.ErrStore) || len(res.Warnings) > 0 {
@@ -84,10 +83,10 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 	switch kind := r.random.IntN(3); {
 	case last && kind == 0:
 		did("abort")
-		run.AbortAll(errors.New("enough"))
+		_ = run.AbortAll(errors.New("enough")) // refused if the run has come to rest
 	case last:
 		did("cancel")
-		run.Cancel()
+		_ = run.Cancel() // likewise
 	case kind == 0:
 		patience := time.Duration(r.random.IntN(20)) * time.Millisecond
 		did("shut down, patience %v", patience)

@@ -129,7 +129,7 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 		return err
 	}
 	x.c, x.full = c, true
-	x.c.Run().AbortAll(why)
+	_ = x.c.Run().AbortAll(why) // refused if it rests by now: then it stands as it is
 	return nil
 }
 

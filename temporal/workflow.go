@@ -241,7 +241,7 @@ func (x *interpreter) since(change string) bool {
 // cancel cancels the run because Temporal has asked for it.
 func (x *interpreter) cancel() {
 	x.heard = true
-	x.c.Run().Cancel()
+	_ = x.c.Run().Cancel() // a run in memory takes it, or has ended
 }
 
 // listen cancels the run if Temporal has asked for it. The request may come in one workflow task with the result with which a run that is being left ends:

@@ -71,7 +71,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	}
 	leave := func() { // what is stored goes on in another process
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
-			run.Cancel()
+			_ = run.Cancel() // over a store the request is posted; if that fails, the run is left as it is
 		} else {
 			run.Leave()
 		}
