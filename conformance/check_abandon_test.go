@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // When a node is stopped, the run waits for its guard or merge as long as the grace, and then leaves it behind. Its late
@@ -259,8 +260,9 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						}
 						rn, rec := new(kahn.Runner), newRecorder()
 						opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(limit), kahn.CancelGrace(100 * ms), kahn.CleanupTimeout(300 * ms)}
+						inStore := new(kahn.MemoryStore)
 						if stored {
-							opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
+							opts = append(opts, kahn.Durable(inStore))
 						}
 						run, err := rn.Start(t.Context(), g, takes(ms), append(opts, kahn.OnEvent(rec.add))...)
 						require.NoError(t, err)
@@ -282,7 +284,10 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						}
 						if end == "cancel" {
 							time.Sleep(150 * ms)
-							run.Cancel()
+							err, rests := run.Cancel(), run.Status() == kahn.RunSuspended
+							if atRest := errors.Is(err, kahn.ErrAtRest); atRest != (rests && !stored) || err != nil && !atRest {
+								t.Errorf("Cancel of a run that rests (%v): %v", rests, err)
+							}
 						}
 						res, _ := run.Wait()
 						if took := time.Since(begin); took > 800*ms {
@@ -307,7 +312,13 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 							opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
 						}
 						res, err = kahn.Execute(t.Context(), g, takes(ms), opts...)
-						if stored && end == "cancel" && errors.Is(err, kahn.ErrCancelled) { // the life had ended before the cancel, which was posted
+						if stored && end == "cancel" { // the life had ended: the cancel was posted, and stops what is left, if anything is
+							posted, err := inStore.LoadRequests(t.Context(), "r", 0, 10)
+							require.NoError(t, err)
+							require.Len(t, posted, 1)
+							require.Equal(t, store.RequestApplied, posted[0].Status)
+						}
+						if res.Status == kahn.RunCancelled && stored && end == "cancel" {
 							checkEvents(t, g, res, append(rec.all(), again.all()...))
 							return
 						}
