@@ -507,3 +507,53 @@ func (r *Run) pausing() (n int) {
 	}
 	return n
 }
+
+// postSignal posts a signal for a run at rest.
+func (r *Run) postSignal(ctx context.Context, s *signal) error {
+	if r.mailbox() == nil {
+		return ErrAtRest
+	}
+	if err := r.judgeAtRest(s); err != nil {
+		return err
+	}
+	text, err := r.keep(s.Value)
+	if err == nil {
+		err = r.post(ctx, store.Request{ID: s.ID, Kind: store.KindSignal, Node: s.gate, Value: text, Actor: s.Actor, Comment: s.Comment})
+	}
+	if errors.Is(err, store.ErrRequestConflict) {
+		err = fmt.Errorf("%w: %w", ErrSignalConflict, err)
+	}
+	if err != nil {
+		return fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
+	}
+	return nil
+}
+
+// mailbox is where requests for the next life of the run are posted; nil if its store takes none.
+func (r *Run) mailbox() store.Inbox {
+	if r.durable == nil {
+		return nil
+	}
+	in, _ := r.durable.store.(store.Inbox)
+	return in
+}
+
+// post posts a request for the next life of a run at rest. Without an id it gets a new one.
+func (r *Run) post(ctx context.Context, q store.Request) error {
+	in := r.mailbox()
+	if in == nil {
+		return ErrAtRest
+	}
+	if q.ID == "" {
+		q.ID = newRunID()
+	}
+	err := guarded(func() error {
+		_, err := in.Post(ctx, r.ID(), q)
+		return err
+	})
+	known := func(kind error) bool { return errors.Is(err, kind) }
+	if err == nil || slices.ContainsFunc([]error{ErrFinished, ErrUnknownRun, ErrBadValue, store.ErrRequestConflict}, known) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrStore, err)
+}
