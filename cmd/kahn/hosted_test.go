@@ -22,7 +22,7 @@ nodes:
   - {id: last, kind: end, after: store}
 `
 
-// With -kinds a definition may name the kinds of a host, and no others: those of this command, too, only if they are listed. What is in the
+// With -kinds a definition may name the listed kinds of a host and no others: a kind of this command must be listed, too. What is in the
 // configs of a host is not known, and the folder of the definition is no input.
 func TestVetKinds(t *testing.T) {
 	t.Parallel()
@@ -70,7 +70,7 @@ func TestKindsIn(t *testing.T) {
 	require.Equal(t, []string{"fetch", "sql", "c#", "send mail", "fetch"}, list)
 }
 
-// Without -kinds an unknown kind that resembles none of the command's says which flag is for those of a host.
+// Without -kinds the error of an unknown kind names the flag, unless the kind resembles one of the command.
 func TestUnknownKindNamesTheFlag(t *testing.T) {
 	t.Parallel()
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: warehouse}, {id: b, kind: exce}, {id: c}]\n")
@@ -127,7 +127,7 @@ func TestDrawKinds(t *testing.T) {
 	expect(t, exitOK, "flowchart TD\n", "", "draw", "-kinds", "fetch,http,sql", definition)
 }
 
-// The schema for editors has the kinds of a host in place of those of the command.
+// With -kinds the schema for editors lists the kinds of the host and leaves out the kinds of the command.
 func TestSchemaKinds(t *testing.T) {
 	t.Parallel()
 	code, text, stderr := invoke(t, "", "schema", "-kinds", "fetch,http")
