@@ -20,6 +20,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -268,12 +269,12 @@ func untilStopped(ctx context.Context, _ *kahn.Step) (any, error) {
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
 // size chooses how much of a search is done: usually, under the race detector, which is slow, and at full length.
-func size(usual, race, full int) int {
+func size(usual, raced, full int) int {
 	switch {
 	case long():
 		return full
-	case raceEnabled:
-		return race
+	case race.Enabled:
+		return raced
 	}
 	return usual
 }

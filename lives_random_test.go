@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -42,7 +43,7 @@ func TestRandomLives(t *testing.T) {
 	switch {
 	case long():
 		count, batch = 150_000, 5_000
-	case testing.Short() || raceEnabled:
+	case testing.Short() || race.Enabled:
 		count = 300
 	}
 	var seen livesSeen
@@ -606,7 +607,7 @@ func TestRandomLooks(t *testing.T) {
 	count := uint64(250)
 	if long() {
 		count = 30_000
-	} else if testing.Short() || raceEnabled {
+	} else if testing.Short() || race.Enabled {
 		count = 150
 	}
 	seen := livesSeen{looks: map[kahn.WhyKind]int{}}

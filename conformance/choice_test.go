@@ -17,15 +17,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// asked is a gate "G" with a branch for each label, and with declared choices.
-func asked(choices []string, labels ...string) *kahn.Graph {
-	nodes := []kahn.Node{{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: choices}}}
-	for _, label := range labels {
-		nodes = append(nodes, branch("on "+label, "G", label))
-	}
-	return graph(nodes...)
-}
-
 // labelled answers with its own labels, and panics if it has none.
 type labelled []string
 

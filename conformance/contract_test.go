@@ -14,23 +14,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// shape is a contract that is a function.
-type shape struct {
-	check func(value any) []kahn.Violation
-}
-
-func (s shape) Check(value any) []kahn.Violation { return s.check(value) }
-
-// shapes compiles maps, to contracts that everything conforms to.
-type shapes struct{}
-
-func (shapes) Compile(schema any) (kahn.Contract, error) {
-	if _, ok := schema.(map[string]any); !ok {
-		return nil, errStep
-	}
-	return shape{func(any) []kahn.Violation { return nil }}, nil
-}
-
 func TestSchemaProblems(t *testing.T) {
 	g := graph(kahn.Node{ID: "A", InputSchema: 7}, kahn.Node{ID: "B", OutputSchema: map[string]any{}})
 	_, err := g.Compile()
@@ -44,18 +27,6 @@ func TestSchemaProblems(t *testing.T) {
 
 	_, err = graph(kahn.Node{ID: "G", Kind: kahn.KindGate, OutputSchema: shape{}}).Compile()
 	require.ErrorIs(t, err, kahn.ErrBadValue)
-}
-
-var tooSmall = kahn.Violation{Path: "/size", Message: "must be at least 3"}
-
-// wants is a contract that only one value conforms to.
-func wants(want any) kahn.Contract {
-	return shape{func(value any) []kahn.Violation {
-		if reflect.DeepEqual(value, want) {
-			return nil
-		}
-		return []kahn.Violation{tooSmall}
-	}}
 }
 
 var onContract = kahn.Retry{MaxAttempts: 3, Jitter: kahn.JitterNone, RetryOn: []kahn.CauseKind{kahn.CauseContractOutput}}

@@ -14,23 +14,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-func coordinate(t *testing.T, g *kahn.Graph, opts ...kahn.Option) *kahn.Coordinator {
-	plan, err := g.Compile()
-	require.NoError(t, err)
-	c, err := kahn.NewCoordinator(plan, deskEpoch, opts...)
-	require.NoError(t, err)
-	return c
-}
-
-// nextOf returns the next attempt, which has to be of the given node.
-func nextOf(t *testing.T, c *kahn.Coordinator, path string) *kahn.Step {
-	t.Helper()
-	s, ok := c.Next()
-	require.True(t, ok, "there is no next attempt")
-	require.Equal(t, path, s.Path())
-	return s
-}
-
 func TestCoordinatorRefuses(t *testing.T) {
 	plan, err := graph(after("a")).Compile()
 	require.NoError(t, err)

@@ -34,7 +34,7 @@ func TestMissingParameterOfACatchEdge(t *testing.T) {
 // The plan of a sub-graph is there for each node that has one, also the first.
 func TestSubOfEveryNode(t *testing.T) {
 	inner := graph(after("x"))
-	p := planOf(t, graph(subgraph("first", inner), after("plain"), subgraph("last", inner)))
+	p := compiled(t, graph(subgraph("first", inner), after("plain"), subgraph("last", inner)))
 	for ref, id := range p.Declared() {
 		require.Equal(t, id != "plain", p.Sub(ref) != nil, id)
 	}
@@ -170,7 +170,7 @@ func (s *postings) Post(ctx context.Context, run string, q store.Request) (bool,
 
 // A run that is not done is running: it is not degraded, and nothing has stopped it.
 func TestRunStatusBeforeTheEnd(t *testing.T) {
-	p := planOf(t, graph(after("A"), after("B", "A")))
+	p := compiled(t, graph(after("A"), after("B", "A")))
 	st, err := kahn.NewState(p)
 	require.NoError(t, err)
 	status, degraded, cause := p.RunStatus(st, &kahn.Values{}, kahn.StatusEscaped)
@@ -179,7 +179,7 @@ func TestRunStatusBeforeTheEnd(t *testing.T) {
 
 // What a step returns means the same to a coordinator of the State as to a run: the end node can neither wait nor be skipped.
 func TestConcludeSuspension(t *testing.T) {
-	p := planOf(t, graph(after("A"), kahn.Node{ID: "Z", Kind: kahn.KindEnd, After: []string{"A"}}))
+	p := compiled(t, graph(after("A"), kahn.Node{ID: "Z", Kind: kahn.KindEnd, After: []string{"A"}}))
 	for id, want := range map[string]map[error]kahn.Status{
 		"A": {kahn.Suspend("", nil, nil): kahn.Suspended, kahn.Skip(""): kahn.Skipped, errStep: kahn.Failed},
 		"Z": {kahn.Suspend("", nil, nil): kahn.Failed, kahn.Skip(""): kahn.Failed, errStep: kahn.Failed},
@@ -304,7 +304,7 @@ func TestManyBoundariesAboveANode(t *testing.T) {
 
 // A check that is reported for a node that waits for none changes nothing, and is counted.
 func TestStaleChecksAreCounted(t *testing.T) {
-	p := planOf(t, graph(after("A")))
+	p := compiled(t, graph(after("A")))
 	st, err := kahn.NewState(p)
 	require.NoError(t, err)
 	ref, _ := p.Ref("A")

@@ -119,44 +119,6 @@ func runName(t testing.TB) string {
 	return fmt.Sprint(name, " ", c.seen[t.Name()])
 }
 
-// startRun is [kahn.Start]. In the tests that are repeated a Coordinator performs the run, unless it is not for one.
-func startRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Run, error) {
-	return startTo(t, ctx, g, step, hosted, opts)
-}
-
-// startTo is startRun for a run with another lifetime.
-func startTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, ends lifetime, opts []kahn.Option) (*kahn.Run, error) {
-	if run, err := byCoordinatorTo(t, ctx, g, step, ends, opts); run != nil || err != nil {
-		return run, err
-	}
-	return kahn.Start(ctx, g, step, opts...)
-}
-
-// lifetime tells when a run of a test ends.
-type lifetime uint8
-
-const (
-	hosted lifetime = iota // the test acts on it meanwhile
-	alone                  // when nothing more happens
-	leaves                 // when it waits for signals, as under Execute
-)
-
-// executeRun is [kahn.Execute], see startRun.
-func executeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
-	switch run, err := byCoordinatorTo(t, ctx, g, step, leaves, opts); {
-	case err != nil:
-		return nil, err
-	case run != nil:
-		return run.Wait()
-	}
-	return kahn.Execute(ctx, g, step, opts...)
-}
-
-// resumeRun is [kahn.Resume], see startRun.
-func resumeRun(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, s *kahn.Snapshot, signals map[string]any, opts ...kahn.Option) (*kahn.Result, error) {
-	return executeRun(t, ctx, g, step, append(slices.Clone(opts), kahn.Resume(s), kahn.EarlySignals(signals))...)
-}
-
 // byCoordinatorTo begins a run that a Coordinator drives in the tests that are repeated. It returns nil for a run that is not for one.
 func byCoordinatorTo(t testing.TB, ctx context.Context, g *kahn.Graph, step kahn.StepFunc, ends lifetime, opts []kahn.Option) (*kahn.Run, error) {
 	if !strings.HasPrefix(t.Name(), byCoordinator) {

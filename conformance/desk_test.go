@@ -53,8 +53,6 @@ type deskCall struct {
 	stopped error // of the context that was told to end
 }
 
-var deskEpoch = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // as in package synctest
-
 // perform leads the run to its end, or until it waits for signals and nobody sends any.
 func (d *desk) perform() (*kahn.Result, error) {
 	d.t.Helper()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -358,7 +359,7 @@ func TestAllocationsOfEvents(t *testing.T) {
 				t.Fatal(err)
 			}
 		}) / nodes
-		if allocs > row.most && !raceEnabled { // which allocates, too
+		if allocs > row.most && !race.Enabled { // which allocates, too
 			t.Errorf("%s: %.2f allocations a node, expected at most %.2f", row.name, allocs, row.most)
 		}
 	}

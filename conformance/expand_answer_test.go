@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,42 +61,6 @@ func expandedAsks(slow func(ctx context.Context) error) map[string]struct {
 		"a sub-graph, around a sub-graph": {graph(subgraph("O", graph(expand(graph(subgraph("S", ask())))))), "O/E/S/t"},
 		"a sub-graph, around a map":       {graph(kahn.Node{ID: "O", Params: one, Map: &kahn.Map{Over: "items"}, Sub: graph(expand(graph(subgraph("S", ask()))))}), "O[0]/E/S/t"},
 	}
-}
-
-// mortal is a store as a process sees it that dies: from then on nothing that the process does arrives.
-type mortal struct {
-	eternal
-	dead atomic.Bool
-}
-
-type eternal interface {
-	store.Inbox
-	store.EventStore
-}
-
-func (s *mortal) alive() error {
-	if s.dead.Load() {
-		return kahn.ErrFenced
-	}
-	return nil
-}
-
-func (s *mortal) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	if err := s.alive(); err != nil {
-		return 0, err
-	}
-	return s.eternal.Commit(ctx, l, c)
-}
-
-func (s *mortal) Renew(ctx context.Context, l store.Lease, d time.Duration) error {
-	return errors.Join(s.alive(), s.eternal.Renew(ctx, l, d))
-}
-
-func (s *mortal) Release(ctx context.Context, l store.Lease) error {
-	if err := s.alive(); err != nil {
-		return err
-	}
-	return s.eternal.Release(ctx, l)
 }
 
 // TestAnswersInsideOfExpandedNodes: an answer is kept that came while the step was called again for its graph, at any depth, and whatever

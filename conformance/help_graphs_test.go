@@ -1,7 +1,6 @@
 package conformance_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -10,10 +9,93 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/internal/strict"
 )
 
-func init() { strict.Transitions = true }
+// Nodes and graphs.
+
+// graph builds a graph from the given nodes.
+func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
+
+// after is a node without properties that follows others.
+func after(id string, sources ...string) kahn.Node { return kahn.Node{ID: id, After: sources} }
+
+// inputs declares inputs that a run must be given.
+func inputs(names ...string) (list []kahn.Input) {
+	for _, name := range names {
+		list = append(list, kahn.Input{Name: name})
+	}
+	return list
+}
+
+func gate(id string, sources ...string) kahn.Node {
+	return kahn.Node{ID: id, Kind: kahn.KindGate, After: sources}
+}
+
+func branch(id, from, label string) kahn.Node {
+	return kahn.Node{ID: id, In: []kahn.Edge{{From: from, Label: label}}}
+}
+
+// subgraph is a sub-graph node.
+func subgraph(id string, sub *kahn.Graph, sources ...string) kahn.Node {
+	return kahn.Node{ID: id, Sub: sub, After: sources}
+}
+
+// mapped is a map over static items.
+func mapped(id string, items any, m kahn.Map) kahn.Node {
+	m.Over = "items"
+	return kahn.Node{ID: id, Map: &m, Params: map[string]any{"items": items}}
+}
+
+// numbers are n items.
+func numbers(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
+	}
+	return list
+}
+
+// asked is a gate "G" with a branch for each label, and with declared choices.
+func asked(choices []string, labels ...string) *kahn.Graph {
+	nodes := []kahn.Node{{ID: "G", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: choices}}}
+	for _, label := range labels {
+		nodes = append(nodes, branch("on "+label, "G", label))
+	}
+	return graph(nodes...)
+}
+
+// flow is a graph of a name with one node.
+func flow(name string, nodes ...kahn.Node) *kahn.Graph {
+	if len(nodes) == 0 {
+		nodes = []kahn.Node{{ID: "a"}}
+	}
+	return (&kahn.Graph{Name: name}).Add(nodes...)
+}
+
+// into declares edges that share the parameter p.
+func into(sources ...string) (edges []kahn.Edge) {
+	for _, from := range sources {
+		edges = append(edges, kahn.Edge{From: from, Param: "p"})
+	}
+	return edges
+}
+
+func whileLess(n int) func(kahn.View) (bool, error) {
+	return func(v kahn.View) (bool, error) { return v.Iteration() < n, nil }
+}
+
+// chainGraph returns a -> b -> c ... of n nodes.
+func chainGraph(n int) *kahn.Graph {
+	var g kahn.Graph
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprint("n", i)}
+		if i > 0 {
+			node.After = []string{fmt.Sprint("n", i-1)}
+		}
+		g.Add(node)
+	}
+	return &g
+}
 
 // layered returns layers of the given width, each node with in-edges from random nodes of the layer before.
 func layered(n, width, in int) *kahn.Graph {
@@ -38,9 +120,6 @@ func compiled(t *testing.T, g *kahn.Graph) *kahn.Plan {
 	require.NoError(t, err)
 	return p
 }
-
-// nothing is the step that does nothing.
-func nothing(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
 // thrice is a policy of three attempts with the same delay before each.
 func thrice(d time.Duration) kahn.Retry {

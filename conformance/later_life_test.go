@@ -4,39 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 )
-
-// crash begins a run, lets host go on with it until the process dies, and returns the options with which another process goes on:
-// from a snapshot, or from what a store held then.
-func crash(t *testing.T, g *kahn.Graph, step kahn.StepFunc, durable bool, host func(*kahn.Run), opts ...kahn.Option) []kahn.Option {
-	t.Helper()
-	j, id := new(journal), kahn.RunID("crash")
-	mine := append(slices.Clone(opts), id)
-	if durable {
-		mine = append(mine, kahn.Durable(j))
-	}
-	run, err := kahn.Start(t.Context(), g, step, mine...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	host(run)
-	opts = append(slices.Clone(opts), id)
-	if durable {
-		opts = append(opts, kahn.Durable(j.replay(t, "crash", j.len())))
-	} else {
-		opts = append(opts, kahn.Resume(reload(t, run.Snapshot())))
-	}
-	run.Cancel()
-	_, _ = run.Wait()
-	return opts
-}
-
-func lasting(d time.Duration) func(*kahn.Run) { return func(*kahn.Run) { time.Sleep(d) } }
 
 // TestStepInALaterLife compares the values of a Step with the events of the lives before its own.
 func TestStepInALaterLife(t *testing.T) {

@@ -1,9 +1,10 @@
+// Package conformance_test tests package kahn from outside, as a host sees it: a matrix of semantics, scenarios, random graphs, lives
+// over stores, and what former versions have stored. The helpers that several files share are in help_*_test.go.
 package conformance_test
 
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,8 +114,6 @@ func (r row) parse() (*scenario, error) {
 	s.graph.Add(nodes...).Connect(edges...)
 	return s, nil
 }
-
-var errStep = errors.New("the step broke")
 
 // perform produces a node's outcome after a random while. cancel cancels the node from outside.
 func (s *scenario) perform(ctx context.Context, id string, cancel func(string)) (any, error) {
@@ -249,34 +247,4 @@ func (s *scenario) run(t *testing.T, mode kahn.Mode, opts ...kahn.Option) (*kahn
 	events := rec.all()
 	checkEvents(t, &s.graph, res, events)
 	return res, events
-}
-
-func shortStatus(n kahn.NodeResult) string { return kahntest.Status(n.Status, n.Skip.Kind) }
-
-// recorder is a sink that keeps the events.
-type recorder struct {
-	mu     sync.Mutex
-	events []kahn.Event
-}
-
-func newRecorder() *recorder { return &recorder{} }
-
-func (r *recorder) add(e kahn.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
-}
-
-func (r *recorder) all() []kahn.Event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.events)
-}
-
-func eventText(events []kahn.Event) string {
-	var b strings.Builder
-	for _, e := range events {
-		fmt.Fprintln(&b, "\t", e)
-	}
-	return b.String()
 }

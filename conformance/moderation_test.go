@@ -17,13 +17,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// moderator is a Moderator that is a function.
-type moderator func(ctx context.Context, phase kahn.Phase, s *kahn.Step, value any) error
-
-func (m moderator) Check(ctx context.Context, phase kahn.Phase, s *kahn.Step, value any) error {
-	return m(ctx, phase, s, value)
-}
-
 // refuses flags one phase.
 func refuses(phase kahn.Phase) kahn.Option {
 	return kahn.Moderate(moderator(func(_ context.Context, p kahn.Phase, _ *kahn.Step, _ any) error {

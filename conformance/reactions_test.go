@@ -283,7 +283,7 @@ func TestReactionsOfAState(t *testing.T) {
 			g := graph(x, kahn.Node{ID: "R", Do: nop}, kahn.Node{ID: "L", After: []string{"R"}, Do: nop},
 				kahn.Node{ID: "M", Groups: []string{"g"}, Do: nop}, kahn.Node{ID: "K", After: []string{"M"}, Groups: []string{"g"}, Do: nop})
 			g.Groups = []kahn.Group{{Name: "g", CancelOnFailure: re.group}}
-			p := compile(t, g)
+			p := compiled(t, g)
 			s, err := kahn.NewState(p, re.opts...)
 			require.NoError(t, err)
 			ref, _ := p.Ref("X")

@@ -10,25 +10,8 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/race"
 )
-
-// within runs f outside any bubble and fails the test if it does not return: an endless loop that does not block is not
-// found by fake time.
-func within(t *testing.T, f func()) {
-	t.Helper()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	timer := time.NewTimer(20 * time.Second)
-	defer timer.Stop()
-	select {
-	case <-done:
-	case <-timer.C:
-		t.Fatal("it does not return")
-	}
-}
 
 type (
 	// nilError dereferences its receiver.
@@ -165,7 +148,7 @@ func (w *wrapper) Unwrap() error { return w.err }
 // Messages of any size do not make the error of the run, or of a node, unreadable.
 func TestHugeErrors(t *testing.T) {
 	size := 3 << 20
-	if raceEnabled {
+	if race.Enabled {
 		size = 1 << 20
 	}
 	huge := strings.Repeat("x", size)

@@ -16,9 +16,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// nop is a step that does nothing.
-func nop(context.Context, *kahn.Step) (any, error) { return nil, nil }
-
 // A bad call is refused before anything has run.
 func TestBadCalls(t *testing.T) {
 	one := graph(after("A"))

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,133 +15,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
-
-// served is a store whose calls are counted, and may fail, and a diary of what was called and told.
-type served struct {
-	kahn.MemoryStore
-	fail func(call, run string) error // with the lock held
-
-	mu    sync.Mutex
-	diary []string
-	dues  int
-}
-
-func (s *served) note(format string, args ...any) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.diary = append(s.diary, fmt.Sprintf(format, args...))
-}
-
-// take returns what was noted since the last call.
-func (s *served) take() (diary []string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	diary, s.diary = s.diary, nil
-	return diary
-}
-
-func (s *served) step(_ context.Context, step *kahn.Step) (any, error) {
-	s.note("%s %s", step.RunID(), step.ID())
-	return nil, nil
-}
-
-func (s *served) told(e *kahn.ServeError) {
-	what := e.Run
-	if what == "" {
-		what = e.Queue.Workflow
-	}
-	for _, known := range []error{kahn.ErrUnclaimable, store.ErrOwnerInUse, kahn.ErrUnusable, kahn.ErrLeased, kahn.ErrStore} {
-		if errors.Is(e, known) {
-			s.note("told %s: %v", what, known)
-			return
-		}
-	}
-	s.note("told %v", e)
-}
-
-func (s *served) try(call, run string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fail == nil {
-		return nil
-	}
-	return s.fail(call, run)
-}
-
-func (s *served) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
-	s.mu.Lock()
-	s.dues++
-	s.mu.Unlock()
-	if err := s.try("due", ""); err != nil {
-		return store.DuePage{}, err
-	}
-	return s.MemoryStore.Due(ctx, q)
-}
-
-func (s *served) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
-	if err := s.try("acquire", run); err != nil {
-		return store.Lease{}, nil, err
-	}
-	return s.MemoryStore.Acquire(ctx, run, owner, ttl)
-}
-
-func (s *served) Announce(ctx context.Context, a store.Announcement) error {
-	if err := s.try("announce", ""); err != nil {
-		return err
-	}
-	return s.MemoryStore.Announce(ctx, a)
-}
-
-// create creates runs of a graph.
-func (s *served) create(t *testing.T, g *kahn.Graph, before time.Time, ids ...string) {
-	t.Helper()
-	for _, id := range ids {
-		n, err := kahn.Prepare(g, kahn.RunID(id))
-		require.NoError(t, err)
-		n.NotBefore = before
-		_, _, err = s.Create(t.Context(), n)
-		require.NoError(t, err)
-		time.Sleep(ms) // so that the order of their creation is known
-	}
-}
-
-// status is the status of a run in the store.
-func (s *served) status(t *testing.T, id string) kahn.RunStatus {
-	t.Helper()
-	r, err := s.Load(t.Context(), id)
-	require.NoError(t, err)
-	return r.Status
-}
-
-// flow is a graph of a name with one node.
-func flow(name string, nodes ...kahn.Node) *kahn.Graph {
-	if len(nodes) == 0 {
-		nodes = []kahn.Node{{ID: "a"}}
-	}
-	return (&kahn.Graph{Name: name}).Add(nodes...)
-}
-
-// serve serves in the background. end shuts the Runner down, and checks that Serve returns nil.
-func serve(t *testing.T, rn *kahn.Runner, s kahn.Service) (end func()) {
-	t.Helper()
-	over := make(chan error, 1)
-	go func() { over <- rn.Serve(t.Context(), s) }()
-	synctest.Wait()
-	return func() {
-		t.Helper()
-		require.NoError(t, rn.Shutdown(t.Context()))
-		require.NoError(t, <-over)
-	}
-}
-
-// service serves graphs over the store of a test.
-func (s *served) service(graphs ...*kahn.Graph) kahn.Service {
-	x := kahn.Service{Store: s, OnError: s.told}
-	for _, g := range graphs {
-		x.Workflows = append(x.Workflows, kahn.Workflow{Graph: g, Step: s.step})
-	}
-	return x
-}
 
 // Serve performs what is due, the oldest first, and what becomes due at its time.
 func TestServe(t *testing.T) {

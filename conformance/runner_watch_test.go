@@ -18,16 +18,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// readAll reads the events of a run that has ended, after a cursor.
-func readAll(t testing.TB, run *kahn.Run, after uint64) (events []kahn.Event) {
-	t.Helper()
-	for e, err := range run.Events(t.Context(), after) {
-		require.NoError(t, err)
-		events = append(events, e)
-	}
-	return events
-}
-
 // A redriven run has its place in the Runner, and its log goes on where the old one has ended.
 func TestRunnerRedrive(t *testing.T) {
 	t.Parallel()

@@ -6,24 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
-
-// soon is a host that does something 10 ms into the run.
-func soon(do func(*kahn.Run)) func(*kahn.Run) {
-	return func(run *kahn.Run) {
-		time.Sleep(10 * ms)
-		synctest.Wait()
-		do(run)
-	}
-}
-
-var errHost = errors.New("the host has had enough")
 
 func TestScenarioCancel(t *testing.T) {
 	inBubble(t, "165 Cancel while steps run", func(t *testing.T) {

@@ -8,19 +8,10 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 )
-
-// yields is a step that takes a while and completes with a value.
-func yields(d time.Duration, value any) kahn.StepFunc {
-	return func(context.Context, *kahn.Step) (any, error) {
-		time.Sleep(d)
-		return value, nil
-	}
-}
 
 // got is the value that a step found in a parameter.
 type got struct {
@@ -42,22 +33,6 @@ func (r trial) param(node string, want any) {
 	if g, err := kahn.Output[got](r.Result, node); err != nil || !g.ok || !reflect.DeepEqual(g.value, want) {
 		r.t.Errorf("%s.p = %#v, %v (%v), expected %#v", node, g.value, g.ok, err, want)
 	}
-}
-
-// bothModes runs a subtest eagerly and in waves: values must not depend on the mode.
-func bothModes(t *testing.T, name string, f func(t *testing.T, mode kahn.Mode)) {
-	t.Helper()
-	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
-		inBubble(t, fmt.Sprintf("%s, %v", name, mode), func(t *testing.T) { f(t, mode) })
-	}
-}
-
-// into declares edges that share the parameter p.
-func into(sources ...string) (edges []kahn.Edge) {
-	for _, from := range sources {
-		edges = append(edges, kahn.Edge{From: from, Param: "p"})
-	}
-	return edges
 }
 
 // An error that is merged as text is its own text, whatever has become of its fields: a snapshot keeps those of few types.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,42 +12,6 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 )
-
-// pause executes a graph until it is suspended, and checks its events against the rules of a stream without an end.
-func pause(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
-	t.Helper()
-	rec := newRecorder()
-	res, err := executeRun(t, t.Context(), g, step, append(slices.Clone(opts), kahn.OnEvent(rec.add))...)
-	if err != nil {
-		t.Fatalf("a suspended run is no error: %v", err)
-	}
-	r := trial{res, t, err, rec.all()}
-	checkEvents(t, g, res, r.events)
-	last := r.events[len(r.events)-1]
-	changed, ok := last.Payload.(event.StatusChange)
-	if !ok || changed.From != kahn.RunRunning || changed.To != kahn.RunSuspended || !slices.Equal(changed.Waiting, waitIDs(res.Waiting)) {
-		t.Errorf("the last event is %v, waiting for %v", last, res.Waiting)
-	}
-	for _, w := range res.Waiting {
-		r.count(event.NodeSuspended, w.Node, 1)
-	}
-	return r
-}
-
-func waitIDs(list []kahn.Wait) (ids []string) {
-	for _, w := range list {
-		ids = append(ids, w.Node)
-	}
-	return ids
-}
-
-func gate(id string, sources ...string) kahn.Node {
-	return kahn.Node{ID: id, Kind: kahn.KindGate, After: sources}
-}
-
-func branch(id, from, label string) kahn.Node {
-	return kahn.Node{ID: id, In: []kahn.Edge{{From: from, Label: label}}}
-}
 
 func TestScenarioGates(t *testing.T) {
 	inBubble(t, "212 a gate suspends the run", func(t *testing.T) {

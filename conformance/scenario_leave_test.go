@@ -31,24 +31,6 @@ func statusAt(res *kahn.Result, path string) kahn.NodeResult {
 	return n
 }
 
-// endsWithin waits for a run that was stopped, for some fake time.
-func endsWithin(t *testing.T, run *kahn.Run, d time.Duration) *kahn.Result {
-	t.Helper()
-	select {
-	case <-run.Done():
-	case <-time.After(d):
-		t.Errorf("%v after the stop the run is %v", d, run.Status())
-		run.Leave()
-		run.Cancel()
-		<-run.Done()
-	}
-	res, _ := run.Wait()
-	if left := leftovers(run); left != "" && res.Status.Terminal() {
-		t.Errorf("left over: %s", left)
-	}
-	return res
-}
-
 // lingers takes its time after its context has ended.
 func lingers(ctx context.Context, _ *kahn.Step) (any, error) {
 	<-ctx.Done()

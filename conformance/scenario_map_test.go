@@ -15,35 +15,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// mapped is a map over static items.
-func mapped(id string, items any, m kahn.Map) kahn.Node {
-	m.Over = "items"
-	return kahn.Node{ID: id, Map: &m, Params: map[string]any{"items": items}}
-}
-
-// numbers are n items.
-func numbers(n int) []int {
-	list := make([]int, n)
-	for i := range list {
-		list[i] = i
-	}
-	return list
-}
-
-// items lists the statuses of the items of a map.
-func (r trial) items(id string) string {
-	r.t.Helper()
-	var got []string
-	sub := r.node(id).Sub
-	if sub == nil {
-		return ""
-	}
-	for n := range sub.Nodes() {
-		got = append(got, shortStatus(n))
-	}
-	return strings.Join(got, " ")
-}
-
 func TestScenarioMap(t *testing.T) {
 	inBubble(t, "234 the output is in the order of the items", func(t *testing.T) {
 		m := mapped("M", []string{"a", "b", "c"}, kahn.Map{})

@@ -16,8 +16,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-type mocks = map[string]kahn.Mock
-
 // outcomes renders the outcomes of the nodes of a test run.
 func outcomes(r trial) string {
 	var all []string

@@ -13,22 +13,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// subgraph is a sub-graph node.
-func subgraph(id string, sub *kahn.Graph, sources ...string) kahn.Node {
-	return kahn.Node{ID: id, Sub: sub, After: sources}
-}
-
-// breaks is a step that fails where it is for one of the given nodes and completes with the id of any other.
-func breaks(paths ...string) kahn.StepFunc {
-	return func(_ context.Context, s *kahn.Step) (any, error) {
-		time.Sleep(10 * ms)
-		if slices.Contains(paths, s.Path()) {
-			return nil, errStep
-		}
-		return s.ID(), nil
-	}
-}
-
 func TestScenarioSubGraph(t *testing.T) {
 	xy := func() *kahn.Graph { return graph(after("x"), after("y", "x")) }
 

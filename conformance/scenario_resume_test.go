@@ -14,55 +14,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// reload sends a snapshot through its JSON form, as to another process.
-func reload(t testing.TB, s *kahn.Snapshot) *kahn.Snapshot {
-	t.Helper()
-	data, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	back := new(kahn.Snapshot)
-	if err := json.Unmarshal(data, back); err != nil {
-		t.Fatalf("%v\n%s", err, data)
-	}
-	return back
-}
-
-// resume goes on with a run that was left, by way of JSON, and returns it with the events of all its legs.
-func (r trial) resume(g *kahn.Graph, step kahn.StepFunc, signals map[string]any, opts ...kahn.Option) trial {
-	r.t.Helper()
-	return r.goOn(g, step, append(slices.Clone(opts), kahn.Resume(reload(r.t, r.Snapshot())), kahn.EarlySignals(signals)))
-}
-
-func (r trial) redrive(g *kahn.Graph, step kahn.StepFunc, nodes ...string) trial {
-	r.t.Helper()
-	return r.goOn(g, step, []kahn.Option{kahn.Redrive(reload(r.t, r.Snapshot()), nodes)})
-}
-
-func (r trial) goOn(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option) trial {
-	r.t.Helper()
-	rec := newRecorder()
-	res, err := executeRun(r.t, r.t.Context(), g, step, append(opts, kahn.OnEvent(rec.add))...)
-	if res == nil {
-		r.t.Fatal(err)
-	}
-	next := trial{res, r.t, err, append(slices.Clone(r.events), rec.all()...)}
-	for i, e := range next.events {
-		if e.ID != uint64(i+1) {
-			r.t.Fatalf("event %d has id %d\n%s", i+1, e.ID, eventText(next.events))
-		}
-	}
-	checkEvents(r.t, g, res, next.events)
-	checkEvents(r.t, g, res, rec.all())
-	if res.ID() != r.ID() {
-		r.t.Errorf("run %s goes on as %s", r.ID(), res.ID())
-	}
-	if res.Status != kahn.RunSuspended && !slices.Contains(runTerminal, next.last()) {
-		r.t.Errorf("the last event of a run that is %v is %s", res.Status, next.last())
-	}
-	return next
-}
-
 func TestScenarioResume(t *testing.T) {
 	inBubble(t, "213 the gate's output is the signal", func(t *testing.T) {
 		g := graph(gate("G"), after("B", "G"))

@@ -17,49 +17,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// delays lists the waits that node.retried announces for a node, and compares them with the clock: the next attempt starts
-// exactly that long after.
-func (r trial) delays(node string) (delays []time.Duration) {
-	r.t.Helper()
-	retried, started := r.find(event.NodeRetried, node), r.find(event.NodeStarted, node)
-	for i, e := range retried {
-		d := e.Payload.(event.Retry).Delay
-		delays = append(delays, d)
-		if e.Attempt != i+1 {
-			r.t.Errorf("%v is of attempt %d, expected %d", e, e.Attempt, i+1)
-		}
-		if i+1 < len(started) && started[i+1].Time.Sub(e.Time) != d {
-			r.t.Errorf("attempt %d of %s started %v after the failure, announced were %v", i+2, node, started[i+1].Time.Sub(e.Time), d)
-		}
-	}
-	return delays
-}
-
-func (r trial) expectDelays(node string, want ...time.Duration) {
-	r.t.Helper()
-	if got := r.delays(node); !slices.Equal(got, want) {
-		r.t.Errorf("delays %v, expected %v\n%s", got, want, eventText(r.events))
-	}
-}
-
-// script is a step that fails with the given errors, one an attempt, and then completes.
-func script(errs ...error) kahn.StepFunc {
-	return func(_ context.Context, s *kahn.Step) (any, error) {
-		if k := s.Attempt(); k <= len(errs) {
-			return nil, errs[k-1]
-		}
-		return "done", nil
-	}
-}
-
-// always is a step that fails with the same error every time.
-func always(err error) kahn.StepFunc {
-	return func(context.Context, *kahn.Step) (any, error) { return nil, err }
-}
-
-// random is the option of a source that always says u.
-func random(u float64) kahn.Option { return kahn.Random(func() float64 { return u }) }
-
 func TestScenarioRetry(t *testing.T) {
 	standard := kahn.RetryStandard()
 	hard := errors.New("no use in trying again")

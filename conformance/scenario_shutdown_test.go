@@ -2,71 +2,15 @@ package conformance_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
-
-// lives goes on with a run, from life to life, from snapshots as JSON or from a store.
-type lives struct {
-	t      *testing.T
-	g      *kahn.Graph
-	step   kahn.StepFunc
-	opts   []kahn.Option
-	store  store.Store
-	runner *kahn.Runner // of the life
-	last   *kahn.Snapshot
-	events []kahn.Event
-}
-
-// next is the next life. A Runner shuts it down after a time, without any patience, unless act does something else or the time is 0.
-func (l *lives) next(after time.Duration, act func(*kahn.Run)) (*kahn.Result, error) {
-	l.t.Helper()
-	rn := new(kahn.Runner)
-	l.runner = rn
-	rec := newRecorder()
-	opts := append(slices.Clone(l.opts), kahn.OnEvent(rec.add), kahn.RunID("r"))
-	switch {
-	case l.store != nil:
-		opts = append(opts, kahn.Durable(l.store))
-	case l.last != nil:
-		opts = append(opts, kahn.Resume(l.last))
-	}
-	run, err := rn.Start(l.t.Context(), l.g, l.step, opts...)
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	if after > 0 {
-		time.Sleep(after)
-		synctest.Wait()
-		if act != nil {
-			act(run)
-		} else {
-			shutDown(l.t, rn)
-		}
-	}
-	res, err := run.Wait()
-	if left := leftovers(run); left != "" && res.Status.Terminal() {
-		l.t.Errorf("left over: %s", left)
-	}
-	data, jsonErr := json.Marshal(res.Snapshot())
-	if l.last = new(kahn.Snapshot); jsonErr != nil || json.Unmarshal(data, l.last) != nil {
-		l.t.Fatal(jsonErr)
-	}
-	l.events = append(l.events, rec.all()...)
-	if err := kahntest.CheckEvents(l.g, res, l.events); err != nil {
-		l.t.Errorf("%v\n%s", err, eventText(l.events))
-	}
-	return res, err
-}
 
 func shutDown(t *testing.T, rn *kahn.Runner) {
 	t.Helper()

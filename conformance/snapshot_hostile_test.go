@@ -38,7 +38,7 @@ func TestHostileSnapshots(t *testing.T) {
 					refused++
 					continue
 				}
-				if nodes, err := s.Nodes(planOf(t, c.g)); err == nil {
+				if nodes, err := s.Nodes(compiled(t, c.g)); err == nil {
 					_ = treeOf(nodes)
 				}
 				if !goOnHostile(t, c, data, kahn.Resume(s)) {

@@ -112,7 +112,7 @@ func TestSnapshotNodes(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, bare, 5, "those that are not idle")
 		require.Empty(t, bare[4].Label)
-		_, err = s.Nodes(planOf(t, waits))
+		_, err = s.Nodes(compiled(t, waits))
 		require.ErrorIs(t, err, kahn.ErrGraphChanged)
 
 		// A snapshot of this process has the values, one that was encoded their JSON.
@@ -144,12 +144,6 @@ func TestSnapshotNodesBehindReadyOnes(t *testing.T) {
 	})
 }
 
-func planOf(t *testing.T, g *kahn.Graph) *kahn.Plan {
-	p, err := g.Compile()
-	require.NoError(t, err)
-	return p
-}
-
 // A snapshot that says of a node that a required port had no value, and not which one, is refused.
 func TestSkipWithoutItsPort(t *testing.T) {
 	t.Parallel()
@@ -168,7 +162,7 @@ func TestSkipWithoutItsPort(t *testing.T) {
 	require.NoError(t, err)
 	forged := new(kahn.Snapshot)
 	require.NoError(t, json.Unmarshal(data, forged))
-	nodes, err := forged.Nodes(planOf(t, g))
+	nodes, err := forged.Nodes(compiled(t, g))
 	require.NoError(t, err)
 	require.Equal(t, kahn.Skipped, nodes[1].Status)
 	_, err = kahn.Execute(t.Context(), g, nothing, kahn.Redrive(forged, []string{"a"}))

@@ -14,14 +14,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// versionOf is a workflow with nodes of a given config.
-func versionOf(config string, more ...kahn.Node) *kahn.Graph {
-	g := &kahn.Graph{Name: "letter"}
-	g.Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "draft", After: []string{"fetch"}, Config: config}, kahn.Node{ID: "check", After: []string{"draft"}},
-		kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"check"}}, kahn.Node{ID: "send", After: []string{"ask"}})
-	return g.Add(more...)
-}
-
 // A run goes on with another version of its graph: what has not changed keeps its results, and the rest runs.
 func TestAdopt(t *testing.T) {
 	t.Parallel()

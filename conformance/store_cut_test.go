@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,52 +13,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
-
-// journal is a store that records its writes.
-type journal struct {
-	kahn.MemoryStore
-	mu     sync.Mutex
-	writes []store.Commit // those that were applied
-}
-
-func (j *journal) len() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return len(j.writes)
-}
-
-func (j *journal) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	a, err := j.MemoryStore.Commit(ctx, l, c)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if a == store.AppliedNow {
-		j.writes = append(j.writes, c)
-	}
-	return a, err
-}
-
-// replay makes a store with the first n writes, as a process that died then would leave it.
-func (j *journal) replay(t *testing.T, run string, writes int) *journal {
-	t.Helper()
-	copied := new(journal)
-	lease, _, err := copied.Acquire(t.Context(), run, "replay", time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
-	j.mu.Lock()
-	list := slices.Clone(j.writes[:writes])
-	j.mu.Unlock()
-	for _, w := range list {
-		a, err := copied.Commit(t.Context(), lease, w)
-		if err != nil || a != store.AppliedNow {
-			t.Fatalf("%+v: %v, %v", w, a, err)
-		}
-	}
-	if err := copied.Release(t.Context(), lease); err != nil {
-		t.Fatal(err)
-	}
-	return copied
-}
 
 // TestStoreAtEveryWrite runs random graphs over a store and goes on with its content after each write, as after a crash. The
 // nodes and the run have the same outcomes as in the uncut run, and no step of a node that had ended is called again.
@@ -112,21 +63,6 @@ func (c *cutter) everyWrite(t *testing.T, name string) (cuts int) {
 		cuts++
 	}
 	return cuts
-}
-
-// repeatedKey names a node that was called although it had ended in a store. Nodes inside of a composite that is retried may
-// be called again.
-func (c *cutter) repeatedKey(r *store.Run) string {
-	for key, n := range r.Nodes {
-		retried := false
-		for _, id := range strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune("/[#", r) }) {
-			retried = retried || c.retried[id]
-		}
-		if n.Terminal && !retried && c.called["step "+key]+c.called["test "+key] > 0 {
-			return fmt.Sprintf("%s, in %+v", key, n)
-		}
-	}
-	return ""
 }
 
 // A store that fails also ends the cleanup of a run that is being stopped already, at every depth, since nothing could be

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,42 +19,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
-
-// eventStore is a store of events whose commits and renewals may fail.
-type eventStore struct {
-	kahn.MemoryStore
-	commit func(c store.Commit, apply func() error) error
-	renew  func() error
-
-	mu      sync.Mutex
-	commits []store.Commit // that were applied
-}
-
-func (s *eventStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (applied store.Applied, err error) {
-	apply := func() (err error) {
-		if applied, err = s.MemoryStore.Commit(ctx, l, c); applied == store.AppliedNow {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.commits = append(s.commits, c)
-		}
-		return err
-	}
-	if s.commit != nil {
-		err = s.commit(c, apply)
-	} else {
-		err = apply()
-	}
-	return applied, err
-}
-
-func (s *eventStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
-	if s.renew != nil {
-		if err := s.renew(); err != nil {
-			return err
-		}
-	}
-	return s.MemoryStore.Renew(ctx, l, ttl)
-}
 
 // TestStoredEventsOfCrashes is TestEventsOfCrashes for runs whose events are stored: a crash before each write, and one whose acknowledgement
 // is lost. Readers of the process that dies have seen no more than what is stored, and after the next life the stored log is

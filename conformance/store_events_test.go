@@ -17,21 +17,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// storedEvents reads the whole stored log of a run.
-func storedEvents(t testing.TB, s store.EventStore, run string) (events []kahn.Event) {
-	t.Helper()
-	for {
-		page, err := store.ReadEvents(t.Context(), s, run, uint64(len(events)), 7)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(page) == 0 {
-			return events
-		}
-		events = append(events, page...)
-	}
-}
-
 // sameEvents reports the first event of a stored log that is not what readers in the process have seen.
 func sameEvents(stored, seen []kahn.Event) error {
 	if len(stored) != len(seen) {

@@ -45,7 +45,7 @@ func TestFork(t *testing.T) {
 			require.NoError(t, err)
 			s, err := kahn.ReadSnapshot(t.Context(), mem, "old")
 			require.NoError(t, err)
-			again, err := kahn.ForkPreview(compile(t, g), s, "B")
+			again, err := kahn.ForkPreview(compiled(t, g), s, "B")
 			require.NoError(t, err)
 			require.Equal(t, []string{"B", "C", "D", "end"}, again)
 
@@ -99,7 +99,7 @@ func TestFork(t *testing.T) {
 		old := try(t, g, takes(ms))
 		old.expect("A:ok B:C L:S/superseded J:ok K:ok", "completed")
 		for name, want := range map[string][]string{"K": {"K"}, "A": {"A", "B", "J", "L"}} {
-			again, err := kahn.ForkPreview(compile(t, g), old.Snapshot(), name)
+			again, err := kahn.ForkPreview(compiled(t, g), old.Snapshot(), name)
 			require.NoError(t, err)
 			slices.Sort(again)
 			require.Equal(t, want, again)
@@ -160,7 +160,7 @@ func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts
 			nodes = append(nodes, n.ID)
 		}
 	}
-	again, err := kahn.ForkPreview(compile(t, c.g), s, nodes...)
+	again, err := kahn.ForkPreview(compiled(t, c.g), s, nodes...)
 	require.NoError(t, err)
 	fork := func(s2 store.Store) {
 		c.more = []kahn.Option{kahn.Durable(s2), kahn.RunID("r"), kahn.Fork(s, nodes...)}
@@ -206,11 +206,4 @@ func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 	return cuts
-}
-
-func compile(t *testing.T, g *kahn.Graph) *kahn.Plan {
-	t.Helper()
-	p, err := g.Compile()
-	require.NoError(t, err)
-	return p
 }

@@ -18,32 +18,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// post posts a signal for the run "r", as another process does.
-func post(t testing.TB, db store.Inbox, gate string, value any) (id string) {
-	t.Helper()
-	q, err := kahn.PrepareSignal(gate, value)
-	require.NoError(t, err)
-	postRequest(t, db, q)
-	return q.ID
-}
-
-func postRequest(t testing.TB, db store.Inbox, q store.Request) {
-	t.Helper()
-	posted, err := db.Post(context.Background(), "r", q)
-	require.NoError(t, err)
-	require.True(t, posted)
-}
-
-var cancelRun = store.Request{ID: "cancel", Kind: store.KindCancel, Actor: "ann", Comment: "enough"}
-
-// became returns the status of a request for the run "r", and why it was refused.
-func became(t testing.TB, db store.Inbox, id string) (store.RequestStatus, string) {
-	t.Helper()
-	q, err := db.FindRequest(context.Background(), "r", id)
-	require.NoError(t, err)
-	return q.Status, q.Refused
-}
-
 func expectApplied(t testing.TB, db store.Inbox, ids ...string) {
 	t.Helper()
 	for _, id := range ids {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,44 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/store"
 )
-
-// outage is a store that does not answer for some time.
-type outage struct {
-	*kahn.MemoryStore
-	from, to time.Time
-	err      error
-	all      bool // leases are not renewed either
-
-	mu    sync.Mutex
-	calls int // while it lasted
-}
-
-func (o *outage) down() bool {
-	now := time.Now()
-	down := !now.Before(o.from) && now.Before(o.to)
-	if down {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		o.calls++
-	}
-	return down
-}
-
-func (o *outage) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	if o.down() {
-		return 0, o.err
-	}
-	return o.MemoryStore.Commit(ctx, l, c)
-}
-
-func (o *outage) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
-	if o.all && o.down() {
-		return o.err
-	}
-	return o.MemoryStore.Renew(ctx, l, ttl)
-}
 
 // TestOutages: a run survives an outage of its store that is shorter than its lease, whatever the error is. After a longer one it is
 // left, no step having been called since the lease has run out, and goes on as soon as the store is there.

@@ -25,19 +25,6 @@ func (r trial) redriveStored(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Opti
 	return r.goOn(g, step, append(slices.Clone(opts), kahn.Redrive(nil, nodes)))
 }
 
-// counted fails the test unless every counter of readiness of a run that has ended is at what it requires.
-func counted(t *testing.T, s store.Store) {
-	t.Helper()
-	r, err := s.Load(t.Context(), "r")
-	require.NoError(t, err)
-	require.True(t, r.Status.Terminal())
-	for key, n := range r.Nodes {
-		if n.Resolved != n.Required {
-			t.Errorf("of %d predecessors of %s %d have resolved", n.Required, key, n.Resolved)
-		}
-	}
-}
-
 func TestRedriveInStore(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []struct {

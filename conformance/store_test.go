@@ -18,36 +18,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// brokenStore is a store whose failures the test chooses: for each start in a commit, and for the commit.
-type brokenStore struct {
-	store.Store
-	start  func(store.Attempt) error
-	commit func(store.Commit) error
-}
-
-// endsOf reports whether a commit holds the end of an attempt of a node.
-func endsOf(c store.Commit, node string) bool {
-	return slices.ContainsFunc(c.Completed, func(a store.Attempt) bool { return a.Node == node })
-}
-
-func (b *brokenStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	for _, s := range c.Started {
-		if b.start != nil {
-			if err := b.start(s); err != nil {
-				return 0, err
-			}
-		}
-	}
-	if b.commit != nil {
-		if err := b.commit(c); err != nil {
-			return 0, err
-		}
-	}
-	return b.Store.Commit(ctx, l, c)
-}
-
-var errDisk = errors.New("disk full")
-
 func TestScenarioStore(t *testing.T) {
 	inBubble(t, "a run with a store is a run", func(t *testing.T) {
 		db := new(kahn.MemoryStore)
@@ -358,18 +328,6 @@ func (s *leaseSpy) Acquire(ctx context.Context, run, owner string, ttl time.Dura
 type deafStore struct{ store.Store }
 
 func (deafStore) Renew(context.Context, store.Lease, time.Duration) error { return errDisk }
-
-// try2 is try for a run that goes on from a store: its events begin in the middle.
-func try2(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) trial {
-	t.Helper()
-	rec := newRecorder()
-	res, err := kahn.Execute(t.Context(), g, step, append(opts, kahn.OnEvent(rec.add))...)
-	if res == nil {
-		t.Fatal(err)
-	}
-	checkEvents(t, g, res, rec.all())
-	return trial{res, t, err, rec.all()}
-}
 
 // TestLeaseOptions: what the options of a lease ask of the store, and what they refuse.
 func TestLeaseOptions(t *testing.T) {

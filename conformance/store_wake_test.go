@@ -14,20 +14,6 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// dies starts a run over a store, waits, and returns the store as a process leaves it that dies then.
-func dies(t *testing.T, g *kahn.Graph, step kahn.StepFunc, store *journal, after time.Duration, opts ...kahn.Option) *journal {
-	t.Helper()
-	run, err := kahn.Start(t.Context(), g, step, append(opts, kahn.Durable(store), kahn.RunID("r"))...)
-	require.NoError(t, err)
-	time.Sleep(after)
-	synctest.Wait()
-	next := store.replay(t, "r", store.len())
-	run.Cancel()
-	_, _ = run.Wait()
-	next.writes = store.writes[:next.len()]
-	return next
-}
-
 // TestMaxCrashes: a step during which the process dies again and again ends at last.
 func TestMaxCrashes(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -150,7 +151,7 @@ func TestGivenUpBeforeItsStart(t *testing.T) {
 // TestAllocationsOfDurableChain holds what a node of a chain costs over a store in memory, the host's values excluded: one transaction with the
 // end of a node, the start of the next, and two records.
 func TestAllocationsOfDurableChain(t *testing.T) {
-	if raceEnabled {
+	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
 	objects := func(nodes int) float64 {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -315,7 +316,7 @@ func TestValuesAgree(t *testing.T) {
 			t.Fatalf("seed %d: by Execute\n%s\nby a coordinator of the State\n%s", seed, strings.Join(want, "\n"), strings.Join(got, "\n"))
 		}
 	}
-	if raceEnabled {
+	if race.Enabled {
 		return // so few runs do not have all of this
 	}
 	for _, what := range []string{"ok ", "F step_error", "F panic", "F merge_error", "F contract_violated_input", "F contract_violated_output", "F moderation",

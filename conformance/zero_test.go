@@ -45,7 +45,7 @@ func TestNilPointers(t *testing.T) {
 	const ofTests = "*kahn.Result.EdgeVisits *kahn.Plan.AncestrySteps *kahn.Plan.IsAncestor *kahn.Plan.ParamSteps *kahn.Plan.SideSteps " +
 		"*kahn.Plan.Standings *kahn.Plan.Within "
 	outOfRange := strings.Fields(forStates + ofTests)
-	for _, zero := range []any{new(kahn.Result), compile(t, new(kahn.Graph)), new(kahn.Snapshot), new(kahn.TestSummary)} {
+	for _, zero := range []any{new(kahn.Result), compiled(t, new(kahn.Graph)), new(kahn.Snapshot), new(kahn.TestSummary)} {
 		rv, none := reflect.ValueOf(zero), reflect.Zero(reflect.TypeOf(zero))
 		for i := range rv.NumMethod() {
 			name := rv.Type().String() + "." + rv.Type().Method(i).Name

@@ -6,18 +6,20 @@ import (
 	"os"
 	"strconv"
 	"testing"
+
+	"github.com/seed-c794f7ef/kahn/internal/race"
 )
 
 // long reports whether what is long by nature is to run at its full length.
 func long() bool { return os.Getenv("KAHN_LONG") != "" }
 
 // size chooses how much of a search is done: usually, under the race detector, which is slow, and at full length.
-func size(usual, race, full int) int {
+func size(usual, raced, full int) int {
 	switch {
 	case long():
 		return full
-	case raceEnabled:
-		return race
+	case race.Enabled:
+		return raced
 	}
 	return usual
 }

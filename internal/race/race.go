@@ -1,0 +1,7 @@
+//go:build race
+
+// Package race tells tests of size whether the race detector is on, which takes ten times the time and memory.
+package race
+
+// Enabled reports whether the program was built with the race detector.
+const Enabled = true

@@ -1,5 +1,0 @@
-//go:build !race
-
-package kahn_test
-
-const raceEnabled = false

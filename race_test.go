@@ -1,6 +1,0 @@
-//go:build race
-
-package kahn_test
-
-// raceEnabled tells tests of size that the race detector, which takes ten times the time and memory, is at work.
-const raceEnabled = true
