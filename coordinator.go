@@ -578,6 +578,7 @@ func (k kept) node(ref Ref) NodeData {
 	if n.Status == Completed {
 		n.Output = k.outputOf(ref)
 	}
+	n.Tolerated = n.isUnread() && !k.st.Bad(ref)
 	return n
 }
 
@@ -698,7 +699,7 @@ func (k kept) judge(r Ref, res *checkResult) {
 type asking struct {
 	of  kept
 	ref Ref
-	err error
+	slips[string]
 }
 
 func (a *asking) view() View {
@@ -722,6 +723,23 @@ func (a *asking) misses(id string) {
 	}
 }
 
+// asksFor notes a question for the status or the error of a node. It may be called for a View that nobody evaluates.
+func (a *asking) asksFor(id string) {
+	if a == nil {
+		return
+	}
+	if ref, ok := a.of.plan.sees(a.ref, id); ok && a.of.node(ref).isUnread() {
+		a.ask(id)
+	}
+}
+
+// reads notes that the output of a failed node was read.
+func (a *asking) reads(id string) {
+	if a != nil {
+		a.read(id)
+	}
+}
+
 // input returns a root input, and keeps the error if there is none of the name.
 func (a *asking) input(name string) (value any, ok bool) {
 	if value, ok = a.of.input(name); !ok && a.err == nil {
@@ -731,7 +749,13 @@ func (a *asking) input(name string) (value any, ok bool) {
 }
 
 // slip returns what was kept, together with the error of the guard or the condition itself.
-func (a *asking) slip(err error) error { return joinSlip(a.err, err) }
+func (a *asking) slip(err error) error {
+	if failed, ok := a.unread(); ok && a.err == nil {
+		ref, _ := a.of.plan.find(failed)
+		return joinSlip(a.of.plan.unread(a.ref, failed, a.of.failureOf(ref)), err)
+	}
+	return joinSlip(a.err, err)
+}
 
 // joinSlip joins the error of a guard or a condition with that of what it has asked for.
 func joinSlip(slip, err error) error {

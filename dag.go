@@ -174,12 +174,12 @@ type Node struct {
 	// Disabled skips the node at the start of the run, before any predecessor.
 	Disabled bool
 	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test it sees
-	// ancestors only. GuardErrors decides what an error or a panic means.
+	// ancestors only. GuardErrors decides what an error, a panic or a question about a node that is no ancestor means.
 	When func(View) (bool, error)
 	// WhenExpr is a guard as a text, read by the graph's Evaluator; [Truthy] says which values let the node run. See
 	// Graph.StrictGuards for texts that cannot be read.
 	WhenExpr string
-	// GuardErrors tells what a guard that fails to decide means. Default: [GuardAllow].
+	// GuardErrors tells what a guard that fails to decide means. Default: [GuardFail] for When, [GuardAllow] for WhenExpr.
 	GuardErrors GuardPolicy
 
 	// Join is the rule that decides from the in-edges whether the node runs. Default: [AllSucceeded], for a node with a

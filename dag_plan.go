@@ -212,9 +212,16 @@ func (p *Plan) node(r Ref) *node {
 	return p.nodes[r]
 }
 
-// guard is what the node does if its guard cannot decide.
+// guard is what the node does if its guard cannot decide. Code that is wrong must not run what it guards.
 func (p *Plan) guard(r Ref) GuardPolicy {
-	return cmp.Or(p.node(r).GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
+	n := p.node(r)
+	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
+		return policy
+	}
+	if n.When != nil && n.WhenExpr == "" {
+		return GuardFail
+	}
+	return GuardAllow
 }
 
 // Declared yields all nodes in the order of their declaration.
@@ -578,7 +585,8 @@ func (p *Plan) hashNode(ref Ref) string {
 	join, skip, upstream := p.net.Rules(ref)
 	fmt.Fprintf(h, "%v %v %v\n", join, skip, upstream)
 	resolved := p.node(ref).whole()
-	resolved.GuardErrors = p.guard(ref)
+	// Without a policy guards in Go once had that of texts: the hash keeps it, so that no stored run is stranded.
+	resolved.GuardErrors = cmp.Or(resolved.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
 	n := reflect.ValueOf(resolved)
 	for i := range n.NumField() {
 		name, field := n.Type().Field(i).Name, n.Field(i)

@@ -53,6 +53,11 @@ var (
 	// ErrNotAncestor is the error of a guard or a condition that asks its [View], other than with [View.Has], for a node
 	// that is not an ancestor.
 	ErrNotAncestor = errors.New("not an ancestor")
+	// ErrUnreadFailure is the error of a condition, the test of a loop or a guard in Go that reads the output of a failed node and does not
+	// ask for its status or its error: see [View.Unread].
+	ErrUnreadFailure = errors.New("unread failure")
+	// ErrGuard is in Result.Warnings for each node whose guard could not decide, with the error of the guard.
+	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind the [Mux] does not have.
 	ErrUnknownKind = errors.New("unknown kind")
 	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge.

@@ -196,6 +196,7 @@ func (c *compiler) lower(i int) {
 		case e != nil:
 			l.look("WhenExpr", e, !c.g.StrictGuards)
 			l.when = func(v View) (bool, error) {
+				v.blind = true // a problem of a text allows: a path that it did not reach must not let its node run
 				value, err := evaluate(e, v)
 				return err == nil && Truthy(value), err
 			}
@@ -241,15 +242,17 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy tells what happens to a node whose guard fails to decide.
+// GuardPolicy tells what happens to a node whose guard fails to decide. Under the zero value a guard in Go fails its node, since code that is
+// wrong must not run what it guards, and a guard that is a text lets it run. Under every policy the problem is in the log, in
+// NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8
 
 // The policies for guards that fail.
 const (
 	guardDefault GuardPolicy = iota
-	GuardAllow               // the node runs; the problem is in the log and in NodeResult.GuardErr
+	GuardAllow               // the node runs
 	GuardSkip                // the node is skipped
-	GuardFail                // the node fails
+	GuardFail                // the node fails with [CauseConditionError]
 
 	guardCount
 )

@@ -46,8 +46,8 @@ func hashedGraphs() map[string]*kahn.Graph {
 		"trigger and end": graph(kahn.Node{ID: "t", Kind: kahn.KindTrigger}, kahn.Node{ID: "a", After: []string{"t"}}, kahn.Node{ID: "end", Kind: kahn.KindEnd, After: []string{"a"}}),
 		"merge":           graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", In: []kahn.Edge{{From: "a", Param: "x", Merge: "array"}, {From: "b", Param: "x", Merge: "array"}}}),
 		"text":            with(graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, WhenExpr: "yes"}), func(g *kahn.Graph) { g.Evaluator = fluent }),
-		"text, strict":    with(graph(kahn.Node{ID: "b", WhenExpr: "yes"}), func(g *kahn.Graph) { g.Evaluator = fluent; g.StrictGuards = true }),
-		"text test":       with(graph(kahn.Node{ID: "a"}, kahn.Node{ID: "c", After: []string{"a"}, TestExpr: "yes"}, kahn.Node{ID: "t", In: []kahn.Edge{{From: "c", Label: "true"}}}), func(g *kahn.Graph) { g.Evaluator = fluent }),
+		"text, strict":    with(graph(kahn.Node{ID: "b", WhenExpr: "size"}), func(g *kahn.Graph) { g.Evaluator = fluent; g.StrictGuards = true }),
+		"text test":       with(graph(kahn.Node{ID: "a"}, kahn.Node{ID: "c", After: []string{"a"}, TestExpr: "size"}, kahn.Node{ID: "t", In: []kahn.Edge{{From: "c", Label: "true"}}}), func(g *kahn.Graph) { g.Evaluator = fluent }),
 	}
 	for _, join := range []kahn.Join{kahn.AllSucceeded, kahn.AnySucceeded, kahn.AtLeast(2), kahn.AllDone, kahn.AllDoneMinOne, kahn.OneFailed, kahn.AllFailed, kahn.NoneFailed, kahn.NoneSkipped, kahn.AllSkipped, kahn.OneDone} {
 		all["join "+join.String()] = graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", Join: join, After: []string{"a", "b"}})

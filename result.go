@@ -41,7 +41,8 @@ type Result struct {
 	// Pruned are the ids of the nodes to which the trigger that fired does not lead, and which the run left out, in the
 	// order of declaration.
 	Pruned []string
-	// Warnings are problems that did not change the outcome: conditions whose answer is none of their choices and met no
+	// Warnings are problems that did not fail the run by themselves: guards that could not decide (once for each node of the graph, with
+	// errors that match [ErrGuard]), conditions whose answer is none of their choices and met no
 	// edge (once for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] about guards and retry policies,
 	// in graphs that steps return too, sinks that panicked or got stuck, triggers that are unknown or do not lead to a
 	// source of the nodes that they lead to, gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).

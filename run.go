@@ -56,7 +56,7 @@ type runNodes struct {
 	records []record
 	extras  map[Ref]*extra
 	checks  map[Ref]*evaluation      // that workers perform
-	slips   map[Ref]error            // see noteSlip
+	slips   map[Ref]*slips[Ref]      // see slipsOf
 	slipped atomic.Bool              // there was one; not guarded
 	texts   atomic.Pointer[sync.Map] // see branchText
 }
@@ -178,6 +178,7 @@ type remarks struct {
 	abandonedInside []string // the paths of those in nested runs
 	warnings        []error
 	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
+	warnedGuards    map[*node]bool   // in the outermost run: the nodes whose guards could not decide
 	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
 	outlasting      map[*Gate]bool   // in the outermost run: those of which there is a warning that they outlast it
 	holders         map[any][]place  // in the outermost run: the nodes that answers of Why have named, by what they hold

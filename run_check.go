@@ -15,7 +15,7 @@ type checkResult struct {
 	verdict  machine.CheckVerdict
 	err      error // of the verdict's Fail
 	guardErr error
-	guardLog string
+	guard    *guardProblem
 	merged   map[string]any
 	items    *items // of a map
 }
@@ -137,11 +137,17 @@ func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
 	if n := r.plan.node(ref); n.When != nil {
 		pass := true
+		w.guarding = true // not deferred: exit asks for it if the guard ends its goroutine
 		err := w.protect(func() (err error) {
 			pass, err = r.callWhen(ref, n)
 			return err
 		})
-		if res = r.plan.guarded(ref, pass, r.slip(ref, err)); res.verdict != (machine.CheckVerdict{}) {
+		w.guarding = false
+		res = r.plan.guarded(ref, pass, r.slip(ref, err))
+		if res.guard != nil {
+			res.guard.path = r.path(ref)
+		}
+		if res.verdict != (machine.CheckVerdict{}) {
 			return res
 		}
 	}
@@ -164,8 +170,9 @@ func (w *worker) evaluate() (res checkResult) {
 func (p *Plan) guarded(ref Ref, pass bool, err error) (res checkResult) {
 	if err != nil {
 		err = bounded(err)
-		res.guardErr, res.guardLog = err, "guard could not decide: "+errorText(err)
-		switch pass = true; p.guard(ref) {
+		policy := p.guard(ref)
+		res.guardErr, res.guard = err, &guardProblem{p.names[ref], policy, err, "guard could not decide: " + errorText(err)}
+		switch pass = true; policy {
 		case GuardSkip:
 			pass = false
 		case GuardFail:
@@ -177,6 +184,33 @@ func (p *Plan) guarded(ref Ref, pass bool, err error) (res checkResult) {
 		res.verdict.Skip = SkipWhenGuard
 	}
 	return res
+}
+
+// guardProblem is the warning about a guard that could not decide.
+type guardProblem struct {
+	path   string
+	policy GuardPolicy
+	err    error
+	log    string
+}
+
+func (g *guardProblem) Error() string {
+	return fmt.Sprintf("%v: node %s %s: %s", ErrGuard, quoteID(g.path), [guardCount]string{GuardAllow: "runs", GuardSkip: "is skipped", GuardFail: "fails"}[g.policy], errorText(g.err))
+}
+
+func (g *guardProblem) Unwrap() []error { return []error{ErrGuard, g.err} }
+
+// warnOfGuard adds the warning, once for each node of the graph, with the lock held.
+func (r *Run) warnOfGuard(ref Ref, problem *guardProblem) {
+	x, n := r.outermost().remark(), r.plan.node(ref)
+	if x.warnedGuards[n] {
+		return
+	}
+	if x.warnedGuards == nil {
+		x.warnedGuards = map[*node]bool{}
+	}
+	x.warnedGuards[n] = true
+	x.warnings = append(x.warnings, problem)
 }
 
 // checkInputs merges the parameters of a node and checks its required ports. protect calls the functions that merge.
@@ -278,7 +312,8 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 		x := r.extra(t.Ref)
 		x.guardErr, x.merged, x.items = res.guardErr, res.merged, res.items
 		if res.guardErr != nil {
-			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: res.guardLog}})
+			r.warnOfGuard(t.Ref, res.guard)
+			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: res.guard.log}})
 		}
 	}
 	if res.verdict.Fail != CauseNone {

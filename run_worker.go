@@ -24,6 +24,7 @@ type worker struct {
 	handed   bool        // the host calls the step of the task
 	alone    bool        // see Run.alone; guarded by the run's lock
 	resumed  bool        // the result that it is about to settle was put off, see single
+	guarding bool        // the task is a check whose guard is being called
 	checking *evaluation // of a task that is a check, else nil
 
 	flight *flight // of an attempt whose step has returned a graph, until its node has been expanded; else nil
@@ -226,7 +227,15 @@ func (w *worker) exit() {
 		return
 	}
 	w.run.ringDue(w.now)
-	w.run.settleCheck(w.task.Token, checkResult{verdict: machine.CheckVerdict{Fail: CauseGoexit}, err: ErrGoexit}, w.now)
+	res := checkResult{verdict: machine.CheckVerdict{Fail: CauseGoexit}, err: ErrGoexit}
+	if w.guarding {
+		res = w.run.plan.guarded(w.task.Ref, false, ErrGoexit)
+		res.guard.path = w.run.path(w.task.Ref)
+		if res.verdict == (machine.CheckVerdict{}) { // allowed: the goroutine that would check the inputs has ended
+			res.guard.policy, res.verdict.Fail, res.err = GuardFail, CauseConditionError, ErrGoexit
+		}
+	}
+	w.run.settleCheck(w.task.Token, res, w.now)
 	w.leave()
 }
 

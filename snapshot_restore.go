@@ -364,6 +364,9 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
+	if x.guardErr != nil {
+		r.warnOfGuard(ref, &guardProblem{path: r.path(ref), policy: r.plan.guard(ref), err: x.guardErr})
+	}
 	if n.Status == Retrying {
 		x.due = int64(n.Due.Sub(r.start))
 	}

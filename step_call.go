@@ -98,6 +98,13 @@ type NodeData struct {
 	Status Status
 	Output any
 	Err    error
+	// Tolerated is true for a node that failed under ContinueOnFail, and for a loser that was superseded: see [View.Unread].
+	Tolerated bool
+}
+
+// isUnread reports whether a test that reads the output must have asked for the status or the error.
+func (n NodeData) isUnread() bool {
+	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
 
 // Reporter gets what a step tells while it is at work. A [*Step] is one: that of the attempt in the process of the run.
@@ -231,7 +238,22 @@ func (v View) Data() ViewData {
 }
 
 func (v View) nodeData(id string) NodeData {
-	return NodeData{Status: v.Status(id), Output: v.Output(id), Err: v.Err(id)}
+	n := NodeData{Status: v.Status(id), Output: v.Output(id), Err: v.Err(id)}
+	if n.isUnread() {
+		n.Tolerated = v.tolerates(id)
+	}
+	return n
+}
+
+// tolerates reports whether a node that failed or was cancelled does not count against the run.
+func (v View) tolerates(id string) bool {
+	r, ok := v.ancestor(id)
+	if !ok {
+		return false
+	}
+	v.run.st.Lock()
+	defer v.run.st.Unlock()
+	return !v.run.st.Bad(r)
 }
 
 // ancestors lists the nodes that the View shows.
@@ -270,6 +292,8 @@ type (
 		Status Status  `json:"status"`
 		Output *stored `json:"output,omitempty"`
 		Err    *stored `json:"error,omitempty"`
+
+		Tolerated bool `json:"tolerated,omitempty"`
 	}
 )
 
@@ -426,7 +450,7 @@ func (d ViewData) MarshalJSON() ([]byte, error) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(d.Nodes)) {
 		n := d.Nodes[id]
-		form.Nodes[id] = nodeForm{Status: n.Status, Output: x.writeNamed("output of node", id, n.Output), Err: x.writeError("error of node", id, n.Err)}
+		form.Nodes[id] = nodeForm{n.Status, x.writeNamed("output of node", id, n.Output), x.writeError("error of node", id, n.Err), n.Tolerated}
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -448,7 +472,7 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 	d.Nodes = make(map[string]NodeData, len(form.Nodes))
 	for _, id := range slices.Sorted(maps.Keys(form.Nodes)) {
 		n := form.Nodes[id]
-		d.Nodes[id] = NodeData{Status: n.Status, Output: x.readNamed("output of node", id, n.Output), Err: x.readError("error of node", id, n.Err)}
+		d.Nodes[id] = NodeData{n.Status, x.readNamed("output of node", id, n.Output), x.readError("error of node", id, n.Err), n.Tolerated}
 	}
 	return x.err
 }

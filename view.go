@@ -17,11 +17,15 @@ import (
 // without an error there is [View.Has]. In a graph that declares its Inputs, a guard or condition that asks for a root input
 // which is not declared fails in the same way, with [ErrUnknownInput]. Asking for a node that a trigger has pruned is no
 // mistake. The View of a [Step] returns [Idle], nil and nil without an error.
+//
+// A condition, the test of a loop and a guard in Go fail, with [ErrUnreadFailure], if they read the output of an ancestor that failed, was
+// aborted or was cancelled and do not ask for its status or its error as well: see [View.Unread].
 type View struct {
 	data  *ViewData // of a View that was made from data, which has no run; else nil
 	run   *Run
 	ref   Ref
 	judge bool // of a guard, a condition or the test of a loop
+	blind bool // of a guard that is a text: it may read the output of a failed node, see Unread
 }
 
 // ID returns the id of the node to which the View belongs.
@@ -106,6 +110,7 @@ func (v View) given(id string) NodeData {
 // Status returns the status of an ancestor.
 func (v View) Status(id string) Status {
 	if v.data != nil {
+		v.data.asks.asksFor(id)
 		return v.given(id).Status
 	}
 	r, ok := v.ask(id)
@@ -114,13 +119,18 @@ func (v View) Status(id string) Status {
 	}
 	v.run.st.Lock()
 	defer v.run.st.Unlock()
+	v.asks(r)
 	return v.run.st.Status(r)
 }
 
 // Output returns the output of an ancestor, or nil if it has not completed.
 func (v View) Output(id string) any {
 	if v.data != nil {
-		return v.given(id).Output
+		n := v.given(id)
+		if v.judge && !v.blind && n.isUnread() {
+			v.data.asks.reads(id)
+		}
+		return n.Output
 	}
 	r, ok := v.ask(id)
 	if !ok {
@@ -128,8 +138,11 @@ func (v View) Output(id string) any {
 	}
 	var value any
 	v.run.st.Lock()
-	if v.run.st.Word(r).Status() == Completed {
+	switch status := v.run.st.Word(r).Status(); {
+	case status == Completed:
 		value = v.run.records[r].value
+	case v.judge && !v.blind && v.run.st.Bad(r):
+		v.run.slipsOf(v.ref).read(r)
 	}
 	v.run.st.Unlock()
 	return v.run.clone(value)
@@ -139,6 +152,7 @@ func (v View) Output(id string) any {
 // of a map that completed although some of its items failed: a [*MapError].
 func (v View) Err(id string) error {
 	if v.data != nil {
+		v.data.asks.asksFor(id)
 		return v.given(id).Err
 	}
 	r, ok := v.ask(id)
@@ -147,12 +161,80 @@ func (v View) Err(id string) error {
 	}
 	v.run.st.Lock()
 	defer v.run.st.Unlock()
+	v.asks(r)
 	if items := v.run.endedItems(r); items != nil {
 		if failed := items.failedItems(); failed != nil {
 			return failed
 		}
 	}
 	return v.run.nodeError(r)
+}
+
+// Unread returns the error with which a condition, the test of a loop or a guard in Go fails that reads the output of this ancestor, and does
+// not ask for its status or its error: a default in place of the output of a node that failed would decide, and nobody would notice. The
+// error matches [ErrUnreadFailure] and names the node and its cause. It is nil for an ancestor that has not failed, been aborted or been
+// cancelled, for one that failed under ContinueOnFail, for a loser that was superseded, for what is no ancestor, and in a guard that is a
+// text, whose GuardErrors allow. An [Expression] calls it for each node whose output its text names, reached or not, without its status or error.
+func (v View) Unread(id string) error {
+	if v.blind {
+		return nil
+	}
+	if v.data != nil {
+		if n, ok := v.data.node(id); ok && n.isUnread() {
+			return v.unreadError(id, n.Err)
+		}
+		return nil
+	}
+	r, ok := v.ancestor(id)
+	if !ok {
+		return nil
+	}
+	v.run.st.Lock()
+	var err error
+	bad := v.run.st.Bad(r)
+	if bad {
+		err = v.run.nodeError(r)
+	}
+	v.run.st.Unlock()
+	if bad {
+		return v.unreadError(id, err)
+	}
+	return nil
+}
+
+func (v View) unreadError(id string, err error) error {
+	switch {
+	case v.data == nil:
+		return v.run.plan.unread(v.ref, id, err)
+	case v.data.asks != nil:
+		return v.data.asks.of.plan.unread(v.data.asks.ref, id, err)
+	}
+	return unreadError(id, err, true)
+}
+
+// unread is the error of a test of a node, or of a loop, that has read the output of a failed one.
+func (p *Plan) unread(r Ref, id string, err error) error {
+	mayJoin := false
+	if r != everyNode {
+		join, _, _ := p.net.Rules(r)
+		mayJoin = join != AllSucceeded
+	}
+	return unreadError(id, err, mayJoin)
+}
+
+func unreadError(id string, err error, mayJoin bool) error {
+	ways := "ask for its status or its error as well"
+	if mayJoin {
+		ways += ", or set Join: AllSucceeded to be stopped by failures"
+	}
+	return fmt.Errorf("%w: the output of node %s was read, and it has none (%s): %s", ErrUnreadFailure, quoteID(id), errorText(err), ways)
+}
+
+// asks notes that a guard or a condition asked for the status or the error of a node, with the lock held.
+func (v View) asks(r Ref) {
+	if v.judge && v.run.st.Bad(r) {
+		v.run.slipsOf(v.ref).ask(r)
+	}
 }
 
 // RunStatus returns the final status of the run, as computed from its nodes. It is meant for the end node, which sees all of
@@ -194,29 +276,82 @@ func (v View) ask(id string) (Ref, bool) {
 	return r, ok
 }
 
+// slips are what an evaluation of a guard or a condition asked its View for, as far as it may be a mistake. K identifies nodes.
+type slips[K comparable] struct {
+	err   error // the first question about something that it cannot see
+	seen  []K   // the failed nodes whose outputs it read, in this order
+	asked []K   // the failed nodes for whose status or error it asked
+}
+
+func (s *slips[K]) read(k K) {
+	if !slices.Contains(s.seen, k) {
+		s.seen = append(s.seen, k)
+	}
+}
+
+func (s *slips[K]) ask(k K) {
+	if !slices.Contains(s.asked, k) {
+		s.asked = append(s.asked, k)
+	}
+}
+
+// unread returns the first failed node whose output was read, and for whose status and error the evaluation did not ask.
+func (s *slips[K]) unread() (k K, ok bool) {
+	for _, k := range s.seen {
+		if !slices.Contains(s.asked, k) {
+			return k, true
+		}
+	}
+	return k, false
+}
+
+// slipsOf returns what is kept of the evaluation that a node has under way, with the lock held.
+func (r *Run) slipsOf(ref Ref) *slips[Ref] {
+	s := r.slips[ref]
+	if s == nil {
+		if r.slips == nil {
+			r.slips = map[Ref]*slips[Ref]{}
+		}
+		s = &slips[Ref]{}
+		r.slips[ref] = s
+		r.slipped.Store(true)
+	}
+	return s
+}
+
 // noteSlip keeps the error of a guard or a condition that asked for something it cannot see, for its caller: the first such error.
 func (r *Run) noteSlip(ref Ref, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
-	if r.slips == nil {
-		r.slips = map[Ref]error{}
+	if s := r.slipsOf(ref); s.err == nil {
+		s.err = err
 	}
-	if r.slips[ref] == nil {
-		r.slips[ref] = err
-	}
-	r.slipped.Store(true)
 }
 
-// slip returns, once, what noteSlip has kept for a node, together with the error of the guard or the condition itself.
+// slip returns, once, the mistakes that slipsOf has kept for a node, together with the error of the guard or the condition itself.
 func (r *Run) slip(ref Ref, err error) error {
 	if !r.slipped.Load() {
 		return err
 	}
 	r.st.Lock()
-	slip := r.slips[ref]
+	s := r.slips[ref]
 	delete(r.slips, ref)
+	var failed Ref
+	var failure error
+	unread := false
+	if s != nil && s.err == nil {
+		if failed, unread = s.unread(); unread {
+			failure = r.nodeError(failed)
+		}
+	}
 	r.st.Unlock()
-	return joinSlip(slip, err)
+	switch {
+	case s == nil:
+		return err
+	case unread:
+		return joinSlip(r.plan.unread(ref, r.plan.names[failed], failure), err)
+	}
+	return joinSlip(s.err, err)
 }
 
 // notAncestor is the error for a node that is not an ancestor of another one. It searches for a similar name only among the

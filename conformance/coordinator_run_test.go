@@ -241,8 +241,9 @@ func TestCoordinatorCalledTwice(t *testing.T) {
 		require.Equal(t, kahn.Failed, n.Status, id)
 		require.ErrorContains(t, n.Err, text, id)
 	}
-	require.Len(t, res.Warnings, 1)
-	require.ErrorContains(t, res.Warnings[0], text)
+	require.Len(t, res.Warnings, 2)
+	require.ErrorIs(t, res.Warnings[0], kahn.ErrGuard)
+	require.ErrorContains(t, res.Warnings[1], text)
 }
 
 // A clock that is further from the beginning than a [time.Duration] can tell stops at the greatest one. All that is due by then or later

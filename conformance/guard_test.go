@@ -160,7 +160,7 @@ func TestConditionText(t *testing.T) {
 	}{
 		{"size", yields(0, "small"), "A:ok C:ok small:ok other:S/br", "completed"},
 		{"size", yields(0, 7), "A:ok C:ok small:S/br other:ok", "completed"}, // no label: the default branch
-		{"size", always(errStep), "A:F C:ok small:S/br other:ok", "completed+d"},
+		{"size", always(errStep), "A:F C:F small:X other:X", "failed"},       // it reads what failed, and does not ask
 		{"nodes.A.output.flag", yields(0, "small"), "A:ok C:F small:X other:X", "failed"},
 		{"panics", yields(0, "small"), "A:ok C:F small:X other:X", "failed"},
 	} {

@@ -88,7 +88,7 @@ func hostiles() []hostile {
 			return only(kahn.Node{Test: func(kahn.View) (any, error) { hit(); return nil, nil }}), nil
 		}, lost, kahn.CauseConditionError, lost, ok},
 		{"When", func(hit func()) (*kahn.Graph, []kahn.Option) {
-			return only(kahn.Node{When: func(kahn.View) (bool, error) { hit(); return true, nil }}), nil
+			return only(kahn.Node{GuardErrors: kahn.GuardAllow, When: func(kahn.View) (bool, error) { hit(); return true, nil }}), nil
 		}, ok, kahn.CauseNone, lost, ok},
 		{"strict When", func(hit func()) (*kahn.Graph, []kahn.Option) {
 			return only(kahn.Node{GuardErrors: kahn.GuardFail, When: func(kahn.View) (bool, error) { hit(); return true, nil }}), nil
@@ -208,10 +208,10 @@ func hostileMethods() []hostile {
 			return only(kahn.Node{Do: func(context.Context, *kahn.Step) (any, error) { panic(&hitError{"Unwrap", hit}) }}), nil
 		}, lost, kahn.CausePanic, lost, lost},
 		{"Unwrap of a guard's error", func(hit func()) (*kahn.Graph, []kahn.Option) {
-			return only(kahn.Node{When: func(kahn.View) (bool, error) { return false, &hitError{"Unwrap", hit} }}), nil
+			return only(kahn.Node{GuardErrors: kahn.GuardAllow, When: func(kahn.View) (bool, error) { return false, &hitError{"Unwrap", hit} }}), nil
 		}, ok, kahn.CauseNone, lost, ok},
 		{"Error of a guard's error", func(hit func()) (*kahn.Graph, []kahn.Option) {
-			return only(kahn.Node{When: func(kahn.View) (bool, error) { return false, &hitError{"Error", hit} }}), nil
+			return only(kahn.Node{GuardErrors: kahn.GuardAllow, When: func(kahn.View) (bool, error) { return false, &hitError{"Error", hit} }}), nil
 		}, ok, kahn.CauseNone, lost, ok},
 		{"Unwrap of a merge's error", func(hit func()) (*kahn.Graph, []kahn.Option) {
 			g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B"}, kahn.Node{ID: "X", In: into("A", "B"), Merge: "m"}, after("Y", "X"), after("Z"))
@@ -297,7 +297,11 @@ func TestGoexitEverywhere(t *testing.T) {
 						t.Errorf("warnings %v", r.Warnings)
 					}
 				default:
-					r.cause("X", kahn.CauseGoexit)
+					if strings.Contains(h.name, "When") {
+						r.cause("X", kahn.CauseConditionError)
+					} else {
+						r.cause("X", kahn.CauseGoexit)
+					}
 					if !errors.Is(r.err, kahn.ErrGoexit) {
 						t.Errorf("the error is %v", r.err)
 					}

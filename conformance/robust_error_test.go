@@ -173,7 +173,7 @@ func TestHugeErrors(t *testing.T) {
 			}
 			g.Add(n)
 		}
-		g.Add(kahn.Node{ID: "log", When: func(kahn.View) (bool, error) { return false, errors.New(huge) }})
+		g.Add(kahn.Node{ID: "log", GuardErrors: kahn.GuardAllow, When: func(kahn.View) (bool, error) { return false, errors.New(huge) }})
 		r := try(t, g, nop)
 		if r.Count(kahn.Failed) != 100 || r.Status != kahn.RunFailed {
 			t.Errorf("%d failed, %v", r.Count(kahn.Failed), r.Status)
@@ -262,8 +262,8 @@ func TestEndlessErrors(t *testing.T) {
 			"of a test":       {graph(kahn.Node{ID: "A", Test: func(kahn.View) (any, error) { return nil, cyclic }}), "A:F", "failed"},
 			"panicked":        {graph(kahn.Node{ID: "A", Do: func(context.Context, *kahn.Step) (any, error) { panic(cyclic) }}), "A:F", "failed"},
 			"panicked, test":  {graph(kahn.Node{ID: "A", Test: func(kahn.View) (any, error) { panic(cyclic) }}), "A:F", "failed"},
-			"of a guard":      {graph(kahn.Node{ID: "A", Do: nop, When: func(kahn.View) (bool, error) { return true, cyclic }}), "A:ok", "completed"},
-			"panicked, guard": {graph(kahn.Node{ID: "A", Do: nop, When: func(kahn.View) (bool, error) { panic(cyclic) }}), "A:ok", "completed"},
+			"of a guard":      {graph(kahn.Node{ID: "A", Do: nop, GuardErrors: kahn.GuardAllow, When: func(kahn.View) (bool, error) { return true, cyclic }}), "A:ok", "completed"},
+			"panicked, guard": {graph(kahn.Node{ID: "A", Do: nop, GuardErrors: kahn.GuardAllow, When: func(kahn.View) (bool, error) { panic(cyclic) }}), "A:ok", "completed"},
 			"of a strict guard": {graph(kahn.Node{ID: "A", Do: nop, GuardErrors: kahn.GuardFail,
 				When: func(kahn.View) (bool, error) { return true, cyclic }}), "A:F", "failed"},
 			"of a fallback": {graph(kahn.Node{ID: "A", Do: always(errors.New("other")),

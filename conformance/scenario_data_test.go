@@ -300,13 +300,14 @@ func TestScenarioGuard(t *testing.T) {
 		want   string
 		cause  kahn.CauseKind
 	}{
-		{"206 a guard that cannot be resolved allows", unresolvable, 0, false, "ok", kahn.CauseNone},
-		{"208 a malformed guard allows", malformed, 0, false, "ok", kahn.CauseNone},
+		{"206 a guard that cannot be resolved fails its node", unresolvable, 0, false, "F", kahn.CauseConditionError},
+		{"208 a malformed guard fails its node", malformed, 0, false, "F", kahn.CauseConditionError},
 		{"208 explicitly", malformed, kahn.GuardAllow, false, "ok", kahn.CauseNone},
 		{"209 GuardErrors fail", malformed, kahn.GuardFail, false, "F", kahn.CauseConditionError},
 		{"209 GuardErrors fail, by the graph's defaults", malformed, kahn.GuardFail, true, "F", kahn.CauseConditionError},
 		{"209 GuardErrors skip", malformed, kahn.GuardSkip, false, "S/when", kahn.CauseNone},
-		{"210 a guard that panics allows", panics, 0, false, "ok", kahn.CauseNone},
+		{"210 a guard that panics fails its node", panics, 0, false, "F", kahn.CauseConditionError},
+		{"210 GuardErrors allow", panics, kahn.GuardAllow, false, "ok", kahn.CauseNone},
 		{"210 GuardErrors fail", panics, kahn.GuardFail, false, "F", kahn.CauseConditionError},
 		{"210 GuardErrors skip", panics, kahn.GuardSkip, false, "S/when", kahn.CauseNone},
 	} {

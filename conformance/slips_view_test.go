@@ -34,14 +34,15 @@ func TestViewOfNoAncestor(t *testing.T) {
 				require.ErrorIs(t, r.err, kahn.ErrNotAncestor)
 
 				r = try(t, with(kahn.Node{When: asking(f, id)}), nop)
-				r.expect("fetch:ok other:ok B:ok later:ok", "completed")
+				r.expect("fetch:ok other:ok B:F later:X", "failed")
+				r.cause("B", kahn.CauseConditionError)
 				require.ErrorIs(t, r.node("B").GuardErr, kahn.ErrNotAncestor)
 				require.Len(t, r.find(event.NodeLog, "B"), 1)
 
 				r = try(t, with(kahn.Node{When: asking(f, id), GuardErrors: kahn.GuardSkip}), nop)
 				r.expect("fetch:ok other:ok B:S/when later:S/up", "completed")
-				r = try(t, with(kahn.Node{When: asking(f, id), GuardErrors: kahn.GuardFail}), nop)
-				r.expect("fetch:ok other:ok B:F later:X", "failed")
+				r = try(t, with(kahn.Node{When: asking(f, id), GuardErrors: kahn.GuardAllow}), nop)
+				r.expect("fetch:ok other:ok B:ok later:ok", "completed")
 			})
 		}
 		inBubble(t, name+" of an ancestor", func(t *testing.T) {

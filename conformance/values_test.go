@@ -189,7 +189,7 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 		}
 		if one(3) {
 			asked := ask(&n)
-			n.GuardErrors = kahn.GuardPolicy(rng.IntN(4))
+			n.GuardErrors = max(kahn.GuardPolicy(rng.IntN(4)), kahn.GuardPolicy(rng.IntN(2)))
 			n.When = func(v kahn.View) (bool, error) {
 				root, _ := v.Root("in")
 				switch status := v.Status(asked); {

@@ -27,6 +27,8 @@ type compiler struct {
 	hoping  int      // the depth of calls of exists, which may name nodes and members that do not exist
 	nodes   []string // that the text names outside of exists
 	inputs  []string // that the text names
+	reads   []string // the nodes whose output the text names outside of exists
+	asks    []string // the nodes of whose status or error it names one, or which it names in exists
 	strange []error  // what is wrong whatever the values are: see check.go
 
 	kinds map[ast.Node]string // of the values of nodes that were compiled, where it is known
@@ -482,6 +484,13 @@ func (c *compiler) ofNode(n ast.Node, literal func(what string) (string, error))
 		return nil, c.errorf(n, "a node has an output, a status and an error, but no %.40q%s", what, didYouMean(what, []string{"output", "status", "error"}))
 	}
 	hoping := c.hoping > 0
+	list := &c.asks
+	if what == "output" && !hoping {
+		list = &c.reads
+	}
+	if !slices.Contains(*list, id) {
+		*list = append(*list, id)
+	}
 	return func(e *evaluation) (any, error) {
 		if !e.view.Has(id) {
 			if !hoping {

@@ -44,7 +44,7 @@ func TestComputing(t *testing.T) {
 		{"$nodes.A.output.n ?? 7", map[string]any{"n": 1}, 1},
 		{"$nodes.A.output.m ?? 7", map[string]any{"n": 1}, int64(7)},
 		{"$nodes.A.output.n ?? 7", map[string]any{"n": nil}, int64(7)},
-		{"$nodes.bad.output ?? 'none'", nil, "none"},
+		{"$nodes.bad.status == 'failed' ? ($nodes.bad.output ?? 'none') : 1", nil, "none"},
 		{`{"total": 1 + 1, n: [$nodes.A.output]}`, "x", map[string]any{"total": int64(2), "n": []any{"x"}}},
 
 		{`{"a": {"a": 1}}`, nil, map[string]any{"a": map[string]any{"a": int64(1)}}},

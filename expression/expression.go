@@ -53,6 +53,10 @@
 // [kahn.ErrNoValue], which for a guard means what its GuardErrors say. The output of a node that has not completed does not
 // exist.
 //
+// A condition or the test of a loop that names the output of a node which failed, was aborted or was cancelled, and names neither its status
+// nor its error anywhere, fails with an error that matches [kahn.ErrUnreadFailure], whether or not && or || let it reach that path: see
+// [kahn.View.Unread]. exists(path) asks for the status, len(path) does not.
+//
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 is 5.0, and 9007199254740993 is not
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by
 // their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal, and ordering them, or
@@ -75,6 +79,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
@@ -130,7 +135,8 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return &expression{run, c.nodes, c.inputs, c.strange}, nil
+	unasked := slices.DeleteFunc(c.reads, func(id string) bool { return slices.Contains(c.asks, id) })
+	return &expression{run, c.nodes, c.inputs, c.strange, unasked}, nil
 }
 
 type expression struct {
@@ -138,10 +144,16 @@ type expression struct {
 	nodes   []string // that the text names outside of exists
 	inputs  []string // that the text names
 	strange []error  // see check.go
+	unasked []string // whose output the text names, and neither their status nor their error
 }
 
 // Evaluate implements [kahn.Expression].
 func (e *expression) Evaluate(ctx context.Context, v kahn.View) (any, error) {
+	for _, id := range e.unasked {
+		if err := v.Unread(id); err != nil {
+			return nil, err
+		}
+	}
 	return e.run(&evaluation{ctx: ctx, view: v})
 }
 

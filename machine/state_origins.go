@@ -210,7 +210,7 @@ func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
 		var own []Ref
 		for _, r := range s.net.declared {
-			if r != s.net.end && s.bad(r) && !s.Victim(r) {
+			if r != s.net.end && s.Bad(r) && !s.Victim(r) {
 				own = append(own, r)
 			}
 		}
@@ -218,7 +218,7 @@ func (s *Locked) EscapedOrigins() []Ref {
 	}
 	var sets []originSet
 	for i := range s.words {
-		if r := Ref(i); r != s.net.end && s.bad(r) && !s.consumed(r) {
+		if r := Ref(i); r != s.net.end && s.Bad(r) && !s.consumed(r) {
 			set, _ := s.originsOf(r)
 			sets = append(sets, set)
 		}

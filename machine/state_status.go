@@ -59,9 +59,9 @@ func (st *State) Cause(r Ref) (CauseKind, []Ref) {
 	return s.causeKind(r, byRequest), s.written(origins)
 }
 
-// bad reports whether a terminal node counts against the run: it failed without ContinueOnFail, was aborted, or was
+// Bad reports whether a terminal node counts against the run: it failed without ContinueOnFail, was aborted, or was
 // cancelled other than as a loser.
-func (s *Locked) bad(r Ref) bool {
+func (s *Locked) Bad(r Ref) bool {
 	w := s.words[r]
 	switch statusOf(w) {
 	case Failed:
@@ -85,7 +85,7 @@ func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	byRequest := s.requestClasses()
 	for i := range s.words {
 		r := Ref(i)
-		if r == s.net.end || !s.bad(r) {
+		if r == s.net.end || !s.Bad(r) {
 			continue
 		}
 		anyBad = true
@@ -165,7 +165,7 @@ func (s *Locked) consumed(b Ref) bool {
 		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // else it ran in an earlier epoch, before this failure
 			return true
 		}
-		if class == seenF && (s.bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
+		if class == seenF && (s.Bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
 			return true
 		}
 	}
@@ -342,7 +342,7 @@ func (s *Locked) HandledFailures() bool {
 		return true
 	}
 	for i := range s.words {
-		if r := Ref(i); r != s.net.end && s.bad(r) && s.consumed(r) {
+		if r := Ref(i); r != s.net.end && s.Bad(r) && s.consumed(r) {
 			return true
 		}
 	}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -152,6 +153,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		r.DependencyPath = append(r.DependencyPath, Step{Node: n.path, Start: n.start, Duration: n.end - n.start})
 	}
 	whys := explain(res, p, results)
+	warned := slices.ContainsFunc(res.Warnings, func(w error) bool { return errors.Is(w, kahn.ErrGuard) }) // not of a Result that was read
 	for ref := range p.Declared() {
 		n, nr := &a.nodes[ref], &results[ref]
 		node := Node{
@@ -161,7 +163,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		if n.started > 0 {
 			node.Start, node.Duration, node.Slack = n.start, n.end-n.start, a.slack[ref]
 		}
-		if nr.GuardErr != nil && nr.Skip.Kind != kahn.SkipWhenGuard && nr.Cause.Kind != kahn.CauseConditionError {
+		if !warned && nr.GuardErr != nil && nr.Skip.Kind != kahn.SkipWhenGuard && nr.Cause.Kind != kahn.CauseConditionError {
 			r.Warnings = append(r.Warnings, fmt.Sprintf("%s: guard could not decide: %s", n.path, foreign.ErrorText(nr.GuardErr)))
 		}
 		r.Statuses[nr.Status]++
