@@ -43,7 +43,7 @@ var walls = map[string]wall{
 	"vocabulary": {},
 	"errors":     {"vocabulary", "result.go:Request store.go:ErrRejected expand.go:expandError map.go:MapError gate.go:suspendError"},
 	"rules": {"vocabulary errors plan", `contract.go:Contract contract.go:contract contract.go:phaseCount signal.go:causeCount signal.go:factOnce option.go:config option.go:onSuspend merge.go:isNull run_conclude.go:hint
-		view.go:View view.go:base view.go:notAncestor view.go:sees`},
+		view.go:View view.go:base view.go:blind view.go:notAncestor view.go:sees`},
 	"plan": {"vocabulary errors rules", `contract.go:Contract contract.go:isContract contract.go:phaseCount contract.go:PhaseInput contract.go:PhaseOutput
 		contract.go:SchemaCompiler merge.go:MergeFunc merge.go:MergeArray merge.go:MergeConcat merge.go:MergeLast merge.go:MergeObject merge.go:builtinMerge
 		signal.go:* mock.go:double step.go:StepFunc step.go:FallbackFunc view.go:View view.go:everyNode
