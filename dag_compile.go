@@ -68,15 +68,16 @@ func (c *compiler) compile() (*Plan, *problems) {
 	}
 	c.checkPaths()
 	c.levels()
-	if len(c.list) > 0 {
+	found = c.count()
+	c.checkChoices()
+	if found > 0 {
 		c.checkTextsBeside()
+		c.checkGroups()
+		c.checkMembers()
 		return nil, &c.problems
 	}
 	c.number()
 	c.branches()
-	if !c.isPruned {
-		c.checkChoices()
-	}
 	c.b.Shield()
 	c.b.FindSides()
 	c.bindInputs()

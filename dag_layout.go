@@ -130,13 +130,110 @@ func (c *compiler) branches() {
 	}
 }
 
-// groupNames lists the declared groups.
-func (c *compiler) groupNames() []string {
-	names := make([]string, len(c.g.Groups))
-	for i := range c.g.Groups {
-		names[i] = c.g.Groups[i].Name
+// groupNames lists the names of groups.
+func groupNames(groups []Group) []string {
+	names := make([]string, len(groups))
+	for i := range groups {
+		names[i] = groups[i].Name
 	}
 	return names
+}
+
+// checkGroups validates the groups of the graph.
+func (c *compiler) checkGroups() {
+	seen := make(map[string]bool, len(c.g.Groups))
+	for i, g := range c.g.Groups {
+		if text, is := named("group", i+1, g.Name, seen[g.Name]); is {
+			c.add("Groups: %w: %s", ErrBadValue, text).Field = fmt.Sprintf("Groups[%d]", i)
+		}
+		seen[g.Name] = true
+		if g.Limit < 0 {
+			c.add("group %s: %w: Limit %d is negative", quoteID(g.Name), ErrBadValue, g.Limit).Field = fmt.Sprintf("Groups[%d].Limit", i)
+		}
+		if err := g.Rate.validate(); err != nil {
+			c.add("group %s: %w", quoteID(g.Name), err).Field = fmt.Sprintf("Groups[%d].Rate", i)
+		}
+	}
+}
+
+// checkMembers reports the groups that a node names twice, and, in the outermost graph, those that nodes name at any depth and that neither
+// their graph nor one around it declares.
+func (c *compiler) checkMembers() {
+	for _, n := range c.g.nodes {
+		seen := make(map[string]bool, len(n.Groups))
+		for i, name := range n.Groups {
+			if seen[name] {
+				c.ofNode(n.ID, fmt.Sprintf("Groups[%d]", i), "%w: group %s is named twice", ErrBadValue, quoteID(name))
+			}
+			seen[name] = true
+		}
+	}
+	if len(c.within) > 1 {
+		return
+	}
+	for _, use := range undeclared(c.g, map[*Graph][]membership{}) {
+		hint, mend := c.instead(use.name, func() []string {
+			if use.g == c.g {
+				return groupNames(c.g.Groups)
+			}
+			return append(groupNames(use.g.Groups), groupNames(c.g.Groups)...)
+		}), ""
+		if hint.meant == "" {
+			mend = "; declare it in Groups"
+		}
+		p := problemOf(use.node, fmt.Sprintf("Groups[%d]", use.index), "%w: group %s is not declared%s%s", ErrBadValue, quoteID(use.name), hint, mend)
+		p.Graph = use.path
+		c.keep(p)
+	}
+}
+
+// membership is a group that a node names.
+type membership struct {
+	path  string // of the composite whose graph has the node, from the graph that is asked; empty for a node of that graph itself
+	g     *Graph // that has the node
+	node  string
+	index int // of the group among those of the node
+	name  string
+}
+
+// undeclared returns the groups that nodes of a graph, or of the graphs in it, name and that neither their graph nor one around it declares, up to
+// this one. Each is there once, with the first path to it. known are the results so far.
+func undeclared(g *Graph, known map[*Graph][]membership) (list []membership) {
+	if list, ok := known[g]; ok {
+		return list
+	}
+	known[g] = nil // a graph that contains itself is another problem
+	declared := make(map[string]bool, len(g.Groups))
+	for i := range g.Groups {
+		declared[g.Groups[i].Name] = true
+	}
+	type place struct {
+		g     *Graph
+		node  string
+		index int
+	}
+	seen := map[place]bool{}
+	add := func(use membership) {
+		at := place{use.g, use.node, use.index}
+		if !declared[use.name] && !seen[at] {
+			seen[at] = true
+			list = append(list, use)
+		}
+	}
+	for _, n := range g.nodes {
+		for i, name := range n.Groups {
+			add(membership{g: g, node: n.ID, index: i, name: name})
+		}
+		if n.Sub == nil {
+			continue
+		}
+		for _, use := range undeclared(n.Sub, known) {
+			use.path = strings.TrimSuffix(n.ID+"/"+use.path, "/")
+			add(use)
+		}
+	}
+	known[g] = list
+	return list
 }
 
 // group lists the members of groups and of keys.
@@ -145,22 +242,13 @@ func (c *compiler) group() {
 	if len(c.g.Groups) == 0 && !c.has.member && !p.composite {
 		return
 	}
+	c.checkGroups()
 	byName := make(map[string]int32, len(c.g.Groups))
-	for i, g := range c.g.Groups {
-		_, taken := byName[g.Name]
-		if text, is := named("group", i+1, g.Name, taken); is {
-			c.add("Groups: %w: %s", ErrBadValue, text).Field = fmt.Sprintf("Groups[%d]", i)
-		}
-		if g.Limit < 0 {
-			c.add("group %s: %w: Limit %d is negative", quoteID(g.Name), ErrBadValue, g.Limit).Field = fmt.Sprintf("Groups[%d].Limit", i)
-		}
-		if err := g.Rate.validate(); err != nil {
-			c.add("group %s: %w", quoteID(g.Name), err).Field = fmt.Sprintf("Groups[%d].Rate", i)
-		}
+	for _, g := range c.g.Groups {
 		byName[g.Name] = int32(len(p.groups))
 		p.groups = append(p.groups, group{Group: g})
 	}
-	byKey := map[string]int32{}
+	byKey, wrong := map[string]int32{}, false
 	for _, r := range p.declared {
 		n := p.node(r)
 		if len(n.Groups) == 0 && n.Key == "" {
@@ -169,7 +257,7 @@ func (c *compiler) group() {
 		if c.member == nil {
 			c.member = make([][]int32, len(p.names))
 		}
-		for i, name := range n.Groups {
+		for _, name := range n.Groups {
 			g, ok := byName[name]
 			if !ok && len(c.within) > 1 {
 				g, ok = int32(len(p.groups)), true
@@ -177,13 +265,8 @@ func (c *compiler) group() {
 				p.groups = append(p.groups, group{Group: Group{Name: name}, inherited: true})
 				p.lacks = append(p.lacks, name)
 			}
-			if !ok || p.lastMember(g) == r {
-				field := fmt.Sprintf("Groups[%d]", i)
-				if ok {
-					c.ofNode(n.ID, field, "%w: group %s is named twice", ErrBadValue, quoteID(name))
-				} else {
-					c.ofNode(n.ID, field, "%w: group %s is not declared%s", ErrBadValue, quoteID(name), c.instead(name, c.groupNames))
-				}
+			if !ok || p.lastMember(g) == r { // see checkMembers
+				wrong = true
 				continue
 			}
 			c.join(r, g)
@@ -201,7 +284,9 @@ func (c *compiler) group() {
 	}
 	p.groupIndex = byName
 	c.n.SetGroups(c.member, p.bounds())
-	c.nestGroups(byName)
+	if c.nestGroups(byName) || wrong {
+		c.checkMembers()
+	}
 }
 
 // bounds are the limits and rates of the groups.
@@ -620,11 +705,11 @@ func (c *compiler) nestItems(r Ref) {
 	}
 }
 
-// nestGroups checks that every group named in a nested graph is declared by this graph or by one around it.
-func (c *compiler) nestGroups(declared map[string]int32) {
+// nestGroups reports whether a group that is named in a nested graph is declared neither by this graph nor by one around it. checkMembers finds out which.
+func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 	p := c.p
 	if !p.composite {
-		return
+		return false
 	}
 	lacked := make(map[string]bool, len(p.lacks))
 	for _, name := range p.lacks {
@@ -650,13 +735,14 @@ func (c *compiler) nestGroups(declared map[string]int32) {
 				lacked[name] = true
 				p.lacks = append(p.lacks, name)
 			default:
-				c.ofNode(n.ID, "Sub", "%w: group %s, which its graph names, is not declared%s", ErrBadValue, quoteID(name), c.instead(name, c.groupNames))
+				wrong = true
 			}
 		}
 	}
 	for _, composites := range p.naming {
 		slices.Sort(composites)
 	}
+	return wrong
 }
 
 const untilField = "Loop.UntilExpr"

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
-	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the
@@ -247,34 +246,55 @@ func (p *Plan) refuseChoice(ref Ref, path string, answer any) error {
 	return &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices), null: len(labels) == 0 && isNull(answer)}
 }
 
-// checkChoices reports where the choices of a node do not fit the labels of its out-edges.
+// checkChoices reports where the choices of a node do not fit the labels of its out-edges. It reads the graph, before its nodes are numbered.
 func (c *compiler) checkChoices() {
-	p := c.p
-	for _, ref := range p.declared {
-		n, at := p.node(ref), p.net.Router(ref)
-		if g := n.Gate; isGate(n) && g != nil && g.OnTimeout == GateLabel && at >= 0 {
-			router := p.routers[at]
-			if _, ok := router.byLabel[timeoutLabel]; !ok && router.fallback < 0 {
-				c.ofNode(n.ID, "Gate.OnTimeout", "%w: the gate answers %q when its time is up, but no edge has this label, nor %q; its labels are %s",
-					ErrBadValue, timeoutLabel, defaultLabel, quoteList(router.labels))
-			}
+	if c.isPruned {
+		return
+	}
+	labels := map[int32][]string{} // by gate that answers with a label when its time is up
+	c.eachLabel(func(_ int, from int32, label string) {
+		if n := c.g.nodes[from]; answersInTime(n) && !slices.Contains(labels[from], label) {
+			labels[from] = append(labels[from], label)
+		}
+	})
+	for i, n := range c.g.nodes {
+		if list := labels[int32(i)]; len(list) > 0 && !slices.Contains(list, timeoutLabel) && !slices.Contains(list, defaultLabel) {
+			c.ofNode(n.ID, "Gate.OnTimeout", "%w: the gate answers %q when its time is up, but no edge has this label, nor %q; its labels are %s",
+				ErrBadValue, timeoutLabel, defaultLabel, quoteList(list))
 		}
 	}
-	for i := range p.net.Edges() {
-		e := p.edgeAt(i)
-		if e.Flags&machine.EdgeLabelled == 0 || e.Label == defaultLabel {
-			continue
-		}
-		n := p.node(e.From)
+	c.eachLabel(func(i int, from int32, label string) {
+		n := c.g.nodes[from]
 		declared := n.declaredChoices()
-		if len(declared) == 0 || isGate(n) && n.Gate.OnTimeout == GateLabel && e.Label == timeoutLabel {
-			continue
+		if len(declared) == 0 || label == defaultLabel || answersInTime(n) && label == timeoutLabel {
+			return
 		}
 		gate := n.Kind == KindGate
-		if choices := withAliases(declared, gate); !isChoice([]string{e.Label}, choices, gate) {
-			c.ofEdge(int(i), "Label", "%w: the label %s can never match: the choices of %s are %s%s", ErrBadEdge,
-				quoteID(e.Label), quoteID(p.names[e.From]), quoteList(choices), c.didYouMean(e.Label, choices))
+		if choices := withAliases(declared, gate); !isChoice([]string{label}, choices, gate) {
+			c.ofEdge(i, "Label", "%w: the label %s can never match: the choices of %s are %s%s", ErrBadEdge,
+				quoteID(label), quoteID(n.ID), quoteList(choices), c.didYouMean(label, choices))
 		}
+	})
+}
+
+// answersInTime reports whether the node is a gate that answers with a label when its time is up.
+func answersInTime(n *node) bool { return isGate(n) && n.Gate != nil && n.Gate.OnTimeout == GateLabel }
+
+// eachLabel calls f with the labels of branches: each with its edge and the node that it comes from, by their indices of declaration.
+func (c *compiler) eachLabel(f func(i int, from int32, label string)) {
+	for i := range c.g.edges {
+		e := &c.g.edges[i]
+		if e.terms == &noTerms || e.Label == "" {
+			continue
+		}
+		from, ok := c.find(e.from)
+		if !ok {
+			continue
+		}
+		if to, _ := c.find(e.to); to == c.end && (e.On != OnSuccess || e.DataOnly || !isRouter(c.g.nodes[from])) { // see checkTerms
+			continue
+		}
+		f(i, from, e.Label)
 	}
 }
 

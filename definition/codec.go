@@ -252,7 +252,7 @@ func inputList(key string) field[graph] {
 	at := func(g *graph) *[]kahn.Input { return &g.Inputs }
 	f := many(key, &inputRecord, at)
 	f.read = func(d *decoder, v *Value, to *graph) {
-		d.list(v, func(item *Value) {
+		records(d, v, &inputRecord, func(item *Value) {
 			var in kahn.Input
 			switch item.Type {
 			case Text:
@@ -638,7 +638,7 @@ func many[T, S any](key string, r *record[S], at func(*T) *[]S) field[T] {
 	return field[T]{
 		name: key,
 		read: func(d *decoder, v *Value, to *T) {
-			d.list(v, func(item *Value) {
+			records(d, v, r, func(item *Value) {
 				var s S
 				r.read(d, item, &s)
 				*at(to) = append(*at(to), s)

@@ -2,6 +2,7 @@ package definition
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -148,6 +149,18 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
+// records reads the items of a list of objects. For an object in place of the list whose members are the items, each under its name, the mend is
+// another one than for an item alone.
+func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
+	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
+	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {
+		d.add(v.At, ErrType, `expected a list, got an object; write each member as an item of a list, with its name in it: {"%s": %s, ...}`,
+			r.required[0], quote(v.Items[0].Key))
+		return
+	}
+	d.list(v, each)
+}
+
 // document reads the outermost object. Of a document with another version it reports the version alone, since that version may have other
 // rules. One without a version is read by the rules of this one.
 func (d *decoder) document(v *Value) *kahn.Graph {
@@ -205,7 +218,7 @@ func nodeList(key string) field[graph] {
 	f := field[graph]{name: key}
 	f.read = func(d *decoder, v *Value, to *graph) {
 		seen := map[string]bool{}
-		d.list(v, func(item *Value) {
+		records(d, v, &nodeRecord, func(item *Value) {
 			if d.nodes++; d.nodes > d.limits.Nodes {
 				d.stop(item.At, ErrLimit, "more than %d nodes", d.limits.Nodes)
 				return

@@ -167,7 +167,7 @@ func branchEdges(key string) field[node] {
 func edgeList(key string) field[graph] {
 	f := many(key, &edgeRecord, func(g *graph) *[]kahn.Edge { return &g.edges })
 	f.read = func(d *decoder, v *Value, to *graph) {
-		d.list(v, func(item *Value) {
+		records(d, v, &edgeRecord, func(item *Value) {
 			var e kahn.Edge
 			d.countEdge(item)
 			edgeRecord.read(d, item, &e)

@@ -37,6 +37,7 @@ func TestGraphProblemsHavePlaces(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s:%d:%d %s %s: %s", p.File, p.Position.Line, p.Position.Column, p.Path, p.Node, p.Message))
 	}
 	require.Equal(t, []string{
+		`build.json:5:68 $.nodes[0].groups[1] a: bad value: group "dsik" is not declared; did you mean "disk"? (there is "disk")`,
 		`build.json:6:67 $.nodes[1].branches.yes b: edge "b" -> "d": bad edge: label "yes", but the output of "b" is not a label (set routes, or kind "condition")`,
 		`build.json:6:78 $.nodes[1].branches.no b: edge "b" -> "c": bad edge: label "no", but the output of "b" is not a label (set routes, or kind "condition")`,
 		`build.json:6:78 $.nodes[1].branches.no b: cycle: "c" -> "a" -> "b" -> "c"`,
@@ -45,12 +46,12 @@ func TestGraphProblemsHavePlaces(t *testing.T) {
 		`build.json:11:28 $.nodes[5].graph.nodes[0].merge f/x: bad value: no merge strategy "concta"; did you mean "concat"? (there is "last_write_wins", "concat", "array", "json_object")`,
 		`build.json:12:28 $.nodes[5].graph.nodes[1].after f/y: cycle: "y" -> "y"`,
 	}, got)
-	require.Equal(t, "concat", all.Problems[5].Suggestion)
-	require.ErrorIs(t, all.Problems[4], definition.ErrGraph)
-	require.ErrorIs(t, all.Problems[4], kahn.ErrBadJoin)
+	require.Equal(t, "concat", all.Problems[6].Suggestion)
+	require.ErrorIs(t, all.Problems[5], definition.ErrGraph)
+	require.ErrorIs(t, all.Problems[5], kahn.ErrBadJoin)
 	var whole *kahn.GraphError
 	require.ErrorAs(t, err, &whole)
-	require.True(t, strings.HasPrefix(all.Problems[3].Error(), "definition: build.json:8:12: $.nodes[3]: node \"d\": bad value"), all.Problems[3].Error())
+	require.True(t, strings.HasPrefix(all.Problems[4].Error(), "definition: build.json:8:12: $.nodes[3]: node \"d\": bad value"), all.Problems[4].Error())
 }
 
 // The numbers of edges in kahn.Problem are those of the places that Locate finds for them.

@@ -29,7 +29,11 @@ func (l Loader) addFromPart(err error, g *kahn.Graph, root *Value) {
 	if l.Kinds != nil {
 		found.Problems = append(found.Problems, checkKinds(g, l.Kinds, true)...)
 	}
-	found.Problems = slices.DeleteFunc(found.Problems, func(p error) bool { return !lost.leaves(p) && !parts.closes(p) })
+	graphs := map[string]*kahn.Graph{}
+	addGraphs(graphs, "", g)
+	found.Problems = slices.DeleteFunc(found.Problems, func(p error) bool {
+		return !lost.leaves(p) && !parts.closes(p) && !lost.leavesLabel(p, parts, graphs)
+	})
 	if found.Problems = checkMembers(found.Problems, g, parts); len(found.Problems) == 0 {
 		return
 	}
@@ -45,9 +49,10 @@ func (l Loader) addFromPart(err error, g *kahn.Graph, root *Value) {
 
 // loss is what a document with problems lacks once it is read.
 type loss struct {
-	fields map[string][]string // by the path of a node: fields of which a part could not be read, and on which other nodes do not depend
+	fields map[string][]string // by the path of a node: fields of which a part could not be read, "" for one that may be any
 	edges  bool                // there may be other edges, labels or kinds of nodes
 	nodes  bool                // there may be other nodes or inputs, too
+	groups bool                // there may be other groups
 }
 
 // ownFields are the fields of a node that matter to no other node.
@@ -72,21 +77,29 @@ func lossOf(err *Error) loss {
 func (l *loss) add(p *Problem) {
 	at := inNode.FindStringSubmatch(p.Path)
 	if at == nil {
-		inEdges := strings.HasPrefix(p.Path, "$.edges")
-		l.edges, l.nodes = l.edges || inEdges, l.nodes || !inEdges && p.Kind != ErrVersion
+		switch {
+		case p.Kind == ErrVersion:
+		case strings.HasPrefix(p.Path, "$.edges"):
+			l.edges = true
+		case strings.HasPrefix(p.Path, "$.groups"):
+			l.groups = true
+		default:
+			l.nodes = true
+		}
 		return
 	}
 	field, rest := at[1], at[2]
 	if p.Kind == ErrUnknownField && rest == "" {
 		field = p.Suggestion // what was meant is lost; without a suggestion it may be any edge
 	}
+	l.fields[p.Node] = append(l.fields[p.Node], field)
 	switch {
 	case slices.Contains(ownFields, field):
-		l.fields[p.Node] = append(l.fields[p.Node], field)
 	case field == "graph" && strings.HasPrefix(rest, ".edges"):
 		l.edges = true
+	case field == "graph" && strings.HasPrefix(rest, ".groups"):
+		l.groups = true
 	case rest != "" && (field == "map" || field == "loop"): // the node is one all the same
-		l.fields[p.Node] = append(l.fields[p.Node], field)
 	case field == "id", field == "graph" && rest != "":
 		l.nodes = true
 	default:
@@ -102,7 +115,12 @@ func (l *loss) leaves(err error) bool {
 	}
 	name := joinPath(p.Graph, p.Node)
 	field, _, _ := strings.Cut(p.Field, ".")
+	field, _, _ = strings.Cut(field, "[")
 	switch {
+	case p.Edge > 0 && field == "Label":
+		return false // see leavesLabel
+	case field == "Groups":
+		return !l.nodes && !l.groups && !slices.Contains(l.fields[name], "groups") && !slices.Contains(l.fields[name], "")
 	case field == "Kind":
 		return true // a kind is read as a whole, or not at all
 	case field == "Config":
@@ -115,6 +133,36 @@ func (l *loss) leaves(err error) bool {
 		return true // the text and the schema were read as a whole
 	}
 	return !l.nodes && !l.edges && len(l.fields[name]) == 0
+}
+
+// labelFields are the fields of a node that say which labels its edges may have.
+var labelFields = []string{"", "kind", "test", "expression", "routes", "choices", "gate", "graph", "map", "loop"}
+
+// leavesLabel reports whether the error is one of the label of an edge, which the document has where the error says, and everything about the node that
+// the edge comes from was read.
+func (l *loss) leavesLabel(err error, parts *parts, graphs map[string]*kahn.Graph) bool {
+	var p *kahn.Problem
+	if !errors.As(err, &p) || p.Field != "Label" || l.nodes {
+		return false
+	}
+	edges := parts.edges[p.Graph]
+	read := graphs[p.Graph].Edges()
+	if p.Edge < 1 || p.Edge > len(edges) || p.Edge > len(read) {
+		return false
+	}
+	written, edge := edges[p.Edge-1], read[p.Edge-1]
+	return written.from == edge.From && written.to == edge.To &&
+		!slices.ContainsFunc(l.fields[joinPath(p.Graph, edge.From)], func(field string) bool { return slices.Contains(labelFields, field) })
+}
+
+// addGraphs adds a graph and those in it, by the paths of their composites.
+func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
+	to[path] = g
+	for _, n := range g.Nodes() {
+		if n.Sub != nil {
+			addGraphs(to, joinPath(path, n.ID), n.Sub)
+		}
+	}
 }
 
 // closes reports whether the error is a cycle, and the document has the edge that closes it where the error says. An edge that could not be read may

@@ -110,6 +110,59 @@ func TestEverythingInOneRound(t *testing.T) {
 	}
 }
 
+// Groups and the labels of branches are checked in the same round. What follows from what could not be read is none of their problems.
+func TestGroupsAndLabelsInOneRound(t *testing.T) {
+	t.Parallel()
+	const text = `{"version": 1, %s"nodes": [
+{"id": "a", "routes": true, "choices": ["red", "blue"]%s},
+{"id": "b", "after": {"from": "a", "label": "rde"}, "groups": ["ent"]%s},
+{"id": "S", "graph": {"groups": [{"name": "own"}%s], "nodes": [
+{"id": "x", "routes": true, "choices": ["red"], "branches": {"no": "y"}}, {"id": "y", "groups": ["own", "disk"]%s}]}}]}`
+	const groups = `"groups": [{"name": "net"}], `
+	const label, group, labelInside, groupInside = "b after.label", "b groups[0]", "S/x branches.no", "S/y groups[1]"
+	for name, row := range map[string]struct {
+		outside, a, b, inside, y string // what else there is
+		want                     []string
+	}{
+		"nothing else":           {groups, "", "", "", "", []string{label, group, labelInside, groupInside}},
+		"a duration":             {groups, "", `, "timeout": 5`, "", "", []string{"b timeout", label, group, labelInside, groupInside}},
+		"a duration inside":      {groups, "", "", "", `, "timeout": 5`, []string{"S/y timeout", label, group, labelInside, groupInside}},
+		"a policy":               {groups, `, "retry": {"max_attempts": -1}`, "", "", "", []string{"a retry.max_attempts", label, group, labelInside, groupInside}},
+		"an unknown node":        {groups, "", `, "next": "nobody"`, "", "", []string{"b next", label, group, labelInside, groupInside}},
+		"an unknown node inside": {groups, "", "", "", `, "next": "nobody"`, []string{"S/y next", label, group, labelInside, groupInside}},
+		"another edge":           {`"edges": [{"from": "a", "to": "S", "label": "geren"}, 5], `, "", "", "", "", []string{"$.edges[1]", "$.edges[0].label", label, group, labelInside, groupInside}},
+		"edges that have moved":  {`"edges": [{"from": "a", "to": "S", "label": "geren"}], `, "", `, "needs": "a"`, "", "", []string{"b needs", label, group, labelInside, groupInside}},
+		"a strange field":        {groups, `, "zzzzz": 3`, "", "", "", []string{"a zzzzz", group, labelInside, groupInside}},
+		"a misspelt field":       {groups, `, "chioces": ["rde"]`, "", "", "", []string{"a chioces", group, labelInside, groupInside}},
+		"a kind":                 {groups, `, "kind": 5`, "", "", "", []string{"a kind", group, labelInside, groupInside}},
+		"groups of the node":     {groups, "", "", "", `, "gruops": 5`, []string{"S/y gruops", label, group, labelInside}},
+		"a group":                {`"groups": [{"name": "net"}, {"nmae": "ent"}], `, "", "", "", "", []string{"$.groups[1].nmae", label, labelInside}},
+		"a group inside":         {groups, "", "", `, {"nmae": "disk"}`, "", []string{"S graph.groups[1].nmae", label, labelInside}},
+		"an id":                  {groups, `}, {"id": 5`, "", "", "", []string{"$.nodes[1].id"}},
+		"a list that is no list": {groups, "", "", "", `}], "edges": [{"from": "x", "to": 5`, []string{"S graph.edges[0].to", label, group, labelInside, groupInside}},
+	} {
+		_, err := definition.Loader{}.Load(fmt.Appendf(nil, text, row.outside, row.a, row.b, row.inside, row.y))
+		var found *definition.Error
+		require.ErrorAs(t, err, &found, name)
+		var got []string
+		for _, p := range found.Problems {
+			place := p.Path
+			if p.Node != "" {
+				end := strings.LastIndex(place, "].")
+				if p.Node == "S" || strings.HasSuffix(place, "]") { // of a list in the node
+					end = strings.Index(place, "].")
+				}
+				if strings.HasPrefix(p.Node, "S/") {
+					end = strings.LastIndex(place, "nodes[") + len("nodes[0")
+				}
+				place = p.Node + " " + place[end+2:]
+			}
+			got = append(got, place)
+		}
+		require.ElementsMatch(t, row.want, got, "%s: %v", name, err)
+	}
+}
+
 // A problem that follows from a field that could not be read is none of its own.
 func TestNoConsequencesOfWhatIsLost(t *testing.T) {
 	t.Parallel()
