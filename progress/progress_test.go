@@ -152,7 +152,7 @@ func TestPlainLogOfGuards(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
 		var g kahn.Graph
-		g.Add(kahn.Node{ID: "A"}, kahn.Node{ID: "B", After: []string{"A"}, When: func(v kahn.View) (bool, error) { return v.Output("C") == nil, nil }})
+		g.Add(kahn.Node{ID: "A"}, kahn.Node{ID: "B", After: []string{"A"}, GuardErrors: kahn.GuardAllow, When: func(v kahn.View) (bool, error) { return v.Output("C") == nil, nil }})
 		p := New(&log, Plain)
 		sink, checked := watched(t, &g, p.Event)
 		res, _ := kahn.Execute(t.Context(), &g, func(_ context.Context, s *kahn.Step) (any, error) {
