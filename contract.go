@@ -41,21 +41,12 @@ type SchemaCompiler interface {
 	Compile(schema any) (Contract, error)
 }
 
-// Phase tells which side of a step is judged.
-type Phase = event.Phase
-
-const phaseCount = PhaseOutput + 1
-
-// The phases.
-const (
-	PhaseInput  Phase = event.PhaseInput  // the parameters, before the step's first attempt
-	PhaseOutput Phase = event.PhaseOutput // what an attempt returned
-)
+const phaseCount = event.PhaseOutput + 1
 
 // ContractError is the error of a node whose inputs or output violate its contract, of kind [CauseContractInput] or
 // [CauseContractOutput].
 type ContractError struct {
-	Phase      Phase
+	Phase      event.Phase
 	Violations []Violation
 }
 
@@ -114,7 +105,7 @@ type Moderator interface {
 	// not judge: the value does not pass then either. In PhaseInput the value is the map of parameters, in PhaseOutput the
 	// result of the step; Check must not change it. The context is that of the attempt: it ends with the attempt's timeout
 	// and when the node or the run is stopped.
-	Check(ctx context.Context, phase Phase, node *Step, value any) error
+	Check(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
 // Flag returns the error by which a [Moderator] refuses a value.
@@ -126,7 +117,7 @@ func (e *flagError) Error() string { return "flagged: " + strings.Join(e.reasons
 
 // ModerationError is the error of a node of kind [CauseModeration].
 type ModerationError struct {
-	Phase Phase
+	Phase event.Phase
 	// Reasons are the moderator's reasons for flagging the value.
 	Reasons []string
 	// Err is the error that kept the moderator from judging, nil if it flagged the value.
@@ -160,8 +151,8 @@ const (
 var moderationNames = [moderationCount]string{"none", "input", "output", "both"}
 
 // covers reports whether the phase is to be judged.
-func (m Moderation) covers(p Phase) bool {
-	return m == ModerateBoth || m == ModerateInput && p == PhaseInput || m == ModerateOutput && p == PhaseOutput
+func (m Moderation) covers(p event.Phase) bool {
+	return m == ModerateBoth || m == ModerateInput && p == event.PhaseInput || m == ModerateOutput && p == event.PhaseOutput
 }
 
 // String returns "none", "input", "output" or "both".
@@ -203,7 +194,7 @@ func (w *worker) admission() (refused attemptResult) {
 // so a panic or a Goexit fails the node.
 func (w *worker) admit() attemptResult {
 	r, step := w.run, w.step
-	if refused := r.inspect(step, PhaseInput, r.params(step.ref, step.flags, false)); refused.err != nil {
+	if refused := r.inspect(step, event.PhaseInput, r.params(step.ref, step.flags, false)); refused.err != nil {
 		return refused
 	}
 	now := r.now()
@@ -226,7 +217,7 @@ func (w *worker) judgeOutput(value any) (refused attemptResult) {
 		value = v.Output
 	}
 	err := w.protect(func() error {
-		refused = r.inspect(step, PhaseOutput, value)
+		refused = r.inspect(step, event.PhaseOutput, value)
 		return nil
 	})
 	if err != nil {
@@ -237,8 +228,8 @@ func (w *worker) judgeOutput(value any) (refused attemptResult) {
 }
 
 // inspect returns a result without an error if the value passes.
-func (r *Run) inspect(step *Step, phase Phase, value any) (refused attemptResult) {
-	if phase == PhaseInput {
+func (r *Run) inspect(step *Step, phase event.Phase, value any) (refused attemptResult) {
+	if phase == event.PhaseInput {
 		if refused = r.holdAgainstContract(step, phase, value); refused.err == nil {
 			refused = r.moderate(step, phase, value)
 		}
@@ -250,7 +241,7 @@ func (r *Run) inspect(step *Step, phase Phase, value any) (refused attemptResult
 	return refused
 }
 
-func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptResult {
+func (r *Run) holdAgainstContract(step *Step, phase event.Phase, value any) attemptResult {
 	breach := r.plan.violated(step.ref, phase, value)
 	if breach == nil {
 		return attemptResult{}
@@ -263,7 +254,7 @@ func (r *Run) holdAgainstContract(step *Step, phase Phase, value any) attemptRes
 		return violated
 	})
 	kind := CauseContractInput
-	if phase == PhaseOutput {
+	if phase == event.PhaseOutput {
 		kind = CauseContractOutput
 	}
 	return attemptResult{err: breach, kind: kind}
@@ -279,7 +270,7 @@ func (r *Run) refused(step *Step, kind eventKind, arg func(*extra) any) {
 	})
 }
 
-func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
+func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 	if !step.node().Moderation.covers(phase) {
 		return attemptResult{}
 	}
@@ -300,7 +291,7 @@ func (r *Run) moderate(step *Step, phase Phase, value any) attemptResult {
 }
 
 // violated holds a value against the contract of a node.
-func (p *Plan) violated(r Ref, phase Phase, value any) *ContractError {
+func (p *Plan) violated(r Ref, phase event.Phase, value any) *ContractError {
 	contract := p.contracts[r][phase]
 	if contract == nil {
 		return nil
@@ -312,7 +303,7 @@ func (p *Plan) violated(r Ref, phase Phase, value any) *ContractError {
 }
 
 // moderated asks a moderator for its judgement of a value: nil lets it pass. protect calls it.
-func moderated(m Moderator, step *Step, phase Phase, value any, protect func(func() error) error) *ModerationError {
+func moderated(m Moderator, step *Step, phase event.Phase, value any, protect func(func() error) error) *ModerationError {
 	if m == nil {
 		return &ModerationError{Phase: phase, Err: ErrNoModerator}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -468,7 +469,7 @@ func (p *Plan) Conclude(r Ref, value any, err error) (machine.Outcome, error) {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value}
 	kind := CauseConditionError
 	err = contain(func() error {
-		if violated := p.violated(r, PhaseOutput, value); violated != nil {
+		if violated := p.violated(r, event.PhaseOutput, value); violated != nil {
 			kind = CauseContractOutput
 			return violated
 		}
@@ -668,23 +669,23 @@ func (k kept) view(r Ref) ViewData {
 // judge holds the inputs of a node against its contract, and asks the moderator.
 func (k kept) judge(r Ref, res *checkResult) {
 	n, p := k.plan.node(r), k.plan
-	if p.contracts[r][PhaseInput] == nil && !n.Moderation.covers(PhaseInput) {
+	if p.contracts[r][event.PhaseInput] == nil && !n.Moderation.covers(event.PhaseInput) {
 		return
 	}
 	params := k.params(r, res.merged)
 	err := contain(func() error {
-		if violated := p.violated(r, PhaseInput, params); violated != nil {
+		if violated := p.violated(r, event.PhaseInput, params); violated != nil {
 			res.verdict.Fail, res.err = CauseContractInput, violated
 			return nil
 		}
-		if !n.Moderation.covers(PhaseInput) {
+		if !n.Moderation.covers(event.PhaseInput) {
 			return nil
 		}
 		step := NewStep(context.Background(), Call{
 			ID: n.ID, Path: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Attempt: 1, Params: params, Upstream: k.upstream(r), Root: k.root(),
 			View: k.view(r),
 		}, nil)
-		if refused := moderated(k.v.Moderator, step, PhaseInput, params, contain); refused != nil {
+		if refused := moderated(k.v.Moderator, step, event.PhaseInput, params, contain); refused != nil {
 			res.verdict.Fail, res.err = CauseModeration, refused
 		}
 		return nil

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"reflect"
@@ -209,8 +210,9 @@ type Node struct {
 	ContinueOnFail bool
 	// Fallback produces the output when the step has failed for good. It is performed within OverallTimeout. It is not
 	// called for a node that was stopped, nor after runtime.Goexit, which takes the goroutine along. If it fails, so does the node, with
-	// the cause of the step's failure and both errors, see [FallbackFunc]. If OverallTimeout ends it, the cause is CauseTimeout.
-	Fallback FallbackFunc
+	// the cause of the step's failure, and errors.Is and errors.As match both errors; if it calls runtime.Goexit, with CauseGoexit. Its own
+	// error has no special meaning: a [Skip], for example, fails the node, too. If OverallTimeout ends it, the cause is CauseTimeout.
+	Fallback func(ctx context.Context, err error) (any, error)
 	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
 	// context that the stop does not cancel.
 	Cleanup bool

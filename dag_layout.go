@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -91,8 +92,8 @@ func (c *compiler) resolve(r Ref) {
 	set(machine.FlagLateCancel, n.CancelOnLateFailure)
 	set(factTimed, n.Timeout > 0 || n.OverallTimeout > 0 || n.Cleanup || isEnd)
 	contracts := c.p.contracts[r]
-	set(machine.FlagAdmit, contracts[PhaseInput] != nil || n.Moderation.covers(PhaseInput) || n.Memo != "")
-	set(factJudge, contracts[PhaseOutput] != nil || n.Moderation.covers(PhaseOutput))
+	set(machine.FlagAdmit, contracts[event.PhaseInput] != nil || n.Moderation.covers(event.PhaseInput) || n.Memo != "")
+	set(factJudge, contracts[event.PhaseOutput] != nil || n.Moderation.covers(event.PhaseOutput))
 	set(factOwn, n.Do != nil || n.Test != nil || flags&machine.FlagAdmit != 0 || trigger)
 	set(machine.FlagPlain, flags&(machine.FlagInline|factTimed|machine.FlagAdmit|factJudge) == 0 && !isEnd)
 	f.Flags = flags
@@ -617,7 +618,7 @@ func (c *compiler) checkComposite(i int, bad report) {
 	if n.Loop != nil {
 		n.Loop.check(n, bad)
 	}
-	if n.InputSchema != nil || n.Moderation.covers(PhaseInput) {
+	if n.InputSchema != nil || n.Moderation.covers(event.PhaseInput) {
 		bad(ErrBadValue, "", "the inputs of a composite are judged by the nodes that it consists of")
 	}
 	if n.Sub != nil {

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -428,7 +429,7 @@ type nodeExtras struct {
 	Choices                   []string
 	Gate                      *Gate
 	Default                   any
-	Fallback                  FallbackFunc
+	Fallback                  func(ctx context.Context, err error) (any, error)
 	Memo                      string
 	Retry                     Retry
 	OverallTimeout            time.Duration

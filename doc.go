@@ -32,19 +32,19 @@
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [PlanEdge], [Ref]; [GraphError], [Problem], [CycleError].
 //   - Pipelines whose wiring the compiler checks: package typed.
 //   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [NoMatch],
-//     [Labeler]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [FallbackFunc], [Skip].
+//     [Labeler]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [Skip].
 //   - Guards and conditions: [View]; as texts [Evaluator], [Expression], [Checker], [Checked], [Truthy], [GuardPolicy].
 //   - Data: [Inputs], [Upstream], [Root], [Outputs], [MergeFunc], [Contribution], [CloneInputs], [UpstreamItems],
 //     [OutputItems]; [InputError].
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
 //   - Functions around steps: [Use], [Middleware], [Around], [PerRun], [Memo], [Cache], [Kinds], [KindLister].
-//   - Limits and order: [KeyLimit], [Rate], [StartRate], [KeyRate], [RateLimited], [Mode], [Estimates], [History], [Learn].
-//   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered], [DefaultRetry],
+//   - Limits and order: [KeyLimit], [Rate], [KeyRate], [RateLimited], [Mode], [Estimates], [History].
+//   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendMode], [Run.Signal], [Decision],
 //     [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
-//   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [SkipReason], [SkipKind];
+//   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
 //   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [KeepDescendants]; [Fork], [ForkPreview]; [Codec], [Encoding],
 //     [DefaultEncoding], [Types].
@@ -60,7 +60,7 @@
 //   - Looking at a run at work: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs], [PathError];
 //     [Run.Why], [Why], [WhyKind], [Bound], [BoundScope].
 //   - Judging inputs and outputs: [Contract], [Violation], [ContractError], [SchemaCompiler]; [Moderate], [Moderator],
-//     [Moderation], [Flag], [ModerationError]; [Phase].
+//     [Moderation], [Flag], [ModerationError]; [event.Phase].
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
 //     [AssertCalls], [AssertOutput], [AssertionError]; [TestSummary], [TestNode], [TestOutcome]; [RePanic]; package
 //     kahntest.

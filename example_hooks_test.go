@@ -76,7 +76,7 @@ func ExampleOnNode() {
 // wordList is a moderator.
 type wordList []string
 
-func (w wordList) Check(_ context.Context, phase kahn.Phase, s *kahn.Step, value any) error {
+func (w wordList) Check(_ context.Context, phase event.Phase, s *kahn.Step, value any) error {
 	for _, word := range w {
 		if strings.Contains(fmt.Sprint(value), word) {
 			return kahn.Flag(word)

@@ -370,7 +370,7 @@ func ExampleRestoreState() {
 	// b true
 }
 
-func ExampleLearn() {
+func ExampleHistory() {
 	g := &kahn.Graph{Name: "nightly"}
 	g.Add(kahn.Node{ID: "quick"}, kahn.Node{ID: "slow"})
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -382,7 +382,7 @@ func ExampleLearn() {
 	}
 	var history kahn.History
 	for range 2 { // the second run knows what takes long, and begins with it
-		if _, err := kahn.Execute(context.Background(), g, step, kahn.Limit(1), kahn.Learn(&history)); err != nil {
+		if _, err := kahn.Execute(context.Background(), g, step, kahn.Limit(1), &history); err != nil {
 			fmt.Println(err)
 		}
 	}

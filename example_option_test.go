@@ -175,9 +175,9 @@ func ExampleGroup() {
 }
 
 // At most 100 attempts start in a second, evenly spaced.
-func ExampleStartRate() {
+func ExampleRate() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c"})
-	res, err := kahn.Execute(context.Background(), g, nothing, kahn.StartRate(kahn.Rate{Starts: 100, Per: time.Second}))
+	res, err := kahn.Execute(context.Background(), g, nothing, kahn.Rate{Starts: 100, Per: time.Second})
 	fmt.Println(res.Duration >= 20*time.Millisecond, err)
 	// Output: true <nil>
 }
@@ -241,14 +241,14 @@ func ExampleCancelGrace() {
 }
 
 // The policy of all nodes that have none of their own, and whose graph has no default.
-func ExampleDefaultRetry() {
+func ExampleRetry_option() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "call", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if s.Attempt() < 3 {
 			return nil, errors.New("connection refused")
 		}
 		return s.Attempt(), nil
 	}})
-	res, err := kahn.Execute(context.Background(), g, nil, kahn.DefaultRetry(kahn.Retry{MaxAttempts: 5, InitialDelay: -1}))
+	res, err := kahn.Execute(context.Background(), g, nil, kahn.Retry{MaxAttempts: 5, InitialDelay: -1})
 	fmt.Println(res.Output, err)
 	// Output: 3 <nil>
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"github.com/seed-c794f7ef/kahn/event"
 	"reflect"
 	"time"
 
@@ -180,7 +181,7 @@ func (l *lowered) install(c *compiler, r Ref) {
 		if p.contracts == nil {
 			p.contracts = map[Ref][phaseCount]Contract{}
 		}
-		p.contracts[r] = [phaseCount]Contract{PhaseInput: l.input, PhaseOutput: l.output}
+		p.contracts[r] = [phaseCount]Contract{event.PhaseInput: l.input, event.PhaseOutput: l.output}
 	}
 }
 

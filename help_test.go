@@ -70,9 +70,9 @@ func eventText(events []kahn.Event) string {
 }
 
 // moderator is a Moderator that is a function.
-type moderator func(ctx context.Context, phase kahn.Phase, s *kahn.Step, value any) error
+type moderator func(ctx context.Context, phase event.Phase, s *kahn.Step, value any) error
 
-func (m moderator) Check(ctx context.Context, phase kahn.Phase, s *kahn.Step, value any) error {
+func (m moderator) Check(ctx context.Context, phase event.Phase, s *kahn.Step, value any) error {
 	return m(ctx, phase, s, value)
 }
 

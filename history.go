@@ -16,12 +16,12 @@ import (
 
 // History learns from runs how long nodes take, and lets later runs of the same workflow start the ready node with the longest
 // remaining path first. Under a limit that is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It
-// is the argument of [Learn], or the field Learn of a [Runner], and may be shared by any number of runs and goroutines.
+// is an option, or the field Learn of a [Runner], and may be shared by any number of runs and goroutines.
 //
 // Workflows are told apart by Graph.Name. For each path of a node there is an exponentially weighted mean, to which the last
 // duration contributes a quarter; the items of a map share one path, as in "map[]/node", and so do the iterations of a loop, as in
 // "loop#/node". A node whose path was never seen counts with the mean of its Kind in the workflow, and one whose Kind was never seen
-// with the mean of all nodes. An Estimate that is declared, by the node or by Map.Estimate, always wins.
+// with the mean of all nodes. An Estimate that is declared, by the node or by Map.Estimate, always wins. With [Estimates], too, the History only learns.
 //
 // A run learns when it ends, from every node that completed in it: the duration of its last attempt. Attempts that failed, were
 // abandoned, or were interrupted by a wait, outputs of a [Memo], of mocks and of fallbacks, gates, and conditions with a Test teach nothing.
@@ -68,16 +68,13 @@ type observation struct {
 	took       int64
 }
 
-// Learn makes a run use the durations that h has learned, and teaches h its own. Where [Estimates] is given, too, that is used for
-// the order, and h only learns.
-func Learn(h *History) Option {
-	return optionFunc(func(c *config) error {
-		if h == nil {
-			return fmt.Errorf("%w: Learn: nil History", ErrBadOption)
-		}
-		c.history = h
-		return nil
-	})
+// apply makes a run use the durations that h has learned, and teaches h its own.
+func (h *History) apply(c *config) error {
+	if h == nil {
+		return fmt.Errorf("%w: nil History", ErrBadOption)
+	}
+	c.history = h
+	return nil
 }
 
 // Mean returns the weighted mean duration of a node, by the name of its graph and its path; false for one that was never seen.

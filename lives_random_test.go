@@ -140,7 +140,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			}
 		}
 		if seen.looks != nil && seed%5 == 0 {
-			opts = append(opts, kahn.StartRate(kahn.Rate{Starts: 1, Per: 5 * ms}))
+			opts = append(opts, kahn.Rate{Starts: 1, Per: 5 * ms})
 		}
 		step, abandoned := trees.Step(rng.Uint64()), false
 		var last *kahn.Snapshot
@@ -569,7 +569,7 @@ func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
 			bad("stopped for nothing")
 		}
 	case kahn.WhyEnded:
-		if (y.Skip != kahn.SkipReason{}) != (n.Status == kahn.Skipped) || (y.Cause.Kind != kahn.CauseNone) != (n.Status != kahn.Skipped && n.Status != kahn.Completed) {
+		if (y.Skip != event.SkipReason{}) != (n.Status == kahn.Skipped) || (y.Cause.Kind != kahn.CauseNone) != (n.Status != kahn.Skipped && n.Status != kahn.Completed) {
 			bad("an end of another kind")
 		}
 	case kahn.WhyOrder:

@@ -342,13 +342,11 @@ func KeyLimit(n int) Option {
 	})
 }
 
-// StartRate bounds how often attempts start, in the whole run with all its nested runs. A rate that is not positive, or
-// whose burst cannot be counted, is an error that matches [ErrBadOption].
-func StartRate(r Rate) Option {
-	return optionFunc(func(c *config) error { return rate(&c.startRate, "StartRate", r) })
-}
+// apply makes r the rate of the run: it bounds how often attempts start, in the whole run with all its nested runs.
+func (r Rate) apply(c *config) error { return rate(&c.startRate, "Rate", r) }
 
-// KeyRate bounds how often attempts of nodes with the same Key start. Errors are those of StartRate.
+// KeyRate bounds how often attempts of nodes with the same Key start. A rate that is not positive, or
+// whose burst cannot be counted, is an error that matches [ErrBadOption].
 func KeyRate(r Rate) Option {
 	return optionFunc(func(c *config) error { return rate(&c.keyRate, "KeyRate", r) })
 }
@@ -450,15 +448,13 @@ func TraceID(id string) Option {
 	return optionFunc(func(c *config) error { c.traceID = id; return nil })
 }
 
-// DefaultRetry is the policy of nodes that have none, in a graph whose Defaults have none. Default: one attempt.
-func DefaultRetry(r Retry) Option {
-	return optionFunc(func(c *config) error {
-		if _, err := r.validate(); err != nil {
-			return fmt.Errorf("%w: DefaultRetry: %w", ErrBadOption, err)
-		}
-		c.defaultRetry = r
-		return nil
-	})
+// apply makes r the policy of nodes that have none, in a graph whose Defaults have none.
+func (r Retry) apply(c *config) error {
+	if _, err := r.validate(); err != nil {
+		return fmt.Errorf("%w: Retry: %w", ErrBadOption, err)
+	}
+	c.defaultRetry = r
+	return nil
 }
 
 // Timeout bounds the run. When it passes, unfinished nodes are aborted and the run has failed. Zero means no bound. It

@@ -76,7 +76,7 @@ type NodeResult struct {
 	Err   error
 	Cause Cause
 	// Skip is the reason of a skipped node.
-	Skip SkipReason
+	Skip event.SkipReason
 	// Attempts counts the attempts that were begun.
 	Attempts int
 	// Start is when the first attempt began, zero if none did. Duration is from then to the end of the last one; of a composite that
@@ -362,7 +362,7 @@ func (r *Run) names(refs []Ref) []string {
 }
 
 // skipReason is the reason of a skipped node with the message of its step, or the answer of its condition.
-func (r *Run) skipReason(ref Ref) SkipReason {
+func (r *Run) skipReason(ref Ref) event.SkipReason {
 	x := r.st.SkipOf(ref)
 	reason := r.plan.skipReason(ref, x)
 	switch {
@@ -519,12 +519,9 @@ func (r *Run) output() any {
 	return outputs
 }
 
-// SkipReason tells why a node was skipped. Which fields are set depends on the kind.
-type SkipReason = event.SkipReason
-
 // SkipReason returns the reason of a node that was skipped in a State of the plan, without the message of a step that skipped itself.
 // The Answer of a condition is the labels of the branches that it took, since a State does not know the output.
-func (p *Plan) SkipReason(s *machine.State, r Ref) SkipReason {
+func (p *Plan) SkipReason(s *machine.State, r Ref) event.SkipReason {
 	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)
 	if x.Kind == SkipConditionBranch && reason.Label != "" {
@@ -534,8 +531,8 @@ func (p *Plan) SkipReason(s *machine.State, r Ref) SkipReason {
 }
 
 // skipReason puts the reason of a skip into words, without message and answer.
-func (p *Plan) skipReason(r Ref, x machine.Skip) SkipReason {
-	reason := SkipReason{Kind: x.Kind}
+func (p *Plan) skipReason(r Ref, x machine.Skip) event.SkipReason {
+	reason := event.SkipReason{Kind: x.Kind}
 	if x.Node != noRef {
 		reason.Node = p.names[x.Node]
 	}

@@ -13,10 +13,12 @@ import (
 )
 
 // Retry is a retry policy: how often a node's step is attempted and how long the node waits in between. The zero value
-// means that the policy is taken from the graph's Defaults, then from the run's [DefaultRetry], and then is a single
+// means that the policy is taken from the graph's Defaults, then from the run's, and then is a single
 // attempt: repeating an unknown side effect is worse than reporting a failure.
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), and then jittered.
+//
+// As an option, a Retry is the policy of the run: that of nodes that have none, in a graph whose Defaults have none.
 type Retry struct {
 	// MaxAttempts is the total number of attempts, the first included. Zero means 1 where another field is set.
 	MaxAttempts int
@@ -230,6 +232,9 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 // and the run's [Timeout] run meanwhile. Nodes that do not call a step take no token: gates, triggers, conditions with a
 // Test, composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. Neither do the
 // cleanup nodes and the end node of a run that is being stopped, for such a run is to end soon.
+//
+// As an option, a Rate bounds the attempts of the whole run with all its nested runs. One that is not positive, or whose burst cannot be
+// counted, is refused with an error that matches [ErrBadOption].
 type Rate struct {
 	// Starts is how many attempts may start in each interval.
 	Starts int

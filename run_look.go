@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -607,7 +608,7 @@ func (l *looker) node(p *Plan, ref Ref, n *nodeState, prefix string) SnapshotNod
 func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	x := SnapshotNode{NodeResult: NodeResult{
 		ID: prefix + n.ID, RunID: l.run, Status: n.Status, Attempts: int(n.Attempts), Memoized: n.Memoized, Fallback: n.Fallback, Tolerated: n.Tolerated,
-		Abandoned: n.Abandoned, GuardErr: n.GuardErr.restore(), LastErr: n.LastErr.restore(), Labels: slices.Clone(n.Labels), Skip: SkipReason{Kind: n.Skip, Message: n.Message},
+		Abandoned: n.Abandoned, GuardErr: n.GuardErr.restore(), LastErr: n.LastErr.restore(), Labels: slices.Clone(n.Labels), Skip: event.SkipReason{Kind: n.Skip, Message: n.Message},
 		Cause: Cause{Kind: n.Cause}, attempts: n.history(),
 	}, Until: n.Due}
 	if n.Status == Running && n.Dormant {
@@ -770,7 +771,7 @@ func decided(p *Plan, states []nodeState) *machine.Locked {
 }
 
 // skip is the reason of a skipped node. at has the states of the nodes of its graph by their ids.
-func (n *nodeState) skip(p *Plan, x machine.Skip, ref Ref, at map[string]*nodeState) SkipReason {
+func (n *nodeState) skip(p *Plan, x machine.Skip, ref Ref, at map[string]*nodeState) event.SkipReason {
 	reason := p.skipReason(ref, x)
 	reason.Message = n.Message
 	if from := at[reason.Node]; x.Kind == SkipConditionBranch && x.Node != noRef && reason.Label != "" && from != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -74,7 +75,7 @@ type Why struct {
 	Wait    *Wait
 	Choices []string
 	Cause   Cause
-	Skip    SkipReason
+	Skip    event.SkipReason
 	Err     error
 }
 
@@ -93,7 +94,7 @@ type BoundScope uint8
 // The scopes of bounds.
 const (
 	BoundNone      BoundScope = iota
-	BoundRun                  // of the whole run: [Limit], [StartRate]
+	BoundRun                  // of the whole run: [Limit], [Rate]
 	BoundMap                  // of a map: Map.Limit
 	BoundGroup                // of a [Group]
 	BoundKey                  // of the nodes of one Key: [KeyLimit], [KeyRate]

@@ -30,14 +30,14 @@ type Runner struct {
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
-	// Learn is the History of every run that has none of its own, see the option [Learn]. Nil: none.
+	// Learn is the History of every run that has none of its own, which may be an option. Nil: none.
 	Learn *History
 	// CancelOnShutdown makes Shutdown cancel the runs that are still at work when its context ends, instead of interrupting
 	// them: cleanup nodes run, and the runs are over. It is for hosts that keep neither stores nor snapshots, whose runs
 	// cannot go on anywhere. A run with a store would be cancelled in its store, too, for good.
 	CancelOnShutdown bool
 	// Limit bounds how many steps of all runs together run at the same time, and Rate how often they start, as [Limit] and
-	// [StartRate] do in one run; a run may have such bounds of its own as well. A run that lacks a slot or a token takes its
+	// a [Rate] do in one run; a run may have such bounds of its own as well. A run that lacks a slot or a token takes its
 	// turn after the runs that have waited longer. The cleanup nodes and the end node of a run that is being stopped do not
 	// wait for other runs: they start above these bounds, and those of KeyLimit and KeyRate.
 	Limit int

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -258,7 +259,7 @@ func TestRunnerLimits(t *testing.T) {
 	inBubble(t, "a node whose inputs are refused, or whose run is stopped meanwhile, takes no token", func(t *testing.T) {
 		for _, stop := range []bool{false, true} {
 			rn, begin := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Hour}}, time.Now()
-			slow := moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+			slow := moderator(func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
 				if _, err := takes(time.Second)(ctx, nil); err != nil {
 					return err
 				}
@@ -363,7 +364,7 @@ func randomRunner(t *testing.T, seed uint64) {
 				return []string{k}
 			}
 			return nil
-		}), kahn.Limit(rnd.IntN(3)), kahn.StartRate(rate()), kahn.KeyLimit(rnd.IntN(3)))
+		}), kahn.Limit(rnd.IntN(3)), rate(), kahn.KeyLimit(rnd.IntN(3)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -554,7 +555,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 	for i := range 1 + x.IntN(4) {
 		l := &life{g: x.graph(0)}
 		l.g.Groups = []kahn.Group{{Name: "g", Limit: x.IntN(3), Rate: x.rate(), CancelOnFailure: x.one(4)}}
-		l.opts = []kahn.Option{kahn.RunID(fmt.Sprint(i)), kahn.Limit(x.IntN(4)), kahn.StartRate(x.rate()), kahn.KeyLimit(x.IntN(3)), kahn.KeyRate(x.rate()),
+		l.opts = []kahn.Option{kahn.RunID(fmt.Sprint(i)), kahn.Limit(x.IntN(4)), x.rate(), kahn.KeyLimit(x.IntN(3)), kahn.KeyRate(x.rate()),
 			kahn.CleanupTimeout(time.Second)}
 		if x.one(5) {
 			l.opts = append(l.opts, kahn.Waves)
@@ -661,7 +662,7 @@ func TestStoppedRunWaitsForNobody(t *testing.T) {
 			opts   []kahn.Option
 			rate   kahn.Rate
 		}{
-			"StartRate":  {opts: []kahn.Option{kahn.StartRate(rare)}},
+			"StartRate":  {opts: []kahn.Option{rare}},
 			"KeyRate":    {opts: []kahn.Option{kahn.KeyRate(rare)}},
 			"Group.Rate": {rate: rare},
 			"Rate":       {runner: &kahn.Runner{Rate: rare}},

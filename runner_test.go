@@ -154,7 +154,7 @@ func TestHistoryIsTaughtWithoutTheLock(t *testing.T) {
 		"A": graph(kahn.Node{ID: "A"}), "S/A": graph(subgraph("S", graph(kahn.Node{ID: "A"}))),
 	} {
 		h, proceed := new(kahn.History), make(chan bool)
-		run, err := kahn.Start(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { <-proceed; return nil, nil }, kahn.Learn(h))
+		run, err := kahn.Start(t.Context(), g, func(context.Context, *kahn.Step) (any, error) { <-proceed; return nil, nil }, h)
 		require.NoError(t, err)
 		release := h.Hold()
 		close(proceed)

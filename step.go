@@ -22,11 +22,6 @@ import (
 // meaning; [Suspend] and [Expand] are no failures. A panic and runtime.Goexit fail the attempt too, and nothing else.
 type StepFunc func(ctx context.Context, s *Step) (any, error)
 
-// FallbackFunc produces a node's output after its step failed for good with err. If it returns an error or panics, the node fails with the
-// cause of the step's failure; if it calls runtime.Goexit, with CauseGoexit. The error of the node joins err and that of the fallback:
-// errors.Is and errors.As match both. The error of a fallback has no special meaning: a [Skip], for example, fails the node, too.
-type FallbackFunc func(ctx context.Context, err error) (any, error)
-
 // Step is one attempt of one node, as the function that performs it sees it. It is also the attempt's context.
 //
 // A Step belongs to its attempt alone: it may be kept after the function has returned, but its context has ended then. Its

@@ -64,7 +64,7 @@ func (s *stress) settings() {
 	}
 	if s.one(4) {
 		s.policy = s.retry()
-		s.options = append(s.options, kahn.DefaultRetry(s.policy))
+		s.options = append(s.options, s.policy)
 	}
 	if s.one(5) {
 		s.graph.Defaults.Retry = s.retry()

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
@@ -339,7 +340,7 @@ func checkTrigger(n *node, bad report) {
 	if n.Do != nil || n.Test != nil || n.TestExpr != "" || n.composite() {
 		bad(ErrBadValue, "", "a trigger completes with its payload and has nothing to perform")
 	}
-	if n.InputSchema != nil || n.Moderation.covers(PhaseInput) {
+	if n.InputSchema != nil || n.Moderation.covers(event.PhaseInput) {
 		bad(ErrBadValue, "", "a trigger has no step whose inputs could be judged")
 	}
 }

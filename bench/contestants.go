@@ -59,7 +59,7 @@ func kahnGraph(s *shape, config bool) *kahn.Graph {
 // only the means of their kinds are known.
 func prepareLearned(j job, prefix string) (func() error, error) {
 	h, step, ctx := &kahn.History{}, kahnStep(j.visit), context.Background()
-	opts := []kahn.Option{kahn.Learn(h)}
+	opts := []kahn.Option{h}
 	if j.limit > 0 {
 		opts = append(opts, kahn.Limit(j.limit))
 	}
@@ -70,7 +70,7 @@ func prepareLearned(j job, prefix string) (func() error, error) {
 		}
 		g.Add(n)
 	}
-	if _, err := kahn.Execute(ctx, g, step, kahn.Learn(h)); err != nil {
+	if _, err := kahn.Execute(ctx, g, step, h); err != nil {
 		return nil, err
 	}
 	return prepareKahn(j, opts...)

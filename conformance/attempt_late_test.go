@@ -89,7 +89,7 @@ func TestFallbackHoldsNothingBack(t *testing.T) {
 func TestAdmissionIsObserved(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "a", Moderation: kahn.ModerateInput})
-		judge := moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { time.Sleep(10 * ms); return nil })
+		judge := moderator(func(context.Context, event.Phase, *kahn.Step, any) error { time.Sleep(10 * ms); return nil })
 		run, err := kahn.Start(t.Context(), g, takes(time.Hour), kahn.Moderate(judge))
 		require.NoError(t, err)
 		begun := time.Now()

@@ -64,7 +64,7 @@ func TestRouting(t *testing.T) {
 					if n := r.node(label); n.Status == kahn.Completed {
 						taken = append(taken, label)
 					} else {
-						require.Equal(t, kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "?", Label: label, Answer: n.Skip.Answer}, n.Skip)
+						require.Equal(t, event.SkipReason{Kind: kahn.SkipConditionBranch, Node: "?", Label: label, Answer: n.Skip.Answer}, n.Skip)
 					}
 				}
 				require.Equal(t, c.taken, taken)

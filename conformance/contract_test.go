@@ -40,7 +40,7 @@ func TestScenarioContract(t *testing.T) {
 		r.order("node.queued A", "node.started A", "contract.violated A", "node.retried A", "node.queued A", "node.started A", "node.completed A")
 		r.count(event.ContractViolated, "A", 1)
 		e := r.find(event.ContractViolated, "A")[0]
-		if p := e.Payload.(event.Breach); p.Phase != kahn.PhaseOutput || len(p.Errors) != 1 || p.Errors[0] != tooSmall.String() || e.Attempt != 1 {
+		if p := e.Payload.(event.Breach); p.Phase != event.PhaseOutput || len(p.Errors) != 1 || p.Errors[0] != tooSmall.String() || e.Attempt != 1 {
 			t.Errorf("event %v", e)
 		}
 		if cause := r.find(event.NodeRetried, "A")[0].Payload.(event.Retry).Cause; cause != kahn.CauseContractOutput {
@@ -59,7 +59,7 @@ func TestScenarioContract(t *testing.T) {
 		r.order("contract.violated A", "node.failed A")
 		r.count(event.NodeRetried, "A", 0)
 		var broken *kahn.ContractError
-		if !errors.As(r.err, &broken) || broken.Phase != kahn.PhaseOutput || broken.Violations[0] != tooSmall ||
+		if !errors.As(r.err, &broken) || broken.Phase != event.PhaseOutput || broken.Violations[0] != tooSmall ||
 			!strings.Contains(r.err.Error(), "output_contract_violation: /size: must be at least 3") {
 			t.Errorf("error %v", r.err)
 		}
@@ -77,7 +77,7 @@ func TestScenarioContract(t *testing.T) {
 		r.order("node.queued A", "contract.violated A", "node.failed A")
 		r.count(event.NodeStarted, "A", 0)
 		r.count(event.NodeRetried, "A", 0)
-		if p := r.find(event.ContractViolated, "A")[0].Payload.(event.Breach); p.Phase != kahn.PhaseInput || p.Errors[0] != tooSmall.String() {
+		if p := r.find(event.ContractViolated, "A")[0].Payload.(event.Breach); p.Phase != event.PhaseInput || p.Errors[0] != tooSmall.String() {
 			t.Errorf("event %v", p)
 		}
 		if !strings.Contains(r.err.Error(), "input_contract_violation") || r.node("A").Attempts != 0 || !r.node("A").Start.IsZero() {

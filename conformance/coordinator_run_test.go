@@ -250,7 +250,7 @@ func TestCoordinatorCalledTwice(t *testing.T) {
 // happens there: retries, deadlines, and tokens of rates.
 func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
 	t.Parallel()
-	retry := kahn.DefaultRetry(kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second})
+	retry := kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}
 	for name, x := range map[string]struct {
 		opts []kahn.Option
 		err  error // of each call
@@ -260,7 +260,7 @@ func TestCoordinatorAtTheEndOfTheClock(t *testing.T) {
 		"retry":           {[]kahn.Option{kahn.Limit(1), retry}, errStep, kahn.RunFailed},
 		"retry unlimited": {[]kahn.Option{retry}, errStep, kahn.RunFailed},
 		"plain":           {[]kahn.Option{kahn.Limit(1)}, nil, kahn.RunCompleted},
-		"rate":            {[]kahn.Option{kahn.StartRate(kahn.Rate{Starts: 1, Per: time.Second})}, nil, kahn.RunCompleted},
+		"rate":            {[]kahn.Option{kahn.Rate{Starts: 1, Per: time.Second}}, nil, kahn.RunCompleted},
 		"rate and limit":  {[]kahn.Option{kahn.Limit(1), kahn.KeyRate(kahn.Rate{Starts: 1, Per: time.Second})}, nil, kahn.RunCompleted},
 	} {
 		c := coordinate(t, graph(kahn.Node{ID: "a", Key: "k"}, kahn.Node{ID: "b", Key: "k"}, kahn.Node{ID: "c", Key: "k", After: []string{"a"}}), x.opts...)

@@ -75,7 +75,7 @@ func TestMemoTakesNoToken(t *testing.T) {
 		start := time.Now()
 		step := func(_ context.Context, s *kahn.Step) (any, error) { began[s.ID()] = time.Since(start); return nil, nil }
 		g := graph(kahn.Node{ID: "A", Memo: "v1", Do: neverStep(t)}, after("B", "A"), after("C", "B"))
-		r := try(t, g, step, memo, kahn.StartRate(kahn.Rate{Starts: 1, Per: time.Minute, Burst: 1}))
+		r := try(t, g, step, memo, kahn.Rate{Starts: 1, Per: time.Minute, Burst: 1})
 		r.expect("A:ok B:ok C:ok", "completed")
 		require.Equal(t, map[string]time.Duration{"B": 0, "C": time.Minute}, began)
 	})

@@ -167,7 +167,7 @@ func TestExpandReleasesSlots(t *testing.T) {
 		})
 	}
 	inBubble(t, "tokens", func(t *testing.T) {
-		r := try(t, graph(after("E")), expands(takes(0), expansions{"E": graph(after("x"), after("y"))}), kahn.StartRate(kahn.Rate{Starts: 1, Per: 10 * ms}))
+		r := try(t, graph(after("E")), expands(takes(0), expansions{"E": graph(after("x"), after("y"))}), kahn.Rate{Starts: 1, Per: 10 * ms})
 		r.expect("E:ok", "completed")
 		if r.Duration != 20*ms { // three starts
 			t.Errorf("it took %v", r.Duration)
@@ -305,7 +305,7 @@ func TestExpandFails(t *testing.T) {
 		}
 	})
 	inBubble(t, "the run's default retry", func(t *testing.T) {
-		r := try(t, graph(after("E")), expands(fails(ms), expansions{"E": graph(kahn.Node{ID: "bad", Retry: kahn.Retry{MaxAttempts: 1}})}), kahn.DefaultRetry(retry))
+		r := try(t, graph(after("E")), expands(fails(ms), expansions{"E": graph(kahn.Node{ID: "bad", Retry: kahn.Retry{MaxAttempts: 1}})}), retry)
 		r.cause("E", kahn.CauseSubrun)
 		r.count(event.NodeFailed, "E/bad", 2)
 	})

@@ -75,7 +75,7 @@ func TestExtremeNumbers(t *testing.T) {
 		{"Retry.Multiplier", retry(kahn.Retry{Multiplier: math.MaxFloat64}), nil},
 		{"least Retry.Multiplier", retry(kahn.Retry{Multiplier: math.SmallestNonzeroFloat64}), nil},
 		{"a retry that waits for ever less", retry(kahn.Retry{InitialDelay: longest, MaxDelay: ms, Multiplier: math.MaxFloat64}), nil},
-		{"DefaultRetry", node(func(n *kahn.Node) { n.Retry = kahn.Retry{} }), kahn.DefaultRetry(kahn.Retry{MaxAttempts: math.MaxInt, Multiplier: math.MaxFloat64})},
+		{"DefaultRetry", node(func(n *kahn.Node) { n.Retry = kahn.Retry{} }), kahn.Retry{MaxAttempts: math.MaxInt, Multiplier: math.MaxFloat64}},
 	} {
 		for _, limit := range []int{0, 1} { // with one slot alarms are rung in order
 			for _, nested := range []bool{false, true} {

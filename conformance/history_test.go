@@ -38,7 +38,7 @@ func TestHistory(t *testing.T) {
 		g, step := lastLong(nil)
 		h := &kahn.History{}
 		for i, want := range []time.Duration{70 * ms, 50 * ms, 50 * ms} {
-			r := try(t, g, step, kahn.Limit(2), kahn.Learn(h))
+			r := try(t, g, step, kahn.Limit(2), h)
 			require.Equal(t, want, r.Duration, "run %d", i)
 		}
 		mean, ok := h.Mean("last long", "long")
@@ -53,21 +53,21 @@ func TestHistory(t *testing.T) {
 	inBubble(t, "paths that were never seen count with the mean of their kind", func(t *testing.T) {
 		g, step := lastLong(nil)
 		h := &kahn.History{}
-		try(t, g, step, kahn.Learn(h))
+		try(t, g, step, h)
 		other := &kahn.Graph{Name: "last long"}
 		for i := range 5 {
 			other.Add(kahn.Node{ID: fmt.Sprint("new", i), Kind: "short"})
 		}
 		other.Add(kahn.Node{ID: "newer", Kind: "long"})
-		require.Equal(t, 50*ms, try(t, other, step, kahn.Limit(2), kahn.Learn(h)).Duration)
+		require.Equal(t, 50*ms, try(t, other, step, kahn.Limit(2), h).Duration)
 		g.Name = "another workflow"
-		require.Equal(t, 70*ms, try(t, g, step, kahn.Limit(2), kahn.Learn(h)).Duration, "of another workflow nothing is known")
+		require.Equal(t, 70*ms, try(t, g, step, kahn.Limit(2), h).Duration, "of another workflow nothing is known")
 	})
 
 	inBubble(t, "a declared estimate wins", func(t *testing.T) {
 		g, step := lastLong(nil)
 		h := &kahn.History{}
-		try(t, g, step, kahn.Learn(h))
+		try(t, g, step, h)
 		declared := &kahn.Graph{Name: g.Name}
 		for _, n := range g.Nodes() {
 			if n.ID == "long" {
@@ -75,21 +75,21 @@ func TestHistory(t *testing.T) {
 			}
 			declared.Add(n)
 		}
-		require.Equal(t, 70*ms, try(t, declared, step, kahn.Limit(2), kahn.Learn(h)).Duration)
+		require.Equal(t, 70*ms, try(t, declared, step, kahn.Limit(2), h).Duration)
 	})
 
 	inBubble(t, "the option Estimates wins", func(t *testing.T) {
 		g, step := lastLong(nil)
 		h := &kahn.History{}
-		try(t, g, step, kahn.Learn(h))
+		try(t, g, step, h)
 		same := try(t, g, takes(10*ms))
-		require.Equal(t, 70*ms, try(t, g, step, kahn.Limit(2), kahn.Learn(h), kahn.Estimates(same.Result)).Duration)
+		require.Equal(t, 70*ms, try(t, g, step, kahn.Limit(2), h, kahn.Estimates(same.Result)).Duration)
 	})
 
 	inBubble(t, "the mean moves by a quarter", func(t *testing.T) {
 		h := &kahn.History{}
 		for _, d := range []time.Duration{100 * ms, 20 * ms, 20 * ms} {
-			try(t, graph(kahn.Node{ID: "A"}), takes(d), kahn.Learn(h))
+			try(t, graph(kahn.Node{ID: "A"}), takes(d), h)
 		}
 		mean, _ := h.Mean("", "A")
 		require.Equal(t, 65*ms, mean) // 100, 80, 65
@@ -116,7 +116,7 @@ func TestHistory(t *testing.T) {
 			return takes(10*ms)(ctx, s)
 		}
 		run := func() {
-			r, err := kahn.Start(t.Context(), g, step, kahn.Learn(h), memo)
+			r, err := kahn.Start(t.Context(), g, step, h, memo)
 			require.NoError(t, err)
 			synctest.Wait()
 			time.Sleep(time.Second)
@@ -139,7 +139,7 @@ func TestHistory(t *testing.T) {
 		_, ok := h.Mean("", "memo")
 		require.False(t, ok, "the output is that of an earlier run")
 
-		_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "mocked"}), nil, kahn.Learn(h), kahn.TestMode{Mocks: map[string]kahn.Mock{"mocked": {Value: 1}}})
+		_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "mocked"}), nil, h, kahn.TestMode{Mocks: map[string]kahn.Mock{"mocked": {Value: 1}}})
 		require.NoError(t, err)
 		_, ok = h.Mean("", "mocked")
 		require.False(t, ok)
@@ -153,7 +153,7 @@ func TestHistory(t *testing.T) {
 			kahn.Node{ID: "L", Sub: inner, Loop: &kahn.Loop{MaxIterations: 2, Until: func(kahn.View) (bool, error) { return false, nil }, OnLimit: kahn.LoopStop}},
 			kahn.Node{ID: "S", Sub: inner},
 		)
-		try(t, g, takes(10*ms), kahn.Learn(h))
+		try(t, g, takes(10*ms), h)
 		for path, want := range map[string]time.Duration{"M": 10 * ms, "M[]": 10 * ms, "M[]/x": 10 * ms, "L": 20 * ms, "L#/x": 10 * ms, "S": 10 * ms, "S/x": 10 * ms} {
 			mean, ok := h.Mean("", path)
 			require.True(t, ok, path)
@@ -168,8 +168,8 @@ func TestHistory(t *testing.T) {
 		inner, step := lastLong(nil)
 		g := graph(kahn.Node{ID: "S", Sub: inner})
 		h := &kahn.History{}
-		require.Equal(t, 70*ms, try(t, g, step, kahn.Limit(2), kahn.Learn(h)).Duration)
-		require.Equal(t, 50*ms, try(t, g, step, kahn.Limit(2), kahn.Learn(h)).Duration)
+		require.Equal(t, 70*ms, try(t, g, step, kahn.Limit(2), h).Duration)
+		require.Equal(t, 50*ms, try(t, g, step, kahn.Limit(2), h).Duration)
 	})
 
 	inBubble(t, "a resumed run keeps its estimates", func(t *testing.T) {
@@ -183,9 +183,9 @@ func TestHistory(t *testing.T) {
 			}
 			h := &kahn.History{}
 			if knows {
-				try(t, g, step, kahn.Learn(h))
+				try(t, g, step, h)
 			}
-			r, err := kahn.Execute(t.Context(), gated, step, kahn.Limit(2), kahn.Learn(h))
+			r, err := kahn.Execute(t.Context(), gated, step, kahn.Limit(2), h)
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunSuspended, r.Status)
 			var other kahn.History // which says the contrary
@@ -194,9 +194,9 @@ func TestHistory(t *testing.T) {
 				mixed = nil // or what the run did not know
 			}
 			_, contrary := lastLong(mixed)
-			try(t, g, contrary, kahn.Learn(&other))
+			try(t, g, contrary, &other)
 			began := time.Now()
-			res, err := kahn.Execute(t.Context(), gated, step, kahn.Limit(2), kahn.Learn(&other), kahn.Resume(reload(t, r.Snapshot())), kahn.EarlySignals(map[string]any{"G": 1}))
+			res, err := kahn.Execute(t.Context(), gated, step, kahn.Limit(2), &other, kahn.Resume(reload(t, r.Snapshot())), kahn.EarlySignals(map[string]any{"G": 1}))
 			require.NoError(t, err)
 			require.Equal(t, kahn.RunCompleted, res.Status)
 			want := 50 * ms
@@ -216,13 +216,13 @@ func TestHistory(t *testing.T) {
 			require.Equal(t, want, res.Duration)
 		}
 		own := &kahn.History{}
-		res, err := rn.Execute(t.Context(), g, step, kahn.Limit(2), kahn.Learn(own))
+		res, err := rn.Execute(t.Context(), g, step, kahn.Limit(2), own)
 		require.NoError(t, err)
 		require.Equal(t, 70*ms, res.Duration, "the run has a History of its own")
 	})
 
 	t.Run("nil is refused", func(t *testing.T) {
-		_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "A"}), nothing, kahn.Learn(nil))
+		_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "A"}), nothing, nil)
 		require.ErrorIs(t, err, kahn.ErrBadOption)
 	})
 }
@@ -259,7 +259,7 @@ func TestHistoryIsBounded(t *testing.T) {
 		for i := range nodes {
 			g.Add(kahn.Node{ID: fmt.Sprint(i)})
 		}
-		_, err := kahn.Execute(t.Context(), g, nothing, kahn.Learn(h))
+		_, err := kahn.Execute(t.Context(), g, nothing, h)
 		require.NoError(t, err)
 	}
 	known := func(name string) (n int) {
@@ -302,7 +302,7 @@ func TestHistoryIsShared(t *testing.T) {
 				for j := range 30 {
 					g.Add(kahn.Node{ID: fmt.Sprint(j + k)})
 				}
-				_, err := kahn.Execute(context.Background(), g, nothing, kahn.Learn(h), kahn.Limit(2))
+				_, err := kahn.Execute(context.Background(), g, nothing, h, kahn.Limit(2))
 				if err == nil {
 					_, err = json.Marshal(h)
 				}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestStepInALaterLife compares the values of a Step with the events of the lives before its own.
@@ -123,7 +124,7 @@ func TestCutAttempt(t *testing.T) {
 			inBubble(t, fmt.Sprintf("a crash after %v, durable %t", row.at, durable), func(t *testing.T) {
 				judged := 0
 				g := graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput, OverallTimeout: time.Hour})
-				moderate := kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error {
+				moderate := kahn.Moderate(moderator(func(context.Context, event.Phase, *kahn.Step, any) error {
 					judged++
 					time.Sleep(10 * ms)
 					return nil

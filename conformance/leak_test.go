@@ -30,7 +30,7 @@ func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
 		res, _ := run.Wait()
 		require.Equal(t, suspended, res.Status == kahn.RunSuspended)
 	}
-	timed := []kahn.Option{kahn.Timeout(time.Hour), kahn.CancelGrace(ms), kahn.StartRate(kahn.Rate{Starts: 1, Per: time.Hour, Burst: 100})}
+	timed := []kahn.Option{kahn.Timeout(time.Hour), kahn.CancelGrace(ms), kahn.Rate{Starts: 1, Per: time.Hour, Burst: 100}}
 	for name, one := range map[string]func(t *testing.T, rn *kahn.Runner){
 		"plain": func(t *testing.T, _ *kahn.Runner) {
 			res, err := kahn.Execute(t.Context(), graph(after("A"), after("B", "A")), nop)

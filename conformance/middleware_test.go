@@ -139,7 +139,7 @@ func TestMiddleware(t *testing.T) {
 				t.Errorf("%s was called", s.ID())
 			}
 			return "done", nil
-		}, kahn.Use(shield), kahn.DefaultRetry(kahn.RetryStandard()))
+		}, kahn.Use(shield), kahn.RetryStandard())
 		r.expect("cached:ok skipped:S/self refused:F shouted:ok", "failed")
 	})
 
@@ -256,7 +256,7 @@ func TestOnNode(t *testing.T) {
 					return fmt.Sprint(v, "!"), err
 				}
 			}),
-			kahn.Moderate(moderator(func(_ context.Context, _ kahn.Phase, _ *kahn.Step, value any) error {
+			kahn.Moderate(moderator(func(_ context.Context, _ event.Phase, _ *kahn.Step, value any) error {
 				if m, ok := value.(map[string]any); ok && m["bad"] == true {
 					return kahn.Flag("bad")
 				}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // TestJudgesStress runs random graphs whose judges take their time, refuse, break, panic, exit, and hang, while runs are
@@ -28,19 +29,19 @@ func TestJudgesStress(t *testing.T) {
 // verdicts are the last judgements of each side of each node.
 type verdicts struct {
 	mu     sync.Mutex
-	passed map[string]map[kahn.Phase]bool
+	passed map[string]map[event.Phase]bool
 }
 
-func (v *verdicts) say(id string, phase kahn.Phase, passed bool) {
+func (v *verdicts) say(id string, phase event.Phase, passed bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.passed[id] == nil {
-		v.passed[id] = map[kahn.Phase]bool{}
+		v.passed[id] = map[event.Phase]bool{}
 	}
 	v.passed[id][phase] = passed
 }
 
-func (v *verdicts) of(id string, phase kahn.Phase) bool {
+func (v *verdicts) of(id string, phase event.Phase) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.passed[id][phase]
@@ -49,10 +50,10 @@ func (v *verdicts) of(id string, phase kahn.Phase) bool {
 func judgesStress(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	one := func(n int) bool { return rng.IntN(n) == 0 }
-	said := verdicts{passed: map[string]map[kahn.Phase]bool{}}
+	said := verdicts{passed: map[string]map[event.Phase]bool{}}
 
 	// judge draws the behaviour of a judge, the same at every call, except that a judge may recover after a failure.
-	judge := func(id string, phase kahn.Phase) func(ctx context.Context) error {
+	judge := func(id string, phase event.Phase) func(ctx context.Context) error {
 		delay, ill, calls := time.Duration(rng.IntN(4))*ms, rng.IntN(14), 0
 		heals, deaf := one(2), one(8)
 		return func(ctx context.Context) error {
@@ -83,7 +84,7 @@ func judgesStress(t *testing.T, seed uint64) {
 			return nil
 		}
 	}
-	moderators := map[string]map[kahn.Phase]func(context.Context) error{}
+	moderators := map[string]map[event.Phase]func(context.Context) error{}
 	g := graph()
 	g.Groups = []kahn.Group{{Name: "g", Limit: 1 + rng.IntN(2), CancelOnFailure: one(4)}}
 	nodes := 2 + rng.IntN(8)
@@ -96,10 +97,10 @@ func judgesStress(t *testing.T, seed uint64) {
 		}
 		if one(2) {
 			n.Moderation = kahn.Moderation(1 + rng.IntN(3))
-			moderators[n.ID] = map[kahn.Phase]func(context.Context) error{
-				kahn.PhaseInput: judge(n.ID, kahn.PhaseInput), kahn.PhaseOutput: judge(n.ID, kahn.PhaseOutput)}
+			moderators[n.ID] = map[event.Phase]func(context.Context) error{
+				event.PhaseInput: judge(n.ID, event.PhaseInput), event.PhaseOutput: judge(n.ID, event.PhaseOutput)}
 		} else {
-			contract := func(phase kahn.Phase) kahn.Contract {
+			contract := func(phase event.Phase) kahn.Contract {
 				f := judge(n.ID, phase)
 				return shape{func(any) []kahn.Violation {
 					if f(nil) != nil {
@@ -109,10 +110,10 @@ func judgesStress(t *testing.T, seed uint64) {
 				}}
 			}
 			if one(2) {
-				n.InputSchema = contract(kahn.PhaseInput)
+				n.InputSchema = contract(event.PhaseInput)
 			}
 			if one(2) {
-				n.OutputSchema = contract(kahn.PhaseOutput)
+				n.OutputSchema = contract(event.PhaseOutput)
 			}
 		}
 		if one(3) {
@@ -138,7 +139,7 @@ func judgesStress(t *testing.T, seed uint64) {
 		judged := n.InputSchema != nil || n.Moderation == kahn.ModerateInput || n.Moderation == kahn.ModerateBoth
 		delay, fails := time.Duration(rng.IntN(4))*ms, one(8)
 		n.Do = func(ctx context.Context, s *kahn.Step) (any, error) {
-			if judged && !said.of(s.ID(), kahn.PhaseInput) {
+			if judged && !said.of(s.ID(), event.PhaseInput) {
 				t.Errorf("%s was called although its inputs did not pass", s.ID())
 			}
 			if fails && s.Attempt() == 1 {
@@ -151,7 +152,7 @@ func judgesStress(t *testing.T, seed uint64) {
 	opts := []kahn.Option{
 		kahn.Limit(rng.IntN(4)), kahn.CancelGrace(ms), kahn.Mode(rng.IntN(2)),
 		kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)),
-		kahn.Moderate(moderator(func(ctx context.Context, phase kahn.Phase, s *kahn.Step, _ any) error {
+		kahn.Moderate(moderator(func(ctx context.Context, phase event.Phase, s *kahn.Step, _ any) error {
 			return moderators[s.ID()][phase](ctx)
 		})),
 	}
@@ -180,7 +181,7 @@ func judgesStress(t *testing.T, seed uint64) {
 	for _, n := range g.Nodes() {
 		res := r.node(n.ID)
 		judged := n.OutputSchema != nil || n.Moderation == kahn.ModerateOutput || n.Moderation == kahn.ModerateBoth
-		if res.Status == kahn.Completed && judged && !said.of(n.ID, kahn.PhaseOutput) {
+		if res.Status == kahn.Completed && judged && !said.of(n.ID, event.PhaseOutput) {
 			t.Errorf("%s completed although its output did not pass: %+v", n.ID, res)
 		}
 		switch res.Cause.Kind {

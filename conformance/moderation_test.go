@@ -18,8 +18,8 @@ import (
 )
 
 // refuses flags one phase.
-func refuses(phase kahn.Phase) kahn.Option {
-	return kahn.Moderate(moderator(func(_ context.Context, p kahn.Phase, _ *kahn.Step, _ any) error {
+func refuses(phase event.Phase) kahn.Option {
+	return kahn.Moderate(moderator(func(_ context.Context, p event.Phase, _ *kahn.Step, _ any) error {
 		if p == phase {
 			return fmt.Errorf("for a reason: %w", kahn.Flag("violence", "spam"))
 		}
@@ -42,7 +42,7 @@ func TestModeration(t *testing.T) {
 		contract := func(phase string) kahn.Contract {
 			return shape{func(any) []kahn.Violation { note("%s contract", phase); return nil }}
 		}
-		m := moderator(func(ctx context.Context, p kahn.Phase, s *kahn.Step, value any) error {
+		m := moderator(func(ctx context.Context, p event.Phase, s *kahn.Step, value any) error {
 			if ctx != context.Context(s) {
 				t.Error("the context is not the attempt's")
 			}
@@ -68,12 +68,12 @@ func TestModeration(t *testing.T) {
 	})
 
 	bothModes(t, "flagged inputs", func(t *testing.T, mode kahn.Mode) {
-		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateBoth, Retry: always3}, after("B", "A")), neverStep(t), mode, refuses(kahn.PhaseInput))
+		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateBoth, Retry: always3}, after("B", "A")), neverStep(t), mode, refuses(event.PhaseInput))
 		r.expect("A:F B:X", "failed")
 		r.cause("A", kahn.CauseModeration)
 		r.order("node.queued A", "moderation.flagged A", "node.failed A")
 		r.count(event.NodeStarted, "A", 0)
-		want := event.Refusal{Phase: kahn.PhaseInput, Errors: []string{"violence", "spam"}}
+		want := event.Refusal{Phase: event.PhaseInput, Errors: []string{"violence", "spam"}}
 		if p := r.find(event.ModerationFlagged, "A")[0].Payload; !reflect.DeepEqual(p, want) {
 			t.Errorf("event %+v", p)
 		}
@@ -86,7 +86,7 @@ func TestModeration(t *testing.T) {
 
 	bothModes(t, "flagged output is not retried", func(t *testing.T, mode kahn.Mode) {
 		var c calls
-		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateBoth, Retry: always3}, after("B", "A")), c.count(nop), mode, refuses(kahn.PhaseOutput))
+		r := try(t, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateBoth, Retry: always3}, after("B", "A")), c.count(nop), mode, refuses(event.PhaseOutput))
 		r.expect("A:F B:X", "failed")
 		r.cause("A", kahn.CauseModeration)
 		r.order("node.started A", "moderation.flagged A", "node.failed A")
@@ -96,7 +96,7 @@ func TestModeration(t *testing.T) {
 		}
 	})
 
-	for phase, choice := range map[kahn.Phase]kahn.Moderation{kahn.PhaseInput: kahn.ModerateInput, kahn.PhaseOutput: kahn.ModerateOutput} {
+	for phase, choice := range map[event.Phase]kahn.Moderation{event.PhaseInput: kahn.ModerateInput, event.PhaseOutput: kahn.ModerateOutput} {
 		for name, say := range map[string]func() error{
 			"an error":               func() error { return errHost },
 			"a panic":                func() error { panic(errHost) },
@@ -106,7 +106,7 @@ func TestModeration(t *testing.T) {
 				var c calls
 				asked := 0
 				r := try(t, graph(kahn.Node{ID: "A", Moderation: choice, Retry: always3}), c.count(nop), mode,
-					kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { asked++; return say() })))
+					kahn.Moderate(moderator(func(context.Context, event.Phase, *kahn.Step, any) error { asked++; return say() })))
 				r.expect("A:F", "failed")
 				r.cause("A", kahn.CauseModeration)
 				r.count(event.ModerationFlagged, "A", 0)
@@ -117,7 +117,7 @@ func TestModeration(t *testing.T) {
 			})
 		}
 
-		patient := kahn.Moderate(moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+		patient := kahn.Moderate(moderator(func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}))
@@ -156,7 +156,7 @@ func TestModeration(t *testing.T) {
 	}
 
 	inBubble(t, "draining, what has not started does not start", func(t *testing.T) {
-		slow := kahn.Moderate(moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+		slow := kahn.Moderate(moderator(func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
 			select {
 			case <-ctx.Done(): // it is told
 			case <-time.After(time.Minute):
@@ -172,7 +172,7 @@ func TestModeration(t *testing.T) {
 	})
 
 	inBubble(t, "a member of a group that is drained does not start either", func(t *testing.T) {
-		slow := kahn.Moderate(moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+		slow := kahn.Moderate(moderator(func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
 			<-ctx.Done()
 			return nil
 		}))
@@ -186,7 +186,7 @@ func TestModeration(t *testing.T) {
 
 	inBubble(t, "a moderator that ignores its context is left behind", func(t *testing.T) {
 		release := make(chan struct{})
-		stuck := kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { <-release; return nil }))
+		stuck := kahn.Moderate(moderator(func(context.Context, event.Phase, *kahn.Step, any) error { <-release; return nil }))
 		r := tryControlled(t, t.Context(), graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), neverStep(t), func(run *kahn.Run) {
 			time.Sleep(ms)
 			run.Cancel()
@@ -200,7 +200,7 @@ func TestModeration(t *testing.T) {
 	})
 
 	inBubble(t, "what a moderator publishes", func(t *testing.T) {
-		talks := kahn.Moderate(moderator(func(_ context.Context, _ kahn.Phase, s *kahn.Step, _ any) error {
+		talks := kahn.Moderate(moderator(func(_ context.Context, _ event.Phase, s *kahn.Step, _ any) error {
 			s.Log(0, "looking")
 			s.Emit("no output before the start")
 			return nil
@@ -215,8 +215,8 @@ func TestModeration(t *testing.T) {
 	})
 
 	inBubble(t, "a skipped node has nothing to judge", func(t *testing.T) {
-		asked := kahn.Moderate(moderator(func(_ context.Context, p kahn.Phase, _ *kahn.Step, _ any) error {
-			if p == kahn.PhaseOutput {
+		asked := kahn.Moderate(moderator(func(_ context.Context, p event.Phase, _ *kahn.Step, _ any) error {
+			if p == event.PhaseOutput {
 				t.Error("asked about the output")
 			}
 			return nil

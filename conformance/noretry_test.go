@@ -29,7 +29,7 @@ func TestNoRetry(t *testing.T) {
 		{"the default is one attempt", event.NoRetryNoPolicy, kahn.Node{Do: always(errStep)}, nil, nil},
 		{"a policy of one attempt", event.NoRetryNoPolicy, kahn.Node{Retry: kahn.Retry{MaxAttempts: 1}, Do: always(errStep)}, nil, nil},
 		{"the last attempt", event.NoRetryAttempts, kahn.Node{Retry: twice, Do: always(errStep)}, nil, nil},
-		{"the last attempt, by default", event.NoRetryAttempts, kahn.Node{Do: always(errStep)}, nil, []kahn.Option{kahn.DefaultRetry(twice)}},
+		{"the last attempt, by default", event.NoRetryAttempts, kahn.Node{Do: always(errStep)}, nil, []kahn.Option{twice}},
 		{"the last attempt, then the fallback", event.NoRetryAttempts, kahn.Node{
 			Retry: twice, Do: always(errStep), Fallback: func(context.Context, error) (any, error) { return nil, errors.New("nor that") },
 		}, nil, nil},
@@ -56,10 +56,10 @@ func TestNoRetry(t *testing.T) {
 			After: []string{"B"}, OnUpstreamFailure: kahn.UpstreamPropagate, Retry: twice, Do: neverStep(t),
 		}, []kahn.Node{{ID: "B", Do: fails(0)}}, nil},
 		{"the inputs are refused", event.NoRetryUnstarted, kahn.Node{Retry: twice, Moderation: kahn.ModerateInput, Do: neverStep(t)}, nil,
-			[]kahn.Option{kahn.Moderate(moderator(func(context.Context, kahn.Phase, *kahn.Step, any) error { return kahn.Flag("no") }))}},
+			[]kahn.Option{kahn.Moderate(moderator(func(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("no") }))}},
 		{"a sub-graph", event.NoRetryNoPolicy, kahn.Node{Sub: graph(kahn.Node{ID: "x", Do: always(errStep)})}, nil, nil},
 		{"a sub-graph's last attempt", event.NoRetryAttempts, kahn.Node{Retry: twice, Sub: graph(kahn.Node{ID: "x", Do: always(errStep)})}, nil, nil},
-		{"a condition", event.NoRetryCause, kahn.Node{Test: func(kahn.View) (any, error) { return nil, errStep }}, nil, []kahn.Option{kahn.DefaultRetry(twice)}},
+		{"a condition", event.NoRetryCause, kahn.Node{Test: func(kahn.View) (any, error) { return nil, errStep }}, nil, []kahn.Option{twice}},
 	} {
 		inBubble(t, row.name, func(t *testing.T) {
 			row.node.ID = "A"

@@ -40,12 +40,12 @@ func (r trial) expectStarts(want string) {
 func TestRates(t *testing.T) {
 	perSecond := func(n, burst int) kahn.Rate { return kahn.Rate{Starts: n, Per: time.Second, Burst: burst} }
 	inBubble(t, "the rate of a run spaces the starts", func(t *testing.T) {
-		r := try(t, graph(after("A"), after("B"), after("C")), takes(10*ms), kahn.StartRate(perSecond(1, 0)))
+		r := try(t, graph(after("A"), after("B"), after("C")), takes(10*ms), perSecond(1, 0))
 		r.expectStarts("A@0s B@1s C@2s")
 		r.expect("A:ok B:ok C:ok", "completed")
 	})
 	inBubble(t, "a burst starts at once", func(t *testing.T) {
-		r := try(t, graph(after("A"), after("B"), after("C"), after("D")), takes(10*ms), kahn.StartRate(perSecond(2, 3)))
+		r := try(t, graph(after("A"), after("B"), after("C"), after("D")), takes(10*ms), perSecond(2, 3))
 		r.expectStarts("A@0s B@0s C@0s D@500ms")
 	})
 	inBubble(t, "tokens are saved up to the burst", func(t *testing.T) {
@@ -55,11 +55,11 @@ func TestRates(t *testing.T) {
 				return takes(time.Minute)(ctx, s)
 			}
 			return nil, nil
-		}, kahn.StartRate(perSecond(1, 3)))
+		}, perSecond(1, 3))
 		r.expectStarts("A@0s B@1m0s C@1m0s D@1m0s E@1m1s")
 	})
 	inBubble(t, "the order is that of the queue", func(t *testing.T) {
-		r := try(t, graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B", Priority: 1}, kahn.Node{ID: "C", Estimate: time.Hour}), nop, kahn.StartRate(perSecond(1, 1)))
+		r := try(t, graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B", Priority: 1}, kahn.Node{ID: "C", Estimate: time.Hour}), nop, perSecond(1, 1))
 		r.expectStarts("B@0s C@1s A@2s")
 	})
 	inBubble(t, "a group's rate holds nobody else back", func(t *testing.T) {
@@ -98,14 +98,14 @@ func TestRates(t *testing.T) {
 				return nil, errStep
 			}
 			return nil, nil
-		}, kahn.StartRate(perSecond(1, 1)))
+		}, perSecond(1, 1))
 		r.expectStarts("A@0s A@1s")
 	})
 	inBubble(t, "an attempt's timeout does not include the wait, the overall one does", func(t *testing.T) {
-		r := try(t, graph(after("A"), kahn.Node{ID: "B", Timeout: 500 * ms}), takes(10*ms), kahn.StartRate(perSecond(1, 1)))
+		r := try(t, graph(after("A"), kahn.Node{ID: "B", Timeout: 500 * ms}), takes(10*ms), perSecond(1, 1))
 		r.expect("A:ok B:ok", "completed")
 		late := kahn.Node{ID: "B", OverallTimeout: 500 * ms, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: 10 * ms, Jitter: kahn.JitterNone}}
-		r = try(t, graph(late), func(context.Context, *kahn.Step) (any, error) { return nil, errStep }, kahn.StartRate(perSecond(1, 1)))
+		r = try(t, graph(late), func(context.Context, *kahn.Step) (any, error) { return nil, errStep }, perSecond(1, 1))
 		r.expect("B:F", "failed")
 		r.cause("B", kahn.CauseTimeout)
 		if r.Duration != 500*ms {
@@ -113,7 +113,7 @@ func TestRates(t *testing.T) {
 		}
 	})
 	inBubble(t, "the run's timeout and a cancel end the wait", func(t *testing.T) {
-		slow := kahn.StartRate(kahn.Rate{Starts: 1, Per: time.Hour})
+		slow := kahn.Rate{Starts: 1, Per: time.Hour}
 		r := try(t, graph(after("A"), after("B")), nop, slow, kahn.Timeout(time.Minute))
 		r.expect("A:ok B:X", "failed")
 		if r.Duration != time.Minute {
@@ -127,7 +127,7 @@ func TestRates(t *testing.T) {
 		}
 	})
 	inBubble(t, "the run does not rest while a node waits for a token", func(t *testing.T) {
-		res, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "g", Kind: kahn.KindGate}, after("A"), after("B")), nop, kahn.StartRate(perSecond(1, 1)))
+		res, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "g", Kind: kahn.KindGate}, after("A"), after("B")), nop, perSecond(1, 1))
 		if err != nil || res.Status != kahn.RunSuspended || res.Duration != time.Second {
 			t.Fatalf("%v %v after %v", res.Status, err, res.Duration)
 		}
@@ -136,7 +136,7 @@ func TestRates(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run that is left does not wait for tokens", func(t *testing.T) {
-		run, err := kahn.Start(t.Context(), graph(after("A"), after("B")), nop, kahn.StartRate(kahn.Rate{Starts: 1, Per: time.Hour}))
+		run, err := kahn.Start(t.Context(), graph(after("A"), after("B")), nop, kahn.Rate{Starts: 1, Per: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,20 +162,20 @@ func TestRates(t *testing.T) {
 	inBubble(t, "gates, conditions, composites and mocks take no token", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "G", Kind: kahn.KindGate}, kahn.Node{ID: "T", Test: func(kahn.View) (any, error) { return true, nil }},
 			kahn.Node{ID: "S", Sub: graph(after("x"), after("y"))}, after("M"), after("Z", "G", "T", "S", "M"))
-		r := try(t, g, nop, kahn.StartRate(perSecond(1, 1)), kahn.TestMode{Mocks: map[string]kahn.Mock{"M": {Value: 1}, "G": {Value: "ok"}}})
+		r := try(t, g, nop, perSecond(1, 1), kahn.TestMode{Mocks: map[string]kahn.Mock{"M": {Value: 1}, "G": {Value: "ok"}}})
 		r.expectStarts("T@0s S@0s S/x@0s S/y@1s Z@2s")
 	})
 	inBubble(t, "what a memo answers takes no token", func(t *testing.T) {
 		memo := new(kahn.Memo)
 		g := graph(kahn.Node{ID: "A", Memo: "1"}, after("B"), after("C"))
-		option := kahn.StartRate(perSecond(1, 1))
+		option := perSecond(1, 1)
 		try(t, g, nop, option, memo).expectStarts("A@0s B@1s C@2s")
 		r := try(t, g, nop, option, memo)
 		r.expectStarts("B@0s C@1s")
 	})
 	inBubble(t, "what is refused takes no token", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", InputSchema: wants(0), Priority: 1, ContinueOnFail: true}, after("B"), after("C"))
-		try(t, g, nop, kahn.StartRate(perSecond(1, 1)), kahn.Limit(1)).expectStarts("B@0s C@1s")
+		try(t, g, nop, perSecond(1, 1), kahn.Limit(1)).expectStarts("B@0s C@1s")
 	})
 	inBubble(t, "a node that was stopped in line holds back nobody who needs no token", func(t *testing.T) {
 		// X has the slot of g and has taken the token of the hour. A waits for both, the others for the slot alone.
@@ -250,7 +250,7 @@ func TestRateProblems(t *testing.T) {
 		"overflow gain":   {Starts: math.MaxInt, Per: 1, Burst: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, option := range []kahn.Option{kahn.StartRate(rate), kahn.KeyRate(rate)} {
+			for _, option := range []kahn.Option{rate, kahn.KeyRate(rate)} {
 				if _, err := kahn.Execute(t.Context(), graph(after("A")), nop, option); !errors.Is(err, kahn.ErrBadOption) {
 					t.Errorf("option: %v", err)
 				}
@@ -263,7 +263,7 @@ func TestRateProblems(t *testing.T) {
 		})
 	}
 	for _, rate := range []kahn.Rate{{Starts: math.MaxInt - 1, Per: 1}, {Starts: 1, Per: math.MaxInt64 - 1}, {Starts: math.MaxInt, Per: math.MaxInt64, Burst: 1 << 62}} {
-		if _, err := kahn.Execute(t.Context(), graph(after("A"), after("B", "A")), nop, kahn.StartRate(rate), kahn.Timeout(time.Millisecond)); errors.Is(err, kahn.ErrBadOption) {
+		if _, err := kahn.Execute(t.Context(), graph(after("A"), after("B", "A")), nop, rate, kahn.Timeout(time.Millisecond)); errors.Is(err, kahn.ErrBadOption) {
 			t.Errorf("%v: %v", rate, err)
 		}
 	}
@@ -276,7 +276,7 @@ func TestStateRates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := kahn.NewState(p, kahn.StartRate(kahn.Rate{Starts: 2, Per: time.Second}))
+	st, err := kahn.NewState(p, kahn.Rate{Starts: 2, Per: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +410,7 @@ func randomRates(t *testing.T, seed uint64) {
 			return nil, errStep
 		}
 		return nil, nil
-	}, kahn.StartRate(runRate), kahn.KeyRate(keyRate), kahn.Limit(runLimit), kahn.KeyLimit(keyLimit))
+	}, runRate, kahn.KeyRate(keyRate), kahn.Limit(runLimit), kahn.KeyLimit(keyLimit))
 	if r.Status != kahn.RunCompleted {
 		t.Errorf("the run ended as %v: %v", r.Status, r.err)
 	}

@@ -57,7 +57,7 @@ func (e *hitError) Timeout() bool   { e.on("Timeout"); return false }
 func (e *hitError) Temporary() bool { return false }
 
 func hitModerator(hit func()) moderator {
-	return func(context.Context, kahn.Phase, *kahn.Step, any) error { hit(); return nil }
+	return func(context.Context, event.Phase, *kahn.Step, any) error { hit(); return nil }
 }
 
 // hostiles lists every kind of function that user code can hand to the engine. X is the node that calls it; behind it comes

@@ -23,7 +23,6 @@ func TestBadCalls(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	badRetry := kahn.DefaultRetry
 	type call struct {
 		name string
 		ctx  context.Context
@@ -54,15 +53,15 @@ func TestBadCalls(t *testing.T) {
 		"unknown mode":                   kahn.Mode(99),
 		"unknown failure mode":           kahn.FailureMode(99),
 		"unknown status rule":            kahn.StatusRule(99),
-		"negative MaxAttempts":           badRetry(kahn.Retry{MaxAttempts: -1}),
-		"negative Multiplier":            badRetry(kahn.Retry{MaxAttempts: 2, Multiplier: -2}),
-		"Multiplier that is no number":   badRetry(kahn.Retry{MaxAttempts: 2, Multiplier: math.NaN()}),
-		"infinite Multiplier":            badRetry(kahn.Retry{MaxAttempts: 2, Multiplier: math.Inf(1)}),
-		"negative MaxRetryAfter":         badRetry(kahn.Retry{MaxAttempts: 2, MaxRetryAfter: -1}),
-		"unknown Jitter":                 badRetry(kahn.Retry{MaxAttempts: 2, Jitter: 99}),
-		"RetryOn what is never retried":  badRetry(kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{kahn.CauseGoexit}}),
-		"RetryOn what no cause is":       badRetry(kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{kahn.CauseNone}}),
-		"RetryOn beyond the enumeration": badRetry(kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{255}}),
+		"negative MaxAttempts":           kahn.Retry{MaxAttempts: -1},
+		"negative Multiplier":            kahn.Retry{MaxAttempts: 2, Multiplier: -2},
+		"Multiplier that is no number":   kahn.Retry{MaxAttempts: 2, Multiplier: math.NaN()},
+		"infinite Multiplier":            kahn.Retry{MaxAttempts: 2, Multiplier: math.Inf(1)},
+		"negative MaxRetryAfter":         kahn.Retry{MaxAttempts: 2, MaxRetryAfter: -1},
+		"unknown Jitter":                 kahn.Retry{MaxAttempts: 2, Jitter: 99},
+		"RetryOn what is never retried":  kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{kahn.CauseGoexit}},
+		"RetryOn what no cause is":       kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{kahn.CauseNone}},
+		"RetryOn beyond the enumeration": kahn.Retry{MaxAttempts: 2, RetryOn: []kahn.CauseKind{255}},
 	} {
 		rows = append(rows, call{name: name, ctx: ctx, g: one, p: plan, step: nop, opt: opt, want: []error{kahn.ErrBadOption}})
 	}

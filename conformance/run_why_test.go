@@ -91,7 +91,7 @@ func TestWhy(t *testing.T) {
 		{name: "a map", after: 10 * ms, g: graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "l", Limit: 1}, Params: map[string]any{"l": []int{1, 2}}, Do: takes(20 * ms)}), asked: []asked{
 			{"M[1]", kahn.WhySlot, "it waits for a slot of the map M, held by M[0]", nil},
 		}},
-		{name: "rate", after: 30 * ms, opts: []kahn.Option{kahn.StartRate(kahn.Rate{Starts: 1, Per: 100 * ms}), kahn.KeyRate(kahn.Rate{Starts: 1, Per: time.Second})}, g: graph(kahn.Node{ID: "a", Priority: 1, Key: "k"}, after("b"), kahn.Node{ID: "c", Key: "k"}), asked: []asked{
+		{name: "rate", after: 30 * ms, opts: []kahn.Option{kahn.Rate{Starts: 1, Per: 100 * ms}, kahn.KeyRate(kahn.Rate{Starts: 1, Per: time.Second})}, g: graph(kahn.Node{ID: "a", Priority: 1, Key: "k"}, after("b"), kahn.Node{ID: "c", Key: "k"}), asked: []asked{
 			{"b", kahn.WhyRate, "", func(t *testing.T, y kahn.Why) {
 				require.Equal(t, kahn.Bound{Scope: kahn.BoundRun}, y.Bound)
 				require.Equal(t, 100*ms, since(y.Until))

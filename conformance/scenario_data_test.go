@@ -253,7 +253,7 @@ func TestScenarioInputs(t *testing.T) {
 			r.expect("A:ok B:"+row.want, "completed")
 			if row.want == "ok" {
 				r.param("B", row.output)
-			} else if skip := r.node("B").Skip; skip != (kahn.SkipReason{Kind: kahn.SkipNullPropagation, Node: "A", Port: "p"}) {
+			} else if skip := r.node("B").Skip; skip != (event.SkipReason{Kind: kahn.SkipNullPropagation, Node: "A", Port: "p"}) {
 				t.Errorf("%+v", skip)
 			}
 		})

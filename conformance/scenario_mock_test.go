@@ -115,7 +115,7 @@ func TestScenarioMock(t *testing.T) {
 
 	inBubble(t, "269 the run's default policy, a timeout and a panic are as final", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", Timeout: time.Second}, after("B"), after("C"))
-		r := try(t, g, neverStep(t), kahn.DefaultRetry(kahn.Retry{MaxAttempts: 5, RetryOn: []kahn.CauseKind{kahn.CauseTimeout, kahn.CausePanic, kahn.CauseStepError}}),
+		r := try(t, g, neverStep(t), kahn.Retry{MaxAttempts: 5, RetryOn: []kahn.CauseKind{kahn.CauseTimeout, kahn.CausePanic, kahn.CauseStepError}},
 			kahn.TestMode{Mocks: mocks{
 				"A": {Do: untilStopped},
 				"B": {Do: func(context.Context, *kahn.Step) (any, error) { panic("mock") }},
@@ -298,7 +298,7 @@ func (refusesAll) Check(any) []kahn.Violation { return []kahn.Violation{{Message
 // never is a moderator that is not to be asked.
 type never struct{}
 
-func (never) Check(context.Context, kahn.Phase, *kahn.Step, any) error { return kahn.Flag("asked") }
+func (never) Check(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("asked") }
 
 func TestScenarioMockNested(t *testing.T) {
 	sub := func() *kahn.Graph {

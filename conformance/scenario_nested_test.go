@@ -175,7 +175,7 @@ func TestScenarioSubGraph(t *testing.T) {
 	})
 	inBubble(t, "245 no default retry of a composite", func(t *testing.T) {
 		var c calls
-		r := try(t, graph(subgraph("S", graph(after("x")))), c.count(breaks("S/x")), kahn.DefaultRetry(kahn.RetryStandard()))
+		r := try(t, graph(subgraph("S", graph(after("x")))), c.count(breaks("S/x")), kahn.RetryStandard())
 		r.expect("S:F", "failed")
 		r.count(event.NodeRetried, "S", 0)
 		r.count(event.NodeRetried, "S/x", 2)

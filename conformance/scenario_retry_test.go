@@ -125,7 +125,7 @@ func TestScenarioRetry(t *testing.T) {
 			g := graph(after("A"))
 			g.Defaults.Retry = row.policy
 			try(t, g, always(errStep), random(row.u)).expectDelays("A", row.want...)
-			try(t, graph(after("A")), always(errStep), random(row.u), kahn.DefaultRetry(row.policy)).expectDelays("A", row.want...)
+			try(t, graph(after("A")), always(errStep), random(row.u), row.policy).expectDelays("A", row.want...)
 		})
 	}
 

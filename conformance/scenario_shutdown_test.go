@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -119,7 +120,7 @@ func TestScenarioShutdown(t *testing.T) {
 	})
 	each("a judge of inputs is asked again", func(t *testing.T, db store.Store) {
 		judged := 0
-		judge := moderator(func(ctx context.Context, _ kahn.Phase, _ *kahn.Step, _ any) error {
+		judge := moderator(func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
 			if judged++; judged == 1 {
 				<-ctx.Done()
 				return ctx.Err()

@@ -41,7 +41,7 @@ func TestSkipAnswer(t *testing.T) {
 				nodes = append(nodes, branch("on "+label, "?", label))
 			}
 			g := graph(append(nodes, gate("G", "?"))...)
-			want := kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "?", Label: row.skip, Answer: row.answer}
+			want := event.SkipReason{Kind: kahn.SkipConditionBranch, Node: "?", Label: row.skip, Answer: row.answer}
 			id := "on " + row.skip
 			paused := pause(t, g, takes(0))
 			require.Equal(t, want, paused.node(id).Skip)
@@ -88,7 +88,7 @@ func TestSkipAnswer(t *testing.T) {
 		ref, _ := plan.Ref("A")
 		require.Equal(t, `condition_branch(? answered "default", not "a")`, plan.SkipReason(st, ref).String())
 	})
-	data, err := json.Marshal(kahn.SkipReason{Kind: kahn.SkipConditionBranch, Node: "?", Label: "a", Answer: "b"})
+	data, err := json.Marshal(event.SkipReason{Kind: kahn.SkipConditionBranch, Node: "?", Label: "a", Answer: "b"})
 	require.NoError(t, err)
 	require.JSONEq(t, `{"kind":"condition_branch","conditionNodeId":"?","label":"a","answer":"b"}`, string(data))
 }

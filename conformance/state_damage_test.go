@@ -181,7 +181,7 @@ func TestStateSnapshotEveryBit(t *testing.T) {
 func TestStateSnapshotUnderOtherOptions(t *testing.T) {
 	t.Parallel()
 	modes := []kahn.Option{kahn.Eager, kahn.Waves}
-	others := []kahn.Option{kahn.Limit(1), kahn.SuspendStop, kahn.AbortRunning, kahn.Drain, kahn.KeyLimit(1), kahn.StatusStrict, kahn.StartRate(kahn.Rate{Starts: 1, Per: 1})}
+	others := []kahn.Option{kahn.Limit(1), kahn.SuspendStop, kahn.AbortRunning, kahn.Drain, kahn.KeyLimit(1), kahn.StatusStrict, kahn.Rate{Starts: 1, Per: 1}}
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		plan, err := versionGraph(rng).Compile()

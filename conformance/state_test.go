@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -131,7 +132,7 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	require.NoError(t, gate.Fail(machine.Token{}, kahn.CauseGateTimeout))
 	for _, stranger := range []kahn.Ref{-1, 2, 99} {
 		require.Equal(t, kahn.Idle, st.Status(stranger))
-		require.Equal(t, kahn.SkipReason{}, plan.SkipReason(st, stranger))
+		require.Equal(t, event.SkipReason{}, plan.SkipReason(st, stranger))
 		kind, origins := st.Cause(stranger)
 		require.Equal(t, kahn.CauseNone, kind)
 		require.Empty(t, origins)
@@ -170,14 +171,14 @@ func TestVerdictsOfChecks(t *testing.T) {
 		for _, c := range []struct {
 			verdict machine.CheckVerdict
 			status  kahn.Status
-			skip    kahn.SkipReason
+			skip    event.SkipReason
 			cause   kahn.CauseKind
 		}{
-			{machine.CheckVerdict{}, kahn.Ready, kahn.SkipReason{}, kahn.CauseNone},
-			{fails, kahn.Failed, kahn.SkipReason{}, kahn.CauseMergeError},
-			{skips, kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipWhenGuard, Expression: "func"}, kahn.CauseNone},
-			{null, kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "p0"}, kahn.CauseNone},
-			{nullOf(1), kahn.Skipped, kahn.SkipReason{Kind: kahn.SkipNullPropagation, Port: "p1"}, kahn.CauseNone},
+			{machine.CheckVerdict{}, kahn.Ready, event.SkipReason{}, kahn.CauseNone},
+			{fails, kahn.Failed, event.SkipReason{}, kahn.CauseMergeError},
+			{skips, kahn.Skipped, event.SkipReason{Kind: kahn.SkipWhenGuard, Expression: "func"}, kahn.CauseNone},
+			{null, kahn.Skipped, event.SkipReason{Kind: kahn.SkipNullPropagation, Port: "p0"}, kahn.CauseNone},
+			{nullOf(1), kahn.Skipped, event.SkipReason{Kind: kahn.SkipNullPropagation, Port: "p1"}, kahn.CauseNone},
 		} {
 			if ports == 0 && c.verdict.Skip == kahn.SkipNullPropagation {
 				continue

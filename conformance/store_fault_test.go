@@ -140,7 +140,7 @@ func faultyLives(t *testing.T, store *faultyStore) outcome {
 	g := faultyGraph()
 	for life := 1; ; life++ {
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("r"), kahn.OnEvent(rec.add), kahn.StartRate(kahn.Rate{Starts: 2, Per: 3 * ms, Burst: 2}))
+		run, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(store), kahn.RunID("r"), kahn.OnEvent(rec.add), kahn.Rate{Starts: 2, Per: 3 * ms, Burst: 2})
 		if life == 2 && errors.Is(err, kahn.ErrFinished) { // the end write was applied
 			return outcome{}
 		}

@@ -36,7 +36,7 @@ func (s *lateStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (
 func TestRefusedByCommit(t *testing.T) {
 	t.Parallel()
 	says := func(v any) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
-	fallback := func(v any) kahn.FallbackFunc {
+	fallback := func(v any) func(ctx context.Context, err error) (any, error) {
 		return func(context.Context, error) (any, error) { return v, nil }
 	}
 	huge := says("huge")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -117,7 +118,7 @@ func (nameless) Check(value any) []kahn.Violation {
 
 type prude struct{}
 
-func (prude) Check(_ context.Context, phase kahn.Phase, s *kahn.Step, value any) error {
+func (prude) Check(_ context.Context, phase event.Phase, s *kahn.Step, value any) error {
 	switch text := fmt.Sprint(s.Path(), value, len(s.UpstreamAll())); {
 	case strings.Contains(text, "n2 0"):
 		return kahn.Flag("rude", phase.String())

@@ -20,7 +20,7 @@ import (
 func TestZeroValues(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{
-		&kahn.Result{}, &kahn.NodeResult{}, &kahn.Snapshot{}, &kahn.Graph{}, &kahn.Event{}, &kahn.Runner{}, &kahn.Cause{}, &kahn.SkipReason{},
+		&kahn.Result{}, &kahn.NodeResult{}, &kahn.Snapshot{}, &kahn.Graph{}, &kahn.Event{}, &kahn.Runner{}, &kahn.Cause{}, &event.SkipReason{},
 		&kahn.IdempotencyStore{}, &kahn.NodeError{}, &kahn.RunError{}, &kahn.UpstreamError{}, &kahn.PanicError{}, &kahn.GraphError{},
 		&kahn.CycleError{}, &machine.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &event.GapError{},
 		&kahn.AssertionError{}, &kahn.TestSummary{}, &reactive.Scope{}, kahn.Retry{}, kahn.Join(0), kahn.Violation{},

@@ -87,9 +87,9 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 			attempt++
 		}
 	case event.ContractViolated, event.ModerationFlagged:
-		phase := kahn.PhaseOutput
+		phase := event.PhaseOutput
 		if attempt = e.Attempt; n.last == "" || n.last == event.NodeBlocked || n.last == event.NodeQueued {
-			phase = kahn.PhaseInput
+			phase = event.PhaseInput
 		}
 		if p, ok := e.Payload.(event.Breach); ok && (p.Phase != phase || len(p.Errors) == 0) {
 			return fmt.Errorf("after %q", n.last)

@@ -287,7 +287,7 @@ func TestInARun(t *testing.T) {
 		}))
 	var violated *kahn.ContractError
 	require.ErrorAs(t, err, &violated)
-	require.Equal(t, kahn.PhaseInput, violated.Phase)
+	require.Equal(t, event.PhaseInput, violated.Phase)
 	require.Equal(t, "/n", violated.Violations[0].Path)
 	a, _ := res.Node("A")
 	require.Equal(t, 2, a.Attempts)

@@ -50,13 +50,13 @@ func (s Settings) options() []kahn.Option {
 		opts = append(opts, s.OnSuspend)
 	}
 	if s.StartRate != (kahn.Rate{}) {
-		opts = append(opts, kahn.StartRate(s.StartRate))
+		opts = append(opts, s.StartRate)
 	}
 	if s.KeyRate != (kahn.Rate{}) {
 		opts = append(opts, kahn.KeyRate(s.KeyRate))
 	}
 	if s.DefaultRetry != nil {
-		opts = append(opts, kahn.DefaultRetry(*s.DefaultRetry))
+		opts = append(opts, *s.DefaultRetry)
 	}
 	if s.CancelGrace != 0 {
 		opts = append(opts, kahn.CancelGrace(s.CancelGrace))

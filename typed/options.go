@@ -95,7 +95,7 @@ func (v Val[T]) With(o Options) Val[T] {
 	return v
 }
 
-// Fallback gives the node a function that produces the value when the node has failed for good: see [kahn.FallbackFunc].
+// Fallback gives the node a function that produces the value when the node has failed for good: see Fallback of [kahn.Node].
 func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[T] {
 	switch {
 	case v.src == nil:

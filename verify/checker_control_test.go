@@ -89,7 +89,7 @@ func TestCheckerNoticesForgeries(t *testing.T) {
 			e.Payload = event.Completion{Labels: []string{"b"}}
 		})},
 		{"wrong reason", change("node.skipped S", func(e *kahn.Event) {
-			e.Payload = event.Skip{Reason: kahn.SkipReason{Kind: kahn.SkipSelf}}
+			e.Payload = event.Skip{Reason: event.SkipReason{Kind: kahn.SkipSelf}}
 		})},
 		{"victim without node.blocked", drop("node.blocked L")},
 		{"node.blocked too early", move("node.blocked L", "node.failed K")},

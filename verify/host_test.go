@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // way is one way to run a graph.
@@ -509,7 +510,7 @@ func (r *record) differences(p *prediction, w way) (diffs []string) {
 			diff("status of "+n.id, got.Status, statusWords[f.status])
 			continue // the rest would only repeat it
 		}
-		reason := kahn.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label, Answer: f.answer, Port: f.port}
+		reason := event.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label, Answer: f.answer, Port: f.port}
 		switch f.reason {
 		case "rule":
 			reason.Rule = joins[n.rule()].String()

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -24,7 +25,7 @@ type smallVerdict struct {
 
 type smallNodeVerdict struct {
 	status  kahn.Status
-	skip    kahn.SkipReason
+	skip    event.SkipReason
 	cause   kahn.CauseKind
 	origins [3]byte // the names, in the order in which they are told
 }
@@ -222,7 +223,7 @@ func (p *prediction) verdict() (v smallVerdict) {
 		n := &v.nodes[node.id[0]-'A']
 		n.status = statusWords[f.status]
 		if f.status == "S" {
-			n.skip = kahn.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label}
+			n.skip = event.SkipReason{Kind: reasonWords[f.reason], Node: f.source, Label: f.label}
 			if f.label != "" { // a State knows the branches
 				n.skip.Answer = strings.Join(p.fates[f.source].taken, ", ")
 			}

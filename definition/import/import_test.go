@@ -12,6 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
 	importer "github.com/seed-c794f7ef/kahn/definition/import"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
@@ -33,7 +34,7 @@ func (a answer) Evaluate(context.Context, kahn.View) (any, error) { return a.val
 // allow is a Moderator that refuses nothing.
 type allow struct{}
 
-func (allow) Check(context.Context, kahn.Phase, *kahn.Step, any) error { return nil }
+func (allow) Check(context.Context, event.Phase, *kahn.Step, any) error { return nil }
 
 func load(t *testing.T, file string, a answers) *kahn.Graph {
 	data, err := os.ReadFile(file)

@@ -44,9 +44,9 @@ var walls = map[string]wall{
 	"errors":     {"vocabulary", "result.go:Request store.go:ErrRejected expand.go:expandError map.go:MapError gate.go:suspendError"},
 	"rules": {"vocabulary errors plan", `contract.go:Contract contract.go:contract contract.go:phaseCount signal.go:causeCount signal.go:factOnce option.go:config option.go:onSuspend merge.go:isNull run_conclude.go:hint
 		view.go:View view.go:base view.go:blind view.go:notAncestor view.go:sees`},
-	"plan": {"vocabulary errors rules", `contract.go:Contract contract.go:isContract contract.go:phaseCount contract.go:PhaseInput contract.go:PhaseOutput
+	"plan": {"vocabulary errors rules", `contract.go:Contract contract.go:isContract contract.go:phaseCount
 		contract.go:SchemaCompiler merge.go:MergeFunc merge.go:MergeArray merge.go:MergeConcat merge.go:MergeLast merge.go:MergeObject merge.go:builtinMerge
-		signal.go:* mock.go:double step.go:StepFunc step.go:FallbackFunc view.go:View view.go:everyNode
+		signal.go:* mock.go:double step.go:StepFunc view.go:View view.go:everyNode
 		loop.go:Loop loop.go:While loop.go:Until loop.go:UntilExpr loop.go:check loop.go:again
 		map.go:Map map.go:Over map.go:Key map.go:Estimate map.go:check map.go:sub map.go:item map.go:itemNode
 		map.go:inputIndex map.go:inputItem map.go:inputIteration map.go:inputPrevious
