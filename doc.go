@@ -37,7 +37,7 @@
 //   - Data: [Inputs], [Upstream], [Root], [Outputs], [MergeFunc], [Contribution], [CloneInputs], [UpstreamItems],
 //     [OutputItems]; [InputError].
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
-//   - Functions around steps: [Use], [Middleware], [Around], [PerRun], [Memo], [Cache], [Kinds], [KindLister].
+//   - Functions around steps: [StepOf], [Use], [Middleware], [Around], [PerRun], [Memo], [Cache], [Kinds], [KindLister].
 //   - Limits and order: [KeyLimit], [Rate], [KeyRate], [RateLimited], [Mode], [Estimates], [History].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].

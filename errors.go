@@ -50,6 +50,8 @@ var (
 	ErrType = errors.New("wrong type")
 	// ErrNoValue is returned where there is no value: the node did not complete, or the edge delivered nothing.
 	ErrNoValue = errors.New("no value")
+	// ErrSuspended is matched, beside ErrNoValue, by the error of [Output] for a run that is suspended and has no such output yet.
+	ErrSuspended = errors.New("run suspended")
 	// ErrNotAncestor is the error of a guard or a condition that asks its [View], other than with [View.Has], for a node
 	// that is not an ancestor.
 	ErrNotAncestor = errors.New("not an ancestor")

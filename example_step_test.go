@@ -232,3 +232,23 @@ func ExampleCauseOf() {
 	// rate_limit
 	// external
 }
+
+// A function that gets a context alone finds the attempt that it works for, behind middleware and from derived contexts, too.
+func ExampleStepOf() {
+	charge := func(ctx context.Context) string { // knows nothing of kahn's steps but for its context
+		return "charged under " + kahn.StepOf(ctx).Path()
+	}
+	step := func(ctx context.Context, _ *kahn.Step) (any, error) {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		return charge(ctx), nil
+	}
+	type user struct{}
+	res, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "card"}), step, kahn.Use(func(next kahn.StepFunc) kahn.StepFunc {
+		return func(ctx context.Context, s *kahn.Step) (any, error) {
+			return next(context.WithValue(ctx, user{}, "ann"), s)
+		}
+	}))
+	fmt.Println(res.Output, err)
+	// Output: charged under card <nil>
+}

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -207,14 +208,37 @@ func (r *Result) Count(status Status) (n int) {
 }
 
 // Output returns the output of a completed node as a T. It is exact: an output of another type is an error that matches
-// [ErrType], one that is null or of a node that did not complete an error that matches [ErrNoValue], and an unknown id an
-// error that matches [ErrUnknownNode].
+// [ErrType], one that is null or of a node that did not complete an error that matches [ErrNoValue], if the run is suspended
+// [ErrSuspended], too, and an unknown id an error that matches [ErrUnknownNode].
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
 		return *new(T), r.performed().plan.unknownOwn(id)
 	}
+	if r.Status == RunSuspended && !n.Status.Terminal() {
+		return *new(T), fmt.Errorf("output of %s: %w: it is %v: %w%s", quoteID(id), ErrNoValue, n.Status, ErrSuspended, r.suspendedBy())
+	}
 	return typed[T](n.Output, n.Status == Completed, "output of", id, func() string { return "it is " + n.Status.String() })
+}
+
+// suspendedBy says why a suspended run does not go on.
+func (r *Result) suspendedBy() string {
+	const most = 5
+	var names []string
+	for i, w := range r.Waiting {
+		if i == most {
+			names = append(names, fmt.Sprintf("%d more", len(r.Waiting)-most))
+			break
+		}
+		names = append(names, quoteID(w.Node))
+	}
+	switch {
+	case len(names) > 0:
+		return ": it waits for " + strings.Join(names, ", ")
+	case r.Left:
+		return ": it was left"
+	}
+	return ""
 }
 
 // estimate returns how long the nodes of a plan took in this run.

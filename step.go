@@ -64,6 +64,27 @@ type handedContext struct {
 	reporter Reporter // of such a Step; may be nil
 }
 
+// stepKey is the key by which a context derived from a Step answers with it.
+type stepKey struct{}
+
+// StepOf returns the Step of the attempt that ctx belongs to: ctx itself, or the Step that it is derived from, by middleware, by
+// context.WithTimeout or in any other way. It is for functions that get a context alone, such as those of package typed and what a step calls:
+//
+//	key := kahn.StepOf(ctx).IdempotencyKey()
+//
+// The Step of a step inside another run, or inside a composite, hides those around it. StepOf returns nil for a context that is not derived
+// from a Step.
+func StepOf(ctx context.Context) *Step {
+	if ctx == nil {
+		return nil
+	}
+	if s, is := ctx.(*Step); is {
+		return s
+	}
+	s, _ := ctx.Value(stepKey{}).(*Step)
+	return s
+}
+
 // under returns a Step of the same attempt whose context is ctx: middleware passes it to next, so that a step which uses its
 // Step as a context has the one that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
@@ -433,8 +454,11 @@ func (s *Step) Err() error {
 }
 
 // Value implements context.Context with the values of the context that was passed to Execute, or of the one that middleware
-// handed on.
+// handed on, and with the Step itself for [StepOf].
 func (s *Step) Value(key any) any {
+	if key == (stepKey{}) {
+		return s
+	}
 	if h := s.handed(); h != nil {
 		return h.Value(key)
 	}

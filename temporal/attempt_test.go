@@ -46,6 +46,11 @@ func TestStep(t *testing.T) {
 		return func(ctx context.Context, s *kahn.Step) (any, error) {
 			seen.Add(1)
 			deadline, _ := ctx.Deadline()
+			derived, cancel := context.WithCancel(ctx)
+			defer cancel()
+			if kahn.StepOf(derived) != s {
+				return nil, kahn.Permanent(fmt.Errorf("StepOf found %v in %v", kahn.StepOf(derived), s))
+			}
 			item, inMap := s.Item()
 			got := map[string]any{
 				"id": s.ID(), "path": s.Path(), "kind": s.Kind(), "label": s.Label(), "attempt": s.Attempt(), "config": s.Config(), "params": s.Params(),

@@ -7,9 +7,10 @@ import (
 )
 
 // Do0 adds a node that calls do, and returns its value. do is called as the Do of a [kahn.Node]: see [kahn.StepFunc] for errors with a
-// special meaning, such as [kahn.Skip] and [kahn.Permanent]. Its context is the [*kahn.Step] of the attempt:
+// special meaning, such as [kahn.Skip] and [kahn.Permanent]. Its context leads to the [*kahn.Step] of the attempt, and so does every context that
+// is derived from it:
 //
-//	key := ctx.(*kahn.Step).IdempotencyKey()
+//	key := kahn.StepOf(ctx).IdempotencyKey()
 //
 // The id names the node in the graph, in events and in errors. A node that has to run after others without taking their values lists them in
 // Options.After.

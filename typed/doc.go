@@ -21,7 +21,7 @@
 //   - [Try], [Tried]: a value or an error.
 //   - [Each], [EachSub], [Items]: lists, with the errors of their items.
 //   - [Sub]: pipelines within pipelines.
-//   - [Run], [Pipeline.Execute], [Pipeline.Start], [Pipeline.Output], [SuspendedError]: runs and their results.
+//   - [Run], [Pipeline.Execute], [Pipeline.Start], [Pipeline.Output]: runs and their results.
 //   - [Pipeline.Graph], [Pipeline.Plan], [Pipeline.Encoding], [Pipeline.Types]: for everything else that works with graphs.
 //
 // # What becomes of a node

@@ -171,10 +171,10 @@ func ExampleGate() {
 	}
 	ctx, runs := context.Background(), &store.Memory{}
 	_, err := typed.Run(ctx, release(), kahn.Durable(runs), kahn.RunID("r1"))
-	fmt.Println(err, errors.Is(err, typed.ErrSuspended))
+	fmt.Println(err, errors.Is(err, kahn.ErrSuspended))
 	fmt.Println(typed.Run(ctx, release(), kahn.Durable(runs), kahn.RunID("r1"), kahn.EarlySignals(map[string]any{"approve?": "yes"})))
 	// Output:
-	// the run is suspended: it waits for "approve?" true
+	// output of "done": no value: it is idle: run suspended: it waits for "approve?" true
 	// v1.2.3 published <nil>
 }
 

@@ -377,11 +377,11 @@ func TestGate(t *testing.T) {
 	})
 	ctx := context.Background()
 	_, err := typed.Run(ctx, p)
-	var waits *typed.SuspendedError
-	require.ErrorAs(t, err, &waits)
-	require.ErrorIs(t, err, typed.ErrSuspended)
+	require.ErrorIs(t, err, kahn.ErrSuspended)
 	require.ErrorContains(t, err, `"approve?"`)
-	snap := waits.Result.Snapshot()
+	res, err := p.Execute(ctx)
+	require.NoError(t, err)
+	snap := res.Snapshot()
 	_, err = typed.Run(ctx, p, kahn.Resume(snap), kahn.EarlySignals(map[string]any{"approve?": "maybe"}))
 	require.ErrorIs(t, err, kahn.ErrChoice)
 	out, err := typed.Run(ctx, p, kahn.Resume(snap), kahn.EarlySignals(map[string]any{"approve?": "approved"}))
@@ -480,14 +480,52 @@ func TestNulls(t *testing.T) {
 	require.Equal(t, "true true true", out)
 }
 
-// The context of a function is the Step of its attempt, under middleware too.
+// A suspended run is the same to Execute, which returns no error and a Result without an output, and to Run, which returns the error of
+// that output; also if the result is there, and only another node waits.
+func TestSuspended(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	waits := typed.New("waits", func(b *typed.Block) typed.Val[int] {
+		return typed.Do1(b, "x", func(context.Context, bool) (int, error) { return 7, nil }, typed.Gate[bool](b, "ok?"))
+	})
+	res, err := waits.Execute(ctx)
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunSuspended, res.Status)
+	_, ofOutput := waits.Output(res)
+	_, ofNode := kahn.Output[int](res, "x")
+	out, ofRun := typed.Run(ctx, waits)
+	require.Zero(t, out)
+	for _, err := range []error{ofOutput, ofNode, ofRun} {
+		require.ErrorIs(t, err, kahn.ErrSuspended)
+		require.ErrorIs(t, err, kahn.ErrNoValue)
+		require.EqualError(t, err, `output of "x": no value: it is waiting: run suspended: it waits for "ok?"`)
+	}
+
+	aside := typed.New("aside", func(b *typed.Block) typed.Val[int] {
+		typed.Gate[bool](b, "ok?")
+		return typed.Do0(b, "x", ret(7))
+	})
+	res, err = aside.Execute(ctx)
+	require.NoError(t, err)
+	_, ofOutput = aside.Output(res)
+	_, ofRun = typed.Run(ctx, aside)
+	require.Equal(t, ofOutput, ofRun)
+	require.EqualError(t, ofRun, `result "x": it is completed, but other nodes have not ended: run suspended`)
+	n, err := kahn.Output[int](res, "x")
+	require.NoError(t, err)
+	require.Equal(t, 7, n)
+}
+
+// The context of a function leads to the Step of its attempt, under middleware and from whatever is derived from it.
 func TestContextIsStep(t *testing.T) {
 	t.Parallel()
 	type key struct{}
 	p := typed.New("step", func(b *typed.Block) typed.Val[string] {
 		return typed.Do0(b, "x", func(ctx context.Context) (string, error) {
-			s, is := ctx.(*kahn.Step)
-			return fmt.Sprint(is, " ", s.ID(), " ", ctx.Value(key{})), nil
+			derived, cancel := context.WithTimeout(context.WithValue(ctx, key{}, 8), time.Hour)
+			defer cancel()
+			s := kahn.StepOf(ctx)
+			return fmt.Sprint(s == kahn.StepOf(derived), " ", s.ID(), " ", ctx.Value(key{})), nil
 		})
 	})
 	out, err := typed.Run(context.Background(), p, kahn.Use(func(next kahn.StepFunc) kahn.StepFunc {

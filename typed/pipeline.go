@@ -2,10 +2,8 @@ package typed
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -156,13 +154,18 @@ func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run
 }
 
 // Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why,
-// with the errors of at most five nodes that have failed. If test mode or a store supplied a value of another type, the error matches
-// [kahn.ErrType].
+// with the errors of at most five nodes that have failed. If the run is suspended, it matches [kahn.ErrSuspended]: a run that is not over has no
+// result, even if the node has completed. If test mode or a store supplied a value of another type, the error matches [kahn.ErrType].
 func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	n, ok := res.Node(p.result)
 	switch {
 	case !ok:
 		return t, fmt.Errorf("result %q: %w", p.result, kahn.ErrUnknownNode)
+	case res.Status == kahn.RunSuspended && n.Status.Terminal():
+		return t, fmt.Errorf("result %q: it is %v, but other nodes have not ended: %w", p.result, n.Status, kahn.ErrSuspended)
+	case res.Status == kahn.RunSuspended:
+		_, err = kahn.Output[any](res, p.result)
+		return t, err
 	case n.Status == kahn.Completed:
 		if t, err = p.view.read(nil, p.result, n.Output); err != nil {
 			return t, fmt.Errorf("result %q: %w", p.result, err)
@@ -196,38 +199,13 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 
 // Run runs a pipeline and returns its result. opts are those of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to go on from.
 //
-// A run that failed or was cancelled returns a *kahn.RunError, one that is suspended a [*SuspendedError], one that was refused an error of
-// [New] or of kahn.Execute. If the run completed and its result was skipped, or failed and was tried elsewhere, the error is that of
-// [Pipeline.Output]. [Pipeline.Execute] returns the Result of the run beside the error.
+// It is [Pipeline.Execute], whose error it returns, and then [Pipeline.Output]. So a run that failed or was cancelled returns a *kahn.RunError, and
+// one that was refused an error of [New] or of kahn.Execute. A run that is suspended is no failure: it has no output yet, and the error, which
+// is that of Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
-	switch {
-	case err != nil:
+	if err != nil {
 		return t, err
-	case res.Status == kahn.RunSuspended:
-		return t, &SuspendedError{Result: res}
 	}
 	return p.Output(res)
 }
-
-// ErrSuspended is matched by a [*SuspendedError].
-var ErrSuspended = errors.New("the run is suspended")
-
-// SuspendedError is the error of [Run] for a run that waits for signals. The run goes on by kahn.Resume with the snapshot of the Result, or, if it
-// is durable, when it is started again.
-type SuspendedError struct {
-	// Result is that of the run: see Waiting and Snapshot.
-	Result *kahn.Result
-}
-
-// Error names the nodes that wait.
-func (e *SuspendedError) Error() string {
-	names := make([]string, len(e.Result.Waiting))
-	for i, w := range e.Result.Waiting {
-		names[i] = fmt.Sprintf("%q", w.Node)
-	}
-	return fmt.Sprintf("%v: it waits for %s", ErrSuspended, strings.Join(names, ", "))
-}
-
-// Is reports whether target is [ErrSuspended].
-func (e *SuspendedError) Is(target error) bool { return target == ErrSuspended }

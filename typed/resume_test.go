@@ -82,7 +82,7 @@ func TestDurable(t *testing.T) {
 	calls := map[string]int{}
 	count := func(_ context.Context, id string) { calls[id]++ }
 	_, err := typed.Run(ctx, shop(count), names, kahn.Durable(m), kahn.RunID("r"), kahn.Limit(1))
-	require.ErrorIs(t, err, typed.ErrSuspended)
+	require.ErrorIs(t, err, kahn.ErrSuspended)
 	require.Equal(t, map[string]int{"items": 1, "price": 2, "charge": 1}, calls)
 	out, err := typed.Run(ctx, shop(count), names, kahn.Durable(m), kahn.RunID("r"), kahn.EarlySignals(map[string]any{"pay?": "yes"}))
 	require.NoError(t, err)
@@ -103,10 +103,9 @@ func TestDurable(t *testing.T) {
 func TestSnapshotAsFile(t *testing.T) {
 	t.Parallel()
 	ctx, nothing := context.Background(), func(context.Context, string) {}
-	_, err := typed.Run(ctx, shop(nothing), names)
-	var waits *typed.SuspendedError
-	require.ErrorAs(t, err, &waits)
-	file, err := json.Marshal(waits.Result.Snapshot())
+	waits, err := shop(nothing).Execute(ctx, names)
+	require.NoError(t, err)
+	file, err := json.Marshal(waits.Snapshot())
 	require.NoError(t, err)
 	var snap kahn.Snapshot
 	require.NoError(t, json.Unmarshal(file, &snap))
@@ -119,7 +118,7 @@ func TestSnapshotAsFile(t *testing.T) {
 func TestCrashes(t *testing.T) {
 	t.Parallel()
 	crashes, err := kahntest.CheckCrashes(context.Background(), func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
-		pipe := shop(func(ctx context.Context, id string) { s := ctx.(*kahn.Step); p.Effect(s.IdempotencyKey(), s.Path()) })
+		pipe := shop(func(ctx context.Context, id string) { s := kahn.StepOf(ctx); p.Effect(s.IdempotencyKey(), s.Path()) })
 		g, err := pipe.Graph()
 		require.NoError(t, err)
 		return g, nil
