@@ -193,9 +193,9 @@ type Node struct {
 	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], where the edge has no Default
 	// of its own. Default: the empty string.
 	Default any
-	// HandlesFailure flips whether a failure that reaches this node counts as handled by it. The end node, cleanup nodes
-	// and the rules AllDone and AllSkipped observe failures, everything else that runs handles them.
-	HandlesFailure bool
+	// Handling tells whether a failure that reaches this node counts as handled by it when it runs. By default the end node, cleanup
+	// nodes and the rules AllDone and AllSkipped observe failures, and everything else handles them.
+	Handling Handling
 
 	// CancelLosers stops, when an early join starts this node, the unfinished nodes that no other node waits for: those all
 	// of whose paths lead to nodes that are decided already. Those that have not started are skipped, running ones

@@ -403,12 +403,12 @@ func (c *compiler) checkNode(i int) {
 	bad := func(kind error, field, format string, args ...any) {
 		c.ofNode(n.ID, field, "%w: "+format, append([]any{kind}, args...)...)
 	}
-	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.GuardErrors >= guardCount || n.NoMatch >= noMatchCount ||
-		n.Moderation >= moderationCount {
+	if n.SkipMode >= skipModeCount || n.OnUpstreamFailure >= upstreamCount || n.Handling >= handlingCount || n.GuardErrors >= guardCount ||
+		n.NoMatch >= noMatchCount || n.Moderation >= moderationCount {
 		c.broken = true
 		text, _ := wrong(enumField{"SkipMode", int(n.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(n.OnUpstreamFailure), upstreamNames},
-			enumField{"GuardErrors", int(n.GuardErrors), guardNames[:]}, enumField{"NoMatch", int(n.NoMatch), noMatchNames[:]},
-			enumField{"Moderation", int(n.Moderation), moderationNames[:]})
+			enumField{"Handling", int(n.Handling), handlingNames[:]}, enumField{"GuardErrors", int(n.GuardErrors), guardNames[:]},
+			enumField{"NoMatch", int(n.NoMatch), noMatchNames[:]}, enumField{"Moderation", int(n.Moderation), moderationNames[:]})
 		bad(ErrBadValue, "", "%s", text)
 	}
 	negative := func(name string, d time.Duration) {

@@ -79,8 +79,7 @@ func (c *compiler) resolve(r Ref) {
 		}
 	}
 	gate, trigger, composite := isGate(n), n.Kind == KindTrigger, n.composite()
-	observer := isEnd || n.Cleanup || f.Join == AllDone || f.Join == AllSkipped
-	set(machine.FlagObserver, observer != n.HandlesFailure)
+	set(machine.FlagObserver, n.Handling == Observes || n.Handling != Handles && n.observes(f.Join))
 	set(machine.FlagTolerant, n.ContinueOnFail)
 	set(machine.FlagCleanup, n.Cleanup || isEnd)
 	set(machine.FlagGate, gate)
@@ -110,6 +109,11 @@ func (c *compiler) resolve(r Ref) {
 	if n.Do == nil && n.ownStep() && !n.Disabled {
 		c.p.stepless = append(c.p.stepless, r)
 	}
+}
+
+// observes reports whether the node, whose join rule is join, observes failures if it does not say otherwise.
+func (n *node) observes(join Join) bool {
+	return n.Kind == KindEnd || n.Cleanup || join == AllDone || join == AllSkipped
 }
 
 // branches numbers the labels of conditions, and the causes that edges let through.

@@ -411,11 +411,12 @@ type node struct {
 	Join              Join
 	SkipMode          SkipMode
 	OnUpstreamFailure UpstreamPolicy
+	Handling          Handling
 	GuardErrors       GuardPolicy
 	NoMatch           NoMatch
 	Moderation        Moderation
 
-	Routes, Disabled, HandlesFailure, CancelLosers, CancelOnLateFailure, ContinueOnFail, Cleanup, Critical, MergeJSON bool
+	Routes, Disabled, CancelLosers, CancelOnLateFailure, ContinueOnFail, Cleanup, Critical, MergeJSON bool
 
 	*nodeExtras
 }
@@ -454,9 +455,9 @@ func (n *Node) hasExtras() bool {
 func (n *node) keep(from *Node) {
 	n.ID, n.Kind, n.Label, n.Config, n.Params = from.ID, from.Kind, from.Label, from.Config, from.Params
 	n.Do, n.Test, n.When, n.Timeout, n.Estimate, n.Priority, n.Key = from.Do, from.Test, from.When, from.Timeout, from.Estimate, from.Priority, from.Key
-	n.Join, n.SkipMode, n.OnUpstreamFailure, n.GuardErrors = from.Join, from.SkipMode, from.OnUpstreamFailure, from.GuardErrors
+	n.Join, n.SkipMode, n.OnUpstreamFailure, n.Handling, n.GuardErrors = from.Join, from.SkipMode, from.OnUpstreamFailure, from.Handling, from.GuardErrors
 	n.NoMatch, n.Moderation = from.NoMatch, from.Moderation
-	n.Routes, n.Disabled, n.HandlesFailure, n.CancelLosers = from.Routes, from.Disabled, from.HandlesFailure, from.CancelLosers
+	n.Routes, n.Disabled, n.CancelLosers = from.Routes, from.Disabled, from.CancelLosers
 	n.CancelOnLateFailure, n.ContinueOnFail, n.Cleanup = from.CancelOnLateFailure, from.ContinueOnFail, from.Cleanup
 	n.Critical, n.MergeJSON = from.Critical, from.MergeJSON
 	if n.nodeExtras = &noExtras; from.hasExtras() {
@@ -475,7 +476,7 @@ func (n *node) whole() Node {
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Params: n.Params, Do: n.Do, Test: n.Test, When: n.When,
 		Timeout: n.Timeout, Estimate: n.Estimate, Priority: n.Priority, Key: n.Key, Join: n.Join, SkipMode: n.SkipMode,
 		OnUpstreamFailure: n.OnUpstreamFailure, GuardErrors: n.GuardErrors, NoMatch: n.NoMatch, Moderation: n.Moderation,
-		Routes: n.Routes, Disabled: n.Disabled, HandlesFailure: n.HandlesFailure, CancelLosers: n.CancelLosers,
+		Routes: n.Routes, Disabled: n.Disabled, Handling: n.Handling, CancelLosers: n.CancelLosers,
 		CancelOnLateFailure: n.CancelOnLateFailure, ContinueOnFail: n.ContinueOnFail, Cleanup: n.Cleanup, Critical: n.Critical,
 		MergeJSON: n.MergeJSON,
 		TestExpr:  n.TestExpr, WhenExpr: n.WhenExpr, Sub: n.Sub, Map: n.Map, Loop: n.Loop, Choices: n.Choices,
@@ -592,6 +593,12 @@ func (p *Plan) hashNode(ref Ref) string {
 	for i := range n.NumField() {
 		name, field := n.Type().Field(i).Name, n.Field(i)
 		if field.IsZero() || slices.Contains(unhashed, name) {
+			continue
+		}
+		if name == "Handling" { // the hash has what it had when this was a bool that flipped the default
+			if (resolved.Handling == Observes) != p.node(ref).observes(join) {
+				fmt.Fprintln(h, "HandlesFailure=true")
+			}
 			continue
 		}
 		if loop, ok := field.Interface().(*Loop); ok {

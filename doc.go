@@ -31,8 +31,8 @@
 //
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [PlanEdge], [Ref]; [GraphError], [Problem], [CycleError].
 //   - Pipelines whose wiring the compiler checks: package typed.
-//   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [NoMatch],
-//     [Labeler]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [Skip].
+//   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [Handling],
+//     [NoMatch], [Labeler]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [Skip].
 //   - Guards and conditions: [View]; as texts [Evaluator], [Expression], [Checker], [Checked], [Truthy], [GuardPolicy].
 //   - Data: [Inputs], [Upstream], [Root], [Outputs], [MergeFunc], [Contribution], [CloneInputs], [UpstreamItems],
 //     [OutputItems]; [InputError].

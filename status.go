@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -156,6 +157,33 @@ const (
 	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults in place of the missing values.
 	UpstreamSubstitute UpstreamPolicy = machine.UpstreamSubstitute
 )
+
+// Handling tells whether a node that runs handles the failures that reach it, or observes them: a failure that nobody handles fails the run.
+type Handling uint8
+
+// The choices.
+const (
+	HandlingDefault Handling = iota // the end node, cleanup nodes, AllDone and AllSkipped observe, everything else handles
+	Handles                         // the node handles them
+	Observes                        // the node does not
+
+	handlingCount
+)
+
+var handlingNames = [handlingCount]string{"default", "handles", "observes"}
+
+// String returns "default", "handles" or "observes".
+func (h Handling) String() string { return enum.Name(handlingNames[:], int(h), "Handling") }
+
+// MarshalText encodes h as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (h Handling) MarshalText() ([]byte, error) {
+	return enum.Text(handlingNames[:], int(h), "handling")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (h *Handling) UnmarshalText(text []byte) error {
+	return enum.Parse(h, handlingNames[:], text, "handling")
+}
 
 // Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
 // predecessors therefore always have smaller Refs.

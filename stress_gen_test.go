@@ -128,7 +128,7 @@ func (s *stress) node(number int) {
 	n.Estimate = pick(s, 0, 0, 5*ms, 10*ms)
 	n.Disabled = s.one(25)
 	n.ContinueOnFail = s.one(8)
-	n.HandlesFailure = s.one(10)
+	n.Handling = pick(s, kahn.HandlingDefault, kahn.HandlingDefault, kahn.HandlingDefault, kahn.HandlingDefault, kahn.Handles, kahn.Observes)
 	n.Critical = s.one(20)
 	s.calm = s.calm && !n.Critical
 	if s.one(8) {

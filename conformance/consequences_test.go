@@ -423,9 +423,9 @@ func TestLeavesRule(t *testing.T) {
 	}
 }
 
-// TestEndThatHandlesFailures: an end node with HandlesFailure handles the failures that reach it, and no others.
+// TestEndThatHandlesFailures: an end node that says so handles the failures that reach it, and no others.
 func TestEndThatHandlesFailures(t *testing.T) {
-	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, HandlesFailure: true}
+	end := kahn.Node{ID: "Z", Kind: kahn.KindEnd, Handling: kahn.Handles}
 	breaks := kahn.Node{ID: "A", Do: always(errStep)}
 	disabled := kahn.Node{ID: "D", After: []string{"A"}, Disabled: true}
 	toEnd := func(e kahn.Edge) kahn.Node {

@@ -95,7 +95,7 @@ func fuzzGraph(in *tape) (*kahn.Graph, map[string]int) {
 		node := kahn.Node{
 			ID: id(i), Join: kahn.Join(in.next(14)), SkipMode: kahn.SkipMode(in.next(4)),
 			OnUpstreamFailure: kahn.UpstreamPolicy(in.next(5)), Routes: in.next(2) == 1, Disabled: in.next(8) == 1,
-			ContinueOnFail: in.next(6) == 1, Cleanup: in.next(8) == 1, HandlesFailure: in.next(8) == 1,
+			ContinueOnFail: in.next(6) == 1, Cleanup: in.next(8) == 1, Handling: kahn.Handling(max(0, in.next(8)-5)),
 			NoMatch: kahn.NoMatch(in.next(2)),
 		}
 		switch in.next(10) {

@@ -81,7 +81,7 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 	each("a kept node handles no failure that it has not seen", func(t *testing.T, opts []kahn.Option) {
 		// H ran for the failure of A, K would have run for success or failure; S was skipped for it.
 		g := graph(after("A"), kahn.Node{ID: "H", In: []kahn.Edge{{From: "A", On: kahn.OnFailure}}}, after("B"),
-			kahn.Node{ID: "K", After: []string{"B"}, Join: kahn.AllDone, HandlesFailure: true})
+			kahn.Node{ID: "K", After: []string{"B"}, Join: kahn.AllDone, Handling: kahn.Handles})
 		r := try(t, g, breaks("A"), opts...)
 		r.expect("A:F H:ok B:ok K:ok", "completed+d")
 		for _, id := range []string{"A", "B"} {

@@ -38,6 +38,7 @@ func TestSlipsOfNumbers(t *testing.T) {
 		`node "N": bad value: SkipMode 9 is none of ` + skipModes:                              one(kahn.Node{SkipMode: 9}),
 		`node "N": bad value: OnUpstreamFailure 9 is none of ` + policies:                      one(kahn.Node{OnUpstreamFailure: 9}),
 		`node "N": bad value: GuardErrors 9 is none of ` + guards:                              one(kahn.Node{GuardErrors: 9}),
+		`node "N": bad value: Handling 9 is none of default, handles, observes`:                one(kahn.Node{Handling: 9}),
 		`node "N": bad value: NoMatch 9 is none of skip, fail`:                                 one(kahn.Node{NoMatch: 9}),
 		`node "N": bad value: Moderation 9 is none of none, input, output, both`:               one(kahn.Node{Moderation: 9}),
 		`node "N": bad value: retry: MaxAttempts -1 is negative`:                               one(kahn.Node{Retry: kahn.Retry{MaxAttempts: -1}}),

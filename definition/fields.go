@@ -112,7 +112,7 @@ func init() {
 		enum("skip_mode", func(n *node) *kahn.SkipMode { return &n.SkipMode }),
 		enum("on_upstream_failure", func(n *node) *kahn.UpstreamPolicy { return &n.OnUpstreamFailure }),
 		data("default", func(n *node) *any { return &n.Default }),
-		flag("handles_failure", func(n *node) *bool { return &n.HandlesFailure }),
+		enum("handling", func(n *node) *kahn.Handling { return &n.Handling }),
 		flag("cancel_losers", func(n *node) *bool { return &n.CancelLosers }),
 		flag("cancel_on_late_failure", func(n *node) *bool { return &n.CancelOnLateFailure }),
 		flag("continue_on_fail", func(n *node) *bool { return &n.ContinueOnFail }),

@@ -58,7 +58,7 @@ type loss struct {
 // ownFields are the fields of a node that matter to no other node.
 var ownFields = []string{
 	"label", "config", "params", "choices", "disabled", "when", "guard_errors", "no_match", "join", "skip_mode", "on_upstream_failure", "default",
-	"handles_failure", "cancel_losers", "cancel_on_late_failure", "continue_on_fail", "cleanup", "critical", "retry", "timeout", "overall_timeout",
+	"handling", "cancel_losers", "cancel_on_late_failure", "continue_on_fail", "cleanup", "critical", "retry", "timeout", "overall_timeout",
 	"max_crashes", "priority", "estimate", "groups", "key", "memo", "ports", "merge", "merge_json", "input_schema", "output_schema", "moderation",
 }
 

@@ -16,6 +16,7 @@ type word struct {
 const (
 	inConfig   = "the settings of a step stand in the config of its kind"
 	asDuration = `a duration has a unit, such as "30s"`
+	asHandling = `it flipped a default: write "handles" or "observes"`
 	asCatch    = `an edge in the after of the node that handles the failure has the outcome "failure"`
 )
 
@@ -48,7 +49,7 @@ var words = map[string]word{
 	"itemspath": {"over", ""}, "maxconcurrency": {"limit groups", ""}, "maxparallel": {"limit groups", ""}, "parallelism": {"limit groups", ""},
 	"maxiterations": {"max_iterations", ""}, "times": {"max_iterations", ""}, "pool": {"groups", ""}, "semaphore": {"groups", ""}, "mutex": {"key", ""},
 	"concurrency": {"limit key groups", ""}, "concurrencygroup": {"key", ""}, "priorityweight": {"priority", ""}, "weight": {"priority estimate", ""},
-	"onfailure": {"after", asCatch}, "onerror": {"after", asCatch}, "catch": {"after", asCatch}, "onexit": {"cleanup", ""}, "finally": {"cleanup", ""},
+	"handlesfailure": {"handling", asHandling}, "onfailure": {"after", asCatch}, "onerror": {"after", asCatch}, "catch": {"after", asCatch}, "onexit": {"cleanup", ""}, "finally": {"cleanup", ""},
 	"allowfailure": {"continue_on_fail", ""}, "continueonerror": {"continue_on_fail", ""}, "ignoreerrors": {"continue_on_fail", ""},
 	"skip": {"disabled", ""}, "enabled": {"disabled", "it is the opposite"}, "cache": {"memo", ""}, "wait": {"gate", ""}, "approval": {"gate", ""},
 	"sub": {"graph", ""}, "subgraph": {"graph", ""}, "subworkflow": {"graph", ""}, "workflow": {"graph name", ""}, "template": {"graph", ""}, "dag": {"graph nodes", ""},

@@ -172,7 +172,7 @@ func (s *Locked) consumed(b Ref) bool {
 	return s.consumedByEnd(b)
 }
 
-// consumedByEnd is for an end node that is no observer, which HandlesFailure makes it: it always reaches ready.
+// consumedByEnd is for an end node that is no observer, which its Handling makes it: it always reaches ready.
 func (s *Locked) consumedByEnd(b Ref) bool {
 	end := s.net.end
 	if end == NoRef || s.net.facts[end].is(FlagObserver) {

@@ -82,7 +82,7 @@ func routes(n kahn.Node) bool { return n.Routes || n.Test != nil || n.Kind == ka
 
 func (x graphs) node(before []kahn.Node, depth int) kahn.Node {
 	n := kahn.Node{
-		ID: fmt.Sprint("n", len(before)), Priority: x.rng.IntN(3), Cleanup: x.one(12), Disabled: x.one(25), ContinueOnFail: x.one(6), HandlesFailure: x.one(10),
+		ID: fmt.Sprint("n", len(before)), Priority: x.rng.IntN(3), Cleanup: x.one(12), Disabled: x.one(25), ContinueOnFail: x.one(6), Handling: pick(x, kahn.HandlingDefault, kahn.HandlingDefault, kahn.HandlingDefault, kahn.HandlingDefault, kahn.Handles, kahn.Observes),
 		Critical: x.ordered && x.one(15), OnUpstreamFailure: x.upstream(), SkipMode: x.skipMode(), NoMatch: pick(x, kahn.NoMatchSkip, kahn.NoMatchFail),
 		Default: pick[any](x, nil, "a default"),
 	}

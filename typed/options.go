@@ -19,7 +19,7 @@ type Options struct {
 	// branch, and kahn.AnySucceeded and AtLeast for an [Either], too. A node that its rule lets run without one of its values skips itself.
 	Join                              kahn.Join
 	OnUpstreamFailure                 kahn.UpstreamPolicy // kahn.UpstreamSubstitute has no values of the right types, and is refused
-	HandlesFailure                    bool
+	Handling                          kahn.Handling
 	CancelLosers, CancelOnLateFailure bool
 	ContinueOnFail, Cleanup, Critical bool
 	Memo                              string
@@ -36,7 +36,7 @@ type Options struct {
 // set gives the options to a node.
 func (o *Options) set(n *kahn.Node) {
 	n.Kind, n.Label, n.Config = o.Kind, o.Label, o.Config
-	n.Join, n.OnUpstreamFailure, n.HandlesFailure = o.Join, o.OnUpstreamFailure, o.HandlesFailure
+	n.Join, n.OnUpstreamFailure, n.Handling = o.Join, o.OnUpstreamFailure, o.Handling
 	n.CancelLosers, n.CancelOnLateFailure = o.CancelLosers, o.CancelOnLateFailure
 	n.ContinueOnFail, n.Cleanup, n.Critical = o.ContinueOnFail, o.Cleanup, o.Critical
 	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout

@@ -319,7 +319,7 @@ func TestOptionsAreFieldsOfNode(t *testing.T) {
 func TestOptionsArrive(t *testing.T) {
 	t.Parallel()
 	o := typed.Options{
-		Kind: "kind", Label: "label", Config: 7, OnUpstreamFailure: kahn.UpstreamSkip, HandlesFailure: true, CancelLosers: true, CancelOnLateFailure: true,
+		Kind: "kind", Label: "label", Config: 7, OnUpstreamFailure: kahn.UpstreamSkip, Handling: kahn.Handles, CancelLosers: true, CancelOnLateFailure: true,
 		ContinueOnFail: true, Critical: true, Memo: "1", Retry: kahn.RetryStandard(), Timeout: 1, OverallTimeout: 2, MaxCrashes: 3, Priority: 4, Estimate: 5,
 		Groups: []string{"g"}, Key: "key", OutputSchema: any(nil),
 	}

@@ -59,11 +59,17 @@ func drawGraph(t *rapid.T, n int) *graph {
 			z.outcome = pick(t, "outcome", "err", "completed", "failed", "panic", "goexit", "null", "skip", "cancel")
 		}
 		// Whether an error boundary without successors shields edges into an end node that handles failures is left open.
-		z.flip = chance(t, 2, "flip") && !slices.ContainsFunc(g.nodes, func(n *node) bool { return n.rule() == "bnd" })
+		if chance(t, 2, "handling") && !slices.ContainsFunc(g.nodes, func(n *node) bool { return n.rule() == "bnd" }) {
+			z.handling = pick(t, "handling", "handles", "handles", "observes")
+		}
 		drawEdges(t, g, z, conditions)
 		for _, m := range g.nodes {
 			if conditions[m.id] && chance(t, 4, "ends the run") {
-				g.connect(&edge{from: m.id, to: z.id, label: pick(t, "label", edgeLabels...)})
+				labels := edgeLabels
+				if len(m.labels) > 0 && slices.ContainsFunc(g.out(m.id), func(e *edge) bool { return e.label == "default" }) {
+					labels = m.labels
+				}
+				g.connect(&edge{from: m.id, to: z.id, label: pick(t, "label", labels...)})
 			}
 		}
 		g.nodes = append(g.nodes, z)
@@ -113,7 +119,9 @@ func drawNode(t *rapid.T, g *graph, id string, conditions map[string]bool) {
 	}
 	n.cof = chance(t, 2, "cof")
 	n.off = chance(t, 1, "off")
-	n.flip = chance(t, 1, "flip") || (n.join == "done" || n.join == "allskip") && chance(t, 3, "flip")
+	if chance(t, 2, "handling") || (n.join == "done" || n.join == "allskip") && chance(t, 3, "handling") {
+		n.handling = pick(t, "handling", "handles", "observes")
+	}
 	if n.join == "" && chance(t, 1, "cleanup") {
 		n.cleanup = true
 	}

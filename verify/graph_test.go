@@ -19,6 +19,7 @@ type node struct {
 	up       string // "" abort skip prop def
 	guard    string // "" 0 1 err panic
 	guardErr string // "" allow skip fail
+	handling string // "" handles observes
 	fallback string // "" ok err
 	merge    string // "" (last_write_wins) array bad
 	tries    int    // attempts that the retry policy grants; 0 means one
@@ -27,7 +28,6 @@ type node struct {
 	off     bool
 	cleanup bool
 	end     bool
-	flip    bool // HandlesFailure
 	test    bool // a condition with a Go test
 	routes  bool // a condition whose label comes from its step, even without a labelled edge
 	nomatch bool // NoMatchFail
@@ -112,8 +112,14 @@ func (n *node) rule() string {
 
 // observer reports whether failures that reach the node go unhandled.
 func (n *node) observer() bool {
-	base := n.end || n.cleanup || n.rule() == "done" || n.rule() == "allskip"
-	return base != n.flip
+	if n.handling != "" {
+		return n.handling == "observes"
+	}
+	return n.observesByDefault()
+}
+
+func (n *node) observesByDefault() bool {
+	return n.end || n.cleanup || n.rule() == "done" || n.rule() == "allskip"
 }
 
 func (g *graph) clone() *graph {

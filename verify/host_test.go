@@ -50,6 +50,7 @@ var (
 		"abort": kahn.UpstreamAbort, "skip": kahn.UpstreamSkip, "prop": kahn.UpstreamPropagate,
 		"def": kahn.UpstreamSubstitute,
 	}
+	handlings     = map[string]kahn.Handling{"": kahn.HandlingDefault, "handles": kahn.Handles, "observes": kahn.Observes}
 	guardPolicies = map[string]kahn.GuardPolicy{
 		"allow": kahn.GuardAllow, "skip": kahn.GuardSkip, "fail": kahn.GuardFail,
 	}
@@ -111,7 +112,7 @@ func (h *host) build() *kahn.Graph {
 		k := kahn.Node{
 			ID: n.id, Join: n.kahnJoin(), SkipMode: skipModes[n.skip], OnUpstreamFailure: policies[n.up],
 			GuardErrors: guardPolicies[n.guardErr], ContinueOnFail: n.cof, Disabled: n.off, Cleanup: n.cleanup,
-			HandlesFailure: n.flip, Routes: !n.test && h.p.g.condition(n), Merge: n.merge,
+			Handling: handlings[n.handling], Routes: !n.test && h.p.g.condition(n), Merge: n.merge,
 		}
 		if n.merge == "array" {
 			k.Merge = kahn.MergeArray

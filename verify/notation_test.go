@@ -16,7 +16,7 @@ import (
 //	options   in:p in:p! in:p=  a declared port, required, with a default        set:p set:p=null  a static parameter
 //	          when:1 when:err when:panic, ge:skip ge:fail (GuardErrors)          merge:array merge:bad (fails)
 //	          test (a condition with a Go test), routes (a condition even without a labelled edge), nomatch (NoMatchFail)
-//	          fb (a fallback that produces a value), fb:err (one that fails), try3 (attempts), flip (HandlesFailure)
+//	          fb (a fallback that produces a value), fb:err (one that fails), try3 (attempts), handles observes (Handling)
 //	          ms:5 (how long an attempt takes)                                   *{sat,up:skip} (defaults of all nodes)
 //	outcomes  A=panic A=goexit A=flaky (fails once)   C=a+b (two labels)   C=a@2 (which kind of output carries the label)
 //	          A=cancel@1 A=cancel@2 A=cancel@3 (by CancelNode; the step heeds it, returns an error, returns a value)
@@ -136,8 +136,8 @@ func (g *graph) option(n *node, option string) error {
 		n.cleanup = true
 	case "end":
 		n.end = true
-	case "flip":
-		n.flip = true
+	case "handles", "observes":
+		n.handling = word
 	case "test":
 		n.test = true
 	case "routes":
@@ -271,7 +271,7 @@ func (n *node) options() (o []string) {
 	add(n.off, "off")
 	add(n.cleanup, "clean")
 	add(n.end, "end")
-	add(n.flip, "flip")
+	add(n.handling != "", n.handling)
 	add(n.test, "test")
 	add(n.routes, "routes")
 	add(n.nomatch, "nomatch")

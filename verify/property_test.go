@@ -210,7 +210,7 @@ func simpler(g *graph) (all []*graph) {
 		simplify(func(n *node) { n.cof = false })
 		simplify(func(n *node) { n.off = false })
 		simplify(func(n *node) { n.cleanup = false })
-		simplify(func(n *node) { n.flip = false })
+		simplify(func(n *node) { n.handling = "" })
 		simplify(func(n *node) { n.test, n.routes = false, false })
 		simplify(func(n *node) { n.nomatch = false })
 		simplify(func(n *node) { n.ports, n.sets = nil, nil })

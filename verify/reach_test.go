@@ -32,7 +32,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 		"cause step_error", "cause panic", "cause goexit", "cause condition_error", "cause merge_error",
 		"cause no_branch_match", "cause upstream_failure", "cause upstream_cancelled", "cause external",
 		"propagated from a cancellation", "several origins", "fallback", "retried", "default label", "two branches",
-		"end verdict", "end broken", "handled by a flip", "unhandled by a flip", "victim of the class cancel",
+		"end verdict", "end broken", "handled though it observes by default", "observed though it handles by default", "victim of the class cancel",
 		"escaped completed", "escaped failed", "escaped cancelled", "escaped degraded",
 		"leaves completed", "leaves failed", "leaves cancelled", "leaves degraded",
 		"strict completed", "strict failed", "strict cancelled", "strict degraded",
@@ -114,8 +114,8 @@ func noteNode(p *prediction, n *node, at map[string]moment, saw func(bool, strin
 	saw(f.attempts > 1, "retried")
 	saw(slices.Contains(f.taken, "default") && !slices.Contains(n.labels, "default"), "default label")
 	saw(len(f.taken) > 1, "two branches")
-	saw(n.flip && f.ready && !n.observer() && p.count(n, failure) > 0, "handled by a flip")
-	saw(n.flip && f.ready && n.observer() && p.count(n, failure) > 0, "unhandled by a flip")
+	saw(f.ready && !n.observer() && n.observesByDefault() && p.count(n, failure) > 0, "handled though it observes by default")
+	saw(f.ready && n.observer() && !n.observesByDefault() && p.count(n, failure) > 0, "observed though it handles by default")
 }
 
 // noteBranch counts the cases of nodes that are on a branch.

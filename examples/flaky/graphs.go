@@ -80,10 +80,10 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits for the parts and runs with those that there are. Only HandlesFailure makes that count as handling
+		// AllDone waits for the parts and runs with those that there are. Only Handling makes that count as handling
 		// their failures.
 		kahn.Node{
-			ID: "page", Do: page, After: parts, Join: kahn.AllDone, HandlesFailure: true,
+			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,
 			Label: "makes do with what there is",
 		},
 	)
