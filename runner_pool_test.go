@@ -308,7 +308,7 @@ func TestRunnerLimits(t *testing.T) {
 // Random runs, with bounds of their own, that share random bounds, some of them cancelled or left: nothing is ever exceeded, every
 // slot is returned, and every run ends.
 func TestRandomRunnerLimits(t *testing.T) {
-	for seed := range seeds(t, size(100, 100, 10_000)) {
+	for seed := range seeds(t, size(100, 40, 10_000)) {
 		synctest.Test(t, func(t *testing.T) { randomRunner(t, seed) })
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
@@ -412,7 +412,7 @@ func withinRate(t *testing.T, bound string, rate kahn.Rate, times []time.Duratio
 // them at random. Bounds hold for every run that is not being stopped, a run that is stopped ends soon, and in the end everything is
 // returned.
 func TestRandomSharedStops(t *testing.T) {
-	for seed := range seeds(t, size(50, 50, 20_000)) {
+	for seed := range seeds(t, size(50, 20, 20_000)) {
 		synctest.Test(t, func(t *testing.T) { randomSharedStops(t, seed) })
 	}
 }

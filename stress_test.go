@@ -33,7 +33,7 @@ func TestRandomFaults(t *testing.T) {
 		randomFaults(t, seed, &tally{})
 		return
 	}
-	graphs := uint64(size(1_000, 1_000, 100_000))
+	graphs := uint64(size(1_000, 300, 100_000))
 	const batch = 250
 	var happened tally
 	begin := 1 + firstSeed(t)

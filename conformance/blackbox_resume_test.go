@@ -241,6 +241,7 @@ func TestBlackBoxResume(t *testing.T) {
 	})
 
 	inBubble(t, "what an early join has seen is kept inside, also when more arrives before the resumption", func(t *testing.T) {
+		var mu sync.Mutex
 		saw := map[string]map[string]any{}
 		step := func(ctx context.Context, s *kahn.Step) (any, error) {
 			if s.ID() != "n" {
@@ -250,6 +251,8 @@ func TestBlackBoxResume(t *testing.T) {
 			if _, ok := s.Resumed(); !ok {
 				return nil, kahn.Suspend("", nil, s.UpstreamAll())
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			saw[s.Path()] = s.UpstreamAll()
 			return s.SavedState(), nil
 		}

@@ -92,7 +92,7 @@ func TestNoMatchFails(t *testing.T) {
 // TestTimesFollowTheOrder runs in real time, where workers race for the clock and for the lock; checkEvents looks at times.
 func TestTimesFollowTheOrder(t *testing.T) {
 	g := layered(300, 30, 3)
-	for range 20 {
+	for range size(20, 4, 20) {
 		try(t, g, nothing)
 	}
 }

@@ -548,7 +548,7 @@ func TestForeignContext(t *testing.T) {
 // All parts of a context appear to end at once: when Err returns an error, Done is closed, there is a cause, and a new child
 // has ended.
 func TestContextEndsAtOnce(t *testing.T) {
-	rounds := size(1000, 500, 10_000)
+	rounds := size(1000, 150, 10_000)
 	for name, stop := range map[string]struct {
 		how  func(*kahn.Run)
 		want error

@@ -168,7 +168,7 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 // have the statuses of an uninterrupted run. What a transaction holds depends on how long code of the host and the store take.
 func TestEventsOfCrashes(t *testing.T) {
 	t.Parallel()
-	graphs, crashes, seams := size(8, 5, 400), 0, 0
+	graphs, crashes, seams := size(8, 2, 400), 0, 0
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 11))

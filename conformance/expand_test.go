@@ -473,7 +473,7 @@ func TestExpandPlain(t *testing.T) {
 		g.Add(after(fmt.Sprint("a", i)), after(fmt.Sprint("b", i), fmt.Sprint("a", i)))
 	}
 	inner := graph(after("x"), after("y", "x"))
-	for range size(8, 8, 200) {
+	for range size(8, 3, 200) {
 		r := try(t, g, func(_ context.Context, s *kahn.Step) (any, error) {
 			if strings.HasSuffix(s.ID(), "7") && !strings.Contains(s.Path(), "/") {
 				return nil, kahn.Expand(inner, nil, nil)

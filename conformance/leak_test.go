@@ -15,7 +15,7 @@ import (
 // TestLeaks: many runs return their goroutines, timers and memory when they have ended, in whatever way. A bubble whose
 // goroutines do not end fails by itself; a leaked run of one node is some 2 kB.
 func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
-	runs := size(250, 250, 1_000)
+	runs := size(250, 80, 1_000)
 	nested := func() *kahn.Graph {
 		return graph(subgraph("S", graph(after("x"), after("y", "x"))), kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}},
 			kahn.Node{ID: "C", Cleanup: true, After: []string{"S"}})

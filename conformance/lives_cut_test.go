@@ -21,7 +21,7 @@ import (
 // had gone on itself.
 func TestLivesAfterLives(t *testing.T) {
 	t.Parallel()
-	graphs := size(7, 5, 400)
+	graphs := size(7, 2, 400)
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 7))
@@ -40,7 +40,7 @@ func TestLivesAfterLives(t *testing.T) {
 // TestLivesOfDifferentModes: a run that began in one mode may go on in the other, and the events of all lives are one stream.
 func TestLivesOfDifferentModes(t *testing.T) {
 	t.Parallel()
-	graphs := size(5, 4, 3_000)
+	graphs := size(5, 2, 3_000)
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 9))

@@ -310,7 +310,7 @@ func TestStateRates(t *testing.T) {
 // Random graphs with groups, keys, maps and sub-graphs under random rates and limits: no window ever holds more starts than its rate
 // allows, no limit is exceeded, and every node gets its turn.
 func TestRandomRates(t *testing.T) {
-	for seed := range seeds(t, size(170, 170, 10_000)) {
+	for seed := range seeds(t, size(170, 50, 10_000)) {
 		synctest.Test(t, func(t *testing.T) { randomRates(t, seed) })
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)

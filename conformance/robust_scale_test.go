@@ -13,7 +13,7 @@ import (
 // Graphs of a million nodes compile and run in a second or two, whatever their shape: nothing is quadratic, nothing
 // recurses.
 func TestMillionNodes(t *testing.T) {
-	n := size(100_000, 50_000, 1_000_000)
+	n := size(100_000, 10_000, 1_000_000)
 	for _, shape := range []struct {
 		name          string
 		edge          func(i int) (from, to int)

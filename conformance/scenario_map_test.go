@@ -407,7 +407,7 @@ func TestScenarioMap(t *testing.T) {
 
 // TestMapScale: the cost of a map is linear in its items.
 func TestMapScale(t *testing.T) {
-	for _, n := range []int{1000, 10_000} {
+	for _, n := range []int{1000, size(10_000, 2_000, 10_000)} {
 		for _, limit := range []int{0, 3} {
 			for _, sub := range []*kahn.Graph{nil, graph(after("x"))} {
 				m := mapped("M", numbers(n), kahn.Map{})

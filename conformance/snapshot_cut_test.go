@@ -21,7 +21,7 @@ import (
 // ended is called again. The events up to the cut and those after it are one stream.
 func TestSnapshotAtEveryCut(t *testing.T) {
 	t.Parallel()
-	graphs := size(14, 6, 3_000)
+	graphs := size(14, 2, 3_000)
 	cuts := 0
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {

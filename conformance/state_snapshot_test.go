@@ -116,7 +116,7 @@ func TestStateSnapshotRefused(t *testing.T) {
 func TestStateSnapshotDamaged(t *testing.T) {
 	refused := 0
 	defer tolerateBugs()()
-	for seed := range seeds(t, size(100, 100, 5000)) {
+	for seed := range seeds(t, size(100, 30, 5000)) {
 		rng := rand.New(rand.NewPCG(5, seed))
 		g := ledgerGraph(rng, true)
 		plan, err := g.Compile()

@@ -187,7 +187,7 @@ func TestCallTellsAll(t *testing.T) {
 		}
 		return map[string]any{"path": s.Path(), "n": s.Attempt()}, nil
 	}
-	for seed := range seeds(t, size(50, 30, 3000)) {
+	for seed := range seeds(t, size(50, 20, 3000)) {
 		synctest.Test(t, func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(57, seed))
 			g := trees.Maker{Rand: rng, Inline: true, Waits: true, Fine: true}.Graph(2)

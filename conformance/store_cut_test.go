@@ -18,7 +18,7 @@ import (
 // nodes and the run have the same outcomes as in the uncut run, and no step of a node that had ended is called again.
 func TestStoreAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	graphs := size(15, 8, 1_500)
+	graphs := size(15, 4, 1_500)
 	cuts := 0
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {

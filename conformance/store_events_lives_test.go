@@ -25,7 +25,7 @@ import (
 // one stream.
 func TestStoredEventsOfCrashes(t *testing.T) {
 	t.Parallel()
-	graphs, crashes := size(5, 3, 250), 0
+	graphs, crashes := size(5, 1, 250), 0
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 12))

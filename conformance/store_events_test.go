@@ -104,7 +104,7 @@ func (c *cutter) again(key string) bool {
 // seen what is stored. The later life stores its events without being asked to.
 func TestStoredEventsAtEveryWrite(t *testing.T) {
 	t.Parallel()
-	graphs := size(6, 4, 800)
+	graphs := size(6, 2, 800)
 	cuts := 0
 	for seed := range seeds(t, graphs) {
 		synctest.Test(t, func(t *testing.T) {

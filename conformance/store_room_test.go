@@ -38,7 +38,7 @@ func TestTransactionsAreBounded(t *testing.T) {
 	const kB, most = 1 << 10, 8 << 20
 	text := strings.Repeat("x", 9<<20)
 	bipartite := fan(300)
-	for i := range 1200 {
+	for i := range size(1200, 60, 1200) {
 		n := kahn.Node{ID: fmt.Sprint("t", i)}
 		for k := range 300 {
 			n.After = append(n.After, fmt.Sprint("n", k))
@@ -92,7 +92,7 @@ func TestWideFanInBatches(t *testing.T) {
 	t.Parallel()
 	for _, inside := range []bool{false, true} {
 		inBubble(t, fmt.Sprint("inside a composite: ", inside), func(t *testing.T) {
-			const n = 5000
+			n := size(5000, 2000, 5000)
 			g := fan(n)
 			if inside {
 				g = graph(subgraph("S", g))
