@@ -1,0 +1,119 @@
+package kahn
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// freshStack is what a function may use of the stack of a new goroutine, in bytes: of its 2,048 the runtime keeps 928 back.
+const freshStack = 2048 - 928
+
+// TestWorkerFitsItsStack bounds the stack of a worker that performs plain nodes, from its first function to the end of the run: a worker is a
+// new goroutine, and when its stack has to grow, a run of one node takes twice as long. A variable more in a function on that way is enough,
+// and so is a call that the compiler inlines there. If this fails: put what few runs need into a function of its own, see attemptAndFinish.
+func TestWorkerFitsItsStack(t *testing.T) {
+	if info, ok := debug.ReadBuildInfo(); runtime.GOARCH != "amd64" || !ok || slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		t.Skip("the bound is that of frames on amd64, without the race detector")
+	}
+	for _, nodes := range []struct {
+		name  string
+		graph *Graph
+	}{
+		{"single", wide(0)},
+		{"fan", wide(20)},
+	} {
+		t.Run(nodes.name, func(t *testing.T) {
+			p, err := nodes.graph.Compile()
+			require.NoError(t, err)
+			used := stackOf(t, p, (*Run).work)
+			more := stackOf(t, p, workWithMore)
+			t.Logf("a worker uses %d bytes of stack, and %d with %d more in a frame", used, more, len(ballast{}))
+			require.LessOrEqual(t, used, freshStack)
+			require.Greater(t, more, freshStack, "the measure notices a frame that is larger")
+		})
+	}
+}
+
+// wide is a node with so many successors.
+func wide(n int) *Graph {
+	g := new(Graph).Add(Node{ID: "first"})
+	for i := range n {
+		g.Add(Node{ID: fmt.Sprint("n", i)}).Connect(Edge{From: "first", To: fmt.Sprint("n", i)})
+	}
+	return g
+}
+
+type ballast [256]byte
+
+//go:noinline
+func workWithMore(r *Run) {
+	var b ballast
+	r.work()
+	runtime.KeepAlive(&b)
+}
+
+// stackOf is how many bytes of stack the first worker of a run of the plan uses.
+func stackOf(t *testing.T, p *Plan, work func(*Run)) int {
+	nothing := func(context.Context, *Step) (any, error) { return nil, nil }
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would shrink stacks
+	return spare(func() func() { return func() {} }) - spare(func() func() {
+		h := &manual{wake: make(chan struct{}, 1)}
+		r, _, err := p.run(context.Background(), nothing, []Option{optionFunc(func(c *config) error { c.manual = h; return nil })}, false)
+		require.NoError(t, err)
+		require.Equal(t, []*Run{r}, h.jobs)
+		r.manual = nil // so it has waited for us to start its first worker, and is a run like others from now on
+		return func() { work(r) }
+	})
+}
+
+// spare is how deep in the stack of a goroutine a function can be called without a stack that grows, in bytes.
+func spare(prepare func() func()) (bytes int) {
+	for depth, tries := 0, 0; ; {
+		f, below, moved := prepare(), 0, false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			widen()
+			var top byte
+			before := uintptr(unsafe.Pointer(&top))
+			below = callBelow(depth, before, f)
+			moved = uintptr(unsafe.Pointer(&top)) != before
+		}()
+		<-done
+		switch {
+		case !moved:
+			depth, tries, bytes = depth+1, 0, below
+		case tries < 3: // perhaps a worker that has found the lock taken
+			tries++
+		default:
+			return bytes
+		}
+	}
+}
+
+// widen makes the stack of the goroutine larger than any worker needs.
+//
+//go:noinline
+func widen() {
+	var b [16 * len(ballast{})]byte
+	runtime.KeepAlive(&b)
+}
+
+// callBelow calls itself some times, and then f. It returns how far below the top of the stack that was.
+//
+//go:noinline
+func callBelow(depth int, top uintptr, f func()) int {
+	if depth > 0 {
+		return callBelow(depth-1, top, f)
+	}
+	var here byte
+	f()
+	return int(top - uintptr(unsafe.Pointer(&here)))
+}
