@@ -105,7 +105,6 @@ var notNested instance
 // runCrew counts the goroutines and timers of a run.
 type runCrew struct {
 	workers   int      // goroutines in work, abandoned ones not counted
-	alone     int      // workers that evaluate something inline under Limit(1): nothing is begun meanwhile, since the order of events would be random
 	timers    int      // callbacks that are armed or running
 	single    *single  // nil but for runs with one slot; the outermost run's
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
@@ -399,7 +398,7 @@ func (r *Run) dispatch(now int64) {
 
 // announceWork lets the State announce what there is to do, unless nothing may begin now: then what is in the way dispatches when it is gone.
 func (r *Run) announceWork() {
-	if r.alone == 0 && (r.tree == nil || r.tree.limit != 1) && !r.single.interrupts() { // with one slot, the tree announces
+	if r.single == nil || r.tree == nil && !r.single.halts() { // with one slot, a tree announces
 		r.st.Announce()
 	}
 }

@@ -43,7 +43,7 @@ func (w *worker) check() bool {
 // settles the node, or the run is left, the run waits for the worker no longer than CancelGrace. The checks of cleanup nodes
 // in a run that is being stopped have CleanupTimeout.
 type evaluation struct {
-	alone     bool  // see Run.alone
+	alone     bool  // see single.alone
 	abandoned bool  // the run no longer counts its worker
 	grace     timer // armed when the node is stopped, the run is left, or a stopped run cleans up
 	cleanup   bool  // grace is armed for a cleanup node
@@ -123,12 +123,8 @@ func (r *Run) abandonCheck(ref Ref, e *evaluation) {
 	delete(r.checks, ref)
 	r.leftBehind(ref)
 	r.dismiss()
-	switch {
-	case !e.alone:
-	case r.tree != nil:
-		r.tree.alone--
-	default:
-		r.alone--
+	if e.alone {
+		r.single.alone--
 	}
 }
 

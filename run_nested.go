@@ -344,7 +344,6 @@ type tree struct {
 	deltas  deltaCounts
 
 	// Of a tree with one slot.
-	alone  int    // workers that evaluate something without a slot, see Run.alone
 	coming bool   // a worker was started that has not taken its first task
 	gated  []*Run // runs with gates that were not reached
 }
@@ -424,7 +423,7 @@ func (t *tree) attend(now int64) {
 
 // pass starts, in a tree with one slot, the first of all tasks.
 func (t *tree) pass(now int64) {
-	for t.alone == 0 && !t.coming && !t.root.single.interrupts() {
+	for !t.coming && !t.root.single.halts() {
 		switch {
 		case len(t.waiting) > 0 && t.hasTurn(t.waiting[0]):
 			t.coming = true
@@ -447,7 +446,7 @@ func (t *tree) pass(now int64) {
 
 // hasTurn reports whether a run has the first task, in a tree with one slot.
 func (t *tree) hasTurn(r *Run) bool {
-	return t.alone == 0 && !t.root.single.interrupts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
+	return !t.root.single.halts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
 
 // takeTurn is [machine.Locked.Next] for a worker of a tree with one slot, up to the first task that is for a worker.
@@ -467,8 +466,7 @@ func (w *worker) takeTurn() (machine.Task, bool) {
 			w.beginInside(task)
 		default:
 			if ok && (task.Check || !s.InTree() || r.plan.net.Is(task.Ref, machine.FlagInline)) {
-				w.alone = true
-				t.alone++
+				w.evaluates()
 			}
 			return task, ok
 		}
@@ -671,7 +669,6 @@ func (r *Run) makeTree() {
 	if t.workers = r.workers; t.limit > 0 {
 		_, t.Used = r.st.OwnSlots()
 	}
-	t.alone, r.alone = r.alone, 0
 	t.coming = t.limit == 1 && r.st.IsAnnounced()
 	r.enter()
 }
@@ -721,10 +718,11 @@ func (r *Run) contends() {
 //   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When
 //     the item of a map waits, the next item may begin; so the gates inside of items are reached at once, too, if the map has a
 //     limit. Other gates that are going to wait are reached when nothing can be started any more.
-//   - See also Run.alone and, for runs with composites, tree.
+//   - While a worker evaluates something without a slot, nothing is begun. See also, for runs with composites, tree.
 //
 // The lock guards all fields but next.
 type single struct {
+	alone       int               // workers that evaluate something without a slot
 	alarms      due.Queue[*alarm] // those that are armed
 	next        atomic.Int64      // when the first of them is due, for a look without the lock
 	interrupted *Step             // the last attempt that held the slot and was interrupted, or nil
@@ -752,11 +750,12 @@ func (r *Run) slotlessDue() bool {
 	if r.isLost() {
 		return false
 	}
+	q := r.single
 	if t := r.tree; t != nil {
-		return t.alone > 0 || t.coming || !r.single.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
+		return q.alone > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 	}
 	_, inline := r.st.FirstInline()
-	return r.alone > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
+	return q.alone > 0 || r.st.IsAnnounced() || !q.interrupts() && (inline || r.st.HasGates())
 }
 
 // putOff ends the worker of an attempt whose result is put off, and releases the lock. The attempt has returned in time, however long the
@@ -775,6 +774,14 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn, fallback bool) bo
 // interrupts reports whether an attempt that was interrupted has not returned.
 func (q *single) interrupts() bool {
 	return q != nil && q.interrupted != nil && q.interrupted.run.current(q.interrupted.ref) == q.interrupted
+}
+
+// halts reports whether nothing may be begun now: a worker evaluates something, or an attempt that was interrupted has not returned.
+func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.interrupts()) }
+
+// needsNoSlot reports whether what performs a node, in a run with one slot, evaluates it alone.
+func (r *Run) needsNoSlot(ref Ref) bool {
+	return r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref) || r.tree != nil && !r.st.InTree()
 }
 
 // note is called with the lock held after every change of the alarms.

@@ -230,11 +230,8 @@ func (r *Run) abandon(step *Step, now int64) {
 	x.Abandoned = !left
 	r.leftBehind(ref)
 	r.dismiss()
-	switch inline := r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref); {
-	case r.alone > 0 && inline:
-		r.alone--
-	case r.tree != nil && r.tree.alone > 0 && (inline || !r.st.InTree()):
-		r.tree.alone--
+	if q := r.single; q != nil && q.alone > 0 && r.needsNoSlot(ref) {
+		q.alone--
 	}
 	if left {
 		r.giveBack(step, x, now)

@@ -600,8 +600,8 @@ func (r *Run) abandonReturn(step *Step, x *extra) {
 	x.comp.working, x.comp.put = false, true
 	r.leftBehind(step.ref)
 	r.dismiss()
-	if r.tree.limit == 1 && r.tree.alone > 0 {
-		r.tree.alone--
+	if q := r.single; q != nil && q.alone > 0 {
+		q.alone--
 	}
 }
 

@@ -313,7 +313,7 @@ func (at place) whyOrder(y *Why) bool {
 		y.name(x.interrupted.run.path(x.interrupted.ref))
 		return true
 	}
-	if r.alone == 0 && (r.tree == nil || r.tree.alone == 0) {
+	if r.single == nil || r.single.alone == 0 {
 		return false
 	}
 	y.Kind = WhyOrder

@@ -22,7 +22,7 @@ type worker struct {
 	ending   *ending     // of the task, if it has waited for room in the outbox; else nil
 	phase    phase
 	handed   bool        // the host calls the step of the task
-	alone    bool        // see Run.alone; guarded by the run's lock
+	alone    bool        // see single.alone; guarded by the run's lock
 	resumed  bool        // the result that it is about to settle was put off, see single
 	guarding bool        // the task is a check whose guard is being called
 	checking *evaluation // of a task that is a check, else nil
@@ -249,7 +249,7 @@ func (w *worker) take() bool {
 		w.leave()
 		return false
 	}
-	if r.alone > 0 || r.single.interrupts() { // the worker that evaluates dispatches afterwards, or the interrupted attempt when it returns
+	if r.single.halts() { // the worker that evaluates dispatches afterwards, or the interrupted attempt when it returns
 		w.leave()
 		return false
 	}
@@ -347,8 +347,7 @@ func (w *worker) takeSingle() (t machine.Task, ok bool) {
 		r.reachEarly(w.now)
 	}
 	if t, ok = w.takeFree(); ok && (t.Check || r.plan.net.Is(t.Ref, machine.FlagInline)) {
-		w.alone = true
-		r.alone++
+		w.evaluates()
 	}
 	return t, ok
 }
@@ -360,16 +359,16 @@ func (w *worker) leave() {
 	w.run.release(w.now)
 }
 
-// evaluated lets others go on when the worker has evaluated something alone.
+// evaluates and evaluated are called before and after a worker evaluates something alone.
+func (w *worker) evaluates() {
+	w.alone = true
+	w.run.single.alone++
+}
+
 func (w *worker) evaluated() {
-	if !w.alone {
-		return
-	}
-	w.alone = false
-	if w.run.tree != nil {
-		w.run.tree.alone--
-	} else {
-		w.run.alone--
+	if w.alone {
+		w.alone = false
+		w.run.single.alone--
 	}
 }
 
