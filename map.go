@@ -462,3 +462,33 @@ func (r *Run) failedItems() *MapError {
 	}
 	return e
 }
+
+// checkItems makes, after all other checks, the items that a map is to be performed over.
+func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
+	r, ref := w.run, w.task.Ref
+	m := r.plan.node(ref).Map
+	if m == nil || !r.plan.net.Is(ref, machine.FlagComposite) { // it is mocked
+		return res
+	}
+	value, ok := r.assembled(ref, flags, m.Over, res.merged)
+	if !ok {
+		if names := r.paramNames(ref); !slices.Contains(names, m.Over) {
+			res.verdict.Fail = CauseContractInput
+			res.err = fmt.Errorf("parameter %s: %w: %s", quoteID(m.Over), ErrNoValue, noSuchParam(m.Over, names))
+			return res
+		}
+	}
+	if res.items, res.err = r.plan.itemsOf(ref, value, w.protect); res.err != nil {
+		res.verdict.Fail = CauseContractInput
+		if p := (*PanicError)(nil); errors.As(res.err, &p) {
+			res.verdict.Fail = CausePanic
+		}
+		return res
+	}
+	text, err := r.keep(value)
+	if err != nil { // the list goes into snapshots
+		res.verdict.Fail, res.err = causeOfKeep(err), fmt.Errorf("parameter %s: %w", quoteID(m.Over), err)
+	}
+	res.items.text = text
+	return res
+}

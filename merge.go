@@ -487,3 +487,63 @@ func (r *Run) clone(v any) any {
 	}
 	return r.cfg.cloneInputs(v)
 }
+
+// checkInputs merges the parameters of a node and checks its required ports. protect calls the functions that merge.
+func checkInputs(of source, ref Ref, substituted bool, protect func(func() error) error, res *checkResult) {
+	p := of.graph()
+	n, in := p.node(ref), p.inputsOf(ref)
+	for i := range in.params {
+		group := &in.params[i]
+		if group.strategy == MergeLast {
+			continue
+		}
+		value, ok, err := merge(of, ref, substituted, group, protect)
+		if err != nil {
+			res.verdict.Fail, res.err = CauseMergeError, fmt.Errorf("parameter %s: %w", quoteID(group.name), err)
+			return
+		}
+		if ok {
+			if res.merged == nil {
+				res.merged = map[string]any{}
+			}
+			res.merged[group.name] = value
+		}
+	}
+	for i := range n.Ports {
+		if port := &n.Ports[i]; port.Required {
+			if v, ok := assembled(of, ref, substituted, port.Name, res.merged); !ok || isNull(v) {
+				res.verdict = machine.CheckVerdict{Skip: SkipNullPropagation, Port: i}
+				return
+			}
+		}
+	}
+}
+
+// merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers one.
+func merge(of source, ref Ref, substituted bool, group *param, protect func(func() error) error) (value any, ok bool, err error) {
+	p := of.graph()
+	var in []Contribution
+	var keys []string
+	for i, e := range group.edges {
+		if v, ok := deliver(of, ref, substituted, e); ok {
+			source := p.node(p.net.Source(e))
+			in = append(in, Contribution{From: source.ID, Label: source.Label, Value: v})
+			keys = append(keys, group.keys[i])
+		}
+	}
+	if len(in) == 0 {
+		return nil, false, nil
+	}
+	err = protect(func() (err error) {
+		if group.fn != nil {
+			for i := range in {
+				in[i].Value = of.clone(in[i].Value)
+			}
+			value, err = group.fn(in)
+		} else {
+			value, err = mergeValues(group.strategy, p.node(ref).MergeJSON, in, keys)
+		}
+		return err
+	})
+	return value, true, bounded(err)
+}

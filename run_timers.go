@@ -257,6 +257,57 @@ func (r *Run) leftBehind(ref Ref) {
 	}
 }
 
+// armCheck bounds how long the run waits for a check: for one whose node was stopped, or whose run is being left, by the grace; for that of
+// a cleanup node by the cleanup timeout. It is not an alarm, since it must go off even when everything else has ended.
+func (r *Run) armCheck(ref Ref, cleanup bool) {
+	e := r.checks[ref]
+	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
+		return
+	}
+	if e.grace != nil && e.grace.Stop() { // a cleanup node that is stopped itself
+		r.timers--
+	}
+	d := r.cfg.cancelGrace
+	if e.cleanup = cleanup; cleanup {
+		d = r.cfg.cleanupTimeout
+	}
+	r.timers++
+	e.grace = r.startTimer(d, func() {
+		now := r.now()
+		r.st.Lock()
+		r.timers--
+		stopped := !r.st.Word(ref).Is(machine.WordChecking)
+		if r.checks[ref] == e && (r.leaving || stopped || cleanup) { // else the run is not left after all
+			r.abandonCheck(ref, e)
+			if cleanup && !stopped {
+				r.settleCheck(machine.Token{Ref: ref}, checkResult{verdict: machine.CheckVerdict{Fail: CauseTimeout}, err: timeoutAfter(d, errAbandoned)}, now)
+			}
+		}
+		r.release(now)
+	})
+}
+
+// boundChecks bounds the checks of the cleanup nodes of a run that was stopped, so that it ends.
+func (r *Run) boundChecks() {
+	for ref := range r.checks {
+		if r.st.Word(ref).Is(machine.WordChecking) {
+			r.armCheck(ref, true)
+		}
+	}
+}
+
+// abandonCheck gives up on a check that does not return, and whose result will be dropped. A node that was not stopped still
+// needs a check, but no worker performs it while the run is being left.
+func (r *Run) abandonCheck(ref Ref, e *evaluation) {
+	e.abandoned = true
+	delete(r.checks, ref)
+	r.leftBehind(ref)
+	r.dismiss()
+	if e.alone {
+		r.single.alone--
+	}
+}
+
 // disarmNode stops the timers of a node that is terminal or whose attempt has returned.
 func (r *Run) disarmNode(ref Ref) {
 	if x := r.extras[ref]; x != nil {

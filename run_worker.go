@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -56,28 +59,6 @@ func (r *Run) work() {
 	w := worker{run: r, now: r.now()}
 	defer w.exit()
 	w.goOn(w.arrive())
-}
-
-// takeUp goes on with the results that were put off, when nothing comes before them any more. It is called with the lock held.
-func (r *Run) takeUp() {
-	if q := r.single; len(q.off) > 0 && !r.slotlessDue() {
-		for _, x := range q.off {
-			go x.work()
-		}
-		q.off = nil
-	}
-}
-
-// work goes on with a result that was put off.
-func (x *putOff) work() {
-	w := &x.worker
-	w.resumed = true
-	defer w.exit()
-	if x.fallback {
-		w.goOn(w.finishFallback(x.c, x.goOn))
-	} else {
-		w.goOn(w.finishAs(x.c, x.res, x.goOn))
-	}
 }
 
 // arrive takes the first task of a worker.
@@ -303,28 +284,6 @@ func (w *worker) take() bool {
 	return true
 }
 
-// takeFree returns the next task that a worker performs, in the run's own order. It reaches the gates and begins the composites that
-// come before, in the same critical section, so that the order in which nested runs begin depends on nothing else.
-func (w *worker) takeFree() (t machine.Task, ok bool) {
-	r := w.run
-	for t, ok = r.st.Next(); ok; t, ok = r.st.Next() {
-		switch {
-		case t.Gate:
-			r.reachGate(t.Ref, w.now)
-			if r.durable != nil {
-				r.flush(w.now)
-			}
-		case !t.Check && r.plan.net.Is(t.Ref, machine.FlagComposite):
-			if w.beginInside(t); r.holdsBack() {
-				return machine.Task{}, false
-			}
-		default:
-			return t, true
-		}
-	}
-	return t, false
-}
-
 // beginInside begins a composite.
 func (w *worker) beginInside(t machine.Task) {
 	r := w.run
@@ -339,37 +298,11 @@ func (w *worker) beginInside(t machine.Task) {
 	r.beginComposite(w.step, w.now)
 }
 
-// takeSingle is takeFree for a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that
-// evaluates something does so alone.
-func (w *worker) takeSingle() (t machine.Task, ok bool) {
-	r := w.run
-	if r.st.HasGates() {
-		r.reachEarly(w.now)
-	}
-	if t, ok = w.takeFree(); ok && (t.Check || r.plan.net.Is(t.Ref, machine.FlagInline)) {
-		w.evaluates()
-	}
-	return t, ok
-}
-
 // leave uncounts the worker and releases the lock.
 func (w *worker) leave() {
 	w.evaluated()
 	w.run.dismiss()
 	w.run.release(w.now)
-}
-
-// evaluates and evaluated are called before and after a worker evaluates something alone.
-func (w *worker) evaluates() {
-	w.alone = true
-	w.run.single.alone++
-}
-
-func (w *worker) evaluated() {
-	if w.alone {
-		w.alone = false
-		w.run.single.alone--
-	}
 }
 
 // begin makes the Step of an attempt that the state has started.
@@ -522,6 +455,178 @@ func (w *worker) protect(f func() error) error {
 	err := foreign.Contain(f, w.panicked)
 	w.phase = was
 	return err
+}
+
+// checkResult is the result of a check.
+type checkResult struct {
+	verdict  machine.CheckVerdict
+	err      error // of the verdict's Fail
+	guardErr error
+	guard    *guardProblem
+	merged   map[string]any
+	items    *items // of a map
+}
+
+// check performs a node's check and takes the next task.
+func (w *worker) check() bool {
+	if w.task.Returned {
+		return w.returned()
+	}
+	w.phase = phaseUser
+	res := w.evaluate()
+	w.phase = phaseEngine
+	w.now = w.run.now()
+	w.run.lock()
+	if !w.endCheck() {
+		w.run.st.Unlock()
+		return false
+	}
+	w.run.ringDue(w.now)
+	w.run.settleCheck(w.task.Token, res, w.now)
+	return w.take()
+}
+
+// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: when its node is stopped, which
+// settles the node, or the run is left, the run waits for the worker no longer than CancelGrace. The checks of cleanup nodes
+// in a run that is being stopped have CleanupTimeout.
+type evaluation struct {
+	alone     bool  // see single.alone
+	abandoned bool  // the run no longer counts its worker
+	grace     timer // armed when the node is stopped, the run is left, or a stopped run cleans up
+	cleanup   bool  // grace is armed for a cleanup node
+}
+
+// beginCheck and endCheck are called with the lock held. endCheck reports whether the run still counts the worker.
+func (w *worker) beginCheck() {
+	w.checking = &evaluation{alone: w.alone}
+	if w.run.checks == nil {
+		w.run.checks = map[Ref]*evaluation{}
+	}
+	w.run.checks[w.task.Ref] = w.checking
+	switch {
+	case w.run.leaving:
+		w.run.armCheck(w.task.Ref, false)
+	case w.run.st.Hurries():
+		w.run.armCheck(w.task.Ref, true)
+	}
+}
+
+func (w *worker) endCheck() bool {
+	r, e := w.run, w.checking
+	w.checking = nil
+	if e.abandoned {
+		return false
+	}
+	delete(r.checks, w.task.Ref)
+	if e.grace != nil && e.grace.Stop() {
+		r.timers--
+	}
+	return true
+}
+
+// evaluate checks, in this order, the guard, the merges and the required ports.
+func (w *worker) evaluate() (res checkResult) {
+	r, ref := w.run, w.task.Ref
+	if n := r.plan.node(ref); n.When != nil {
+		pass := true
+		w.guarding = true // not deferred: exit asks for it if the guard ends its goroutine
+		err := w.protect(func() (err error) {
+			pass, err = r.callWhen(ref, n)
+			return err
+		})
+		w.guarding = false
+		res = r.plan.guarded(ref, pass, r.slip(ref, err))
+		if res.guard != nil {
+			res.guard.path = r.path(ref)
+		}
+		if res.verdict != (machine.CheckVerdict{}) {
+			return res
+		}
+	}
+	if r.plan.inputsOf(ref) == nil {
+		return w.checkItems(res, 0)
+	}
+	var flags stepFlags
+	r.lock()
+	if r.st.Word(ref).Is(machine.WordSubstituted) {
+		flags |= stepSubstituted
+	}
+	r.st.Unlock()
+	if checkInputs(r, ref, flags&stepSubstituted != 0, w.protect, &res); res.verdict != (machine.CheckVerdict{}) {
+		return res
+	}
+	return w.checkItems(res, flags)
+}
+
+// guarded is the result of a guard.
+func (p *Plan) guarded(ref Ref, pass bool, err error) (res checkResult) {
+	if err != nil {
+		err = bounded(err)
+		policy := p.guard(ref)
+		res.guardErr, res.guard = err, &guardProblem{p.names[ref], policy, err, "guard could not decide: " + errorText(err)}
+		switch pass = true; policy {
+		case GuardSkip:
+			pass = false
+		case GuardFail:
+			res.verdict.Fail, res.err = CauseConditionError, err
+			return res
+		}
+	}
+	if !pass {
+		res.verdict.Skip = SkipWhenGuard
+	}
+	return res
+}
+
+// guardProblem is the warning about a guard that could not decide.
+type guardProblem struct {
+	path   string
+	policy GuardPolicy
+	err    error
+	log    string
+}
+
+func (g *guardProblem) Error() string {
+	return fmt.Sprintf("%v: node %s %s: %s", ErrGuard, quoteID(g.path), [guardCount]string{GuardAllow: "runs", GuardSkip: "is skipped", GuardFail: "fails"}[g.policy], errorText(g.err))
+}
+
+func (g *guardProblem) Unwrap() []error { return []error{ErrGuard, g.err} }
+
+// warnOfGuard adds the warning, once for each node of the graph, with the lock held.
+func (r *Run) warnOfGuard(ref Ref, problem *guardProblem) {
+	x, n := r.outermost().remark(), r.plan.node(ref)
+	if x.warnedGuards[n] {
+		return
+	}
+	if x.warnedGuards == nil {
+		x.warnedGuards = map[*node]bool{}
+	}
+	x.warnedGuards[n] = true
+	x.warnings = append(x.warnings, problem)
+}
+
+// settleCheck reports a check to the state, with the lock held.
+func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
+	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
+		return // the node was stopped meanwhile, or its check is for whoever goes on with the run
+	}
+	if res.guardErr != nil || res.merged != nil || res.items != nil {
+		x := r.extra(t.Ref)
+		x.guardErr, x.merged, x.items = res.guardErr, res.merged, res.items
+		if res.guardErr != nil {
+			r.warnOfGuard(t.Ref, res.guard)
+			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: res.guard.log}})
+		}
+	}
+	if res.verdict.Fail != CauseNone {
+		r.records[t.Ref].value = res.err
+	}
+	if err := r.st.Checked(t, res.verdict); err != nil {
+		r.st.NoteBug(err)
+	}
+	if res.verdict.Fail != CauseNone {
+		r.react(t.Ref, false)
+	}
 }
 
 // finish settles an attempt and, if the worker goes on, takes its next task, in one critical section. It reports whether

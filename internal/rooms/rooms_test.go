@@ -24,7 +24,7 @@ var rooms = map[string]string{
 	"rules":      "retry.go condition.go guard.go gate.go",
 	"plan":       "dag.go dag_*.go",
 	"features":   "merge.go contract.go map.go loop.go expand.go trigger.go",
-	"step":       "step.go step_*.go view.go mux.go middleware.go memo.go",
+	"step":       "step.go step_*.go view.go middleware.go memo.go",
 	"run":        "run.go run_*.go executor.go coordinator.go",
 	"events":     "events.go events_*.go",
 	"snapshots":  "snapshot.go snapshot_*.go codec.go",
