@@ -26,10 +26,10 @@ import (
 // The last kind of lives has no outcome that is known beforehand: runs are signalled, left, shut down and stopped at any time. Each ends in time,
 // with its store in the same status, and the events of all its lives are one stream.
 //
-// open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
+// The graphs come from the seeds that begin with first; a failure names its seed. open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
 // that of the process: time.Now, and not the clock of a server. check judges the events of every life: it is
 // kahntest.CheckEvents.
-func Lives(t *testing.T, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
+func Lives(t *testing.T, first uint64, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
 	for _, kind := range []struct {
 		name    string
 		f       func(r *trial, t *testing.T)
@@ -39,10 +39,10 @@ func Lives(t *testing.T, graphs int, open func(t *testing.T) store.Store, check 
 		{"answers", (*trial).answered, true}, {"stops", (*trial).stops, false},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
-			for seed := range uint64(graphs) {
+			for seed := first; seed != first+uint64(graphs); seed++ {
 				synctest.Test(t, func(t *testing.T) {
 					r := newTrial(seed, kind.expands)
-					r.open, r.check, r.name = open, check, fmt.Sprintf("graph %d", seed)
+					r.open, r.check, r.name = open, check, fmt.Sprintf("seed %d", seed)
 					r.want = r.unstored(t)
 					kind.f(r, t)
 				})

@@ -69,12 +69,12 @@ func overItems(n int, m kahn.Map, node kahn.Node) *kahn.Graph {
 // losses that are tolerated, and maps inside of maps.
 func TestRandomMaps(t *testing.T) {
 	t.Parallel()
-	n := 30
+	n, from := 30, uint64(0)
 	if os.Getenv("KAHN_LONG") != "" {
-		n = 600
+		n, from = 600, rand.Uint64()
 	}
 	var all shares
-	for seed := range uint64(n) {
+	for seed := from; seed != from+uint64(n); seed++ {
 		rng := rand.New(rand.NewPCG(23, seed))
 		m := kahn.Map{Limit: []int{0, 0, 5}[rng.IntN(3)], ToleratedPercent: float64(rng.IntN(101)), Compact: rng.IntN(2) == 0}
 		node := kahn.Node{ContinueOnFail: rng.IntN(2) == 0, Retry: kahn.Retry{MaxAttempts: 1 + rng.IntN(3), InitialDelay: time.Duration(rng.IntN(100)) * time.Second}}

@@ -218,10 +218,10 @@ func histories(t testing.TB, c client.Client, id, first string) (list []*history
 	return list
 }
 
-// world has what the steps of a test do in common, in whatever process: they count their calls in files.
-type world struct{ dir string }
+// folder has what the steps of a test do in common, in whatever process: they count their calls in files.
+type folder struct{ dir string }
 
-func (w world) step(ctx context.Context, s *kahn.Step) (any, error) {
+func (w folder) step(ctx context.Context, s *kahn.Step) (any, error) {
 	f, err := os.OpenFile(filepath.Join(w.dir, s.Path()), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -292,7 +292,7 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	o := Options{Plans: []*kahn.Plan{p}, Step: world{dir}.step, LostAfter: lostSoon, ContinueAfter: 100}
+	o := Options{Plans: []*kahn.Plan{p}, Step: folder{dir}.step, LostAfter: lostSoon, ContinueAfter: 100}
 	o.Worker.MaxConcurrentActivityExecutionSize = 10
 	w, err := NewWorker(c, filepath.Base(dir), o)
 	if err != nil {
@@ -305,7 +305,7 @@ func TestMain(m *testing.M) {
 func TestServerEvents(t *testing.T) {
 	c := dial(t)
 	g := layers(5, 4)
-	w := serve(t, c, plan(t, g), Options{Step: world{t.TempDir()}.step, ContinueAfter: 6})
+	w := serve(t, c, plan(t, g), Options{Step: folder{t.TempDir()}.step, ContinueAfter: 6})
 	run, err := Start(t.Context(), c, w, nil)
 	require.NoError(t, err)
 	for _, when := range []string{"at work", "ended"} {

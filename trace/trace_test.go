@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -374,10 +375,25 @@ func random(rng *rand.Rand, n int) (*kahn.Graph, map[string]time.Duration) {
 	return g, durations
 }
 
+// seeds yields so many seeds, from 0; at full length as many as full, from a fresh one.
+func seeds(usual, full uint64) iter.Seq[uint64] {
+	n, first := usual, uint64(0)
+	if os.Getenv("KAHN_LONG") != "" {
+		n, first = full, rand.Uint64()
+	}
+	return func(yield func(uint64) bool) {
+		for i := range n {
+			if !yield(first + i) {
+				return
+			}
+		}
+	}
+}
+
 // The definition of slack holds: a node that takes longer by its slack does not make the run longer, and one that takes a
 // little more does, by that little.
 func TestSlackIsExactWithoutLimits(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range seeds(10, 300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		g, durations := random(rng, 12)
 		for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
@@ -401,7 +417,7 @@ func TestSlackIsExactWithoutLimits(t *testing.T) {
 // Whatever the limit, the critical path explains every moment of the run, and its timeline is a valid trace in which
 // every node has its place.
 func TestRandomRuns(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range seeds(60, 3000) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		g, durations := random(rng, 30)
 		fails := map[string]int{}

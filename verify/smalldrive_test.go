@@ -436,12 +436,17 @@ func (total *smallTotal) everything(edges *graph, few bool, number int) error {
 	return nil
 }
 
-// seed is the seed of all random choices here, or the value of KAHN_SEED.
+// seed is the seed of all random choices here: 1, in the long mode a fresh one, which it logs, or the value of KAHN_SEED.
 func seed(t *testing.T) (seed uint64) {
 	t.Helper()
 	if text := os.Getenv("KAHN_SEED"); text != "" {
 		_, err := fmt.Sscan(text, &seed)
 		require.NoError(t, err)
+		return seed
+	}
+	if long() {
+		seed = rand.Uint64()
+		t.Logf("KAHN_SEED=%d", seed)
 		return seed
 	}
 	return 1
