@@ -343,6 +343,7 @@ func TestEngineNames(t *testing.T) {
 // The tags are those of the table execution_tags, with the metadata that it is documented to have.
 func TestExecutionTags(t *testing.T) {
 	want := map[string]string{
+		"node.queued":        `node_queued {"attempt":1,"wave":0}`,
 		"node.started":       `node_started {"attempt":1,"wave":0}`,
 		"node.retried":       `node_retried {"attempt":1,"cause":"contract_violated","delay_ms":500}`,
 		"moderation.flagged": `moderation_flagged {"errors":["violence"],"phase":"input"}`,
@@ -352,6 +353,9 @@ func TestExecutionTags(t *testing.T) {
 		"node.completed":     `node_completed {"duration_ms":20,"input_tokens":12,"output_tokens":34}`,
 		"node.cancelled":     `node_cancelled {}`,
 		"node.aborted":       `node_cancelled {}`,
+		"node.blocked":       `node_blocked {"origins":["pay"],"policy":"abort"}`,
+		"node.skipped":       `node_skipped {"answer":"true","label":"false","node":"paid?","reason":"condition_branch"}`,
+		"node.suspended":     `node_suspended {"deadline":"2026-01-03T03:04:07Z","token":"approve"}`,
 	}
 	var nodes []string
 	for _, line := range exampleEvents(t) {

@@ -19,17 +19,38 @@ var tagCauses = map[machine.CauseKind]string{
 	machine.CauseStepError: "provider_error", machine.CauseContractInput: "contract_violated", machine.CauseContractOutput: "contract_violated",
 }
 
-// ExecutionTag projects the event to an execution tag: node_started, node_retried, moderation_flagged, contract_violated,
-// timed_out, node_failed, node_completed or node_cancelled, which also stands for an aborted node. ok is false for other
-// types of event. Metadata holds numbers, strings and slices of strings.
+// suspendedTag is the tag of node.suspended, which other engines call node_waiting: in tags the node has the status that it has here.
+const suspendedTag = "node_suspended"
+
+// ExecutionTag projects the event to an execution tag: node_queued, node_started, node_retried, moderation_flagged, contract_violated,
+// timed_out, node_blocked, node_suspended, node_skipped, node_failed, node_completed or node_cancelled, which also stands for an aborted
+// node. ok is false for other types of event. Metadata holds numbers, strings and slices of strings.
 func (e Event) ExecutionTag() (tag ExecutionTag, ok bool) {
 	tag = ExecutionTag{RunID: e.RunID, Node: e.Node, Tag: e.Type.EngineName(), Metadata: map[string]any{}}
 	switch p := e.Payload.(type) {
 	case nil:
-		if e.Type != NodeStarted {
+		if e.Type != NodeStarted && e.Type != NodeQueued {
 			return ExecutionTag{}, false
 		}
 		tag.Metadata["attempt"], tag.Metadata["wave"] = e.Attempt, e.Tier
+	case Block:
+		tag.Metadata["origins"], tag.Metadata["policy"] = p.Origins, p.Policy.String()
+	case Suspension:
+		tag.Tag = suspendedTag
+		tag.Metadata["token"] = p.Token
+		if !p.Deadline.IsZero() {
+			tag.Metadata["deadline"] = p.Deadline.UTC().Format(time.RFC3339Nano)
+		}
+	case Skip:
+		tag.Metadata["reason"] = p.Reason.Kind.String()
+		for name, value := range map[string]string{
+			"node": p.Reason.Node, "label": p.Reason.Label, "answer": p.Reason.Answer, "port": p.Reason.Port, "rule": p.Reason.Rule,
+			"expression": p.Reason.Expression, "message": p.Reason.Message,
+		} {
+			if value != "" {
+				tag.Metadata[name] = value
+			}
+		}
 	case Retry:
 		cause := tagCauses[p.Cause]
 		if cause == "" {
