@@ -469,17 +469,7 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 	return field[T]{
 		name: key,
 		read: func(d *decoder, v *Value, to *T) {
-			list := []E{}
-			d.list(v, func(item *Value) {
-				var x E
-				readEnum[E, P](d, item, &x)
-				list = append(list, x)
-			})
-			if len(list) == 0 && !keepEmpty {
-				d.add(v.At, ErrValue, "an empty list means the default here; leave the field out")
-				return
-			}
-			*at(to) = list
+			readEnums[E, P](d, v, keepEmpty, at(to), func(*Value) []E { return nil })
 		},
 		show: func(e *encoder, from *T) (Value, bool) {
 			v := Value{Type: List}
@@ -493,6 +483,70 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 			return v, len(v.Items) > 0 || keepEmpty && *at(from) != nil
 		},
 	}
+}
+
+// readEnums reads a list of names. An item for which alias returns values stands for those that are not listed before it.
+func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, alias func(item *Value) []E) {
+	list := []E{}
+	d.list(v, func(item *Value) {
+		if meant := alias(item); meant != nil {
+			for _, x := range meant {
+				if !slices.Contains(list, x) {
+					list = append(list, x)
+				}
+			}
+			return
+		}
+		var x E
+		readEnum[E, P](d, item, &x)
+		list = append(list, x)
+	})
+	if len(list) == 0 && !keepEmpty {
+		d.add(v.At, ErrValue, "an empty list means the default here; leave the field out")
+		return
+	}
+	*to = list
+}
+
+// causeAliases are names of causes in other engines that a list of causes may hold, with what they stand for: in a retry, and at an edge.
+var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
+	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
+	// Parameters that violate their schema do so in each attempt.
+	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
+}
+
+// causes is a list of causes, each a name or an alias that stands for those that meaning returns.
+func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
+	f := enums(key, keepEmpty, at)
+	f.read = func(d *decoder, v *Value, to *T) {
+		readEnums(d, v, keepEmpty, at(to), func(item *Value) (meant []kahn.CauseKind) {
+			if item.Type == Text {
+				meant = meaning(item.Text)
+			}
+			if meant != nil {
+				d.alias(item, meant)
+			}
+			return meant
+		})
+	}
+	return f
+}
+
+func causesOfRetry(alias string) []kahn.CauseKind { return causeAliases[alias].retry }
+func causesOfEdge(alias string) []kahn.CauseKind  { return causeAliases[alias].edge }
+
+// alias notes that the document uses a name of another engine.
+func (d *decoder) alias(v *Value, meant []kahn.CauseKind) {
+	if len(d.aliases) == maxProblems {
+		return
+	}
+	words := make([]string, len(meant))
+	for i, cause := range meant {
+		words[i] = cause.String()
+	}
+	p := &Problem{Kind: ErrValue, Path: d.where(), Node: strings.Join(d.node, "/"), Position: v.At, Suggestion: strings.Join(words, ", ")}
+	p.Message = quote(v.Text) + " is read as " + p.Suggestion
+	d.aliases = append(d.aliases, p)
 }
 
 // readEnum accepts the one spelling that showEnum writes.

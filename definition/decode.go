@@ -60,15 +60,15 @@ func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	return g, nil
 }
 
-// partOf is FromTree that also returns the graph of a document with problems, without what could not be read. It is nil after a problem that
-// ended the search.
-func partOf(root *Value, limits Limits) (*kahn.Graph, error) {
+// partOf is FromTree that also returns the names of other engines that were read, and the graph of a document with problems, without what could not
+// be read. The graph is nil after a problem that ended the search.
+func partOf(root *Value, limits Limits) (*kahn.Graph, []*Problem, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)
 	if d.stopped {
 		g = nil
 	}
-	return g, d.result()
+	return g, d.aliases, d.result()
 }
 
 // decoder turns a tree into a graph.
@@ -78,6 +78,7 @@ type decoder struct {
 	partial              bool // graphs with problems are read, too
 	values, nodes, edges int
 	ids                  map[string]bool   // of the nodes of the graph that is being read
+	aliases              []*Problem        // names of other engines that were read
 	forms                map[string]string // ids of the nodes before, by lookAlike, of those that are not ASCII
 }
 

@@ -239,3 +239,33 @@ func TestOtherNames(t *testing.T) {
 	require.ErrorContains(t, err, `unknown field "depends_on"`)
 	require.NotContains(t, err.Error(), "did you mean")
 }
+
+// Names of causes that other engines use are read, noted with their places, and written as the names of this one.
+func TestAliasesOfCauses(t *testing.T) {
+	text := `{"version": 1,
+"nodes": [
+  {"id": "a", "retry": {"retry_on": ["step_error", "provider_error", "timeout", "contract_violated"]}},
+  {"id": "b", "after": [{"from": "a", "outcome": "failure", "causes": ["contract_violated"]}]}
+]}`
+	doc, err := definition.Loader{File: "a.json"}.Load([]byte(text))
+	require.NoError(t, err)
+	require.Equal(t, []kahn.CauseKind{kahn.CauseStepError, kahn.CauseTimeout, kahn.CauseContractOutput}, doc.Graph.Nodes()[0].Retry.RetryOn)
+	require.Equal(t, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}, doc.Graph.Edges()[0].Causes)
+	var notes []string
+	for _, p := range doc.Aliases {
+		notes = append(notes, p.Error()+" ~> "+p.Suggestion)
+	}
+	require.Equal(t, []string{
+		`definition: a.json:3:52: $.nodes[0].retry.retry_on[1]: node "a": "provider_error" is read as step_error ~> step_error`,
+		`definition: a.json:3:81: $.nodes[0].retry.retry_on[3]: node "a": "contract_violated" is read as contract_violated_output ~> contract_violated_output`,
+		`definition: a.json:4:72: $.nodes[1].after[0].causes[0]: node "b": "contract_violated" is read as contract_violated_input, contract_violated_output ~> contract_violated_input, contract_violated_output`,
+	}, notes)
+	canonical := encode(t, doc.Graph)
+	require.NotContains(t, canonical, "provider_error")
+	doc, err = definition.Loader{}.Load([]byte(canonical))
+	require.NoError(t, err)
+	require.Empty(t, doc.Aliases)
+
+	_, err = definition.Decode([]byte(`{"version": 1, "nodes": [{"id": "a", "retry": {"retry_on": ["contract_violated", "tmeout"]}}]}`), definition.Limits{})
+	require.ErrorContains(t, err, `$.nodes[0].retry.retry_on[1]: node "a": "tmeout" is none of`)
+}

@@ -36,6 +36,9 @@ type Document struct {
 	Graph *kahn.Graph
 	Root  *Value // the text as a tree
 	File  string // the name of the document in its problems, or ""
+	// Aliases are the names of other engines that the document uses and that are read as names of this one, such as the cause provider_error: each with
+	// its place, and with the name to write in its Suggestion. [Encode] writes that one.
+	Aliases []*Problem
 }
 
 // Load reads a document, and compiles its graph. The error is an [*Error] with a [*Problem] for each defect, in the order of the document.
@@ -49,7 +52,7 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	if err != nil {
 		return nil, named(err, l.File)
 	}
-	g, err := partOf(root, l.Limits)
+	g, aliases, err := partOf(root, l.Limits)
 	if err != nil {
 		l.addFromPart(err, g, root)
 		return nil, named(err, l.File)
@@ -57,7 +60,10 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	if l.Prepare != nil {
 		l.Prepare(g)
 	}
-	doc := &Document{Graph: g, Root: root, File: l.File}
+	for _, p := range aliases {
+		p.File = l.File
+	}
+	doc := &Document{Graph: g, Root: root, File: l.File, Aliases: aliases}
 	var all kahn.GraphError
 	_, err = g.Compile()
 	if failed, ok := err.(*kahn.GraphError); ok {

@@ -86,6 +86,7 @@ func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
 			warnings = append(warnings, unused(g)...)
 		}
 		c.addWarnings(doc, warnings)
+		c.addAliases(doc.Aliases)
 	}
 	return g, c.finish()
 }
@@ -97,6 +98,16 @@ func (c *checker) addReserved(root *definition.Value) {
 		if name == here {
 			c.addAt(inputs[i].At, problem{Path: fmt.Sprintf("$.inputs[%d]", i), Message: here + " is the folder of the definition; give the input another name"})
 		}
+	}
+}
+
+// addAliases adds the names of other engines that a definition uses.
+func (c *checker) addAliases(aliases []*definition.Problem) {
+	for _, p := range aliases {
+		c.add(problem{
+			Line: p.Position.Line, Column: p.Position.Column, Path: p.Path, Node: p.Node, Severity: isWarning,
+			Message: p.Message + "; write that", Suggestion: p.Suggestion,
+		})
 	}
 }
 
