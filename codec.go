@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -37,6 +38,9 @@ type Codec interface {
 // it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed predecessors, keep their fields too. A value of
 // any other type is an error that names the type: Encode writes nothing that Decode would read as another type.
 //
+// As an option, Types are the codec of a run that has no [Encoding]. Unlike Encoding they do not encode outputs when their nodes complete, but
+// when a store, a snapshot that is encoded, or [EventOutputs] needs them: that is for packages that know the types of the values of a graph.
+//
 // The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
 // bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict
 // and error are taken.
@@ -58,22 +62,12 @@ func Encoding(c Codec) Option {
 	})
 }
 
-// DefaultEncoding is the Codec of a run that has no [Encoding]. Unlike Encoding it does not encode outputs when their nodes complete, but when a
-// store, a snapshot that is encoded, or [EventOutputs] needs them: it is for packages that know the types of the values of a graph. A nil
-// Codec is an error that matches [ErrBadOption].
-func DefaultEncoding(c Codec) Option {
-	if t, ok := c.(Types); ok {
-		c = t.indexed() // once for all runs that have the option
+// apply makes t the codec of a run that has no Encoding.
+func (t Types) apply(c *config) error {
+	if c.codec == nil {
+		c.codec = t.indexed()
 	}
-	return optionFunc(func(cfg *config) error {
-		if c == nil {
-			return fmt.Errorf("%w: DefaultEncoding(nil)", ErrBadOption)
-		}
-		if cfg.codec == nil {
-			cfg.codec = c
-		}
-		return nil
-	})
+	return nil
 }
 
 // maxValueDepth bounds the nesting of values that Types encodes: a value that is nested deeper probably contains itself.
@@ -105,28 +99,38 @@ const (
 	typeKey    = "$type"
 )
 
-// types is the codec that Types are, with an index of them, or with none for those of a few calls.
+// types is the codec that Types are: in a run with an index of them, in a single call without.
 type types struct {
 	of    Types
-	names map[reflect.Type]string // nil if there is no index
+	index *typeIndex
 }
 
-// indexed makes the index.
-func (t Types) indexed() types {
-	x := types{t, make(map[reflect.Type]string, len(t))}
-	for name, zero := range t {
-		typ := reflect.TypeOf(zero)
-		if known, ok := x.names[typ]; leaves[name] == nil && (!ok || name < known) {
-			x.names[typ] = name
+// typeIndex has the first of the names under which each type was registered. It is made when it is first needed.
+type typeIndex struct {
+	once  sync.Once
+	names map[reflect.Type]string
+}
+
+// indexed is the codec of a run.
+func (t Types) indexed() types { return types{t, new(typeIndex)} }
+
+func (x *typeIndex) of(t Types) map[reflect.Type]string {
+	x.once.Do(func() {
+		x.names = make(map[reflect.Type]string, len(t))
+		for name, zero := range t {
+			typ := reflect.TypeOf(zero)
+			if known, ok := x.names[typ]; leaves[name] == nil && (!ok || name < known) {
+				x.names[typ] = name
+			}
 		}
-	}
-	return x
+	})
+	return x.names
 }
 
 // registered is the first of the names under which a type was registered.
 func (t types) registered(typ reflect.Type) (found string, ok bool) {
-	if t.names != nil {
-		found, ok = t.names[typ]
+	if t.index != nil {
+		found, ok = t.index.of(t.of)[typ]
 		return found, ok
 	}
 	for name, zero := range t.of {

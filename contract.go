@@ -274,11 +274,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 	if !step.node().Moderation.covers(phase) {
 		return attemptResult{}
 	}
-	protect := contain
-	if r.cfg.rePanic {
-		protect = func(f func() error) error { return f() }
-	}
-	refusal := moderated(r.cfg.moderator, step, phase, value, protect)
+	refusal := moderated(r.cfg.moderator, step, phase, value)
 	switch {
 	case refusal == nil:
 		return attemptResult{}
@@ -302,12 +298,12 @@ func (p *Plan) violated(r Ref, phase event.Phase, value any) *ContractError {
 	return nil
 }
 
-// moderated asks a moderator for its judgement of a value: nil lets it pass. protect calls it.
-func moderated(m Moderator, step *Step, phase event.Phase, value any, protect func(func() error) error) *ModerationError {
+// moderated asks a moderator for its judgement of a value: nil lets it pass.
+func moderated(m Moderator, step *Step, phase event.Phase, value any) *ModerationError {
 	if m == nil {
 		return &ModerationError{Phase: phase, Err: ErrNoModerator}
 	}
-	err := protect(func() error { return m.Check(step, phase, step, value) })
+	err := contain(func() error { return m.Check(step, phase, step, value) })
 	if err == nil {
 		return nil
 	}

@@ -56,7 +56,7 @@ type Coordinator struct {
 // NewCoordinator begins a run at the given time. With [Resume] it goes on from a snapshot, in which calls that were under way are
 // called again. Steps that have no function of their own need none here: the host calls them.
 //
-// Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo], [Use] and [RuntimeTrace], which wait for others or surround the calls of
+// Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of
 // steps, are refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
@@ -69,7 +69,7 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 			set  bool
 		}{
 			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"a Memo", c.memo != nil},
-			{"RuntimeTrace", c.traceTask}, {"Use", len(c.middleware) > 0},
+			{"Use", len(c.middleware) > 0},
 		} {
 			if refused.set {
 				return fmt.Errorf("%w: %s is not for a Coordinator", ErrBadOption, refused.name)
@@ -685,7 +685,7 @@ func (k kept) judge(r Ref, res *checkResult) {
 			ID: n.ID, Path: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Attempt: 1, Params: params, Upstream: k.upstream(r), Root: k.root(),
 			View: k.view(r),
 		}, nil)
-		if refused := moderated(k.v.Moderator, step, event.PhaseInput, params, contain); refused != nil {
+		if refused := moderated(k.v.Moderator, step, event.PhaseInput, params); refused != nil {
 			res.verdict.Fail, res.err = CauseModeration, refused
 		}
 		return nil

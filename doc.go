@@ -47,22 +47,22 @@
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
 //   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [KeepDescendants]; [Fork], [ForkPreview]; [Codec], [Encoding],
-//     [DefaultEncoding], [Types].
-//   - Surviving a crash: [Durable], [MemoryStore], [Owner], [LeaseTime], [MaxCrashes], [StoreEvents], [ReadSnapshot],
+//     [Types].
+//   - Surviving a crash: [Durable], [MemoryStore], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun]; package store.
-//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [RunLabels], [ParentRun]; store.Admin, store.Inbox.
+//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [Describe]; store.Admin, store.Inbox.
 //   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode], [AdoptReason].
-//   - Many runs of a store at once: [RedriveAll], [CancelAll], [ForkAll], [Bulk], [BulkReport], [BulkRun].
+//   - Many runs of a store at once: [Plan.Enqueue]; package bulk.
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [ServeError], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Looking on: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],
-//     [Run.WaitFor], [Run.Watch]; [RuntimeTrace], [PprofLabels].
+//     [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.
 //   - Looking at a run at work: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs], [PathError];
 //     [Run.Why], [Why], [WhyKind], [Bound], [BoundScope].
 //   - Judging inputs and outputs: [Contract], [Violation], [ContractError], [SchemaCompiler]; [Moderate], [Moderator],
 //     [Moderation], [Flag], [ModerationError]; [event.Phase].
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
-//     [AssertCalls], [AssertOutput], [AssertionError]; [TestSummary], [TestNode], [TestOutcome]; [RePanic]; package
+//     [AssertCalls], [AssertOutput], [AssertionError]; [TestSummary], [TestNode], [TestOutcome]; package
 //     kahntest.
 //   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [GraphCall], [Call], [Predecessor], [NewStep], [Reporter], [Reply];
 //     [ViewData], [NodeData], [NewView]; [CauseOf], [Retry.Next].

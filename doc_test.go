@@ -124,13 +124,9 @@ func TestPackageDocumentation(t *testing.T) {
 // withoutExample are the exported functions that have no example, each with the reason.
 var withoutExample = map[string]string{
 	"ForkPreview":    "in the example of Fork",
-	"LeaseTime":      "shows when a process dies: see examples/durable",
 	"MaxCrashes":     "shows when a process dies",
 	"NewCoordinator": "in the examples of Coordinator",
 	"NewState":       "in the example of State",
-	"PprofLabels":    "shows in profiles",
-	"RePanic":        "ends the process",
-	"RuntimeTrace":   "shows in execution traces",
 }
 
 // mainTypes are the types that have an example of their own, beside all functions.

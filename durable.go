@@ -54,7 +54,7 @@ type durable struct {
 	ctx         context.Context        // of the writes
 	cancel      context.CancelFunc     // ends it when the store has failed
 	alarms      due.Queue[*wake]       // those that the store has to know of
-	expires     time.Time              // of the lease, at the earliest: it was asked for LeaseTime before
+	expires     time.Time              // of the lease, at the earliest: it was asked for leaseTime before
 	scratch     []byte                 // in which the committer encodes records
 	kept        []keptEpoch            // see keptEpoch
 	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in those of nodes

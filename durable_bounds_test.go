@@ -35,7 +35,7 @@ func TestTransactionsOfManyRoots(t *testing.T) {
 					}
 					return errDisk
 				}}
-				opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.LeaseTime(20 * ms), kahn.StoreEvents(), kahn.Bounds(4, 40), kahn.Limit(limit)}
+				opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Lease("", 20*ms), kahn.StoreEvents(), kahn.Bounds(4, 40), kahn.Limit(limit)}
 				r := try(t, g, takes(0), opts...)
 				if writes < failing {
 					if r.err != nil {
@@ -109,7 +109,7 @@ func TestTimesWhileAttemptsWait(t *testing.T) {
 			}, func(run *kahn.Run) {
 				time.Sleep(12 * time.Second)
 				row.host(run)
-			}, kahn.Durable(db), kahn.RunID("one"), kahn.CancelGrace(time.Second), kahn.Bounds(100, 40), kahn.LeaseTime(time.Hour))
+			}, kahn.Durable(db), kahn.RunID("one"), kahn.CancelGrace(time.Second), kahn.Bounds(100, 40), kahn.Lease("", time.Hour))
 			r.expect(row.nodes, row.run)
 			if d := r.node("D"); d.Attempts != row.attempts || len(r.Abandoned) > 0 {
 				t.Errorf("%d attempts of D, expected %d; abandoned: %v", d.Attempts, row.attempts, r.Abandoned)

@@ -56,7 +56,7 @@ func ExampleEarlySignals() {
 func ExamplePrepare() {
 	var db store.Memory
 	ctx := context.Background()
-	n, err := kahn.Prepare(letter(), kahn.RunID("letter-7"), kahn.RunLabels(map[string]string{"tenant": "acme"}))
+	n, err := kahn.Prepare(letter(), kahn.RunID("letter-7"), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": "acme"}}))
 	fmt.Println(err)
 	stored, created, err := db.Create(ctx, n)
 	fmt.Println(stored.Status, created, err)
@@ -71,11 +71,11 @@ func ExamplePrepare() {
 }
 
 // Runs are found by their labels.
-func ExampleRunLabels() {
+func ExampleDescribe() {
 	var db store.Memory
 	ctx := context.Background()
 	for id, tenant := range map[string]string{"letter-7": "acme", "letter-8": "globex"} {
-		if _, err := kahn.Execute(ctx, letter(), nothing, kahn.RunID(id), kahn.Durable(&db), kahn.RunLabels(map[string]string{"tenant": tenant})); err != nil {
+		if _, err := kahn.Execute(ctx, letter(), nothing, kahn.RunID(id), kahn.Durable(&db), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": tenant}})); err != nil {
 			fmt.Println(err)
 		}
 	}
@@ -90,10 +90,10 @@ func ExampleRunLabels() {
 }
 
 // A step starts a run of its own, which is found by the run that it belongs to.
-func ExampleParentRun() {
+func ExampleDescribe_parent() {
 	var db store.Memory
 	g := new(kahn.Graph).Add(kahn.Node{ID: "ask", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
-		_, err := kahn.Execute(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.ParentRun(s.RunID()), kahn.Durable(&db))
+		_, err := kahn.Execute(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Describe(store.Spec{Parent: s.RunID()}), kahn.Durable(&db))
 		return nil, err
 	}})
 	_, err := kahn.Execute(context.Background(), g, nil, kahn.RunID("case-1"), kahn.Durable(&db))
@@ -170,10 +170,10 @@ func ExampleEncoding() {
 }
 
 // A library that runs graphs for others brings its types along, and whoever calls it may replace them by Encoding.
-func ExampleDefaultEncoding() {
+func ExampleTypes() {
 	g := letter()
 	g.Add(kahn.Node{ID: "place", Do: gives(url.URL{Host: "example.org"})})
-	res, err := kahn.Execute(context.Background(), g, nothing, kahn.DefaultEncoding(kahn.Types{"url": url.URL{}}))
+	res, err := kahn.Execute(context.Background(), g, nothing, kahn.Types{"url": url.URL{}})
 	fmt.Println(err)
 	_, err = json.Marshal(res.Snapshot())
 	fmt.Println(err)
@@ -209,12 +209,12 @@ func ExampleAllowGraphChange() {
 }
 
 // Two processes cannot perform one run at the same time.
-func ExampleOwner() {
+func ExampleLease() {
 	var db store.Memory
 	ctx := context.Background()
-	run, err := kahn.Start(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Durable(&db), kahn.Owner("worker-1"))
+	run, err := kahn.Start(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Durable(&db), kahn.Lease("worker-1", 0))
 	fmt.Println(err)
-	_, err = kahn.Execute(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Durable(&db), kahn.Owner("worker-2"))
+	_, err = kahn.Execute(ctx, letter(), nothing, kahn.RunID("letter-7"), kahn.Durable(&db), kahn.Lease("worker-2", 0))
 	fmt.Println(errors.Is(err, kahn.ErrLeased))
 	run.Leave()
 	_, err = run.Wait()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Execute runs the graph and returns when every node is terminal and every goroutine that the run started has returned.
@@ -53,6 +55,34 @@ func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Res
 func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, error) {
 	r, _, err := p.run(ctx, step, opts, true)
 	return r, err
+}
+
+// Enqueue writes the first transaction of a life of a durable run, as Start does, and performs nothing, so that no step functions are
+// needed: the run is due afterwards, for [Runner.Serve], or for Start in any process. It is for runs that other processes perform, such as one
+// that is redriven or forked; package bulk does that to all runs that a filter selects. Options are those of Start; without [Durable] the
+// error matches [ErrBadOption].
+//
+// With listed, the run as its store has listed it, a run that has changed since is left as it is, with an error that matches [ErrTransition].
+func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
+	return p.write(ctx, append(slices.Clone(opts), optionFunc(func(c *config) error {
+		if c.store == nil {
+			return fmt.Errorf("%w: Enqueue is for a durable run: see Durable", ErrBadOption)
+		}
+		c.listed = listed
+		return nil
+	})))
+}
+
+// write writes the first transaction of a life, performs nothing, and gives the lease back.
+func (p *Plan) write(ctx context.Context, opts []Option) error {
+	r, _, err := p.run(ctx, nil, append(opts, optionFunc(func(c *config) error {
+		c.idle = true
+		return nil
+	})), false)
+	if err == nil {
+		_, err = r.Wait()
+	}
+	return err
 }
 
 // execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits as long as its own
@@ -205,9 +235,6 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 			return nil, false, err
 		}
 	}
-	if r.cfg.traceTask {
-		r.beginTask()
-	}
 	r.prepare(from)
 	now = true
 	if r.cfg.runner != nil {
@@ -281,9 +308,6 @@ func (r *Run) choosePlan() error {
 func (r *Run) discard() error {
 	if r.cfg.runner != nil {
 		r.cfg.runner.unreserve(r.ID())
-	}
-	if r.task != nil {
-		r.task.End()
 	}
 	r.leavePool()
 	if r.log != nil {

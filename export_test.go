@@ -213,7 +213,7 @@ func IndexedNames(o Option) int {
 		return -1
 	}
 	if t, ok := c.codec.(types); ok {
-		return len(t.names)
+		return len(t.index.of(t.of))
 	}
 	return -1
 }

@@ -75,13 +75,11 @@ type config struct {
 	retain         int
 	runID          string
 	traceID        string
-	traceTask      bool
 	defaultRetry   Retry
 	timeout        time.Duration
 	cancelGrace    time.Duration
 	cleanupTimeout time.Duration
 	random         func() float64
-	rePanic        bool
 	cloneInputs    func(any) any
 	moderator      Moderator
 	middleware     []Middleware
@@ -487,11 +485,6 @@ func CleanupTimeout(d time.Duration) Option {
 // Random replaces the source of the random numbers in [0, 1) that jitter uses, to make a run reproducible.
 func Random(source func() float64) Option {
 	return optionFunc(func(c *config) error { c.random = source; return nil })
-}
-
-// RePanic lets a panic of a step take the process down instead of failing its node, for tests that want the debugger.
-func RePanic() Option {
-	return optionFunc(func(c *config) error { c.rePanic = true; return nil })
 }
 
 // CloneInputs copies values before user code of the graph gets them, so that this code may change its arguments: parameters,

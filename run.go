@@ -3,7 +3,6 @@ package kahn
 import (
 	"context"
 	"encoding/json"
-	"runtime/trace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +66,6 @@ type runReports struct {
 	recorder *recorder     // nil without a log
 	scope    *eventScope   // nil without a log
 	flushing chan struct{} // closed when a goroutine has published the signals; nil if none is at it
-	task     *trace.Task   // in the execution trace; nil without the option RuntimeTrace
 }
 
 // runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
@@ -450,9 +448,6 @@ func (r *Run) conclude(now int64) {
 			return
 		}
 		r.stage = stageOver
-		if r.task != nil {
-			r.task.End()
-		}
 		if r.tree != nil {
 			r.tree.landFlights()
 		}

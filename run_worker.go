@@ -41,7 +41,6 @@ type phase uint8
 const (
 	phaseEngine phase = iota
 	phaseUser         // also while the engine asks the methods of errors and values that user code has returned
-	phaseCrash        // RePanic: the panic must go on unrecovered
 )
 
 // lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks: two
@@ -437,12 +436,8 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 	return res
 }
 
-// panicked turns a recovered panic into an error, or under RePanic lets it go on, with the stack of its origin below.
+// panicked turns a recovered panic into an error.
 func (w *worker) panicked(v any) error {
-	if w.run.cfg.rePanic {
-		w.phase = phaseCrash
-		panic(v)
-	}
 	err := newPanicError(v) // calls Unwrap if the value is an error
 	w.phase = phaseEngine
 	return err

@@ -26,7 +26,7 @@ type Service struct {
 	// to this time later.
 	Poll time.Duration
 	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
-	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same [Owner]. The causes
+	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes
 	// match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
 	// goroutines. Nil: the error is a warning of [slog.Default].
 	OnError func(*ServeError)
@@ -84,8 +84,8 @@ const (
 // are at work go on until Shutdown. Their contexts have the values of ctx, not its end. A run that rests, because it waits for a
 // signal or a time, ends in this process with [RunSuspended], gives back its lease and costs nothing; it goes on when it is due.
 //
-// Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A named [Owner] that another process
-// uses is reported, and Serve performs nothing until that process is gone; a process has one Owner, which belongs into Runner.Options. A run
+// Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A name of [Lease] that another process
+// uses is reported, and Serve performs nothing until that process is gone; a process has one name, which belongs into Runner.Options. A run
 // that cannot begin, whose store fails, or that rests with a request that cannot be read, see [ErrUndecoded], is tried again after a second, and then
 // after pauses that double, up to a minute; the last of these also when another request is posted for it.
 //

@@ -93,7 +93,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		return nil, err
 	}
 	if seen := c.listed; seen != nil && (stored.Status != seen.Status || !stored.Ended.Equal(seen.Ended)) {
-		return nil, fmt.Errorf("%w: run %s was %v when it was listed, and has changed: it is %v", ErrTransition, quoteID(stored.ID), seen.Status, stored.Status)
+		return nil, fmt.Errorf("%w: run %s changed since it was listed (was %v, now %v)", ErrTransition, quoteID(stored.ID), seen.Status, stored.Status)
 	}
 	x := &restoration{file: file, crashed: file.Status == RunRunning, stored: stored}
 	if file.Hash != p.Hash() && !c.allowChange && !c.fork && c.adopts == nil {

@@ -321,7 +321,7 @@ func writeIf[T any](w *nodeWriter, key string, v *T) {
 // The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
 // [Durable] the first transaction writes all results that are kept. If the store has the fork already, because the process has died in the
 // middle of it, the fork goes on; one that has ended is an error that matches [ErrFinished], see [ReadResult], and another run of that id is
-// one that matches [ErrDuplicateRun]. [RunLabels] and [ParentRun] are those that are given: the fork does not inherit them. A run in a store is forked from
+// one that matches [ErrDuplicateRun]. Labels and parent are those that [Describe] gives: the fork does not inherit them. A run in a store is forked from
 // [ReadSnapshot]. Values are decoded by the [Codec] and encoded again, so that the runs share blobs only by their content.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,7 @@ var (
 // written is in the next one: the end of a step and the starts of the nodes that it made ready are one, and the ends and starts
 // of many nodes are, too.
 //
-// A write that the store does not answer is repeated until the lease runs out, see [LeaseTime]; only the first write of a life is not,
+// A write that the store does not answer is repeated until the lease runs out, see [Lease]; only the first write of a life is not,
 // and none that was answered with [ErrUnusable]. Then the run is left, as by [Run.Leave] but with an error that matches [ErrStore]:
 // uncommitted changes are not published and did not happen, nothing is started any more, not even cleanup nodes and the end node,
 // and the Result tells what the store has. Whoever starts the run again goes on from there. If the store has answered that the run
@@ -100,33 +101,24 @@ func retryPause(failures int) time.Duration {
 	return min(leastRetry<<min(failures-1, 10), mostRetry)
 }
 
-// defaultLeaseTime is how long a lease lasts without the option LeaseTime.
+// defaultLeaseTime is how long a lease lasts without the option Lease.
 const defaultLeaseTime = 30 * time.Second
 
-// LeaseTime is how long the lease of a run lasts in its store. The run renews it when a third has passed. It is also how long a store
-// may be out of reach until the run is left, and how long a run whose process has died cannot be acquired by another owner.
-// Default: 30 s.
-func LeaseTime(d time.Duration) Option {
-	return optionFunc(func(c *config) error {
-		if d <= 0 {
-			return fmt.Errorf("%w: LeaseTime(%v)", ErrBadOption, d)
-		}
-		c.leaseTime = d
-		return nil
-	})
-}
-
-// Owner is the name under which the run holds its lease. A host that gives each of its processes a name of its own, and the same one
-// after a restart, finds its own leases again at once after a crash: an owner may acquire what it holds. Two processes with one
-// name would take each other's runs away.
+// Lease says how the run holds its lease in its store. An empty owner, or a time of 0, is what it was without this option.
 //
-// Default: a name that nobody else has, of the host's name, the process, the boot of the machine, and a random part.
-func Owner(name string) Option {
+// The owner is a name. A host that gives each of its processes a name of its own, and the same one after a restart, finds its own leases
+// again at once after a crash: an owner may acquire what it holds. Two processes with one name would take each other's runs away. Default:
+// a name that nobody else has, of the host's name, the process, the boot of the machine, and a random part.
+//
+// The time is how long the lease lasts. The run renews it when a third has passed. It is also how long a store may be out of reach until the
+// run is left, and how long a run whose process has died cannot be acquired by another owner. Default: 30 s. A negative one is an
+// error that matches [ErrBadOption].
+func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
-		if name == "" {
-			return fmt.Errorf("%w: Owner without a name", ErrBadOption)
+		if d < 0 {
+			return fmt.Errorf("%w: Lease: the time %v is negative", ErrBadOption, d)
 		}
-		c.owner = name
+		c.owner, c.leaseTime = cmp.Or(owner, c.owner), cmp.Or(d, c.leaseTime)
 		return nil
 	})
 }
@@ -362,29 +354,28 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 // ErrNotDue refuses to begin a run that was created for a later time, by the clock of this process, see [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
-// RunLabels are the labels of a durable run, by which [store.Admin] finds it. Those that are given when the run goes on replace the stored
-// ones.
-func RunLabels(labels map[string]string) Option {
-	labels = maps.Clone(labels)
+// Describe gives a durable run the Labels and the Parent of s: its labels, and the id of the run that it was started for. [store.Admin] finds
+// runs by either. What is given when the run goes on replaces what is stored; nil Labels and an empty Parent replace nothing. The other
+// fields are not a host's to give: one that is not zero, and text that is not UTF-8, is an error that matches [ErrBadOption].
+func Describe(s store.Spec) Option {
+	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
+		if s.Workflow != "" || s.Plan != "" || s.Inputs != nil {
+			return fmt.Errorf("%w: Describe: only Labels and Parent can be given", ErrBadOption)
+		}
+		if !utf8.ValidString(s.Parent) {
+			return fmt.Errorf("%w: Describe: the parent %s is not UTF-8", ErrBadOption, quoteID(s.Parent))
+		}
 		for _, name := range slices.Sorted(maps.Keys(labels)) {
 			if !utf8.ValidString(name) || !utf8.ValidString(labels[name]) {
-				return fmt.Errorf("%w: RunLabels: %s: %s is not UTF-8", ErrBadOption, quoteID(name), quoteID(labels[name]))
+				return fmt.Errorf("%w: Describe: the label %s: %s is not UTF-8", ErrBadOption, quoteID(name), quoteID(labels[name]))
 			}
 		}
-		c.described().Labels = labels
-		return nil
-	})
-}
-
-// ParentRun is the id of the run that a durable run was started for, by which [store.Admin] finds it. One that is given when the run goes on
-// replaces the stored one.
-func ParentRun(id string) Option {
-	return optionFunc(func(c *config) error {
-		if !utf8.ValidString(id) {
-			return fmt.Errorf("%w: ParentRun(%s) is not UTF-8", ErrBadOption, quoteID(id))
+		d := c.described()
+		d.Parent = cmp.Or(s.Parent, d.Parent)
+		if labels != nil {
+			d.Labels = labels
 		}
-		c.described().Parent = id
 		return nil
 	})
 }
@@ -400,7 +391,7 @@ func (c *config) described() *store.Spec {
 }
 
 // Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs],
-// [Encoding], [RunLabels], [ParentRun], [Fire] and [PruneClosure] matter; without RunID the id is a new one. The errors are those of [Execute] about the
+// [Encoding], [Describe], [Fire] and [PruneClosure] matter; without RunID the id is a new one. The errors are those of [Execute] about the
 // graph, the options and the inputs. A run that is fired is fired when it begins, without the option; a trigger that the graph does not have is an
 // error that matches [ErrUnknownTrigger].
 //
@@ -758,7 +749,7 @@ func (p *Plan) adoptFollower(ref Ref, n *nodeState, again []bool) AdoptNode {
 //
 // Adopt performs nothing: one transaction takes back what the run loses, and stores the new plan; then the run is due. So the run is in the
 // queue of the new plan, see [Runner.Serve], or goes on with Execute. Before that transaction it is as it was. A run that has not begun gets
-// the new plan, and nothing else changes. Of the options [Encoding], [Owner] and [LeaseTime] matter.
+// the new plan, and nothing else changes. Of the options [Encoding] and [Lease] matter.
 //
 // A run that somebody performs, and one that has not begun and has requests, are errors that match [ErrLeased], one that has ended or is being stopped one that matches [ErrFinished]: redrive
 // or fork it. One of another workflow is an error that matches [ErrGraphChanged], one that is not stored one that matches [ErrUnknownRun].

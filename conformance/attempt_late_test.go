@@ -146,7 +146,7 @@ func TestSignalMeetsACancelledStep(t *testing.T) {
 			g := graph(kahn.Node{ID: "a", OverallTimeout: 30 * time.Second, Do: waits}, kahn.Node{ID: "b", Do: takes(2 * time.Minute)})
 			var err error
 			run, err = kahn.Start(t.Context(), g, nil, kahn.Encoding(codec),
-				kahn.Durable(new(kahn.MemoryStore)), kahn.LeaseTime(time.Hour))
+				kahn.Durable(new(kahn.MemoryStore)), kahn.Lease("", time.Hour))
 			require.NoError(t, err)
 			_, err = run.WaitFor(t.Context(), "a", kahn.Suspended)
 			require.NoError(t, err)

@@ -125,8 +125,8 @@ func FuzzTypes(f *testing.F) {
 	})
 }
 
-// DefaultEncoding is the codec of a run that has no other one, and encodes nothing that is not asked for.
-func TestDefaultEncoding(t *testing.T) {
+// Types as an option are the codec of a run that has no other one, and encode nothing that is not asked for.
+func TestTypesAsOption(t *testing.T) {
 	type private struct{ N int }
 	types := kahn.Types{"private": private{}}
 	graph := func(out any) *kahn.Graph {
@@ -141,27 +141,27 @@ func TestDefaultEncoding(t *testing.T) {
 		data, err := json.Marshal(res.Snapshot())
 		return string(data), err
 	}
-	if data, err := encode(private{7}, kahn.DefaultEncoding(types)); err != nil || !strings.Contains(data, `{"$type":"private","value":{"N":7}}`) {
+	if data, err := encode(private{7}, types); err != nil || !strings.Contains(data, `{"$type":"private","value":{"N":7}}`) {
 		t.Errorf("%s, %v", data, err)
 	}
-	if _, err := encode(private{7}, kahn.DefaultEncoding(kahn.Types(nil))); !errors.Is(err, kahn.ErrNotEncodable) {
+	if _, err := encode(private{7}, kahn.Types(nil)); !errors.Is(err, kahn.ErrNotEncodable) {
 		t.Errorf("%v", err)
 	}
 	for _, opts := range [][]kahn.Option{
-		{kahn.DefaultEncoding(types), kahn.Encoding(kahn.Types{"other": private{}})},
-		{kahn.Encoding(kahn.Types{"other": private{}}), kahn.DefaultEncoding(types)},
+		{types, kahn.Encoding(kahn.Types{"other": private{}})},
+		{kahn.Encoding(kahn.Types{"other": private{}}), types},
 	} {
 		if data, err := encode(private{7}, opts...); err != nil || !strings.Contains(data, `"other"`) {
 			t.Errorf("%s, %v", data, err)
 		}
 	}
-	if _, err := kahn.Execute(ctx, graph(func() {}), nil, kahn.DefaultEncoding(types)); err != nil {
+	if _, err := kahn.Execute(ctx, graph(func() {}), nil, types); err != nil {
 		t.Errorf("an output that nobody wants as JSON: %v", err)
 	}
 	if _, err := kahn.Execute(ctx, graph(func() {}), nil, kahn.Encoding(types)); !errors.Is(err, kahn.ErrNotEncodable) {
 		t.Errorf("%v", err)
 	}
-	if _, err := kahn.Execute(ctx, graph(1), nil, kahn.DefaultEncoding(nil)); !errors.Is(err, kahn.ErrBadOption) {
+	if _, err := kahn.Execute(ctx, graph(1), nil, nil); !errors.Is(err, kahn.ErrBadOption) {
 		t.Errorf("%v", err)
 	}
 }

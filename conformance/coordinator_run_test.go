@@ -20,7 +20,6 @@ func TestCoordinatorRefuses(t *testing.T) {
 	use := kahn.Use(func(next kahn.StepFunc) kahn.StepFunc { return next })
 	for name, o := range map[string]kahn.Option{
 		"Durable": kahn.Durable(new(kahn.MemoryStore)), "Idempotent": kahn.Idempotent(new(kahn.IdempotencyStore), "k"), "a Memo": new(kahn.Memo), "Use": use,
-		"RuntimeTrace": kahn.RuntimeTrace(),
 	} {
 		_, err := kahn.NewCoordinator(plan, deskEpoch, o)
 		require.ErrorIs(t, err, kahn.ErrBadOption)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/bulk"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -138,8 +139,8 @@ type noShapes struct{}
 
 func (noShapes) Compile(any) (kahn.Contract, error) { return nil, errors.New("own rules") }
 
-// Each call of CancelAll without an id is a request of its own, the same one for all runs of the call.
-func TestCancelAllWithoutAnID(t *testing.T) {
+// Each call of bulk.Cancel without an id is a request of its own, the same one for all runs of the call.
+func TestBulkCancelWithoutAnID(t *testing.T) {
 	s := new(postings)
 	for _, id := range []string{"a", "b"} {
 		run, err := kahn.Prepare(graph(gate("G")), kahn.RunID(id))
@@ -148,7 +149,7 @@ func TestCancelAllWithoutAnID(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for range 2 {
-		_, err := kahn.CancelAll(t.Context(), s, kahn.Bulk{}, store.Request{})
+		_, err := bulk.Cancel(t.Context(), s, bulk.Selection{}, store.Request{})
 		require.NoError(t, err)
 	}
 	require.Len(t, s.ids, 4)

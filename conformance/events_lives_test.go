@@ -238,7 +238,7 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 			}
 			return nil
 		}}
-		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("one"), kahn.LeaseTime(20 * ms)}
+		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("one"), kahn.Lease("", 20*ms)}
 		c.run(t, nil, false)
 		if writes < failing {
 			break // there are no more

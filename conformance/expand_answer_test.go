@@ -80,7 +80,7 @@ func TestAnswersInsideOfExpandedNodes(t *testing.T) {
 					db, answer := new(store.Memory), kahn.Decision{Value: "yes", Actor: "ann", ID: "1"}
 					opts := []kahn.Option{kahn.RunID("r")}
 					if stored {
-						opts = append(opts, kahn.Owner("us"), kahn.StoreEvents())
+						opts = append(opts, kahn.Lease("us", 0), kahn.StoreEvents())
 					}
 					var events []kahn.Event
 					var last *kahn.Snapshot
@@ -192,7 +192,7 @@ func TestAnswersAndDeadlines(t *testing.T) {
 							return nil, kahn.Expand(inner, nil, nil)
 						}})
 					}
-					db, opts := new(store.Memory), []kahn.Option{kahn.RunID("r"), kahn.Owner("us")}
+					db, opts := new(store.Memory), []kahn.Option{kahn.RunID("r"), kahn.Lease("us", 0)}
 					res, err := kahn.Execute(t.Context(), g, nothing, append(opts, kahn.Durable(db))...)
 					require.NoError(t, err)
 					require.Equal(t, []string{waits}, res.Snapshot().Waiting())

@@ -236,7 +236,7 @@ func TestContextOfPendingRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			opts := []kahn.Option{kahn.RunID("1"), kahn.RunLabels(map[string]string{"k": "v"}), kahn.Inputs(map[string]any{"x": 1})}
+			opts := []kahn.Option{kahn.RunID("1"), kahn.Describe(store.Spec{Labels: map[string]string{"k": "v"}}), kahn.Inputs(map[string]any{"x": 1})}
 			if created {
 				n, err := kahn.Prepare(g, opts...)
 				if err == nil {

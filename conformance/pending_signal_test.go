@@ -135,7 +135,7 @@ func TestPendingRunIsFenced(t *testing.T) {
 		inBubble(t, fmt.Sprint(resumed), func(t *testing.T) {
 			g := graph(gate("g"))
 			db := &store.Memory{}
-			opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(db), kahn.Owner("me")}
+			opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(db), kahn.Lease("me", 0)}
 			if resumed {
 				run, err := kahn.Start(t.Context(), g, nil, opts...)
 				require.NoError(t, err)

@@ -211,7 +211,7 @@ func TestReadRun(t *testing.T) {
 		gate := kahn.Node{ID: "ok?", Kind: kahn.KindGate, Gate: &kahn.Gate{Timeout: time.Hour}}
 		g := (&kahn.Graph{Name: "orders"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "S", After: []string{"a"}, Sub: (&kahn.Graph{Name: "in"}).Add(gate)}, kahn.Node{ID: "z", After: []string{"S"}})
 		step := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }
-		n, err := kahn.Prepare(g, kahn.RunID("1"), kahn.RunLabels(map[string]string{"k": "v"}))
+		n, err := kahn.Prepare(g, kahn.RunID("1"), kahn.Describe(store.Spec{Labels: map[string]string{"k": "v"}}))
 		if err == nil {
 			_, _, err = db.Create(ctx, n)
 		}
@@ -221,7 +221,7 @@ func TestReadRun(t *testing.T) {
 		if x := read(); x.Status != kahn.RunPending || x.Workflow != "orders" || x.Labels["k"] != "v" || x.Holder != "" || x.Epoch != 0 || len(x.Counts) > 0 {
 			t.Errorf("pending: %+v", x)
 		}
-		run, err := kahn.Start(ctx, g, step, kahn.Durable(db), kahn.RunID("1"), kahn.Owner("me"))
+		run, err := kahn.Start(ctx, g, step, kahn.Durable(db), kahn.RunID("1"), kahn.Lease("me", 0))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -669,6 +670,41 @@ func TestUnrenderableMerge(t *testing.T) {
 				r.expect("A:ok B:ok J:F", "failed")
 				r.cause("J", kahn.CauseMergeError)
 			})
+		}
+	}
+}
+
+// crashing is the middleware of docs/testing.md: a panic of a step ends the process, and the stack of the step is in its message.
+func crashing(next kahn.StepFunc) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		defer func() {
+			if v := recover(); v != nil {
+				go panic(fmt.Sprintf("step %s: %v\n\n%s", s.Path(), v, debug.Stack())) // on a goroutine that recovers nothing
+				select {}
+			}
+		}()
+		return next(ctx, s)
+	}
+}
+
+func stepThatPanics(context.Context, *kahn.Step) (any, error) { panic("no such account") }
+
+func TestCrashingMiddleware(t *testing.T) {
+	const child = "KAHN_TEST_CRASH"
+	if os.Getenv(child) != "" {
+		_, err := kahn.Execute(t.Context(), graph(after("pay")), stepThatPanics, kahn.Use(crashing))
+		t.Fatalf("the process survived: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestCrashingMiddleware$")
+	cmd.Env = append(os.Environ(), child+"=1")
+	out, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 {
+		t.Errorf("%v", err)
+	}
+	for _, part := range []string{"panic: step pay: no such account", "stepThatPanics"} {
+		if !strings.Contains(string(out), part) {
+			t.Errorf("no %q in %s", part, out)
 		}
 	}
 }

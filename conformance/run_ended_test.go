@@ -1,12 +1,7 @@
 package conformance_test
 
 import (
-	"bytes"
 	"context"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"runtime/trace"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,31 +82,6 @@ func TestAroundARunThatEnds(t *testing.T) {
 			_, _ = run.Wait()
 		}
 	})
-}
-
-// The task of a run that is refused, or that joins another one, ends in the execution trace.
-func TestTraceTasksEnd(t *testing.T) {
-	var buf bytes.Buffer
-	require.NoError(t, trace.Start(&buf))
-	keys := new(kahn.IdempotencyStore)
-	opts := []kahn.Option{kahn.RuntimeTrace(), kahn.Idempotent(keys, "key")}
-	g := graph(after("a"))
-	_, err := kahn.Execute(t.Context(), g, nothing, opts...)
-	require.NoError(t, err)
-	_, err = kahn.Execute(t.Context(), g, nothing, opts...) // joins
-	require.NoError(t, err)
-	rn := new(kahn.Runner)
-	require.NoError(t, rn.Shutdown(t.Context()))
-	_, err = rn.Start(t.Context(), g, nothing, kahn.RuntimeTrace())
-	require.ErrorIs(t, err, kahn.ErrShutdown)
-	trace.Stop()
-	file := filepath.Join(t.TempDir(), "trace")
-	require.NoError(t, os.WriteFile(file, buf.Bytes(), 0o600))
-	text, err := exec.CommandContext(t.Context(), "go", "tool", "trace", "-d=parsed", file).CombinedOutput()
-	require.NoError(t, err, "%s", text)
-	begun := bytes.Count(text, []byte(" TaskBegin "))
-	require.Positive(t, begun)
-	require.Equal(t, begun, bytes.Count(text, []byte(" TaskEnd ")))
 }
 
 // A guard may read what comes before its node while the store refuses the end of that.

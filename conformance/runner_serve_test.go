@@ -433,7 +433,7 @@ func TestServeTogether(t *testing.T) {
 	inBubble(t, "one owner by mistake", func(t *testing.T) {
 		s, g := new(served), flow("w", kahn.Node{ID: "a", Do: takes(time.Minute)})
 		s.create(t, g, time.Time{}, "r1")
-		opts := []kahn.Option{kahn.Owner("us")}
+		opts := []kahn.Option{kahn.Lease("us", 0)}
 		end := serve(t, &kahn.Runner{Options: opts}, s.service(g))
 		time.Sleep(time.Second)
 		second := &kahn.Runner{Options: opts}
@@ -486,8 +486,8 @@ func TestServeRefuses(t *testing.T) {
 		"no step function":    {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}}, nil, kahn.ErrNoStep},
 		"a version twice":     {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok, {Graph: flow("w"), Step: s.step}}}, nil, kahn.ErrBadOption},
 		"an id":               {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.RunID("r")}}}}, nil, kahn.ErrBadOption},
-		"two owners": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.Owner("us")}},
-			{Graph: flow("x"), Step: s.step, Options: []kahn.Option{kahn.Owner("them")}}}}, nil, kahn.ErrBadOption},
+		"two owners": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.Lease("us", 0)}},
+			{Graph: flow("x"), Step: s.step, Options: []kahn.Option{kahn.Lease("them", 0)}}}}, nil, kahn.ErrBadOption},
 		"inputs":               {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{Options: []kahn.Option{kahn.Inputs(map[string]any{"n": 1})}}, kahn.ErrBadOption},
 		"a bound of nothing":   {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{MaxRuns: -1}, kahn.ErrBadOption},
 		"an option of nothing": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{nil}}}}, nil, kahn.ErrBadOption},

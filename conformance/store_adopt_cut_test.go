@@ -40,7 +40,7 @@ func TestAdoptIsCut(t *testing.T) {
 	p2, err := v2.Compile()
 	require.NoError(t, err)
 	finish := func(db *store.Memory, g *kahn.Graph) string {
-		res, err := kahn.Execute(t.Context(), g, nothing, kahn.RunID("r"), kahn.Durable(db), kahn.Owner("us"))
+		res, err := kahn.Execute(t.Context(), g, nothing, kahn.RunID("r"), kahn.Durable(db), kahn.Lease("us", 0))
 		require.NoError(t, err)
 		text := res.Status.String()
 		for n := range res.Nodes() {
@@ -50,7 +50,7 @@ func TestAdoptIsCut(t *testing.T) {
 	}
 	whole := new(store.Memory)
 	require.Contains(t, finish(whole, v1), "suspended")
-	_, err = kahn.Adopt(t.Context(), v2, whole, "r", kahn.Owner("us"))
+	_, err = kahn.Adopt(t.Context(), v2, whole, "r", kahn.Lease("us", 0))
 	require.NoError(t, err)
 	want := finish(whole, v2)
 	cuts := 0
@@ -60,7 +60,7 @@ func TestAdoptIsCut(t *testing.T) {
 			db := new(store.Memory)
 			require.Contains(t, finish(db, v1), "suspended")
 			s := &cut{Memory: db, left: left, applied: applied}
-			_, err := kahn.Adopt(t.Context(), v2, s, "r", kahn.Owner("us"))
+			_, err := kahn.Adopt(t.Context(), v2, s, "r", kahn.Lease("us", 0))
 			if s.left >= 0 {
 				require.NoError(t, err)
 				continue
@@ -75,7 +75,7 @@ func TestAdoptIsCut(t *testing.T) {
 			} else {
 				require.Equal(t, p2.Hash(), stored.Plan)
 			}
-			got, err := kahn.Adopt(t.Context(), v2, db, "r", kahn.Owner("us"))
+			got, err := kahn.Adopt(t.Context(), v2, db, "r", kahn.Lease("us", 0))
 			require.NoError(t, err)
 			require.Contains(t, got.Keep, "fetch")
 			require.Equal(t, want, finish(db, v2))

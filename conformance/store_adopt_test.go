@@ -72,7 +72,7 @@ func TestAdopt(t *testing.T) {
 	})
 	inBubble(t, "a run that has not begun", func(t *testing.T) {
 		s, v2 := new(served), versionOf("large")
-		n, err := kahn.Prepare(versionOf("small"), kahn.RunID("r"), kahn.RunLabels(map[string]string{"tenant": "x"}))
+		n, err := kahn.Prepare(versionOf("small"), kahn.RunID("r"), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": "x"}}))
 		require.NoError(t, err)
 		n.NotBefore = time.Now().Add(time.Hour)
 		_, _, err = s.Create(t.Context(), n)

@@ -11,11 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/bulk"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // runsOf are the ids of a report, and the errors of those that were refused.
-func runsOf(r kahn.BulkReport) (done []string, refused map[string]error) {
+func runsOf(r bulk.Report) (done []string, refused map[string]error) {
 	refused = map[string]error{}
 	for _, x := range r.Runs {
 		if x.Err != nil {
@@ -29,7 +30,7 @@ func runsOf(r kahn.BulkReport) (done []string, refused map[string]error) {
 }
 
 // everything calls f for page after page, as another process may that has nothing but the cursor.
-func everything(t *testing.T, f func(after string) (kahn.BulkReport, error)) (whole kahn.BulkReport, pages int) {
+func everything(t *testing.T, f func(after string) (bulk.Report, error)) (whole bulk.Report, pages int) {
 	t.Helper()
 	for {
 		r, err := f(whole.Next)
@@ -43,7 +44,7 @@ func everything(t *testing.T, f func(after string) (kahn.BulkReport, error)) (wh
 }
 
 // All failed runs of a workflow are redriven: each with the graph that it has, and those that somebody holds, or whose graph is not there, are reported.
-func TestRedriveAll(t *testing.T) {
+func TestBulkRedrive(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
 		s := new(served)
@@ -68,9 +69,9 @@ func TestRedriveAll(t *testing.T) {
 		begin(v1, nothing, "well")
 		_, _, err := s.MemoryStore.Acquire(t.Context(), "held", "somebody", time.Hour)
 		require.NoError(t, err)
-		redrive := func(dry bool) (kahn.BulkReport, int) {
-			return everything(t, func(after string) (kahn.BulkReport, error) {
-				return kahn.RedriveAll(t.Context(), []*kahn.Graph{v1, v2}, s, kahn.Bulk{Filter: store.Filter{Workflow: "w"}, Limit: 3, After: after, DryRun: dry}, nil)
+		redrive := func(dry bool) (bulk.Report, int) {
+			return everything(t, func(after string) (bulk.Report, error) {
+				return bulk.Redrive(t.Context(), []*kahn.Graph{v1, v2}, s, bulk.Selection{Filter: store.Filter{Workflow: "w"}, Limit: 3, After: after, DryRun: dry}, nil)
 			})
 		}
 		dry, pages := redrive(true)
@@ -100,7 +101,7 @@ func TestRedriveAll(t *testing.T) {
 }
 
 // Runs are cancelled wherever they are: those that wait for their time, those that rest, and those that somebody performs.
-func TestCancelAll(t *testing.T) {
+func TestBulkCancel(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
 		s := new(served)
@@ -115,7 +116,7 @@ func TestCancelAll(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		cancel := func(dry bool) []string {
-			r, err := kahn.CancelAll(t.Context(), s, kahn.Bulk{Filter: store.Filter{Workflow: "w"}, DryRun: dry}, store.Request{ID: "stop", Actor: "ann"})
+			r, err := bulk.Cancel(t.Context(), s, bulk.Selection{Filter: store.Filter{Workflow: "w"}, DryRun: dry}, store.Request{ID: "stop", Actor: "ann"})
 			require.NoError(t, err)
 			done, refused := runsOf(r)
 			require.Empty(t, refused)
@@ -137,7 +138,7 @@ func TestCancelAll(t *testing.T) {
 }
 
 // Forks of runs are made once, however often it is asked for, and performed by whoever serves them.
-func TestForkAll(t *testing.T) {
+func TestBulkFork(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "runs", func(t *testing.T) {
 		s, v1, v2 := new(served), versionOf("small"), versionOf("large")
@@ -149,7 +150,7 @@ func TestForkAll(t *testing.T) {
 		require.NoError(t, err)
 		s.take()
 		fork := func(dry bool) ([]string, map[string]error) {
-			r, err := kahn.ForkAll(t.Context(), v2, s, kahn.Bulk{Filter: store.Filter{Prefix: ""}, DryRun: dry}, func(run string) string { return "fork-" + run }, nil)
+			r, err := bulk.Fork(t.Context(), v2, s, bulk.Selection{Filter: store.Filter{Prefix: ""}, DryRun: dry}, func(run string) string { return "fork-" + run }, nil)
 			require.NoError(t, err)
 			done, refused := runsOf(r)
 			require.ErrorIs(t, refused["other"], kahn.ErrGraphChanged)
@@ -175,29 +176,29 @@ func TestBulkRefuses(t *testing.T) {
 	s, g := new(store.Memory), flow("w")
 	id := func(run string) string { return run }
 	for i, row := range []struct {
-		f    func() (kahn.BulkReport, error)
+		f    func() (bulk.Report, error)
 		want error
 	}{
-		{func() (kahn.BulkReport, error) {
-			return kahn.RedriveAll(t.Context(), []*kahn.Graph{nil}, s, kahn.Bulk{}, nil)
+		{func() (bulk.Report, error) {
+			return bulk.Redrive(t.Context(), []*kahn.Graph{nil}, s, bulk.Selection{}, nil)
 		}, kahn.ErrNoGraph},
-		{func() (kahn.BulkReport, error) {
-			return kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, nil, kahn.Bulk{}, nil)
+		{func() (bulk.Report, error) {
+			return bulk.Redrive(t.Context(), []*kahn.Graph{g}, nil, bulk.Selection{}, nil)
 		}, kahn.ErrBadOption},
-		{func() (kahn.BulkReport, error) {
-			return kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, s, kahn.Bulk{Limit: -1}, nil)
+		{func() (bulk.Report, error) {
+			return bulk.Redrive(t.Context(), []*kahn.Graph{g}, s, bulk.Selection{Limit: -1}, nil)
 		}, kahn.ErrBadValue},
-		{func() (kahn.BulkReport, error) {
-			return kahn.CancelAll(t.Context(), s, kahn.Bulk{After: "nowhere"}, store.Request{})
+		{func() (bulk.Report, error) {
+			return bulk.Cancel(t.Context(), s, bulk.Selection{After: "nowhere"}, store.Request{})
 		}, kahn.ErrBadValue},
-		{func() (kahn.BulkReport, error) {
-			return kahn.CancelAll(t.Context(), s, kahn.Bulk{}, store.Request{Node: "a"})
+		{func() (bulk.Report, error) {
+			return bulk.Cancel(t.Context(), s, bulk.Selection{}, store.Request{Node: "a"})
 		}, kahn.ErrBadValue},
-		{func() (kahn.BulkReport, error) {
-			return kahn.CancelAll(t.Context(), struct{ store.Admin }{s}, kahn.Bulk{}, store.Request{})
+		{func() (bulk.Report, error) {
+			return bulk.Cancel(t.Context(), struct{ store.Admin }{s}, bulk.Selection{}, store.Request{})
 		}, kahn.ErrBadOption},
-		{func() (kahn.BulkReport, error) { return kahn.ForkAll(t.Context(), nil, s, kahn.Bulk{}, id, nil) }, kahn.ErrNoGraph},
-		{func() (kahn.BulkReport, error) { return kahn.ForkAll(t.Context(), g, s, kahn.Bulk{}, nil, nil) }, kahn.ErrBadOption},
+		{func() (bulk.Report, error) { return bulk.Fork(t.Context(), nil, s, bulk.Selection{}, id, nil) }, kahn.ErrNoGraph},
+		{func() (bulk.Report, error) { return bulk.Fork(t.Context(), g, s, bulk.Selection{}, nil, nil) }, kahn.ErrBadOption},
 	} {
 		_, err := row.f()
 		require.ErrorIs(t, err, row.want, "row %d", i)
@@ -217,7 +218,7 @@ func (c *competed) List(ctx context.Context, q store.Query) (store.Page, error) 
 }
 
 // A run that another process has redriven since it was listed is left as it is, whether or not it has ended again, and however.
-func TestRedriveAllBesideAnother(t *testing.T) {
+func TestBulkRedriveBesideAnother(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		performed, fails bool
@@ -237,7 +238,7 @@ func TestRedriveAllBesideAnother(t *testing.T) {
 			fails = row.fails
 			s := &competed{mem, func() {
 				time.Sleep(time.Second)
-				r, err := kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, mem, kahn.Bulk{}, []string{"pay"})
+				r, err := bulk.Redrive(t.Context(), []*kahn.Graph{g}, mem, bulk.Selection{}, []string{"pay"})
 				require.NoError(t, err)
 				require.NoError(t, r.Runs[0].Err)
 				if row.performed {
@@ -245,7 +246,7 @@ func TestRedriveAllBesideAnother(t *testing.T) {
 				}
 				calls = 0
 			}}
-			r, err := kahn.RedriveAll(t.Context(), []*kahn.Graph{g}, s, kahn.Bulk{}, []string{"pay"})
+			r, err := bulk.Redrive(t.Context(), []*kahn.Graph{g}, s, bulk.Selection{}, []string{"pay"})
 			require.NoError(t, err)
 			require.ErrorIs(t, r.Runs[0].Err, kahn.ErrTransition)
 			stored, err := mem.Load(t.Context(), "r")
@@ -257,15 +258,63 @@ func TestRedriveAllBesideAnother(t *testing.T) {
 }
 
 // A fork whose id is empty would have another one with each call.
-func TestForkAllNeedsIDs(t *testing.T) {
+func TestBulkForkNeedsIDs(t *testing.T) {
 	t.Parallel()
 	s, g := new(store.Memory), flow("w")
 	_, err := kahn.Execute(t.Context(), g, nothing, kahn.RunID("r"), kahn.Durable(s))
 	require.NoError(t, err)
-	r, err := kahn.ForkAll(t.Context(), g, s, kahn.Bulk{}, func(string) string { return "" }, nil)
+	r, err := bulk.Fork(t.Context(), g, s, bulk.Selection{}, func(string) string { return "" }, nil)
 	require.NoError(t, err)
 	require.ErrorIs(t, r.Runs[0].Err, kahn.ErrBadOption)
 	page, err := s.List(t.Context(), store.Query{})
 	require.NoError(t, err)
 	require.Len(t, page.Runs, 1)
+}
+
+// Enqueue makes a run due that nobody performs, and leaves alone one that has changed since it was listed.
+func TestEnqueue(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "runs", func(t *testing.T) {
+		s := new(served)
+		g := flow("w", kahn.Node{ID: "a"})
+		p, err := g.Compile()
+		require.NoError(t, err)
+		ctx := t.Context()
+		require.NoError(t, p.Enqueue(ctx, nil, kahn.Durable(s), kahn.RunID("new"), kahn.Inputs(map[string]any{"x": 1})))
+		require.Empty(t, s.take(), "nothing is performed")
+		end := serve(t, new(kahn.Runner), s.service(g))
+		time.Sleep(time.Second)
+		end()
+		require.Equal(t, []string{"new a"}, s.take())
+		require.Equal(t, kahn.RunCompleted, s.status(t, "new"))
+
+		listed, err := s.List(ctx, store.Query{})
+		require.NoError(t, err)
+		again := []kahn.Option{kahn.Durable(s), kahn.RunID("new"), kahn.Redrive(nil, []string{"a"})}
+		require.NoError(t, p.Enqueue(ctx, &listed.Runs[0], again...))
+		require.ErrorIs(t, p.Enqueue(ctx, &listed.Runs[0], again...), kahn.ErrTransition)
+		require.ErrorIs(t, p.Enqueue(ctx, nil, kahn.RunID("new")), kahn.ErrBadOption)
+		require.ErrorIs(t, new(kahn.Plan).Enqueue(ctx, nil, again...), kahn.ErrNoGraph)
+		end = serve(t, new(kahn.Runner), s.service(g))
+		time.Sleep(time.Second)
+		end()
+		require.Equal(t, []string{"new a"}, s.take())
+	})
+}
+
+// A run that a trigger fired has the plan of a part of its graph, and is redriven with the graph.
+func TestBulkRedriveFired(t *testing.T) {
+	t.Parallel()
+	s := new(store.Memory)
+	g := flow("w", kahn.Node{ID: "hook", Kind: kahn.KindTrigger}, kahn.Node{ID: "other"}, kahn.Node{ID: "a", After: []string{"hook"}}, kahn.Node{ID: "b", After: []string{"a", "other"}})
+	for _, mode := range []kahn.PruneMode{kahn.PruneForward, kahn.PruneClosure} {
+		fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("down") }
+		_, err := kahn.Execute(t.Context(), g, fails, kahn.Durable(s), kahn.RunID(mode.String()), kahn.Fire("hook", 1), mode)
+		require.Error(t, err)
+	}
+	r, err := bulk.Redrive(t.Context(), []*kahn.Graph{g}, s, bulk.Selection{}, nil)
+	require.NoError(t, err)
+	done, refused := runsOf(r)
+	require.Empty(t, refused)
+	require.Equal(t, []string{"closure", "forward"}, done)
 }

@@ -54,7 +54,7 @@ func (c *cutter) crashWithStoredEvents(t *testing.T, name string, applied bool) 
 			}
 			return errDisk
 		}}
-		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.LeaseTime(20 * ms), kahn.StoreEvents()}
+		c.more = []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Lease("", 20*ms), kahn.StoreEvents()}
 		c.run(t, nil, false)
 		if writes < failing {
 			break // there are no more
@@ -202,7 +202,7 @@ func TestFencedEvents(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		db := new(kahn.MemoryStore)
 		g := emitting(40, 10*ms)
-		run, err := kahn.Start(t.Context(), g, nil, kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.LeaseTime(time.Minute), kahn.Owner("first"))
+		run, err := kahn.Start(t.Context(), g, nil, kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.Lease("", time.Minute), kahn.Lease("first", 0))
 		require.NoError(t, err)
 		time.Sleep(175 * ms)
 		kept := storedEvents(t, db, "r")
@@ -275,7 +275,7 @@ func TestEventsOfUndoneEnds(t *testing.T) {
 			}}
 			inner := graph(after("x"), after("y", "x"))
 			g := graph(after("A"), subgraph("S", inner, "A"), after("B", "S"), kahn.Node{ID: "end", Kind: kahn.KindEnd})
-			r := try(t, g, takes(ms), kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.EventOutputs(100), kahn.Encoding(slowOutputs{}), kahn.LeaseTime(6*ms))
+			r := try(t, g, takes(ms), kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.EventOutputs(100), kahn.Encoding(slowOutputs{}), kahn.Lease("", 6*ms))
 			stored, err := db.Load(t.Context(), "r")
 			require.NoError(t, err)
 			require.NoError(t, sameEvents(storedPrefix(t, db, stored), r.events[:stored.LastEvent]))

@@ -45,7 +45,7 @@ func manyLives(t *testing.T, seed uint64) {
 	}
 	lives := [][]kahn.Option{nil, {kahn.Limit(1)}, {kahn.StoreEvents()}}
 	rec, fenced, kind := newRecorder(), false, random.IntN(3)
-	opts := append(slices.Clone(lives[kind]), kahn.Durable(db), kahn.RunID("r"), kahn.Owner("us"), kahn.OnEvent(rec.add))
+	opts := append(slices.Clone(lives[kind]), kahn.Durable(db), kahn.RunID("r"), kahn.Lease("us", 0), kahn.OnEvent(rec.add))
 	_, err := kahn.Execute(t.Context(), g, step, opts...)
 	require.NoError(t, err)
 	delays := make([]time.Duration, 100)

@@ -274,7 +274,7 @@ func TestRequestsAndFencing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		db, g := new(store.Memory), graph(gate("G"), after("A", "G"))
-		old, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("r"), kahn.Owner("one"))
+		old, err := kahn.Start(t.Context(), g, neverStep(t), kahn.Durable(db), kahn.RunID("r"), kahn.Lease("one", 0))
 		require.NoError(t, err)
 		_, err = old.WaitFor(t.Context(), "G", kahn.Suspended)
 		require.NoError(t, err)
@@ -286,7 +286,7 @@ func TestRequestsAndFencing(t *testing.T) {
 		require.Equal(t, kahn.RunFailed, res.Status)
 		status, _ := became(t, db, id)
 		require.Equal(t, store.RequestWaiting, status)
-		life(t, g, nothing, db, kahn.Owner("one")).expect("G:ok A:ok", "completed")
+		life(t, g, nothing, db, kahn.Lease("one", 0)).expect("G:ok A:ok", "completed")
 		expectApplied(t, db, id)
 	})
 }

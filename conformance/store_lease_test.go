@@ -20,7 +20,7 @@ import (
 // TestJoinDurable: who asks for a durable run under its key joins it, while it is at work and afterwards, and does not touch its lease.
 func TestJoinDurable(t *testing.T) {
 	t.Parallel()
-	for name, owner := range map[string][]kahn.Option{"an owner of its own": nil, "the same owner": {kahn.Owner("us")}} {
+	for name, owner := range map[string][]kahn.Option{"an owner of its own": nil, "the same owner": {kahn.Lease("us", 0)}} {
 		inBubble(t, name, func(t *testing.T) {
 			acquired := 0
 			db := &acquisitions{Store: new(kahn.MemoryStore), seen: func(string, time.Duration) {
@@ -117,7 +117,7 @@ func TestDuplicateDurable(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
 		db := &acquisitions{Store: new(kahn.MemoryStore), seen: func(string, time.Duration) { time.Sleep(time.Second) }}
-		rn := &kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Owner("us")}}
+		rn := &kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Lease("us", 0)}}
 		ended := make(chan error)
 		go func() {
 			_, err := rn.Execute(t.Context(), graph(after("A"), after("B", "A")), takes(time.Minute))
@@ -186,7 +186,7 @@ func TestShortLease(t *testing.T) {
 	opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
 	pause(t, g, takes(0), opts...)
 	for range 5 {
-		_, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.LeaseTime(time.Nanosecond))...)
+		_, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Lease("", time.Nanosecond))...)
 		require.ErrorIs(t, err, kahn.ErrStore)
 	}
 	signals := map[string]any{}

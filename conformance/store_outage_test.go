@@ -120,7 +120,7 @@ func TestLostWithSlots(t *testing.T) {
 		rn := &kahn.Runner{Limit: 1}
 		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, all: true, from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
 		deaf := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Hour); return nil, nil }
-		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A"}), deaf, kahn.Durable(store), kahn.RunID("r"), kahn.LeaseTime(10*time.Second))
+		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A"}), deaf, kahn.Durable(store), kahn.RunID("r"), kahn.Lease("", 10*time.Second))
 		require.NoError(t, err)
 		synctest.Wait()
 		other, err := rn.Start(t.Context(), graph(kahn.Node{ID: "X"}), takes(0))

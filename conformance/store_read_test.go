@@ -134,7 +134,7 @@ func TestReadRefused(t *testing.T) {
 		_, _, err = store.Acquire(t.Context(), "r", "us", time.Minute)
 		require.NoError(t, err)
 		require.ErrorIs(t, read(g, "r"), kahn.ErrUnknownRun) // nothing was written
-		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.Owner("us")}
+		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.Lease("us", 0)}
 		pause(t, g, takes(0), opts...)
 		require.ErrorIs(t, read(g, "r"), kahn.ErrNotEnded)
 		s, err := kahn.ReadSnapshot(t.Context(), store, "r")

@@ -119,7 +119,7 @@ func TestRefusedAndCrashes(t *testing.T) {
 				fallbacks++
 				return takes(time.Minute)(ctx, nil)
 			}})
-			opts := []kahn.Option{kahn.RunID("r"), kahn.Owner("us"), kahn.MaxCrashes(most)}
+			opts := []kahn.Option{kahn.RunID("r"), kahn.Lease("us", 0), kahn.MaxCrashes(most)}
 			_, err := kahn.Execute(t.Context(), g, nil, append(opts, kahn.Durable(s))...)
 			require.ErrorIs(t, err, kahn.ErrRejected)
 			for range most + 1 {

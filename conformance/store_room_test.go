@@ -165,7 +165,7 @@ func TestManySilentCodecs(t *testing.T) {
 		}, func(run *kahn.Run) {
 			time.Sleep(time.Minute)
 			run.Cancel()
-		}, kahn.Durable(&countingStore{}), kahn.RunID("one"), kahn.Encoding(codec), kahn.CancelGrace(time.Second), kahn.LeaseTime(24*time.Hour))
+		}, kahn.Durable(&countingStore{}), kahn.RunID("one"), kahn.Encoding(codec), kahn.CancelGrace(time.Second), kahn.Lease("", 24*time.Hour))
 		close(codec.speak) // the run has ended long since
 		if q, d := r.node("quick"), r.node("timed"); q.Status != kahn.Completed || d.Status != kahn.Failed || d.Duration != time.Second {
 			t.Errorf("quick: %s, timed: %s after %v", q.Status, d.Status, d.Duration)

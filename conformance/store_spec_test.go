@@ -69,7 +69,7 @@ func TestCreatedRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			db := new(kahn.MemoryStore)
-			n, err := kahn.Prepare(orderGraph(), kahn.RunID("r"), kahn.Inputs(inputs), kahn.RunLabels(map[string]string{"tenant": "x"}), kahn.ParentRun("mother"))
+			n, err := kahn.Prepare(orderGraph(), kahn.RunID("r"), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": "x"}}), kahn.Describe(store.Spec{Parent: "mother"}))
 			require.NoError(t, err)
 			_, _, err = db.Create(t.Context(), n)
 			require.NoError(t, err)
@@ -166,12 +166,12 @@ func TestSpecOfARun(t *testing.T) {
 		opts []kahn.Option
 		want store.Spec
 	}{
-		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": "a"}), kahn.RunLabels(labels)}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels}},
+		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": "a"}), kahn.Describe(store.Spec{Labels: labels})}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels}},
 		{orderGraph(), nil, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels}},
-		{orderGraph(), []kahn.Option{kahn.ParentRun("mother")}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels, Parent: "mother"}},
+		{orderGraph(), []kahn.Option{kahn.Describe(store.Spec{Parent: "mother"})}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels, Parent: "mother"}},
 		{longer, []kahn.Option{kahn.AllowGraphChange()}, store.Spec{Inputs: json.RawMessage(`{"order":"a"}`), Labels: labels, Parent: "mother"}},
 		{longer, []kahn.Option{kahn.Inputs(map[string]any{"order": "b"})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: labels, Parent: "mother"}},
-		{longer, []kahn.Option{kahn.RunLabels(map[string]string{})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
+		{longer, []kahn.Option{kahn.Describe(store.Spec{Labels: map[string]string{}})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
 		{longer, []kahn.Option{kahn.EarlySignals(map[string]any{"gate": 1})}, store.Spec{Inputs: json.RawMessage(`{"order":"b"}`), Labels: map[string]string{}, Parent: "mother"}},
 	} {
 		_, err := performOrder(t, db, row.g, "charge", row.opts...)
@@ -232,9 +232,12 @@ func TestPrepareErrors(t *testing.T) {
 		{orderGraph(), []kahn.Option{kahn.Inputs(map[string]any{"order": func() {}})}, kahn.ErrNotEncodable},
 		{orderGraph(), []kahn.Option{kahn.Limit(-1)}, kahn.ErrBadOption},
 		{orderGraph(), []kahn.Option{kahn.Fire("x", 1)}, kahn.ErrUnknownTrigger},
-		{orderGraph(), []kahn.Option{kahn.RunLabels(map[string]string{"name": "M\xfcller"})}, kahn.ErrBadOption},
-		{orderGraph(), []kahn.Option{kahn.RunLabels(map[string]string{"\xff": "x"})}, kahn.ErrBadOption},
-		{orderGraph(), []kahn.Option{kahn.ParentRun("\xff")}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Describe(store.Spec{Labels: map[string]string{"name": "M\xfcller"}})}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Describe(store.Spec{Labels: map[string]string{"\xff": "x"}})}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Describe(store.Spec{Parent: "\xff"})}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Describe(store.Spec{Workflow: "order"})}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Describe(store.Spec{Plan: "1"})}, kahn.ErrBadOption},
+		{orderGraph(), []kahn.Option{kahn.Describe(store.Spec{Inputs: json.RawMessage("{}")})}, kahn.ErrBadOption},
 	} {
 		if _, err := kahn.Prepare(row.g, row.opts...); !errors.Is(err, row.want) {
 			t.Errorf("%v, expected %v", err, row.want)

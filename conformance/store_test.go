@@ -338,7 +338,7 @@ func TestLeaseOptions(t *testing.T) {
 			owners, times = append(owners, owner), append(times, ttl)
 		}}
 		g := graph(after("A"))
-		for i, opts := range [][]kahn.Option{nil, nil, {kahn.Owner("us"), kahn.LeaseTime(time.Minute)}} {
+		for i, opts := range [][]kahn.Option{nil, nil, {kahn.Lease("us", 0), kahn.Lease("", time.Minute), kahn.Lease("", 0)}} {
 			try(t, g, takes(0), append(opts, kahn.Durable(store), kahn.RunID(fmt.Sprint(i)))...).expect("A:ok", "completed")
 		}
 		if owners[0] == owners[1] || owners[0] == "" || owners[2] != "us" || !slices.Equal(times, []time.Duration{30 * time.Second, 30 * time.Second, time.Minute}) {
@@ -348,10 +348,8 @@ func TestLeaseOptions(t *testing.T) {
 		if name, err := os.Hostname(); err == nil && host != name || !strings.HasPrefix(pid, fmt.Sprint(os.Getpid(), "/")) {
 			t.Errorf("%q names neither host nor process", owners[0])
 		}
-		for _, o := range []kahn.Option{kahn.LeaseTime(0), kahn.LeaseTime(-1), kahn.Owner("")} {
-			if _, err := kahn.Execute(t.Context(), g, takes(0), o); !errors.Is(err, kahn.ErrBadOption) {
-				t.Error(err)
-			}
+		if _, err := kahn.Execute(t.Context(), g, takes(0), kahn.Lease("us", -1)); !errors.Is(err, kahn.ErrBadOption) {
+			t.Error(err)
 		}
 	})
 
@@ -361,10 +359,10 @@ func TestLeaseOptions(t *testing.T) {
 		if _, _, err := store.Acquire(t.Context(), "r", "us", time.Hour); err != nil { // and the process died
 			t.Fatal(err)
 		}
-		if _, err := kahn.Execute(t.Context(), g, takes(0), kahn.Durable(store), kahn.RunID("r"), kahn.Owner("them")); !errors.Is(err, kahn.ErrLeased) {
+		if _, err := kahn.Execute(t.Context(), g, takes(0), kahn.Durable(store), kahn.RunID("r"), kahn.Lease("them", 0)); !errors.Is(err, kahn.ErrLeased) {
 			t.Error(err)
 		}
-		try(t, g, takes(0), kahn.Durable(store), kahn.RunID("r"), kahn.Owner("us")).expect("A:ok", "completed")
+		try(t, g, takes(0), kahn.Durable(store), kahn.RunID("r"), kahn.Lease("us", 0)).expect("A:ok", "completed")
 	})
 }
 

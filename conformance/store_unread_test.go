@@ -161,7 +161,7 @@ func TestRequestThatIsRefusedUnread(t *testing.T) {
 				postRequest(t, db, store.Request{ID: "5", Kind: store.KindCancelNode, Node: "I"})
 				answer(t, db, "I", "6", "locked")
 			}
-			opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Encoding(newLocked(false)), kahn.Owner("us")}
+			opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Encoding(newLocked(false)), kahn.Lease("us", 0)}
 			rn := new(kahn.Runner)
 			run, err := rn.Start(t.Context(), g, nothing, opts...)
 			require.NoError(t, err)
@@ -201,7 +201,7 @@ func TestRequestsBehindOneThatCannotBeRead(t *testing.T) {
 		for lives := range 3 {
 			inBubble(t, fmt.Sprintf("%s ends %d lives", end, lives), func(t *testing.T) {
 				db, codec := new(store.Memory), newLocked(false)
-				opts := []kahn.Option{kahn.RunID("r"), kahn.Encoding(codec), kahn.Owner("us"), kahn.StoreEvents()}
+				opts := []kahn.Option{kahn.RunID("r"), kahn.Encoding(codec), kahn.Lease("us", 0), kahn.StoreEvents()}
 				var process *mortal
 				begin := func() *kahn.Run {
 					process = &mortal{eternal: db}

@@ -54,7 +54,7 @@ func secrets(t *testing.T, o Options) *desk {
 	require.NoError(t, err)
 	d.run = run
 	memory := &store.Memory{}
-	elsewhere, err := kahn.Start(t.Context(), graph(), nil, kahn.RunID("stored"), kahn.Durable(memory), kahn.RunLabels(map[string]string{"tenant": secret}))
+	elsewhere, err := kahn.Start(t.Context(), graph(), nil, kahn.RunID("stored"), kahn.Durable(memory), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": secret}}))
 	require.NoError(t, err)
 	require.NoError(t, elsewhere.Signal(t.Context(), "gate", kahn.Decision{Value: secret, Actor: "bob", Comment: secret}))
 	_, err = elsewhere.WaitFor(t.Context(), "asks", kahn.Suspended)

@@ -32,7 +32,7 @@ func TestStored(t *testing.T) {
 	)
 	elsewhere, here := &kahn.Runner{}, &kahn.Runner{}
 	for id, rn := range map[string]*kahn.Runner{"elsewhere": elsewhere, "here": here} {
-		run, err := rn.Start(t.Context(), g, nil, kahn.RunID(id), kahn.Durable(memory), kahn.RunLabels(map[string]string{"tenant": "acme"}))
+		run, err := rn.Start(t.Context(), g, nil, kahn.RunID(id), kahn.Durable(memory), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": "acme"}}))
 		require.NoError(t, err)
 		_, _ = run.Wait()
 	}

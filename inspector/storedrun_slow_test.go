@@ -218,7 +218,7 @@ func TestAnswerThatIsConfirmedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		db := &stuckStore{Memory: &store.Memory{}}
 		rn := &kahn.Runner{}
-		run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"), kahn.Durable(db), kahn.LeaseTime(time.Hour))
+		run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"), kahn.Durable(db), kahn.Lease("", time.Hour))
 		require.NoError(t, err)
 		synctest.Wait()
 		h := Handler(Options{Runner: rn, Log: slog.New(slog.DiscardHandler)})

@@ -176,7 +176,7 @@ func requestsOf(ctx context.Context, s *kahn.MemoryStore) (map[string]store.Requ
 func (c *crasher) live(inner *kahn.MemoryStore, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
 	p := &Process{restarted: restarted, effects: map[string][]string{}}
 	p.store = &dyingStore{MemoryStore: inner, at: write, applied: applied}
-	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Owner(runID))
+	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Lease(runID, 0))
 	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
 		opts = append(opts, kahn.EarlySignals(nil)) // the store has them
 	}

@@ -219,7 +219,7 @@ func TestFakeStore(t *testing.T) {
 		}
 		begin := time.Now()
 		g := kahntest.Graph(t, "A>B B>C")
-		res, err := kahn.Execute(ctx, g, (&kahntest.Script{}).Step, kahn.Durable(s), kahn.RunID("q"), kahn.LeaseTime(time.Hour))
+		res, err := kahn.Execute(ctx, g, (&kahntest.Script{}).Step, kahn.Durable(s), kahn.RunID("q"), kahn.Lease("", time.Hour))
 		if err != nil || res.Status != kahn.RunCompleted || time.Since(begin) < time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}

@@ -60,7 +60,7 @@ func TestChild(t *testing.T) {
 	log, err := os.OpenFile(os.Getenv(childLog), os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	p := &riverkahn.Performer{Store: x.store, RecoverEvery: 100 * time.Millisecond, Workflows: []riverkahn.Workflow{{
-		Graph: chain(sharedSteps), MaxRuns: 3, Options: []kahn.Option{kahn.LeaseTime(sharedLease), kahn.MaxCrashes(-1)},
+		Graph: chain(sharedSteps), MaxRuns: 3, Options: []kahn.Option{kahn.Lease("", sharedLease), kahn.MaxCrashes(-1)},
 		Step: func(_ context.Context, s *kahn.Step) (any, error) {
 			_, err := fmt.Fprintln(log, s.RunID(), strings.TrimPrefix(s.ID(), "n"), s.Attempt())
 			time.Sleep(5 * time.Millisecond)

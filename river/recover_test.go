@@ -117,7 +117,7 @@ func (x *tables) lose(t *testing.T, losses int) {
 func TestRecoverAndPost(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
-	flow := riverkahn.Workflow{Graph: mails(kahn.Node{}), Step: echo, Options: []kahn.Option{kahn.LeaseTime(500 * time.Millisecond)}}
+	flow := riverkahn.Workflow{Graph: mails(kahn.Node{}), Step: echo, Options: []kahn.Option{kahn.Lease("", 500*time.Millisecond)}}
 	first := &riverkahn.Performer{Workflows: []riverkahn.Workflow{flow}}
 	c := x.perform(t, first)
 	create(t, c, flow.Graph, "letter")
@@ -217,7 +217,7 @@ func (x *tables) begin(t *testing.T, id string) {
 	run, err := kahn.Start(t.Context(), order(), func(context.Context, *kahn.Step) (any, error) {
 		process.dead.Store(true)
 		return nil, nil
-	}, kahn.RunID(id), kahn.Durable(process), kahn.LeaseTime(500*time.Millisecond))
+	}, kahn.RunID(id), kahn.Durable(process), kahn.Lease("", 500*time.Millisecond))
 	require.NoError(t, err)
 	_, err = run.Wait()
 	require.ErrorIs(t, err, kahn.ErrStore)

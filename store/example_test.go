@@ -26,7 +26,7 @@ func ExampleAdmin() {
 	db := new(store.Memory) // or sqlite.Open
 	for _, customer := range []string{"ann", "bob", "ann"} {
 		inputs := map[string]any{"customer": customer}
-		n, err := kahn.Prepare(invoice, kahn.RunID("invoice-"+customer), kahn.Inputs(inputs), kahn.RunLabels(map[string]string{"region": "north"}))
+		n, err := kahn.Prepare(invoice, kahn.RunID("invoice-"+customer), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: map[string]string{"region": "north"}}))
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -284,7 +284,7 @@ func adminEngine(ctx context.Context, s store.Admin) error {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		return kahn.Root[int](s, "n")
 	}
-	n, err := kahn.Prepare(g, kahn.RunID("r"), kahn.Inputs(map[string]any{"n": 7}), kahn.RunLabels(map[string]string{"tenant": "x"}))
+	n, err := kahn.Prepare(g, kahn.RunID("r"), kahn.Inputs(map[string]any{"n": 7}), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": "x"}}))
 	if err != nil {
 		return err
 	}

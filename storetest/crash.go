@@ -79,7 +79,7 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 }
 
 // Killed is what a process does that [Kill] has started: it performs the run of the folder over the store, until it is killed or
-// the run has come to its end. A store that keeps the leases of a process that was killed needs the option Owner.
+// the run has come to its end. A store that keeps the leases of a process that was killed needs an owner, see [kahn.Lease].
 func Killed(ctx context.Context, dir string, db store.Store, opts ...kahn.Option) error {
 	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -35,7 +35,7 @@ func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 		p.result, p.view = result.ID(), result.view
 	}
 	build.finish()
-	p.types = kahn.DefaultEncoding(build.types)
+	p.types = build.types
 	top.lower()
 	if build.err() != nil {
 		return p

@@ -162,7 +162,7 @@ func (s *storedRun) options() []kahn.Option {
 	case s.db == nil:
 		return []kahn.Option{kahn.RunID(s.id)}
 	}
-	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.RunLabels(s.labels), kahn.LeaseTime(s.lease), kahn.StoreEvents()}
+	return []kahn.Option{kahn.Durable(s.db), kahn.RunID(s.id), kahn.Describe(store.Spec{Labels: s.labels}), kahn.Lease("", s.lease), kahn.StoreEvents()}
 }
 
 // start starts the run, and waits for a while if another process performs it. The answers are posted meanwhile, for that process or the next

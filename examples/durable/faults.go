@@ -15,7 +15,7 @@ import (
 )
 
 // manyOrders is the work of the processes over PostgreSQL.
-var manyOrders = work{orders: 100, pause: 20 * time.Millisecond, options: []kahn.Option{kahn.LeaseTime(time.Second)}}
+var manyOrders = work{orders: 100, pause: 20 * time.Millisecond, options: []kahn.Option{kahn.Lease("", time.Second)}}
 
 // runPostgres lets processes perform orders in a schema of their own, which it removes afterwards. One process is stopped for longer than its leases
 // last, and one is killed.

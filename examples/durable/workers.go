@@ -68,7 +68,7 @@ func serveWorker(ctx context.Context, out io.Writer, p place, name string) (err 
 // perform serves the orders until none is left.
 func perform(ctx context.Context, out io.Writer, db ledger, w work, name string) error {
 	s := &shop{ledger: db, life: name, pause: w.pause}
-	runner := kahn.Runner{MaxRuns: workerRuns, Options: append(w.options, kahn.Owner(name))}
+	runner := kahn.Runner{MaxRuns: workerRuns, Options: append(w.options, kahn.Lease(name, 0))}
 	var lost atomic.Int64
 	service := kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: s.workflow()}}, OnError: func(err *kahn.ServeError) {
 		if err.Run == "" || !errors.Is(err, kahn.ErrStore) {

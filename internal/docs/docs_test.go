@@ -34,6 +34,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"testing"
@@ -46,6 +47,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/bulk"
 	"github.com/seed-c794f7ef/kahn/inspector"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	otelkahn "github.com/seed-c794f7ef/kahn/otel"

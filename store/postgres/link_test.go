@@ -64,7 +64,7 @@ func performing(t *testing.T, s, reader *postgres.Store, p performance, disturb 
 			defer func() { <-slots }()
 			for {
 				lives[i]++
-				_, err := kahn.Execute(t.Context(), row(p.steps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.LeaseTime(time.Minute), kahn.Owner("owner"))
+				_, err := kahn.Execute(t.Context(), row(p.steps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.Lease("", time.Minute), kahn.Lease("owner", 0))
 				if !errors.Is(err, kahn.ErrStore) || called[i][0] > 0 { // neither the acquisition nor the first write is repeated by the engine
 					over <- err
 					return

@@ -55,13 +55,13 @@ func TestChild(t *testing.T) {
 	var s store.Store = openStore(t, pool, schemaOf(dir))
 	switch task := os.Getenv(childTask); task {
 	case "run":
-		require.NoError(t, storetest.Killed(t.Context(), dir, s, kahn.Owner("worker")))
+		require.NoError(t, storetest.Killed(t.Context(), dir, s, kahn.Lease("worker", 0)))
 	case "torn":
-		require.NoError(t, storetest.Killed(t.Context(), dir, storetest.Torn(s), kahn.Owner("worker")))
+		require.NoError(t, storetest.Killed(t.Context(), dir, storetest.Torn(s), kahn.Lease("worker", 0)))
 	case "asked":
-		require.NoError(t, storetest.ServeAsked(t.Context(), listening(t, pool, dir), kahn.LeaseTime(askedLease)))
+		require.NoError(t, storetest.ServeAsked(t.Context(), listening(t, pool, dir), kahn.Lease("", askedLease)))
 	case "torn answers":
-		require.NoError(t, storetest.ServeAsked(t.Context(), storetest.TornAnswers(listening(t, pool, dir)), kahn.LeaseTime(askedLease)))
+		require.NoError(t, storetest.ServeAsked(t.Context(), storetest.TornAnswers(listening(t, pool, dir)), kahn.Lease("", askedLease)))
 	case "share":
 		require.NoError(t, share(t.Context(), dir, s, sharedLease))
 	case "unfenced":
@@ -127,7 +127,7 @@ func share(ctx context.Context, dir string, s store.Store, lease time.Duration) 
 		return step.ID(), err
 	}
 	perform := func(i int) error {
-		_, err := kahn.Execute(ctx, row(sharedSteps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.LeaseTime(lease), kahn.MaxCrashes(-1))
+		_, err := kahn.Execute(ctx, row(sharedSteps), step, kahn.RunID(fmt.Sprint("r", i)), kahn.Durable(s), kahn.Lease("", lease), kahn.MaxCrashes(-1))
 		return err
 	}
 	errs := make([]error, 2)

@@ -8,7 +8,7 @@
 //	defer s.Close()
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(s))
 //
-// A process that has died holds its runs until their leases run out (kahn.LeaseTime); then any process may go on with them.
+// A process that has died holds its runs until their leases run out (kahn.Lease); then any process may go on with them.
 //
 // A commit is one statement: it checks the lease, and writes the row of the run and those of its nodes. The commits of all
 // runs of the process that come while a statement is under way are the next statement, and so are the acquisitions, the renewals and the

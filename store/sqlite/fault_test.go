@@ -85,13 +85,13 @@ func TestChild(t *testing.T) {
 		require.NoError(t, err)
 	case "serve": // until it is killed
 		g := heldUp(func() { fmt.Println("called") }, nil)
-		rn := &kahn.Runner{Options: []kahn.Option{kahn.Owner("us")}}
+		rn := &kahn.Runner{Options: []kahn.Option{kahn.Lease("us", 0)}}
 		require.NoError(t, rn.Serve(t.Context(), kahn.Service{Store: openStore(t, path, sqlite.Options{}), Workflows: []kahn.Workflow{{Graph: g}}}))
 	case "limit":
 		limitFiles(t, 200_000)
 		s := openStore(t, path, sqlite.Options{})
 		t.Cleanup(func() { limitFiles(t, 1<<40) }) // closing moves the log
-		_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.LeaseTime(300*time.Millisecond))
+		_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.Lease("", 300*time.Millisecond))
 		require.ErrorIs(t, err, kahn.ErrStore)
 		fmt.Println("error:", err)
 	case "nobody":
@@ -181,7 +181,7 @@ func TestFull(t *testing.T) {
 	t.Parallel()
 	path := file(t)
 	s := openStore(t, path, sqlite.Options{MaxBytes: 200_000})
-	_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.LeaseTime(300*time.Millisecond))
+	_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.Lease("", 300*time.Millisecond))
 	require.ErrorIs(t, err, kahn.ErrStore)
 	require.ErrorContains(t, err, "no space")
 	goesOn(t, path, "a full database")
@@ -358,7 +358,7 @@ func TestChanged(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, file(t), sqlite.Options{})
 	_, err := kahn.Execute(t.Context(), bulky(nil), nil, kahn.RunID("r"), kahn.Durable(s), kahn.Inputs(map[string]any{"x": 1}),
-		kahn.RunLabels(map[string]string{"tenant": "x"}), kahn.ParentRun("mother"))
+		kahn.Describe(store.Spec{Labels: map[string]string{"tenant": "x"}}), kahn.Describe(store.Spec{Parent: "mother"}))
 	require.NoError(t, err)
 	want, err := s.Load(t.Context(), "r")
 	require.NoError(t, err)

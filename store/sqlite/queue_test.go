@@ -34,7 +34,7 @@ func TestOneOwner(t *testing.T) {
 		begun <- true
 	}, end)
 	opts := func(s *sqlite.Store) []kahn.Option {
-		return []kahn.Option{kahn.RunID("r"), kahn.Durable(s), kahn.Owner("us")}
+		return []kahn.Option{kahn.RunID("r"), kahn.Durable(s), kahn.Lease("us", 0)}
 	}
 	run, err := kahn.Start(t.Context(), g, nil, opts(first)...)
 	require.NoError(t, err)
@@ -82,7 +82,7 @@ func TestServeAfterDeath(t *testing.T) {
 	require.Equal(t, "called", lines.Text())
 
 	told, over := make(chan error, 10), make(chan error, 1)
-	rn := &kahn.Runner{Options: []kahn.Option{kahn.Owner("us")}}
+	rn := &kahn.Runner{Options: []kahn.Option{kahn.Lease("us", 0)}}
 	go func() {
 		over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(e *kahn.ServeError) { told <- e }})
 	}()

@@ -1,16 +1,28 @@
-package conformance_test
+package profile_test
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime/pprof"
 	"runtime/trace"
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/profile"
 )
+
+func graph(nodes ...kahn.Node) *kahn.Graph { return new(kahn.Graph).Add(nodes...) }
+
+func after(id string, sources ...string) kahn.Node { return kahn.Node{ID: id, After: sources} }
+
+func nothing(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
 // goroutines returns the profile of all goroutines with their labels.
 func goroutines(t testing.TB) string {
@@ -23,7 +35,7 @@ func goroutines(t testing.TB) string {
 }
 
 // The labels are those of the goroutine that runs the step, for as long as it does, whatever becomes of it.
-func TestPprofLabels(t *testing.T) {
+func TestLabels(t *testing.T) {
 	inner := graph(after("x"))
 	g := graph(after("A"), after("B", "A"), kahn.Node{ID: "S", After: []string{"B"}, Kind: "sub", Sub: inner})
 	g.Name = "labelled"
@@ -40,13 +52,13 @@ func TestPprofLabels(t *testing.T) {
 		}
 		return nil, nil
 	}
-	_, err := kahn.Execute(t.Context(), g, step, kahn.PprofLabels())
+	_, err := kahn.Execute(t.Context(), g, step, profile.Labels())
 	var p *kahn.PanicError
 	if !errors.As(err, &p) || seen["A"] != "labelled" || len(seen) != 1 {
 		t.Errorf("%v, %v", seen, err)
 	}
 	g = graph(after("B"), kahn.Node{ID: "S", After: []string{"B"}, Sub: inner}, kahn.Node{ID: "plain", After: []string{"S"}, Do: step})
-	if _, err := kahn.Execute(t.Context(), g, step, kahn.PprofLabels()); err != nil {
+	if _, err := kahn.Execute(t.Context(), g, step, profile.Labels()); err != nil {
 		t.Error(err)
 	}
 	for _, path := range []string{"B", "S/x", "plain"} {
@@ -68,7 +80,7 @@ func TestPprofLabels(t *testing.T) {
 }
 
 // The execution trace holds the task of the run and a region for every step.
-func TestRuntimeTrace(t *testing.T) {
+func TestTrace(t *testing.T) {
 	var buf bytes.Buffer
 	if err := trace.Start(&buf); err != nil {
 		t.Fatal(err)
@@ -78,7 +90,7 @@ func TestRuntimeTrace(t *testing.T) {
 	_, err := kahn.Execute(t.Context(), g, func(ctx context.Context, _ *kahn.Step) (any, error) {
 		trace.Log(ctx, "category", "said by a step")
 		return nil, nil
-	}, kahn.RuntimeTrace(), kahn.RunID("run 7"))
+	}, profile.Trace(), kahn.RunID("run 7"))
 	trace.Stop()
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +101,32 @@ func TestRuntimeTrace(t *testing.T) {
 		}
 	}
 	// And without a trace being taken nothing happens.
-	if _, err := kahn.Execute(t.Context(), g, nothing, kahn.RuntimeTrace()); err != nil {
+	if _, err := kahn.Execute(t.Context(), g, nothing, profile.Trace()); err != nil {
 		t.Error(err)
 	}
+}
+
+// The task of a run that is refused, or that joins another one, ends in the execution trace.
+func TestTraceTasksEnd(t *testing.T) {
+	var buf bytes.Buffer
+	require.NoError(t, trace.Start(&buf))
+	keys := new(kahn.IdempotencyStore)
+	opts := []kahn.Option{profile.Trace(), kahn.Idempotent(keys, "key")}
+	g := graph(after("a"))
+	_, err := kahn.Execute(t.Context(), g, nothing, opts...)
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), g, nothing, opts...) // joins
+	require.NoError(t, err)
+	rn := new(kahn.Runner)
+	require.NoError(t, rn.Shutdown(t.Context()))
+	_, err = rn.Start(t.Context(), g, nothing, profile.Trace())
+	require.ErrorIs(t, err, kahn.ErrShutdown)
+	trace.Stop()
+	file := filepath.Join(t.TempDir(), "trace")
+	require.NoError(t, os.WriteFile(file, buf.Bytes(), 0o600))
+	text, err := exec.CommandContext(t.Context(), "go", "tool", "trace", "-d=parsed", file).CombinedOutput()
+	require.NoError(t, err, "%s", text)
+	begun := bytes.Count(text, []byte(" TaskBegin "))
+	require.Positive(t, begun)
+	require.Equal(t, begun, bytes.Count(text, []byte(" TaskEnd ")))
 }

@@ -1,0 +1,211 @@
+// Package bulk redrives, cancels and forks the runs of a store that a filter selects: page by page, with a report for each run, and a cursor
+// from which any process continues. It performs nothing: the runs are due afterwards, for [kahn.Runner.Serve] or [kahn.Execute].
+package bulk
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Selection selects the runs that [Redrive], [Cancel] or [Fork] works on: one page of the runs of a store, the newest first. The call for
+// the next page has Next of the report as its After.
+type Selection struct {
+	Filter store.Filter
+	Limit  int    // how many runs at most; 0 means store.DefaultPage
+	After  string // Next of the report before; "" is the first page
+	DryRun bool   // changes nothing; the report lists the runs that would be changed
+}
+
+// Report lists the runs of one page.
+type Report struct {
+	Runs []Run
+	// Next is After of the Selection of the next page, "" if this is the last one. It stays valid while runs are created and removed, and in
+	// another process.
+	Next string
+}
+
+// Run is a run in a Report.
+type Run struct {
+	Run string
+	Err error // why the run was left as it is; nil if it was changed, or would be
+}
+
+// page calls check, and then do, for each run of a page. A dry run calls check alone.
+func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunStatus, check, do func(*store.Run) error) (report Report, err error) {
+	switch {
+	case ctx == nil:
+		return report, kahn.ErrNoContext
+	case s == nil:
+		return report, fmt.Errorf("%w: there is no store", kahn.ErrBadOption)
+	}
+	if len(b.Filter.Statuses) == 0 {
+		b.Filter.Statuses = statuses
+	}
+	var page store.Page
+	err = guarded(func() (err error) {
+		page, err = s.List(ctx, store.Query{Filter: b.Filter, Limit: b.Limit, After: b.After})
+		return err
+	})
+	if err != nil {
+		return report, fmt.Errorf("%w: %w", kahn.ErrStore, err)
+	}
+	for i := range page.Runs {
+		r := &page.Runs[i]
+		err := check(r)
+		if err == nil && !b.DryRun {
+			if err = do(r); ctx.Err() != nil { // the page is done again
+				return report, bounded(context.Cause(ctx))
+			}
+		}
+		report.Runs = append(report.Runs, Run{r.ID, err})
+	}
+	report.Next = page.Next
+	return report, nil
+}
+
+// Redrive redrives runs of a store: without Filter.Statuses those that have failed. The named nodes run again, or without names all that
+// failed, were aborted or were cancelled, and everything that follows them, see [kahn.Redrive]. Each run is redriven with the graph whose
+// hash it has; one of another graph is reported with an error that matches [kahn.ErrGraphChanged]. Of the options [kahn.Encoding],
+// [kahn.KeepDescendants] and [kahn.Lease] matter.
+//
+// The error of a run is in the report, and is one of those of [kahn.Redrive], or matches [kahn.ErrTransition] if another process has redriven
+// the run since it was listed: the run is left as it is. Redrive itself returns an error if the runs cannot be listed, or if ctx ends:
+// then the report lists the runs that were done before, and has no Next; the call for the same page may be repeated.
+func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selection, nodes []string, opts ...kahn.Option) (Report, error) {
+	plans, err := plansOf(graphs)
+	if err != nil {
+		return Report{}, err
+	}
+	check := func(r *store.Run) error {
+		switch {
+		case !r.Status.Terminal():
+			return fmt.Errorf("%w: run %s is %v", kahn.ErrNotEnded, foreign.Quote(r.ID), r.Status)
+		case plans[r.Queue()] == nil:
+			return fmt.Errorf("%w: run %s has the plan %s of the workflow %s", kahn.ErrGraphChanged, foreign.Quote(r.ID), r.Plan, foreign.Quote(r.Workflow))
+		}
+		return nil
+	}
+	return b.page(ctx, s, []kahn.RunStatus{kahn.RunFailed}, check, func(r *store.Run) error {
+		return plans[r.Queue()].Enqueue(ctx, r, append(slices.Clone(opts), kahn.Durable(s), kahn.RunID(r.ID), kahn.Redrive(nil, nodes))...)
+	})
+}
+
+// plansOf are the plans of graphs, by the queues of their runs: a run that a trigger fired has the plan of a part of its graph.
+func plansOf(graphs []*kahn.Graph) (map[store.Queue]*kahn.Plan, error) {
+	plans := map[store.Queue]*kahn.Plan{}
+	for _, g := range graphs {
+		if g == nil {
+			return nil, kahn.ErrNoGraph
+		}
+		p, err := g.Compile()
+		if err != nil {
+			return nil, err
+		}
+		plans[store.Queue{Workflow: p.Name(), Plan: p.Hash()}] = p
+		for ref, id := range p.Declared() {
+			if p.Node(ref).Kind != kahn.KindTrigger {
+				continue
+			}
+			for mode := kahn.PruneForward; ; mode++ {
+				if _, err := mode.MarshalText(); err != nil { // the mode before was the last one
+					break
+				}
+				part, err := p.Prune(id, mode)
+				if err != nil {
+					return nil, err
+				}
+				plans[store.Queue{Workflow: p.Name(), Plan: part.Hash()}] = p
+			}
+		}
+	}
+	return plans, nil
+}
+
+// Cancel cancels runs of a store: without Filter.Statuses all that have not ended. It posts q for each, which is a [store.KindCancel]: see
+// [store.Inbox], which the store must be. The process that performs a run cancels it, with its cleanup. A run that no process performs is due
+// then. q.ID may be empty; with an ID Cancel may be repeated, whatever has happened to the call before.
+func Cancel(ctx context.Context, s store.Admin, b Selection, q store.Request) (Report, error) {
+	in, ok := s.(store.Inbox)
+	if !ok {
+		return Report{}, fmt.Errorf("%w: Cancel: the store does not implement store.Inbox", kahn.ErrBadOption)
+	}
+	if q.ID == "" {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return Report{}, err
+		}
+		q.ID = id.String()
+	}
+	q.Kind = store.KindCancel
+	if err := q.Check(); err != nil {
+		return Report{}, err
+	}
+	check := func(r *store.Run) error {
+		if r.Status.Terminal() {
+			return fmt.Errorf("%w: run %s is %v", store.ErrEnded, foreign.Quote(r.ID), r.Status)
+		}
+		return nil
+	}
+	return b.page(ctx, s, []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}, check, func(r *store.Run) error {
+		return guarded(func() error { _, err := in.Post(ctx, r.ID, q); return err })
+	})
+}
+
+// Fork forks runs of a store: without Filter.Statuses all that have ended. Each fork begins with the results that its run and the graph have
+// in common, but for those of the named nodes and of what follows these, see [kahn.Fork]. id returns the id of the fork of a run; it should
+// return the same one each time, so that a call that is repeated makes no second fork. Options are those of [kahn.Fork];
+// [kahn.Describe] describes all forks.
+func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id func(run string) string, nodes []string, opts ...kahn.Option) (Report, error) {
+	if g == nil {
+		return Report{}, kahn.ErrNoGraph
+	}
+	p, err := g.Compile()
+	if err != nil {
+		return Report{}, err
+	}
+	if id == nil {
+		return Report{}, fmt.Errorf("%w: Fork without ids", kahn.ErrBadOption)
+	}
+	check := func(r *store.Run) error {
+		if r.Workflow != p.Name() {
+			return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", kahn.ErrGraphChanged, foreign.Quote(r.ID), foreign.Quote(r.Workflow), foreign.Quote(p.Name()))
+		}
+		return nil
+	}
+	return b.page(ctx, s, []kahn.RunStatus{kahn.RunCompleted, kahn.RunFailed, kahn.RunCancelled}, check, func(r *store.Run) error {
+		snapshot, err := kahn.ReadSnapshot(ctx, s, r.ID)
+		if err != nil {
+			return err
+		}
+		var own string
+		if err := guarded(func() error { own = id(r.ID); return nil }); err != nil {
+			return err
+		}
+		if own == "" { // which would be a new id with each call
+			return fmt.Errorf("%w: Fork: the id of the fork of %s is empty", kahn.ErrBadOption, foreign.Quote(r.ID))
+		}
+		return p.Enqueue(ctx, nil, append(slices.Clone(opts), kahn.Durable(s), kahn.RunID(own), kahn.Fork(snapshot, nodes...))...)
+	})
+}
+
+// guarded calls code of the host, whose panic is an error.
+func guarded(f func() error) error {
+	return bounded(foreign.Contain(f, func(v any) error {
+		if err, ok := v.(error); ok {
+			v = bounded(err)
+		}
+		return foreign.NewPanicError(v)
+	}))
+}
+
+// bounded returns an error of the host that ends when it is searched and has a text.
+func bounded(err error) error {
+	return foreign.Bounded(err, func(error) foreign.Next { return foreign.Descend }, foreign.Renders)
+}
