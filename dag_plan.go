@@ -7,10 +7,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash"
 	"iter"
 	"reflect"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -530,15 +532,17 @@ func (p *Plan) Hash() string {
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}
-	all := sha256.New()
-	for i := range p.inputs {
-		if in := &p.inputs[i]; in.Default != nil {
-			fmt.Fprintf(all, "Input %q=%s\n", in.Name, hashedForm(reflect.ValueOf(in.Default)))
-		}
-	}
+	w := hasher{plan: p, sum: sha256.New()}
+	texts := make([]byte, 0, hashLength*len(p.names))
 	for _, ref := range p.declared {
-		h.nodes[ref] = p.hashNode(ref)
-		fmt.Fprintln(all, h.nodes[ref])
+		texts = w.node(texts, ref)
+	}
+	all, inputs := sha256.New(), w.inputs()
+	all.Write(inputs)
+	whole := string(texts) // the hashes of all nodes, one after the other
+	for i, ref := range p.declared {
+		h.nodes[ref] = whole[i*hashLength:][:hashLength]
+		all.Write(append(append(w.text[:0], h.nodes[ref]...), '\n'))
 	}
 	h.whole = hex.EncodeToString(all.Sum(nil))
 	p.hashed.CompareAndSwap(nil, h)
@@ -578,56 +582,134 @@ func isHashing() bool {
 	}
 }
 
-// unhashed are the fields of a Node that its hash leaves out; After and In are empty in a plan, and Sub has a plan of its own.
-var unhashed = []string{"After", "In", "Sub", "Retry", "Timeout", "OverallTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs"}
+// hashedField is a field of a struct that hashes cover.
+type hashedField struct {
+	index int
+	name  string
+}
 
-// hashNode hashes a node with its in-edges and the defaults that apply to it.
-func (p *Plan) hashNode(ref Ref) string {
-	h := sha256.New()
+// hashedFields returns the fields of a struct but for some.
+func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
+	for i := range t.NumField() {
+		if name := t.Field(i).Name; !slices.Contains(but, name) {
+			fields = append(fields, hashedField{i, name})
+		}
+	}
+	return fields
+}
+
+// The fields of a node and of an edge that hashes cover. After and In are empty in a plan, and Sub has a plan of its own.
+var (
+	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
+		"Retry", "Timeout", "OverallTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs")
+	edgeHashed = hashedFields(reflect.TypeFor[Edge]())
+)
+
+// hashLength is the length of the hash of a node: 16 bytes in hex.
+const hashLength = 32
+
+// hasher hashes the nodes of a plan, one after the other, in the same buffers: a graph is hashed for each durable run of it.
+type hasher struct {
+	plan *Plan
+	sum  hash.Hash
+	text []byte // what is hashed
+	n    Node
+	e    Edge
+	out  [sha256.Size]byte
+}
+
+// inputs is what the hash of the plan has of the inputs of the graph.
+func (w *hasher) inputs() (text []byte) {
+	for i := range w.plan.inputs {
+		if in := &w.plan.inputs[i]; in.Default != nil {
+			text = fmt.Appendf(text, "Input %q=%s\n", in.Name, hashedForm(reflect.ValueOf(in.Default)))
+		}
+	}
+	return text
+}
+
+// node appends the hash of a node with its in-edges and the defaults that apply to it. User code is called: it may hash another plan,
+// but not with this hasher.
+func (w *hasher) node(to []byte, ref Ref) []byte {
+	p := w.plan
 	join, skip, upstream := p.net.Rules(ref)
-	fmt.Fprintf(h, "%v %v %v\n", join, skip, upstream)
-	resolved := p.node(ref).whole()
+	w.text = fmt.Appendf(w.text[:0], "%v %v %v\n", join, skip, upstream)
+	w.n = p.node(ref).whole()
 	// Without a policy guards in Go once had that of texts: the hash keeps it, so that no stored run is stranded.
-	resolved.GuardErrors = cmp.Or(resolved.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
-	n := reflect.ValueOf(resolved)
-	for i := range n.NumField() {
-		name, field := n.Type().Field(i).Name, n.Field(i)
-		if field.IsZero() || slices.Contains(unhashed, name) {
+	w.n.GuardErrors = cmp.Or(w.n.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
+	n := reflect.ValueOf(&w.n).Elem()
+	for _, f := range nodeHashed {
+		field := n.Field(f.index)
+		if field.IsZero() {
 			continue
 		}
-		if name == "Handling" { // the hash has what it had when this was a bool that flipped the default
-			if (resolved.Handling == Observes) != p.node(ref).observes(join) {
-				fmt.Fprintln(h, "HandlesFailure=true")
+		switch f.name {
+		case "Handling": // the hash has what it had when this was a bool that flipped the default
+			if (w.n.Handling == Observes) != p.node(ref).observes(join) {
+				w.text = append(w.text, "HandlesFailure=true\n"...)
 			}
 			continue
-		}
-		if loop, ok := field.Interface().(*Loop); ok {
-			unpaused := *loop
+		case "GuardErrors": // of every node: it has no zero here
+			w.text = append(append(append(w.text, `GuardErrors="`...), w.n.GuardErrors.String()...), "\"\n"...)
+			continue
+		case "Loop":
+			unpaused := *w.n.Loop
 			unpaused.Pause = 0
 			field = reflect.ValueOf(&unpaused)
-		}
-		if gate, ok := field.Interface().(*Gate); ok && gate.Check != nil {
-			unchecked := *gate
-			unchecked.Check = nil
-			if reflect.ValueOf(unchecked).IsZero() {
-				continue
+		case "Gate":
+			if w.n.Gate.Check != nil {
+				unchecked := *w.n.Gate
+				unchecked.Check = nil
+				if reflect.ValueOf(unchecked).IsZero() {
+					continue
+				}
 			}
 		}
-		fmt.Fprintf(h, "%s=%s\n", name, hashedForm(field))
+		w.field(f.name, field, '\n')
 	}
 	if sub := p.sub(ref); sub != nil {
-		fmt.Fprintf(h, "Sub=%s\n", sub.Hash())
+		w.text = append(append(append(w.text, "Sub="...), sub.Hash()...), '\n')
 	}
+	e := reflect.ValueOf(&w.e).Elem()
 	for _, i := range p.net.In(ref) {
-		e := reflect.ValueOf(p.Edge(i))
-		for i := range e.NumField() {
-			if !e.Field(i).IsZero() {
-				fmt.Fprintf(h, "%s=%s ", e.Type().Field(i).Name, hashedForm(e.Field(i)))
+		w.e = p.Edge(i)
+		for _, f := range edgeHashed {
+			if field := e.Field(f.index); !field.IsZero() {
+				w.field(f.name, field, ' ')
 			}
 		}
-		fmt.Fprintln(h)
+		w.text = append(w.text, '\n')
 	}
-	return hex.EncodeToString(h.Sum(nil)[:16])
+	w.sum.Reset()
+	w.sum.Write(w.text)
+	return hex.AppendEncode(to, w.sum.Sum(w.out[:0])[:hashLength/2])
+}
+
+// field appends a field. Most of them are plain, and their JSON form needs no encoder.
+func (w *hasher) field(name string, v reflect.Value, end byte) {
+	w.text = append(append(w.text, name...), '=')
+	switch {
+	case v.Type() == reflect.TypeFor[string]() && isPlain(v.String()):
+		w.text = append(append(append(w.text, '"'), v.String()...), '"')
+	case v.Type() == reflect.TypeFor[bool]():
+		w.text = strconv.AppendBool(w.text, v.Bool())
+	case v.Kind() == reflect.Func:
+		w.text = append(w.text, "func"...)
+	default:
+		text := hashedForm(v) // user code
+		w.text = append(w.text, text...)
+	}
+	w.text = append(w.text, end)
+}
+
+// isPlain reports whether a text is its own JSON form, but for quotes around it.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			return false
+		}
+	}
+	return true
 }
 
 // hashedForm is a field by its JSON form, or by its type if it has none. MarshalJSON is user code.

@@ -2,6 +2,8 @@ package conformance_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -52,6 +54,20 @@ func hashedGraphs() map[string]*kahn.Graph {
 		"text, strict":      with(graph(kahn.Node{ID: "b", WhenExpr: "size"}), func(g *kahn.Graph) { g.Evaluator = fluent; g.StrictGuards = true }),
 		"text test":         with(graph(kahn.Node{ID: "a"}, kahn.Node{ID: "c", After: []string{"a"}, TestExpr: "size"}, kahn.Node{ID: "t", In: []kahn.Edge{{From: "c", Label: "true"}}}), func(g *kahn.Graph) { g.Evaluator = fluent }),
 	}
+	for i, text := range []string{`"quoted" \\ `, "<a> & b", "tab\tand\nline", "\x00\x1f\x7f", "grüße ☃ 𝄞", "not\xffUTF-8", "line\u2028separator\u2029", "\ufffd"} {
+		all[fmt.Sprint("text ", i)] = graph(kahn.Node{ID: "a", Label: text, Kind: text, Config: text, Params: map[string]any{text: text}},
+			kahn.Node{ID: "b", In: []kahn.Edge{{From: "a", Param: text, Default: text, Key: text}}})
+	}
+	for i, value := range []any{true, 0, -12, int64(1) << 62, uint8(3), 1.5, 1e21, float32(0.1), time.Second, []byte("x"), []string{"b", "a"}, map[string]any{"b": 1, "a": nil}, json.Number("1.0"),
+		struct {
+			A int `json:"a,omitempty"`
+			b int
+		}{1, 2}, test, struct{ F func() }{}, &struct{ X any }{[]any{1, "x"}}, make(chan int), errors.ErrUnsupported, kahn.SkipMode(1), time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), json.RawMessage(`{"a" : 1}`), formless{}} {
+		all[fmt.Sprint("value ", i)] = graph(kahn.Node{ID: "a", Config: value, Default: value, Params: map[string]any{"p": value}}, kahn.Node{ID: "b", In: []kahn.Edge{{From: "a", Param: "x", Default: value}}})
+	}
+	all["many fields"] = graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", Join: kahn.AtLeast(1), CancelLosers: true, CancelOnLateFailure: true, Critical: true, MergeJSON: true, Memo: "v1", Disabled: true, SkipMode: kahn.SkipMode(1), NoMatch: 1,
+		Merge: "array", Fallback: func(context.Context, error) (any, error) { return nil, nil }, Ports: []kahn.Port{{Name: "x", Default: 3}}, Routes: true,
+		In: []kahn.Edge{{From: "a", On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CausePanic, kahn.CauseTimeout}}, {From: "b", Param: "x", Merge: "array", DataOnly: true}}})
 	for _, join := range []kahn.Join{kahn.AllSucceeded, kahn.AnySucceeded, kahn.AtLeast(2), kahn.AllDone, kahn.AllDoneMinOne, kahn.OneFailed, kahn.AllFailed, kahn.NoneFailed, kahn.NoneSkipped, kahn.AllSkipped, kahn.OneDone} {
 		all["join "+join.String()] = graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", Join: join, After: []string{"a", "b"}})
 	}
@@ -66,6 +82,11 @@ func hashedGraphs() map[string]*kahn.Graph {
 	}
 	return all
 }
+
+// formless has no JSON form.
+type formless struct{}
+
+func (formless) MarshalJSON() ([]byte, error) { panic("no") }
 
 // A stored run goes on under the hash of its graph: a version of this package that hashes a graph otherwise strands it. The hashes in
 // the file are those of the version before the defaults of guards changed.

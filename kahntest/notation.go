@@ -32,7 +32,7 @@ var edgeSyntax = regexp.MustCompile(`^([^\s>~{}-]+?)(?:-\[([^\]]*)\]>|-!>|-\*>|~
 // Parse reads a text in the notation of this package: for tests that want to change the nodes before they make a graph of
 // them. The error names the word that cannot be read.
 func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
-	var p parser
+	p := parser{index: map[string]int{}, between: map[[2]string][]int{}}
 	var options []string
 	for _, word := range strings.Fields(text) {
 		if strings.HasSuffix(word, "}") {
@@ -59,11 +59,14 @@ func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
 type parser struct {
 	nodes []kahn.Node
 	edges []kahn.Edge
+	index map[string]int // of nodes, by id
+
+	between map[[2]string][]int // the edges without a parameter, by their ends
 }
 
 func (p *parser) find(id string) *kahn.Node {
-	i := slices.IndexFunc(p.nodes, func(n kahn.Node) bool { return n.ID == id })
-	if i < 0 {
+	i, ok := p.index[id]
+	if !ok {
 		return nil
 	}
 	return &p.nodes[i]
@@ -78,6 +81,7 @@ func (p *parser) ids() (ids []string) {
 
 func (p *parser) declare(id string) {
 	if p.find(id) == nil {
+		p.index[id] = len(p.nodes)
 		p.nodes = append(p.nodes, kahn.Node{ID: id})
 	}
 }
@@ -105,6 +109,8 @@ func (p *parser) word(word string) error {
 	case e.Label != "":
 		p.find(e.From).Routes = true
 	}
+	ends := [2]string{e.From, e.To}
+	p.between[ends] = append(p.between[ends], len(p.edges))
 	p.edges = append(p.edges, e)
 	return nil
 }
@@ -168,10 +174,13 @@ func (p *parser) option(n *kahn.Node, option string) error {
 		known := append(slices.Sorted(maps.Keys(joins)), slices.Sorted(maps.Keys(settings))...)
 		return fmt.Errorf("unknown option %q%s", option, instead(option, append(known, "k2", "req:A")))
 	}
-	i := slices.IndexFunc(p.edges, func(e kahn.Edge) bool { return e.From == from && e.To == n.ID && e.Param == "" })
-	if i < 0 {
+	ends := [2]string{from, n.ID}
+	between := p.between[ends] // the first of them gets the parameter
+	if len(between) == 0 {
 		return fmt.Errorf("option %q: no edge from there", option)
 	}
+	i := between[0]
+	p.between[ends] = between[1:]
 	p.edges[i].Param = "from " + from
 	n.Ports = append(n.Ports, kahn.Port{Name: p.edges[i].Param, Required: true})
 	return nil
