@@ -16,6 +16,11 @@ var (
 	parentFailures = map[string]string{"skip": "skip", "propagate": "propagate", "substitute_default": "substitute_default"}
 )
 
+// besideConfig are fields of a node that its config cannot have: they are in the config of the node that a lens becomes.
+var besideConfig = map[string]string{
+	"lens_id": "the lens_id stands beside the config", "version_id": "the version_id stands beside the config",
+}
+
 // kindLens is the kind of all nodes but the end.
 const kindLens = "lens"
 
@@ -23,7 +28,7 @@ const kindLens = "lens"
 func (r *reader) edges(top place) *definition.Value {
 	var name string
 	var nodes, edges place
-	r.findIDs(top.member("nodes"))
+	r.findIDs(top.member("nodes").items(), "id")
 	r.read(top, format{fields: map[string]func(place){
 		"id": func(place) {}, "version": func(place) {},
 		"name":  func(p place) { name = p.text() },
@@ -137,7 +142,7 @@ func (r *reader) lens(p place, asJSON map[string]bool) (node definition.Value, o
 			ordinal = int(n)
 		},
 		"config": func(p place) {
-			r.read(p, format{fields: map[string]func(place){
+			known := map[string]func(place){
 				"moderation": func(p place) { put(&node, copied(p, "moderation")) },
 				"timeout_ms": func(p place) {
 					if d, ok := r.milliseconds(p); ok {
@@ -151,6 +156,11 @@ func (r *reader) lens(p place, asJSON map[string]bool) (node definition.Value, o
 						put(&node, text(p, "on_upstream_failure", policy))
 					}
 				},
+			}
+			r.read(p, format{fields: known, refused: besideConfig, rest: func(p place) {
+				if !r.addTypo(p, known) {
+					put(&settings, *p.Value)
+				}
 			}})
 		},
 	}})

@@ -27,17 +27,22 @@ func From(parse func([]byte, definition.Limits) (*definition.Value, error)) func
 // Convert converts a document, which it recognizes by its fields, into one of package definition, see [definition.FromTree]. The error is a
 // [*definition.Error] with all problems in the order of the document.
 func Convert(root *definition.Value) (*definition.Value, error) {
-	r := reader{ids: map[string]bool{}}
+	r := reader{scope: scope{ids: map[string]bool{}}, groups: map[string]*group{}, members: map[string]string{}}
 	top := place{root, "$"}
 	var converted *definition.Value
 	switch {
 	case !r.expect(top, definition.Object):
+	case top.has("workflow"):
+		converted = r.playbook(top)
 	case top.has("steps") || top.has("spec"):
 		converted = r.steps(top)
 	case top.hasEdges():
 		converted = r.edges(top)
 	default:
-		r.add(top, definition.ErrUnsupported, `the document has neither "steps" nor "nodes" with "source_node_id" and "target_node_id" in its "edges"`)
+		r.add(top, definition.ErrUnsupported, "%s", top.reason())
+	}
+	if r.compared > maxCompared {
+		r.add(top, definition.ErrLimit, "the steps have too many ports: more than %d comparisons with the outputs before them", maxCompared)
 	}
 	if len(r.err.Problems) > 0 {
 		slices.SortStableFunc(r.err.Problems, func(a, b *definition.Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) })
@@ -58,6 +63,23 @@ func (p place) hasEdges() bool {
 		}
 	}
 	return false
+}
+
+// reason is why a document of another format is refused.
+func (p place) reason() string {
+	for _, format := range []struct{ list, key, reason string }{
+		{"", "children", "a tree of components is a program that makes a graph; write the graph that it makes, as nodes and edges"},
+		{"nodes", "node_type", "nodes with a node_type are the rows in which an engine stores a program that it has compiled; there is no equivalent to its inline nodes and frontiers"},
+	} {
+		within := []place{p}
+		if format.list != "" {
+			within = p.member(format.list).items()
+		}
+		if slices.ContainsFunc(within, func(p place) bool { return p.has(format.key) }) {
+			return format.reason
+		}
+	}
+	return `the document has neither "steps", nor a "workflow", nor "nodes" with "source_node_id" and "target_node_id" in its "edges"`
 }
 
 // isEnd reports whether the id is that of the end node.

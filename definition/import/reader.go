@@ -67,9 +67,20 @@ const maxProblems = 100
 // reader collects the problems of a document.
 type reader struct {
 	err  definition.Error
-	node string          // the id of the node that is being read
-	ids  map[string]bool // of all nodes
-	end  string          // the id of the end node, "" if there is none
+	node string // the id of the node that is being read
+	scope
+	groups   map[string]*group // of steps, by id
+	members  map[string]string // the group of a step, by the id of the step
+	compared int               // ports, with outputs
+	nested   int               // groups that are being converted
+}
+
+// scope is what the edges of a graph may lead to.
+type scope struct {
+	ids    map[string]bool     // of all nodes
+	end    string              // the id of the end node, "" if there is none
+	inputs map[string][]string // the ports of steps, by id
+	group  string              // the id of the group whose graph it is, "" for the outermost one
 }
 
 // add reports a problem. It returns nil if there are too many.
@@ -143,11 +154,23 @@ func (r *reader) read(p place, f format) {
 		case f.rest != nil:
 			f.rest(item)
 		default:
-			problem := r.add(atKey, definition.ErrUnknownField, "unknown field %.60q", item.Key)
-			suggest(problem, item.Key, f.fields)
+			r.addUnknown(atKey, item.Key, f.fields)
 		}
 		seen[item.Key] = true
 	}
+}
+
+func (r *reader) addUnknown(atKey place, key string, known map[string]func(place)) {
+	suggest(r.add(atKey, definition.ErrUnknownField, "unknown field %.60q", key), key, known)
+}
+
+// addTypo reports a field with a free name that is similar to one of the known fields.
+func (r *reader) addTypo(p place, known map[string]func(place)) bool {
+	_, similar := nearest.Name(p.Key, slices.Sorted(maps.Keys(known)))
+	if similar {
+		r.addUnknown(place{&definition.Value{At: p.KeyAt}, p.path}, p.Key, known)
+	}
+	return similar
 }
 
 // list reads the items of a list.
@@ -203,6 +226,13 @@ func (r *reader) reference(p place) (string, bool) {
 			r.end = endID
 		}
 		return r.end, true
+	case !r.ids[p.Text] && r.members[p.Text] != "":
+		r.add(p, definition.ErrReference, "the step %.60q is in the group %.60q; lead to the step that performs the group", p.Text, r.members[p.Text])
+		return "", false
+	case !r.ids[p.Text] && r.group != "":
+		suggest(r.add(p, definition.ErrReference, "there is no step %.60q in the group %.60q, whose steps lead to one another; what follows the group is in the next of the step that performs it",
+			p.Text, r.group), p.Text, r.ids)
+		return "", false
 	case !r.ids[p.Text]:
 		suggest(r.add(p, definition.ErrReference, "there is no node %.60q", p.Text), p.Text, r.ids)
 		return "", false
@@ -248,18 +278,23 @@ func document(from place, name string, rest ...definition.Value) *definition.Val
 	return &d
 }
 
-// nodeList is the list of the nodes, with an end node if edges lead to one that is not listed.
+// nodeList is the list of the nodes.
 func (r *reader) nodeList(from place, nodes []definition.Value) definition.Value {
+	return list(from, "nodes", r.withEnd(from, nodes))
+}
+
+// withEnd adds an end node if edges lead to one that is not listed.
+func (r *reader) withEnd(from place, nodes []definition.Value) []definition.Value {
 	if r.end != "" && !r.ids[r.end] {
 		nodes = append(nodes, object(from, text(from, "id", r.end), text(from, "kind", "end")))
 	}
-	return list(from, "nodes", nodes)
+	return nodes
 }
 
 // findIDs reads the ids of the nodes in advance: edges may name nodes that come later.
-func (r *reader) findIDs(nodes place) {
-	for _, n := range nodes.items() {
-		id := n.member("id").text()
+func (r *reader) findIDs(nodes []place, key string) {
+	for _, n := range nodes {
+		id := n.member(key).text()
 		r.ids[id] = true
 		if isEnd(id) && r.end == "" {
 			r.end = id

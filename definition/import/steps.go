@@ -9,60 +9,67 @@ import (
 // steps converts a document of steps.
 func (r *reader) steps(top place) *definition.Value {
 	var name string
-	steps := place{}
-	spec := format{
-		fields: map[string]func(place){
-			"steps": func(p place) {
-				if steps.Value != nil {
-					r.add(p, definition.ErrDuplicate, "the document has steps at the top and in its spec")
-				}
-				steps = p
-			},
-			"name": func(p place) {
-				if other := p.text(); name != "" && name != other {
-					r.add(p, definition.ErrDuplicate, "the document is named %.60q and %.60q", name, other)
-				} else {
-					name = other
-				}
-			},
-		},
-		refused: map[string]string{
-			"groups": "loops over groups of steps have no equivalent; write the steps of a group as the graph of a node, with a loop",
-		},
+	steps, groups := place{}, place{}
+	once := func(to *place, what string) func(place) {
+		return func(p place) {
+			if to.Value != nil {
+				r.add(p, definition.ErrDuplicate, "the document has %s at the top and in its spec", what)
+			}
+			*to = p
+		}
 	}
+	spec := format{fields: map[string]func(place){
+		"steps": once(&steps, "steps"), "groups": once(&groups, "groups"),
+		"name": func(p place) {
+			if other := p.text(); name != "" && name != other {
+				r.add(p, definition.ErrDuplicate, "the document is named %.60q and %.60q", name, other)
+			} else {
+				name = other
+			}
+		},
+	}}
 	ignored := func(place) {} // they say what the document is
-	whole := format{refused: spec.refused, fields: map[string]func(place){
+	whole := format{fields: map[string]func(place){
 		"apiVersion": ignored, "kind": ignored, "version": ignored, "id": ignored,
 		"spec": func(p place) { r.read(p, spec) },
 		"metadata": func(p place) {
 			r.read(p, format{fields: map[string]func(place){"id": ignored, "name": spec.fields["name"]}})
 		},
-		"name": spec.fields["name"], "steps": spec.fields["steps"],
+		"name": spec.fields["name"], "steps": spec.fields["steps"], "groups": spec.fields["groups"],
 	}}
-	r.findIDs(stepsOf(top))
 	r.read(top, whole)
 	if steps.Value == nil {
 		r.add(top, definition.ErrMissing, `the field "steps" is missing`)
 		return nil
 	}
-	var nodes []definition.Value
-	r.list(steps, func(p place) { nodes = append(nodes, r.step(p)) })
+	if !r.expect(steps, definition.List) {
+		return nil
+	}
+	outside := r.readGroups(groups, steps)
+	nodes := r.graphOf(steps, outside)
+	r.checkPerformed()
 	defaults := object(top, named("retry", newPolicy(top).retry()))
-	return document(top, name, named("defaults", defaults), r.nodeList(steps, nodes))
+	return document(top, name, named("defaults", defaults), nodes)
 }
 
-// stepsOf returns the list of steps.
-func stepsOf(top place) place {
-	if steps := top.member("steps"); steps.Value != nil {
-		return steps
+// graphOf converts the steps of a graph: the list of its nodes.
+func (r *reader) graphOf(at place, steps []place) definition.Value {
+	r.findIDs(steps, "id")
+	r.inputs = make(map[string][]string, len(steps))
+	for _, p := range steps {
+		r.inputs[p.member("id").text()] = portNames(p.member("inputs"))
 	}
-	return top.member("spec").member("steps")
+	nodes := make([]definition.Value, len(steps))
+	for i, p := range steps {
+		nodes[i] = r.step(p)
+	}
+	return r.nodeList(at, nodes)
 }
 
 // step converts a step.
 func (r *reader) step(p place) definition.Value {
 	node, config := object(p), place{}
-	id, kind := p.member("id").text(), p.member("type").text()
+	id, kind, outputs := p.member("id").text(), p.member("type").text(), portNames(p.member("outputs"))
 	r.node = id
 	defer func() { r.node = "" }()
 	if isEnd(id) && kind != "" && !isEnd(kind) {
@@ -89,15 +96,16 @@ func (r *reader) step(p place) definition.Value {
 		fields: map[string]func(place){
 			"id": func(p place) { put(&node, copied(p, "id")) },
 			"type": func(p place) {
-				if r.expect(p, definition.Text) && !isEnd(id) {
+				if r.expect(p, definition.Text) && !isEnd(id) && kind != kindLoop {
 					put(&node, copied(p, "kind"))
 				}
 			},
 			"name": func(p place) { put(&node, copied(p, "label")) }, "label": func(p place) { put(&node, copied(p, "label")) },
 			"when": func(p place) { put(&node, copied(p, "when")) }, "disabled": func(p place) { put(&node, copied(p, "disabled")) },
-			"next":     func(p place) { put(&node, list(p, "next", r.targets(p))) },
-			"branches": func(p place) { put(&node, r.branches(p)) },
-			"inputs":   func(p place) { put(&node, copied(p, "ports")) }, "outputs": func(p place) { put(&node, copied(p, "outputs")) },
+			"next":        func(p place) { put(&node, list(p, "next", r.targets(p, outputs))) },
+			"branches":    func(p place) { put(&node, r.branches(p)) },
+			"inputs":      func(p place) { put(&node, r.inputPorts(p)...) },
+			"outputs":     func(p place) { put(&node, r.outputPorts(p)...) },
 			"config":      func(p place) { config = p },
 			"retryPolicy": limits["retryPolicy"], "timeoutMs": limits["timeoutMs"],
 		},
@@ -106,7 +114,10 @@ func (r *reader) step(p place) definition.Value {
 	if isEnd(id) {
 		put(&node, text(p.member("id"), "kind", "end"))
 	}
-	if config.Value != nil {
+	switch {
+	case kind == kindLoop && !isEnd(id):
+		put(&node, r.loop(p, config, limits)...)
+	case config.Value != nil:
 		rest := object(config)
 		limits["expression"] = func(p place) {
 			if kind == "condition" {
@@ -133,19 +144,63 @@ func (r *reader) step(p place) definition.Value {
 	return node
 }
 
-// targets reads the ids of the steps that follow, one or a list.
-func (r *reader) targets(p place) (ids []definition.Value) {
+// targets reads the steps that follow, one or a list: ids, or objects with the ports that the edge connects. An id is followed by edges for the outputs
+// that the other step has ports of the same name for.
+func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
+	offered := make(map[string]bool, len(outputs))
+	for _, port := range outputs {
+		offered[port] = true
+	}
 	r.one(p, func(p place) {
-		if id, ok := r.reference(p); ok {
-			ids = append(ids, text(p, "", id))
+		if p.Type == definition.Object {
+			edges = append(edges, r.connection(p))
+			return
+		}
+		id, ok := r.reference(p)
+		if !ok {
+			return
+		}
+		plain := true
+		for _, port := range r.inputs[id] {
+			if r.compared++; r.compared > maxCompared {
+				return
+			}
+			if offered[port] {
+				plain = false
+				edges = append(edges, object(p, text(p, "to", id), text(p, "key", port), text(p, "param", port)))
+			}
+		}
+		if plain {
+			edges = append(edges, text(p, "", id))
 		}
 	})
-	return ids
+	return edges
+}
+
+// maxCompared is how many ports are compared with outputs.
+const maxCompared = 200_000
+
+// connection reads an edge between ports.
+func (r *reader) connection(p place) definition.Value {
+	edge := object(p)
+	r.read(p, format{fields: map[string]func(place){
+		"target": func(p place) {
+			if id, ok := r.reference(p); ok {
+				put(&edge, text(p, "to", id))
+			}
+		},
+		"sourceHandle": func(p place) { put(&edge, copied(p, "key")) },
+		"targetHandle": func(p place) { put(&edge, copied(p, "param")) },
+	}})
+	if !p.has("target") {
+		r.add(p, definition.ErrMissing, `the field "target" is missing`)
+	}
+	return edge
 }
 
 func (r *reader) branches(p place) definition.Value {
 	labels := object(p)
-	r.read(p, format{rest: func(p place) { put(&labels, list(p, p.Key, r.targets(p))) }})
+	r.read(p, format{rest: func(p place) { put(&labels, list(p, p.Key, r.targets(p, nil))) }})
 	return named("branches", labels)
 }
 

@@ -48,6 +48,9 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/bulk"
+	"github.com/seed-c794f7ef/kahn/definition"
+	importer "github.com/seed-c794f7ef/kahn/definition/import"
+	"github.com/seed-c794f7ef/kahn/definition/yaml"
 	"github.com/seed-c794f7ef/kahn/inspector"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	otelkahn "github.com/seed-c794f7ef/kahn/otel"
