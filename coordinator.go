@@ -282,11 +282,10 @@ func (h *manual) note(ending []stopOrder) {
 	}
 }
 
-// forHost reports whether the host calls the step of a worker's task: not so of conditions, triggers and mocks, which the engine
-// evaluates.
-func (w *worker) forHost() bool {
-	r, n := w.run, w.run.plan.node(w.task.Ref)
-	if r.cfg.test != nil && r.plan.doubles[w.task.Ref].mock != nil {
+// forHost reports whether the host calls the step of an attempt: not so of conditions, triggers and mocks, which the engine evaluates.
+func (s *Step) forHost() bool {
+	r, n := s.run, s.run.plan.node(s.ref)
+	if r.cfg.test != nil && r.plan.doubles[s.ref].mock != nil {
 		return false
 	}
 	return n.Kind != KindTrigger && n.Test == nil

@@ -288,22 +288,44 @@ func (r *Run) recordsStart(ref Ref) bool {
 	return r.durable != nil && r.durable.failed == nil && !r.plan.net.Is(ref, machine.FlagInline)
 }
 
-// record puts the start of an attempt into the outbox, the number of those before it beside it. The worker waits until it is
+// storedLife is the life of a run over a store.
+type storedLife struct{ plainLife }
+
+func (storedLife) arrived(r *Run) { r.durable.coming-- }
+
+// mayTake writes past changes before the start of the next attempt.
+func (storedLife) mayTake(r *Run, now int64) bool {
+	r.flush(now)
+	return !r.holdsBack()
+}
+
+// begun puts the start of an attempt into the outbox, the number of those before it beside it. The worker waits until it is
 // written before it calls the step.
-func (w *worker) record(t machine.Task, attempts int32) {
-	r := w.run
-	if w.recorded = nil; !r.recordsStart(t.Ref) {
-		return
+func (storedLife) begun(r *Run, t machine.Task, now int64, before int32) *writing {
+	if !r.recordsStart(t.Ref) {
+		return nil
 	}
-	d, at := r.durable, place{r, t.Ref}
-	r.tellRoot(t.Ref, w.now)
-	e := d.pending(at)
-	e.begin(attempts)
+	d, e := r.durable, r.noteBegin(t.Ref, now, before)
 	e.record, e.attempt = true, t.Attempt
 	e.starts++
+	d.open[place{r, t.Ref}] = t.Attempt
+	return d.outbox.writing
+}
+
+func (storedLife) begunInside(r *Run, ref Ref, now int64, before int32) {
+	if r.durable.failed == nil {
+		r.noteBegin(ref, now, before)
+	}
+}
+
+// noteBegin notes in the outbox that an attempt of a node begins, after so many others.
+func (r *Run) noteBegin(ref Ref, now int64, before int32) *pendingNode {
+	d := r.durable
+	r.tellRoot(ref, now)
+	e := d.pending(place{r, ref})
+	e.begin(before)
 	d.outbox.begins++
-	d.open[at] = t.Attempt
-	w.recorded = d.outbox.writing
+	return e
 }
 
 // errNotCalled is the result of an attempt that was stopped while its start was written.

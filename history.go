@@ -270,8 +270,8 @@ func (r *Run) learnedPath(prefix string, ref Ref) string {
 	return prefix + r.plan.names[ref]
 }
 
-// order returns the order of a run that uses a History; nil for the plan's own.
-func (r *Run) order() *machine.Schedule {
+// schedule returns the order of a run that uses a History; nil for the plan's own.
+func (r *Run) schedule() *machine.Schedule {
 	known := r.estimates()
 	if known == nil {
 		return nil

@@ -296,7 +296,7 @@ func (r *Run) begin(x *restoration, now int64) {
 func (r *Run) initState() {
 	x := r.cfg.setup(r.plan)
 	if x.Order == nil {
-		x.Order = r.order()
+		x.Order = r.schedule()
 	}
 	r.st.Init(&r.plan.net, &x)
 }
@@ -381,7 +381,7 @@ func (r *Run) dispatch(now int64) {
 		r.conclude(now)
 		return
 	}
-	r.announceWork()
+	r.order().announce(r)
 	if r.durable != nil {
 		r.commitPending()
 	}
@@ -392,13 +392,6 @@ func (r *Run) dispatch(now int64) {
 		r.rest(now)
 	}
 	r.conclude(now)
-}
-
-// announceWork lets the State announce what there is to do, unless nothing may begin now: then what is in the way dispatches when it is gone.
-func (r *Run) announceWork() {
-	if r.single == nil || r.tree == nil && !r.single.halts() { // with one slot, a tree announces
-		r.st.Announce()
-	}
 }
 
 // announced answers an announcement of the State by a worker, or declines it if the committer has to take the outbox first.

@@ -563,30 +563,10 @@ func (w *worker) fallback() bool {
 // finishFallback is finish for a fallback: there is no other attempt after it.
 func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed, returned := w.run, w.step, w.failed, w.now
-	w.failed, w.resumed = nil, false
+	w.resumed = false
 	step.returned()
-	for waited := r.durable == nil; ; {
-		r.lock()
-		if r.records[step.ref].returned {
-			w.endWait(c.Status == Failed)
-		}
-		r.ringDue(w.now)
-		if r.current(step.ref) != step {
-			r.release(w.now)
-			return false
-		}
-		if r.isLost() {
-			r.drop(step, w.now)
-			return w.next(goOn)
-		}
-		if !w.alone && r.putsOff(w.now) {
-			w.failed = failed
-			return w.putOff(c, attemptResult{}, goOn, true)
-		}
-		if waited || !w.awaitRoom(r.sizeOf(&c, &w.kept)) {
-			break
-		}
-		waited = true
+	if mine, more := w.enterEnd(&c, attemptResult{}, goOn, r.durable == nil); !mine {
+		return more
 	}
 	if x := r.extras[step.ref]; x.timedOut != timeoutNone {
 		c = conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseTimeout}, err: timeoutAfter(x.timeout, failed.err), noRetry: failed.noRetry}

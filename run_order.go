@@ -11,27 +11,71 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// takeFree returns the next task that a worker performs, in the run's own order. It reaches the gates and begins the composites that
-// come before, in the same critical section, so that the order in which nested runs begin depends on nothing else.
-func (w *worker) takeFree() (t machine.Task, ok bool) {
-	r := w.run
+// order is the policy by which the workers of a run take tasks: that of a run with one slot leaves nothing to chance. It has no state of
+// its own. Its methods are called with the lock held.
+type order interface {
+	// arrived is called when a worker is about to take its first task.
+	arrived(r *Run)
+	// next returns the next task that a worker performs, and whether it is counted in single.alone meanwhile. It reaches the gates and begins the
+	// composites that come before, in the same critical section, so that the order in which nested runs begin depends on nothing else.
+	next(r *Run, now int64) (t machine.Task, alone, ok bool)
+	// taken is called when the worker has begun what next has returned.
+	taken(r *Run, now int64)
+	// announce lets the State announce what there is to do, unless nothing may begin now: then what is in the way dispatches when it is gone.
+	announce(r *Run)
+	// slotlessDue reports whether something is evaluated, or about to be begun, that needs no slot, while an attempt holds the one that there is.
+	slotlessDue(r *Run) bool
+}
+
+// order is the order of the run now: when its first node is expanded, it becomes a tree.
+func (r *Run) order() order {
+	switch {
+	case r.single == nil:
+		return freeOrder{}
+	case r.tree == nil:
+		return slotOrder{}
+	}
+	return treeOrder{}
+}
+
+// freeOrder is that of the run's own ready queue.
+type freeOrder struct{}
+
+func (freeOrder) arrived(*Run) {}
+
+func (freeOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 	for t, ok = r.st.Next(); ok; t, ok = r.st.Next() {
 		switch {
 		case t.Gate:
-			r.reachGate(t.Ref, w.now)
+			r.reachGate(t.Ref, now)
 			if r.durable != nil {
-				r.flush(w.now)
+				r.flush(now)
 			}
 		case !t.Check && r.plan.net.Is(t.Ref, machine.FlagComposite):
-			if w.beginInside(t); r.holdsBack() {
-				return machine.Task{}, false
+			if r.beginInside(t, now); r.holdsBack() {
+				return machine.Task{}, false, false
 			}
 		default:
-			return t, true
+			return t, false, true
 		}
 	}
-	return t, false
+	return t, false, false
 }
+
+// taken reaches the gates at once if there is nothing else to do: workers would race for them later.
+func (freeOrder) taken(r *Run, now int64) {
+	for r.st.OnlyGates() {
+		g, ok := r.st.NextGate()
+		if !ok {
+			return
+		}
+		r.reachGate(g.Ref, now)
+	}
+}
+
+func (freeOrder) announce(r *Run) { r.st.Announce() }
+
+func (freeOrder) slotlessDue(*Run) bool { return false }
 
 // single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
 //
@@ -56,25 +100,33 @@ type single struct {
 	off         []*putOff         // results that are put off
 }
 
-// takeSingle is takeFree for a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that
-// evaluates something does so alone.
-func (w *worker) takeSingle() (t machine.Task, ok bool) {
-	r := w.run
+// slotOrder is the order of a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that evaluates
+// something does so alone.
+type slotOrder struct{ freeOrder }
+
+func (slotOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 	if r.st.HasGates() {
-		r.reachEarly(w.now)
+		r.reachEarly(now)
 	}
-	if t, ok = w.takeFree(); ok && (t.Check || r.plan.net.Is(t.Ref, machine.FlagInline)) {
-		w.evaluates()
+	if t, _, ok = (freeOrder{}).next(r, now); ok && (t.Check || r.plan.net.Is(t.Ref, machine.FlagInline)) {
+		alone = true
+		r.single.alone++
 	}
-	return t, ok
+	return t, alone, ok
 }
 
-// evaluates and evaluated are called before and after a worker evaluates something alone.
-func (w *worker) evaluates() {
-	w.alone = true
-	w.run.single.alone++
+func (slotOrder) announce(r *Run) {
+	if !r.single.halts() {
+		r.st.Announce()
+	}
 }
 
+func (slotOrder) slotlessDue(r *Run) bool {
+	_, inline := r.st.FirstInline()
+	return r.single.alone > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
+}
+
+// evaluated lets others go on when the worker has evaluated something alone.
 func (w *worker) evaluated() {
 	if w.alone {
 		w.alone = false
@@ -97,11 +149,10 @@ func (r *Run) needsNoSlot(ref Ref) bool {
 
 // putOff is the result of an attempt that was put off, and its worker, which the run counts meanwhile.
 type putOff struct {
-	worker   worker
-	c        conclusion
-	res      attemptResult
-	goOn     bool
-	fallback bool // it is that of a fallback
+	worker worker
+	c      conclusion
+	res    attemptResult
+	goOn   bool
 }
 
 // putsOff reports whether the result of an attempt, which holds the slot and has returned at the given time, has to wait.
@@ -109,28 +160,17 @@ func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
 
-// slotlessDue reports whether something is evaluated, or about to be begun, that needs no slot, while an attempt holds it. What an interrupted
-// attempt keeps from beginning does not count, and a run without its store begins nothing.
-func (r *Run) slotlessDue() bool {
-	if r.isLost() {
-		return false
-	}
-	q := r.single
-	if t := r.tree; t != nil {
-		return q.alone > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
-	}
-	_, inline := r.st.FirstInline()
-	return q.alone > 0 || r.st.IsAnnounced() || !q.interrupts() && (inline || r.st.HasGates())
-}
+// slotlessDue is that of the order. What an interrupted attempt keeps from beginning does not count, and a run without its store begins nothing.
+func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
 // putOff ends the worker of an attempt whose result is put off, and releases the lock. The attempt has returned in time, however long the
 // evaluation takes that comes before.
-func (w *worker) putOff(c conclusion, res attemptResult, goOn, fallback bool) bool {
+func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	if x := w.run.extras[w.step.ref]; x != nil {
 		w.run.disarm(&x.attempt)
 	}
-	q.off = append(q.off, &putOff{*w, c, res, goOn, fallback})
+	q.off = append(q.off, &putOff{*w, c, res, goOn})
 	w.flight = nil // the copy has it
 	w.run.release(w.now)
 	return false
@@ -151,7 +191,7 @@ func (x *putOff) work() {
 	w := &x.worker
 	w.resumed = true
 	defer w.exit()
-	if x.fallback {
+	if w.failed != nil {
 		w.goOn(w.finishFallback(x.c, x.goOn))
 	} else {
 		w.goOn(w.finishAs(x.c, x.res, x.goOn))
@@ -251,28 +291,41 @@ func (t *tree) hasTurn(r *Run) bool {
 	return !t.root.single.halts() && len(t.waiting) > 0 && t.waiting[0] == r && (r.turn.slotless || t.Used < t.limit)
 }
 
-// takeTurn is [machine.Locked.Next] for a worker of a tree with one slot, up to the first task that is for a worker.
-func (w *worker) takeTurn() (machine.Task, bool) {
-	r := w.run
+// treeOrder is the order of a tree with one slot: a worker takes the first task of the whole tree, if it is one of its run, see tree.
+type treeOrder struct{}
+
+func (treeOrder) arrived(r *Run) { r.tree.coming = false }
+
+func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 	t, s := r.tree, &r.st
 	for t.touch(r); ; t.touch(r) {
-		t.attend(w.now)
+		t.attend(now)
 		if !t.hasTurn(r) {
-			return machine.Task{}, false
+			return machine.Task{}, false, false
 		}
-		task, ok := s.Next()
+		task, ok = s.Next()
 		switch {
 		case ok && task.Gate: // only held tasks come before it
-			r.reachGate(task.Ref, w.now)
+			r.reachGate(task.Ref, now)
 		case ok && !task.Check && r.plan.net.Is(task.Ref, machine.FlagComposite):
-			w.beginInside(task)
+			r.beginInside(task, now)
 		default:
 			if ok && (task.Check || !s.InTree() || r.plan.net.Is(task.Ref, machine.FlagInline)) {
-				w.evaluates()
+				alone = true
+				r.single.alone++
 			}
-			return task, ok
+			return task, alone, ok
 		}
 	}
+}
+
+func (treeOrder) taken(*Run, int64) {} // the tree reaches gates when no other task comes before
+
+func (treeOrder) announce(*Run) {} // the tree does, see pass
+
+func (treeOrder) slotlessDue(r *Run) bool {
+	t, q := r.tree, r.single
+	return q.alone > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
 // queue puts a run into its place among those that wait for a slot, or with one slot for anything.

@@ -24,6 +24,7 @@ type worker struct {
 	recorded *writing    // of the transaction with the task's start, under a store
 	ending   *ending     // of the task, if it has waited for room in the outbox; else nil
 	phase    phase
+	way      way         // how it performs the task
 	handed   bool        // the host calls the step of the task
 	alone    bool        // see single.alone; guarded by the run's lock
 	resumed  bool        // the result that it is about to settle was put off, see single
@@ -65,12 +66,8 @@ func (w *worker) arrive() bool {
 	r := w.run
 	r.lock()
 	r.st.Answer()
-	if r.tree != nil {
-		r.tree.coming = false
-	}
-	if r.durable != nil {
-		r.durable.coming--
-	}
+	r.order().arrived(r)
+	r.life().arrived(r)
 	return w.take()
 }
 
@@ -88,6 +85,68 @@ func (w *worker) goOn(more bool) {
 	}
 }
 
+// life is what an attempt depends on besides the graph: on nothing, on a store that has to know of it first, or on the host that calls its step.
+// It has no state of its own. Its methods but way are called with the lock held.
+type life interface {
+	// arrived is called when a worker is about to take its first task.
+	arrived(r *Run)
+	// mayTake reports whether the worker may take a task.
+	mayTake(r *Run, now int64) bool
+	// begun is called when an attempt has begun, after so many others of its node. It returns the transaction that the attempt waits for, nil for none.
+	begun(r *Run, t machine.Task, now int64, before int32) *writing
+	// begunInside is begun for a composite, which waits for nothing.
+	begunInside(r *Run, ref Ref, now int64, before int32)
+	// way is how an attempt is performed, which may wait for a transaction.
+	way(step *Step, waits bool) way
+}
+
+// way is how a worker performs a task.
+type way uint8
+
+const (
+	wayCheck way = iota // check, or the conclusion of a composite
+	wayFull             // attempt and finish
+	wayPlain            // both in one, see performPlain
+	wayHost             // the host calls the step
+)
+
+func (r *Run) life() life {
+	switch {
+	case r.durable != nil:
+		return storedLife{}
+	case r.manual != nil:
+		return handLife{}
+	}
+	return plainLife{}
+}
+
+type plainLife struct{}
+
+func (plainLife) arrived(*Run) {}
+
+func (plainLife) mayTake(*Run, int64) bool { return true }
+
+func (plainLife) begun(*Run, machine.Task, int64, int32) *writing { return nil }
+
+func (plainLife) begunInside(*Run, Ref, int64, int32) {}
+
+func (plainLife) way(step *Step, waits bool) way {
+	if !waits && step.flags&stepAgain == 0 && step.run.plan.net.Is(step.ref, machine.FlagPlain) {
+		return wayPlain
+	}
+	return wayFull
+}
+
+// handLife is the life of a run that a Coordinator drives.
+type handLife struct{ plainLife }
+
+func (handLife) way(step *Step, waits bool) way {
+	if step.forHost() {
+		return wayHost
+	}
+	return plainLife{}.way(step, waits)
+}
+
 // perform performs one task after the other until there is none left. A panic in a step ends it early: one deferred function
 // serves all attempts, which saves 5 ns for each node that does not panic.
 func (w *worker) perform() (more bool) {
@@ -99,13 +158,13 @@ func (w *worker) perform() (more bool) {
 		}
 	}()
 	for more = true; more; {
-		switch {
-		case w.step == nil:
+		switch w.way {
+		case wayCheck:
 			more = w.check()
-		case w.run.manual != nil && w.forHost():
-			more = w.handOver()
-		case w.recorded == nil && w.step.flags&stepAgain == 0 && w.run.plan.net.Is(w.task.Ref, machine.FlagPlain):
+		case wayPlain:
 			more = w.performPlain()
+		case wayHost:
+			more = w.handOver()
 		default:
 			more = w.attemptAndFinish()
 		}
@@ -225,76 +284,43 @@ func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	if r.isLost() {
+	// Where something halts, the worker that evaluates dispatches afterwards, or the interrupted attempt when it returns.
+	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
-	}
-	if r.single.halts() { // the worker that evaluates dispatches afterwards, or the interrupted attempt when it returns
-		w.leave()
-		return false
-	}
-	if r.durable != nil {
-		r.flush(w.now) // past changes are written before the start of the next attempt
-		if r.holdsBack() {
-			w.leave()
-			return false
-		}
 	}
 	s.Advance(w.now)
-	var t machine.Task
-	var ok bool
-	ordered := r.tree != nil && r.tree.limit == 1
-	switch {
-	case ordered:
-		t, ok = w.takeTurn()
-	case r.single != nil:
-		t, ok = w.takeSingle()
-	default:
-		t, ok = w.takeFree()
-	}
+	t, alone, ok := r.order().next(r, w.now)
 	if !ok {
 		w.leave()
 		return false
 	}
-	w.task, w.step = t, nil
-	if t.Check && !t.Returned {
+	w.task, w.step, w.alone, w.way = t, nil, alone, wayCheck
+	switch {
+	case !t.Check:
+		before := r.records[t.Ref].attempts
+		w.step = r.beginAttempt(t, w.now)
+		w.recorded = r.life().begun(r, t, w.now, before)
+		w.way = r.life().way(w.step, w.recorded != nil)
+	case !t.Returned:
 		w.beginCheck()
 	}
-	if !t.Check {
-		before := r.records[t.Ref].attempts
-		w.begin(t)
-		if r.durable != nil {
-			w.record(t, before)
-		}
-	}
-	for !ordered && s.OnlyGates() { // at once: workers would race for them later
-		g, ok := s.NextGate()
-		if !ok {
-			break
-		}
-		r.reachGate(g.Ref, w.now)
-	}
+	r.order().taken(r, w.now)
 	if s.HasNews() || len(r.ending) > 0 || r.tree != nil {
 		r.release(w.now)
 		return true
 	}
-	r.announceWork()
+	r.order().announce(r)
 	s.Unlock()
 	return true
 }
 
 // beginInside begins a composite.
-func (w *worker) beginInside(t machine.Task) {
-	r := w.run
+func (r *Run) beginInside(t machine.Task, now int64) {
 	before := r.records[t.Ref].attempts
-	w.task = t
-	w.begin(t)
-	if d := r.durable; d != nil && d.failed == nil {
-		r.tellRoot(t.Ref, w.now)
-		d.pending(place{r, t.Ref}).begin(before)
-		d.outbox.begins++
-	}
-	r.beginComposite(w.step, w.now)
+	step := r.beginAttempt(t, now)
+	r.life().begunInside(r, t.Ref, now, before)
+	r.beginComposite(step, now)
 }
 
 // leave uncounts the worker and releases the lock.
@@ -304,16 +330,14 @@ func (w *worker) leave() {
 	w.run.release(w.now)
 }
 
-// begin makes the Step of an attempt that the state has started.
-func (w *worker) begin(t machine.Task) {
-	r := w.run
+// beginAttempt makes the Step of an attempt that the state has started.
+func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	rec := &r.records[t.Ref]
 	step := &rec.first
 	if step.run != nil {
 		step = &Step{} // no Step is used twice: contexts leak
 		r.forgetExpansion(t.Ref)
 	}
-	w.step = step
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt
 	if r.reentered {
 		step.attempt = r.attemptOf(t.Ref, t.Attempt)
@@ -327,9 +351,9 @@ func (w *worker) begin(t machine.Task) {
 	}
 	r.activate(step)
 	if rec.attempts == 0 {
-		rec.start = w.now
+		rec.start = now
 	} else {
-		r.extra(t.Ref).began = cmp.Or(w.now, -1) // 0 says that there was no other
+		r.extra(t.Ref).began = cmp.Or(now, -1) // 0 says that there was no other
 	}
 	rec.attempts = step.attempt
 	if word := r.st.Word(t.Ref); word.Is(machine.WordSubstituted | machine.WordAdmitting) {
@@ -347,10 +371,11 @@ func (w *worker) begin(t machine.Task) {
 	if r.plan.net.Is(t.Ref, factTimed) {
 		n := r.plan.node(t.Ref)
 		if !r.recordsStart(t.Ref) { // else the timeout begins when the start is written
-			r.armTimeout(n, step, false, w.now)
+			r.armTimeout(n, step, false, now)
 		}
 		r.armOverall(n, step, false)
 	}
+	return step
 }
 
 // attemptResult is the result of a call of user code.
@@ -650,29 +675,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	if r.mayEnd && goOn { // else the goroutine is ending, perhaps because of this call
 		cause = w.callerCause()
 	}
-	for waited := r.durable == nil; ; {
-		r.lock()
-		if r.records[ref].returned {
-			w.endWait(c.Status == Failed)
-		}
-		r.ringDue(w.now)
-		if r.current(ref) != step { // abandoned: the run does not count this worker any more
-			w.dropFlight()
-			r.release(w.now) // for what the alarms have made ready
-			return false
-		}
-		if r.isLost() {
-			w.dropFlight()
-			r.drop(step, w.now)
-			return w.next(goOn)
-		}
-		if !w.alone && r.putsOff(w.now) {
-			return w.putOff(c, res, goOn, false)
-		}
-		if !waited {
-			if waited = true; w.awaitRoom(r.sizeOf(&c, &w.kept)) {
-				continue
-			}
+	for waited := r.durable == nil; ; waited = true {
+		if mine, more := w.enterEnd(&c, res, goOn, waited); !mine {
+			return more
 		}
 		x := r.extras[ref]
 		if c.expand != nil && c.expand.outdated(x) { // a signal for a node inside has come
@@ -726,6 +731,36 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		r.settle(step, c, returned)
 	}
 	return w.next(goOn)
+}
+
+// enterEnd takes the lock to end the worker's attempt. First come the alarms that are due, the results of other attempts for which the outbox
+// has no room until it is written, and what the order wants to come before. If mine is false, the attempt is not the worker's to end, or not now,
+// and the lock is released; more is for perform then.
+func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
+	r, step, failed := w.run, w.step, w.failed
+	for w.failed = nil; ; waited = true {
+		r.lock()
+		if r.records[step.ref].returned {
+			w.endWait(c.Status == Failed)
+		}
+		r.ringDue(w.now)
+		switch {
+		case r.current(step.ref) != step: // abandoned: the run does not count this worker any more
+			w.dropFlight()
+			r.release(w.now) // for what the alarms have made ready
+			return false, false
+		case r.isLost():
+			w.dropFlight()
+			r.drop(step, w.now)
+			return false, w.next(goOn)
+		case !w.alone && r.putsOff(w.now):
+			w.failed = failed
+			return false, w.putOff(*c, res, goOn)
+		}
+		if waited || !w.awaitRoom(r.sizeOf(c, &w.kept)) {
+			return true, false
+		}
+	}
 }
 
 // next takes the next task if the worker is to go on, and else uncounts the worker. Either releases the lock.
