@@ -301,25 +301,26 @@ func (storedLife) mayTake(r *Run, now int64) bool {
 
 // begun puts the start of an attempt into the outbox, the number of those before it beside it. The worker waits until it is
 // written before it calls the step.
-func (storedLife) begun(r *Run, t machine.Task, now int64, before int32) *writing {
-	if !r.recordsStart(t.Ref) {
-		return nil
+func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
+	r, ref := step.run, step.ref
+	if !r.recordsStart(ref) {
+		return l.plainLife.begun(step, attempt, before, now)
 	}
-	d, e := r.durable, r.noteBegin(t.Ref, now, before)
-	e.record, e.attempt = true, t.Attempt
+	d, e := r.durable, r.noteBegin(ref, before, now)
+	e.record, e.attempt = true, attempt
 	e.starts++
-	d.open[place{r, t.Ref}] = t.Attempt
-	return d.outbox.writing
+	d.open[place{r, ref}] = attempt
+	return wayFull, d.outbox.writing
 }
 
-func (storedLife) begunInside(r *Run, ref Ref, now int64, before int32) {
+func (storedLife) begunInside(r *Run, ref Ref, before int32, now int64) {
 	if r.durable.failed == nil {
-		r.noteBegin(ref, now, before)
+		r.noteBegin(ref, before, now)
 	}
 }
 
 // noteBegin notes in the outbox that an attempt of a node begins, after so many others.
-func (r *Run) noteBegin(ref Ref, now int64, before int32) *pendingNode {
+func (r *Run) noteBegin(ref Ref, before int32, now int64) *pendingNode {
 	d := r.durable
 	r.tellRoot(ref, now)
 	e := d.pending(place{r, ref})

@@ -19,8 +19,8 @@ type order interface {
 	// next returns the next task that a worker performs, and whether it is counted in single.alone meanwhile. It reaches the gates and begins the
 	// composites that come before, in the same critical section, so that the order in which nested runs begin depends on nothing else.
 	next(r *Run, now int64) (t machine.Task, alone, ok bool)
-	// taken is called when the worker has begun what next has returned.
-	taken(r *Run, now int64)
+	// onlyGates is called when the worker has begun what next has returned, and nothing can be taken but gates.
+	onlyGates(r *Run, now int64)
 	// announce lets the State announce what there is to do, unless nothing may begin now: then what is in the way dispatches when it is gone.
 	announce(r *Run)
 	// slotlessDue reports whether something is evaluated, or about to be begun, that needs no slot, while an attempt holds the one that there is.
@@ -62,8 +62,8 @@ func (freeOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 	return t, false, false
 }
 
-// taken reaches the gates at once if there is nothing else to do: workers would race for them later.
-func (freeOrder) taken(r *Run, now int64) {
+// onlyGates reaches the gates at once: workers would race for them later.
+func (freeOrder) onlyGates(r *Run, now int64) {
 	for r.st.OnlyGates() {
 		g, ok := r.st.NextGate()
 		if !ok {
@@ -319,7 +319,7 @@ func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 	}
 }
 
-func (treeOrder) taken(*Run, int64) {} // the tree reaches gates when no other task comes before
+func (treeOrder) onlyGates(*Run, int64) {} // the tree reaches gates when no other task comes before
 
 func (treeOrder) announce(*Run) {} // the tree does, see pass
 

@@ -86,18 +86,17 @@ func (w *worker) goOn(more bool) {
 }
 
 // life is what an attempt depends on besides the graph: on nothing, on a store that has to know of it first, or on the host that calls its step.
-// It has no state of its own. Its methods but way are called with the lock held.
+// It has no state of its own. Its methods are called with the lock held.
 type life interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
 	// mayTake reports whether the worker may take a task.
 	mayTake(r *Run, now int64) bool
-	// begun is called when an attempt has begun, after so many others of its node. It returns the transaction that the attempt waits for, nil for none.
-	begun(r *Run, t machine.Task, now int64, before int32) *writing
-	// begunInside is begun for a composite, which waits for nothing.
-	begunInside(r *Run, ref Ref, now int64, before int32)
-	// way is how an attempt is performed, which may wait for a transaction.
-	way(step *Step, waits bool) way
+	// begun is called when an attempt has begun, with its number in the State and that of those before it. It returns how the attempt is performed,
+	// and the transaction that it waits for; nil for none.
+	begun(step *Step, attempt, before int32, now int64) (way, *writing)
+	// begunInside is begun for a composite.
+	begunInside(r *Run, ref Ref, before int32, now int64)
 }
 
 // way is how a worker performs a task.
@@ -126,25 +125,23 @@ func (plainLife) arrived(*Run) {}
 
 func (plainLife) mayTake(*Run, int64) bool { return true }
 
-func (plainLife) begun(*Run, machine.Task, int64, int32) *writing { return nil }
-
-func (plainLife) begunInside(*Run, Ref, int64, int32) {}
-
-func (plainLife) way(step *Step, waits bool) way {
-	if !waits && step.flags&stepAgain == 0 && step.run.plan.net.Is(step.ref, machine.FlagPlain) {
-		return wayPlain
+func (plainLife) begun(step *Step, _, _ int32, _ int64) (way, *writing) {
+	if step.flags&stepAgain == 0 && step.run.plan.net.Is(step.ref, machine.FlagPlain) {
+		return wayPlain, nil
 	}
-	return wayFull
+	return wayFull, nil
 }
+
+func (plainLife) begunInside(*Run, Ref, int32, int64) {}
 
 // handLife is the life of a run that a Coordinator drives.
 type handLife struct{ plainLife }
 
-func (handLife) way(step *Step, waits bool) way {
+func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
 	if step.forHost() {
-		return wayHost
+		return wayHost, nil
 	}
-	return plainLife{}.way(step, waits)
+	return l.plainLife.begun(step, attempt, before, now)
 }
 
 // perform performs one task after the other until there is none left. A panic in a step ends it early: one deferred function
@@ -300,12 +297,13 @@ func (w *worker) take() bool {
 	case !t.Check:
 		before := r.records[t.Ref].attempts
 		w.step = r.beginAttempt(t, w.now)
-		w.recorded = r.life().begun(r, t, w.now, before)
-		w.way = r.life().way(w.step, w.recorded != nil)
+		w.way, w.recorded = r.life().begun(w.step, t.Attempt, before, w.now)
 	case !t.Returned:
 		w.beginCheck()
 	}
-	r.order().taken(r, w.now)
+	if s.OnlyGates() {
+		r.order().onlyGates(r, w.now)
+	}
 	if s.HasNews() || len(r.ending) > 0 || r.tree != nil {
 		r.release(w.now)
 		return true
@@ -319,7 +317,7 @@ func (w *worker) take() bool {
 func (r *Run) beginInside(t machine.Task, now int64) {
 	before := r.records[t.Ref].attempts
 	step := r.beginAttempt(t, now)
-	r.life().begunInside(r, t.Ref, now, before)
+	r.life().begunInside(r, t.Ref, before, now)
 	r.beginComposite(step, now)
 }
 
