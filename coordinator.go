@@ -827,12 +827,31 @@ func (r *Run) callWhen(ref Ref, n *node) (bool, error) {
 // callTest calls the test of a condition.
 func (r *Run) callTest(ref Ref, n *node) (any, error) {
 	call := func() (any, error) {
-		return judged(r, ref, func() (any, error) { return n.Test(View{run: r, ref: ref, judge: true}) })
+		value, err := judged(r, ref, func() (any, error) { return n.Test(View{run: r, ref: ref, judge: true}) })
+		r.askedOrNot(ref)
+		return value, err
 	}
 	if r.cfg.graphCalls == nil {
 		return call()
 	}
 	return byHost(r, ref, "Test", call)
+}
+
+// askedOrNot tells a condition that has asked for none of the failures which it follows from one of which that is not known.
+func (r *Run) askedOrNot(ref Ref) {
+	r.st.Lock()
+	defer r.st.Unlock()
+	if r.st.Untroubled() {
+		return
+	}
+	for _, i := range r.plan.net.In(ref) {
+		if r.st.Bad(r.plan.net.Source(i)) {
+			if x := r.extra(ref); x.asked == nil {
+				x.asked = []Ref{}
+			}
+			return
+		}
+	}
 }
 
 // callLoop calls the test of a loop, which sees the run of the last iteration.

@@ -50,6 +50,9 @@ var (
 	ErrType = errors.New("wrong type")
 	// ErrNoValue is returned where there is no value: the node did not complete, or the edge delivered nothing.
 	ErrNoValue = errors.New("no value")
+	// ErrHandlers is matched by the error of a [Redrive] or a [Fork] that would repeat what a node has answered which ran because of a
+	// failure, such as a refund: see [DespiteHandlers].
+	ErrHandlers = errors.New("failures were answered")
 	// ErrSuspended is matched, beside ErrNoValue, by the error of [Output] for a run that is suspended and has no such output yet.
 	ErrSuspended = errors.New("run suspended")
 	// ErrNotAncestor is the error of a guard or a condition that asks its [View], other than with [View.Has], for a node

@@ -241,7 +241,7 @@ func ExampleRunner_Watch() {
 		case change.Status == kahn.RunFailed:
 			fmt.Println(change.Run.ID(), "has failed and is redriven")
 			fail = false
-			if _, err := rn.Redrive(ctx, change.Run.ID(), nil); err != nil {
+			if _, err := rn.Redrive(ctx, change.Run.ID(), nil, kahn.Request{}); err != nil {
 				fmt.Println(err)
 			}
 		case change.Status == kahn.RunCompleted:

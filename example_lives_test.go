@@ -259,6 +259,49 @@ func ExampleKeepDescendants() {
 	// completed <nil>
 }
 
+// The goods could not be sent, and the payment was returned. To send them now would be to give them away: the redrive is refused, and the
+// option says that somebody has looked.
+func ExampleDespiteHandlers() {
+	mended := false
+	ship := func(context.Context, *kahn.Step) (any, error) {
+		if !mended {
+			return nil, errors.New("no carrier")
+		}
+		return "sent", nil
+	}
+	done := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "charge", Do: done},
+		kahn.Node{ID: "ship", After: []string{"charge"}, Do: ship},
+		kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}, Do: done},
+	)
+	res, _ := kahn.Execute(context.Background(), g, nil)
+	mended = true
+	_, err := kahn.Execute(context.Background(), g, nil, kahn.Redrive(res.Snapshot(), nil))
+	fmt.Println(errors.Is(err, kahn.ErrHandlers))
+	res, err = kahn.Execute(context.Background(), g, nil, kahn.Redrive(res.Snapshot(), nil), kahn.DespiteHandlers())
+	refund, _ := res.Node("refund")
+	fmt.Println(res.Status, refund.Status, err)
+	// Output:
+	// true
+	// completed skipped <nil>
+}
+
+// A preview tells what would run again, and why the redrive would be refused, before anybody asks for it.
+func ExampleRedrivePreview() {
+	bad := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no carrier") }
+	done := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	g := new(kahn.Graph).Add(kahn.Node{ID: "ship", Do: bad}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}, Do: done})
+	plan, err := g.Compile()
+	if err != nil {
+		panic(err)
+	}
+	res, _ := plan.Execute(context.Background(), nil)
+	nodes, err := kahn.RedrivePreview(plan, res.Snapshot(), nil)
+	fmt.Println(nodes, errors.Is(err, kahn.ErrHandlers))
+	// Output: [ship refund] true
+}
+
 // A Request says who asks for the redrive, and why.
 func ExampleRequest() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "extract"}, kahn.Node{ID: "upload", After: []string{"extract"}})

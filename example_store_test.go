@@ -55,7 +55,7 @@ func ExampleFork() {
 	fmt.Println(err)
 	plan, err := graph("large").Compile()
 	fmt.Println(err)
-	fmt.Println(kahn.ForkPreview(plan, snapshot))
+	fmt.Println(kahn.ForkPreview(plan, snapshot, nil))
 	_, err = kahn.Execute(ctx, graph("large"), step, kahn.Durable(&s), kahn.RunID("tuesday"), kahn.Fork(snapshot))
 	fmt.Println(err)
 	// Output:

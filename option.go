@@ -59,6 +59,7 @@ type config struct {
 	redriven       []string // the nodes that a redrive or a fork names
 	redrivenBy     *Request
 	keep           bool // of a redrive: keep descendants of the nodes that run again which have completed or were skipped
+	despite        bool // of a redrive or a fork: although nodes have run because of what runs again
 	allowChange    bool
 	limit          int
 	keyLimit       int
@@ -123,6 +124,9 @@ func configure(opts []Option, readable bool) (*config, error) {
 	}
 	if c.keep && !c.redrive {
 		return nil, fmt.Errorf("%w: KeepDescendants is for a run that is redriven", ErrBadOption)
+	}
+	if c.despite && !c.redrive && !c.fork {
+		return nil, fmt.Errorf("%w: DespiteHandlers is for a run that is redriven or forked", ErrBadOption)
 	}
 	if !readable {
 		c.retain = 0

@@ -595,7 +595,7 @@ type Cause struct {
 }
 
 // Request tells who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and
-// [Runner.Redrive], whose last parameter it is and which may do without; of several the first counts.
+// [Runner.Redrive]. Where it is the last parameter, it may be left out; of several the first counts.
 // Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
 // the Result, in events, in snapshots and in stores.
 type Request = event.Request

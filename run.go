@@ -712,6 +712,7 @@ type extra struct {
 	ready    int64          // when it became ready again: after a backoff, or a signal
 	lastErr  error          // of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr error          // why the guard could not decide
+	asked    []Ref          // of a condition: the failed nodes for whose status or error it asked; nil if nobody has kept that
 	merged   map[string]any // the merged parameters, from the check
 	stop     error          // the cause of the stop, for a node that was stopped by itself
 	timedOut timeoutScope   // of the current attempt

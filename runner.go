@@ -524,11 +524,12 @@ type given struct {
 // Redrive runs a part of a run again that has ended and that the Runner remembers: the named nodes, or without names all that failed,
 // were aborted or were cancelled, and everything that follows them; see the option [Redrive]. The new run has the id, the graph, the
 // step function and the options of the run, and takes its place; its log goes on where the old one has ended, and [Run.Events] yields
-// the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run, and a [Request] tells who asks.
+// the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run, the [Request], which may be empty, tells who
+// asks, and opts, such as [KeepDescendants] and [DespiteHandlers], are for this redrive alone.
 //
 // An id that the Runner does not know is an error that matches [ErrUnknownRun], a run that has not ended one that matches
 // [ErrDuplicateRun]. A durable run is redriven in its store. Other errors are those of [Start] and of the option Redrive.
-func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by ...Request) (*Run, error) {
+func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Request, opts ...Option) (*Run, error) {
 	rn.mu.Lock()
 	e := rn.entries[id]
 	ended := e != nil && e.state == forgotten
@@ -544,12 +545,12 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by ...
 	if e.run.cfg.store == nil { // else it is redriven in its store
 		from = e.run.Snapshot()
 	}
-	opts := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by...), optionFunc(func(c *config) error {
-		c.keep, c.signals = false, nil // of an earlier life
+	again := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by), optionFunc(func(c *config) error {
+		c.keep, c.despite, c.signals = false, false, nil // of an earlier life
 		c.replaces = e.run
 		return nil
-	})})
-	return given.plan.Start(ctx, given.step, rn.options(opts)...)
+	})}, opts)
+	return given.plan.Start(ctx, given.step, rn.options(again)...)
 }
 
 // deferrals are the runs that [Runner.Serve] does not ask its store for: it is starting them, or they came to rest or failed a moment ago.

@@ -158,6 +158,9 @@ type nodeState struct {
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
+	// Asked are the failed nodes for whose status or error a condition has asked. It is nil, and not empty, for one that follows none, and
+	// in files of older versions.
+	Asked []string `json:"asked,omitzero"`
 	// Epoch is the epoch in which the node has ended, or will end, in a run that was redriven with KeepDescendants.
 	Epoch    int       `json:"epoch,omitempty"`
 	Attempts int32     `json:"attempts,omitempty"` // as events show it

@@ -36,7 +36,7 @@ func Resume(s *Snapshot) Option {
 // or were cancelled, and all their descendants, or with [KeepDescendants] only those descendants that have neither completed
 // nor were skipped. The other results are reused. The nodes start anew: attempts count from 1, guards and conditions are
 // evaluated again, and composites begin anew with their whole inside. Names are those of the outermost graph; the error matches
-// [ErrUnknownNode] if it does not have one. A [Request] tells who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
+// [ErrUnknownNode] if it does not have one. If nodes ran because of a failure that is repeated, it matches [ErrHandlers]: see [DespiteHandlers]. A [Request] tells who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of
 // the new epoch takes the results of the nodes that run again out of the store, and a crash continues the redriven run from there. The error
@@ -59,6 +59,17 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 // [ErrBadOption].
 func KeepDescendants() Option {
 	return optionFunc(func(c *config) error { c.keep = true; return nil })
+}
+
+// DespiteHandlers lets a [Redrive] or a [Fork] repeat what has been answered. Where a payment was refunded because the goods could not be sent, a
+// redrive would send them and keep the payment for done: the error matches [ErrHandlers] and lists the nodes that have answered, and what.
+// These are completed nodes that ran over a catch edge, under [OneFailed] or [AllFailed], or only on branches that an error boundary took after
+// it had asked for the status or the error of a node which had failed; cleanup nodes and the end node are none. A redrive is refused if it
+// repeats one of them, named or not, or repeats what it has answered and keeps it, see [KeepDescendants]; inside a composite that
+// begins anew, too. A fork is refused if it repeats what was answered and keeps a result from before. What a boundary has asked for is not
+// known of runs of older versions: there, it counts as having asked for the nodes that it follows.
+func DespiteHandlers() Option {
+	return optionFunc(func(c *config) error { c.despite = true; return nil })
 }
 
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
@@ -142,35 +153,51 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 // redrive forgets the nodes that are to run again, and matches the others with the plan. It does not compare a forgotten
 // node with the plan, which may declare another node of that id by now.
 func (x *restoration) redrive(p *Plan, c *config) error {
-	names, keep := c.redriven, c.keep
-	again, err := p.marked(names)
+	refs, again, err := p.redrives(x.file.Nodes, c)
 	if err != nil {
 		return err
+	}
+	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline = nil, nil, false, nil, time.Time{}
+	return x.forget(p, c, refs, again)
+}
+
+// redrives is redriveAgain for the nodes that are named, and the error of a redrive that is refused.
+func (p *Plan) redrives(nodes []nodeState, c *config) (refs []Ref, again []bool, err error) {
+	refs, again, err = p.redriveAgain(nodes, c.redriven, c.keep)
+	if err == nil && !c.despite {
+		err = p.handledBy(nodes, again, true).refusal()
+	}
+	return refs, again, err
+}
+
+// redriveAgain tells which nodes run again in a redrive, and the Refs of the nodes of the snapshot.
+func (p *Plan) redriveAgain(nodes []nodeState, names []string, keep bool) (refs []Ref, again []bool, err error) {
+	if again, err = p.marked(names); err != nil {
+		return nil, nil, err
 	}
 	if p.end != noRef {
 		again[p.end] = true
 	}
-	refs := make([]Ref, len(x.file.Nodes))
+	refs = make([]Ref, len(nodes))
 	seen := make([]bool, len(p.names))
 	stays := make([]bool, len(p.names)) // also if it follows a node that is to run again
-	for i := range x.file.Nodes {
-		n := &x.file.Nodes[i]
+	for i := range nodes {
+		n := &nodes[i]
 		ref, ok := p.Ref(n.ID)
 		switch {
 		case !ok:
-			return fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(n.ID), n.Status)
+			return nil, nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(n.ID), n.Status)
 		case seen[ref]:
-			return fmt.Errorf("%w: snapshot: node %s is there twice", ErrBadValue, quoteID(n.ID))
+			return nil, nil, fmt.Errorf("%w: snapshot: node %s is there twice", ErrBadValue, quoteID(n.ID))
 		}
 		refs[i], seen[ref] = ref, true
-		if bad := n.Status == Failed || n.Status == Aborted || n.Status == Cancelled; bad && len(names) == 0 {
+		if len(names) == 0 && n.isStopped() {
 			again[ref] = true
 		}
 		stays[ref] = keep && (n.Status == Completed || n.Status == Skipped)
 	}
 	p.spread(again, stays)
-	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline = nil, nil, false, nil, time.Time{}
-	return x.forget(p, c, refs, again)
+	return refs, again, nil
 }
 
 // forget takes the nodes that are to run again out of the file, and matches the others with the plan.
@@ -358,12 +385,15 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 		reentries = 0
 	}
 	if n.nodeFacts == (nodeFacts{}) && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil &&
-		n.Wait == nil && n.Saved == nil && n.Signal == nil && !n.Signalled && reentries == 0 && n.Refused == nil && n.Status != Retrying {
+		n.Asked == nil && n.Wait == nil && n.Saved == nil && n.Signal == nil && !n.Signalled && reentries == 0 && n.Refused == nil && n.Status != Retrying {
 		return
 	}
 	x := r.extra(ref)
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
+	if n.Asked != nil {
+		x.asked = slices.AppendSeq([]Ref{}, r.plan.refsOf(n.Asked))
+	}
 	if x.guardErr != nil {
 		r.warnOfGuard(ref, &guardProblem{path: r.path(ref), policy: r.plan.guard(ref), err: x.guardErr})
 	}

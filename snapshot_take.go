@@ -2,8 +2,10 @@ package kahn
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/jsonwrite"
@@ -175,6 +177,9 @@ func (r *Run) nodeState(ref Ref) nodeState {
 }
 
 func (r *Run) extraState(n *nodeState, x *extra) {
+	if x.asked != nil {
+		n.Asked = append([]string{}, r.names(x.asked)...) // which may be empty
+	}
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, e := range x.errs {
 		n.Errs = append(n.Errs, storeError(e.err))
@@ -265,6 +270,9 @@ func (w *nodeWriter) rest(n *nodeState) {
 	if len(n.Labels) > 0 {
 		w.List("labels", n.Labels)
 	}
+	if n.Asked != nil {
+		w.List("asked", n.Asked)
+	}
 	w.NumberIf("epoch", int64(n.Epoch))
 	w.NumberIf("attempts", int64(n.Attempts))
 	w.TimeIf("due", n.Due)
@@ -333,27 +341,16 @@ func Fork(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// ForkPreview returns the nodes that a [Fork] would run, in the order of declaration. All others keep their results. It begins no run, and
-// reads no values.
-func ForkPreview(p *Plan, s *Snapshot, nodes ...string) ([]string, error) {
-	switch {
-	case !p.isCompiled():
-		return nil, ErrNoGraph
-	case s == nil:
-		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
-	}
-	p.Hash() // and of its nodes
-	again, err := p.forkAgain(s.file.Nodes, nodes)
+// ForkPreview returns the nodes that a [Fork] would run, in the order of declaration. All others keep their results. If the fork would be
+// refused because of nodes that have answered failures, the error, which matches [ErrHandlers], is beside them; of the options [DespiteHandlers]
+// matters. It begins no run, and reads no values.
+func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
+	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
 	if err != nil {
 		return nil, err
 	}
-	var list []string
-	for _, ref := range p.declared {
-		if again[ref] {
-			list = append(list, p.names[ref])
-		}
-	}
-	return list, nil
+	again, err := p.forks(s.file.Nodes, c)
+	return p.markedNames(again), err
 }
 
 // forkAgain tells which nodes run again in a fork.
@@ -438,9 +435,300 @@ func (p *Plan) spread(again, stays []bool) {
 	}
 }
 
+// RedrivePreview returns the nodes that a [Redrive] would run again, in the order of declaration, and, if it would be refused because of nodes
+// that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options [KeepDescendants] and [DespiteHandlers] matter. It
+// begins no run, and reads no values.
+func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
+	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
+	if err != nil {
+		return nil, err
+	}
+	_, again, err := p.redrives(s.file.Nodes, c)
+	return p.markedNames(again), err
+}
+
+// previewed is the config of a preview.
+func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
+	switch {
+	case !p.isCompiled():
+		return nil, ErrNoGraph
+	case s == nil:
+		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
+	}
+	p.Hash() // and of its nodes
+	return configure(opts, false)
+}
+
+// markedNames are the names of the marked nodes, in the order of declaration.
+func (p *Plan) markedNames(marks []bool) (list []string) {
+	for _, ref := range p.declared {
+		if marks[ref] {
+			list = append(list, p.names[ref])
+		}
+	}
+	return list
+}
+
+// handled is a completed node that ran because of failures, and the nodes that had failed, by their paths.
+type handled struct {
+	node  string
+	first string // of the nodes that had failed
+	more  int    // of them
+	kept  bool   // it does not run again
+}
+
+type handledNodes []handled
+
+// refusal is the error of a redrive that would repeat what the nodes have answered, nil if there are none.
+func (list handledNodes) refusal() error {
+	if len(list) == 0 {
+		return nil
+	}
+	const most = 10
+	var b strings.Builder
+	for i, h := range list {
+		if i == most {
+			fmt.Fprintf(&b, "; and %d more", len(list)-most)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(quoteID(h.node) + " has run because of " + quoteID(h.first))
+		if h.more > 0 {
+			fmt.Fprintf(&b, " and %d more", h.more)
+		}
+		if h.kept {
+			b.WriteString(", and would be kept")
+		}
+	}
+	return fmt.Errorf("%w: %s: what it has done stays done, and what it has answered would run again: see DespiteHandlers", ErrHandlers, b.String())
+}
+
+// handledBy lists the nodes that have answered failures, and with which a redrive or a fork is at odds that runs the marked nodes again.
+func (p *Plan) handledBy(nodes []nodeState, again []bool, redrive bool) (list handledNodes) {
+	answers, _ := p.answers(nodes)
+	var before []bool // by Ref: a fork keeps the result of a node before it
+	if !redrive && answers != nil {
+		before = p.keptBefore(nodes, again)
+	}
+	for _, r := range p.declared {
+		if answers == nil || answers[r] == nil {
+			continue
+		}
+		if repeats := slices.ContainsFunc(answers[r], func(b Ref) bool { return again[b] }); redrive && again[r] || repeats && (redrive || before[r]) {
+			list = append(list, handled{p.names[r], p.names[answers[r][0]], len(answers[r]) - 1, !again[r]})
+		}
+	}
+	if redrive {
+		for i := range nodes {
+			if r, ok := p.Ref(nodes[i].ID); ok && again[r] {
+				list = p.handledInside(list, r, &nodes[i], "")
+			}
+		}
+	}
+	return list
+}
+
+// keptBefore tells of which nodes a completed ancestor does not run again.
+func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
+	kept, before := make([]bool, len(p.names)), make([]bool, len(p.names))
+	for i := range nodes {
+		if r, ok := p.Ref(nodes[i].ID); ok {
+			kept[r] = nodes[i].Status == Completed && !again[r]
+		}
+	}
+	for r := range before { // predecessors come first
+		for _, i := range p.net.In(Ref(r)) {
+			from := p.net.Source(i)
+			before[r] = before[r] || kept[from] || before[from]
+		}
+	}
+	return before
+}
+
+// handledInside lists the nodes inside of a composite that have answered failures: all run again.
+func (p *Plan) handledInside(list handledNodes, r Ref, n *nodeState, prefix string) handledNodes {
+	if n.Inside == nil {
+		return list
+	}
+	inner, within, in := p.sub(r), n.prefixInside(prefix), n.Inside
+	switch {
+	case in.Expanded != "" && in.plan == nil:
+		return handledUnknown(list, n, prefix)
+	case in.Expanded != "":
+		inner = in.plan
+	case in.Items > 0:
+		for i := range in.Nodes { // nothing leads from one item to another
+			list = p.items[r].handledInside(list, 0, &in.Nodes[i], within)
+		}
+		return list
+	case inner == nil:
+		return list // it was mocked
+	}
+	answers, at := inner.answers(in.Nodes)
+	for _, r := range inner.declared {
+		if answers != nil && answers[r] != nil {
+			list = append(list, handled{node: within + inner.names[r], first: within + inner.names[answers[r][0]], more: len(answers[r]) - 1})
+		}
+		if at[r] != nil {
+			list = inner.handledInside(list, r, at[r], within)
+		}
+	}
+	return list
+}
+
+// handledUnknown is handledInside for an expanded node whose graph is not known: if it completed in spite of failures inside, something in there has
+// answered them.
+func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes {
+	within := n.prefixInside(prefix)
+	var failed handled
+	for i := range n.Inside.Nodes {
+		if in := &n.Inside.Nodes[i]; in.isBad() {
+			if failed.first == "" {
+				failed = handled{node: prefix + n.ID, first: within + in.ID, more: -1}
+			}
+			failed.more++
+		} else if in.Inside != nil {
+			list = handledUnknown(list, in, within)
+		}
+	}
+	if n.Status == Completed && failed.first != "" {
+		list = append(list, failed)
+	}
+	return list
+}
+
+// answers tells, by Ref, what completed nodes have answered that ran because of failures; it is nil if nothing has failed. at are the nodes by
+// Ref.
+func (p *Plan) answers(nodes []nodeState) (answers [][]Ref, at []*nodeState) {
+	at = make([]*nodeState, len(p.names))
+	troubled := false
+	for i := range nodes {
+		if r, ok := p.Ref(nodes[i].ID); ok {
+			at[r], troubled = &nodes[i], troubled || nodes[i].isStopped()
+		}
+	}
+	if !troubled {
+		return nil, at
+	}
+	answers = make([][]Ref, len(p.names))
+	branch := make([][]Ref, len(p.names)) // of nodes that ran only on branches that boundaries took because of failures
+	for i := range at {                   // predecessors come first
+		r := Ref(i)
+		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) {
+			continue
+		}
+		caught, taken := p.answersOf(r, at, branch)
+		branch[r], answers[r] = taken, union(caught, taken)
+	}
+	return answers, at
+}
+
+// answersOf returns what a completed node has answered itself, and, if it ran only on branches that boundaries took because of failures, these
+// failures.
+func (p *Plan) answersOf(r Ref, at []*nodeState, branch [][]Ref) (caught, taken []Ref) {
+	join, _, _ := p.net.Rules(r)
+	otherwise := false // it would have run without these branches
+	for _, i := range p.net.In(r) {
+		e := p.edgeAt(i)
+		from := at[e.From]
+		if from == nil || from.Status == Skipped || e.DataOnly || p.net.IsSide(i) {
+			continue
+		}
+		switch bad := from.isBad(); {
+		case e.On == OnFailure:
+			if (from.Status == Failed || from.Status == Aborted) && (len(e.Causes) == 0 || slices.Contains(e.Causes, from.Cause)) {
+				caught = append(caught, e.From)
+			}
+		case bad && e.On == OnSuccess:
+			if join == OneFailed || join == AllFailed {
+				caught = append(caught, e.From)
+			}
+		case e.Label != "" && !slices.Contains(from.Labels, e.Label): // a branch that was not taken
+		case branch[e.From] != nil:
+			taken = union(taken, branch[e.From])
+		case e.Label != "" && !bad:
+			if asked := p.askedBy(e.From, at); asked != nil {
+				taken = union(taken, asked)
+			} else {
+				otherwise = true
+			}
+		default:
+			otherwise = true
+		}
+	}
+	if otherwise {
+		taken = nil
+	}
+	return caught, taken
+}
+
+// union returns the Refs of both lists, each once, and one of the lists itself if it can: nodes of one branch share theirs.
+func union(a, b []Ref) []Ref {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0 || &a[0] == &b[0]:
+		return a
+	}
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// askedBy are the failed nodes for whose status or error a boundary has asked.
+func (p *Plan) askedBy(r Ref, at []*nodeState) (asked []Ref) {
+	if join, _, _ := p.net.Rules(r); join != Boundary {
+		return nil
+	}
+	if of := at[r].Asked; of != nil {
+		for b := range p.refsOf(of) {
+			if at[b] != nil && at[b].isBad() {
+				asked = append(asked, b)
+			}
+		}
+		return asked
+	}
+	for _, i := range p.net.In(r) {
+		if e := p.edgeAt(i); !e.DataOnly && at[e.From] != nil && at[e.From].isBad() {
+			asked = append(asked, e.From)
+		}
+	}
+	return asked
+}
+
+// refsOf are the Refs of the nodes of the given names, as far as there are any.
+func (p *Plan) refsOf(names []string) iter.Seq[Ref] {
+	return func(yield func(Ref) bool) {
+		for _, name := range names {
+			if r, ok := p.Ref(name); ok && !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// isStopped reports whether the node failed, was aborted or was cancelled.
+func (n *nodeState) isStopped() bool {
+	return n.Status == Failed || n.Status == Aborted || n.Status == Cancelled
+}
+
+// isBad reports whether the node counts against its run: see machine.Locked.Bad.
+func (n *nodeState) isBad() bool { return n.isStopped() && !n.Tolerated && !n.superseded() }
+
+// forks is forkAgain for the nodes that are named, and the error of a fork that is refused.
+func (p *Plan) forks(nodes []nodeState, c *config) ([]bool, error) {
+	again, err := p.forkAgain(nodes, c.redriven)
+	if err == nil && !c.despite {
+		err = p.handledBy(nodes, again, false).refusal()
+	}
+	return again, err
+}
+
 // fork makes the restoration of a new run: that of the results which it keeps.
 func (x *restoration) fork(p *Plan, c *config) error {
-	again, err := p.forkAgain(x.file.Nodes, c.redriven)
+	again, err := p.forks(x.file.Nodes, c)
 	if err != nil {
 		return err
 	}

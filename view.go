@@ -336,6 +336,9 @@ func (r *Run) slip(ref Ref, err error) error {
 	r.st.Lock()
 	s := r.slips[ref]
 	delete(r.slips, ref)
+	if s != nil && len(s.asked) > 0 && ref != everyNode {
+		r.extra(ref).asked = s.asked
+	}
 	var failed Ref
 	var failure error
 	unread := false

@@ -73,7 +73,7 @@ func (b Selection) page(ctx context.Context, s store.Admin, statuses []kahn.RunS
 // Redrive redrives runs of a store: without Filter.Statuses those that have failed. The named nodes run again, or without names all that
 // failed, were aborted or were cancelled, and everything that follows them, see [kahn.Redrive]. Each run is redriven with the graph whose
 // hash it has; one of another graph is reported with an error that matches [kahn.ErrGraphChanged]. Of the options [kahn.Encoding],
-// [kahn.KeepDescendants] and [kahn.Lease] matter.
+// [kahn.KeepDescendants], [kahn.DespiteHandlers] and [kahn.Lease] matter.
 //
 // The error of a run is in the report, and is one of those of [kahn.Redrive], or matches [kahn.ErrTransition] if another process has redriven
 // the run since it was listed: the run is left as it is. Redrive itself returns an error if the runs cannot be listed, or if ctx ends:
@@ -92,9 +92,30 @@ func Redrive(ctx context.Context, graphs []*kahn.Graph, s store.Admin, b Selecti
 		}
 		return nil
 	}
-	return b.page(ctx, s, []kahn.RunStatus{kahn.RunFailed}, check, func(r *store.Run) error {
+	dry := func(r *store.Run, old *kahn.Snapshot) error {
+		_, err := kahn.RedrivePreview(plans[r.Queue()], old, nodes, opts...)
+		return err
+	}
+	return b.page(ctx, s, []kahn.RunStatus{kahn.RunFailed}, b.looking(ctx, s, check, dry), func(r *store.Run) error {
 		return plans[r.Queue()].Enqueue(ctx, r, append(slices.Clone(opts), kahn.Durable(s), kahn.RunID(r.ID), kahn.Redrive(nil, nodes))...)
 	})
+}
+
+// looking has the check of a dry run look at what the run has done, too.
+func (b Selection) looking(ctx context.Context, s store.Admin, check func(*store.Run) error, look func(*store.Run, *kahn.Snapshot) error) func(*store.Run) error {
+	if !b.DryRun {
+		return check
+	}
+	return func(r *store.Run) error {
+		if err := check(r); err != nil {
+			return err
+		}
+		old, err := kahn.ReadSnapshot(ctx, s, r.ID)
+		if err != nil {
+			return err
+		}
+		return look(r, old)
+	}
 }
 
 // plansOf are the plans of graphs, by the queues of their runs: a run that a trigger fired has the plan of a part of its graph.
@@ -179,7 +200,11 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 		}
 		return nil
 	}
-	return b.page(ctx, s, []kahn.RunStatus{kahn.RunCompleted, kahn.RunFailed, kahn.RunCancelled}, check, func(r *store.Run) error {
+	dry := func(_ *store.Run, old *kahn.Snapshot) error {
+		_, err := kahn.ForkPreview(p, old, nodes, opts...)
+		return err
+	}
+	return b.page(ctx, s, []kahn.RunStatus{kahn.RunCompleted, kahn.RunFailed, kahn.RunCancelled}, b.looking(ctx, s, check, dry), func(r *store.Run) error {
 		snapshot, err := kahn.ReadSnapshot(ctx, s, r.ID)
 		if err != nil {
 			return err

@@ -411,7 +411,7 @@ func TestWavesOfARedriveOfNothing(t *testing.T) {
 					want += min(life, 1) // A is held while G waits: the second redrive finds it ready
 				}
 				require.Equal(t, want, started, eventText(events))
-				run, err = rn.Redrive(t.Context(), "r", nil)
+				run, err = rn.Redrive(t.Context(), "r", nil, kahn.Request{})
 				require.NoError(t, err)
 			}
 			run.Cancel()

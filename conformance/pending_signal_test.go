@@ -204,7 +204,7 @@ func TestEarlySignalsOfARedrive(t *testing.T) {
 			require.Equal(t, "two", n.Output)
 
 			if !durable { // the signals of the first life are not those of the next
-				run, err = rn.Redrive(t.Context(), "r", []string{"again"})
+				run, err = rn.Redrive(t.Context(), "r", []string{"again"}, kahn.Request{})
 				require.NoError(t, err)
 				synctest.Wait()
 				require.Equal(t, kahn.RunSuspended, run.Status())

@@ -100,7 +100,7 @@ func TestRedriveInStore(t *testing.T) {
 		r := try(t, g, breaks("A"), opts...)
 		r.expect("A:F H:ok", "completed+d")
 		first := store.len()
-		r = r.redriveStored(g, breaks("A"), append(opts, kahn.KeepDescendants()), "A")
+		r = r.redriveStored(g, breaks("A"), append(opts, kahn.KeepDescendants(), kahn.DespiteHandlers()), "A")
 		r.expect("A:F H:ok", "failed") // H has handled another failure
 		counted(t, store)
 		for writes := first + 1; writes < store.len(); writes++ {
@@ -136,7 +136,7 @@ func TestRedriveInStore(t *testing.T) {
 		_, err := rn.Execute(t.Context(), g, step, kahn.RunID("r"))
 		require.ErrorIs(t, err, errStep)
 		broken = false
-		run, err := rn.Redrive(t.Context(), "r", nil)
+		run, err := rn.Redrive(t.Context(), "r", nil, kahn.Request{})
 		require.NoError(t, err)
 		res, err := run.Wait()
 		require.NoError(t, err)
@@ -150,7 +150,7 @@ func TestRedriveInStore(t *testing.T) {
 		counted(t, store)
 		// A Runner of another process knows nothing of the run.
 		other := &kahn.Runner{Options: rn.Options}
-		_, err = other.Redrive(t.Context(), "r", nil)
+		_, err = other.Redrive(t.Context(), "r", nil, kahn.Request{})
 		require.ErrorIs(t, err, kahn.ErrUnknownRun)
 		res, err = other.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Redrive(nil, []string{"B"}))
 		require.NoError(t, err)
@@ -253,7 +253,13 @@ func (c *cutter) redriveAtEveryWrite(t *testing.T, r *rand.Rand, name string) (c
 	again := []kahn.Option{kahn.Redrive(nil, nodes)}
 	if r.IntN(3) == 0 {
 		again = append(again, kahn.KeepDescendants())
+	} else if _, err := kahn.RedrivePreview(compiled(t, c.g), c.res.Snapshot(), nodes); err != nil {
+		require.ErrorIs(t, err, kahn.ErrHandlers)
+		_, err = kahn.Execute(t.Context(), c.g, c.step, append(slices.Clone(again), kahn.Durable(whole), kahn.RunID("r"))...)
+		require.ErrorIs(t, err, kahn.ErrHandlers)
+		require.Equal(t, first, whole.len(), "a redrive that was refused has written")
 	}
+	again = append(again, kahn.DespiteHandlers())
 	durable(whole, again...)
 	_, want := c.run(t, nil, false)
 	checkEvents(t, c.g, c.res, slices.Concat(events, c.events))

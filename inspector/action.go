@@ -36,6 +36,8 @@ type (
 		// Nodes are where to begin; without them all that failed, were aborted or cancelled.
 		Nodes  []string `json:"nodes,omitempty"`
 		Reason string   `json:"reason,omitempty"`
+		// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
+		DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	}
 	startBody struct {
 		// Inputs are for the function that starts the run, any JSON.
@@ -458,15 +460,24 @@ func (c *call) retry() (any, error) {
 	return accepted, c.live().RetryNow(c.query.text("path"))
 }
 
+// despite are the options of a redrive or a fork that may repeat what has been answered.
+func despite(handlers bool) []kahn.Option {
+	if handlers {
+		return []kahn.Option{kahn.DespiteHandlers()}
+	}
+	return nil
+}
+
 func (c *call) redrive() (any, error) {
 	body := c.body.(*redriveBody)
 	q := c.request(body.Reason)
+	opts := despite(body.DespiteHandlers)
 	var run *kahn.Run
 	var err error
 	if s := c.stored(); s == nil {
-		run, err = c.h.Runner.Redrive(context.WithoutCancel(c.r.Context()), c.target.ID(), body.Nodes, q)
+		run, err = c.h.Runner.Redrive(context.WithoutCancel(c.r.Context()), c.target.ID(), body.Nodes, q, opts...)
 	} else if s.Status().Terminal() {
-		run, err = c.goOn(s, kahn.Redrive(nil, body.Nodes, q))
+		run, err = c.goOn(s, append(opts, kahn.Redrive(nil, body.Nodes, q))...)
 	} else if s.due() && len(body.Nodes) == 0 {
 		run, err = c.goOn(s)
 	} else {

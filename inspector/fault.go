@@ -57,6 +57,7 @@ var refusals = []refusal{
 	{kahn.ErrUnknownRun, http.StatusNotFound, "unknown_run"},
 	{kahn.ErrUnknownGate, http.StatusNotFound, "unknown_gate"},
 	{kahn.ErrAnswered, http.StatusConflict, "answered"},
+	{kahn.ErrHandlers, http.StatusConflict, "handlers"},
 	{kahn.ErrFinished, http.StatusConflict, "finished"},
 	{kahn.ErrAtRest, http.StatusConflict, "at_rest"},
 	{kahn.ErrTransition, http.StatusConflict, "wrong_status"},

@@ -1,6 +1,7 @@
 package inspector
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -336,6 +337,8 @@ type previewReply struct {
 	// Nodes are the paths, in the order of declaration, the first of them; Total counts all.
 	Nodes []string `json:"nodes"`
 	Total int      `json:"total"`
+	// Refused is why it needs despite_handlers: nodes have run because of failures that would be repeated.
+	Refused string `json:"refused,omitempty"`
 }
 
 var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message: "the run has not ended"}
@@ -358,8 +361,7 @@ func (s *storedRun) unended() previewReply {
 }
 
 func (c *call) preview() (any, error) {
-	again, plan := map[string]bool{}, c.target.Plan()
-	begin := c.query.texts["node"]
+	plan, begin := c.target.Plan(), c.query.texts["node"]
 	switch s := c.stored(); {
 	case s != nil && s.due() && begin == nil:
 		return s.unended(), nil
@@ -373,29 +375,21 @@ func (c *call) preview() (any, error) {
 			return nil, unknownPath(id)
 		}
 	}
-	named := begin != nil
-	for n := range c.target.Nodes() {
-		failed := n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled
-		if failed && !named || n.Kind == kahn.KindEnd { // the end node always runs
-			begin = append(begin, n.ID)
-		}
+	from, err := c.snapshot()
+	if err != nil {
+		return nil, err
 	}
-	following := map[string][]string{}
-	for e := range plan.Edges() {
-		following[e.From] = append(following[e.From], e.To)
+	return previewed(kahn.RedrivePreview(plan, from, begin))
+}
+
+// previewed is the reply for what a redrive or a fork would run, and would be refused for.
+func previewed(list []string, err error) (any, error) {
+	reply := previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}
+	if errors.Is(err, kahn.ErrHandlers) {
+		reply.Refused, err = text(err), nil
 	}
-	for open := begin; len(open) > 0; {
-		id := open[len(open)-1]
-		if open = open[:len(open)-1]; !again[id] {
-			again[id] = true
-			open = append(open, following[id]...)
-		}
-	}
-	reply := previewReply{Nodes: []string{}, Total: len(again)}
-	for _, id := range plan.Declared() {
-		if again[id] && len(reply.Nodes) < mostPreviewed {
-			reply.Nodes = append(reply.Nodes, id)
-		}
+	if err != nil {
+		return nil, err
 	}
 	return reply, nil
 }

@@ -3,12 +3,14 @@ package inspector
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,7 +73,7 @@ func TestStreamOfAnotherLife(t *testing.T) {
 		time.Sleep(time.Second)
 		require.Len(t, messages[struct{}](t, p, "reset"), 1)
 		require.Empty(t, messages[nodesMessage](t, p, "nodes"), "of a graph that the page does not show")
-		_, err = rn.Redrive(t.Context(), "r", nil)
+		_, err = rn.Redrive(t.Context(), "r", nil, kahn.Request{})
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		require.Len(t, messages[struct{}](t, p, "reset"), 2)
@@ -189,7 +191,7 @@ func TestTimelineIsWhole(t *testing.T) {
 		require.Positive(t, s.End)
 	}
 	require.False(t, get[timelineReply](d, "api/v1/timeline", "run", "r").Truncated)
-	again, err := rn.Redrive(t.Context(), "r", nil)
+	again, err := rn.Redrive(t.Context(), "r", nil, kahn.Request{})
 	require.NoError(t, err)
 	_, _ = again.Wait()
 	reply = get[timelineReply](d, "api/v1/timeline", "run", "r")
@@ -248,6 +250,40 @@ func TestDeepValues(t *testing.T) {
 		_, err := encode(sound)
 		require.NoError(t, err, "%T", sound)
 	}
+}
+
+// A redrive of what was answered is refused, with what has answered it in the preview, until the operator asks for it in spite of that.
+func TestRedriveDespiteHandlers(t *testing.T) {
+	t.Parallel()
+	g := new(kahn.Graph).Add(kahn.Node{ID: "ship"}, kahn.Node{ID: "refund", In: []kahn.Edge{{From: "ship", On: kahn.OnFailure}}})
+	var mended atomic.Bool
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.ID() == "ship" && !mended.Load() {
+			return nil, errors.New("no carrier")
+		}
+		return nil, nil
+	}
+	rn := &kahn.Runner{}
+	_, err := rn.Execute(t.Context(), g, step, kahn.RunID("r"))
+	require.NoError(t, err)
+	mended.Store(true)
+	d := serveRunner(t, rn, Options{})
+	for _, verb := range []string{"redrive", "fork"} {
+		if verb == "fork" && !slices.Contains(get[runRow](d, "api/v1/run", "run", "r").Actions, "fork") {
+			continue
+		}
+		p := get[previewReply](d, "api/v1/"+verb, "run", "r")
+		require.Equal(t, []string{"ship", "refund"}, p.Nodes)
+		require.Contains(t, p.Refused, `"refund" has run because of "ship"`)
+	}
+	require.Equal(t, "handlers", d.refusal(http.StatusConflict, http.MethodPost, "api/v1/redrive"+queried("run", "r"), `{}`).Code)
+	d.post("api/v1/redrive", `{"despite_handlers":true}`, "run", "r")
+	run, ok := rn.Run("r")
+	require.True(t, ok)
+	res, err := run.Wait()
+	require.NoError(t, err)
+	n, _ := res.Node("refund")
+	require.Equal(t, kahn.Skipped, n.Status)
 }
 
 // A preview has the end node, which always runs.

@@ -215,6 +215,8 @@ type forkBody struct {
 	ID string `json:"id,omitempty"`
 	// Nodes run again, beside those without a result that can be kept.
 	Nodes []string `json:"nodes,omitempty"`
+	// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
+	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	// Reason is for the record of the action.
 	Reason string `json:"reason,omitempty"`
 }
@@ -239,7 +241,7 @@ func (c *call) fork() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := []kahn.Option{kahn.Fork(from, body.Nodes...)}
+	opts := append(despite(body.DespiteHandlers), kahn.Fork(from, body.Nodes...))
 	if body.ID != "" {
 		opts = append(opts, kahn.RunID(body.ID))
 	}
@@ -259,11 +261,7 @@ func (c *call) previewFork() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := kahn.ForkPreview(w.Plan, from, c.query.texts["node"]...)
-	if err != nil {
-		return nil, err
-	}
-	return previewReply{Nodes: append([]string{}, list[:min(len(list), mostPreviewed)]...), Total: len(list)}, nil
+	return previewed(kahn.ForkPreview(w.Plan, from, c.query.texts["node"]))
 }
 
 // errNoPlan answers what cannot be told without the plan.

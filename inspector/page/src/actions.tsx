@@ -38,9 +38,10 @@ export function Confirm() {
 function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: string }) {
 	const previewed = verb === "redrive" || verb === "fork"
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
-	const again = useSignal<{ nodes: string[]; total: number } | undefined>(undefined)
+	const again = useSignal<{ nodes: string[]; total: number; refused?: string } | undefined>(undefined)
+	const despite = useSignal(false) // an operator has read what was answered, and repeats it all the same
 	useEffect(() => {
-		if (previewed) get<{ nodes: string[]; total: number }>(verb, { run, node }).then(p => (again.value = p), err => (problem.value = message(err)))
+		if (previewed) get<{ nodes: string[]; total: number; refused?: string }>(verb, { run, node }).then(p => (again.value = p), err => (problem.value = message(err)))
 	}, [])
 	const close = () => (asked.value = undefined)
 	const perform = async (e: Event) => {
@@ -48,7 +49,7 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 		busy.value = true
 		try {
 			const path = verb === "retry" ? "node/retry" : verb
-			const body = previewed ? { nodes: node ? [node] : undefined, reason: reason.value } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
+			const body = previewed ? { nodes: node ? [node] : undefined, reason: reason.value, despite_handlers: despite.value || undefined } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
 			const reply = await post<{ run?: string } & Partial<Done>>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
 			announced.value = said(reply)
 			generation.value++
@@ -72,11 +73,17 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 						{again.value.total > again.value.nodes.length && <p>{texts.andMore(again.value.total - again.value.nodes.length)}</p>}
 					</div>
 				)}
+				{again.value?.refused && (
+					<div class="problem" role="alert">
+						<p><Plain text={again.value.refused} /></p>
+						<label><input type="checkbox" checked={despite.value} onChange={e => (despite.value = e.currentTarget.checked)} /> {texts.despite}</label>
+					</div>
+				)}
 				{withReason && <label class="field">{texts.reason}<input value={reason.value} onInput={e => (reason.value = e.currentTarget.value)} placeholder={texts.reasonHint} maxLength={500} /></label>}
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer>
 					<button type="button" onClick={close}>{texts.close}</button>
-					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && !again.value?.total)}>{verbNames[verb]}</button>
+					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && (!again.value?.total || (!!again.value.refused && !despite.value)))}>{verbNames[verb]}</button>
 				</footer>
 			</form>
 		</Dialog>

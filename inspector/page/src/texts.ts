@@ -82,6 +82,7 @@ export const texts = {
 		retry: "The next attempt begins at once.",
 		"node/cancel": "The node is asked to stop. Nodes that need it are aborted.",
 	} as Record<string, string>,
+	despite: "Run them again despite this",
 	nothingAgain: "Nothing would run again.",
 	againCount: (n: number) => (n === 1 ? "1 node runs again" : `${n} nodes run again`),
 	andMore: (n: number) => `and ${n} more`,
