@@ -285,7 +285,7 @@ func TestTestFileInJSON(t *testing.T) {
 	require.NoError(t, os.WriteFile(tests, []byte(`{"cases": []}`), 0o600))
 	expect(t, exitProblems, "it is empty", "", "test", tests)
 	require.NoError(t, os.WriteFile(tests, []byte(`{"cases": [{"name": "x", "name": "y", "expect": {"status": "failed"}}]}`), 0o600))
-	code, stdout, _ := invoke(t, "", "vet", "-json", tests)
+	code, stdout, _ := invoke(t, "", "vet", "-format", "json", tests)
 	require.Equal(t, exitProblems, code)
 	require.Contains(t, stdout, `"path": "$.cases[0].name"`)
 }

@@ -126,7 +126,7 @@ func TestVetFindsNothing(t *testing.T) {
 	code, stdout, stderr := invoke(t, "", append([]string{"vet"}, files...)...)
 	require.Equal(t, exitOK, code)
 	require.Empty(t, stdout+stderr)
-	code, stdout, _ = invoke(t, "", "vet", "-json", files[0])
+	code, stdout, _ = invoke(t, "", "vet", "-format", "json", files[0])
 	require.Equal(t, exitOK, code)
 	require.Equal(t, "[]\n", stdout)
 }
@@ -328,7 +328,7 @@ func TestBrokenOutput(t *testing.T) {
 	definition := file(t, "a.yaml", "version: 1\nnodes: [{id: a, kind: template, config: {text: x}}]\n")
 	for _, args := range [][]string{
 		{"run", definition}, {"run", "-dry", definition}, {"run", "-v", definition}, {"draw", definition}, {"schema"}, {"help"}, {"help", "run"},
-		{"completion", "bash"}, {"version"}, {"vet", "-json", definition}, {"test", "definitions/approval.yaml"},
+		{"completion", "bash"}, {"version"}, {"vet", "-format", "json", definition}, {"test", "definitions/approval.yaml"},
 	} {
 		var errs bytes.Buffer
 		code := kahnCommand(t.Context(), args, newTerminal(strings.NewReader(""), broken{}, &errs))

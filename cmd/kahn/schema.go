@@ -12,9 +12,11 @@ var schemaCommand = command{
 	name: "schema", summary: "print the JSON Schema of definitions, for editors",
 	text: `
 The schema has the kinds of steps, and what the config of each takes. An editor that knows it completes and checks while you type. With the
-language server for YAML, the first line of a definition names the file:
+language server for YAML, which VS Code has with the extension redhat.vscode-yaml, the first line of a definition names the file:
 
     # yaml-language-server: $schema=kahn.schema.json
+
+In a definition in JSON the field "$schema" names it. "kahn help vet" says how problems get into a pull request.
 
 With -kinds the schema has the kinds of a host, each with any config: see "kahn help vet".
 

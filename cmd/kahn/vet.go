@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -22,19 +21,23 @@ With -kinds the definitions are those of a host, a program that performs kinds o
 only if they are listed. Configs are not checked then, since the host decides what is in them, and the folder of the definition is no input.
 Guards and conditions are read as the expressions of this command. A line in a file of kinds names a kind; a comment begins with #.
 
+With -format json the problems are an array of objects with file, line, column, path, node, severity, message and suggestion; with -format github they are
+annotations that GitHub Actions shows in a pull request, and with -format sarif a report for code scanning and for editors.
+
 The exit code is 0 if there are no problems, 1 if there are some, and 2 if a file cannot be read. Warnings are no problems.`,
 	register: func(f *flags) action {
-		asJSON := f.Bool("json", false, "print an array of objects with file, line, column, path, node, severity, message and suggestion")
+		var format string
+		f.choice(&format, "format", "how problems are printed", formats...)
 		var by performer
 		f.kinds(&by)
 		return func(_ context.Context, t *terminal, files []string) int {
-			return vetFiles(t, by, files, *asJSON)
+			return vetFiles(t, by, files, format)
 		}
 	},
 }
 
 // vetFiles performs the command vet.
-func vetFiles(t *terminal, by performer, files []string, asJSON bool) int {
+func vetFiles(t *terminal, by performer, files []string, format string) int {
 	all, code := problems{}, exitOK
 	for _, file := range files {
 		data, err := readFile(file)
@@ -50,14 +53,7 @@ func vetFiles(t *terminal, by performer, files []string, asJSON bool) int {
 		}
 		all = append(all, found.without(all)...)
 	}
-	if asJSON {
-		encoder := json.NewEncoder(t.out)
-		encoder.SetIndent("", "  ")
-		encoder.SetEscapeHTML(false)
-		_ = encoder.Encode(all) // the output keeps the error
-	} else {
-		all.write(t.out)
-	}
+	all.writeAs(t.out, format)
 	if code == exitOK && len(all.errors()) > 0 {
 		return exitProblems
 	}
