@@ -10,6 +10,9 @@ func (h *Handler) Kept() (bytes int) {
 			bytes += f.chunks[i].size()
 		}
 		f.mu.Unlock()
+		f.segments.mu.Lock()
+		bytes += f.segments.bytes
+		f.segments.mu.Unlock()
 	}
 	return bytes
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // feed reads the events of one source for all of its streams: each event is read, encoded and timed once, not once for every client.
-// A stream takes one chunk after the other, and reads by itself what it misses: see stream.catchUp. Handlers that redact events have a
+// A stream takes one chunk after the other, and reads what it misses with the others that do: see segments. Handlers that redact events have a
 // feed for each stream, which encodes them: so all calls of Redact for a request are on its goroutine.
 //
 // The reader reads on when a stream has taken what it has read, so a feed whose clients all have stalled stands still.
@@ -22,6 +22,8 @@ type feed struct {
 	done chan struct{} // closed when the reader has returned
 
 	streams int // guarded by the lock of feeds
+
+	segments segments // of what the chunks do not keep any more
 
 	mu      sync.Mutex
 	chunks  []chunk // the latest ones, in order

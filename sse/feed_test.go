@@ -110,6 +110,96 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 	}
 }
 
+// TestLateStreamsShareTheBytes: streams that begin long after the events, each a little later than the one before and somewhere else in the log,
+// share what they read, in a bounded number of bytes, and nothing of it is kept when they have read it. Before, each encoded the log for itself.
+func TestLateStreamsShareTheBytes(t *testing.T) {
+	const clients, events = 10, 10_000
+	inBubble(t, "late", func(t *testing.T) {
+		var encoded atomic.Int32
+		src := &source{status: kahn.RunRunning, last: events, events: func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
+			for id := after + 1; id <= events; id++ {
+				if !yield(event.Event{ID: id, Type: event.NodeDelta, RunID: "r", Node: "a", Path: "a", Payload: event.Delta{Chunk: counted{&encoded, strings.Repeat("x", 100)}}}, nil) {
+					return
+				}
+			}
+			<-ctx.Done()
+		}}
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		ctx, hangUp := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		answers := make([]*writes, clients+1)
+		stream := func(i int) {
+			answers[i] = &writes{ResponseRecorder: httptest.NewRecorder()}
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprint("/?afterEventId=", 7*i), nil)
+			wg.Go(func() { h.ServeHTTP(answers[i], r) })
+		}
+		stream(0)
+		time.Sleep(time.Minute)
+		first, most := encoded.Load(), h.Kept()
+		for i := range clients {
+			stream(i + 1)
+			time.Sleep(3 * ms)
+		}
+		require.Greater(t, h.Kept(), most, "the streams are behind")
+		for range 100 {
+			time.Sleep(time.Second)
+			require.LessOrEqual(t, h.Kept(), most+1<<20+64<<10)
+		}
+		require.LessOrEqual(t, h.Kept(), most, "no stream is behind")
+		require.Less(t, encoded.Load()-first, int32(events*3/2), "for %d streams", clients)
+		hangUp()
+		wg.Wait()
+		for i, w := range answers {
+			require.Equal(t, events-7*i, strings.Count("\n"+w.Body.String(), "\nid: "))
+		}
+		got := strings.Fields(ids(t, answers[3].Body))
+		for i, id := range got {
+			require.Equal(t, fmt.Sprint(22+i), id)
+		}
+	})
+}
+
+// TestSegmentOfAStreamThatEnds: a stream that waits for what another one encodes reads it by itself if the other's client hangs up.
+func TestSegmentOfAStreamThatEnds(t *testing.T) {
+	inBubble(t, "the first client hangs up", func(t *testing.T) {
+		var readers atomic.Int32
+		src := &source{status: kahn.RunCompleted, last: 100, events: func(ctx context.Context, after uint64, yield func(event.Event, error) bool) {
+			second := readers.Add(1) == 2
+			for id := after + 1; id <= 100; id++ {
+				if second && id == 50 {
+					<-ctx.Done() // in the middle of a segment
+					return
+				}
+				if !yield(event.Event{ID: id, Type: event.NodeDelta, RunID: "r", Node: "a", Path: "a", Payload: event.Delta{Chunk: strings.Repeat("x", 20_000)}}, nil) {
+					return
+				}
+			}
+			<-ctx.Done()
+		}}
+		h := &sse.Handler{Find: sse.Fixed(src)}
+		ctx, hangUp := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		ask := func(ctx context.Context) *httptest.ResponseRecorder {
+			w := httptest.NewRecorder()
+			wg.Go(func() { h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)) })
+			time.Sleep(time.Second)
+			synctest.Wait()
+			return w
+		}
+		all, end := context.WithCancel(t.Context())
+		ask(all)
+		ask(ctx)
+		w := ask(all)
+		require.Len(t, strings.Fields(ids(t, strings.NewReader(w.Body.String()))), 49-1, "it waits")
+		hangUp()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		require.Len(t, strings.Fields(ids(t, strings.NewReader(w.Body.String()))), 100)
+		end()
+		wg.Wait()
+	})
+}
+
 // TestFramesOfOneFlushAreOneWrite: a burst of events is one write, but for long ones.
 func TestFramesOfOneFlushAreOneWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -86,7 +86,7 @@ func (s *stream) follow(src Source) error {
 			}
 			s.last = next.chunk.last
 		case next.behind:
-			if err := s.catchUp(src, next.upTo); err != nil {
+			if err := s.catchUp(src, &f.segments, next.upTo); err != nil {
 				return err
 			}
 		case next.ended:
@@ -103,28 +103,6 @@ func (s *stream) follow(src Source) error {
 			}
 		}
 	}
-}
-
-// catchUp writes the events up to the given one, all of which the source has.
-func (s *stream) catchUp(src Source, upTo uint64) (err error) {
-	defer contain(&err)
-	var buf []byte
-	for e, err := range src.Events(s.r.Context(), s.last) {
-		if err != nil {
-			return err
-		}
-		buf, s.last = append(buf, s.h.frame(s.r, e)...), e.ID
-		if len(buf) >= fullChunk || e.ID >= upTo {
-			if err := s.send(buf); err != nil || e.ID >= upTo {
-				return err
-			}
-			buf = buf[:0]
-		}
-	}
-	if err := s.r.Context().Err(); err != nil {
-		return err
-	}
-	return fmt.Errorf("sse: a source has ended after event %d, although it has event %d", s.last, upTo)
 }
 
 // resumed waits for the run that goes on where a suspended one has stopped.

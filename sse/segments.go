@@ -1,0 +1,142 @@
+package sse
+
+import (
+	"fmt"
+	"sync"
+)
+
+// segments have the frames of events that a feed does not keep any more, for the streams that are behind: the first stream that needs a
+// segment reads and encodes it, and the others wait for it. All are dropped when no stream is behind.
+type segments struct {
+	mu      sync.Mutex
+	behind  int // streams
+	byAfter map[uint64]*segment
+	kept    []*segment // the encoded ones, the oldest first
+	bytes   int        // of these
+}
+
+// segment is the frames of the events with ids above after, up to last. It ends with an id that is a multiple of segmentEvents, so that
+// streams that began anywhere soon need the same segments, or before, when it is large.
+type segment struct {
+	after, last uint64
+	frames      []byte
+	done        chan struct{} // closed when it is encoded, or will not be
+	encoded     bool          // read it after done
+}
+
+const (
+	segmentEvents = 64
+	// keptSegments is how many bytes of segments are kept for clients that read at the same time, however long the log is.
+	keptSegments = 1 << 20
+)
+
+// next returns the segment that follows an event, and whether the caller has to encode it, and then to call done.
+func (ss *segments) next(after uint64) (g *segment, mine bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if g = ss.byAfter[after]; g != nil {
+		return g, false
+	}
+	g = &segment{after: after, last: after, done: make(chan struct{})}
+	if ss.byAfter == nil {
+		ss.byAfter = map[uint64]*segment{}
+	}
+	ss.byAfter[after] = g
+	return g, true
+}
+
+// done gives a segment to all streams that wait for it, or lets one of them encode it if that has failed.
+func (ss *segments) done(g *segment, encoded bool) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	defer close(g.done)
+	if !encoded {
+		delete(ss.byAfter, g.after)
+		return
+	}
+	g.encoded = true
+	ss.kept, ss.bytes = append(ss.kept, g), ss.bytes+len(g.frames)
+	for ss.bytes > keptSegments && len(ss.kept) > 1 {
+		old := ss.kept[0]
+		ss.kept, ss.bytes = ss.kept[1:], ss.bytes-len(old.frames)
+		delete(ss.byAfter, old.after)
+	}
+}
+
+func (ss *segments) enter() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	ss.behind++
+}
+
+func (ss *segments) leave() {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	if ss.behind--; ss.behind == 0 {
+		ss.byAfter, ss.kept, ss.bytes = nil, nil, 0
+	}
+}
+
+// catchUp writes the events up to the given one, all of which the source has.
+func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
+	ss.enter()
+	defer ss.leave()
+	for s.last < upTo {
+		g, mine := ss.next(s.last)
+		if mine {
+			if err := s.encode(src, ss, g, upTo); err != nil {
+				return err
+			}
+			continue
+		}
+		select {
+		case <-g.done:
+		case <-s.r.Context().Done():
+			return s.r.Context().Err()
+		}
+		if g.encoded {
+			if err := s.send(g.frames); err != nil {
+				return err
+			}
+			s.last = g.last
+		}
+	}
+	return nil
+}
+
+// encode encodes a segment and writes it, and then the ones that follow, until another stream encodes the next.
+func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err error) {
+	defer func() {
+		if g != nil {
+			ss.done(g, false)
+		}
+	}()
+	defer contain(&err)
+	for e, err := range src.Events(s.r.Context(), s.last) {
+		if err != nil {
+			return err
+		}
+		g.frames, g.last = append(g.frames, s.h.frame(s.r, e)...), e.ID
+		if e.ID < upTo && e.ID%segmentEvents != 0 && len(g.frames) < fullChunk {
+			continue
+		}
+		ss.done(g, true)
+		frames, last := g.frames, g.last
+		g = nil // a client that takes its time keeps no other waiting
+		if err := s.send(frames); err != nil {
+			return err
+		}
+		if s.last = last; last >= upTo {
+			return nil
+		}
+		next, mine := ss.next(last)
+		if !mine {
+			return nil
+		}
+		g = next
+	}
+	if err := s.r.Context().Err(); err != nil {
+		return err
+	}
+	return fmt.Errorf("sse: a source has ended after event %d, although it has event %d", s.last, upTo)
+}
