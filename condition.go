@@ -32,8 +32,8 @@ func (n *NoMatch) UnmarshalText(text []byte) error {
 	return enum.Parse(n, noMatchNames[:], text, "no match")
 }
 
-// Labeler is implemented by outputs that name the branches to take themselves. No label at all takes the default branch.
-type Labeler interface {
+// labeler is implemented by outputs that name the branches to take themselves.
+type labeler interface {
 	BranchLabels() []string
 }
 
@@ -71,7 +71,7 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 }
 
 // Route returns the branches that a condition with the given output takes, for the [machine.Outcome] of its attempt, and whether
-// any branch matched, which for a node without branches is always so. A Labeler is user code: it may panic.
+// any branch matched, which for a node without branches is always so. BranchLabels of an output is user code: it may panic.
 func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
 	if router < 0 {
@@ -112,12 +112,12 @@ const defaultLabel = "default"
 
 // labelsOf resolves the output of a condition to labels: a bool to "true" or "false", a string to itself, trimmed, a list of
 // strings to several labels, a map or struct to the first of its fields branch, label, result that is a string or a bool, a
-// Labeler to the labels that it returns. Anything else has no label.
+// output with a method BranchLabels() []string to the labels that it returns, and without any to the default branch. Anything else has no label.
 func labelsOf(output any) []string {
 	switch v := output.(type) {
 	case nil:
 		return nil
-	case Labeler:
+	case labeler:
 		return v.BranchLabels()
 	case bool:
 		return []string{boolLabel(v)}

@@ -35,9 +35,8 @@ func (v Violation) String() string {
 	return v.Path + ": " + v.Message
 }
 
-// SchemaCompiler turns a schema that is data into a Contract. The module kahn/schema has one for JSON Schema.
-type SchemaCompiler interface {
-	// Graph.Compile calls Compile once for each schema. The error describes the defect of the schema.
+// schemaCompiler is the type of Graph.Schemas.
+type schemaCompiler = interface {
 	Compile(schema any) (Contract, error)
 }
 
@@ -99,16 +98,10 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 // started; a node whose inputs are refused goes from ready to failed. Outputs, also that of a fallback, are judged within
 // the attempt.
 
-// Moderator judges the inputs and outputs of steps, for the nodes that ask for it: see Node.Moderation and [Moderate].
-type Moderator interface {
-	// Check returns nil to let a value pass, and [Flag] to refuse it. Any other error, a panic included, means that it could
-	// not judge: the value does not pass then either. In PhaseInput the value is the map of parameters, in PhaseOutput the
-	// result of the step; Check must not change it. The context is that of the attempt: it ends with the attempt's timeout
-	// and when the node or the run is stopped.
-	Check(ctx context.Context, phase event.Phase, node *Step, value any) error
-}
+// moderator is a function of [Moderate].
+type moderator = func(ctx context.Context, phase event.Phase, node *Step, value any) error
 
-// Flag returns the error by which a [Moderator] refuses a value.
+// Flag returns the error by which a moderator refuses a value: see [Moderate].
 func Flag(reasons ...string) error { return &flagError{reasons} }
 
 type flagError struct{ reasons []string }
@@ -135,7 +128,7 @@ func (e *ModerationError) Error() string {
 // Unwrap returns Err.
 func (e *ModerationError) Unwrap() error { return e.Err }
 
-// Moderation tells which sides of a step the run's [Moderator] judges.
+// Moderation tells which sides of a step the run's moderator judges, see [Moderate].
 type Moderation uint8
 
 // The choices.
@@ -168,14 +161,18 @@ func (m *Moderation) UnmarshalText(text []byte) error {
 	return enum.Parse(m, moderationNames[:], text, "moderation")
 }
 
-// Moderate sets the run's moderator. A run of a graph in which a node asks for one is refused without it, with an error that
-// matches [ErrNoModerator].
-func Moderate(m Moderator) Option {
+// Moderate sets the run's moderator, which judges the inputs and outputs of steps, for the nodes that ask for it: see Node.Moderation. A run of
+// a graph in which a node asks for one is refused without it, with an error that matches [ErrNoModerator].
+//
+// check returns nil to let a value pass, and [Flag] to refuse it. Any other error, a panic included, means that it could not judge: the
+// value does not pass then either. In [event.PhaseInput] the value is the map of parameters, in [event.PhaseOutput] the result of the step;
+// check must not change it. The context is that of the attempt: it ends with the attempt's timeout and when the node or the run is stopped.
+func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, value any) error) Option {
 	return optionFunc(func(c *config) error {
-		if isNull(m) {
+		if check == nil {
 			return fmt.Errorf("%w: Moderate(nil)", ErrBadOption)
 		}
-		c.moderator = m
+		c.moderator = check
 		return nil
 	})
 }
@@ -299,11 +296,11 @@ func (p *Plan) violated(r Ref, phase event.Phase, value any) *ContractError {
 }
 
 // moderated asks a moderator for its judgement of a value: nil lets it pass.
-func moderated(m Moderator, step *Step, phase event.Phase, value any) *ModerationError {
+func moderated(m moderator, step *Step, phase event.Phase, value any) *ModerationError {
 	if m == nil {
 		return &ModerationError{Phase: phase, Err: ErrNoModerator}
 	}
-	err := contain(func() error { return m.Check(step, phase, step, value) })
+	err := contain(func() error { return m(step, phase, step, value) })
 	if err == nil {
 		return nil
 	}

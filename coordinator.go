@@ -388,8 +388,8 @@ type Values struct {
 	// Trigger is the payload that the run was fired with, if Fired is set.
 	Fired   bool
 	Trigger any
-	// Moderator judges the inputs of the nodes that ask for it; they fail without one.
-	Moderator Moderator
+	// Moderator judges the inputs of the nodes that ask for it, as the function of [Moderate] does; they fail without one.
+	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
 // Checked is the result of a check.

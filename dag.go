@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Kinds that kahn itself interprets. Every other Kind belongs to the host.
@@ -45,21 +46,27 @@ type Graph struct {
 	Inputs []Input
 	// Groups declare the groups that nodes may name.
 	Groups []Group
-	// Evaluator reads the texts of guards and conditions. It is needed where a node has a WhenExpr or a TestExpr.
-	Evaluator Evaluator
+	// Evaluator reads the texts of guards and conditions: it is needed where a node has a WhenExpr or a TestExpr. Compile calls Parse once for
+	// each text; the error describes the defect of the text. The module kahn/expression has one.
+	Evaluator interface {
+		Parse(text string) (Expression, error)
+	}
 	// StrictGuards makes a WhenExpr that the Evaluator cannot read a problem of Compile. Without it, such a guard fails when
 	// it is evaluated, and GuardErrors applies. A WhenExpr that names a node which is no ancestor, or an undeclared input,
-	// is a problem with StrictGuards and a warning without, if its Evaluator can tell: see [Checker]. Recommended for new
+	// is a problem with StrictGuards and a warning without, if its Evaluator can tell: see [Expression]. Recommended for new
 	// graphs.
 	StrictGuards bool
 	// Schemas compiles the schemas of nodes into contracts. It is needed where an InputSchema or OutputSchema is not a
-	// [Contract] itself.
-	Schemas SchemaCompiler
+	// [Contract] itself. The graph's Compile calls that of Schemas once for each schema; the error describes the defect of the schema. The
+	// module kahn/schema has one for JSON Schema.
+	Schemas interface {
+		Compile(schema any) (Contract, error)
+	}
 
 	nodes  []*node // in the order of their declaration
 	space  []node  // for nodes to come
 	edges  []link  // all edges, in the order of their declaration: fan-in order is defined by it
-	merges map[string]MergeFunc
+	merges map[string]func([]Contribution) (any, error)
 	strays []stray // edges among Node.In that name another target: problems of Compile
 
 	version uint64 // counts changes
@@ -79,16 +86,16 @@ type settings struct {
 	defaults     Defaults
 	inputs       []Input
 	groups       []Group
-	evaluator    Evaluator
+	evaluator    evaluator
 	strictGuards bool
-	schemas      SchemaCompiler
+	schemas      schemaCompiler
 }
 
 // Defaults are the values of node fields that a node leaves zero. Defaults that the graph of a composite leaves zero are
 // taken from the graph around it.
 type Defaults struct {
-	SkipMode          SkipMode
-	OnUpstreamFailure UpstreamPolicy
+	SkipMode          machine.SkipMode
+	OnUpstreamFailure machine.UpstreamPolicy
 	GuardErrors       GuardPolicy
 	Retry             Retry
 	// Timeout bounds each attempt of a step. Composites and conditions with a test are not steps. A node that is to have none has
@@ -142,8 +149,8 @@ type Node struct {
 
 	// Do performs the step. It takes precedence over the step function of the run.
 	Do StepFunc
-	// Test makes the node a condition that is evaluated inside the engine: its value is the label of the branch to take.
-	// It may look at the statuses, errors and outputs of the node's ancestors, and so its join rule defaults to
+	// Test makes the node a condition that is evaluated inside the engine: its value is the label of the branch to take, or has a
+	// method BranchLabels() []string that names branches; without a label it is the default branch. It may look at the statuses, errors and outputs of the node's ancestors, and so its join rule defaults to
 	// [Boundary]. [If] and [Switch] set it.
 	Test func(View) (any, error)
 	// TestExpr is a Test as a text, read by the graph's Evaluator. One that cannot be read is a problem of Compile.
@@ -160,7 +167,7 @@ type Node struct {
 	Map *Map
 	// Loop performs Sub again and again.
 	Loop *Loop
-	// Routes marks a step whose output is the label of the branch to take.
+	// Routes marks a step whose output is the label of the branch to take, or names several, as the value of a Test can.
 	Routes bool
 	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
@@ -187,9 +194,9 @@ type Node struct {
 	// Test [Boundary], for a Cleanup node [AllDone].
 	Join Join
 	// SkipMode tells how skipped predecessors count. Default: [SkipCascade].
-	SkipMode SkipMode
+	SkipMode machine.SkipMode
 	// OnUpstreamFailure tells what happens when a failure upstream makes the join impossible. Default: [UpstreamAbort].
-	OnUpstreamFailure UpstreamPolicy
+	OnUpstreamFailure machine.UpstreamPolicy
 	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], where the edge has no Default
 	// of its own. Default: the empty string.
 	Default any
@@ -444,11 +451,13 @@ func (g *Graph) Connect(edges ...Edge) *Graph {
 	return g
 }
 
-// RegisterMerge makes fn a merge strategy under the given name. A nil fn, or a name that exists, is reported by Compile.
-func (g *Graph) RegisterMerge(name string, fn MergeFunc) *Graph {
+// RegisterMerge makes fn a merge strategy under the given name, which merges the values of the edges that share a parameter. It is called with
+// the delivered values, at least one contribution, in the order in which the edges were declared. An error or a panic fails the node with
+// [CauseMergeError]. A nil fn, or a name that exists, is reported by Compile.
+func (g *Graph) RegisterMerge(name string, fn func([]Contribution) (any, error)) *Graph {
 	g.changed()
 	if g.merges == nil {
-		g.merges = map[string]MergeFunc{}
+		g.merges = map[string]func([]Contribution) (any, error){}
 	}
 	if _, taken := g.merges[name]; taken || builtinMerge(name) {
 		fn = nil

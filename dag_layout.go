@@ -513,8 +513,8 @@ func (x *compiledGraph) changed() bool {
 // force holds the settings that a graph inherits from the graphs around it where it has none itself.
 type force struct {
 	Defaults
-	evaluator Evaluator
-	schemas   SchemaCompiler
+	evaluator evaluator
+	schemas   schemaCompiler
 }
 
 // inForce returns the settings that apply to a graph that is compiled within others.
@@ -554,8 +554,8 @@ func (f *force) same(o *force) bool {
 
 // forceKey is the part of a force that can be compared: few forces share one.
 type forceKey struct {
-	skipMode          SkipMode
-	onUpstreamFailure UpstreamPolicy
+	skipMode          machine.SkipMode
+	onUpstreamFailure machine.UpstreamPolicy
 	guardErrors       GuardPolicy
 	timeout           time.Duration
 	attempts          int
@@ -764,11 +764,11 @@ func (c *compiler) parseUntil(n *node) Expression {
 	return until
 }
 
-// checkUntil runs the Checker of the text that ends a loop. It sees all nodes of the loop's graph.
+// checkUntil runs the checker of the text that ends a loop. It sees all nodes of the loop's graph.
 func (c *compiler) checkUntil(r Ref, l *lowered) {
 	sub := c.subs[c.p.decl[r]]
-	if checker, ok := l.until.(Checker); ok && sub != nil {
-		c.checkText(c.p.node(r), fieldChecker{untilField, checker, false}, sub.ancestor(everyNode), sub.notInput)
+	if check, ok := l.until.(checker); ok && sub != nil {
+		c.checkText(c.p.node(r), fieldChecker{untilField, check, false}, sub.ancestor(everyNode), sub.notInput)
 	}
 }
 

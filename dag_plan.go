@@ -118,8 +118,8 @@ type param struct {
 	name     string
 	edges    []int32 // in order of declaration
 	strategy string
-	fn       MergeFunc // for a registered strategy
-	keys     []string  // by edge: the key under MergeObject
+	fn       func([]Contribution) (any, error) // for a registered strategy
+	keys     []string                          // by edge: the key under MergeObject
 }
 
 // group is a Group, or a concurrency key, with its members.
@@ -411,8 +411,8 @@ type node struct {
 	Priority          int
 	Key               string
 	Join              Join
-	SkipMode          SkipMode
-	OnUpstreamFailure UpstreamPolicy
+	SkipMode          machine.SkipMode
+	OnUpstreamFailure machine.UpstreamPolicy
 	Handling          Handling
 	GuardErrors       GuardPolicy
 	NoMatch           NoMatch

@@ -31,24 +31,24 @@
 //
 //   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [PlanEdge], [Ref]; [GraphError], [Problem], [CycleError].
 //   - Pipelines whose wiring the compiler checks: package typed.
-//   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipMode], [UpstreamPolicy], [Handling],
-//     [NoMatch], [Labeler]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [Skip].
-//   - Guards and conditions: [View]; as texts [Evaluator], [Expression], [Checker], [Checked], [Truthy], [GuardPolicy].
-//   - Data: [Inputs], [Upstream], [Root], [Outputs], [MergeFunc], [Contribution], [CloneInputs], [UpstreamItems],
+//   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipCascade], [UpstreamAbort], [Handling],
+//     [NoMatch]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [Skip].
+//   - Guards and conditions: [View]; as texts [Expression], [Checked], [Truthy], [GuardPolicy].
+//   - Data: [Inputs], [Upstream], [Root], [Outputs], [Graph.RegisterMerge], [Contribution], [CloneInputs], [UpstreamItems],
 //     [OutputItems]; [InputError].
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
-//   - Functions around steps: [StepOf], [Use], [Middleware], [Around], [PerRun], [Memo], [Cache], [Kinds], [KindLister].
+//   - Functions around steps: [StepOf], [Use], [Around], [PerRun], [Memo], [Kinds].
 //   - Limits and order: [KeyLimit], [Rate], [KeyRate], [RateLimited], [Mode], [Estimates], [History].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendMode], [Run.Signal], [Decision],
 //     [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
-//   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [SkipKind];
+//   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
 //   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [KeepDescendants], [DespiteHandlers]; [Fork], [ForkPreview]; [Codec], [Encoding],
 //     [Types].
-//   - Surviving a crash: [Durable], [MemoryStore], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
+//   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [Describe]; store.Admin, store.Inbox.
 //   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode], [AdoptReason].
@@ -59,7 +59,7 @@
 //     [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.
 //   - Looking at a run at work: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs], [PathError];
 //     [Run.Why], [Why], [WhyKind], [Bound], [BoundScope].
-//   - Judging inputs and outputs: [Contract], [Violation], [ContractError], [SchemaCompiler]; [Moderate], [Moderator],
+//   - Judging inputs and outputs: [Contract], [Violation], [ContractError]; [Moderate],
 //     [Moderation], [Flag], [ModerationError]; [event.Phase].
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
 //     [AssertCalls], [AssertOutput], [AssertionError]; [TestSummary], [TestNode], [TestOutcome]; package

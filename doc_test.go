@@ -130,7 +130,7 @@ var withoutExample = map[string]string{
 }
 
 // mainTypes are the types that have an example of their own, beside all functions.
-var mainTypes = []string{"Contract", "Coordinator", "Edge", "Gate", "Group", "Loop", "Map", "Memo", "MergeFunc", "Retry", "RunError", "Runner", "State", "TestMode"}
+var mainTypes = []string{"Contract", "Coordinator", "Edge", "Gate", "Group", "Loop", "Map", "Memo", "Retry", "RunError", "Runner", "State", "TestMode"}
 
 // Every exported function of this package, and every main type, has an example whose output is checked, or a reason to have none.
 func TestExamples(t *testing.T) {

@@ -249,7 +249,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			return own // without an origin: a request or a timeout stopped the node
 		}
 	case evNodeSkipped:
-		switch SkipKind(w.Kind()) {
+		switch machine.SkipKind(w.Kind()) {
 		case SkipAnnotation:
 			return rec.first
 		case SkipSuperseded:
@@ -294,7 +294,7 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 	case evNodeAborted, evNodeCancelled, evNodeFailed:
 		return machine.IsUpstream(w.Kind())
 	case evNodeSkipped:
-		return SkipKind(w.Kind()) == SkipParentFailure
+		return machine.SkipKind(w.Kind()) == SkipParentFailure
 	}
 	return false
 }

@@ -73,10 +73,10 @@ func ExampleOnNode() {
 	// deploy aborted 0
 }
 
-// wordList is a moderator.
+// wordList has a moderator.
 type wordList []string
 
-func (w wordList) Check(_ context.Context, phase event.Phase, s *kahn.Step, value any) error {
+func (w wordList) check(_ context.Context, phase event.Phase, s *kahn.Step, value any) error {
 	for _, word := range w {
 		if strings.Contains(fmt.Sprint(value), word) {
 			return kahn.Flag(word)
@@ -91,7 +91,7 @@ func ExampleModerate() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "answer", Moderation: kahn.ModerateOutput})
 	step := func(context.Context, *kahn.Step) (any, error) { return "the password is swordfish", nil }
-	_, err := kahn.Execute(context.Background(), &g, step, kahn.Moderate(wordList{"password"}))
+	_, err := kahn.Execute(context.Background(), &g, step, kahn.Moderate(wordList{"password"}.check))
 	fmt.Println(err)
 	// Output: run failed: node "answer": moderation: output flagged: password
 }

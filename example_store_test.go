@@ -114,7 +114,7 @@ func ExampleStoreEvents() {
 
 // Another process answers a gate: nobody performs the run at that moment, and its next life takes the answer.
 func ExamplePrepareSignal() {
-	ctx, db := context.Background(), new(kahn.MemoryStore)
+	ctx, db := context.Background(), new(store.Memory)
 	g := new(kahn.Graph).Add(kahn.Node{ID: "approve", Kind: kahn.KindGate}, kahn.Node{ID: "ship", After: []string{"approve"}})
 	step := func(context.Context, *kahn.Step) (any, error) { return "shipped", nil }
 	perform := func() {

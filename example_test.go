@@ -154,7 +154,7 @@ func ExampleEdge_catch() {
 }
 
 // Values that arrive over several edges for one parameter are merged in the order in which the edges were declared.
-func ExampleMergeFunc() {
+func ExampleGraph_RegisterMerge() {
 	value := func(v int) kahn.StepFunc { return func(context.Context, *kahn.Step) (any, error) { return v, nil } }
 	var g kahn.Graph
 	g.RegisterMerge("sum", func(in []kahn.Contribution) (any, error) {

@@ -217,7 +217,7 @@ func (e *refusedAnswer) Is(target error) bool { return target == ErrChoice }
 func (e *refusedAnswer) Unwrap() error { return e.err }
 
 // refuse returns an error that matches [ErrChoice] and names the gate by path, if the answer is no choice of the gate, or its Check
-// refuses it. Both are user code, and are called without the lock. If a Labeler panics, refuse returns nil, and the panic fails the gate
+// refuses it. Both are user code, and are called without the lock. If BranchLabels panics, refuse returns nil, and the panic fails the gate
 // later; a Check that panics has refused the answer.
 func (p *Plan) refuse(ref Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {

@@ -407,7 +407,7 @@ func TestGrowthOfOutbox(t *testing.T) {
 			for i := range n {
 				g.Add(kahn.Node{ID: fmt.Sprint("n", i)})
 			}
-			rec, store := newRecorder(), mutedStore{&kahn.MemoryStore{}, make(chan struct{})}
+			rec, store := newRecorder(), mutedStore{&store.Memory{}, make(chan struct{})}
 			run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(store), kahn.OnEvent(rec.add))
 			require.NoError(t, err)
 			synctest.Wait()

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestGrowthOfSignals answers n gates that are inside of n nodes, or of one, when the run goes on and while it does. It counts objects,
@@ -147,7 +148,7 @@ func TestGrowthOfNestedWaits(t *testing.T) {
 			rec := newRecorder()
 			opts := []kahn.Option{kahn.OnEvent(rec.add)}
 			if durable {
-				opts = append(opts, kahn.Durable(&kahn.MemoryStore{}))
+				opts = append(opts, kahn.Durable(&store.Memory{}))
 			}
 			run, err := kahn.Start(t.Context(), g, nothing, opts...)
 			require.NoError(t, err)

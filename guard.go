@@ -11,15 +11,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Evaluator parses guards and conditions that are texts: see Node.WhenExpr and Node.TestExpr. The module kahn/expression has
-// one.
-type Evaluator interface {
-	// Parse reads a text. Compile calls it once for each text. The error describes the defect of the text.
+// evaluator is the type of Graph.Evaluator.
+type evaluator = interface {
 	Parse(text string) (Expression, error)
 }
 
-// Expression is a text that an [Evaluator] has read. It is kept in the Plan and may be evaluated by any number of runs at
+// Expression is a text that the Evaluator of a [Graph] has read. It is kept in the Plan and may be evaluated by any number of runs at
 // once.
+//
+// An Expression that can find errors in itself has a method Check(ancestor, input func(name string) error) error, too, which is called
+// before anything runs. In conditions, the tests of loops and, if the graph has StrictGuards, guards, an error that it returns is a
+// problem of Compile. In other guards it is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id
+// of a node that the expression will see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether
+// a node exists, as with [View.Has], need not pass its id to ancestor. input returns nil for the name of a root input that a run can
+// have, and an error that matches [ErrUnknownInput] for one that the graph does not declare among its Inputs.
 type Expression interface {
 	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View is that of the node whose
 	// expression is evaluated, and shows only its ancestors. The context has the values of the run's and a deadline of a
@@ -27,14 +32,8 @@ type Expression interface {
 	Evaluate(ctx context.Context, v View) (any, error)
 }
 
-// Checker is implemented by an [Expression] that can find errors in itself before anything runs, given the nodes and inputs
-// that it may name. In conditions, the tests of loops and, if the graph has StrictGuards, guards, such an error is a problem
-// of Compile. In other guards it is a warning, in [Plan.Warnings] and in the Result of every run.
-type Checker interface {
-	// Check returns the error that it finds, or nil. ancestor returns nil for the id of a node that the expression will see,
-	// and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether a node exists, as
-	// with [View.Has], need not pass its id to ancestor. input returns nil for the name of a root input that a run can have,
-	// and an error that matches [ErrUnknownInput] for one that the graph does not declare among its Inputs.
+// checker is an [Expression] that can find errors in itself.
+type checker interface {
 	Check(ancestor, input func(name string) error) error
 }
 
@@ -87,21 +86,21 @@ type lowered struct {
 	checkers      []fieldChecker
 }
 
-// fieldChecker is the Checker of a text, with the name of the field, and whether an error that it finds is only a warning.
+// fieldChecker is the checker of a text, with the name of the field, and whether an error that it finds is only a warning.
 type fieldChecker struct {
 	field string
-	Checker
+	checker
 	warns bool
 }
 
-// look adds the Checker of an expression, if it has one.
+// look adds the checker of an expression, if it has one.
 func (l *lowered) look(field string, e Expression, warns bool) {
-	if checker, ok := e.(Checker); ok {
-		l.checkers = append(l.checkers, fieldChecker{field, checker, warns})
+	if c, ok := e.(checker); ok {
+		l.checkers = append(l.checkers, fieldChecker{field, c, warns})
 	}
 }
 
-// checkTexts runs the Checkers of guards and conditions, once ancestry is known. A pruned plan may lack nodes that are there
+// checkTexts runs the checkers of guards and conditions, once ancestry is known. A pruned plan may lack nodes that are there
 // when another trigger fires.
 func (c *compiler) checkTexts() {
 	if c.isPruned {
@@ -119,7 +118,7 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// checkTextsBeside runs the Checkers of guards and conditions of a graph that has other problems. Where its nodes cannot be numbered, it is
+// checkTextsBeside runs the checkers of guards and conditions of a graph that has other problems. Where its nodes cannot be numbered, it is
 // not known which of them are ancestors: a text may name any node of the graph then.
 func (c *compiler) checkTextsBeside() {
 	if !c.broken {
@@ -145,7 +144,7 @@ func (c *compiler) checkTextsBeside() {
 	}
 }
 
-// ancestor returns a function that reports whether a node sees the node of an id, for a Checker.
+// ancestor returns a function that reports whether a node sees the node of an id, for a checker.
 func (p *Plan) ancestor(r Ref) func(id string) error {
 	return func(id string) error {
 		if _, ok := p.sees(r, id); ok {

@@ -69,13 +69,6 @@ func eventText(events []kahn.Event) string {
 	return b.String()
 }
 
-// moderator is a Moderator that is a function.
-type moderator func(ctx context.Context, phase event.Phase, s *kahn.Step, value any) error
-
-func (m moderator) Check(ctx context.Context, phase event.Phase, s *kahn.Step, value any) error {
-	return m(ctx, phase, s, value)
-}
-
 var errHost = errors.New("the host has had enough")
 
 func gate(id string, sources ...string) kahn.Node {
@@ -343,7 +336,7 @@ var completed = machine.Outcome{Status: kahn.Completed}
 
 // eventStore is a store of events whose commits may fail.
 type eventStore struct {
-	kahn.MemoryStore
+	store.Memory
 	commit func(c store.Commit, apply func() error) error
 
 	mu      sync.Mutex
@@ -352,7 +345,7 @@ type eventStore struct {
 
 func (s *eventStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (applied store.Applied, err error) {
 	apply := func() (err error) {
-		if applied, err = s.MemoryStore.Commit(ctx, l, c); applied == store.AppliedNow {
+		if applied, err = s.Memory.Commit(ctx, l, c); applied == store.AppliedNow {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.commits = append(s.commits, c)

@@ -85,7 +85,7 @@ type livesSeen struct {
 
 // store is that of a run: of one that is looked at it takes its time, so that there is something to be seen of it.
 func (s *livesSeen) store() store.Store {
-	db := store.Store(new(kahn.MemoryStore))
+	db := store.Store(new(store.Memory))
 	if s.looks == nil {
 		return db
 	}

@@ -26,8 +26,13 @@ import (
 // calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting; and all waiters share the
 // error of the caller, which may have been cancelled or timed out.
 type Memo struct {
-	// Cache keeps the outputs. Nil: a map in memory that grows with every output.
-	Cache Cache
+	// Cache keeps outputs of nodes by key, a hex SHA-256 of the node's path, its Memo, Kind and Config, and its inputs. Values are shared
+	// between runs, which must not change them. Its methods are called from the goroutines of steps, with their contexts. Nil: a map in
+	// memory that grows with every output.
+	Cache interface {
+		Get(ctx context.Context, key string) (value any, ok bool, err error)
+		Put(ctx context.Context, key string, value any) error
+	}
 
 	mu      sync.Mutex // guards what follows
 	values  map[string]any
@@ -42,13 +47,6 @@ type flight struct {
 	landed   chan struct{} // closed at the end of the flight; the fields below are fixed then
 	value    any
 	ok       bool // there is an output
-}
-
-// Cache keeps outputs of nodes by key, a hex SHA-256 of the node's path, its Memo, Kind and Config, and its inputs. Values are
-// shared between runs, which must not change them. Its methods are called from the goroutines of steps, with their contexts.
-type Cache interface {
-	Get(ctx context.Context, key string) (value any, ok bool, err error)
-	Put(ctx context.Context, key string, value any) error
 }
 
 func (m *Memo) apply(c *config) error {

@@ -12,10 +12,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// MergeFunc merges the values of the edges that share a parameter. It is called with the delivered values, at least one
-// contribution, in the order in which the edges were declared. An error or a panic fails the node with [CauseMergeError].
-type MergeFunc func([]Contribution) (any, error)
-
 // Contribution is the value that one edge delivered to a merge.
 type Contribution struct {
 	From  string // the source node

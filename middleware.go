@@ -13,11 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Middleware wraps a step function in another one: see [Use].
-type Middleware func(next StepFunc) StepFunc
-
 // Use wraps every attempt of every step in the given middleware, the first one outermost; a later Use wraps inside an
-// earlier one. It applies to the host's step function and to the nodes' own Do, not to tests and fallbacks. Each Middleware
+// earlier one. It applies to the host's step function and to the nodes' own Do, not to tests and fallbacks. Each middleware
 // is called once for the run, before anything starts; the function that it returns is called for every attempt:
 //
 //	func timed(next kahn.StepFunc) kahn.StepFunc {
@@ -28,15 +25,15 @@ type Middleware func(next StepFunc) StepFunc
 //	}
 //
 // The function may pass a derived context to next, which then becomes the context of the Step, too; it may return without
-// calling next, or change the results of next: its results are those of the attempt. A Middleware that is nil, panics or
+// calling next, or change the results of next: its results are those of the attempt. A middleware that is nil, panics or
 // returns nil is an error that matches [ErrBadOption].
 //
 // Middleware does not see nodes without an attempt, which were skipped or stopped before their start: see [OnNode].
-func Use(mw ...Middleware) Option {
+func Use(mw ...func(StepFunc) StepFunc) Option {
 	return optionFunc(func(c *config) error {
 		for _, m := range mw {
 			if m == nil {
-				return fmt.Errorf("%w: nil Middleware", ErrBadOption)
+				return fmt.Errorf("%w: nil middleware", ErrBadOption)
 			}
 		}
 		c.middleware = append(c.middleware, mw...)
@@ -83,7 +80,7 @@ func (r *Run) wrap() error {
 			return nil
 		})
 		if err != nil {
-			return fmt.Errorf("%w: Middleware number %d: %w", ErrBadOption, i+1, bounded(err))
+			return fmt.Errorf("%w: middleware number %d: %w", ErrBadOption, i+1, bounded(err))
 		}
 	}
 	r.step, r.wrapped = wrapped, true
@@ -278,16 +275,10 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// KindLister lists the kinds of nodes that a step function can perform. A [Mux] is one.
-type KindLister interface {
-	// Kinds returns the kinds, each once.
-	Kinds() []string
-}
-
-// Kinds tells which kinds of nodes the run's step function can perform. A graph in which another node needs that function,
+// Kinds tells which kinds of nodes the run's step function can perform: a [Mux] lists its own, each once. A graph in which another node needs that function,
 // at any depth, is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, those that the engine performs,
 // disabled ones, and in test mode mocked ones need no kind. A nil lister is an error that matches [ErrBadOption].
-func Kinds(of KindLister) Option {
+func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {
 			return fmt.Errorf("%w: Kinds(nil)", ErrBadOption)

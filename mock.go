@@ -549,7 +549,7 @@ func AssertStatus(node string, want Status) Assertion {
 }
 
 // AssertSkip expects that the node was skipped for a reason of the given kind.
-func AssertSkip(node string, want SkipKind) Assertion {
+func AssertSkip(node string, want machine.SkipKind) Assertion {
 	return Assertion{node, fmt.Sprintf("skip reason %v", want), func(n NodeResult, _ int) error {
 		if n.Status == Skipped && n.Skip.Kind == want {
 			return nil

@@ -82,14 +82,14 @@ type config struct {
 	cleanupTimeout time.Duration
 	random         func() float64
 	cloneInputs    func(any) any
-	moderator      Moderator
-	middleware     []Middleware
+	moderator      moderator
+	middleware     []func(StepFunc) StepFunc
 	observers      []func(NodeResult)
 	around         []func(context.Context, *Run) (context.Context, func(*Result))
 	eventOutputs   int // how long an output in an event may be; 0: there is none
 	storeEvents    bool
 	test           *testMode
-	kinds          KindLister
+	kinds          interface{ Kinds() []string }
 	manual         *manual // for NewCoordinator
 	graphCalls     func(GraphCall) (any, error)
 }

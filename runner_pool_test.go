@@ -259,12 +259,12 @@ func TestRunnerLimits(t *testing.T) {
 	inBubble(t, "a node whose inputs are refused, or whose run is stopped meanwhile, takes no token", func(t *testing.T) {
 		for _, stop := range []bool{false, true} {
 			rn, begin := &kahn.Runner{Rate: kahn.Rate{Starts: 1, Per: time.Hour}}, time.Now()
-			slow := moderator(func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
+			slow := func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
 				if _, err := takes(time.Second)(ctx, nil); err != nil {
 					return err
 				}
 				return kahn.Flag("spam")
-			})
+			}
 			a := start(t, rn, graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), nothing, kahn.Moderate(slow))
 			synctest.Wait()
 			b := start(t, rn, graph(after("B")), nothing)
@@ -570,7 +570,7 @@ func randomSharedStops(t *testing.T, seed uint64) {
 			l.opts = append(l.opts, kahn.Drain)
 		}
 		if x.one(3) {
-			l.store = new(kahn.MemoryStore)
+			l.store = new(store.Memory)
 			l.opts = append(l.opts, kahn.Durable(l.store))
 		}
 		begin(l)

@@ -63,13 +63,13 @@ const (
 	skipModeCount   = machine.SkipStrict + 1
 	upstreamCount   = machine.UpstreamSubstitute + 1
 	joinDefault     = Join(0)
-	skipModeDefault = SkipMode(0)
-	upstreamDefault = UpstreamPolicy(0)
+	skipModeDefault = machine.SkipMode(0)
+	upstreamDefault = machine.UpstreamPolicy(0)
 )
 
 var (
-	skipModeNames = enum.Names[SkipMode]()
-	upstreamNames = enum.Names[UpstreamPolicy]()
+	skipModeNames = enum.Names[machine.SkipMode]()
+	upstreamNames = enum.Names[machine.UpstreamPolicy]()
 )
 
 // State returns the run's state, to read and to observe: its signals follow the run, and their effects may call the methods

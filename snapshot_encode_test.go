@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn/internal/vary"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // TestNodesAreWrittenLikeJSON sets every member of a node's state, alone and with all others, to values of many kinds: a member
@@ -55,8 +56,8 @@ func ofNode(at any, variant int) bool {
 		*x = CauseKind(variant % 2)
 	case *Status:
 		*x = Status(variant % 2)
-	case *SkipKind:
-		*x = SkipKind(variant % 2)
+	case *machine.SkipKind:
+		*x = machine.SkipKind(variant % 2)
 	case *timeoutScope:
 		*x = timeoutScope(variant % 2)
 	case *[]nodeState: // of nodes within nodes, which are written like any other

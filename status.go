@@ -85,21 +85,18 @@ const (
 	CauseSuperseded        CauseKind = machine.CauseSuperseded        // no other node needs the result any more
 )
 
-// SkipKind names why a node was skipped. The zero value belongs to nodes that were not.
-type SkipKind = machine.SkipKind
-
 // The kinds of skip.
 const (
-	SkipNone            SkipKind = machine.SkipNone
-	SkipAnnotation      SkipKind = machine.SkipAnnotation      // Node.Disabled
-	SkipWhenGuard       SkipKind = machine.SkipWhenGuard       // the guard did not let the node run
-	SkipConditionBranch SkipKind = machine.SkipConditionBranch // conditions took other branches
-	SkipNullPropagation SkipKind = machine.SkipNullPropagation // a required port has no value
-	SkipUpstreamSkipped SkipKind = machine.SkipUpstreamSkipped // the inputs were skipped
-	SkipParentFailure   SkipKind = machine.SkipParentFailure   // OnUpstreamFailure is UpstreamSkip
-	SkipRuleUnsatisfied SkipKind = machine.SkipRuleUnsatisfied // the join rule can no longer be satisfied
-	SkipSelf            SkipKind = machine.SkipSelf            // the step returned Skip
-	SkipSuperseded      SkipKind = machine.SkipSuperseded      // no other node needs the result any more
+	SkipNone            machine.SkipKind = machine.SkipNone
+	SkipAnnotation      machine.SkipKind = machine.SkipAnnotation      // Node.Disabled
+	SkipWhenGuard       machine.SkipKind = machine.SkipWhenGuard       // the guard did not let the node run
+	SkipConditionBranch machine.SkipKind = machine.SkipConditionBranch // conditions took other branches
+	SkipNullPropagation machine.SkipKind = machine.SkipNullPropagation // a required port has no value
+	SkipUpstreamSkipped machine.SkipKind = machine.SkipUpstreamSkipped // the inputs were skipped
+	SkipParentFailure   machine.SkipKind = machine.SkipParentFailure   // OnUpstreamFailure is UpstreamSkip
+	SkipRuleUnsatisfied machine.SkipKind = machine.SkipRuleUnsatisfied // the join rule can no longer be satisfied
+	SkipSelf            machine.SkipKind = machine.SkipSelf            // the step returned Skip
+	SkipSuperseded      machine.SkipKind = machine.SkipSuperseded      // no other node needs the result any more
 )
 
 // Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the
@@ -128,34 +125,28 @@ const (
 	Boundary      Join = machine.Boundary      // all edges resolved, at least one S or F that is not of a side edge: for conditions that judge failures
 )
 
-// SkipMode tells how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
+// The skip modes say how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
 // satisfy nothing in any mode.
-type SkipMode = machine.SkipMode
-
-// The skip modes.
 const (
 	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, one with some live inputs runs.
-	SkipCascade SkipMode = machine.SkipCascade
+	SkipCascade machine.SkipMode = machine.SkipCascade
 	// SkipSatisfy counts an N edge as satisfied, without a value, when the node behind it was bypassed for a reason of its
 	// own. An N edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
-	SkipSatisfy SkipMode = machine.SkipSatisfy
+	SkipSatisfy machine.SkipMode = machine.SkipSatisfy
 	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another one failed.
-	SkipStrict SkipMode = machine.SkipStrict
+	SkipStrict machine.SkipMode = machine.SkipStrict
 )
 
-// UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
-type UpstreamPolicy = machine.UpstreamPolicy
-
-// The upstream policies.
+// The upstream policies say what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
 const (
 	// UpstreamAbort aborts the node.
-	UpstreamAbort UpstreamPolicy = machine.UpstreamAbort
+	UpstreamAbort machine.UpstreamPolicy = machine.UpstreamAbort
 	// UpstreamSkip skips the node (parent_failure), which handles the failure.
-	UpstreamSkip UpstreamPolicy = machine.UpstreamSkip
+	UpstreamSkip machine.UpstreamPolicy = machine.UpstreamSkip
 	// UpstreamPropagate fails the node without running it, and without a retry.
-	UpstreamPropagate UpstreamPolicy = machine.UpstreamPropagate
+	UpstreamPropagate machine.UpstreamPolicy = machine.UpstreamPropagate
 	// UpstreamSubstitute waits for all predecessors, then runs the node with defaults in place of the missing values.
-	UpstreamSubstitute UpstreamPolicy = machine.UpstreamSubstitute
+	UpstreamSubstitute machine.UpstreamPolicy = machine.UpstreamSubstitute
 )
 
 // Handling tells whether a node that runs handles the failures that reach it, or observes them: a failure that nobody handles fails the run.

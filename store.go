@@ -19,10 +19,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// MemoryStore is a [store.Store] in memory, for tests and for runs that need to survive no more than their Run. The zero value is
-// empty and ready for use.
-type MemoryStore = store.Memory
-
 // Errors of stores. All but ErrStore are those of package store.
 var (
 	// ErrFenced rejects a write under a lease that has expired or was taken over.

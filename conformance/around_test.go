@@ -16,6 +16,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/reactive"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 type noteKey struct{}
@@ -205,7 +206,7 @@ func TestStepPlace(t *testing.T) {
 		}, got)
 	})
 	inBubble(t, "epoch", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		var epochs []uint64
 		note := func(_ context.Context, s *kahn.Step) (any, error) {
 			epochs = append(epochs, s.Epoch())

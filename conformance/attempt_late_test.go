@@ -15,6 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/reactive"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // oneSlot begins a run with one slot, in which a node backs off without a delay, and the second node has begun.
@@ -89,7 +90,7 @@ func TestFallbackHoldsNothingBack(t *testing.T) {
 func TestAdmissionIsObserved(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "a", Moderation: kahn.ModerateInput})
-		judge := moderator(func(context.Context, event.Phase, *kahn.Step, any) error { time.Sleep(10 * ms); return nil })
+		judge := func(context.Context, event.Phase, *kahn.Step, any) error { time.Sleep(10 * ms); return nil }
 		run, err := kahn.Start(t.Context(), g, takes(time.Hour), kahn.Moderate(judge))
 		require.NoError(t, err)
 		begun := time.Now()
@@ -146,7 +147,7 @@ func TestSignalMeetsACancelledStep(t *testing.T) {
 			g := graph(kahn.Node{ID: "a", OverallTimeout: 30 * time.Second, Do: waits}, kahn.Node{ID: "b", Do: takes(2 * time.Minute)})
 			var err error
 			run, err = kahn.Start(t.Context(), g, nil, kahn.Encoding(codec),
-				kahn.Durable(new(kahn.MemoryStore)), kahn.Lease("", time.Hour))
+				kahn.Durable(new(store.Memory)), kahn.Lease("", time.Hour))
 			require.NoError(t, err)
 			_, err = run.WaitFor(t.Context(), "a", kahn.Suspended)
 			require.NoError(t, err)

@@ -13,12 +13,12 @@ import (
 
 // heldStore is slow to write starts of attempts and renewals of the lease.
 type heldStore struct {
-	kahn.MemoryStore
+	store.Memory
 	start, renew time.Duration
 }
 
 func (h *heldStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	a, err := h.MemoryStore.Commit(ctx, l, c)
+	a, err := h.Memory.Commit(ctx, l, c)
 	if len(c.Started) > 0 {
 		time.Sleep(h.start)
 	}
@@ -27,7 +27,7 @@ func (h *heldStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (
 
 func (h *heldStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
 	time.Sleep(h.renew)
-	return h.MemoryStore.Renew(ctx, l, ttl)
+	return h.Memory.Renew(ctx, l, ttl)
 }
 
 // TestAttemptBeginsWithItsCall: the time in which the store writes the start of an attempt does not count against the

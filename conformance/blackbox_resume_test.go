@@ -15,6 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -464,7 +465,7 @@ func TestBlackBoxResume(t *testing.T) {
 // TestBlackBoxLives combines nesting with snapshots and stores.
 func TestBlackBoxLives(t *testing.T) {
 	inBubble(t, "a runner is shut down with composites that wait, run and are pending; the next one goes on from the store", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		waiting := graph(subgraph("S", graph(after("x"), gate("g", "x"), after("y", "g"))), after("A", "S"))
 		m := mapped("M", numbers(4), kahn.Map{Limit: 2})
 		m.Sub = graph(after("x"), after("y", "x"))
@@ -574,7 +575,7 @@ func TestBlackBoxLives(t *testing.T) {
 		inBubble(t, fmt.Sprintf("a store that fails at every third write, acknowledgements lost: %v", lost), func(t *testing.T) {
 			var mu sync.Mutex
 			writes := 0
-			store := storetest.WithFaults(new(kahn.MemoryStore), func(method string) storetest.Fault {
+			store := storetest.WithFaults(new(store.Memory), func(method string) storetest.Fault {
 				if method != "Commit" {
 					return storetest.Fault{}
 				}
@@ -627,7 +628,7 @@ func TestBlackBoxLives(t *testing.T) {
 	inBubble(t, "a store that fails for good inside of a composite that is caught ends the run all the same", func(t *testing.T) {
 		// The failure of the store is no failure of the composite: nothing may handle it, no cleanup node may start.
 		broken := false
-		store := storetest.WithFaults(new(kahn.MemoryStore), func(method string) storetest.Fault {
+		store := storetest.WithFaults(new(store.Memory), func(method string) storetest.Fault {
 			return storetest.Fault{Before: broken && method == "Commit"}
 		})
 		var c paths

@@ -129,7 +129,7 @@ func TestChecksThatHoldALeave(t *testing.T) {
 			}
 			l := &lives{t: t, g: g, step: takes(ms), opts: []kahn.Option{kahn.Limit(c.limit), kahn.CancelGrace(100 * ms)}}
 			if c.store {
-				l.store = new(kahn.MemoryStore)
+				l.store = new(store.Memory)
 			}
 			began := time.Now()
 			res, _ := l.next(10*ms, c.act)
@@ -260,7 +260,7 @@ func TestLoopTestThatDoesNotReturn(t *testing.T) {
 						}
 						rn, rec := new(kahn.Runner), newRecorder()
 						opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(limit), kahn.CancelGrace(100 * ms), kahn.CleanupTimeout(300 * ms)}
-						inStore := new(kahn.MemoryStore)
+						inStore := new(store.Memory)
 						if stored {
 							opts = append(opts, kahn.Durable(inStore))
 						}

@@ -22,7 +22,7 @@ func TestStatusAfterStoreError(t *testing.T) {
 }
 
 func statusAfterStoreError(t *testing.T, last string) {
-	broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
+	broken := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
 		if endsOf(c, last) {
 			return kahn.ErrFenced
 		}
@@ -52,7 +52,7 @@ func statusAfterStoreError(t *testing.T, last string) {
 func TestWavesAfterStoreError(t *testing.T) {
 	for _, last := range []string{"A", "B", "Z", ""} {
 		inBubble(t, fmt.Sprintf("the end of %q is not written", last), func(t *testing.T) {
-			broken := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
+			broken := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
 				if endsOf(c, last) {
 					return kahn.ErrFenced
 				}

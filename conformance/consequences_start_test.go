@@ -15,7 +15,7 @@ import (
 func TestAttemptsAfterStoreError(t *testing.T) {
 	fenced := func(from int) (*brokenStore, *int) {
 		starts := 0
-		return &brokenStore{Store: new(kahn.MemoryStore), start: func(store.Attempt) error {
+		return &brokenStore{Store: new(store.Memory), start: func(store.Attempt) error {
 			if starts++; starts >= from {
 				return kahn.ErrFenced
 			}
@@ -55,7 +55,7 @@ func TestAttemptsAfterStoreError(t *testing.T) {
 // attempt has not begun as far as events and Result tell.
 func TestAdmittedAfterStoreError(t *testing.T) {
 	inBubble(t, "the commit is refused", func(t *testing.T) {
-		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
+		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
 			if c.Sequence > 1 && len(c.Started) == 0 { // else the node becomes ready, or the attempt that judges its inputs begins
 				return kahn.ErrFenced
 			}

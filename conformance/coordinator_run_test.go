@@ -12,6 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/reactive"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 func TestCoordinatorRefuses(t *testing.T) {
@@ -19,7 +20,7 @@ func TestCoordinatorRefuses(t *testing.T) {
 	require.NoError(t, err)
 	use := kahn.Use(func(next kahn.StepFunc) kahn.StepFunc { return next })
 	for name, o := range map[string]kahn.Option{
-		"Durable": kahn.Durable(new(kahn.MemoryStore)), "Idempotent": kahn.Idempotent(new(kahn.IdempotencyStore), "k"), "a Memo": new(kahn.Memo), "Use": use,
+		"Durable": kahn.Durable(new(store.Memory)), "Idempotent": kahn.Idempotent(new(kahn.IdempotencyStore), "k"), "a Memo": new(kahn.Memo), "Use": use,
 	} {
 		_, err := kahn.NewCoordinator(plan, deskEpoch, o)
 		require.ErrorIs(t, err, kahn.ErrBadOption)

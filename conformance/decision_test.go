@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // next expects that an event directly follows another one, of the same node.
@@ -123,7 +124,7 @@ func TestDecision(t *testing.T) {
 	inBubble(t, "snapshots and stores keep it", func(t *testing.T) {
 		// G is answered while A waits, which goes on in another life with its own answer; H is answered early.
 		g := graph(gate("G"), gate("W"), gate("H", "W"), after("B", "H"))
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		for name, first := range map[string][]kahn.Option{"snapshot": nil, "store": {kahn.Durable(store), kahn.RunID("r")}} {
 			run, err := kahn.Start(t.Context(), g, neverStep(t), first...)
 			if err != nil {
@@ -167,7 +168,7 @@ func TestDecision(t *testing.T) {
 	})
 
 	inBubble(t, "a value that cannot be encoded is refused", func(t *testing.T) {
-		run, err := kahn.Start(t.Context(), graph(gate("G")), neverStep(t), kahn.Durable(new(kahn.MemoryStore)))
+		run, err := kahn.Start(t.Context(), graph(gate("G")), neverStep(t), kahn.Durable(new(store.Memory)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -119,7 +119,7 @@ func TestDeltasOfAllAttempts(t *testing.T) {
 	inBubble(t, "crashed", func(t *testing.T) {
 		// Life 1 is cut by a store that fails with the commit of C; A, and x inside of S, are in the middle of their
 		// attempts. Their deltas from before B began are kept.
-		db := &brokenStore{Store: new(kahn.MemoryStore)}
+		db := &brokenStore{Store: new(store.Memory)}
 		db.commit = func(c store.Commit) error {
 			if endsOf(c, "C") {
 				return errDisk
@@ -231,7 +231,7 @@ func (c *cutter) crashAtEveryWrite(t *testing.T, name string, takes func() time.
 	_, want := c.run(t, nil, false)
 	for failing := 1; !t.Failed(); failing++ {
 		writes := 0
-		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(store.Commit) error {
+		db := &brokenStore{Store: new(store.Memory), commit: func(store.Commit) error {
 			time.Sleep(takes())
 			if writes++; writes >= failing {
 				return errDisk

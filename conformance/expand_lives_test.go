@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // planner is a step that returns graphs, and records its calls.
@@ -242,7 +243,7 @@ func TestExpandGoesOn(t *testing.T) {
 		checkEvents(t, g, res, r.events)
 	})
 	inBubble(t, "a store", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		p := &planner{graphs: expansions{"E": graph(after("x"), after("F", "x")), "E/F": xyz(), "M[1]": xyz()}}
 		g := graph(after("E"), mapped("M", []int{1, 2}, kahn.Map{}))
 		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.Encoding(kahn.Types{"ints": []int(nil)})}

@@ -148,7 +148,7 @@ func storeWith(t *testing.T, r store.Run) store.Store {
 	if r.Created.IsZero() { // as former versions have left it
 		r.Created = time.Now()
 	}
-	s := new(kahn.MemoryStore)
+	s := new(store.Memory)
 	require.NoError(t, s.Insert(t.Context(), &r))
 	return s
 }
@@ -191,7 +191,7 @@ func TestWriteFormats(t *testing.T) {
 		for _, durable := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				opts := append(slices.Clone(left.opts), kahn.RunID("left"))
-				var store kahn.MemoryStore
+				var store store.Memory
 				if durable {
 					opts = append(opts, kahn.Durable(&store))
 				}

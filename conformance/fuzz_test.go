@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // tape reads decisions from fuzz data; at its end every decision is zero.
@@ -93,8 +94,8 @@ func fuzzGraph(in *tape) (*kahn.Graph, map[string]int) {
 	labels := []string{"", "", "", "a", "yes", "true", "default"}
 	for i := range n {
 		node := kahn.Node{
-			ID: id(i), Join: kahn.Join(in.next(14)), SkipMode: kahn.SkipMode(in.next(4)),
-			OnUpstreamFailure: kahn.UpstreamPolicy(in.next(5)), Routes: in.next(2) == 1, Disabled: in.next(8) == 1,
+			ID: id(i), Join: kahn.Join(in.next(14)), SkipMode: machine.SkipMode(in.next(4)),
+			OnUpstreamFailure: machine.UpstreamPolicy(in.next(5)), Routes: in.next(2) == 1, Disabled: in.next(8) == 1,
 			ContinueOnFail: in.next(6) == 1, Cleanup: in.next(8) == 1, Handling: kahn.Handling(max(0, in.next(8)-5)),
 			NoMatch: kahn.NoMatch(in.next(2)),
 		}

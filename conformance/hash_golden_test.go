@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 var writeHashes = flag.Bool("write-hashes", false, "write testdata/hashes.txt anew, which strands stored runs")
@@ -62,16 +63,16 @@ func hashedGraphs() map[string]*kahn.Graph {
 		struct {
 			A int `json:"a,omitempty"`
 			b int
-		}{1, 2}, test, struct{ F func() }{}, &struct{ X any }{[]any{1, "x"}}, make(chan int), errors.ErrUnsupported, kahn.SkipMode(1), time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), json.RawMessage(`{"a" : 1}`), formless{}} {
+		}{1, 2}, test, struct{ F func() }{}, &struct{ X any }{[]any{1, "x"}}, make(chan int), errors.ErrUnsupported, machine.SkipMode(1), time.Date(2026, 1, 2, 3, 4, 5, 6, time.UTC), json.RawMessage(`{"a" : 1}`), formless{}} {
 		all[fmt.Sprint("value ", i)] = graph(kahn.Node{ID: "a", Config: value, Default: value, Params: map[string]any{"p": value}}, kahn.Node{ID: "b", In: []kahn.Edge{{From: "a", Param: "x", Default: value}}})
 	}
-	all["many fields"] = graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", Join: kahn.AtLeast(1), CancelLosers: true, CancelOnLateFailure: true, Critical: true, MergeJSON: true, Memo: "v1", Disabled: true, SkipMode: kahn.SkipMode(1), NoMatch: 1,
+	all["many fields"] = graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", Join: kahn.AtLeast(1), CancelLosers: true, CancelOnLateFailure: true, Critical: true, MergeJSON: true, Memo: "v1", Disabled: true, SkipMode: machine.SkipMode(1), NoMatch: 1,
 		Merge: "array", Fallback: func(context.Context, error) (any, error) { return nil, nil }, Ports: []kahn.Port{{Name: "x", Default: 3}}, Routes: true,
 		In: []kahn.Edge{{From: "a", On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CausePanic, kahn.CauseTimeout}}, {From: "b", Param: "x", Merge: "array", DataOnly: true}}})
 	for _, join := range []kahn.Join{kahn.AllSucceeded, kahn.AnySucceeded, kahn.AtLeast(2), kahn.AllDone, kahn.AllDoneMinOne, kahn.OneFailed, kahn.AllFailed, kahn.NoneFailed, kahn.NoneSkipped, kahn.AllSkipped, kahn.OneDone} {
 		all["join "+join.String()] = graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", Join: join, After: []string{"a", "b"}})
 	}
-	for _, policy := range []kahn.UpstreamPolicy{kahn.UpstreamAbort, kahn.UpstreamSkip, kahn.UpstreamPropagate, kahn.UpstreamSubstitute} {
+	for _, policy := range []machine.UpstreamPolicy{kahn.UpstreamAbort, kahn.UpstreamSkip, kahn.UpstreamPropagate, kahn.UpstreamSubstitute} {
 		all["upstream "+policy.String()] = graph(kahn.Node{ID: "a"}, kahn.Node{ID: "c", OnUpstreamFailure: policy, Default: 7, After: []string{"a"}})
 	}
 	for _, policy := range []kahn.GuardPolicy{kahn.GuardAllow, kahn.GuardSkip, kahn.GuardFail} {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -109,8 +110,8 @@ func (c *cutter) graph(r *rand.Rand, n, depth int) *kahn.Graph {
 			node.Join = []kahn.Join{0, 0, 0, kahn.AnySucceeded, kahn.AllDone, kahn.NoneFailed, kahn.OneFailed, kahn.AtLeast(1)}[r.IntN(8)]
 		}
 		c.early[id] = node.Join == kahn.AnySucceeded || node.Join == kahn.OneFailed || node.Join == kahn.AtLeast(1)
-		node.OnUpstreamFailure = []kahn.UpstreamPolicy{0, 0, kahn.UpstreamSkip, kahn.UpstreamSubstitute, kahn.UpstreamPropagate}[r.IntN(5)]
-		node.SkipMode = []kahn.SkipMode{0, 0, kahn.SkipSatisfy, kahn.SkipStrict}[r.IntN(4)]
+		node.OnUpstreamFailure = []machine.UpstreamPolicy{0, 0, kahn.UpstreamSkip, kahn.UpstreamSubstitute, kahn.UpstreamPropagate}[r.IntN(5)]
+		node.SkipMode = []machine.SkipMode{0, 0, kahn.SkipSatisfy, kahn.SkipStrict}[r.IntN(4)]
 		node.Cleanup = node.Kind == "" && node.Test == nil && node.Join == 0 && r.IntN(12) == 0
 		g.Add(node)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
-	"github.com/seed-c794f7ef/kahn/event"
 )
 
 // Steps, and what else a host gives to a graph.
@@ -151,13 +150,6 @@ func (p *paths) once(t *testing.T, want ...string) {
 
 // random is the option of a source that always says u.
 func random(u float64) kahn.Option { return kahn.Random(func() float64 { return u }) }
-
-// moderator is a Moderator that is a function.
-type moderator func(ctx context.Context, phase event.Phase, s *kahn.Step, value any) error
-
-func (m moderator) Check(ctx context.Context, phase event.Phase, s *kahn.Step, value any) error {
-	return m(ctx, phase, s, value)
-}
 
 type mocks = map[string]kahn.Mock
 

@@ -21,7 +21,7 @@ import (
 
 // journal is a store that records its writes.
 type journal struct {
-	kahn.MemoryStore
+	store.Memory
 	mu     sync.Mutex
 	writes []store.Commit // those that were applied
 }
@@ -33,7 +33,7 @@ func (j *journal) len() int {
 }
 
 func (j *journal) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
-	a, err := j.MemoryStore.Commit(ctx, l, c)
+	a, err := j.Memory.Commit(ctx, l, c)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if a == store.AppliedNow {
@@ -67,7 +67,7 @@ func (j *journal) replay(t *testing.T, run string, writes int) *journal {
 
 // eventStore is a store of events whose commits and renewals may fail.
 type eventStore struct {
-	kahn.MemoryStore
+	store.Memory
 	commit func(c store.Commit, apply func() error) error
 	renew  func() error
 
@@ -77,7 +77,7 @@ type eventStore struct {
 
 func (s *eventStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (applied store.Applied, err error) {
 	apply := func() (err error) {
-		if applied, err = s.MemoryStore.Commit(ctx, l, c); applied == store.AppliedNow {
+		if applied, err = s.Memory.Commit(ctx, l, c); applied == store.AppliedNow {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.commits = append(s.commits, c)
@@ -98,7 +98,7 @@ func (s *eventStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration
 			return err
 		}
 	}
-	return s.MemoryStore.Renew(ctx, l, ttl)
+	return s.Memory.Renew(ctx, l, ttl)
 }
 
 // brokenStore is a store whose failures the test chooses: for each start in a commit, and for the commit.
@@ -133,7 +133,7 @@ var errDisk = errors.New("disk full")
 
 // outage is a store that does not answer for some time.
 type outage struct {
-	*kahn.MemoryStore
+	*store.Memory
 	from, to time.Time
 	err      error
 	all      bool // leases are not renewed either
@@ -157,14 +157,14 @@ func (o *outage) Commit(ctx context.Context, l store.Lease, c store.Commit) (sto
 	if o.down() {
 		return 0, o.err
 	}
-	return o.MemoryStore.Commit(ctx, l, c)
+	return o.Memory.Commit(ctx, l, c)
 }
 
 func (o *outage) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
 	if o.all && o.down() {
 		return o.err
 	}
-	return o.MemoryStore.Renew(ctx, l, ttl)
+	return o.Memory.Renew(ctx, l, ttl)
 }
 
 // storedEvents reads the whole stored log of a run.
@@ -231,7 +231,7 @@ func counted(t *testing.T, s store.Store) {
 
 // served is a store whose calls are counted, and may fail, and a diary of what was called and told.
 type served struct {
-	kahn.MemoryStore
+	store.Memory
 	fail func(call, run string) error // with the lock held
 
 	mu    sync.Mutex
@@ -288,21 +288,21 @@ func (s *served) Due(ctx context.Context, q store.DueQuery) (store.DuePage, erro
 	if err := s.try("due", ""); err != nil {
 		return store.DuePage{}, err
 	}
-	return s.MemoryStore.Due(ctx, q)
+	return s.Memory.Due(ctx, q)
 }
 
 func (s *served) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	if err := s.try("acquire", run); err != nil {
 		return store.Lease{}, nil, err
 	}
-	return s.MemoryStore.Acquire(ctx, run, owner, ttl)
+	return s.Memory.Acquire(ctx, run, owner, ttl)
 }
 
 func (s *served) Announce(ctx context.Context, a store.Announcement) error {
 	if err := s.try("announce", ""); err != nil {
 		return err
 	}
-	return s.MemoryStore.Announce(ctx, a)
+	return s.Memory.Announce(ctx, a)
 }
 
 // create creates runs of a graph.

@@ -124,11 +124,11 @@ func TestCutAttempt(t *testing.T) {
 			inBubble(t, fmt.Sprintf("a crash after %v, durable %t", row.at, durable), func(t *testing.T) {
 				judged := 0
 				g := graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput, OverallTimeout: time.Hour})
-				moderate := kahn.Moderate(moderator(func(context.Context, event.Phase, *kahn.Step, any) error {
+				moderate := kahn.Moderate(func(context.Context, event.Phase, *kahn.Step, any) error {
 					judged++
 					time.Sleep(10 * ms)
 					return nil
-				}))
+				})
 				opts := crash(t, g, takes(time.Second), durable, lasting(row.at), moderate)
 				time.Sleep(time.Minute)
 				judged = 0

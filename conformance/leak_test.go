@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestLeaks: many runs return their goroutines, timers and memory when they have ended, in whatever way. A bubble whose
@@ -84,7 +85,7 @@ func TestLeaks(t *testing.T) { // not parallel: it looks at the heap
 		"shut down": func(t *testing.T, _ *kahn.Runner) {
 			rn := &kahn.Runner{Limit: 1, MaxRuns: 2, Rate: kahn.Rate{Starts: 1, Per: time.Hour, Burst: 2}}
 			for range 3 {
-				_, err := rn.Start(t.Context(), nested(), takes(time.Minute), kahn.Durable(new(kahn.MemoryStore)))
+				_, err := rn.Start(t.Context(), nested(), takes(time.Minute), kahn.Durable(new(store.Memory)))
 				require.NoError(t, err)
 			}
 			synctest.Wait()

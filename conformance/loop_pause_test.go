@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // polling is a loop of so many iterations of a graph, with a pause of a second between them, whose output is the list of the
@@ -32,7 +33,7 @@ func iteration(d time.Duration) kahn.StepFunc {
 func TestLoopPause(t *testing.T) {
 	x := graph(after("x"))
 	inBubble(t, "the next iteration begins when the pause is over", func(t *testing.T) {
-		for _, opts := range [][]kahn.Option{{}, {kahn.Limit(1)}, {kahn.Waves}, {kahn.Durable(new(kahn.MemoryStore))}} {
+		for _, opts := range [][]kahn.Option{{}, {kahn.Limit(1)}, {kahn.Waves}, {kahn.Durable(new(store.Memory))}} {
 			r := try(t, graph(polling("L", x, 3), after("B", "L")), iteration(100*ms), opts...)
 			r.expect("L:ok B:ok", "completed")
 			if got := fmt.Sprint(r.node("L").Output); got != "[1 2 3]" || r.Duration != 2400*ms {

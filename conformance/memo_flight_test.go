@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // flock are runs that share a memo.
@@ -82,7 +83,7 @@ func TestMemoFlight(t *testing.T) {
 		return expanding(ctx, s)
 	}
 	hourly := slowly(takes(time.Hour), inner())
-	store := kahn.Durable(new(kahn.MemoryStore))
+	store := kahn.Durable(new(store.Memory))
 	for _, kind := range []struct {
 		name   string
 		runner *kahn.Runner

@@ -83,7 +83,7 @@ func TestMiddleware(t *testing.T) {
 			trace = append(trace, fmt.Sprintf(format, args...))
 			mu.Unlock()
 		}
-		named := func(name string) kahn.Middleware {
+		named := func(name string) func(kahn.StepFunc) kahn.StepFunc {
 			note("make %s", name)
 			return func(next kahn.StepFunc) kahn.StepFunc {
 				note("wrap %s", name)
@@ -164,7 +164,7 @@ func TestMiddleware(t *testing.T) {
 
 func TestUseOption(t *testing.T) {
 	identity := func(next kahn.StepFunc) kahn.StepFunc { return next }
-	for name, mw := range map[string]kahn.Middleware{
+	for name, mw := range map[string]func(kahn.StepFunc) kahn.StepFunc{
 		"nil":         nil,
 		"returns nil": func(kahn.StepFunc) kahn.StepFunc { return nil },
 		"panics":      func(kahn.StepFunc) kahn.StepFunc { panic(errHost) },
@@ -256,12 +256,12 @@ func TestOnNode(t *testing.T) {
 					return fmt.Sprint(v, "!"), err
 				}
 			}),
-			kahn.Moderate(moderator(func(_ context.Context, _ event.Phase, _ *kahn.Step, value any) error {
+			kahn.Moderate(func(_ context.Context, _ event.Phase, _ *kahn.Step, value any) error {
 				if m, ok := value.(map[string]any); ok && m["bad"] == true {
 					return kahn.Flag("bad")
 				}
 				return nil
-			})),
+			}),
 			kahn.OnNode(func(n kahn.NodeResult) {
 				seen = append(seen, fmt.Sprint(n.ID, " ", n.Status, " ", n.Cause.Kind, " ", n.Cause.Origins, " ", n.Output))
 			}))

@@ -152,9 +152,9 @@ func judgesStress(t *testing.T, seed uint64) {
 	opts := []kahn.Option{
 		kahn.Limit(rng.IntN(4)), kahn.CancelGrace(ms), kahn.Mode(rng.IntN(2)),
 		kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)),
-		kahn.Moderate(moderator(func(ctx context.Context, phase event.Phase, s *kahn.Step, _ any) error {
+		kahn.Moderate(func(ctx context.Context, phase event.Phase, s *kahn.Step, _ any) error {
 			return moderators[s.ID()][phase](ctx)
-		})),
+		}),
 	}
 	if one(4) {
 		opts = append(opts, kahn.Timeout(time.Duration(2+rng.IntN(12))*ms))

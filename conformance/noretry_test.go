@@ -56,7 +56,7 @@ func TestNoRetry(t *testing.T) {
 			After: []string{"B"}, OnUpstreamFailure: kahn.UpstreamPropagate, Retry: twice, Do: neverStep(t),
 		}, []kahn.Node{{ID: "B", Do: fails(0)}}, nil},
 		{"the inputs are refused", event.NoRetryUnstarted, kahn.Node{Retry: twice, Moderation: kahn.ModerateInput, Do: neverStep(t)}, nil,
-			[]kahn.Option{kahn.Moderate(moderator(func(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("no") }))}},
+			[]kahn.Option{kahn.Moderate(func(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("no") })}},
 		{"a sub-graph", event.NoRetryNoPolicy, kahn.Node{Sub: graph(kahn.Node{ID: "x", Do: always(errStep)})}, nil, nil},
 		{"a sub-graph's last attempt", event.NoRetryAttempts, kahn.Node{Retry: twice, Sub: graph(kahn.Node{ID: "x", Do: always(errStep)})}, nil, nil},
 		{"a condition", event.NoRetryCause, kahn.Node{Test: func(kahn.View) (any, error) { return nil, errStep }}, nil, []kahn.Option{twice}},

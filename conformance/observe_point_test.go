@@ -169,7 +169,7 @@ func policyGraph(rng *rand.Rand, n int) *kahn.Graph {
 	var g kahn.Graph
 	for i := range n {
 		node := kahn.Node{ID: fmt.Sprint("n", i)}
-		node.OnUpstreamFailure = []kahn.UpstreamPolicy{kahn.UpstreamAbort, kahn.UpstreamSkip, kahn.UpstreamPropagate, kahn.UpstreamSubstitute}[rng.IntN(4)]
+		node.OnUpstreamFailure = []machine.UpstreamPolicy{kahn.UpstreamAbort, kahn.UpstreamSkip, kahn.UpstreamPropagate, kahn.UpstreamSubstitute}[rng.IntN(4)]
 		switch rng.IntN(5) {
 		case 0:
 			node.When = func(kahn.View) (bool, error) { return true, nil }

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // durations matches the durations in events, which depend on the clock.
@@ -431,7 +432,7 @@ func TestPutOffResultIsInTime(t *testing.T) {
 		kahntest.RequireStatuses(t, res, "A:ok G:ok B:ok C:ok")
 	})
 	inBubble(t, "the store fails meanwhile", func(t *testing.T) {
-		db := &unusable{Store: new(kahn.MemoryStore)}
+		db := &unusable{Store: new(store.Memory)}
 		run, err := kahn.Start(t.Context(), putOffGraph(0), nil, kahn.Limit(1), kahn.Durable(db), kahn.RunID("r"))
 		require.NoError(t, err)
 		time.Sleep(11 * time.Second)

@@ -17,11 +17,11 @@ import (
 
 // A run that is to go on, and is left or stopped while it is pending, keeps the results of its earlier lives.
 func TestPendingRunThatGoesOn(t *testing.T) {
-	for name, db := range map[string]store.Store{"snapshot": nil, "store": new(kahn.MemoryStore)} {
+	for name, db := range map[string]store.Store{"snapshot": nil, "store": new(store.Memory)} {
 		for _, cancel := range []bool{false, true} {
 			inBubble(t, name, func(t *testing.T) {
 				if db != nil {
-					db = new(kahn.MemoryStore)
+					db = new(store.Memory)
 				}
 				var mu sync.Mutex
 				var calls []string
@@ -100,7 +100,7 @@ func TestPendingRunThatGoesOnInWaves(t *testing.T) {
 				rn := &kahn.Runner{MaxRuns: 1}
 				opts := []kahn.Option{kahn.RunID("r")}
 				if stored {
-					opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
+					opts = append(opts, kahn.Durable(new(store.Memory)))
 				}
 				other, err := rn.Start(t.Context(), graph(after("O")), takes(time.Hour))
 				require.NoError(t, err)

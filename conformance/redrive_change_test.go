@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestRedriveOfAChangedGraph: nodes that run again may have changed, nodes that are kept may not.
@@ -61,7 +62,7 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 		}
 		inBubble(t, row.name, func(t *testing.T) { check(t, before(), row.after, row.names, row.ran) })
 		inBubble(t, row.name+", of a run with a store", func(t *testing.T) {
-			check(t, before(), row.after, row.names, row.ran, kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("one"))
+			check(t, before(), row.after, row.names, row.ran, kahn.Durable(new(store.Memory)), kahn.RunID("one"))
 		})
 		inBubble(t, row.name+", inside", func(t *testing.T) { // a composite that has failed begins anew, whatever is inside by now
 			ran := ""

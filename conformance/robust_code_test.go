@@ -57,7 +57,7 @@ func (e *hitError) As(any) bool     { e.on("As"); return false }
 func (e *hitError) Timeout() bool   { e.on("Timeout"); return false }
 func (e *hitError) Temporary() bool { return false }
 
-func hitModerator(hit func()) moderator {
+func hitModerator(hit func()) func(context.Context, event.Phase, *kahn.Step, any) error {
 	return func(context.Context, event.Phase, *kahn.Step, any) error { hit(); return nil }
 }
 

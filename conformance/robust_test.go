@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // A bad call is refused before anything has run.
@@ -125,7 +126,7 @@ func TestNilStep(t *testing.T) {
 	inBubble(t, "also in a graph with a trigger, which may be fired later", func(t *testing.T) {
 		g := graph(kahn.Node{ID: "T", Kind: kahn.KindTrigger}, after("A", "T"))
 		for name, opts := range map[string][]kahn.Option{
-			"": nil, "fired": {kahn.Fire("T", nil)}, "stored": {kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r")},
+			"": nil, "fired": {kahn.Fire("T", nil)}, "stored": {kahn.Durable(new(store.Memory)), kahn.RunID("r")},
 		} {
 			if res, err := kahn.Execute(t.Context(), g, nil, opts...); res != nil || !errors.Is(err, kahn.ErrNoStep) {
 				t.Errorf("%s: Execute: %v, %v", name, res, err)

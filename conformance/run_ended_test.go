@@ -89,7 +89,7 @@ func TestGuardDuringARollback(t *testing.T) {
 	t.Parallel()
 	for range 20 {
 		reading, refused := make(chan struct{}), make(chan struct{})
-		fenced := &refusing{MemoryStore: new(kahn.MemoryStore), after: 1, wait: reading, refused: refused}
+		fenced := &refusing{Memory: new(store.Memory), after: 1, wait: reading, refused: refused}
 		g := graph(after("a"), kahn.Node{ID: "guarded", After: []string{"a"}, Ports: []kahn.Port{{Name: "p"}},
 			In: []kahn.Edge{{From: "a", Param: "merged"}}, When: func(v kahn.View) (bool, error) {
 				close(reading)
@@ -111,14 +111,14 @@ func TestGuardDuringARollback(t *testing.T) {
 
 // refusing is a store that refuses all commits after some, when it is told to.
 type refusing struct {
-	*kahn.MemoryStore
+	*store.Memory
 	after         int
 	wait, refused chan struct{}
 }
 
 func (s *refusing) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	if s.after--; s.after >= 0 {
-		return s.MemoryStore.Commit(ctx, l, c)
+		return s.Memory.Commit(ctx, l, c)
 	}
 	if s.wait != nil {
 		<-s.wait

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
 
@@ -31,7 +32,7 @@ func TestWhy(t *testing.T) {
 	}
 	tail := kahn.Retry{MaxAttempts: 2, InitialDelay: 50 * ms, Jitter: kahn.JitterNone}
 	slowStore := func(method string, latency time.Duration) kahn.Option {
-		return kahn.Durable(storetest.WithFaults(new(kahn.MemoryStore), func(m string) storetest.Fault {
+		return kahn.Durable(storetest.WithFaults(new(store.Memory), func(m string) storetest.Fault {
 			if m == method {
 				return storetest.Fault{Latency: latency}
 			}

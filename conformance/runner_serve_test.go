@@ -82,7 +82,7 @@ func TestServe(t *testing.T) {
 		x.Workflows[0].Step = slow
 		end := serve(t, &kahn.Runner{MaxRuns: 2}, x)
 		time.Sleep(time.Second)
-		lease, _, err := s.MemoryStore.Acquire(t.Context(), "r3", "another process", time.Second)
+		lease, _, err := s.Memory.Acquire(t.Context(), "r3", "another process", time.Second)
 		require.NoError(t, err, "a run that has to wait for its turn is not leased")
 		require.NoError(t, s.Release(t.Context(), lease))
 		time.Sleep(time.Second)
@@ -363,7 +363,7 @@ func (s *rejecting) Commit(ctx context.Context, lease store.Lease, c store.Commi
 	if lease.Run == s.run && c.Status != kahn.RunRunning {
 		return 0, fmt.Errorf("%w: too large", kahn.ErrRejected)
 	}
-	return s.MemoryStore.Commit(ctx, lease, c)
+	return s.Memory.Commit(ctx, lease, c)
 }
 
 // careless is a store that answers with runs of all queues, and panics when a watch ends.
@@ -420,7 +420,7 @@ func TestServeTogether(t *testing.T) {
 	inBubble(t, "a lease that runs out", func(t *testing.T) {
 		s, g := new(served), flow("w")
 		s.create(t, g, time.Time{}, "r")
-		_, _, err := s.MemoryStore.Acquire(t.Context(), "r", "a process that dies", 20*time.Second)
+		_, _, err := s.Memory.Acquire(t.Context(), "r", "a process that dies", 20*time.Second)
 		require.NoError(t, err)
 		begin := time.Now()
 		end := serve(t, new(kahn.Runner), s.service(g))

@@ -15,6 +15,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 func TestRunner(t *testing.T) {
@@ -153,7 +154,7 @@ func TestRunner(t *testing.T) {
 	})
 
 	inBubble(t, "after a shutdown runs go on from their store", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		rn := &kahn.Runner{MaxRuns: 1, Options: []kahn.Option{kahn.Durable(store)}}
 		var c calls
 		g := graph(after("A"), after("B", "A"))
@@ -433,7 +434,7 @@ func TestScenarioIdempotency(t *testing.T) {
 	})
 
 	inBubble(t, "a run of a store goes on under its key", func(t *testing.T) {
-		keys, store := new(kahn.IdempotencyStore), new(kahn.MemoryStore)
+		keys, store := new(kahn.IdempotencyStore), new(store.Memory)
 		g := graph(gate("G"), after("B", "G"))
 		opts := []kahn.Option{kahn.Idempotent(keys, "k"), kahn.Durable(store), kahn.RunID("r")}
 		if res, err := kahn.Execute(t.Context(), g, takes(0), opts...); err != nil || res.Status != kahn.RunSuspended {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // A redriven run has its place in the Runner, and its log goes on where the old one has ended.
@@ -131,7 +132,7 @@ func TestLogOverLives(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			rn := &kahn.Runner{}
-			store := new(kahn.MemoryStore)
+			store := new(store.Memory)
 			var from *kahn.Snapshot
 			var sunk []kahn.Event
 			var cursor uint64

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // statusAt finds a node by its path.
@@ -124,7 +125,7 @@ func TestScenarioStopWinsOverLeave(t *testing.T) {
 		} {
 			s := subgraph("S", inner)
 			s.Timeout = 100 * ms
-			l := &lives{t: t, g: graph(s, kahn.Node{ID: "A", Do: takes(2 * time.Second)}), step: takes(0), store: &slowStore{Store: new(kahn.MemoryStore), takes: 10 * ms}}
+			l := &lives{t: t, g: graph(s, kahn.Node{ID: "A", Do: takes(2 * time.Second)}), step: takes(0), store: &slowStore{Store: new(store.Memory), takes: 10 * ms}}
 			res, _ := l.next(time.Second, func(run *kahn.Run) {
 				run.Leave()
 				for run.Status() != kahn.RunSuspended {

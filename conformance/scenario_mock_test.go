@@ -216,7 +216,7 @@ func TestScenarioMock(t *testing.T) {
 		g := graph(kahn.Node{ID: "A", InputSchema: refusesAll{}, OutputSchema: refusesAll{}, Moderation: kahn.ModerateBoth})
 		r := try(t, g, nil, kahn.TestMode{Mocks: mocks{"A": {Value: 1}}})
 		r.expect("A:ok", "completed")
-		real := try(t, g, takes(0), kahn.TestMode{}, kahn.Moderate(never{}))
+		real := try(t, g, takes(0), kahn.TestMode{}, kahn.Moderate(never))
 		real.expect("A:F", "failed")
 		real.cause("A", kahn.CauseContractInput)
 		real.outcomes("A:not_reached")
@@ -296,9 +296,7 @@ type refusesAll struct{}
 func (refusesAll) Check(any) []kahn.Violation { return []kahn.Violation{{Message: "no"}} }
 
 // never is a moderator that is not to be asked.
-type never struct{}
-
-func (never) Check(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("asked") }
+func never(context.Context, event.Phase, *kahn.Step, any) error { return kahn.Flag("asked") }
 
 func TestScenarioMockNested(t *testing.T) {
 	sub := func() *kahn.Graph {

@@ -25,7 +25,7 @@ func shutDown(t *testing.T, rn *kahn.Runner) {
 func TestScenarioShutdown(t *testing.T) {
 	each := func(name string, f func(t *testing.T, db store.Store)) {
 		inBubble(t, name+", from snapshots", func(t *testing.T) { f(t, nil) })
-		inBubble(t, name+", from a store", func(t *testing.T) { f(t, new(kahn.MemoryStore)) })
+		inBubble(t, name+", from a store", func(t *testing.T) { f(t, new(store.Memory)) })
 	}
 	each("an attempt that is interrupted does not count", func(t *testing.T, db store.Store) {
 		var causes []error
@@ -120,13 +120,13 @@ func TestScenarioShutdown(t *testing.T) {
 	})
 	each("a judge of inputs is asked again", func(t *testing.T, db store.Store) {
 		judged := 0
-		judge := moderator(func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
+		judge := func(ctx context.Context, _ event.Phase, _ *kahn.Step, _ any) error {
 			if judged++; judged == 1 {
 				<-ctx.Done()
 				return ctx.Err()
 			}
 			return nil
-		})
+		}
 		var c calls
 		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Moderation: kahn.ModerateInput}), step: c.count(takes(0)), store: db, opts: []kahn.Option{kahn.Moderate(judge)}}
 		if res, err := l.next(10*ms, nil); err != nil || res.Status != kahn.RunSuspended || c.of("A") != 0 {
@@ -168,7 +168,7 @@ func TestScenarioShutdown(t *testing.T) {
 				}
 				l := &lives{t: t, g: g, opts: []kahn.Option{kahn.Drain}}
 				if db != nil {
-					l.store = new(kahn.MemoryStore)
+					l.store = new(store.Memory)
 				}
 				if stubborn {
 					l.opts = append(l.opts, kahn.CancelGrace(50*ms))
@@ -194,7 +194,7 @@ func TestScenarioShutdown(t *testing.T) {
 		rn := new(kahn.Runner)
 		loop := subgraph("L", graph(after("x"), gate("w", "x")))
 		loop.Loop = &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil }, MaxIterations: 3}
-		slow := &slowStore{Store: new(kahn.MemoryStore), takes: 10 * ms}
+		slow := &slowStore{Store: new(store.Memory), takes: 10 * ms}
 		opts := []kahn.Option{kahn.RunID("r"), kahn.CancelGrace(20 * ms)}
 		if db != nil {
 			opts = append(opts, kahn.Durable(slow)) // the result of an iteration is evaluated when its record is written
@@ -256,7 +256,7 @@ func TestScenarioShutdown(t *testing.T) {
 			}
 			l := &lives{t: t, g: graph(after("A"), c), step: takes(0)}
 			if db != nil {
-				l.store = new(kahn.MemoryStore)
+				l.store = new(store.Memory)
 			}
 			res, err := l.next(10*ms, func(run *kahn.Run) {
 				go shutDown(t, l.runner)
@@ -295,7 +295,7 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 	})
 	inBubble(t, "until the last record of the life is written a stop wins", func(t *testing.T) {
-		db := &slowStore{Store: new(kahn.MemoryStore), takes: 50 * ms}
+		db := &slowStore{Store: new(store.Memory), takes: 50 * ms}
 		l := &lives{t: t, g: graph(kahn.Node{ID: "A", Do: takes(30 * ms)}, gate("B", "A")), store: db}
 		res, _ := l.next(60*ms, func(run *kahn.Run) { // A ends at 80 ms, that and the gate are written until 130 ms, and then the status
 			run.Leave()
@@ -310,7 +310,7 @@ func TestScenarioShutdown(t *testing.T) {
 		}
 	})
 	inBubble(t, "a run whose store has failed gives its lease back", func(t *testing.T) {
-		db := &slowStore{Store: new(kahn.MemoryStore)}
+		db := &slowStore{Store: new(store.Memory)}
 		var c calls
 		g := graph(after("A"), after("B", "A"))
 		fails := c.count(func(_ context.Context, s *kahn.Step) (any, error) { db.broken = s.ID() == "A"; return nil, nil })

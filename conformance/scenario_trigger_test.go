@@ -10,6 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 func trigger(id string) kahn.Node { return kahn.Node{ID: id, Kind: kahn.KindTrigger} }
@@ -228,7 +229,7 @@ func TestFiredGoesOn(t *testing.T) {
 	})
 	for name, opts := range same {
 		inBubble(t, "250 from a store, "+name, func(t *testing.T) {
-			durable := []kahn.Option{kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r")}
+			durable := []kahn.Option{kahn.Durable(new(store.Memory)), kahn.RunID("r")}
 			res, err := executeRun(t, t.Context(), g, takes(0), append(durable, fire...)...)
 			if err != nil || res.Status != kahn.RunSuspended {
 				t.Fatal(err)
@@ -246,7 +247,7 @@ func TestFiredGoesOn(t *testing.T) {
 	inBubble(t, "what was pruned needs no step function", func(t *testing.T) {
 		own := func(context.Context, *kahn.Step) (any, error) { return "own", nil }
 		g := graph(trigger("T1"), trigger("T2"), gate("G", "T1"), kahn.Node{ID: "A", After: []string{"G"}, Do: own}, after("B", "T2"))
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		execute := func(id string, opts ...kahn.Option) (*kahn.Result, error) {
 			return executeRun(t, t.Context(), g, nil, append(opts, kahn.Durable(store), kahn.RunID(id))...)
 		}

@@ -45,7 +45,7 @@ func TestSignalID(t *testing.T) {
 		inBubble(t, fmt.Sprint("in one life, durable ", durable), func(t *testing.T) {
 			opts := []kahn.Option{kahn.RunID("r")}
 			if durable {
-				opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
+				opts = append(opts, kahn.Durable(new(store.Memory)))
 			}
 			rec := newRecorder()
 			g := graph(gate("G"), subgraph("S", graph(gate("H"))), kahn.Node{ID: "A", Do: asksTwice}, after("B", "A"), gate("late", "B"))
@@ -110,7 +110,7 @@ func TestSignalID(t *testing.T) {
 	})
 
 	inBubble(t, "early signals of a host that repeats itself", func(t *testing.T) {
-		s := new(kahn.MemoryStore)
+		s := new(store.Memory)
 		g := graph(gate("G"), gate("H"))
 		opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(s)}
 		early := func(value any) []kahn.Option {
@@ -153,7 +153,7 @@ func TestSignalIsStored(t *testing.T) {
 		return true
 	}
 	inBubble(t, "a slow store", func(t *testing.T) {
-		inner := new(kahn.MemoryStore)
+		inner := new(store.Memory)
 		slow := &brokenStore{Store: inner, commit: func(store.Commit) error { time.Sleep(time.Second); return nil }}
 		run := begin(t, slow)
 		time.Sleep(5 * time.Second)
@@ -178,7 +178,7 @@ func TestSignalIsStored(t *testing.T) {
 		require.NoError(t, err)
 	})
 	inBubble(t, "a store that is out of reach", func(t *testing.T) {
-		down := &brokenStore{Store: new(kahn.MemoryStore)}
+		down := &brokenStore{Store: new(store.Memory)}
 		run := begin(t, down)
 		time.Sleep(time.Second)
 		down.commit = func(store.Commit) error { return errDisk }
@@ -197,7 +197,7 @@ func TestSignalIsStored(t *testing.T) {
 		require.False(t, signalled(t, down.Store, "G"))
 	})
 	inBubble(t, "no context", func(t *testing.T) {
-		run := begin(t, new(kahn.MemoryStore))
+		run := begin(t, new(store.Memory))
 		var none context.Context
 		require.ErrorIs(t, run.Signal(none, "G", 1), kahn.ErrNoContext)
 		run.Cancel()

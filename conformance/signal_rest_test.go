@@ -17,7 +17,7 @@ import (
 type muteStore struct{ store.Store }
 
 // sealedStore fails to take requests.
-type sealedStore struct{ kahn.MemoryStore }
+type sealedStore struct{ store.Memory }
 
 func (*sealedStore) Post(context.Context, string, store.Request) (bool, error) {
 	return false, errDisk
@@ -53,7 +53,7 @@ func TestSignalAtRest(t *testing.T) {
 		return kahn.Decision{Value: value, Actor: "ann", Comment: "fine", ID: "1"}
 	}
 	inBubble(t, "posted", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		run := left(t, kahn.Durable(db))
 		require.NoError(t, run.Signal(context.Background(), "G", ann("approved")))
 		require.NoError(t, run.Signal(context.Background(), "G", ann("approved")), "the same signal is the same answer")
@@ -72,7 +72,7 @@ func TestSignalAtRest(t *testing.T) {
 		require.ErrorIs(t, run.CancelNode("W"), kahn.ErrFinished)
 	})
 	inBubble(t, "cancelled", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		run := left(t, kahn.Durable(db))
 		require.NoError(t, run.CancelNode("W"))
 		require.NoError(t, run.Signal(context.Background(), "S/y", "inside"))
@@ -82,7 +82,7 @@ func TestSignalAtRest(t *testing.T) {
 	})
 	inBubble(t, "the run cancelled", func(t *testing.T) {
 		ann := kahn.Request{Actor: "ann", Reason: "a wrong order"}
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		run := left(t, kahn.Durable(db))
 		require.NoError(t, run.Cancel(ann))
 		r := try2(t, restGraph(), nothing, kahn.Durable(db), kahn.RunID("r"))
@@ -90,7 +90,7 @@ func TestSignalAtRest(t *testing.T) {
 		require.Equal(t, ann, r.StopRequest)
 		require.ErrorIs(t, run.Cancel(ann), kahn.ErrFinished, "it has ended since")
 
-		db = new(kahn.MemoryStore)
+		db = new(store.Memory)
 		run = left(t, kahn.Durable(db))
 		run.Cancel()
 		list, err := db.LoadRequests(t.Context(), "r", 0, 10)
@@ -106,7 +106,7 @@ func TestSignalAtRest(t *testing.T) {
 		require.NoError(t, ended.AbortAll(nil, ann))
 	})
 	inBubble(t, "refused", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		run := left(t, kahn.Durable(db))
 		var choice *kahn.ChoiceError
 		err := run.Signal(context.Background(), "G", "perhaps")
@@ -132,7 +132,7 @@ func TestSignalAtRest(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, list)
 	})
-	for name, opts := range map[string][]kahn.Option{"without a store": nil, "a store that takes no requests": {kahn.Durable(muteStore{new(kahn.MemoryStore)})}} {
+	for name, opts := range map[string][]kahn.Option{"without a store": nil, "a store that takes no requests": {kahn.Durable(muteStore{new(store.Memory)})}} {
 		inBubble(t, name, func(t *testing.T) {
 			run := left(t, opts...)
 			require.ErrorIs(t, run.Signal(context.Background(), "G", "approved"), kahn.ErrAtRest)
@@ -153,7 +153,7 @@ func TestSignalAtRest(t *testing.T) {
 		require.ErrorIs(t, err, errDisk)
 	})
 	inBubble(t, "put away by Serve", func(t *testing.T) { // which goes on with it by itself
-		db, rn, g := new(kahn.MemoryStore), new(kahn.Runner), restGraph()
+		db, rn, g := new(store.Memory), new(kahn.Runner), restGraph()
 		n, err := kahn.Prepare(g, kahn.RunID("r"))
 		require.NoError(t, err)
 		_, _, err = db.Create(t.Context(), n)

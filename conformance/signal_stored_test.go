@@ -32,7 +32,7 @@ func (s *unusable) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 func TestSignalAgainThatIsNotStored(t *testing.T) {
 	t.Parallel()
 	for range size(30, 10, 300) {
-		g, db := graph(gate("G")), &unusable{Store: new(kahn.MemoryStore)}
+		g, db := graph(gate("G")), &unusable{Store: new(store.Memory)}
 		run, err := kahn.Start(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
 		require.NoError(t, err)
 		_, err = run.WaitFor(t.Context(), "G", kahn.Suspended)
@@ -55,14 +55,14 @@ func TestSignalAgainThatIsNotStored(t *testing.T) {
 func TestEarlySignalThatIsNotStored(t *testing.T) {
 	t.Parallel()
 	d := kahn.Decision{ID: "1", Value: "yes"}
-	fresh := &unusable{Store: new(kahn.MemoryStore)}
+	fresh := &unusable{Store: new(store.Memory)}
 	fresh.dead.Store(true)
 	began, err := kahn.Start(t.Context(), graph(gate("G")), nothing, kahn.Durable(fresh), kahn.RunID("r"), kahn.EarlySignals(map[string]any{"G": d}))
 	require.NoError(t, err)
 	_, _ = began.Wait()
 	require.ErrorIs(t, began.Signal(context.Background(), "G", d), kahn.ErrStore)
 
-	g, db := graph(gate("G"), gate("H")), &unusable{Store: new(kahn.MemoryStore)}
+	g, db := graph(gate("G"), gate("H")), &unusable{Store: new(store.Memory)}
 	_, err = kahn.Execute(t.Context(), g, nothing, kahn.Durable(db), kahn.RunID("r"))
 	require.NoError(t, err)
 	db.dead.Store(true)
@@ -78,7 +78,7 @@ func TestSameSignalByMany(t *testing.T) {
 	for n := range size(400, 100, 4000) {
 		var opts []kahn.Option
 		if n%2 == 0 {
-			opts = append(opts, kahn.Durable(new(kahn.MemoryStore)))
+			opts = append(opts, kahn.Durable(new(store.Memory)))
 		}
 		run, err := kahn.Start(t.Context(), graph(gate("G")), nothing, opts...)
 		require.NoError(t, err)
@@ -111,7 +111,7 @@ func TestSignalIDThatIsNoText(t *testing.T) {
 // A node may have the id that the record of a signal has in other runs.
 func TestSignalsBesideANodeOfTheirName(t *testing.T) {
 	t.Parallel()
-	g, db := graph(gate("G"), gate("#signal1"), gate("##signal1"), gate("H")), new(kahn.MemoryStore)
+	g, db := graph(gate("G"), gate("#signal1"), gate("##signal1"), gate("H")), new(store.Memory)
 	signals := map[string]any{"G": kahn.Decision{ID: "1", Value: "yes"}, "H": kahn.Decision{ID: "1", Value: "no"}}
 	for range 2 { // the second time they are repetitions
 		res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(db), kahn.EarlySignals(signals))
@@ -144,7 +144,7 @@ func TestSignalIDsOfFormerRecords(t *testing.T) {
 		return stored
 	}
 	both := map[string]any{"G": of("1", "yes"), "H": of("2", "no")}
-	stored := life(t, new(kahn.MemoryStore), both)
+	stored := life(t, new(store.Memory), both)
 
 	// The same as a former version has written it.
 	var header map[string]any

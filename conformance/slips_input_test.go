@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // A run of a graph with declared inputs accepts only these; one without accepts any.
@@ -53,7 +54,7 @@ func TestInputs(t *testing.T) {
 				"Start":   func(o ...kahn.Option) error { _, err := kahn.Start(t.Context(), g, neverStep(t), o...); return err },
 				"Runner":  func(o ...kahn.Option) error { _, err := runner.Start(t.Context(), g, neverStep(t), o...); return err },
 				"store": func(o ...kahn.Option) error {
-					_, err := kahn.Execute(t.Context(), g, neverStep(t), append(o, kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r"))...)
+					_, err := kahn.Execute(t.Context(), g, neverStep(t), append(o, kahn.Durable(new(store.Memory)), kahn.RunID("r"))...)
 					return err
 				},
 			} {

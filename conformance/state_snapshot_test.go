@@ -218,7 +218,7 @@ func versionGraph(rng *rand.Rand) *kahn.Graph {
 		kahn.AllSkipped, kahn.OneDone, kahn.Boundary, kahn.AtLeast(1)}
 	for i := range 2 + rng.IntN(8) {
 		n := kahn.Node{ID: fmt.Sprint("n", i), Priority: rng.IntN(3), ContinueOnFail: rng.IntN(8) == 0, Critical: rng.IntN(12) == 0, Disabled: rng.IntN(12) == 0,
-			SkipMode: kahn.SkipMode(rng.IntN(4)), OnUpstreamFailure: kahn.UpstreamPolicy(rng.IntN(5)), Cleanup: rng.IntN(10) == 0}
+			SkipMode: machine.SkipMode(rng.IntN(4)), OnUpstreamFailure: machine.UpstreamPolicy(rng.IntN(5)), Cleanup: rng.IntN(10) == 0}
 		for j := range i {
 			if rng.IntN(3) == 0 {
 				n.In = append(n.In, kahn.Edge{From: fmt.Sprint("n", j), On: []kahn.On{kahn.OnSuccess, kahn.OnSuccess, kahn.OnFailure, kahn.OnAlways}[rng.IntN(4)]})

@@ -123,8 +123,8 @@ func TestEnumsRoundTrip(t *testing.T) {
 	roundTrip(t, all(kahn.ModerateBoth)...)
 	roundTrip(t, kahn.AllSucceeded, kahn.AnySucceeded, kahn.AtLeast(1), kahn.AtLeast(70_000), kahn.AllDone, kahn.Boundary)
 	for _, outside := range []encoding.TextMarshaler{
-		kahn.Status(99), kahn.RunStatus(99), kahn.CauseKind(99), kahn.SkipKind(99), kahn.On(99), kahn.GuardPolicy(99),
-		kahn.SkipMode(99), kahn.UpstreamPolicy(99), kahn.Jitter(99), event.NoRetry(99), kahn.NoMatch(99), kahn.Mode(99), kahn.StatusRule(99),
+		kahn.Status(99), kahn.RunStatus(99), kahn.CauseKind(99), machine.SkipKind(99), kahn.On(99), kahn.GuardPolicy(99),
+		machine.SkipMode(99), machine.UpstreamPolicy(99), kahn.Jitter(99), event.NoRetry(99), kahn.NoMatch(99), kahn.Mode(99), kahn.StatusRule(99),
 		kahn.FailureMode(99), kahn.StopMode(99), event.Phase(99), kahn.Moderation(99), kahn.Join(99), kahn.AllDone | 1<<8,
 	} {
 		_, err := outside.MarshalText()

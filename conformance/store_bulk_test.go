@@ -67,7 +67,7 @@ func TestBulkRedrive(t *testing.T) {
 		begin(gone, fails, "gone")
 		begin(v1, fails, "held")
 		begin(v1, nothing, "well")
-		_, _, err := s.MemoryStore.Acquire(t.Context(), "held", "somebody", time.Hour)
+		_, _, err := s.Memory.Acquire(t.Context(), "held", "somebody", time.Hour)
 		require.NoError(t, err)
 		redrive := func(dry bool) (bulk.Report, int) {
 			return everything(t, func(after string) (bulk.Report, error) {

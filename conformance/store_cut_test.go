@@ -72,7 +72,7 @@ func TestStoreFailureEndsCleanup(t *testing.T) {
 		for _, cleanup := range []bool{false, true} {
 			inBubble(t, fmt.Sprintf("depth %d, cleanup %v", depth, cleanup), func(t *testing.T) {
 				begin := time.Now()
-				db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(store.Commit) error {
+				db := &brokenStore{Store: new(store.Memory), commit: func(store.Commit) error {
 					if time.Since(begin) > 1100*ms {
 						return kahn.ErrFenced
 					}

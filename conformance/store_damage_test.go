@@ -41,7 +41,7 @@ func TestLostOutput(t *testing.T) {
 	blobs := &keysOfBlobs{keys: map[string]string{}}
 	g := graph(kahn.Node{ID: "A"}, kahn.Node{ID: "B", After: []string{"A"}}, subgraph("S", graph(kahn.Node{ID: "x"}), "B"))
 	step := func(_ context.Context, s *kahn.Step) (any, error) { return strings.Repeat(s.ID(), 100), nil }
-	s := new(kahn.MemoryStore)
+	s := new(store.Memory)
 	opts := func(id string) []kahn.Option {
 		return []kahn.Option{kahn.RunID(id), kahn.Durable(s), kahn.Encoding(&store.Blobs{Codec: kahn.Types{}, Store: blobs, Over: 20})}
 	}

@@ -60,7 +60,7 @@ func TestEncodedOnce(t *testing.T) {
 	for _, mode := range []kahn.Mode{kahn.Eager, kahn.Waves} {
 		codec := new(countingCodec)
 		rec := newRecorder()
-		run, err := kahn.Start(t.Context(), g, nil, mode, kahn.Durable(new(kahn.MemoryStore)), kahn.Encoding(codec), kahn.Fire("T", "payload"),
+		run, err := kahn.Start(t.Context(), g, nil, mode, kahn.Durable(new(store.Memory)), kahn.Encoding(codec), kahn.Fire("T", "payload"),
 			kahn.Inputs(map[string]any{"in": "input"}), kahn.EarlySignals(map[string]any{"early": "answer"}), kahn.OnEvent(rec.add))
 		require.NoError(t, err)
 		for _, gate := range []string{"W", "late"} {
@@ -123,7 +123,7 @@ func TestDeltasInRecords(t *testing.T) {
 func TestDeltasOfFormerRecords(t *testing.T) {
 	t.Parallel()
 	g := graph(kahn.Node{ID: "A"}, subgraph("S", graph(kahn.Node{ID: "x"}), "A"))
-	var s kahn.MemoryStore
+	var s store.Memory
 	lease, _, err := s.Acquire(t.Context(), "r", "former", 1e9)
 	require.NoError(t, err)
 	plan, err := g.Compile()
@@ -209,7 +209,7 @@ func TestMissingOutput(t *testing.T) {
 	g, j := graph(loopOf(5, 0)), new(journal)
 	_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(j))
 	require.NoError(t, err)
-	half := new(kahn.MemoryStore)
+	half := new(store.Memory)
 	lease, _, err := half.Acquire(t.Context(), "r", "o", time.Minute)
 	require.NoError(t, err)
 	for _, c := range j.writes[:len(j.writes)-2] {

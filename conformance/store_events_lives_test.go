@@ -129,7 +129,7 @@ func TestDeltasShareTransactions(t *testing.T) {
 // whose events are stored does not go on over such a store, and its lease is given back.
 func TestStoreEventsRefused(t *testing.T) {
 	t.Parallel()
-	g, memory := graph(after("A"), gate("G", "A")), new(kahn.MemoryStore)
+	g, memory := graph(after("A"), gate("G", "A")), new(store.Memory)
 	_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.StoreEvents())
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 	require.ErrorContains(t, err, "durable")
@@ -148,7 +148,7 @@ func TestStoreEventsRefused(t *testing.T) {
 // TestStoredLogOfRedrivesAndForks: a redrive goes on in the log of its run, and a fork has its own.
 func TestStoredLogOfRedrivesAndForks(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		db, broken := new(kahn.MemoryStore), true
+		db, broken := new(store.Memory), true
 		step := func(_ context.Context, s *kahn.Step) (any, error) {
 			s.Emit(s.ID())
 			if s.ID() == "B" && broken {
@@ -181,7 +181,7 @@ func TestStoredLogOfRedrivesAndForks(t *testing.T) {
 // TestEventsStoredFromALaterLifeOn: the stored log begins with the first life that stores events, and who asks for earlier ones is told.
 func TestEventsStoredFromALaterLifeOn(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		db, g := new(kahn.MemoryStore), graph(after("A"), gate("G", "A"), after("B", "G"))
+		db, g := new(store.Memory), graph(after("A"), gate("G", "A"), after("B", "G"))
 		opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
 		first := pause(t, g, takes(0), opts...)
 		_, err := store.ReadEvents(t.Context(), db, "r", 0, 0)
@@ -200,7 +200,7 @@ func TestEventsStoredFromALaterLifeOn(t *testing.T) {
 // TestFencedEvents: an owner that was overtaken writes no event: neither those of its facts, nor deltas.
 func TestFencedEvents(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		g := emitting(40, 10*ms)
 		run, err := kahn.Start(t.Context(), g, nil, kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents(), kahn.Lease("", time.Minute), kahn.Lease("first", 0))
 		require.NoError(t, err)

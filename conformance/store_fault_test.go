@@ -19,7 +19,7 @@ import (
 
 // faultyStore fails some of its writes, which it counts from 0. A write that is lost was applied, and the answer has not come.
 type faultyStore struct {
-	*kahn.MemoryStore
+	*store.Memory
 	fails func(write int) (fails, lost bool)
 
 	mu     sync.Mutex
@@ -49,7 +49,7 @@ func (s *faultyStore) write(f func() (store.Applied, error)) (store.Applied, err
 
 func (s *faultyStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	return s.write(func() (store.Applied, error) {
-		a, err := s.MemoryStore.Commit(ctx, l, c)
+		a, err := s.Memory.Commit(ctx, l, c)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.ended = s.ended || a == store.AppliedNow && c.Status.Terminal()
@@ -108,7 +108,7 @@ func TestStoreFailsAtEveryWrite(t *testing.T) {
 				var want outcome
 				for k, writes := -1, 0; k < writes; k++ {
 					synctest.Test(t, func(t *testing.T) {
-						store := &faultyStore{MemoryStore: new(kahn.MemoryStore), fails: func(n int) (bool, bool) {
+						store := &faultyStore{Memory: new(store.Memory), fails: func(n int) (bool, bool) {
 							if k < 0 {
 								return false, false
 							}

@@ -37,7 +37,7 @@ func TestFork(t *testing.T) {
 		more []kahn.Option
 	}{{"eager", nil}, {"waves", []kahn.Option{kahn.Waves}}} {
 		inBubble(t, "results are kept, the rest runs, "+kind.name, func(t *testing.T) {
-			mem := new(kahn.MemoryStore)
+			mem := new(store.Memory)
 			opts := append([]kahn.Option{kahn.Durable(mem), kahn.Inputs(map[string]any{"who": "we"})}, kind.more...)
 			g := graph(after("A"), after("B", "A"), after("C", "B"), subgraph("S", graph(after("x")), "A"), after("D", "C", "S"), kahn.Node{ID: "end", Kind: kahn.KindEnd})
 			old := try(t, g, breaks("C"), append(opts, kahn.RunID("old"))...)
@@ -130,7 +130,7 @@ func TestFork(t *testing.T) {
 		try2(t, g, takes(0), fork(mem, "new")...).expect("A:ok B:ok", "completed")
 		refused(kahn.ErrFinished, fork(mem, "new")...)
 
-		down := &brokenStore{Store: new(kahn.MemoryStore), commit: func(store.Commit) error { return errDisk }}
+		down := &brokenStore{Store: new(store.Memory), commit: func(store.Commit) error { return errDisk }}
 		res, err := kahn.Execute(t.Context(), g, neverStep(t), fork(down, "new")...)
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.True(t, res.Left)
@@ -148,7 +148,7 @@ func TestForkAtEveryWrite(t *testing.T) {
 }
 
 func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts int) {
-	old, whole := new(kahn.MemoryStore), new(journal)
+	old, whole := new(store.Memory), new(journal)
 	c.more = []kahn.Option{kahn.Durable(old), kahn.RunID("old")}
 	_, want := c.run(t, nil, false)
 	before, err := old.Load(t.Context(), "old")

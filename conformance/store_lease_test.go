@@ -23,7 +23,7 @@ func TestJoinDurable(t *testing.T) {
 	for name, owner := range map[string][]kahn.Option{"an owner of its own": nil, "the same owner": {kahn.Lease("us", 0)}} {
 		inBubble(t, name, func(t *testing.T) {
 			acquired := 0
-			db := &acquisitions{Store: new(kahn.MemoryStore), seen: func(string, time.Duration) {
+			db := &acquisitions{Store: new(store.Memory), seen: func(string, time.Duration) {
 				acquired++
 				time.Sleep(time.Second) // the second caller comes meanwhile
 			}}
@@ -53,7 +53,7 @@ func TestJoinDurable(t *testing.T) {
 
 	inBubble(t, "the first is refused, the second runs", func(t *testing.T) {
 		first := true
-		db := &acquireFault{Store: new(kahn.MemoryStore), fail: func() error {
+		db := &acquireFault{Store: new(store.Memory), fail: func() error {
 			time.Sleep(time.Second)
 			if first {
 				first = false
@@ -79,7 +79,7 @@ func TestJoinDurable(t *testing.T) {
 	})
 
 	inBubble(t, "it goes on with the inputs of the store", func(t *testing.T) {
-		db, keys := new(kahn.MemoryStore), new(kahn.IdempotencyStore)
+		db, keys := new(store.Memory), new(kahn.IdempotencyStore)
 		g := graph(gate("G"), after("B", "G"))
 		opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Idempotent(keys, "k")}
 		inputs := kahn.Inputs(map[string]any{"n": 1})
@@ -116,7 +116,7 @@ func (s *acquireFault) Acquire(ctx context.Context, run, owner string, ttl time.
 func TestDuplicateDurable(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
-		db := &acquisitions{Store: new(kahn.MemoryStore), seen: func(string, time.Duration) { time.Sleep(time.Second) }}
+		db := &acquisitions{Store: new(store.Memory), seen: func(string, time.Duration) { time.Sleep(time.Second) }}
 		rn := &kahn.Runner{Options: []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Lease("us", 0)}}
 		ended := make(chan error)
 		go func() {
@@ -153,13 +153,13 @@ func TestLeaseWhileLoading(t *testing.T) {
 	t.Parallel()
 	for name, fails := range map[string]time.Duration{"": 0, "the store does not answer for 15 s": 15 * time.Second} {
 		inBubble(t, name, func(t *testing.T) {
-			db, codec := new(kahn.MemoryStore), &tardyCodec{}
+			db, codec := new(store.Memory), &tardyCodec{}
 			g := graph(after("A"), gate("G", "A"), after("B", "G"))
 			opts := []kahn.Option{kahn.RunID("r"), kahn.Encoding(codec)}
 			pause(t, g, takes(0), append(opts, kahn.Durable(db))...)
 			codec.takes = 5 * time.Minute
 			now := time.Now()
-			slow := &outage{MemoryStore: db, err: errDisk, all: true, from: now.Add(time.Minute), to: now.Add(time.Minute + fails)}
+			slow := &outage{Memory: db, err: errDisk, all: true, from: now.Add(time.Minute), to: now.Add(time.Minute + fails)}
 			taken := make(chan error, 14)
 			go func() {
 				for range cap(taken) {
@@ -181,7 +181,7 @@ func TestLeaseWhileLoading(t *testing.T) {
 // life goes on.
 func TestShortLease(t *testing.T) {
 	t.Parallel()
-	db := new(kahn.MemoryStore)
+	db := new(store.Memory)
 	g := graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": numbers(20)}, Sub: graph(after("x"), gate("G", "x"))})
 	opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
 	pause(t, g, takes(0), opts...)
@@ -198,7 +198,7 @@ func TestShortLease(t *testing.T) {
 
 // releaseFault is a store that releases leases in its own way.
 type releaseFault struct {
-	kahn.MemoryStore
+	store.Memory
 	release func(ctx context.Context) error
 }
 
@@ -248,7 +248,7 @@ func TestReleaseFails(t *testing.T) {
 // TestRefusedLeavesNothing: a request that is refused for its inputs leaves no run in the store.
 func TestRefusedLeavesNothing(t *testing.T) {
 	t.Parallel()
-	db := new(kahn.MemoryStore)
+	db := new(store.Memory)
 	g := graph(after("A"))
 	g.Inputs = []kahn.Input{{Name: "n"}}
 	for _, inputs := range []map[string]any{{"n": 1, "m": 2}, {"m": 2}, {}} {
@@ -264,7 +264,7 @@ func TestStoredRunIsGone(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
 		writes := 0
-		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
+		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
 			if c.Sequence > 1 {
 				writes++
 				return kahn.ErrUnknownRun

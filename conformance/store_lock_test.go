@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // askingCodec asks a run for its status while it encodes a value.
@@ -43,9 +44,9 @@ func TestAnswersWithoutCodec(t *testing.T) {
 		opts []kahn.Option
 		want string
 	}{
-		"a gate whose time is up": {graph(late, branch("no", "G", "timeout"), branch("yes", "G", "approved")), []kahn.Option{kahn.Durable(new(kahn.MemoryStore))}, "no"},
+		"a gate whose time is up": {graph(late, branch("no", "G", "timeout"), branch("yes", "G", "approved")), []kahn.Option{kahn.Durable(new(store.Memory))}, "no"},
 		"a gate in test mode": {graph(gate("G", "A"), after("A"), branch("no", "G", "rejected"), branch("yes", "G", "approved")),
-			[]kahn.Option{kahn.TestMode{}, kahn.Durable(new(kahn.MemoryStore))}, "yes"},
+			[]kahn.Option{kahn.TestMode{}, kahn.Durable(new(store.Memory))}, "yes"},
 		"with a codec alone": {graph(gate("G", "A"), after("A"), branch("no", "G", "rejected"), branch("yes", "G", "approved")),
 			[]kahn.Option{kahn.TestMode{}}, "yes"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // What happens to a run after it was left without its store changes nothing of what the store has: whoever goes on with the run decides.
@@ -40,7 +41,7 @@ func TestNothingHappensInALostRun(t *testing.T) {
 		"guard":        {node: kahn.Node{ID: "n", When: func(kahn.View) (bool, error) { time.Sleep(5 * time.Second); return false, nil }}, want: "idle"},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			store := &outage{MemoryStore: new(kahn.MemoryStore), err: fmt.Errorf("%w: %w", kahn.ErrUnusable, errDisk), from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
+			store := &outage{Memory: new(store.Memory), err: fmt.Errorf("%w: %w", kahn.ErrUnusable, errDisk), from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
 			g := graph(deaf, c.node, kahn.Node{ID: "tick", Do: takes(1500 * ms)}, kahn.Node{ID: "cleanup", Cleanup: true, After: []string{"deaf"}, Do: neverStep(t)})
 			opts := append([]kahn.Option{kahn.Durable(store), kahn.RunID("r"), kahn.CancelGrace(20 * time.Second), kahn.AbortRunning}, c.opts...)
 			run, err := kahn.Start(t.Context(), g, takes(0), opts...)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestOutages: a run survives an outage of its store that is shorter than its lease, whatever the error is. After a longer one it is
@@ -34,7 +35,7 @@ func TestOutages(t *testing.T) {
 	} {
 		inBubble(t, fmt.Sprintf("%v of %v, leases too: %v", row.lasts, row.err, row.all), func(t *testing.T) {
 			begin := time.Now()
-			store := &outage{MemoryStore: new(kahn.MemoryStore), err: row.err, all: row.all, from: begin.Add(10500 * ms)}
+			store := &outage{Memory: new(store.Memory), err: row.err, all: row.all, from: begin.Add(10500 * ms)}
 			store.to = store.from.Add(row.lasts)
 			var g kahn.Graph
 			for i := range 30 {
@@ -88,7 +89,7 @@ func TestOutages(t *testing.T) {
 // TestFirstWrite: the first write of a life is not repeated, and nothing was called or published then. The lease is released.
 func TestFirstWrite(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, from: time.Now(), to: time.Now().Add(time.Hour)}
+		store := &outage{Memory: new(store.Memory), err: errDisk, from: time.Now(), to: time.Now().Add(time.Hour)}
 		g := graph(after("A"), gate("G", "A"), after("B", "G"))
 		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		r := try(t, g, neverStep(t), opts...)
@@ -118,7 +119,7 @@ func TestFirstWrite(t *testing.T) {
 func TestLostWithSlots(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		rn := &kahn.Runner{Limit: 1}
-		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, all: true, from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
+		store := &outage{Memory: new(store.Memory), err: errDisk, all: true, from: time.Now().Add(time.Second), to: time.Now().Add(time.Hour)}
 		deaf := func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Hour); return nil, nil }
 		run, err := rn.Start(t.Context(), graph(kahn.Node{ID: "A"}), deaf, kahn.Durable(store), kahn.RunID("r"), kahn.Lease("", 10*time.Second))
 		require.NoError(t, err)
@@ -161,7 +162,7 @@ func TestCodecOutage(t *testing.T) {
 		codec := &outCodec{text: "x", down: true}
 		twice := func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }
 		g := graph(kahn.Node{ID: "A", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, While: twice}}, after("B", "A"))
-		opts := []kahn.Option{kahn.Durable(new(kahn.MemoryStore)), kahn.RunID("r"), kahn.Encoding(codec)}
+		opts := []kahn.Option{kahn.Durable(new(store.Memory)), kahn.RunID("r"), kahn.Encoding(codec)}
 		r := try(t, g, takes(0), opts...)
 		if r.Status != kahn.RunSuspended || !r.Left || !errors.Is(r.err, errDown) || r.node("B").Status.Terminal() {
 			t.Errorf("%v, %v, %v", r.Status, r.Left, r.err)
@@ -178,7 +179,7 @@ func TestPendingLease(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}
 		first, err := rn.Start(t.Context(), graph(after("A")), takes(5*time.Minute))
 		require.NoError(t, err)
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		run, err := rn.Start(t.Context(), graph(after("B")), takes(0), kahn.Durable(store), kahn.RunID("r"))
 		require.NoError(t, err)
 		time.Sleep(4 * time.Minute)
@@ -198,7 +199,7 @@ func TestPendingLease(t *testing.T) {
 		rn := &kahn.Runner{MaxRuns: 1}
 		first, err := rn.Start(t.Context(), graph(after("A")), takes(5*time.Minute))
 		require.NoError(t, err)
-		store := &outage{MemoryStore: new(kahn.MemoryStore), err: errDisk, all: true, from: time.Now().Add(time.Minute), to: time.Now().Add(2 * time.Minute)}
+		store := &outage{Memory: new(store.Memory), err: errDisk, all: true, from: time.Now().Add(time.Minute), to: time.Now().Add(2 * time.Minute)}
 		run, err := rn.Start(t.Context(), graph(after("B")), neverStep(t), kahn.Durable(store), kahn.RunID("r"))
 		require.NoError(t, err)
 		time.Sleep(3 * time.Minute)
@@ -214,7 +215,7 @@ func TestPendingLease(t *testing.T) {
 		rn := new(kahn.Runner)
 		first, err := rn.Start(t.Context(), graph(after("A")), takes(time.Minute), kahn.RunID("r"))
 		require.NoError(t, err)
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		_, err = rn.Start(t.Context(), graph(after("B")), neverStep(t), kahn.Durable(store), kahn.RunID("r"))
 		require.ErrorIs(t, err, kahn.ErrDuplicateRun)
 		_, _, err = store.Acquire(t.Context(), "r", "another", time.Minute)
@@ -228,7 +229,7 @@ func TestPendingLease(t *testing.T) {
 			rn := &kahn.Runner{MaxRuns: 1}
 			first, err := rn.Start(t.Context(), graph(after("A")), takes(5*time.Minute))
 			require.NoError(t, err)
-			store := new(kahn.MemoryStore)
+			store := new(store.Memory)
 			run, err := rn.Start(t.Context(), graph(after("B")), neverStep(t), kahn.Durable(store), kahn.RunID("r"))
 			require.NoError(t, err)
 			time.Sleep(2 * time.Minute)

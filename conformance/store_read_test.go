@@ -22,7 +22,7 @@ func TestReadResult(t *testing.T) {
 	for seed := range seeds(t, size(20, 10, 2_000)) {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCutter(7000+seed, int(seed%3))
-			store := new(kahn.MemoryStore)
+			store := new(store.Memory)
 			c.more = []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 			_, want := c.run(t, nil, false)
 			time.Sleep(time.Hour)
@@ -83,7 +83,7 @@ func TestReadOutcomes(t *testing.T) {
 			[]kahn.Option{kahn.Fire("T", "payload")}},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			store := new(kahn.MemoryStore)
+			store := new(store.Memory)
 			run, err := kahn.Start(t.Context(), row.g, takes(time.Second), append(row.opts, kahn.Durable(store), kahn.RunID("r"))...)
 			require.NoError(t, err)
 			time.Sleep(100 * ms)
@@ -122,7 +122,7 @@ func TestReadOutcomes(t *testing.T) {
 // TestReadRefused: what is not there, or is not over, or does not fit, has no Result.
 func TestReadRefused(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		g := graph(after("A"), gate("G", "A"))
 		read := func(g *kahn.Graph, run string) error {
 			_, err := kahn.ReadResult(t.Context(), g, store, run)
@@ -151,7 +151,7 @@ func TestReadRefused(t *testing.T) {
 		var none context.Context
 		_, err = kahn.ReadSnapshot(none, store, "r")
 		require.ErrorIs(t, err, kahn.ErrNoContext)
-		broken := &outage{MemoryStore: store}
+		broken := &outage{Memory: store}
 		_, err = kahn.ReadResult(t.Context(), g, &deadLoad{broken}, "r")
 		require.ErrorIs(t, err, kahn.ErrStore)
 		require.ErrorIs(t, err, errDisk)
@@ -180,7 +180,7 @@ func TestReadRefused(t *testing.T) {
 func TestReadPerformsNothing(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		try(t, graph(after("A"), after("B", "A")), takes(0), kahn.Durable(db), kahn.RunID("r")).expect("A:ok B:ok", "completed")
 		for name, added := range map[string]kahn.Node{
 			"a root":     {ID: "C", Do: neverStep(t)},

@@ -32,7 +32,7 @@ func TestRedriveInStore(t *testing.T) {
 		more []kahn.Option
 	}{{"eager", nil}, {"waves", []kahn.Option{kahn.Waves}}} {
 		inBubble(t, "what failed and what follows it runs again, "+kind.name, func(t *testing.T) {
-			store := new(kahn.MemoryStore)
+			store := new(store.Memory)
 			opts := append([]kahn.Option{kahn.Durable(store), kahn.RunID("r")}, kind.more...)
 			g := graph(after("A"), after("B", "A"), after("C", "B"), subgraph("S", graph(after("x"), after("y", "x")), "A"), after("D"), after("E", "C", "S", "D"))
 			r := try(t, g, breaks("B", "S/y"), opts...)
@@ -63,7 +63,7 @@ func TestRedriveInStore(t *testing.T) {
 	}
 
 	inBubble(t, "the inside of composites begins anew", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		again := kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}
 		g := graph(
@@ -111,7 +111,7 @@ func TestRedriveInStore(t *testing.T) {
 	})
 
 	inBubble(t, "a run that waits, beside what failed", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		g := graph(gate("G"), after("B", "G"), after("A"), after("C", "A"))
 		r := pause(t, g, breaks("A"), opts...)
@@ -123,7 +123,7 @@ func TestRedriveInStore(t *testing.T) {
 	})
 
 	inBubble(t, "by a Runner", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		rn := &kahn.Runner{Options: []kahn.Option{kahn.Durable(store)}}
 		broken := true
 		step := func(context.Context, *kahn.Step) (any, error) {
@@ -158,7 +158,7 @@ func TestRedriveInStore(t *testing.T) {
 	})
 
 	inBubble(t, "what is refused changes nothing", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		opts := []kahn.Option{kahn.Durable(store), kahn.RunID("r")}
 		g := graph(after("A"), after("B", "A"))
 		r := try(t, g, breaks("A"), opts...)
@@ -193,7 +193,7 @@ func TestRedriveInStore(t *testing.T) {
 	})
 
 	inBubble(t, "a store that does not answer the first write has the old run", func(t *testing.T) {
-		inner := new(kahn.MemoryStore)
+		inner := new(store.Memory)
 		opts := []kahn.Option{kahn.RunID("r")}
 		g := graph(after("A"), after("B", "A"))
 		try(t, g, breaks("A"), append(opts, kahn.Durable(inner))...)

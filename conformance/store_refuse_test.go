@@ -16,7 +16,7 @@ import (
 
 // lateStore refuses values in which a word occurs, but tells so only when they are committed.
 type lateStore struct {
-	kahn.MemoryStore
+	store.Memory
 	header bool // it refuses the records of runs, too
 }
 
@@ -29,7 +29,7 @@ func (s *lateStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (
 	if s.header && c.Run != nil && c.Sequence > 1 {
 		return 0, fmt.Errorf("%w: the record of the run", kahn.ErrRejected)
 	}
-	return s.MemoryStore.Commit(ctx, l, c)
+	return s.Memory.Commit(ctx, l, c)
 }
 
 // TestRefusedByCommit: an output that the store refuses when it is committed fails its node when the run goes on, and nothing else.

@@ -68,7 +68,7 @@ func TestCreatedRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			db := new(kahn.MemoryStore)
+			db := new(store.Memory)
 			n, err := kahn.Prepare(orderGraph(), kahn.RunID("r"), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: map[string]string{"tenant": "x"}}), kahn.Describe(store.Spec{Parent: "mother"}))
 			require.NoError(t, err)
 			_, _, err = db.Create(t.Context(), n)
@@ -100,7 +100,7 @@ func TestCreatedRun(t *testing.T) {
 // given then replace the stored ones, for what has not been called yet.
 func TestBegunRunKeepsWorkflow(t *testing.T) {
 	t.Parallel()
-	db := new(kahn.MemoryStore)
+	db := new(store.Memory)
 	renamed := orderGraph()
 	renamed.Name = "orders"
 	_, err := performOrder(t, db, orderGraph(), "charge", kahn.Inputs(map[string]any{"order": 17}))
@@ -128,7 +128,7 @@ func TestBegunRunKeepsWorkflow(t *testing.T) {
 // TestNotDue: a run does not begin before the time for which it was created; nothing is written until then.
 func TestNotDue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		n, err := kahn.Prepare(orderGraph(), kahn.RunID("r"), kahn.Inputs(map[string]any{"order": 1}))
 		require.NoError(t, err)
 		n.NotBefore = time.Now().Add(time.Hour)
@@ -153,7 +153,7 @@ func TestNotDue(t *testing.T) {
 // TestSpecOfARun: what a durable run does is in the store from its first commit, and changes when it goes on as something else.
 func TestSpecOfARun(t *testing.T) {
 	t.Parallel()
-	db := new(kahn.MemoryStore)
+	db := new(store.Memory)
 	hash := func(g *kahn.Graph) string {
 		p, err := g.Compile()
 		require.NoError(t, err)
@@ -199,14 +199,14 @@ func TestSpecOfARun(t *testing.T) {
 // commit on.
 func TestSpecOfAnOlderRecord(t *testing.T) {
 	t.Parallel()
-	db := new(kahn.MemoryStore)
+	db := new(store.Memory)
 	_, err := performOrder(t, db, orderGraph(), "charge", kahn.Inputs(map[string]any{"order": "a"}))
 	require.NoError(t, err)
 	older, err := db.Load(t.Context(), "r")
 	require.NoError(t, err)
 	older.Record = json.RawMessage(strings.Replace(string(older.Record), `{`, `{"inputs":{"order":"a"},`, 1))
 	older.Spec = store.Spec{}
-	db = new(kahn.MemoryStore)
+	db = new(store.Memory)
 	require.NoError(t, db.Insert(t.Context(), older))
 	output, err := performOrder(t, db, orderGraph(), "ship", kahn.EarlySignals(map[string]any{"gate": 1}))
 	require.NoError(t, err)

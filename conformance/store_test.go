@@ -20,7 +20,7 @@ import (
 
 func TestScenarioStore(t *testing.T) {
 	inBubble(t, "a run with a store is a run", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		g := graph(kahn.Node{ID: "A", Retry: kahn.RetryStandard()}, after("B", "A"), kahn.Node{ID: "?", After: []string{"A"}, Test: func(kahn.View) (any, error) { return true, nil }},
 			branch("T", "?", "true"), branch("N", "?", "false"), kahn.Node{ID: "Z", Kind: kahn.KindEnd})
 		r := try(t, g, script(errStep, nil), kahn.Durable(db), kahn.RunID("one"))
@@ -41,7 +41,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "133 a commit fails", func(t *testing.T) {
-		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
+		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
 			if endsOf(c, "A") {
 				return errDisk
 			}
@@ -72,7 +72,7 @@ func TestScenarioStore(t *testing.T) {
 
 	for _, at := range []string{"S/x", "S/y", "M[1]", "L#2/z"} {
 		inBubble(t, "133 a commit inside fails: "+at, func(t *testing.T) {
-			inner := new(kahn.MemoryStore)
+			inner := new(store.Memory)
 			db := &brokenStore{Store: inner, commit: func(c store.Commit) error {
 				if endsOf(c, at) {
 					return errDisk
@@ -120,7 +120,7 @@ func TestScenarioStore(t *testing.T) {
 
 	inBubble(t, "the test of a loop, and the next iteration, see what is durable", func(t *testing.T) {
 		var durable time.Time
-		db := &brokenStore{Store: new(kahn.MemoryStore), commit: func(c store.Commit) error {
+		db := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
 			if endsOf(c, "L#1/x") {
 				time.Sleep(time.Second)
 				durable = time.Now()
@@ -137,7 +137,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "a retry of a composite has records of its own", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		fail := true
 		step := func(_ context.Context, s *kahn.Step) (any, error) {
 			if s.ID() == "y" && fail {
@@ -175,7 +175,7 @@ func TestScenarioStore(t *testing.T) {
 		synctest.Wait()
 		writes := journaled.len()
 		_, _ = run.Wait()
-		db := &journaled.replay(t, "one", writes).MemoryStore
+		db := &journaled.replay(t, "one", writes).Memory
 		r := try2(t, g, takes(0), kahn.Durable(db), kahn.RunID("one"))
 		r.expect("A:ok G:ok S:ok", "completed")
 		if r.node("G").Output != "early" || r.node("S").Output != "early" {
@@ -185,7 +185,7 @@ func TestScenarioStore(t *testing.T) {
 
 	inBubble(t, "the start of an attempt is not recorded", func(t *testing.T) {
 		// It is in one transaction with the end of A, which is not written either.
-		db := &brokenStore{Store: new(kahn.MemoryStore), start: func(s store.Attempt) error {
+		db := &brokenStore{Store: new(store.Memory), start: func(s store.Attempt) error {
 			if s.Node == "B" {
 				return errDisk
 			}
@@ -200,7 +200,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "the start of another attempt is not recorded", func(t *testing.T) {
-		db := &brokenStore{Store: new(kahn.MemoryStore), start: func(s store.Attempt) error {
+		db := &brokenStore{Store: new(store.Memory), start: func(s store.Attempt) error {
 			if s.Attempt == 2 {
 				return errDisk
 			}
@@ -219,7 +219,7 @@ func TestScenarioStore(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			inBubble(t, fmt.Sprintf("every write fails %d times, acknowledgements lost: %v", failures, lost), func(t *testing.T) {
 				tries := map[string]int{}
-				inner := new(kahn.MemoryStore)
+				inner := new(store.Memory)
 				fail := func(key string, write func()) error {
 					if tries[key]++; tries[key] <= failures && key != "commit1" { // which is written at once or not at all
 						if lost {
@@ -247,7 +247,7 @@ func TestScenarioStore(t *testing.T) {
 	}
 
 	inBubble(t, "a gate is suspended in the store and answered from there", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		g := graph(after("A"), gate("G", "A"), after("B", "G"))
 		var c calls
 		r := pause(t, g, c.count(takes(0)), kahn.Durable(db), kahn.RunID("one"))
@@ -264,7 +264,7 @@ func TestScenarioStore(t *testing.T) {
 	})
 
 	inBubble(t, "two processes: the second waits for the lease, the first is fenced", func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		stuck := &brokenStore{Store: &deafStore{db}}
 		g := graph(kahn.Node{ID: "A", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
 			if s.Attempt() == 1 {
@@ -304,7 +304,7 @@ func TestScenarioStore(t *testing.T) {
 				return nil
 			},
 		} {
-			r := try(t, graph(after("A"), after("B", "A")), takes(0), kahn.Durable(&brokenStore{Store: new(kahn.MemoryStore), commit: f}))
+			r := try(t, graph(after("A"), after("B", "A")), takes(0), kahn.Durable(&brokenStore{Store: new(store.Memory), commit: f}))
 			if r.Status != kahn.RunSuspended || !r.Left || r.Cause.Kind != kahn.CauseStoreError {
 				t.Errorf("%s: %v, %v", name, r.Status, r.err)
 			}
@@ -334,7 +334,7 @@ func TestLeaseOptions(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
 		var owners []string
 		var times []time.Duration
-		store := &acquisitions{Store: new(kahn.MemoryStore), seen: func(owner string, ttl time.Duration) {
+		store := &acquisitions{Store: new(store.Memory), seen: func(owner string, ttl time.Duration) {
 			owners, times = append(owners, owner), append(times, ttl)
 		}}
 		g := graph(after("A"))
@@ -354,7 +354,7 @@ func TestLeaseOptions(t *testing.T) {
 	})
 
 	inBubble(t, "a host finds its own leases again", func(t *testing.T) {
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		g := graph(after("A"))
 		if _, _, err := store.Acquire(t.Context(), "r", "us", time.Hour); err != nil { // and the process died
 			t.Fatal(err)
@@ -378,7 +378,7 @@ func (a *acquisitions) Acquire(ctx context.Context, run, owner string, ttl time.
 }
 
 // pickyStore refuses values in which a word occurs.
-type pickyStore struct{ kahn.MemoryStore }
+type pickyStore struct{ store.Memory }
 
 func (*pickyStore) CheckValue(value json.RawMessage) error {
 	switch {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestMaxCrashes: a step during which the process dies again and again ends at last.
@@ -134,7 +135,7 @@ func TestMaxCrashes(t *testing.T) {
 
 	inBubble(t, "an attempt that was left is no crash", func(t *testing.T) {
 		g := graph(after("A"))
-		store := new(kahn.MemoryStore)
+		store := new(store.Memory)
 		for range 6 {
 			l := &lives{t: t, g: g, step: untilStopped, store: store}
 			if res, err := l.next(10*ms, nil); err != nil || res.Status != kahn.RunSuspended {
@@ -263,7 +264,7 @@ func TestWakeAt(t *testing.T) {
 
 	for limit := range 2 {
 		inBubble(t, fmt.Sprint("what has passed is forgotten, limit ", limit), func(t *testing.T) {
-			store := new(kahn.MemoryStore)
+			store := new(store.Memory)
 			g := graph(timed(time.Hour), kahn.Node{ID: "A", Retry: retry}, kahn.Node{ID: "B", Retry: retry})
 			run, err := kahn.Start(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
 				if s.Attempt() > 1 {
@@ -329,7 +330,7 @@ func TestWakeAtOfLeftRuns(t *testing.T) {
 		), true},
 	} {
 		inBubble(t, name, func(t *testing.T) {
-			db := new(kahn.MemoryStore)
+			db := new(store.Memory)
 			run, err := kahn.Start(t.Context(), row.g, nil, kahn.Durable(db), kahn.RunID("r"))
 			require.NoError(t, err)
 			time.Sleep(time.Second)
@@ -345,7 +346,7 @@ func TestWakeAtOfLeftRuns(t *testing.T) {
 		})
 	}
 	inBubble(t, "a run that was pending", func(t *testing.T) {
-		db, free := new(kahn.MemoryStore), make(chan struct{})
+		db, free := new(store.Memory), make(chan struct{})
 		rn := &kahn.Runner{MaxRuns: 1}
 		_, err := rn.Start(t.Context(), graph(kahn.Node{ID: "busy", Do: func(context.Context, *kahn.Step) (any, error) {
 			<-free

@@ -15,7 +15,7 @@ import (
 
 // countingStore counts its transactions, and takes some time for each.
 type countingStore struct {
-	kahn.MemoryStore
+	store.Memory
 	takes   time.Duration
 	commits []store.Commit
 }
@@ -23,7 +23,7 @@ type countingStore struct {
 func (s *countingStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	s.commits = append(s.commits, c) // one goroutine commits
 	time.Sleep(s.takes)
-	return s.MemoryStore.Commit(ctx, l, c)
+	return s.Memory.Commit(ctx, l, c)
 }
 
 // TestTransactionsPerNode: the start of a node is in the transaction with the end that made it ready, and what has changed while a
@@ -165,7 +165,7 @@ func TestAllocationsOfDurableChain(t *testing.T) {
 		}
 		step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 		return testing.AllocsPerRun(5, func() {
-			if _, err := kahn.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Durable(new(kahn.MemoryStore))); err != nil {
+			if _, err := kahn.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Durable(new(store.Memory))); err != nil {
 				t.Error(err)
 			}
 		})

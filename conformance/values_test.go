@@ -116,9 +116,7 @@ func (nameless) Check(value any) []kahn.Violation {
 	return nil
 }
 
-type prude struct{}
-
-func (prude) Check(_ context.Context, phase event.Phase, s *kahn.Step, value any) error {
+func prude(_ context.Context, phase event.Phase, s *kahn.Step, value any) error {
 	switch text := fmt.Sprint(s.Path(), value, len(s.UpstreamAll())); {
 	case strings.Contains(text, "n2 0"):
 		return kahn.Flag("rude", phase.String())
@@ -179,8 +177,8 @@ func ledgerGraph(rng *rand.Rand, stops bool) *kahn.Graph {
 			}
 		}
 		n.Merge = []string{"", "", kahn.MergeArray, kahn.MergeConcat, kahn.MergeObject, "list"}[rng.IntN(6)]
-		n.OnUpstreamFailure = kahn.UpstreamPolicy(rng.IntN(5))
-		n.SkipMode = kahn.SkipMode(rng.IntN(4))
+		n.OnUpstreamFailure = machine.UpstreamPolicy(rng.IntN(5))
+		n.SkipMode = machine.SkipMode(rng.IntN(4))
 		n.Join = []kahn.Join{kahn.AllSucceeded, kahn.AllSucceeded, kahn.AllDone, kahn.AllDoneMinOne, kahn.NoneFailed, kahn.AllFailed}[rng.IntN(6)]
 		if one(3) {
 			n.Ports = []kahn.Port{{Name: "a", Required: one(2)}, {Name: "in"}, {Name: "p", Default: "port"}}
@@ -288,7 +286,7 @@ func TestValuesAgree(t *testing.T) {
 		}
 		var want []string
 		synctest.Test(t, func(t *testing.T) {
-			res, _ := plan.Execute(t.Context(), step(newDeskWorld(salt)), append(opts, kahn.Inputs(root), kahn.Moderate(prude{}), rule)...)
+			res, _ := plan.Execute(t.Context(), step(newDeskWorld(salt)), append(opts, kahn.Inputs(root), kahn.Moderate(prude), rule)...)
 			want = append(want, fmt.Sprint(res.Status, res.Degraded, res.Cause.Kind))
 			seen["run "+res.Status.String()+" "+res.Cause.Kind.String()]++
 			for n := range res.Nodes() {
@@ -298,7 +296,7 @@ func TestValuesAgree(t *testing.T) {
 		})
 		st, err := kahn.NewState(plan, append(opts, rule)...)
 		require.NoError(t, err)
-		l := ledger{t: t, plan: plan, st: st, v: kahn.Values{Root: root, Moderator: prude{}}, step: step(newDeskWorld(salt)), pick: rng.IntN}
+		l := ledger{t: t, plan: plan, st: st, v: kahn.Values{Root: root, Moderator: prude}, step: step(newDeskWorld(salt)), pick: rng.IntN}
 		if seed%2 == 1 {
 			l.cut = func(st *machine.State) *machine.State { return cutState(t, plan, st, append(opts, rule)...) }
 		}

@@ -123,32 +123,37 @@ func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
 	return append(found, c.problems...)
 }
 
+// evaluator is the type of kahn.Graph.Evaluator.
+type evaluator = interface {
+	Parse(text string) (kahn.Expression, error)
+}
+
 type memberChecker struct {
 	parts    *parts
 	wrong    map[string]bool // paths of nodes
 	problems []error
 }
 
-func (c *memberChecker) graph(path string, g *kahn.Graph, outer kahn.Evaluator) {
-	evaluator := g.Evaluator
-	if evaluator == nil {
-		evaluator = outer
+func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
+	own := g.Evaluator
+	if own == nil {
+		own = outer
 	}
 	nodes := g.Nodes()
 	for i := range nodes {
 		n := &nodes[i]
 		at := joinPath(path, n.ID)
 		if n.Sub != nil {
-			c.graph(at, n.Sub, evaluator)
+			c.graph(at, n.Sub, own)
 		}
-		if n.Kind != kindAssignment || evaluator == nil || len(c.problems) >= maxProblems {
+		if n.Kind != kindAssignment || own == nil || len(c.problems) >= maxProblems {
 			continue
 		}
 		for member := range c.parts.nodes[at].member("expression").items() {
 			if member.value.Key == "" { // the text of all of them
 				break
 			}
-			if err := parses(evaluator, member.value.Text); err != nil {
+			if err := parses(own, member.value.Text); err != nil {
 				c.wrong[at] = true
 				c.problems = append(c.problems, &kahn.Problem{Graph: path, Node: n.ID, Field: "TestExpr." + member.value.Key, Err: err})
 			}
@@ -156,10 +161,10 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer kahn.Evaluator) 
 	}
 }
 
-// parses reads a text with the evaluator, which is code of the host.
-func parses(evaluator kahn.Evaluator, text string) error {
+// parses reads a text with an evaluator, which is code of the host.
+func parses(e evaluator, text string) error {
 	return foreign.Contain(func() error {
-		_, err := evaluator.Parse(text)
+		_, err := e.Parse(text)
 		return err
 	}, func(value any) error { return foreign.NewPanicError(value) })
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // graph is an object of the document that describes a graph: the graph itself, and the edges until they are in order.
@@ -61,8 +62,8 @@ func init() {
 		}},
 	}, graphRecord.fields...)}
 	defaultsRecord = record[kahn.Defaults]{fields: []field[kahn.Defaults]{
-		enum("skip_mode", func(d *kahn.Defaults) *kahn.SkipMode { return &d.SkipMode }),
-		enum("on_upstream_failure", func(d *kahn.Defaults) *kahn.UpstreamPolicy { return &d.OnUpstreamFailure }),
+		enum("skip_mode", func(d *kahn.Defaults) *machine.SkipMode { return &d.SkipMode }),
+		enum("on_upstream_failure", func(d *kahn.Defaults) *machine.UpstreamPolicy { return &d.OnUpstreamFailure }),
 		enum("guard_errors", func(d *kahn.Defaults) *kahn.GuardPolicy { return &d.GuardErrors }),
 		inner("retry", &retryRecord, func(d *kahn.Defaults) *kahn.Retry { return &d.Retry }),
 		bound("timeout", func(d *kahn.Defaults) *time.Duration { return &d.Timeout }),
@@ -109,8 +110,8 @@ func init() {
 		enum("guard_errors", func(n *node) *kahn.GuardPolicy { return &n.GuardErrors }),
 
 		unlessComputed(enum("join", func(n *node) *kahn.Join { return &n.Join })),
-		enum("skip_mode", func(n *node) *kahn.SkipMode { return &n.SkipMode }),
-		enum("on_upstream_failure", func(n *node) *kahn.UpstreamPolicy { return &n.OnUpstreamFailure }),
+		enum("skip_mode", func(n *node) *machine.SkipMode { return &n.SkipMode }),
+		enum("on_upstream_failure", func(n *node) *machine.UpstreamPolicy { return &n.OnUpstreamFailure }),
 		data("default", func(n *node) *any { return &n.Default }),
 		enum("handling", func(n *node) *kahn.Handling { return &n.Handling }),
 		flag("cancel_losers", func(n *node) *bool { return &n.CancelLosers }),

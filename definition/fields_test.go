@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // The structs whose fields a document must express.
@@ -278,8 +279,8 @@ func TestSchemaHasEveryValue(t *testing.T) {
 		return p
 	}
 	for name, row := range map[string]struct{ want, got []string }{
-		"skip_mode":           {spellings[kahn.SkipMode](), s.Defs["skip_mode"].values()},
-		"on_upstream_failure": {spellings[kahn.UpstreamPolicy](), s.Defs["on_upstream_failure"].values()},
+		"skip_mode":           {spellings[machine.SkipMode](), s.Defs["skip_mode"].values()},
+		"on_upstream_failure": {spellings[machine.UpstreamPolicy](), s.Defs["on_upstream_failure"].values()},
 		"guard_errors":        {spellings[kahn.GuardPolicy](), s.Defs["guard_errors"].values()},
 		"cause":               {append(spellings[kahn.CauseKind](), "provider_error", "contract_violated"), s.Defs["cause"].values()},
 		"handling":            {spellings[kahn.Handling](), property("node", "handling").values()},

@@ -24,8 +24,10 @@ type kindChecker struct {
 	kinds     map[string]Kind
 	known     []string
 	contracts map[string]kahn.Contract
-	schemas   kahn.SchemaCompiler
-	problems  []error
+	schemas   interface {
+		Compile(any) (kahn.Contract, error)
+	}
+	problems []error
 }
 
 func (c *kindChecker) graph(path string, g *kahn.Graph) {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check implements [kahn.Checker]: a text may ask for ancestors only, other than by exists, compare their statuses with the
+// Check finds errors before a run, see [kahn.Expression]: a text may ask for ancestors only, other than by exists, compare their statuses with the
 // names of statuses only, and ask for declared inputs only.
 func (e *expression) Check(ancestor, input func(name string) error) error {
 	found := slices.Clone(e.strange)

@@ -113,7 +113,7 @@ func TestKinds(t *testing.T) {
 		e, err := Evaluator{}.Parse(text)
 		require.NoError(t, err, text)
 		none := func(string) error { return nil }
-		err = e.(kahn.Checker).Check(none, none)
+		err = e.(*expression).Check(none, none)
 		if problem == "" {
 			require.NoError(t, err, text)
 		} else {
@@ -153,7 +153,7 @@ func TestKindsDecide(t *testing.T) {
 						text := fmt.Sprintf(form, a, b)
 						e, err := Evaluator{}.Parse(text)
 						require.NoError(t, err, text)
-						isRefused := e.(kahn.Checker).Check(none, none) != nil
+						isRefused := e.(*expression).Check(none, none) != nil
 						of[isRefused]++
 						if isRefused {
 							refused++

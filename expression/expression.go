@@ -107,7 +107,7 @@ type SyntaxError struct {
 // Error names the place.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
 
-// Evaluator implements [kahn.Evaluator].
+// Evaluator is one for [kahn.Graph].
 type Evaluator struct{}
 
 // Parse reads a text. The error is a [*SyntaxError] or matches [ErrLimit].

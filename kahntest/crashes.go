@@ -76,7 +76,7 @@ func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), 
 // CheckCrashes is Crashes for callers without a test. It returns how many crashes there were, and the first defects that they showed.
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
 	c := &crasher{ctx: ctx, start: start, opts: opts}
-	undisturbed := new(kahn.MemoryStore)
+	undisturbed := new(store.Memory)
 	process, res, err := c.live(undisturbed, 0, false, false)
 	if res == nil {
 		return 0, fmt.Errorf("the run without a crash: %w", err)
@@ -118,7 +118,7 @@ type outcome struct {
 
 // crash performs the workflow with a crash at one write. It says at which one it was, or nothing if the run has ended before.
 func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
-	inner := new(kahn.MemoryStore)
+	inner := new(store.Memory)
 	first, _, _ := c.live(inner, write, applied, false)
 	if !first.store.dead {
 		return "", nil
@@ -163,7 +163,7 @@ func (c *crasher) crash(write int, applied bool, want outcome) (died string, err
 const runID = "kahntest.Crashes"
 
 // requestsOf returns what has become of the requests for the run.
-func requestsOf(ctx context.Context, s *kahn.MemoryStore) (map[string]store.RequestStatus, error) {
+func requestsOf(ctx context.Context, s *store.Memory) (map[string]store.RequestStatus, error) {
 	list, err := s.LoadRequests(ctx, runID, 0, store.MaxPage)
 	statuses := map[string]store.RequestStatus{}
 	for _, q := range list {
@@ -173,9 +173,9 @@ func requestsOf(ctx context.Context, s *kahn.MemoryStore) (map[string]store.Requ
 }
 
 // live is one life of the run: up to its end, or to the crash at a write, which is counted from 1; 0 means none.
-func (c *crasher) live(inner *kahn.MemoryStore, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
+func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
 	p := &Process{restarted: restarted, effects: map[string][]string{}}
-	p.store = &dyingStore{MemoryStore: inner, at: write, applied: applied}
+	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
 	opts := append(slices.Clone(c.opts), kahn.Durable(p.store), kahn.RunID(runID), kahn.Lease(runID, 0))
 	if stored, err := inner.Load(c.ctx, runID); err == nil && stored.Sequence > 0 {
 		opts = append(opts, kahn.EarlySignals(nil)) // the store has them
@@ -258,7 +258,7 @@ func shown(n kahn.NodeResult) string {
 
 // dyingStore is the store as one process sees it: none of its calls has an effect after the process has died.
 type dyingStore struct {
-	*kahn.MemoryStore
+	*store.Memory
 	at      int  // the write at which it dies
 	applied bool // after that has been applied
 
@@ -283,12 +283,12 @@ func (s *dyingStore) Commit(ctx context.Context, l store.Lease, c store.Commit) 
 		return 0, errDead
 	}
 	if s.writes++; s.writes != s.at {
-		return s.MemoryStore.Commit(ctx, l, c)
+		return s.Memory.Commit(ctx, l, c)
 	}
 	when := "before"
 	if s.applied {
 		when = "after"
-		if a, err := s.MemoryStore.Commit(ctx, l, c); err != nil || a != store.AppliedNow {
+		if a, err := s.Memory.Commit(ctx, l, c); err != nil || a != store.AppliedNow {
 			return a, err
 		}
 	}
@@ -321,12 +321,12 @@ func (s *dyingStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration
 	if s.isDead() {
 		return errDead
 	}
-	return s.MemoryStore.Renew(ctx, l, ttl)
+	return s.Memory.Renew(ctx, l, ttl)
 }
 
 func (s *dyingStore) Release(ctx context.Context, l store.Lease) error {
 	if s.isDead() {
 		return nil // nobody is there to do it
 	}
-	return s.MemoryStore.Release(ctx, l)
+	return s.Memory.Release(ctx, l)
 }

@@ -60,6 +60,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // InFakeTime runs f in a bubble of package testing/synctest: time stands still while any goroutine runs, and jumps to the
@@ -144,14 +145,14 @@ func Statuses(res *kahn.Result) string {
 
 var statuses = map[kahn.Status]string{kahn.Completed: "ok", kahn.Failed: "F", kahn.Aborted: "X", kahn.Cancelled: "C"}
 
-var reasons = map[kahn.SkipKind]string{
+var reasons = map[machine.SkipKind]string{
 	kahn.SkipAnnotation: "ann", kahn.SkipConditionBranch: "br", kahn.SkipUpstreamSkipped: "up", kahn.SkipWhenGuard: "when",
 	kahn.SkipNullPropagation: "null", kahn.SkipParentFailure: "pf", kahn.SkipRuleUnsatisfied: "rule", kahn.SkipSelf: "self",
 	kahn.SkipSuperseded: "superseded",
 }
 
 // Status renders one status, with the reason if it is Skipped.
-func Status(status kahn.Status, skip kahn.SkipKind) string {
+func Status(status kahn.Status, skip machine.SkipKind) string {
 	if status == kahn.Skipped {
 		return "S/" + reasons[skip]
 	}

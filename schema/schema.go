@@ -1,4 +1,4 @@
-// Package schema compiles JSON Schemas into contracts. It is the SchemaCompiler that a graph with schemas needs:
+// Package schema compiles JSON Schemas into contracts. It has the compiler that a graph with schemas needs:
 //
 //	g.Schemas = schema.Compiler{}
 //
@@ -71,7 +71,7 @@ func (e *Error) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Compiler implements [kahn.SchemaCompiler].
+// Compiler is one for the Schemas of a [kahn.Graph].
 type Compiler struct{}
 
 // Compile compiles a schema into a contract. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or tells why the

@@ -21,7 +21,7 @@ import (
 func TestStoredRun(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		db := new(kahn.MemoryStore)
+		db := new(store.Memory)
 		handler := func() *sse.Handler {
 			return &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
 				log, err := store.OpenEvents(r.Context(), db, "r")

@@ -260,7 +260,7 @@ func TestSealed(t *testing.T) {
 // refuses fails its node alone.
 func TestDurableRun(t *testing.T) {
 	t.Parallel()
-	blobs, runs := new(refusing), new(kahn.MemoryStore)
+	blobs, runs := new(refusing), new(store.Memory)
 	sealed := &store.Sealed{Codec: kahn.Types{}, Keys: map[string][]byte{"k": newKey(t)}, Current: "k"}
 	g := new(kahn.Graph).Add(
 		kahn.Node{ID: "small"}, kahn.Node{ID: "large", After: []string{"small"}}, kahn.Node{ID: "huge", After: []string{"small"}, ContinueOnFail: true},
@@ -322,7 +322,7 @@ func Example() {
 	}
 	g := new(kahn.Graph).Add(kahn.Node{ID: "greet"})
 	res, err := kahn.Execute(context.Background(), g, func(context.Context, *kahn.Step) (any, error) { return "hello", nil },
-		kahn.Durable(new(kahn.MemoryStore)), kahn.Encoding(codec))
+		kahn.Durable(new(store.Memory)), kahn.Encoding(codec))
 	fmt.Println(res.Output, err)
 	// Output: hello <nil>
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // graphs makes random graphs with everything that carries over: all joins, routes and so side edges, gates, composites, stops. One slot orders a run, so that
@@ -69,11 +70,11 @@ func (x graphs) graph(depth int) *kahn.Graph {
 	return g
 }
 
-func (x graphs) skipMode() kahn.SkipMode {
+func (x graphs) skipMode() machine.SkipMode {
 	return pick(x, 0, 0, kahn.SkipCascade, kahn.SkipSatisfy, kahn.SkipStrict)
 }
 
-func (x graphs) upstream() kahn.UpstreamPolicy {
+func (x graphs) upstream() machine.UpstreamPolicy {
 	return pick(x, 0, 0, kahn.UpstreamAbort, kahn.UpstreamSkip, kahn.UpstreamPropagate, kahn.UpstreamSubstitute)
 }
 

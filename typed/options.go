@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Options are the fields of a [kahn.Node] that a typed node can have; they mean what they mean there. The pipeline sets the others itself.
@@ -18,7 +19,7 @@ type Options struct {
 	// Join is the rule that decides from the nodes before whether this one runs. A rule other than kahn.AllSucceeded is for nodes that are in no
 	// branch, and kahn.AnySucceeded and AtLeast for an [Either], too. A node that its rule lets run without one of its values skips itself.
 	Join                              kahn.Join
-	OnUpstreamFailure                 kahn.UpstreamPolicy // kahn.UpstreamSubstitute has no values of the right types, and is refused
+	OnUpstreamFailure                 machine.UpstreamPolicy // kahn.UpstreamSubstitute has no values of the right types, and is refused
 	Handling                          kahn.Handling
 	CancelLosers, CancelOnLateFailure bool
 	ContinueOnFail, Cleanup, Critical bool

@@ -17,7 +17,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
@@ -67,13 +66,13 @@ func TestCrash(t *testing.T) {
 // fileStore is a store in a file: a log of the writes that were applied, each on the disk before it is acknowledged. There
 // is one process at a time, so leases are in memory.
 type fileStore struct {
-	*kahn.MemoryStore
+	*store.Memory
 	mu   sync.Mutex
 	file *os.File
 }
 
 func openFileStore(path string) (*fileStore, error) {
-	s := &fileStore{MemoryStore: new(kahn.MemoryStore)}
+	s := &fileStore{Memory: new(store.Memory)}
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -94,7 +93,7 @@ func openFileStore(path string) (*fileStore, error) {
 
 func (s *fileStore) replay(r io.Reader) error {
 	ctx := context.Background()
-	lease, _, err := s.MemoryStore.Acquire(ctx, "crash", "replay", time.Hour)
+	lease, _, err := s.Memory.Acquire(ctx, "crash", "replay", time.Hour)
 	if err != nil {
 		return err
 	}
@@ -102,13 +101,13 @@ func (s *fileStore) replay(r io.Reader) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err == io.EOF {
-			return s.MemoryStore.Release(ctx, lease)
+			return s.Memory.Release(ctx, lease)
 		}
 		var c store.Commit
 		if err := json.Unmarshal(line, &c); err != nil {
 			return err
 		}
-		applied, err := s.MemoryStore.Commit(ctx, lease, c)
+		applied, err := s.Memory.Commit(ctx, lease, c)
 		if err != nil || applied != store.AppliedNow {
 			return fmt.Errorf("replay of %s: %v, %w", line, applied, err)
 		}
@@ -129,7 +128,7 @@ func (s *fileStore) append(c store.Commit) error {
 func (s *fileStore) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, err := s.MemoryStore.Commit(ctx, l, c)
+	a, err := s.Memory.Commit(ctx, l, c)
 	if err == nil && a == store.AppliedNow {
 		err = s.append(c)
 	}

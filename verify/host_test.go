@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // way is one way to run a graph.
@@ -43,10 +44,10 @@ var (
 		"1fail": kahn.OneFailed, "allfail": kahn.AllFailed, "nofail": kahn.NoneFailed, "noskip": kahn.NoneSkipped,
 		"allskip": kahn.AllSkipped, "1done": kahn.OneDone, "bnd": kahn.Boundary,
 	}
-	skipModes = map[string]kahn.SkipMode{
+	skipModes = map[string]machine.SkipMode{
 		"cascade": kahn.SkipCascade, "sat": kahn.SkipSatisfy, "strict": kahn.SkipStrict,
 	}
-	policies = map[string]kahn.UpstreamPolicy{
+	policies = map[string]machine.UpstreamPolicy{
 		"abort": kahn.UpstreamAbort, "skip": kahn.UpstreamSkip, "prop": kahn.UpstreamPropagate,
 		"def": kahn.UpstreamSubstitute,
 	}
@@ -485,7 +486,7 @@ var (
 	runWords = map[string]kahn.RunStatus{
 		"completed": kahn.RunCompleted, "failed": kahn.RunFailed, "cancelled": kahn.RunCancelled,
 	}
-	reasonWords = map[string]kahn.SkipKind{
+	reasonWords = map[string]machine.SkipKind{
 		"": kahn.SkipNone, "ann": kahn.SkipAnnotation, "br": kahn.SkipConditionBranch, "up": kahn.SkipUpstreamSkipped,
 		"when": kahn.SkipWhenGuard, "null": kahn.SkipNullPropagation, "pf": kahn.SkipParentFailure,
 		"rule": kahn.SkipRuleUnsatisfied, "self": kahn.SkipSelf,

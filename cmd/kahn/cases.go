@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // testSchema is the schema of a file with tests.
@@ -69,7 +70,7 @@ type nodeExpectation struct {
 	Status           *kahn.Status
 	Output, Includes json.RawMessage
 	Error            string
-	Skip             *kahn.SkipKind
+	Skip             *machine.SkipKind
 	Calls            *int
 }
 

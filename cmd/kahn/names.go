@@ -89,7 +89,10 @@ func (n names) find(texts ...string) {
 	accept := func(string) error { return nil }
 	for _, text := range texts {
 		parsed, err := expression.Evaluator{}.Parse(text)
-		if checker, ok := parsed.(kahn.Checker); ok && err == nil { // what cannot be parsed was refused before
+		checker, ok := parsed.(interface {
+			Check(ancestor, input func(name string) error) error
+		})
+		if ok && err == nil { // what cannot be parsed was refused before
 			_ = checker.Check(accept, func(name string) error { // every name is accepted
 				n.inputs[name] = true
 				return nil

@@ -31,10 +31,8 @@ type answer struct{ value any }
 
 func (a answer) Evaluate(context.Context, kahn.View) (any, error) { return a.value, nil }
 
-// allow is a Moderator that refuses nothing.
-type allow struct{}
-
-func (allow) Check(context.Context, event.Phase, *kahn.Step, any) error { return nil }
+// allow is a moderator that refuses nothing.
+func allow(context.Context, event.Phase, *kahn.Step, any) error { return nil }
 
 func load(t *testing.T, file string, a answers) *kahn.Graph {
 	data, err := os.ReadFile(file)
@@ -112,7 +110,7 @@ func TestNodesAndEdges(t *testing.T) {
 		"draft": {{Value: "Once"}}, "facts": {{Value: map[string]any{"text": "True"}}},
 		"join": {{Do: func(_ context.Context, s *kahn.Step) (any, error) { return s.Params()["parts"], nil }}},
 	}}
-	r := kahntest.Run(t, g, steps.Step, kahn.Moderate(allow{}))
+	r := kahntest.Run(t, g, steps.Step, kahn.Moderate(allow))
 	require.NoError(t, r.Err)
 	joined, _ := r.Node("join")
 	require.Equal(t, `{"Draft":"Once","Facts":"True"}`, joined.Output)

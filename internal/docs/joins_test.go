@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // table returns the cells of the rows of the first table after a heading, without the head.
@@ -44,7 +45,7 @@ var (
 		"AllSucceeded": kahn.AllSucceeded, "AnySucceeded": kahn.AnySucceeded, "AllDone": kahn.AllDone, "AllDoneMinOne": kahn.AllDoneMinOne, "OneFailed": kahn.OneFailed,
 		"AllFailed": kahn.AllFailed, "NoneFailed": kahn.NoneFailed, "NoneSkipped": kahn.NoneSkipped, "AllSkipped": kahn.AllSkipped, "OneDone": kahn.OneDone,
 	}
-	modes = map[string]kahn.SkipMode{"SkipStrict": kahn.SkipStrict, "SkipSatisfy": kahn.SkipSatisfy}
+	modes = map[string]machine.SkipMode{"SkipStrict": kahn.SkipStrict, "SkipSatisfy": kahn.SkipSatisfy}
 )
 
 // Both tables of docs/joins.md agree with the engine.

@@ -45,7 +45,7 @@ var walls = map[string]wall{
 	"rules": {"vocabulary errors plan", `contract.go:Contract contract.go:contract contract.go:phaseCount signal.go:causeCount signal.go:factOnce option.go:config option.go:onSuspend merge.go:isNull run_conclude.go:hint
 		view.go:View view.go:base view.go:blind view.go:notAncestor view.go:sees`},
 	"plan": {"vocabulary errors rules", `contract.go:Contract contract.go:isContract contract.go:phaseCount
-		contract.go:SchemaCompiler merge.go:MergeFunc merge.go:MergeArray merge.go:MergeConcat merge.go:MergeLast merge.go:MergeObject merge.go:builtinMerge
+		contract.go:schemaCompiler merge.go:Contribution merge.go:MergeArray merge.go:MergeConcat merge.go:MergeLast merge.go:MergeObject merge.go:builtinMerge
 		signal.go:* mock.go:double step.go:StepFunc view.go:View view.go:everyNode
 		loop.go:Loop loop.go:While loop.go:Until loop.go:UntilExpr loop.go:check loop.go:again
 		map.go:Map map.go:Over map.go:Key map.go:Estimate map.go:check map.go:sub map.go:item map.go:itemNode
