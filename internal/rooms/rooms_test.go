@@ -47,7 +47,7 @@ var walls = map[string]wall{
 	"plan": {"vocabulary errors rules", `contract.go:Contract contract.go:isContract contract.go:phaseCount
 		contract.go:schemaCompiler merge.go:Contribution merge.go:MergeArray merge.go:MergeConcat merge.go:MergeLast merge.go:MergeObject merge.go:builtinMerge
 		signal.go:* mock.go:double step.go:StepFunc view.go:View view.go:everyNode
-		loop.go:Loop loop.go:While loop.go:Until loop.go:UntilExpr loop.go:check loop.go:again
+		loop.go:Loop loop.go:While loop.go:Until loop.go:UntilExpr loop.go:Pause loop.go:check loop.go:again
 		map.go:Map map.go:Over map.go:Key map.go:Estimate map.go:check map.go:sub map.go:item map.go:itemNode
 		map.go:inputIndex map.go:inputItem map.go:inputIteration map.go:inputPrevious
 		contract.go:Moderation contract.go:ModerateNone contract.go:covers contract.go:moderationCount contract.go:moderationNames
