@@ -130,23 +130,71 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is what a transaction holds of one node.
+// pendingNode is what a transaction holds of one node: what has happened to it, which only its methods add to, and the numbers that belong to
+// that.
 type pendingNode struct {
 	place
-	record   bool  // its record is to be replaced
-	terminal bool  // it has become terminal; the record of a node that was so before is never replaced
-	ready    bool  // it became ready
-	parked   bool  // it is to be queued afterwards
-	own      bool  // an attempt of it has ended
-	ended    int32 // the attempt that has ended, if its start was in an earlier transaction; else 0
+	happened nodeNews
+	ended    int32 // nodeReturned: the attempt that has ended, if its start was in an earlier transaction; else 0
 	starts   int32 // attempts that begin; more than one only if those before were given up while the store was busy
 	attempt  int32 // the last of these
-	begun    bool  // an attempt begins with the transaction as the events tell: also of a composite, or when inputs were accepted
-	before   int32 // attempts that had begun before that
+	before   int32 // nodeBegan: attempts that had begun before
 	resolved int   // predecessors that have resolved
 
 	text json.RawMessage // its output as the codec has written it; nil if the committer has to ask the codec
 }
+
+// nodeNews are what has happened to a node since the transaction before.
+type nodeNews uint8
+
+const (
+	nodeChanged  nodeNews = 1 << iota // its record is to be replaced
+	nodeBegan                         // an attempt has begun, as the events tell: also of a composite, or when inputs were accepted
+	nodeReturned                      // an attempt has ended
+	nodeReady                         // it became ready
+	nodeParked                        // and is to be queued when the transaction is written
+	nodeTerminal                      // it has become terminal; the record of a node that was so before is never replaced
+)
+
+func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
+
+// change notes that the record of the node is to be replaced. What follows from that is noted by the other methods.
+func (e *pendingNode) change() { e.happened |= nodeChanged }
+
+// begin notes that an attempt begins, and how many had begun before.
+func (e *pendingNode) begin(before int32) {
+	if !e.is(nodeBegan) {
+		e.happened |= nodeBegan
+		e.before = before
+	}
+}
+
+// start notes that an attempt begins for which the step is called once that is stored.
+func (e *pendingNode) start(attempt, before int32) {
+	e.change()
+	e.begin(before)
+	e.attempt = attempt
+	e.starts++
+}
+
+// finish notes that an attempt has ended whose start was noted.
+func (e *pendingNode) finish(attempt int32) {
+	if e.happened |= nodeReturned; e.starts == 0 {
+		e.ended = attempt
+	}
+}
+
+// ready notes that the node became ready. If it parks, it is queued afterwards; the first time, ready returns true.
+func (e *pendingNode) ready(parks bool) (parked bool) {
+	e.happened |= nodeReady
+	if parked = parks && !e.is(nodeParked); parked {
+		e.happened |= nodeParked
+	}
+	return parked
+}
+
+// end notes that the node has become terminal. See also resolve.
+func (e *pendingNode) end() { e.happened |= nodeChanged | nodeTerminal }
 
 func newTransaction() *transaction {
 	return &transaction{writing: &writing{done: make(chan struct{})}}
@@ -228,13 +276,6 @@ func (tx *transaction) index(i int) {
 	}
 }
 
-// begin notes that an attempt of a node begins, and how many had begun before.
-func (e *pendingNode) begin(before int32) {
-	if !e.begun {
-		e.begun, e.before = true, before
-	}
-}
-
 // starts reports whether an attempt of a node begins with the transaction.
 func (tx *transaction) starts(at place) bool {
 	i := tx.find(at)
@@ -244,7 +285,7 @@ func (tx *transaction) starts(at place) bool {
 // parks reports whether a node is queued when the transaction is written.
 func (tx *transaction) parks(at place) bool {
 	i := tx.find(at)
-	return i >= 0 && tx.entries[i].parked
+	return i >= 0 && tx.entries[i].is(nodeParked)
 }
 
 // hasWork reports whether there is something to be written.
@@ -269,7 +310,7 @@ func (r *Run) outdate() {
 // outdated marks the record of a node, so that the next commit writes it again.
 func (r *Run) outdated(ref Ref) {
 	if d := r.durable; d != nil && d.failed == nil {
-		d.pending(place{r, ref}).record = true
+		d.pending(place{r, ref}).change()
 	}
 }
 
@@ -306,27 +347,23 @@ func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *w
 	if !r.recordsStart(ref) {
 		return l.plainLife.begun(step, attempt, before, now)
 	}
-	d, e := r.durable, r.noteBegin(ref, before, now)
-	e.record, e.attempt = true, attempt
-	e.starts++
+	d := r.durable
+	r.noteBegin(ref, now).start(attempt, before)
 	d.open[place{r, ref}] = attempt
 	return wayFull, d.outbox.writing
 }
 
 func (storedLife) begunInside(r *Run, ref Ref, before int32, now int64) {
 	if r.durable.failed == nil {
-		r.noteBegin(ref, before, now)
+		r.noteBegin(ref, now).begin(before)
 	}
 }
 
-// noteBegin notes in the outbox that an attempt of a node begins, after so many others.
-func (r *Run) noteBegin(ref Ref, before int32, now int64) *pendingNode {
-	d := r.durable
+// noteBegin counts an attempt that begins, and returns the entry of its node.
+func (r *Run) noteBegin(ref Ref, now int64) *pendingNode {
 	r.tellRoot(ref, now)
-	e := d.pending(place{r, ref})
-	e.begin(before)
-	d.outbox.begins++
-	return e
+	r.durable.outbox.begins++
+	return r.durable.pending(place{r, ref})
 }
 
 // errNotCalled is the result of an attempt that was stopped while its start was written.
@@ -427,15 +464,15 @@ func (r *Run) rollback(tx *transaction, err error) {
 	for i := range tx.entries {
 		e := &tx.entries[i]
 		s, rec := &e.run.st, &e.run.records[e.ref]
-		if e.parked {
+		if e.is(nodeParked) {
 			e.run.unwritten--
 		}
-		if e.begun {
+		if e.is(nodeBegan) {
 			rec.attempts = e.before // it never began
 		}
-		if e.terminal {
-			s.Overrule(e.ref, e.own)
-			if rec.value = nil; e.own {
+		if e.is(nodeTerminal) {
+			s.Overrule(e.ref, e.is(nodeReturned))
+			if rec.value = nil; e.is(nodeReturned) {
 				rec.value = err
 			}
 		}

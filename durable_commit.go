@@ -39,42 +39,45 @@ func (d *durable) add(r *Run, changes []machine.Change) {
 			d.outbox.due = d.outbox.due || d.events != nil && r.outer == nil // but an event
 			continue
 		}
-		at := place{r, c.Ref}
-		e := d.pending(at)
-		if c.Blocked { // its check may have no result for long
-			e.record = true
-			continue
-		}
-		if c.Status == Running && !r.performsInside(c.Ref) {
-			if e.starts == 0 { // else its start is in this transaction
-				e.record = true
-				e.begin(0)
-			}
-			continue
-		}
-		e.record, e.terminal = true, e.terminal || c.Status.Terminal()
-		if c.Status == Ready && r.st.Word(c.Ref).Status() == Ready { // else it has been taken already, or is a composite that goes on
-			if e.ready = true; r.st.ParksNode(c.Ref) && !e.parked {
-				e.parked = true
-				r.unwritten++
-			}
-		}
-		if attempt := d.open[at]; attempt > 0 { // it was running
-			delete(d.open, at)
-			if e.own = true; e.starts == 0 {
-				e.ended = attempt
-			}
-		}
-		if c.Status.Terminal() {
-			for _, a := range r.plan.net.Out(c.Ref) {
-				d.pending(place{r, a.To()}).resolved++
-			}
-		}
+		d.addNode(r, c)
 	}
 	if r.tree != nil {
 		r.tree.touch(r.tree.root) // whose committer it is
 	}
 	d.show(r.log)
+}
+
+// addNode is add for a node.
+func (d *durable) addNode(r *Run, c machine.Change) {
+	at := place{r, c.Ref}
+	e := d.pending(at)
+	e.change()
+	switch {
+	case c.Blocked: // its check may have no result for long
+		return
+	case c.Status == Running && !r.performsInside(c.Ref):
+		e.begin(0) // if it has inputs that were accepted: else its start was noted before
+		return
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // else it has been taken already, or is a composite that goes on
+		if e.ready(r.st.ParksNode(c.Ref)) {
+			r.unwritten++
+		}
+	}
+	if attempt := d.open[at]; attempt > 0 { // it was running
+		delete(d.open, at)
+		e.finish(attempt)
+	}
+	if c.Status.Terminal() {
+		e.end()
+		d.resolve(r, c.Ref)
+	}
+}
+
+// resolve notes that each of the nodes after one has a predecessor more that is terminal.
+func (d *durable) resolve(r *Run, ref Ref) {
+	for _, a := range r.plan.net.Out(ref) {
+		d.pending(place{r, a.To()}).resolved++
+	}
 }
 
 // told notes in the outbox what an event reports that is no change of the State: in the record of its node, or in that of the
@@ -129,17 +132,27 @@ func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 // the transaction covers all events of the log.
 func (d *durable) take(root *Run) *transaction {
 	for _, at := range d.outbox.emitted {
-		d.pending(at).record = true
+		d.pending(at).change()
 	}
 	tx := d.outbox
 	d.outbox = d.nextTransaction()
 	d.sequence++
 	tx.show = root.log.lastID()
 	tx.events = d.events.take(tx.show)
-	c := &tx.commit
 	if few := new(fewChanges); len(tx.entries) <= len(few.readiness) {
-		few.lend(c)
+		few.lend(&tx.commit)
 	}
+	d.takeRun(tx, root)
+	for i := range tx.entries {
+		d.steps++
+		tx.takeNode(&tx.entries[i])
+	}
+	return tx
+}
+
+// takeRun is take for what a transaction says of the run itself.
+func (d *durable) takeRun(tx *transaction, root *Run) {
+	c := &tx.commit
 	c.Sequence = d.sequence
 	if status := root.status(); status != d.status && status != RunPending {
 		if c.Status, d.status = status, status; status.Terminal() && d.inbox.holds() {
@@ -165,37 +178,42 @@ func (d *durable) take(root *Run) *transaction {
 	if d.unspecified {
 		c.Spec, d.unspecified = new(store.Spec), false
 	}
-	for i := range tx.entries {
-		d.steps++
-		e := &tx.entries[i]
-		r, w := e.run, e.run.st.Word(e.ref)
-		key := r.key(e.ref)
-		if e.ended > 0 {
-			c.Completed = append(c.Completed, store.Attempt{Node: key, Attempt: e.ended})
-		}
-		for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
-			c.Started = append(c.Started, store.Attempt{Node: key, Attempt: n})
-		}
-		if e.record && (e.terminal || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // nothing is stored of a node that is idle
-			n := r.nodeState(e.ref)
-			r.extras[e.ref].addToRecord(&n)
-			n.Deltas = r.deltasOf(e.ref)
-			if n.Event = tx.show; n.Value != nil {
-				n.Value.raw = e.text
-			}
-			tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
-			if n.Status == Running && n.Inside != nil {
-				tx.collect(e.place, key, n.Attempts)
-			}
-		}
-		if e.resolved > 0 {
-			c.Readiness = append(c.Readiness, store.Readiness{Node: key, By: e.resolved, Required: len(r.plan.net.In(e.ref))})
-		}
-		if e.ready && w.Status() == Ready {
-			c.Ready = append(c.Ready, key)
-		}
+}
+
+// takeNode is take for what a transaction says of a node.
+func (tx *transaction) takeNode(e *pendingNode) {
+	c, r, w := &tx.commit, e.run, e.run.st.Word(e.ref)
+	key := r.key(e.ref)
+	if e.ended > 0 {
+		c.Completed = append(c.Completed, store.Attempt{Node: key, Attempt: e.ended})
 	}
-	return tx
+	for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
+		c.Started = append(c.Started, store.Attempt{Node: key, Attempt: n})
+	}
+	if e.is(nodeChanged) && (e.is(nodeTerminal) || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // nothing is stored of a node that is idle
+		tx.takeRecord(e, key)
+	}
+	if e.resolved > 0 {
+		c.Readiness = append(c.Readiness, store.Readiness{Node: key, By: e.resolved, Required: len(r.plan.net.In(e.ref))})
+	}
+	if e.is(nodeReady) && w.Status() == Ready {
+		c.Ready = append(c.Ready, key)
+	}
+}
+
+// takeRecord takes the record of a node, which is encoded later.
+func (tx *transaction) takeRecord(e *pendingNode, key string) {
+	r := e.run
+	n := r.nodeState(e.ref)
+	r.extras[e.ref].addToRecord(&n)
+	n.Deltas = r.deltasOf(e.ref)
+	if n.Event = tx.show; n.Value != nil {
+		n.Value.raw = e.text
+	}
+	tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
+	if n.Status == Running && n.Inside != nil {
+		tx.collect(e.place, key, n.Attempts)
+	}
 }
 
 // addToRecord adds to the record of a node what no snapshot has of it. While its graph is not known, the record has the signals for all that
@@ -330,7 +348,7 @@ func (r *Run) written(tx *transaction) {
 	}
 	r.log.publish(tx.show)
 	for i := range tx.entries {
-		if e := &tx.entries[i]; e.parked {
+		if e := &tx.entries[i]; e.is(nodeParked) {
 			e.run.unwritten--
 			if s := &e.run.st; s.Word(e.ref).Status() == Ready {
 				s.Queue(e.ref)

@@ -417,11 +417,8 @@ func (r *Run) acquireFork() (*restoration, error) {
 // keep puts the nodes that a fork keeps, and those inside of them, into the outbox.
 func (d *durable) keep(h *held) {
 	for _, ref := range h.refs {
-		e := d.pending(place{h.run, ref})
-		e.record, e.terminal = true, true
-		for _, a := range h.run.plan.net.Out(ref) {
-			d.pending(place{h.run, a.To()}).resolved++
-		}
+		d.pending(place{h.run, ref}).end()
+		d.resolve(h.run, ref)
 	}
 	for _, in := range h.inside {
 		if in.begun() {
@@ -555,7 +552,7 @@ func (r *Run) lose(err error) {
 		for i := range tx.entries {
 			e := &tx.entries[i]
 			before := int32(-1)
-			if e.begun {
+			if e.is(nodeBegan) {
 				before = e.before
 			}
 			d.lost.note(e.place, before)
