@@ -1,11 +1,14 @@
 package kahn
 
 import (
+	"errors"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
@@ -323,4 +326,99 @@ func (r *router) route(labels []string) (taken []int32, matched bool) {
 		taken = r.ids[r.fallback : r.fallback+1 : r.fallback+1]
 	}
 	return taken, taken != nil
+}
+
+// unusedAnswer is the warning about a condition whose answer nobody uses.
+type unusedAnswer struct{}
+
+// Error says what would use the answer.
+func (unusedAnswer) Error() string {
+	return "nobody uses its answer: none of its edges has a label or a Param, and no guard or test names it"
+}
+
+// Is reports whether target is [ErrNoMatch].
+func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
+
+// checkAnswers warns of conditions, and of gates with declared choices, that have successors and whose answer nobody uses: no edge has a
+// label or delivers data, and no text of a guard or a test after them names them. A function may look at any node before it. The end
+// node sees all results.
+func (c *compiler) checkAnswers() {
+	p := c.p
+	if c.isPruned || !c.has.condition && !c.has.composite {
+		return
+	}
+	p.warnings = slices.DeleteFunc(p.warnings, c.isAnswerOfLoop)
+	answers := map[Ref]bool{} // of conditions with successors, and whether an edge uses it
+	for i := range p.net.Edges() {
+		e := p.net.Edge(i)
+		if n := p.node(e.From); !isRouter(n) || !n.answers() {
+			continue
+		}
+		if uses := e.Flags&(machine.EdgeLabelled|machine.EdgeData) != 0 || p.termsOf(i).Param != ""; uses || e.To != p.end {
+			answers[e.From] = answers[e.From] || uses
+		}
+	}
+	var seen []bool // by Ref: a function after the node may look at it
+	for _, r := range p.declared {
+		if used, is := answers[r]; !is || used || c.named[[2]string{"", p.names[r]}] {
+			continue
+		}
+		if seen == nil {
+			seen = c.seenByFunctions()
+		}
+		if !seen[r] {
+			p.warnings = append(p.warnings, problemOf(p.names[r], "", "%w", unusedAnswer{}))
+		}
+	}
+}
+
+// answers reports whether the output of the node is nothing but the label of a branch. A test of a kind of the host's computes a value, and
+// a node that declares its Outputs has some.
+func (n *node) answers() bool {
+	switch {
+	case len(n.Outputs) > 0 || n.composite():
+		return false
+	case isGate(n):
+		return len(n.declaredChoices()) > 0
+	}
+	return n.TestExpr == "" || n.Kind == "" || n.Kind == KindCondition
+}
+
+// seenByFunctions tells of each node whether a function follows that may look at it: a guard or a test in Go, or a text that does not
+// tell which nodes it names.
+func (c *compiler) seenByFunctions() []bool {
+	p := c.p
+	seen := make([]bool, len(p.names))
+	for r := Ref(len(seen)) - 1; r >= 0; r-- {
+		seen[r] = slices.ContainsFunc(p.net.Out(r), func(a machine.Arc) bool { return seen[a.To()] || c.looks(a.To()) })
+	}
+	return seen
+}
+
+// looks reports whether a guard or a test of the node may look at any node before it.
+func (c *compiler) looks(r Ref) bool {
+	i := c.p.decl[r]
+	n, l := c.g.nodes[i], c.lowered[i]
+	told := func(field string) bool {
+		return l != nil && slices.ContainsFunc(l.checkers, func(f fieldChecker) bool { return f.field == field })
+	}
+	return n.When != nil || n.Test != nil || n.WhenExpr != "" && !told("WhenExpr") || n.TestExpr != "" && !told("TestExpr")
+}
+
+// isAnswerOfLoop reports whether a warning is about an answer in the graph of a loop, whose test uses it or may use it.
+func (c *compiler) isAnswerOfLoop(warning error) bool {
+	p, ok := warning.(*Problem)
+	if !ok || !errors.Is(p.Err, unusedAnswer{}) {
+		return false
+	}
+	r, ok := c.p.find(p.Graph)
+	if !ok || c.p.node(r).Loop == nil {
+		return false
+	}
+	l := c.lowered[c.p.decl[r]]
+	if l == nil || l.until == nil {
+		return true
+	}
+	_, told := l.until.(checker)
+	return !told || c.named[[2]string{p.Graph, p.Node}]
 }

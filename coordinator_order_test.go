@@ -40,7 +40,7 @@ func TestCoordinatorAnyOrder(t *testing.T) {
 			answerAll(c.Run())
 		}
 		res, _ := c.Result()
-		if len(res.Warnings) > 0 {
+		if slices.ContainsFunc(res.Warnings, func(err error) bool { return !isStatic(err) }) {
 			t.Fatalf("seed %d: %v", seed, res.Warnings)
 		}
 		if left := c.Run().Leftovers(); left != "" {

@@ -172,8 +172,8 @@ type Node struct {
 	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
 	// Choices declares the labels that a condition, or a step with Routes, can answer. An edge label that is none of them is then a
-	// problem of Compile. Where one of them is true, yes, false or no, in any case, the others are choices, too. [If] sets it. The
-	// choices of a gate are declared in Gate.
+	// problem of Compile. Where all of them are true, yes, false or no, in any case, the others are choices, too; where some are, the words
+	// that mean the same. [If] sets it. The choices of a gate are declared in Gate.
 	Choices []string
 
 	// Gate bounds the wait of a gate and declares its choices. It is allowed on nodes of [KindGate] without a Do only. Nil: the gate waits for ever.

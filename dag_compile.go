@@ -63,6 +63,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 		c.has.slash = c.has.slash || strings.Contains(n.ID, "/")
 		c.has.composite = c.has.composite || n.composite()
 		c.has.member = c.has.member || n.Key != "" || len(n.Groups) > 0
+		c.has.condition = c.has.condition || isRouter(n)
 		c.has.priority = c.has.priority || n.Priority != 0
 		c.has.estimate = c.has.estimate || n.Estimate > 0
 	}
@@ -83,6 +84,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.bindInputs()
 	c.nest()
 	c.checkTexts()
+	c.checkAnswers()
 	c.schedule()
 	c.group()
 	if len(c.list) > 0 {
@@ -117,6 +119,7 @@ type compiler struct {
 
 	member  [][]int32          // by Ref: see net.member
 	lowered map[int32]*lowered // by index of declaration
+	named   map[[2]string]bool // see noted
 	has     traits
 
 	defaulted *nodeExtras // see setRetry
@@ -127,7 +130,7 @@ type compiler struct {
 
 // traits tell what at least one node or edge of the graph has, so that later steps skip searches that would find nothing.
 type traits struct {
-	slash, composite, member, priority, estimate bool
+	slash, composite, condition, member, priority, estimate bool
 }
 
 // named says what is wrong with a name that has to be there, and only once: the number, from 1, is its place in the list.

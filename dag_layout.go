@@ -347,6 +347,7 @@ func (c *compiler) bindInputs() {
 			for i := range n.Ports {
 				c.bindPort(n, i, in)
 			}
+			c.checkEarly(r, in)
 		}
 		if c.n.IsLeaf(r) {
 			leaves++
@@ -359,6 +360,30 @@ func (c *compiler) bindInputs() {
 		}
 	}
 	c.b.Finish()
+}
+
+// checkEarly warns of an early join of a node that waits for several others all the same, since they feed its required ports.
+func (c *compiler) checkEarly(r Ref, in *inputs) {
+	n := c.p.node(r)
+	if in == nil || c.isPruned || !c.n.Is(r, machine.FlagEarly) {
+		return
+	}
+	var from []string
+	for i := range n.Ports {
+		fed, _ := in.param(n.Ports[i].Name)
+		if fed == nil || !n.Ports[i].Required {
+			continue
+		}
+		for _, e := range fed.edges {
+			if id := c.p.names[c.n.Source(e)]; !slices.Contains(from, id) {
+				from = append(from, id)
+			}
+		}
+	}
+	if len(from) > 1 {
+		c.p.warnings = append(c.p.warnings, problemOf(n.ID, "Join", "%w: %v would let it run early, but %s feed its required ports, and it waits for all of them: join by %v to take what succeeded",
+			ErrBadJoin, n.Join, quoteList(from), AllDoneMinOne))
+	}
 }
 
 func (c *compiler) inputsOf(r Ref) *inputs {
@@ -768,7 +793,7 @@ func (c *compiler) parseUntil(n *node) Expression {
 func (c *compiler) checkUntil(r Ref, l *lowered) {
 	sub := c.subs[c.p.decl[r]]
 	if check, ok := l.until.(checker); ok && sub != nil {
-		c.checkText(c.p.node(r), fieldChecker{untilField, check, false}, sub.ancestor(everyNode), sub.notInput)
+		c.checkText(c.p.node(r), fieldChecker{untilField, check, false}, c.noted(c.p.names[r], sub.ancestor(everyNode)), sub.notInput)
 	}
 }
 

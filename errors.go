@@ -53,6 +53,9 @@ var (
 	// ErrHandlers is matched by the error of a [Redrive] or a [Fork] that would repeat what a node has answered which ran because of a
 	// failure, such as a refund: see [DespiteHandlers].
 	ErrHandlers = errors.New("failures were answered")
+	// ErrTooEarly is returned for an input from a node that had not ended when an early join began the node which asks for it. It names that
+	// node, its status and the join. It does not match ErrNoValue.
+	ErrTooEarly = errors.New("too early")
 	// ErrSuspended is matched, beside ErrNoValue, by the error of [Output] for a run that is suspended and has no such output yet.
 	ErrSuspended = errors.New("run suspended")
 	// ErrNotAncestor is the error of a guard or a condition that asks its [View], other than with [View.Has], for a node
@@ -65,7 +68,8 @@ var (
 	ErrGuard = errors.New("guard could not decide")
 	// ErrUnknownKind fails a node whose Kind the [Mux] does not have.
 	ErrUnknownKind = errors.New("unknown kind")
-	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge.
+	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. Plan.Warnings has it for a condition, or a gate with
+	// declared choices, whose answer nobody uses.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
@@ -113,7 +117,7 @@ var sentinels = map[string]error{
 	"timeout": ErrTimeout, "run_timeout": ErrRunTimeout, "cancelled": ErrCancelled, "node_stopped": ErrNodeStopped,
 	"aborted": ErrAborted, "superseded": ErrSuperseded, "late_failure": ErrLateFailure, "goexit": ErrGoexit,
 	"no_match": ErrNoMatch, "call_aborted": ErrCallAborted, "unknown_kind": ErrUnknownKind, "type": ErrType,
-	"no_value": ErrNoValue, "not_ancestor": ErrNotAncestor, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
+	"no_value": ErrNoValue, "too_early": ErrTooEarly, "not_ancestor": ErrNotAncestor, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
 	"not_encodable": ErrNotEncodable, "duplicate_gate": ErrDuplicateGate, "cyclic": ErrCyclicError,
 	"rejected": ErrRejected, "crashed": ErrCrashed, "deadline": context.DeadlineExceeded, "canceled": context.Canceled,
 }

@@ -14,8 +14,9 @@ import (
 // signal is the gate's output, and routes like that of a condition; in addition to the spellings of true and false, approve
 // and approved mean true, and reject and rejected mean false.
 //
-// A gate accepts its choices only: Choices if it declares some, else the labels of its out-edges; and where one of these is
-// approved, approve, true, yes, rejected, reject, false or no, in any case, all of these words. Any other answer is refused
+// A gate accepts its choices only: Choices if it declares some, else the labels of its out-edges; and for each of these that is
+// approved, approve, true or yes, in any case, these words, likewise for rejected, reject, false and no, and all of them if each label has
+// such a meaning: beside "rejected", a label "aproved" refuses the answer "approved". Any other answer is refused
 // with a [*ChoiceError], and the gate waits on. A choice without an edge takes no branch. A gate with an edge labelled
 // "default", and one with neither Choices nor labelled edges, accepts anything.
 //
@@ -130,8 +131,7 @@ func (e *ChoiceError) Error() string {
 func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
 // choices are the answers that a gate accepts or a condition is expected to give: the declared ones, else the labels of its
-// out-edges, and where one of these is in an alias class all words of both classes. Nil: any. A choice without an edge takes
-// no branch.
+// out-edges, and the words that mean the same, see withAliases. Nil: any. A choice without an edge takes no branch.
 func (p *Plan) choices(ref Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
 		ref, _ = p.whole.find(p.names[ref])
@@ -148,7 +148,7 @@ func (p *Plan) choices(ref Ref) []string {
 	if declared := n.declaredChoices(); len(declared) > 0 {
 		list = declared
 	}
-	return withAliases(list, n.Kind == KindGate)
+	return n.withAliases(list)
 }
 
 // declaredChoices are the choices that the node itself lists.
@@ -162,18 +162,32 @@ func (n *node) declaredChoices() []string {
 	return n.Choices
 }
 
-// withAliases adds to labels, where one of them is in an alias class, all words of both classes.
-func withAliases(labels []string, gate bool) []string {
+// withAliases adds to labels the words of the alias classes that they are in. If each label is in one, both classes are added: who writes
+// "approved" expects to be answered "rejected". Beside any other label only what is written counts, since that one may be the other answer
+// with a typing error. What a gate answers when its time is up is nobody's answer.
+func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
-	if gate {
+	if n.Kind == KindGate {
 		words, classes = gateAliasWords, gateAliases
 	}
-	if !slices.ContainsFunc(labels, func(label string) bool { return isAlias(classes, label) }) {
+	var has [2]bool // by meaning: false, true
+	all := true
+	for _, label := range labels {
+		switch means, ok := classes[strings.ToLower(label)]; {
+		case !ok:
+			all = all && label == timeoutLabel && answersInTime(n)
+		case means:
+			has[1] = true
+		default:
+			has[0] = true
+		}
+	}
+	if !has[0] && !has[1] {
 		return labels
 	}
 	list := slices.Clone(labels)
 	for _, word := range words {
-		if !slices.Contains(list, word) {
+		if (all || has[0] && !classes[word] || has[1] && classes[word]) && !slices.Contains(list, word) {
 			list = append(list, word)
 		}
 	}
@@ -270,7 +284,7 @@ func (c *compiler) checkChoices() {
 			return
 		}
 		gate := n.Kind == KindGate
-		if choices := withAliases(declared, gate); !isChoice([]string{label}, choices, gate) {
+		if choices := n.withAliases(declared); !isChoice([]string{label}, choices, gate) {
 			c.ofEdge(i, "Label", "%w: the label %s can never match: the choices of %s are %s%s", ErrBadEdge,
 				quoteID(label), quoteID(n.ID), quoteList(choices), c.didYouMean(label, choices))
 		}

@@ -23,7 +23,7 @@ type evaluator = interface {
 // before anything runs. In conditions, the tests of loops and, if the graph has StrictGuards, guards, an error that it returns is a
 // problem of Compile. In other guards it is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id
 // of a node that the expression will see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether
-// a node exists, as with [View.Has], need not pass its id to ancestor. input returns nil for the name of a root input that a run can
+// a node exists, as with [View.Has], may ignore the error, or not pass its id to ancestor: then it does not count as one that names the node. input returns nil for the name of a root input that a run can
 // have, and an error that matches [ErrUnknownInput] for one that the graph does not declare among its Inputs.
 type Expression interface {
 	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View is that of the node whose
@@ -112,9 +112,20 @@ func (c *compiler) checkTexts() {
 			continue
 		}
 		for _, checker := range l.checkers {
-			c.checkText(c.p.node(r), checker, c.p.ancestor(r), c.p.notInput)
+			c.checkText(c.p.node(r), checker, c.noted("", c.p.ancestor(r)), c.p.notInput)
 		}
 		c.checkUntil(r, l)
+	}
+}
+
+// noted notes the ids that a text names: those of its own graph, or, for the text that ends a loop, those of the graph of the loop.
+func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
+	return func(id string) error {
+		if c.named == nil {
+			c.named = map[[2]string]bool{}
+		}
+		c.named[[2]string{loop, id}] = true
+		return ancestor(id)
 	}
 }
 

@@ -381,9 +381,14 @@ func (m *Map) check(n *node, bad report) {
 // failed. It works for a map that failed, too, if the edge delivers its error.
 //
 // Under Map.Compact, if no item failed, the list holds the outputs alone, without gaps. An element of another type is an
-// error that matches [ErrType], and a node that delivered nothing one that matches [ErrNoValue].
+// error that matches [ErrType], and a node that delivered nothing one that matches [ErrNoValue], or [ErrTooEarly] as for [Param].
 func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
 	v, ok := s.Upstream(id)
+	if !ok {
+		if err := s.tooEarly(id, ""); err != nil {
+			return nil, nil, fmt.Errorf("upstream %s: %w", quoteID(id), err)
+		}
+	}
 	return typedItems[T](v, ok, s.UpstreamErr(id), "upstream", id)
 }
 

@@ -44,7 +44,7 @@ type Result struct {
 	Pruned []string
 	// Warnings are problems that did not fail the run by themselves: guards that could not decide (once for each node of the graph, with
 	// errors that match [ErrGuard]), conditions whose answer is none of their choices and met no
-	// edge (once for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] about guards and retry policies,
+	// edge (once for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] but for triggers,
 	// in graphs that steps return too, sinks that panicked or got stuck, triggers that are unknown or do not lead to a
 	// source of the nodes that they lead to, gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
@@ -218,7 +218,7 @@ func Output[T any](r *Result, id string) (T, error) {
 	if r.Status == RunSuspended && !n.Status.Terminal() {
 		return *new(T), fmt.Errorf("output of %s: %w: it is %v: %w%s", quoteID(id), ErrNoValue, n.Status, ErrSuspended, r.suspendedBy())
 	}
-	return typed[T](n.Output, n.Status == Completed, "output of", id, func() string { return "it is " + n.Status.String() })
+	return typed[T](n.Output, n.Status == Completed, "output of", id, func() error { return fmt.Errorf("%w: it is %v", ErrNoValue, n.Status) })
 }
 
 // suspendedBy says why a suspended run does not go on.

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // StepFunc performs one attempt of one node and returns its output. The context ends when the attempt is to stop, and is
@@ -633,32 +635,32 @@ func (s *Step) Epoch() uint64 {
 
 // Param returns a parameter of the step as a T. It is exact: a value of another type is an error that matches [ErrType], no
 // value one that matches [ErrNoValue] and says why there is none: the node has no such parameter, nothing was delivered, or it is
-// null.
+// null. Where there is none since an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly] instead.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)
-	return typed[T](v, ok, "parameter", name, func() string { return s.noParam(name) })
+	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })
 }
 
 // Upstream returns the value that the edge from a node delivered, as a T. Errors are those of [Param].
 func Upstream[T any](s *Step, id string) (T, error) {
 	v, ok := s.Upstream(id)
-	return typed[T](v, ok, "upstream", id, func() string { return s.noUpstream(id) })
+	return typed[T](v, ok, "upstream", id, func() error { return s.noUpstream(id) })
 }
 
 // Root returns a root input as a T. Errors are those of [Param].
 func Root[T any](s *Step, name string) (T, error) {
 	v, ok := s.Root(name)
-	return typed[T](v, ok, "root input", name, func() string { return s.noRoot(name) })
+	return typed[T](v, ok, "root input", name, func() error { return fmt.Errorf("%w: %s", ErrNoValue, s.noRoot(name)) })
 }
 
 // typed returns v as a T. missing says why there is no value.
-func typed[T any](v any, ok bool, what, name string, missing func() string) (T, error) {
+func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
 	t, is := v.(T)
 	switch {
 	case is && ok:
 		return t, nil
 	case !ok:
-		return t, fmt.Errorf("%s %s: %w: %s", what, quoteID(name), ErrNoValue, missing())
+		return t, fmt.Errorf("%s %s: %w", what, quoteID(name), missing())
 	case v == nil:
 		return t, fmt.Errorf("%s %s: %w: it is null", what, quoteID(name), ErrNoValue)
 	}
@@ -666,15 +668,78 @@ func typed[T any](v any, ok bool, what, name string, missing func() string) (T, 
 }
 
 // noParam says why the step has no value for a parameter.
-func (s *Step) noParam(name string) string {
+func (s *Step) noParam(name string) error {
+	if err := s.tooEarly("", name); err != nil {
+		return err
+	}
+	var text string
 	if c := s.given(); c != nil {
-		return "the call has no such parameter" + instead(name, slices.Sorted(maps.Keys(c.Params)))
+		text = "the call has no such parameter" + instead(name, slices.Sorted(maps.Keys(c.Params)))
+	} else if names := s.run.paramNames(s.ref); slices.Contains(names, name) {
+		text = "nothing was delivered" + s.lackedKeys(name)
+	} else {
+		text = noSuchParam(name, names)
 	}
-	names := s.run.paramNames(s.ref)
-	if slices.Contains(names, name) {
-		return "nothing was delivered" + s.lackedKeys(name)
+	return fmt.Errorf("%w: %s", ErrNoValue, text)
+}
+
+// early are the edges of a node that had not resolved when its early join began it.
+type early struct {
+	Join  string      `json:"join"`
+	Edges []earlyEdge `json:"edges"`
+}
+
+// earlyEdge is such an edge: the node that it comes from, the parameter that it would feed, and the status of that node now.
+type earlyEdge struct {
+	From   string `json:"from"`
+	Param  string `json:"param,omitempty"`
+	Status Status `json:"status"`
+}
+
+// early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing counts only while it is open.
+func (s *Step) early() *early {
+	r, ref, flags := s.run.home(s.ref, s.flags)
+	net := &r.plan.net
+	if !net.Is(ref, machine.FlagEarly) {
+		return nil
 	}
-	return noSuchParam(name, names)
+	r.st.Lock()
+	defer r.st.Unlock()
+	var x *early
+	for _, i := range net.In(ref) {
+		substituted := flags&stepSubstituted != 0
+		from := net.Source(i)
+		if status := r.st.Status(from); status.Terminal() &&
+			(r.st.Delivery(ref, i, substituted) != machine.DeliverNothing || r.st.DeliveryOf(ref, i, substituted) == machine.DeliverNothing) {
+			continue
+		}
+		if x == nil {
+			join, _, _ := net.Rules(ref)
+			x = &early{Join: join.String()}
+		}
+		x.Edges = append(x.Edges, earlyEdge{r.plan.names[from], r.plan.termsOf(i).Param, r.st.Status(from)})
+	}
+	return x
+}
+
+// tooEarly returns the error of an input, a parameter or that of a node, for which an early join did not wait; nil if there is no such edge.
+func (s *Step) tooEarly(id, param string) error {
+	var x *early
+	if c := s.given(); c != nil {
+		x = c.early
+	} else {
+		x = s.early()
+	}
+	if x == nil {
+		return nil
+	}
+	for _, e := range x.Edges {
+		if id != "" && e.From == id || param != "" && e.Param == param {
+			return fmt.Errorf("%w: %s is %v, and the join %s began this node without it; %v waits for all, and takes what succeeded",
+				ErrTooEarly, quoteID(e.From), e.Status, x.Join, AllDoneMinOne)
+		}
+	}
+	return nil
 }
 
 func noSuchParam(name string, names []string) string {
@@ -726,7 +791,15 @@ func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
 }
 
 // noUpstream says why no edge from a node has delivered a value.
-func (s *Step) noUpstream(id string) string {
+func (s *Step) noUpstream(id string) error {
+	if err := s.tooEarly(id, ""); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s", ErrNoValue, s.emptyEdge(id))
+}
+
+// emptyEdge is the reason of noUpstream where the edge has resolved in time, or there is none.
+func (s *Step) emptyEdge(id string) string {
 	if c := s.given(); c != nil {
 		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))
 	}
@@ -751,7 +824,7 @@ func (s *Step) noUpstream(id string) string {
 		if text, ok := r.lackedKey(e); ok {
 			return "its output" + text
 		}
-		return "it completed, but the edge delivered nothing" // its branch was not taken, or the join was decided before
+		return "it completed, but the edge delivered nothing" // its branch was not taken
 	}
 	slices.Sort(sources)
 	return "no edge from it leads to this node" + instead(id, slices.Compact(sources))

@@ -56,6 +56,8 @@ type Call struct {
 	View ViewData `json:"-"`
 	// Codec writes and reads the values. Step.Call sets that of the run; nil means nil [Types].
 	Codec Codec `json:"-"`
+
+	early *early // inputs for which the node did not wait, or nil
 }
 
 // ViewData is what a [View] shows, as data: see [NewView] and [View.Data].
@@ -171,7 +173,7 @@ func (s *Step) CallWithoutView() Call {
 		RunID: s.RunID(), ID: s.ID(), Path: s.Path(), Kind: s.Kind(), Label: s.Label(), Config: s.Config(), Attempt: s.Attempt(), Tier: s.Tier(),
 		IdempotencyKey: s.IdempotencyKey(), Epoch: s.Epoch(), Queued: s.Queued(), Predecessors: s.Predecessors(),
 		Params: s.Params(), Upstream: s.UpstreamAll(), Root: s.run.allInputs(), Index: s.Index(), SavedState: s.SavedState(), LastErr: s.LastErr(),
-		Codec: s.run.cfg.codec,
+		Codec: s.run.cfg.codec, early: s.early(),
 	}
 	c.Deadline, _ = s.Deadline()
 	if c.Item, c.InMap = s.Item(); !c.InMap {
@@ -279,6 +281,7 @@ type (
 		SavedState *stored           `json:"saved_state,omitempty"`
 		LastErr    *stored           `json:"last_error,omitempty"`
 		View       *ViewData         `json:"view,omitempty"`
+		Early      *early            `json:"early,omitempty"`
 	}
 	plainView ViewData
 	viewForm  struct {
@@ -414,7 +417,7 @@ func (c Call) MarshalJSON() ([]byte, error) {
 	form := callForm{
 		plainCall: (*plainCall)(&c), Config: x.write("config", c.Config), Params: x.writeAll("params", c.Params), Upstream: x.writeAll("upstream", c.Upstream),
 		Root: x.writeAll("root", c.Root), Item: x.write("item", c.Item), Signal: x.write("signal", c.Signal), SavedState: x.write("saved_state", c.SavedState),
-		LastErr: x.writeError("last_error", "", c.LastErr), View: &view,
+		LastErr: x.writeError("last_error", "", c.LastErr), View: &view, Early: c.early,
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -435,7 +438,7 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	if form.View == nil { // it is null
 		form.View = &ViewData{Codec: c.Codec}
 	}
-	c.View = *form.View
+	c.View, c.early = *form.View, form.Early
 	return x.err
 }
 

@@ -36,7 +36,7 @@ func (s *stress) checkRun(returned time.Time) {
 		s.problem("the run has ended and is %v", res.Status)
 	}
 	for _, warning := range res.Warnings {
-		if !errors.Is(warning, kahn.ErrNoMatch) && !errors.Is(warning, kahn.ErrGuard) { // an answer that matches no edge, a guard that cannot decide
+		if !isStatic(warning) && !errors.Is(warning, kahn.ErrNoMatch) && !errors.Is(warning, kahn.ErrGuard) { // an answer that matches no edge, a guard that cannot decide
 			s.problem("warning %v", warning)
 		}
 	}

@@ -263,7 +263,8 @@ func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
 
 // Warnings reports parts of the graph that are valid but probably mistakes: guards that ask for nodes or inputs which they
 // cannot see, see [Expression], with errors that match [ErrBadExpression]; retry policies whose MaxDelay is shorter than their
-// InitialDelay, with errors that match [ErrBadValue]; and for each trigger the nodes that lose a predecessor by it under
+// InitialDelay, with errors that match [ErrBadValue]; conditions, and gates with declared choices, whose answer nobody uses, with
+// errors that match [ErrNoMatch]; early joins of nodes whose required ports are fed by several others, with errors that match [ErrBadJoin]; and for each trigger the nodes that lose a predecessor by it under
 // [PruneForward], with errors that match [ErrPrunedInput]. It takes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {
 	p = p.orEmpty()

@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -125,3 +126,6 @@ func compiled(t *testing.T, g *kahn.Graph) *kahn.Plan {
 func thrice(d time.Duration) kahn.Retry {
 	return kahn.Retry{MaxAttempts: 3, InitialDelay: d, MaxDelay: d, Jitter: kahn.JitterNone}
 }
+
+// isStatic reports whether a warning is one of the graph's, which Compile finds.
+func isStatic(warning error) bool { return errors.As(warning, new(*kahn.Problem)) }

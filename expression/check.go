@@ -28,6 +28,9 @@ func (e *expression) Check(ancestor, input func(name string) error) error {
 		}
 	}
 	each(e.nodes, ancestor)
+	for _, name := range e.hoped {
+		_ = ancestor(name) // the text names it, and it need not exist
+	}
 	each(e.inputs, input)
 	if len(found) == 0 {
 		return nil

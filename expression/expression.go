@@ -136,12 +136,14 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 		return nil, err
 	}
 	unasked := slices.DeleteFunc(c.reads, func(id string) bool { return slices.Contains(c.asks, id) })
-	return &expression{run, c.nodes, c.inputs, c.strange, unasked}, nil
+	hoped := slices.DeleteFunc(c.asks, func(id string) bool { return slices.Contains(c.nodes, id) })
+	return &expression{run, c.nodes, hoped, c.inputs, c.strange, unasked}, nil
 }
 
 type expression struct {
 	run     part
 	nodes   []string // that the text names outside of exists
+	hoped   []string // that it names in exists alone
 	inputs  []string // that the text names
 	strange []error  // see check.go
 	unasked []string // whose output the text names, and neither their status nor their error

@@ -136,6 +136,9 @@ func (src *source) decide() {
 	build, n := src.block.in.build, &src.node
 	switch {
 	case src.choice == noChoice:
+		if n.Gate != nil && len(n.Gate.Choices) > 0 {
+			n.Outputs = []string{"output"} // the answer is a value, and nobody need branch by it
+		}
 		return
 	case src.waiting: // its answers are the cases anyway
 	case src.choice == choiceIf:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"text/template"
@@ -69,6 +70,9 @@ func expandText(s *kahn.Step, text string) (string, error) {
 		"param": func(name string) (any, error) {
 			if value, ok := s.Param(name); ok {
 				return value, nil
+			}
+			if _, err := kahn.Param[any](s, name); errors.Is(err, kahn.ErrTooEarly) {
+				return nil, err
 			}
 			return nil, fmt.Errorf("there is no parameter %q", name)
 		},
