@@ -644,9 +644,9 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 
 // onBranch decides about a node with side edges, all of whose edges are resolved, that its join would skip or run with
 // defaults. It visits the in-edges once. Another way in may save the node from being skipped if none of its routers was
-// asked; and there are no defaults for a branch that was not taken.
+// asked; and under the default rule there are no defaults for a branch that was not taken. Other rules count every edge.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
-	var path, side, spare, always uint8 // the classes of the edges, by the role of each
+	var rest, side, spare uint8 // the classes of the edges, by the role of each
 	asked := false
 	for _, i := range s.net.in.row(r) {
 		e := &s.net.edges[i]
@@ -665,17 +665,16 @@ func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 			side |= class
 		case e.standing == standsSpare:
 			spare |= class
-		case e.Flags&EdgeAlways != 0:
-			always |= class
-		default:
-			path |= class
+		default: // of branches, other ways in, and always edges, which were asked for
+			rest |= class
 		}
 	}
 	if asked {
 		side, spare = side|spare, 0
 	}
+	rest |= spare
 	switch {
-	case d == decideSubstitute && side&seenF != 0 && (path|spare|always)&seenF == 0 && (path|spare)&seenS == 0:
+	case d == decideSubstitute && side&seenF != 0 && f.join == AllSucceeded && rest&(seenF|seenS) == 0:
 		return decideSkip
 	case d == decideSkip && f.join == AllSucceeded && f.mode != SkipStrict && spare&seenS != 0,
 		d == decideSkip && f.join == Boundary && spare&(seenS|seenF) != 0:

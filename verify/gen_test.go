@@ -227,6 +227,12 @@ func drawBranch(t *rapid.T, g *graph, n *node, conditions map[string]bool) {
 	for range rapid.IntRange(0, 2).Draw(t, "beside") {
 		g.connect(&edge{from: rapid.SampledFrom(around).Draw(t, "source"), to: n.id})
 	}
+	if chance(t, 5, "defaults") && !n.end { // which a branch that was not taken does without, unless something was asked for
+		n.up = "def"
+		if chance(t, 6, "always") {
+			g.connect(&edge{from: rapid.SampledFrom(g.nodes).Draw(t, "source").id, to: n.id, on: '*'})
+		}
+	}
 }
 
 // connect adds the edge unless an equal one exists.

@@ -124,6 +124,9 @@ func (p *prediction) countReasons(n *node, c class) (count int) {
 // noDefaults reports whether the node, whose join is blocked, is on a branch that was not taken: then there are no
 // defaults for what failed beside the branch.
 func (p *prediction) noDefaults(n *node) bool {
+	if n.rule() != "all" {
+		return false // any other rule that is ever blocked was asked for, and counts every edge
+	}
 	for _, e := range p.g.in(n.id) {
 		switch p.seen(n, e) {
 		case failure:
@@ -131,7 +134,7 @@ func (p *prediction) noDefaults(n *node) bool {
 				return false
 			}
 		case satisfied:
-			if e.routes() || e.plain() && !p.side(n, e) {
+			if e.routes() || e.on == '*' || e.plain() && !p.side(n, e) { // an always edge was asked for
 				return false
 			}
 		}

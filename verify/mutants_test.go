@@ -86,6 +86,14 @@ var engineMutants = []mutant{
 		old: "case d == decideSubstitute && side&seenF != 0", new: "case d == decideSubstitute && side&seenF > seenF",
 	},
 	{
+		area: "side edges", name: "no defaults whatever the rule", file: "machine/state_settle.go",
+		old: "side&seenF != 0 && f.join == AllSucceeded && rest", new: "side&seenF != 0 && rest",
+	},
+	{
+		area: "side edges", name: "an always edge does not keep a node alive for its defaults", file: "machine/state_settle.go",
+		old: "		default: // of branches", new: "		case e.Flags&EdgeAlways != 0:\n		default: // of branches", larger: true,
+	},
+	{
 		area: "labels into the end", name: "they are no branches", file: "dag_compile.go", larger: true,
 		old: "(to != c.end || e.On == OnSuccess && !e.DataOnly && isRouter(source))", new: "to != c.end",
 	},

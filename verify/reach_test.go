@@ -27,7 +27,7 @@ func TestGeneratorReachesEverything(t *testing.T) {
 		"skip ann", "skip br", "skip up", "skip when", "skip null", "skip pf", "skip rule", "skip self",
 		"routing root", "bypass root",
 		"edge way in", "edge earlier way in, no router asked", "edge earlier way in, a router asked", "edge side S", "edge side F",
-		"all skip for side edges", "bnd skip for side edges", "all run by a way in", "no defaults",
+		"all skip for side edges", "bnd skip for side edges", "all run by a way in", "no defaults", "defaults for an always edge", "defaults of another rule",
 		"label into the end taken", "label into the end not taken", "default hidden by a label into the end",
 		"cause step_error", "cause panic", "cause goexit", "cause condition_error", "cause merge_error",
 		"cause no_branch_match", "cause upstream_failure", "cause upstream_cancelled", "cause external",
@@ -134,7 +134,14 @@ func noteBranch(p *prediction, n *node, join string, saw func(bool, string)) {
 	s, f := p.count(n, satisfied), p.count(n, failure)
 	saw(join == "skip" && n.rule() == "all" && n.skip != "strict" && s > 0, "all skip for side edges")
 	saw(join == "skip" && n.rule() == "bnd" && s+f > 0, "bnd skip for side edges")
-	saw(join == "blocked" && n.up == "def" && p.noDefaults(n), "no defaults")
+	substitutes := join == "blocked" && n.up == "def" && len(p.g.routers(n.id)) > 0
+	beside := substitutes && !slices.ContainsFunc(p.g.in(n.id), func(e *edge) bool {
+		return p.seen(n, e) == failure && !p.side(n, e) || p.seen(n, e) == satisfied && (e.routes() || e.plain() && !p.side(n, e))
+	})
+	always := slices.ContainsFunc(p.g.in(n.id), func(e *edge) bool { return e.on == '*' && p.seen(n, e) == satisfied })
+	saw(substitutes && p.noDefaults(n), "no defaults")
+	saw(beside && n.rule() == "all" && always, "defaults for an always edge")
+	saw(beside && n.rule() != "all", "defaults of another rule")
 	for _, e := range p.g.out(n.id) {
 		if e.label == "" || !p.g.node(e.to).end || p.fates[n.id].status != "ok" {
 			continue
