@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"reflect"
 	"slices"
@@ -43,7 +44,7 @@ type Codec interface {
 //
 // The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
 // bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict
-// and error are taken.
+// and error are taken: as an option, Types with one of them, or with nil, match ErrBadOption.
 type Types map[string]any
 
 // Encoding is the Codec of the run. With it every output is encoded when its node completes, so that one that cannot be
@@ -55,6 +56,9 @@ func Encoding(c Codec) Option {
 			return fmt.Errorf("%w: Encoding(nil)", ErrBadOption)
 		}
 		if t, ok := c.(Types); ok {
+			if err := t.check(); err != nil {
+				return err
+			}
 			c = t.indexed()
 		}
 		cfg.codec, cfg.checkValues = c, true
@@ -66,6 +70,19 @@ func Encoding(c Codec) Option {
 func (t Types) apply(c *config) error {
 	if c.codec == nil {
 		c.codec = t.indexed()
+	}
+	return t.check()
+}
+
+// check returns an error for a registration that would never count.
+func (t Types) check() error {
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		switch {
+		case leaves[name] != nil, name == "error":
+			return fmt.Errorf("%w: Types: the name %q is taken", ErrBadOption, name)
+		case t[name] == nil:
+			return fmt.Errorf("%w: Types: %q is nil, which has no type", ErrBadOption, name)
+		}
 	}
 	return nil
 }

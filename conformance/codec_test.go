@@ -165,3 +165,15 @@ func TestTypesAsOption(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// TestTypesThatNeverCount: a registration under a name that is taken, or of nil, would be ignored; as the codec of a run it is refused.
+func TestTypesThatNeverCount(t *testing.T) {
+	for _, types := range []kahn.Types{{"int": uint8(0)}, {"mine": nil}, {"error": 1}, {"outputs": 1}} {
+		for _, opt := range []kahn.Option{types, kahn.Encoding(types)} {
+			_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "a"}), func(context.Context, *kahn.Step) (any, error) { return 1, nil }, opt)
+			if !errors.Is(err, kahn.ErrBadOption) {
+				t.Errorf("%v: %v", types, err)
+			}
+		}
+	}
+}

@@ -24,9 +24,7 @@ var drivers = map[string]func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, o
 	"over a store": func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
 		return kahn.Execute(t.Context(), g, step, append(opts, kahn.Durable(new(store.Memory)), kahn.RunID("1"))...)
 	},
-	"Coordinator": func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
-		return driven(t, g, step, opts...)
-	},
+	"Coordinator": driven,
 	"Coordinator with a history": func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*kahn.Result, error) {
 		type reply struct {
 			value    any
