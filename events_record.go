@@ -236,44 +236,45 @@ func (r *Run) append(e *entry, ends int) {
 
 // parent returns the id of the event that led to an event of a node, or 0.
 func (r *Run) parent(e *entry, ends int) uint64 {
-	rec := r.recorder
-	own := rec.latest[e.ref].id
-	w := r.st.Word(e.ref)
-	origin := w.By() // of the end, if it is one that has another node for its reason
-	switch e.kind {
-	case evNodeAborted, evNodeCancelled:
-		if !machine.IsUpstream(w.Kind()) {
-			if origin != noRef && origin != e.ref && rec.latest[origin].id != 0 {
-				return rec.latest[origin].id
-			}
-			return own // without an origin: a request or a timeout stopped the node
-		}
-	case evNodeSkipped:
-		switch machine.SkipKind(w.Kind()) {
-		case SkipAnnotation:
-			return rec.first
-		case SkipSuperseded:
-			if id := rec.latest[origin].id; id != 0 {
-				return id
-			}
-			return rec.ended // the end that decided the successor, which has no event before its check
-		}
-	}
-	sources := r.plan.net.In(e.ref)
+	rec, own, w := r.recorder, r.recorder.latest[e.ref].id, r.st.Word(e.ref)
 	switch {
+	case (e.kind == evNodeAborted || e.kind == evNodeCancelled) && !machine.IsUpstream(w.Kind()):
+		if id := r.parentByOrigin(e.ref, w); id != 0 {
+			return id
+		}
+		return own // a request or a timeout stopped the node
+	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipAnnotation:
+		return rec.first
+	case e.kind == evNodeSkipped && machine.SkipKind(w.Kind()) == SkipSuperseded:
+		return cmp.Or(r.parentByOrigin(e.ref, w), rec.ended) // the end that decided the successor, which has no event before its check
 	case own != 0:
 		return own
 	case r.cfg.mode == Waves:
 		return rec.wave
-	case len(sources) == 0:
+	case len(r.plan.net.In(e.ref)) == 0:
 		return rec.first
 	case ends == 1 && (e.kind == evNodeQueued || e.kind == evNodeBlocked || e.kind == evNodeSkipped):
 		return rec.ended // a critical section settles one node, and its other changes follow from that
 	}
+	return cmp.Or(r.parentBySource(e, w), rec.first)
+}
+
+// parentByOrigin returns the id of the last event of the other node that is the reason of a node's end, 0 if there is none.
+func (r *Run) parentByOrigin(ref Ref, w machine.Word) uint64 {
+	origin := w.By()
+	if origin == noRef || origin == ref {
+		return 0
+	}
+	return r.recorder.latest[origin].id
+}
+
+// parentBySource returns the id of the last end of a predecessor that decided on a node: if failures did, of one that failed. It is 0 if none has
+// an end.
+func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	var latest, failure uint64
-	for _, i := range sources {
+	for _, i := range r.plan.net.In(e.ref) {
 		edge := r.plan.edgeAt(i)
-		source := rec.latest[edge.From]
+		source := r.recorder.latest[edge.From]
 		if !source.end {
 			continue
 		}
@@ -282,7 +283,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 			failure = max(failure, source.id)
 		}
 	}
-	return cmp.Or(failure, latest, rec.first)
+	return cmp.Or(failure, latest)
 }
 
 // followsFailure reports whether failed predecessors have caused an event of a node with the given word, rather than other

@@ -384,11 +384,24 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
 	}
-	if n.nodeFacts == (nodeFacts{}) && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Errs == nil && n.Began.IsZero() && n.Merged == nil &&
-		n.Asked == nil && n.Wait == nil && n.Saved == nil && n.Signal == nil && !n.Signalled && reentries == 0 && n.Refused == nil && n.Status != Retrying {
+	if reentries == 0 && !n.needsExtra() {
 		return
 	}
 	x := r.extra(ref)
+	x.reentries = reentries
+	r.reentered = r.reentered || reentries > 0
+	r.restoreExtra(ref, x, n)
+	r.restoreWait(ref, x, n)
+}
+
+// needsExtra reports whether a node has facts for which the record has no room.
+func (n *nodeState) needsExtra() bool {
+	return n.nodeFacts != (nodeFacts{}) || n.LastErr != nil || n.GuardErr != nil || n.StopErr != nil || n.Errs != nil || !n.Began.IsZero() || n.Merged != nil ||
+		n.Asked != nil || n.Wait != nil || n.Saved != nil || n.Signal != nil || n.Signalled || n.Refused != nil || n.Status == Retrying
+}
+
+// restoreExtra restores the additional record of a node, except what it waits for.
+func (r *Run) restoreExtra(ref Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
 	if n.Asked != nil {
@@ -400,8 +413,6 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if n.Status == Retrying {
 		x.due = int64(n.Due.Sub(r.start))
 	}
-	x.reentries = reentries
-	r.reentered = r.reentered || reentries > 0
 	for i, e := range n.Errs {
 		x.errs = append(x.errs, attemptError{err: e.restore()})
 		if i < len(n.Retried) {
@@ -421,22 +432,28 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if n.Saved != nil {
 		x.saved = n.Saved.value
 	}
+}
+
+// restoreWait restores what a node waits for, or the signal that has ended its last wait.
+func (r *Run) restoreWait(ref Ref, x *extra, n *nodeState) {
 	if n.Signalled || n.Signal != nil {
 		x.decision = &Decision{Actor: n.Actor, Comment: n.Comment, ID: n.SignalID}
 		if n.Signal != nil {
 			x.decision.Value = n.Signal.value
 		}
 	}
-	if n.Wait != nil && n.Status == Suspended {
-		x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}
-		if !r.plan.net.Is(ref, machine.FlagGate) {
-			if r.tokens == nil {
-				r.tokens = map[string]Ref{}
-			}
-			r.tokens[x.wait.Token] = ref
-			r.tree.addToken(x.wait.Token, r)
-		}
+	if n.Wait == nil || n.Status != Suspended {
+		return
 	}
+	x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}
+	if r.plan.net.Is(ref, machine.FlagGate) {
+		return
+	}
+	if r.tokens == nil {
+		r.tokens = map[string]Ref{}
+	}
+	r.tokens[x.wait.Token] = ref
+	r.tree.addToken(x.wait.Token, r)
 }
 
 // held are the nodes of one run in a snapshot, matched with the run's plan.
