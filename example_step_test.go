@@ -252,3 +252,37 @@ func ExampleStepOf() {
 	fmt.Println(res.Output, err)
 	// Output: charged under card <nil>
 }
+
+// A step asks for a report that takes time, and sleeps until it looks again. It holds no slot meanwhile, and under Serve no place either.
+func ExampleSuspendUntil() {
+	asked := 0
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if asked++; asked < 3 {
+			return nil, kahn.SuspendUntil(time.Now().Add(time.Millisecond), "order 7")
+		}
+		return fmt.Sprint("report of ", s.SavedState(), " in attempt ", s.Attempt()), nil
+	}
+	res, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "report"}), step)
+	fmt.Println(res.Output, err)
+	// Output: report of order 7 in attempt 1 <nil>
+}
+
+// A step waits for a callback, and goes on without it when its time is over.
+func ExampleSuspendFor() {
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if answer, ok := s.Resumed(); ok {
+			return answer, nil
+		}
+		if s.SavedState() == nil {
+			return nil, kahn.SuspendFor("callback", nil, "asked", time.Now().Add(time.Millisecond))
+		}
+		return "no answer", nil
+	}
+	run, err := kahn.Start(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "ask"}), step)
+	if err != nil {
+		panic(err)
+	}
+	res, err := run.Wait()
+	fmt.Println(res.Output, err)
+	// Output: no answer <nil>
+}

@@ -374,14 +374,42 @@ func (m SuspendMode) apply(c *config) error {
 // person or program that answers. Both info and state go into a snapshot.
 //
 // The end node, and a node that was asked to stop, cannot wait: the former fails, the latter stops.
-func Suspend(token string, info, state any) error { return &suspendError{token, info, state} }
+func Suspend(token string, info, state any) error {
+	return &suspendError{token: token, info: info, state: state}
+}
+
+// SuspendUntil, returned by a step, makes its node sleep until t: then the step is entered again from its start, in the same attempt, with its own
+// state in [Step.SavedState]; [Step.Resumed] says that there was no signal. The node is [Retrying] meanwhile, as in a backoff: it holds no slot,
+// its Timeout begins anew, OverallTimeout goes on, [Execute] waits for it, and [Run.RetryNow] wakes it. The date survives lives: with a store a process
+// may end, and under [Runner.Serve] a run that sleeps for long costs nothing. A t that has passed enters the step again at once.
+//
+// The end node, and a node that was asked to stop, cannot sleep: the former fails, the latter stops.
+func SuspendUntil(t time.Time, state any) error {
+	return &suspendError{state: state, until: t, sleeps: true}
+}
+
+// SuspendFor is [Suspend] for a wait that ends at the deadline, if no signal has come by then: the step is entered again, and [Step.Resumed] says
+// which of the two it was. A signal that comes later is refused. The zero deadline is never.
+func SuspendFor(token string, info, state any, deadline time.Time) error {
+	return &suspendError{token: token, info: info, state: state, until: deadline}
+}
 
 type suspendError struct {
 	token       string
 	info, state any
+	until       time.Time // when the step is entered again without a signal; zero if never
+	sleeps      bool      // there will be no signal
 }
 
-func (e *suspendError) Error() string { return "suspended, waiting for " + quoteID(e.token) }
+func (e *suspendError) Error() string {
+	switch {
+	case e.sleeps:
+		return "suspended until " + e.until.Format(time.RFC3339)
+	case !e.until.IsZero():
+		return "suspended, waiting for " + quoteID(e.token) + " until " + e.until.Format(time.RFC3339)
+	}
+	return "suspended, waiting for " + quoteID(e.token)
+}
 
 // Wait is the wait of a node for a signal.
 type Wait struct {

@@ -46,6 +46,7 @@ type runGiven struct {
 	careful  bool         // the outcome of an attempt depends on more than its result
 	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
+	dozes    int64        // how long the first alarm was away when the run was left to wait for it, in ns; 0 if it was not
 	learning *learning    // its History; nil without one
 	from     *restoration // the state that it goes on from, until it is opened
 }
@@ -387,6 +388,9 @@ func (r *Run) dispatch(now int64) {
 	}
 	if r.tree == nil && r.st.Rated() { // else the tree does
 		r.awaitToken(now)
+	}
+	if r.tree == nil && r.cfg.restAfter > 0 {
+		r.doze(now) // else the tree does
 	}
 	if r.st.Sleepers() > 0 || r.leaving {
 		r.rest(now)
@@ -746,7 +750,8 @@ type nodeFacts struct {
 	Answer    string `json:"answer,omitempty"`   // of a condition, if it is not the labels of the branches taken, see conclusion
 	Memoized  bool   `json:"memoized,omitempty"` // the output is that of an earlier run
 	Abandoned bool   `json:"abandoned,omitempty"`
-	Tokens    [2]int `json:"tokens,omitzero"` // input and output, reported over all attempts
+	Sleeps    bool   `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
+	Tokens    [2]int `json:"tokens,omitzero"`  // input and output, reported over all attempts
 	// Of a node that has not ended: the attempts that were interrupted because the run was left, which do not count, and the last ones that
 	// ended with their process.
 	Cut     int32 `json:"cut,omitempty"`

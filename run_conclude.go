@@ -259,7 +259,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		}
 		if stopping {
 			c.suspend, c.expand = nil, nil
-		} else if c.suspend != nil {
+		} else if c.suspend != nil && !c.suspend.sleeps {
 			if err := r.duplicateToken(ref, c.suspend.token); err != nil {
 				c.suspend, c.err = nil, err
 			}
@@ -311,7 +311,7 @@ func (r *Run) awaitBackoff(ref Ref, x *extra, now int64) {
 
 // endBackoff makes a node ready again that backs off.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
-	x.ready = now
+	x.ready, x.Sleeps = now, false
 	r.wake(now) // a run that is being left may rest now, while its store is still writing
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)

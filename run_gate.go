@@ -315,12 +315,17 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 		return nil
 	}
 	r.signalled(ref, &a, now)
+	defer r.flushSignalled(now)
+	return r.reenter(ref, now)
+}
+
+// reenter makes a step ready to be entered again that has waited.
+func (r *Run) reenter(ref Ref, now int64) error {
 	x := r.extra(ref)
 	x.ready = now
 	x.reentries++
 	r.reentered = true
 	r.endWait(x)
-	defer r.flushSignalled(now)
 	return r.st.Requeue(r.st.Token(ref), Suspended)
 }
 
@@ -416,9 +421,15 @@ func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 	})
 }
 
-// gateTimedOut ends the wait of a gate whose Timeout has passed.
+// gateTimedOut ends the wait of a gate whose Timeout has passed, or of a step that does not wait for a signal any more.
 func (r *Run) gateTimedOut(ref Ref, now int64) {
 	r.wake(now)
+	if !r.plan.net.Is(ref, machine.FlagGate) {
+		if err := r.reenter(ref, now); err != nil {
+			r.st.NoteBug(err)
+		}
+		return
+	}
 	if g := r.plan.node(ref).Gate; g.OnTimeout == GateLabel {
 		r.settleGate(ref, r.labelOutcome(ref, timeoutLabel), now)
 		return

@@ -507,8 +507,10 @@ type SnapshotNode struct {
 	// Wait is what a suspended node waits for, and Choices are the answers that a gate takes, nil if any.
 	Wait    *Wait
 	Choices []string
-	// Until is when a backoff, or a pause between two iterations, ends; zero without one.
-	Until time.Time
+	// Until is when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero without one. Sleeps tells a sleep from
+	// a backoff.
+	Until  time.Time
+	Sleeps bool
 	// Composite says that something may be inside of the node. Inside is what has begun there: of a map the items, of a loop the nodes of
 	// the current or last iteration.
 	Composite bool
@@ -610,7 +612,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 		ID: prefix + n.ID, RunID: l.run, Status: n.Status, Attempts: int(n.Attempts), Memoized: n.Memoized, Fallback: n.Fallback, Tolerated: n.Tolerated,
 		Abandoned: n.Abandoned, GuardErr: n.GuardErr.restore(), LastErr: n.LastErr.restore(), Labels: slices.Clone(n.Labels), Skip: event.SkipReason{Kind: n.Skip, Message: n.Message},
 		Cause: Cause{Kind: n.Cause}, attempts: n.history(),
-	}, Until: n.Due}
+	}, Until: n.Due, Sleeps: n.Sleeps}
 	if n.Status == Running && n.Dormant {
 		x.Status = Suspended
 	}

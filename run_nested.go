@@ -368,6 +368,9 @@ func (t *tree) settle(now int64) {
 	case len(t.waiting) > 0 && t.Used < t.limit:
 		t.waiting[0].dispatch(now)
 	}
+	if t.root.cfg.restAfter > 0 && t.root.doze(now) {
+		t.attend(now)
+	}
 	if t.root.leaving && t.workers == 0 { // only once every run that was touched has started its remaining work
 		t.root.rest(now)
 		t.touch(t.root)

@@ -107,6 +107,53 @@ func (r *Run) disarm(t **alarm) {
 	*t = nil
 }
 
+// doze leaves a run that Serve performs, if it has nothing to do for longer than it may keep its place: it goes on when its first alarm is due. It
+// is called with the lock held, when something has happened to the run, or to one nested in it.
+func (r *Run) doze(now int64) bool {
+	d, after := r.durable, r.cfg.restAfter
+	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
+		return false
+	}
+	due := d.alarms.Due()
+	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
+		return false
+	}
+	armed := 0 // alarms beside those that the store knows are of attempts, or would begin anew in another life
+	for _, of := range append(r.descendants(), r) {
+		if armed += of.timers; !of.st.TokensBack(due) {
+			return false
+		}
+		if of != r && !of.concluded() { // a nested run counts in the one around it until its goroutines have returned
+			armed--
+		}
+	}
+	if armed != d.alarms.Len() {
+		return false
+	}
+	r.dozes = saturate.Add(due, -now)
+	r.leave()
+	return true
+}
+
+// onlyWaits reports whether the run, and those nested in it, have nothing to do but to wait. A nested run is work of the one around it unless it
+// rests.
+func (r *Run) onlyWaits() bool {
+	waits := r.pausing()
+	var inside []*Run
+	if r.nests {
+		inside = r.children()
+	}
+	for _, c := range inside {
+		if !c.onlyWaits() {
+			return false
+		}
+		if c.stage != stageResting {
+			waits++
+		}
+	}
+	return !r.st.HasWork(waits)
+}
+
 // awaitToken arms the alarm for the next token that a node of the run, or of one nested in it, waits for. It is called with the
 // lock held before that is released.
 func (r *Run) awaitToken(now int64) {

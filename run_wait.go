@@ -674,7 +674,11 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
 	id := r.plan.names[ref]
-	x.wait = &Wait{Node: id, Token: e.token, Info: e.info, Since: r.timeAt(now)}
+	if e.sleeps {
+		r.sleep(step, x, e, now)
+		return
+	}
+	x.wait = &Wait{Node: id, Token: e.token, Info: e.info, Since: r.timeAt(now), Deadline: e.until}
 	if e.token == "" {
 		x.wait.Token = id
 	}
@@ -687,12 +691,32 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	r.records[ref].active, r.records[ref].end = activeNone, now
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
+	if !e.until.IsZero() {
+		r.armGate(ref, x, e.until.Sub(r.timeAt(now)))
+	}
 	if err := r.st.Suspend(r.st.Token(ref)); err != nil {
 		r.st.NoteBug(err)
 	}
 	if r.st.StoppedFor() != CauseNone {
 		r.boundWait(ref)
 	}
+}
+
+// sleep makes the node of an attempt back off whose step returned SuspendUntil. The attempt goes on, so its next start is a re-entry.
+func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
+	ref := step.ref
+	x.saved, x.decision, x.Sleeps = e.state, nil, true
+	x.reentries++
+	r.reentered = true
+	r.records[ref].active, r.records[ref].end = activeNone, now
+	r.disarm(&x.attempt)
+	r.disarm(&x.grace)
+	if err := r.st.Retry(r.st.Token(ref)); err != nil {
+		r.st.NoteBug(err)
+	}
+	x.due = max(now, int64(e.until.Sub(r.start)))
+	r.event(entry{kind: evNodeSuspended, ref: ref, attempt: step.attempt, at: now, arg: event.Suspension{Deadline: r.timeAt(x.due)}})
+	r.awaitBackoff(ref, x, now)
 }
 
 // duplicateToken reports a token under which a signal would not find one node.

@@ -33,7 +33,7 @@ const (
 	WhyPaused           // a loop pauses between two iterations: Until the next one
 	WhyStopping         // it was asked to stop, for Cause and Err: Until is when it will be abandoned; zero if it may finish, and for a composite
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
-	WhyBackoff          // an attempt failed with Err: Until the next one
+	WhyBackoff          // an attempt failed with Err: Until the next one; without an Err its step has returned SuspendUntil
 	WhySignal           // it waits for a signal: Wait and Choices; of a composite Nodes do, inside of it
 
 	whyCount
@@ -174,7 +174,9 @@ func (at place) why() (y Why) {
 		at.whyRunning(&y)
 	case status == Retrying:
 		y.Kind = WhyBackoff
-		if errs := r.extras[ref].errs; len(errs) > 0 {
+		if x := r.extras[ref]; x.Sleeps {
+			y.Since, y.Until = r.timeAt(r.records[ref].end), r.timeAt(x.due)
+		} else if errs := r.extras[ref].errs; len(errs) > 0 {
 			last := errs[len(errs)-1]
 			y.Since, y.Until, y.Err = r.timeAt(last.end), r.timeAt(saturate.Add(last.end, int64(last.delay))), last.err
 		}
@@ -631,11 +633,10 @@ func (y Why) String() string {
 	case WhyCleanup:
 		return "it cleans up"
 	case WhyBackoff:
-		text := "it is attempted again" + y.until()
-		if y.Err != nil {
-			text += " after: " + errorText(y.Err)
+		if y.Err == nil {
+			return "it sleeps until " + y.Until.Format(time.RFC3339Nano)
 		}
-		return text
+		return "it is attempted again" + y.until() + " after: " + errorText(y.Err)
 	case WhySignal:
 		if y.Wait == nil && nodes != "" {
 			return "inside of it " + nodes + " waits for a signal"

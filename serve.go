@@ -25,6 +25,11 @@ type Service struct {
 	// run has ended, and when a request is posted. Zero means 50 ms; a negative Poll is refused. A run that another process creates begins up
 	// to this time later.
 	Poll time.Duration
+	// RestAfter is how long a run without anything to do keeps its place. Where its next backoff, pause, [SuspendUntil] or deadline ends later than that, the run
+	// is left, and goes on here or in another process when it is due: meanwhile it is none of the MaxRuns, and costs a row in the store. Zero
+	// means 5 s; negative: runs keep their places. A run whose composite is bounded by a Timeout, or whose rates would have fewer tokens by
+	// then than at the beginning of a life, keeps its place, too.
+	RestAfter time.Duration
 	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
 	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes
 	// match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
@@ -67,7 +72,8 @@ func (e *ServeError) Unwrap() error { return e.Err }
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
 const (
-	defaultPoll = 50 * time.Millisecond
+	defaultPoll      = 50 * time.Millisecond
+	defaultRestAfter = 5 * time.Second
 	// reportPause is the time between two reports of the same unclaimable queue.
 	reportPause = time.Minute
 	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind that of the store.
@@ -82,7 +88,7 @@ const (
 //
 // Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. Then the runs that
 // are at work go on until Shutdown. Their contexts have the values of ctx, not its end. A run that rests, because it waits for a
-// signal or a time, ends in this process with [RunSuspended], gives back its lease and costs nothing; it goes on when it is due.
+// signal or a time, see Service.RestAfter, ends in this process with [RunSuspended], gives back its lease and costs nothing; it goes on when it is due.
 //
 // Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A name of [Lease] that another process
 // uses is reported, and Serve performs nothing until that process is gone; a process has one name, which belongs into Runner.Options. A run
@@ -186,6 +192,12 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		return nil, fmt.Errorf("%w: Serve: Poll %v", ErrBadOption, s.Poll)
 	case s.Poll == 0:
 		s.Poll = defaultPoll
+	}
+	switch {
+	case s.RestAfter == 0:
+		s.RestAfter = defaultRestAfter
+	case s.RestAfter < 0:
+		s.RestAfter = 0
 	}
 	v := &serving{
 		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, wake: make(chan struct{}, 1),
@@ -434,7 +446,7 @@ func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
 	case errors.Is(err, ErrUndecoded): // it is due, since a request waits
 		v.fail(r, failures, err)
 		v.apart.untilRequest(r.ID)
-	case res.Status == RunSuspended:
+	case res.Status == RunSuspended && time.Duration(run.dozes) <= restPause:
 		v.apart.pause(r.ID, 0, restPause)
 	}
 }
@@ -446,7 +458,7 @@ func (v *serving) begin(r *store.Run) (*Run, error) {
 		return nil, fmt.Errorf("%w: Due has returned a run of a queue that it was not asked for", ErrStore)
 	}
 	opts := slices.Concat(x.Options, []Option{Durable(v.service.Store), RunID(r.ID), optionFunc(func(c *config) error {
-		c.served, c.report = true, func(err error) { v.report(r.ID, r.Queue(), err) }
+		c.served, c.restAfter, c.report = true, v.service.RestAfter, func(err error) { v.report(r.ID, r.Queue(), err) }
 		return nil
 	})})
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)

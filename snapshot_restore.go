@@ -701,7 +701,7 @@ func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i := range h.nodes {
 			if n := &h.nodes[i]; n.Status == Retrying && !n.Due.After(now) {
-				n.Status = Ready
+				n.Status, n.Sleeps = Ready, false
 			}
 		}
 	})
@@ -734,7 +734,7 @@ type overdue struct {
 	run  *Run
 	ref  Ref   // noRef for the whole run
 	due  int64 // on the run's clock
-	gate bool  // the wait of a gate; else the time for all attempts of a node
+	gate bool  // the wait of a gate, or of a step; else the time for all attempts of a node
 }
 
 // settleOverdue ends overdue waits and nodes, in the order of their deadlines and then of declaration, outer runs first,
@@ -743,6 +743,11 @@ func (h *held) settleOverdue(now int64) {
 	var list []overdue
 	h.each(func(h *held) {
 		for _, ref := range h.run.plan.declared {
+			if due, ok := h.run.waitEnds(ref); ok && due <= now {
+				if _, answered := h.answers[ref]; !answered || !h.accepted[ref] {
+					list = append(list, overdue{h.run, ref, due, true})
+				}
+			}
 			due, gate, ok := h.run.dueAt(ref)
 			if _, answered := h.answers[ref]; answered && gate && h.accepted[ref] {
 				continue
@@ -762,7 +767,11 @@ func (h *held) settleOverdue(now int64) {
 			h.each(func(h *held) { h.run.collectStops() }) // nested runs, too, are stopped before a signal reaches them
 			continue
 		}
-		if _, _, ok := o.run.dueAt(o.ref); !ok {
+		_, _, ok := o.run.dueAt(o.ref)
+		if o.gate && !o.run.plan.net.Is(o.ref, machine.FlagGate) {
+			_, ok = o.run.waitEnds(o.ref)
+		}
+		if !ok {
 			continue // an earlier one has ended it
 		}
 		if o.gate {
@@ -794,6 +803,15 @@ func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
 	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
 }
 
+// waitEnds tells when the wait of a step for a signal is to end.
+func (r *Run) waitEnds(ref Ref) (due int64, ok bool) {
+	x := r.extras[ref]
+	if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || r.st.Word(ref).Status() != Suspended || r.plan.net.Is(ref, machine.FlagGate) {
+		return 0, false
+	}
+	return int64(x.wait.Deadline.Sub(r.start)), true
+}
+
 // armWaits arms the deadlines of a run that goes on.
 func (r *Run) armWaits(now int64) {
 	for _, ref := range r.plan.declared {
@@ -808,6 +826,9 @@ func (r *Run) armWaits(now int64) {
 		}
 		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.pause != nil && r.st.Word(ref).Status() == Running {
 			r.continuePause(ref, x, now)
+		}
+		if due, ok := r.waitEnds(ref); ok {
+			r.armGate(ref, r.extras[ref], time.Duration(due-now))
 		}
 		if r.st.Status(ref) == Retrying {
 			r.awaitBackoff(ref, r.extras[ref], now)

@@ -163,7 +163,7 @@ func (r *Run) nodeState(ref Ref) nodeState {
 	if x := r.extras[ref]; x != nil {
 		n.nodeFacts = x.nodeFacts
 		if n.Status.Terminal() {
-			n.Cut, n.Crashes = 0, 0
+			n.Cut, n.Crashes, n.Sleeps = 0, 0, false
 		} else {
 			n.Entries, n.Refused = x.reentries, storeError(x.refused)
 			if n.Status == Retrying {
@@ -259,6 +259,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.TextIf("answer", n.Answer)
 	w.Flag("memoized", n.Memoized)
 	w.Flag("abandoned", n.Abandoned)
+	w.Flag("sleeps", n.Sleeps)
 	if n.Tokens != [2]int{} {
 		w.JSON("tokens", n.Tokens)
 	}

@@ -536,6 +536,9 @@ type suspendForm struct {
 	Token string  `json:"token,omitempty"`
 	Info  *stored `json:"info,omitempty"`
 	State *stored `json:"state,omitempty"`
+	// Until is when the step is entered again; it Sleeps if no signal is to end that before.
+	Until  time.Time `json:"until,omitzero"`
+	Sleeps bool      `json:"sleeps,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
@@ -569,7 +572,8 @@ func (form *replyForm) writeError(x *values, err error) error {
 	case facts.skip != nil:
 		form.Skip = &facts.skip.message
 	case facts.suspend != nil:
-		form.Suspend = &suspendForm{facts.suspend.token, x.write("suspend info", facts.suspend.info), x.write("suspend state", facts.suspend.state)}
+		e := facts.suspend
+		form.Suspend = &suspendForm{e.token, x.write("suspend info", e.info), x.write("suspend state", e.state), e.until, e.sleeps}
 	case facts.expand != nil:
 		return errExpansion
 	case facts.rate != nil:
@@ -609,7 +613,8 @@ func (form *replyForm) error(x *values) error {
 	case form.Skip != nil:
 		return Skip(*form.Skip)
 	case form.Suspend != nil:
-		return Suspend(form.Suspend.Token, x.read("suspend info", form.Suspend.Info), x.read("suspend state", form.Suspend.State))
+		s := form.Suspend
+		return &suspendError{s.Token, x.read("suspend info", s.Info), x.read("suspend state", s.State), s.Until, s.Sleeps}
 	case form.RateLimit:
 		err = RateLimited(err, form.RetryAfter)
 	case err == nil && (form.Permanent || form.AbortRun || form.RetryAfter != 0):

@@ -117,7 +117,7 @@ type Pause struct {
 	Delay     time.Duration
 }
 
-// Suspension is the payload of node.suspended: the node waits for a signal from outside.
+// Suspension is the payload of node.suspended: the node waits for a signal from outside, or, without a token, sleeps until the deadline.
 type Suspension struct {
 	Token    string    // the token that the signal must name
 	Info     any       // the info that the step passed to Suspend

@@ -285,7 +285,9 @@ func (s *storedRun) Why(path string) (kahn.Why, error) {
 		}
 	case status == kahn.Retrying:
 		y.Kind, y.Until = kahn.WhyBackoff, x.Until
-		if tries := x.History(); len(tries) > 0 {
+		if tries := x.History(); x.Sleeps {
+			y.Since = x.Start.Add(x.Duration)
+		} else if len(tries) > 0 {
 			last := tries[len(tries)-1]
 			y.Since, y.Err = last.End, last.Err
 		}

@@ -541,6 +541,18 @@ func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
 // Rated reports whether nodes take tokens. The coordinator sets the clock then.
 func (s *Locked) Rated() bool { return s.limits.rates != nil }
 
+// TokensBack reports whether all buckets of the run's own are full at a time to come, like new ones, if nothing takes a token before.
+func (s *Locked) TokensBack(at int64) bool {
+	for i := range s.limits.groups {
+		if x := s.limits.groups[i].Slots; x != nil && x.bucket != nil {
+			if b := *x.bucket; !b.Full(at) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // Pooled reports whether the run shares limits with others.
 func (s *Locked) Pooled() bool { return s.limits.pool != nil }
 

@@ -100,6 +100,9 @@ func (s *state) record(e event.Event) {
 	if !ok {
 		return
 	}
+	if wait, is := e.Payload.(event.Suspension); is && wait.Token == "" && !wait.Deadline.IsZero() {
+		status = kahn.Retrying // it sleeps, and no signal wakes it
+	}
 	counts := s.outermost(e)
 	var around *live
 	if !counts {

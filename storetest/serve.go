@@ -6,13 +6,113 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunServe lets two processes serve runs of one database, which open opens for each of them: each run is performed once.
+// RunServe lets two processes serve runs of one database, which open opens for each of them: each run is performed once, and one that waits for
+// long holds no place meanwhile.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
+	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
+	t.Run("runs that rest", func(t *testing.T) { serveRests(t, open) })
+}
+
+// serveRests has runs of two processes with one place each pause in loops, sleep and back off, all at once: if one of them kept its place, the runs
+// behind it would not begin before it went on.
+func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
+	const runs, pause = 8, 1500 * time.Millisecond
+	var mu sync.Mutex
+	begun := map[string]int{}
+	entered := func(s *kahn.Step) int {
+		mu.Lock()
+		defer mu.Unlock()
+		begun[s.RunID()]++
+		return begun[s.RunID()]
+	}
+	g := (&kahn.Graph{Name: "rests"}).Add(
+		kahn.Node{ID: "loop", Sub: new(kahn.Graph).Add(kahn.Node{ID: "x"}), Loop: &kahn.Loop{
+			MaxIterations: 2, Pause: pause, While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil },
+		}},
+		kahn.Node{ID: "sleep", After: []string{"loop"}},
+		kahn.Node{ID: "retry", After: []string{"sleep"}, Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: pause, MaxDelay: pause, Jitter: kahn.JitterNone}})
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		entered(s)
+		switch {
+		case s.ID() == "sleep" && s.SavedState() == nil:
+			return nil, kahn.SuspendUntil(time.Now().Add(pause), "slept")
+		case s.ID() == "sleep" && s.Attempt() != 1:
+			return nil, kahn.Permanent(fmt.Errorf("it sleeps in attempt %d", s.Attempt()))
+		case s.ID() == "retry" && s.Attempt() == 1:
+			return nil, errors.New("busy")
+		}
+		return nil, nil
+	}
+	var runners [2]kahn.Runner
+	over := make(chan error, len(runners))
+	var stores []store.QueueStore
+	for process := range runners {
+		s := open(t)
+		stores = append(stores, s)
+		for i := range runs {
+			n, err := kahn.Prepare(g, kahn.RunID(fmt.Sprint("rest", i)))
+			n.IfExists = store.Reuse
+			if err == nil {
+				_, _, err = s.Create(t.Context(), n)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		rn := &runners[process]
+		rn.MaxRuns = 1
+		go func() {
+			over <- rn.Serve(t.Context(), kahn.Service{
+				Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: step}}, RestAfter: 100 * time.Millisecond, OnError: func(e *kahn.ServeError) { t.Error(e) },
+			})
+		}()
+	}
+	admin := stores[0].(store.Admin)
+	began, patience := time.Now(), time.Minute
+	for done := 0; done < runs; {
+		if time.Since(began) > patience {
+			t.Fatalf("%d of %d runs have ended after %v", done, runs, patience)
+		}
+		time.Sleep(20 * time.Millisecond)
+		page, err := admin.List(t.Context(), store.Query{Filter: store.Filter{Workflow: "rests"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done = 0
+		for _, r := range page.Runs {
+			if r.Status.Terminal() {
+				done++
+			}
+			if r.Status == kahn.RunFailed {
+				t.Fatalf("run %s has failed", r.ID)
+			}
+		}
+	}
+	if took := time.Since(began); took >= runs/2*3*pause { // one place each, kept over all pauses
+		t.Errorf("the runs have taken %v: runs that rest keep their places", took)
+	}
+	for process := range runners {
+		if err := errors.Join(runners[process].Shutdown(t.Context()), <-over); err != nil {
+			t.Error(err)
+		}
+	}
+	want := map[string]int{}
+	for i := range runs {
+		want[fmt.Sprint("rest", i)] = 6 // two iterations, two entries of the sleep, two attempts
+	}
+	if err := same("the calls of each run", begun, want); err != nil {
+		t.Error(err)
+	}
+}
+
+// serveOnce has two processes perform each run once.
+func serveOnce(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs = 60
 	var mu sync.Mutex
 	calls, done := map[string]int{}, make(chan bool, 2*runs)

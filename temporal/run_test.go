@@ -3,6 +3,8 @@ package temporal
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,6 +68,32 @@ func TestRun(t *testing.T) {
 	require.ErrorContains(t, pay.Err, "declined")
 	require.Equal(t, 2*time.Hour, pay.Duration.Round(time.Minute))
 	kahntest.RequireStatuses(t, res, "fetch:ok pay:F refund:ok each:ok")
+}
+
+// A step that sleeps is entered again at its time, in the same attempt, and one that waits for a signal or a date by the date.
+func TestSleep(t *testing.T) {
+	t.Parallel()
+	g := kahntest.Graph(t, "a>b")
+	var said []string
+	var mu sync.Mutex
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		value, resumed := s.Resumed()
+		said = append(said, fmt.Sprint(s.ID(), s.Attempt(), " ", s.SavedState(), value, resumed))
+		switch {
+		case s.SavedState() != nil:
+			return nil, nil
+		case s.ID() == "a":
+			return nil, kahn.SuspendUntil(time.Now().Add(time.Hour), "slept")
+		}
+		return nil, kahn.SuspendFor("token", nil, "waited", time.Now().Add(2*time.Hour))
+	}
+	x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: step}}
+	res, err := x.run(t)
+	require.NoError(t, err)
+	kahntest.RequireStatuses(t, res, "a:ok b:ok")
+	require.Equal(t, []string{"a1 <nil> <nil> false", "a1 slept<nil> false", "b1 <nil> <nil> false", "b1 waited<nil> false"}, said)
 }
 
 // A gate waits for an update. An answer that is none of its choices is refused before the history has it, and the gate waits on.

@@ -37,7 +37,7 @@ export function StoredView() {
 							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}</td>
 							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a></td>
 							<td><Time at={r.created} /></td>
-							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{texts.wakes} <Time at={r.wake_at} /></span>}</td>
+							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{r.status === "suspended" ? texts.sleeps : texts.wakes} <Time at={r.wake_at} /></span>}</td>
 							<td class="wide name"><Plain text={Object.entries(r.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")} /></td>
 						</tr>
 					))}</tbody>

@@ -12,6 +12,7 @@ export const texts = {
 	labels: "Labels",
 	here: "here",
 	wakes: "from",
+	sleeps: "sleeps until",
 	unclaimable: "no process",
 	unclaimableOnly: "Only runs that no process works",
 	unclaimableRuns: (n: number) => (n === 1 ? "No process works the queue of 1 run." : `No process works the queues of ${n} runs.`),
