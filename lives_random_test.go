@@ -128,7 +128,7 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 		opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(rng.IntN(3)), kahn.KeyLimit(rng.IntN(2)), kahn.Mode(rng.IntN(2)),
 			kahn.FailureMode(rng.IntN(3)), kahn.StopMode(rng.IntN(2)), kahn.SuspendMode(1 + rng.IntN(2)),
 			kahn.CancelGrace(20 * ms), kahn.CleanupTimeout(150 * ms), kahn.Random(func() float64 { return 0.5 }),
-			kahn.Encoding(kahn.Types{"ints": []int(nil), "time": time.Duration(0)})}
+			kahn.Encoding(kahn.Types{"ints": []int(nil)})}
 		if rng.IntN(6) == 0 {
 			opts = append(opts, kahn.Timeout(time.Duration(1+rng.IntN(300))*ms))
 		}
