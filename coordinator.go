@@ -57,7 +57,7 @@ type Coordinator struct {
 // called again. Steps that have no function of their own need none here: the host calls them.
 //
 // Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of
-// steps, are refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
+// steps, and [CancelWithContext] are refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -69,7 +69,7 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 			set  bool
 		}{
 			{"Durable", c.store != nil}, {"Idempotent", c.idempotency != nil}, {"a Memo", c.memo != nil},
-			{"Use", len(c.middleware) > 0},
+			{"Use", len(c.middleware) > 0}, {"CancelWithContext", c.ctxCancels},
 		} {
 			if refused.set {
 				return fmt.Errorf("%w: %s is not for a Coordinator", ErrBadOption, refused.name)

@@ -228,7 +228,7 @@ type Node struct {
 	Critical bool
 
 	// Memo is the version of the step's code, for a node whose output depends on nothing but that version, its Config and
-	// its inputs: a run with a [Memo] takes the output from an earlier run. Empty: the step is called in every run.
+	// its inputs: a run with a [Memo] takes the output from an earlier run; the Result of one without has a warning. Empty: the step is called in every run.
 	Memo string
 
 	// Retry is the node's retry policy. The zero value takes the default of the graph, else of the run, else one attempt.
@@ -252,7 +252,7 @@ type Node struct {
 	// Groups names the groups that the node belongs to.
 	Groups []string
 	// Key is the node's concurrency key: the run's KeyLimit bounds how many nodes of one key run at the same time, its KeyRate
-	// how often they start.
+	// how often they start. Without these, and a Runner's, it bounds nothing, and the Result has a warning.
 	Key string
 
 	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.

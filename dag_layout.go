@@ -100,6 +100,12 @@ func (c *compiler) resolve(r Ref) {
 	if n.Disabled {
 		c.b.Disable(r)
 	}
+	if (n.Key != "" || n.Map != nil && n.Map.Key != nil) && !n.Disabled && c.p.keyed == nil {
+		c.p.keyed = problemOf(n.ID, "Key", "%w: its Key bounds nothing: the run has neither KeyLimit nor KeyRate", ErrBadOption)
+	}
+	if n.Memo != "" && !n.Disabled && c.p.memoized == nil {
+		c.p.memoized = problemOf(n.ID, "Memo", "%w: its Memo keeps nothing: the run has no Memo", ErrBadOption)
+	}
 	if n.Moderation != ModerateNone && !n.Disabled {
 		c.p.moderated = append(c.p.moderated, r)
 	}
@@ -706,6 +712,12 @@ func (c *compiler) nest() {
 		p.subs[r] = sub
 		for _, warning := range sub.warnings {
 			p.warnings = append(p.warnings, insideOf(n.ID, warning))
+		}
+		if p.keyed == nil && sub.keyed != nil && !n.Disabled {
+			p.keyed = insideOf(n.ID, sub.keyed)
+		}
+		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
+			p.memoized = insideOf(n.ID, sub.memoized)
 		}
 		if len(sub.stepless) > 0 && !n.Disabled {
 			p.stepless = append(p.stepless, r)

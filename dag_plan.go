@@ -51,6 +51,8 @@ type Plan struct {
 	prunes   *prunes  // nil if there are no triggers
 	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
 	warnings []error
+	keyed    error  // the warning, if the run bounds no keys, about the first node that has one; nil if none has
+	memoized error  // likewise about the Memo of a node, if the run has none
 	whole    *Plan  // the plan that this one was pruned from; nil if it was not
 	force    *force // the settings that a graph inherits that a node expands into
 

@@ -297,11 +297,24 @@ func (r *Run) choosePlan() error {
 		return err
 	}
 	r.warn(r.plan.warnings...)
+	r.warn(r.cfg.unused(r.plan)...)
 	if t := r.cfg.test; t != nil {
 		r.plan = t.plan(r.plan, nil)
 		return errors.Join(t.checkGates(r.plan, nil)...)
 	}
 	return nil
+}
+
+// unused returns warnings about fields of the nodes of a plan that have no effect without an option which the run does not have. In test
+// mode it is not known what the run will have.
+func (c *config) unused(p *Plan) (warnings []error) {
+	if p.keyed != nil && c.test == nil && c.keyLimit == 0 && c.keyRate == (Rate{}) && !c.pool.boundsKeys() {
+		warnings = append(warnings, p.keyed)
+	}
+	if p.memoized != nil && c.test == nil && c.memo == nil {
+		warnings = append(warnings, p.memoized)
+	}
+	return warnings
 }
 
 // discard gives up a run that was reserved, and perhaps prepared, and will not begin.

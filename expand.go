@@ -152,7 +152,7 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 // warningsInside returns the warnings of the plan that a node expands into, in the form that a graph containing it would
 // report: items and iterations share those of their node.
 func (r *Run) warningsInside(ref Ref, p *Plan) []error {
-	warnings := slices.Clone(p.warnings)
+	warnings := append(slices.Clone(p.warnings), r.cfg.unused(p)...)
 	for i := range warnings {
 		for c, ref := r, ref; ; ref, c = c.within.ref, c.outer {
 			if c.items == nil { // the run of a map's items is no graph of its own

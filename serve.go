@@ -43,7 +43,8 @@ type Workflow struct {
 	// Step performs the nodes that have no Do of their own.
 	Step StepFunc
 	// Options are those of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire], [EarlySignals],
-	// [Resume], [Redrive] and [Fork].
+	// [Resume], [Redrive] and [Fork]; and so are those that would change nothing: [AllowGraphChange], [CancelWithContext], [Idempotent]
+	// and [Describe].
 	Options []Option
 }
 
@@ -223,6 +224,23 @@ func (v *serving) add(w Workflow) error {
 	}
 	if c.runID != "" || c.inputs != nil || c.fired != nil || c.from != nil || c.redrive || c.fork || c.signals != nil {
 		return fmt.Errorf("%w: Serve: workflow %s has an option that is about one run alone", ErrBadOption, quoteID(p.name))
+	}
+	own := byDefault[1]
+	if err := own.apply(w.Options); err != nil {
+		return err
+	}
+	for _, refused := range []struct {
+		name, mend string
+		set        bool
+	}{
+		{"AllowGraphChange", "list both versions of the graph among the Workflows, or see Adopt", own.allowChange},
+		{"CancelWithContext", "a run that is served has no caller; see CancelOnShutdown", own.ctxCancels},
+		{"Idempotent", "runs in a store are created once for each RunID", own.idempotency != nil},
+		{"Describe", "runs are described when they are created, see Prepare", own.spec != nil},
+	} {
+		if refused.set {
+			return fmt.Errorf("%w: Serve: workflow %s has the option %s, which changes nothing here: %s", ErrBadOption, quoteID(p.name), refused.name, refused.mend)
+		}
 	}
 	if err := (&Run{runGiven: runGiven{plan: p, stepless: w.Step == nil, cfg: c}}).checkPerformers(p, nil); err != nil {
 		return err

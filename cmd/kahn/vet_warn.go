@@ -35,6 +35,12 @@ func (w *warner) graph(g *kahn.Graph, path string) {
 			programs[n.ID] = false
 			fed[n.ID] = n.Params["input"] != nil
 		}
+		if n.Key != "" {
+			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "Key", Err: errors.New("the key bounds nothing: kahn run has no limit for keys; a group has one")})
+		}
+		if n.Memo != "" {
+			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "Memo", Err: errors.New("the memo keeps nothing: kahn run keeps no outputs for other runs")})
+		}
 		if n.Sub != nil {
 			inner := n.ID
 			if path != "" {
