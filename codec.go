@@ -595,6 +595,23 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
+// plainValue encodes a value for those who look on: as plain JSON, unless the host has a codec of its own, which may hide what it writes. A
+// value without a JSON form, such as NaN, is written as in a store.
+func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
+	switch codec.(type) {
+	case nil, Types, types:
+		_, isError := v.(error)
+		err := contain(func() (err error) {
+			data, err = json.Marshal(v)
+			return err
+		})
+		if err == nil && !isError {
+			return data, nil
+		}
+	}
+	return encodeValue(codec, v)
+}
+
 // decodeValue is the reverse of encodeValue.
 func decodeValue(codec Codec, data json.RawMessage) (v any, err error) {
 	if codec == nil {

@@ -703,6 +703,11 @@ func (c *compiler) checkOver(r Ref) {
 			given[name] = true
 		}
 	}
+	if p.input(n.Map.Over) != nil {
+		c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the root input %s, which is no parameter of a node that has Ports or follows others: list it among the Ports", ErrBadValue,
+			quoteID(n.Map.Over))
+		return
+	}
 	c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the parameter %s, which nothing provides%s", ErrBadValue, quoteID(n.Map.Over),
 		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }))
 }

@@ -562,7 +562,7 @@ func (r *Run) encodeHeader(tx *transaction) error {
 //
 // The store must be a [store.EventStore], otherwise the error matches [ErrBadOption] and nothing is run. A run whose events are stored goes on
 // storing them in later lives, with or without the option. If a run began without it, the stored log begins with the first event of the life
-// that has it. Events are stored as JSON. Outputs in them, see [EventOutputs], are as the codec of [Encoding] has written them; what
+// that has it. Events are stored as JSON. Outputs in them are as [EventOutputs] says; what
 // steps emit and log, and signals, are in the clear.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })

@@ -595,7 +595,7 @@ func (r *Run) withOutput(payload any) any {
 
 // eventOutput encodes an output for an event. It is called without locks: the codec is user code.
 func (r *Run) eventOutput(value any) (out event.Output) {
-	data, err := encodeValue(r.cfg.codec, value)
+	data, err := plainValue(r.cfg.codec, value)
 	if out.Bytes, out.Err = len(data), err; err == nil && len(data) <= r.cfg.eventOutputs {
 		out.Value = data
 	}

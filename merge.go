@@ -5,8 +5,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -542,4 +544,95 @@ func merge(of source, ref Ref, substituted bool, group *param, protect func(func
 		return err
 	})
 	return value, true, bounded(err)
+}
+
+// typed returns v as a T. missing says why there is no value.
+func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
+	t, is := v.(T)
+	switch {
+	case is && ok:
+		return t, nil
+	case !ok:
+		return t, fmt.Errorf("%s %s: %w", what, quoteID(name), missing())
+	case v == nil:
+		return t, fmt.Errorf("%s %s: %w: it is null", what, quoteID(name), ErrNoValue)
+	}
+	if ok, err := convert(v, reflect.ValueOf(&t).Elem()); err != nil {
+		return *new(T), fmt.Errorf("%s %s: %w", what, quoteID(name), err)
+	} else if ok {
+		return t, nil
+	}
+	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T", what, quoteID(name), ErrType, v, *new(T))
+}
+
+// convert sets to, which has another type, to a value that is the same number or list in the form that JSON and maps have: a number that is a
+// float64 or a json.Number is an integer if it is whole and in range, a json.Number a float64, and a []any a list of its elements. Types with
+// a name of their own, such as time.Duration, may count in something else. It returns false for any other value.
+func convert(v any, to reflect.Value) (ok bool, err error) {
+	if to.Type().PkgPath() != "" {
+		return false, nil
+	}
+	number, isNumber := v.(json.Number)
+	f, isFloat := v.(float64)
+	switch kind := to.Kind(); {
+	case kind == reflect.Slice:
+		list, is := v.([]any)
+		if !is {
+			return false, nil
+		}
+		return convertList(list, to)
+	case isNumber && kind == reflect.Float64:
+		f, err := number.Float64()
+		to.SetFloat(f)
+		return err == nil, nil
+	case !isNumber && !isFloat:
+		return false, nil
+	case isNumber && to.CanInt():
+		if i, err := number.Int64(); err == nil {
+			to.SetInt(i)
+			return to.Int() == i, nil
+		}
+	case isNumber && to.CanUint():
+		if u, err := strconv.ParseUint(string(number), 10, 64); err == nil {
+			to.SetUint(u)
+			return to.Uint() == u, nil
+		}
+	}
+	if isNumber {
+		if f, err = number.Float64(); err != nil {
+			return false, nil
+		}
+	}
+	if f != math.Trunc(f) || math.Abs(f) > 1<<53 { // beyond, neighbouring integers have one float64
+		return false, nil
+	}
+	switch {
+	case to.CanInt():
+		to.SetInt(int64(f))
+		return to.Int() == int64(f), nil
+	case to.CanUint() && f >= 0:
+		to.SetUint(uint64(f))
+		return to.Uint() == uint64(f), nil
+	}
+	return false, nil
+}
+
+// convertList is convert for a list, element by element. An element that is null has no value.
+func convertList(list []any, to reflect.Value) (ok bool, err error) {
+	items := reflect.MakeSlice(to.Type(), len(list), len(list))
+	for i, v := range list {
+		item := items.Index(i)
+		switch from := reflect.ValueOf(v); {
+		case from.IsValid() && from.Type().AssignableTo(item.Type()):
+			item.Set(from)
+		case v == nil:
+			return false, fmt.Errorf("%w: item %d is null: UpstreamItems tells which items of a map have no value, and why", ErrType, i)
+		default:
+			if ok, err := convert(v, item); err != nil || !ok {
+				return false, cmp.Or(err, fmt.Errorf("%w: item %d is %T instead of %v", ErrType, i, v, item.Type()))
+			}
+		}
+	}
+	to.Set(items)
+	return true, nil
 }

@@ -412,8 +412,8 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// EventOutputs lets the events node.completed, and those that end a run, carry the output, as the run's [Codec] writes it, up to the given
-// number of bytes; of a longer one they tell the length. Zero means 32 KiB; a negative number is an error that matches [ErrBadOption].
+// EventOutputs lets the events node.completed, and those that end a run, carry the output as plain JSON, or, if the run has a [Codec] other than
+// [Types], as that writes it, up to the given number of bytes; of a longer one they tell the length. Zero means 32 KiB; a negative number is an error that matches [ErrBadOption].
 // Default: events carry no outputs. Each reader and each sink has them encoded anew, when it gets the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {

@@ -207,7 +207,7 @@ func (r *Result) Count(status Status) (n int) {
 	return n
 }
 
-// Output returns the output of a completed node as a T. It is exact: an output of another type is an error that matches
+// Output returns the output of a completed node as a T, converted as [Param] does. An output of another type is an error that matches
 // [ErrType], one that is null or of a node that did not complete an error that matches [ErrNoValue], if the run is suspended
 // [ErrSuspended], too, and an unknown id an error that matches [ErrUnknownNode].
 func Output[T any](r *Result, id string) (T, error) {

@@ -633,7 +633,8 @@ func (s *Step) Epoch() uint64 {
 	return 0
 }
 
-// Param returns a parameter of the step as a T. It is exact: a value of another type is an error that matches [ErrType], no
+// Param returns a parameter of the step as a T: a number from JSON, such as 3.0, as an integer if it is one, and a list from JSON, or the output of
+// a map, as a list of its elements, which must not be null then. Otherwise a value of another type is an error that matches [ErrType], no
 // value one that matches [ErrNoValue] and says why there is none: the node has no such parameter, nothing was delivered, or it is
 // null. Where there is none since an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly] instead.
 func Param[T any](s *Step, name string) (T, error) {
@@ -651,20 +652,6 @@ func Upstream[T any](s *Step, id string) (T, error) {
 func Root[T any](s *Step, name string) (T, error) {
 	v, ok := s.Root(name)
 	return typed[T](v, ok, "root input", name, func() error { return fmt.Errorf("%w: %s", ErrNoValue, s.noRoot(name)) })
-}
-
-// typed returns v as a T. missing says why there is no value.
-func typed[T any](v any, ok bool, what, name string, missing func() error) (T, error) {
-	t, is := v.(T)
-	switch {
-	case is && ok:
-		return t, nil
-	case !ok:
-		return t, fmt.Errorf("%s %s: %w", what, quoteID(name), missing())
-	case v == nil:
-		return t, fmt.Errorf("%s %s: %w: it is null", what, quoteID(name), ErrNoValue)
-	}
-	return t, fmt.Errorf("%s %s: %w: %T instead of %T", what, quoteID(name), ErrType, v, *new(T))
 }
 
 // noParam says why the step has no value for a parameter.

@@ -152,7 +152,7 @@ type Completion struct {
 
 // Output is an output as an event carries it by the option kahn.EventOutputs; zero without that.
 type Output struct {
-	// Value is the output as the run's kahn.Codec writes it, nil if that is longer than the option allows.
+	// Value is the output as plain JSON, or as the run's own kahn.Codec writes it, nil if that is longer than the option allows.
 	Value json.RawMessage
 	// Bytes is how long the whole is.
 	Bytes int
