@@ -264,7 +264,7 @@ func (x *in[T]) raw(s *kahn.Step) (any, bool) {
 // get returns the value in a run.
 func (x *in[T]) get(s *kahn.Step) (T, error) {
 	v, ok := x.raw(s)
-	if t, is := v.(T); is {
+	if t, is := v.(T); is && x.view == nil { // a view may leave out items of a list of any
 		return t, nil
 	}
 	return x.convert(s, v, ok)
@@ -293,6 +293,9 @@ func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 
 // read returns a value as a T.
 func (f view[T]) read(s *kahn.Step, id string, v any) (T, error) {
+	if _, list := v.([]any); list && f != nil { // a T may be such a list, too
+		return f(s, id, v)
+	}
 	if t, is := v.(T); is {
 		return t, nil
 	}

@@ -19,7 +19,7 @@
 //   - [Root], [Gate]: values from outside, given before the run and while it waits.
 //   - [If], [Switch], [Either]: branches, and the value of the branch that was taken.
 //   - [Try], [Tried]: a value or an error.
-//   - [Each], [EachSub], [Items]: lists, with the errors of their items.
+//   - [Each], [EachSub], [Items], [Filled]: lists, with the errors of their items.
 //   - [Sub]: pipelines within pipelines.
 //   - [Run], [Pipeline.Execute], [Pipeline.Start], [Pipeline.Output]: runs and their results.
 //   - [Pipeline.Graph], [Pipeline.Plan], [Pipeline.Encoding], [Pipeline.Types]: for everything else that works with graphs.

@@ -23,9 +23,11 @@ type Items[A any] struct {
 	Estimate func(item A) time.Duration
 }
 
-// Each adds a node that calls f once for each item of a list, and returns the list of the results in the same order, and the errors of the items
-// that failed. errs is nil if no item failed, and else as long as the list; the result of an item that failed is the zero T. The node fails if
-// more items fail than opts, of which there is at most one, tolerates: then it has neither, and [Try] has the [*kahn.MapError].
+// Each adds a node that calls f once for each item of a list, and returns the results, in the order of the list, of the items that have one: an item
+// that failed, or was skipped, leaves no zero T behind. errs is nil if all have a result, and else as long as the list: nil where the item has a
+// result, and the reason where it has none. [Filled] puts the results at the places of their items. The node fails if more items fail than opts,
+// of which there is at most one, tolerates: then it has neither, and [Try] has the [*kahn.MapError]. Another Each, or EachSub, over the results skips the items
+// that have none.
 //
 // Options apply to the node as kahn.Node describes it for a map: Retry, Timeout, Priority, Groups and Key to each item.
 func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, A) (T, error), opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
@@ -34,8 +36,12 @@ func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, 
 		return vals, errs
 	}
 	each(src, list, opts)
+	gaps := list.src != nil && list.src.over // the list of another Each has a null where an item has no result
 	add(src, func(s *kahn.Step) (t T, err error) {
 		item, _ := s.Item()
+		if item == nil && gaps {
+			return t, errNoResult
+		}
 		a, err := view[A](nil).read(s, itemInput, item)
 		if err != nil {
 			return t, err
@@ -53,18 +59,31 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 	}
 	each(src, list, opts)
 	register[A](b.in.build)
+	gaps := list.src != nil && list.src.over
 	result := sub(src, func(inner *Block) Val[T] {
 		item := &source{block: inner, id: itemInput, input: true, item: true}
 		inner.in.declare(item)
 		if f == nil {
 			return Val[T]{}
 		}
-		return f(inner, Val[A]{src: item})
+		each := Val[A]{src: item}
+		if gaps {
+			each.view = func(_ *kahn.Step, id string, v any) (a A, err error) {
+				if v == nil {
+					return a, errNoResult
+				}
+				return plain[A](id, v)
+			}
+		}
+		return f(inner, each)
 	})
 	vals, errs = results[T](src)
 	vals.view = listOf(result.view)
 	return vals, errs
 }
+
+// errNoResult skips an item of an Each over the results of another one.
+var errNoResult = kahn.Skip("the item before has no result")
 
 // itemInput is the name under which kahn gives a nested run its item.
 const itemInput = "item"
@@ -107,29 +126,69 @@ func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 		if s == nil {
 			return nil, fmt.Errorf("errors of the items of %q: %w", id, kahn.ErrNoValue)
 		}
-		_, errs, err := kahn.UpstreamItems[any](s, id)
+		list, errs, err := kahn.UpstreamItems[any](s, id)
+		for i, v := range list {
+			if v != nil || errs != nil && errs[i] != nil {
+				continue
+			}
+			if errs == nil {
+				errs = make([]error, len(list))
+			}
+			errs[i] = fmt.Errorf("item %d of %q: %w: it was skipped", i, id, kahn.ErrNoValue)
+		}
 		return errs, err
 	}}
 	return vals, errs
 }
 
-// listOf is the view of a list that kahn keeps as []any. Items that have no value are null in it.
+// listOf is the view of a list that kahn keeps as []any. Items that have no value are null in it, and are left out.
 func listOf[T any](item view[T]) view[[]T] {
 	return func(s *kahn.Step, id string, v any) ([]T, error) {
 		values, is := v.([]any)
 		if !is {
 			return plain[[]T](id, v)
 		}
-		list := make([]T, len(values))
+		list := make([]T, 0, len(values))
 		for i, v := range values {
 			if v == nil {
 				continue
 			}
-			var err error
-			if list[i], err = item.read(s, id, v); err != nil {
+			t, err := item.read(s, id, v)
+			if err != nil {
 				return nil, fmt.Errorf("item %d: %w", i, err)
+			}
+			list = append(list, t)
+		}
+		return list, nil
+	}
+}
+
+// Filled adds a node whose value is the list of the results of an [Each], or an [EachSub], as long as the list of the items, with fill in place of the
+// results that are missing.
+//
+//	prices, _ := typed.Each(b, "price", parts, price, typed.Items[Part]{ToleratedPercent: 10})
+//	all := typed.Filled(b, "prices", prices, unknown)
+func Filled[T any](b *Block, id string, results Val[[]T], fill T) Val[[]T] {
+	if of := results.src; of != nil && !of.over {
+		b.in.build.report("node %q: %w: Filled is for the results of an Each, and %q is none", id, kahn.ErrBadValue, of.id)
+	}
+	inner := results.view
+	results.view = func(s *kahn.Step, id string, v any) ([]T, error) {
+		values, is := v.([]any)
+		if !is {
+			return inner.read(s, id, v)
+		}
+		got, err := inner.read(s, id, v)
+		if err != nil {
+			return nil, err
+		}
+		list := make([]T, len(values))
+		for i, v := range values {
+			if list[i] = fill; v != nil {
+				list[i], got = got[0], got[1:]
 			}
 		}
 		return list, nil
 	}
+	return Do1(b, id, func(_ context.Context, list []T) ([]T, error) { return list, nil }, results)
 }

@@ -113,19 +113,11 @@ func ExampleEach() {
 	p := typed.New("sizes", func(b *typed.Block) typed.Val[string] {
 		sizes, errs := typed.Each(b, "size", typed.Root[[]string](b, "pages"), size, typed.Items[string]{Limit: 4, ToleratedPercent: 50})
 		return typed.Do2(b, "report", func(_ context.Context, sizes []int, errs []error) (string, error) {
-			var out []string
-			for i, size := range sizes {
-				if errs != nil && errs[i] != nil {
-					out = append(out, "?")
-					continue
-				}
-				out = append(out, fmt.Sprint(size))
-			}
-			return strings.Join(out, " "), nil
+			return fmt.Sprint(sizes, errors.Join(errs...) != nil), nil
 		}, sizes, errs)
 	})
 	fmt.Println(typed.Run(context.Background(), p, kahn.Inputs(map[string]any{"pages": []string{"abc", "", "de"}})))
-	// Output: 3 ? 2 <nil>
+	// Output: [3 2] true <nil>
 }
 
 // A sub-pipeline for each item takes values of the blocks around it, as a function literal does.

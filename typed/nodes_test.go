@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
@@ -152,7 +153,7 @@ func TestEach(t *testing.T) {
 			return fmt.Sprint(list, len(errs), len(errs) > 1 && errors.Is(errs[1], odd)), nil
 		}, halves, errs)
 	})
-	for list, want := range map[string]string{"2 4 6": "[1 2 3] 0 false", "2 3 6": "[1 0 3] 3 true", "": "[] 0 false"} {
+	for list, want := range map[string]string{"2 4 6": "[1 2 3] 0 false", "2 3 6": "[1 3] 3 true", "": "[] 0 false"} {
 		out, _, err := run(t, p, "half:ok report:ok", kahn.Inputs(map[string]any{"list": numbers(list)}))
 		require.NoError(t, err)
 		require.Equal(t, want, out)
@@ -620,4 +621,74 @@ func TestGateOfStruct(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "truefine", out)
 	}
+}
+
+// What an item does not have is no zero value: not for a node that drops the errors, not in a sub-pipeline, and not for another Each.
+func TestEachLeavesNoZeros(t *testing.T) {
+	t.Parallel()
+	price := func(_ context.Context, n int) (int, error) {
+		switch n {
+		case 2:
+			return 0, errors.New("no price")
+		case 3:
+			return 0, kahn.Skip("not for sale")
+		}
+		return n * 10, nil
+	}
+	show := func(_ context.Context, l []int) (string, error) { return fmt.Sprint(l), nil }
+	tolerant := typed.Items[int]{ToleratedCount: 2}
+	list := func(b *typed.Block) typed.Val[[]int] { return typed.Root[[]int](b, "list") }
+	for name, x := range map[string]struct {
+		build func(b *typed.Block) typed.Val[string]
+		want  string
+	}{
+		"dropped errors": {func(b *typed.Block) typed.Val[string] {
+			prices, _ := typed.Each(b, "price", list(b), price, tolerant)
+			return typed.Do1(b, "show", show, prices)
+		}, "[10 40]"},
+		"errors": {func(b *typed.Block) typed.Val[string] {
+			_, errs := typed.Each(b, "price", list(b), price, tolerant)
+			return typed.Do1(b, "show", func(_ context.Context, errs []error) (string, error) {
+				return fmt.Sprint(len(errs), errs[0], errs[1] != nil, errors.Is(errs[2], kahn.ErrNoValue), errs[3]), nil
+			}, errs)
+		}, "4 <nil> true true <nil>"},
+		"filled": {func(b *typed.Block) typed.Val[string] {
+			prices, _ := typed.Each(b, "price", list(b), price, tolerant)
+			return typed.Do1(b, "show", show, typed.Filled(b, "all", prices, -1))
+		}, "[10 -1 -1 40]"},
+		"each of each": {func(b *typed.Block) typed.Val[string] {
+			prices, _ := typed.Each(b, "price", list(b), price, tolerant)
+			more, _ := typed.Each(b, "more", prices, func(_ context.Context, n int) (int, error) { return n + 1, nil })
+			return typed.Do1(b, "show", show, typed.Filled(b, "all", more, -1))
+		}, "[11 -1 -1 41]"},
+		"each of what was filled": {func(b *typed.Block) typed.Val[string] {
+			prices, _ := typed.Each(b, "price", list(b), price, tolerant)
+			more, _ := typed.Each(b, "more", typed.Filled(b, "all", prices, -1), func(_ context.Context, n int) (int, error) { return n + 1, nil })
+			return typed.Do1(b, "show", show, more)
+		}, "[11 0 0 41]"},
+		"a sub-pipeline for each of each": {func(b *typed.Block) typed.Val[string] {
+			prices, _ := typed.Each(b, "price", list(b), price, tolerant)
+			more, _ := typed.EachSub(b, "more", prices, func(b *typed.Block, n typed.Val[int]) typed.Val[int] {
+				return typed.Do1(b, "add", func(_ context.Context, n int) (int, error) { return n + 1, nil }, n)
+			})
+			return typed.Do1(b, "show", show, more)
+		}, "[11 41]"},
+		"into a sub-pipeline": {func(b *typed.Block) typed.Val[string] {
+			prices, _ := typed.Each(b, "price", list(b), price, tolerant)
+			return typed.Sub(b, "sub", func(b *typed.Block) typed.Val[string] { return typed.Do1(b, "show", show, prices) })
+		}, "[10 40]"},
+		"interfaces": {func(b *typed.Block) typed.Val[string] {
+			prices, _ := typed.Each(b, "price", list(b), func(ctx context.Context, n int) (any, error) { return price(ctx, n) }, tolerant)
+			return typed.Do1(b, "show", func(_ context.Context, l []any) (string, error) { return fmt.Sprint(l), nil }, prices)
+		}, "[10 40]"},
+	} {
+		p := typed.New("each", x.build)
+		for _, opts := range [][]kahn.Option{nil, {kahn.Durable(new(store.Memory)), kahn.RunID("1")}} {
+			out, err := typed.Run(t.Context(), p, append(opts, kahn.Inputs(map[string]any{"list": []int{1, 2, 3, 4}}))...)
+			require.NoError(t, err, name)
+			require.Equal(t, x.want, out, name)
+		}
+	}
+	_, err := typed.New("each", func(b *typed.Block) typed.Val[[]int] { return typed.Filled(b, "all", list(b), 0) }).Plan()
+	require.ErrorContains(t, err, `node "all": bad value: Filled is for the results of an Each, and "list" is none`)
 }

@@ -197,9 +197,11 @@ func (p *program) each(at *area, x *made) *made {
 	items, errs := typed.Each(at.b, id, l, func(_ context.Context, x int) (int, error) { return compute(id, fails, x) }, typed.Items[int]{ToleratedCount: 1})
 	sum := typed.Do2(at.b, id+"s", func(_ context.Context, l []int, errs []error) (int, error) {
 		n := 0
-		for i, v := range l {
+		for _, v := range l {
 			n += v
-			if errs != nil && errs[i] != nil {
+		}
+		for _, err := range errs {
+			if err != nil {
 				n += 10000
 			}
 		}

@@ -72,7 +72,7 @@ func requirePaid(t *testing.T, out map[string]*receipt) {
 	require.Len(t, out, 1)
 	require.Equal(t, []item{{"good", 1}, {"bad", 2}}, out["r"].Items)
 	require.Equal(t, time.Second, out["r"].Paid)
-	require.Equal(t, `2 10 node "price[1]": step_error: no price 0 true`, *out["r"].Note)
+	require.Equal(t, `1 10 node "price[1]": step_error: no price 0 true`, *out["r"].Note)
 }
 
 // A durable pipeline goes on in another process, which has built it anew, with all values as they were.
