@@ -1,0 +1,206 @@
+package sqlite_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// former is the last commit before the rules of docs/upgrade.md.
+const former = "8ebee3a9c83394ef8d50fdc4f2bade979182e31e"
+
+// host is a program that was built with a version of this repository, and works the store of a test.
+type host struct{ program, db string }
+
+// command runs the program, and returns what it prints.
+func (h host) command(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(h.program, append([]string{h.db}, args...)...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return strings.TrimSpace(string(out))
+}
+
+// refused is command for a call that fails.
+func (h host) refused(t *testing.T, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(h.program, append([]string{h.db}, args...)...).CombinedOutput()
+	require.Error(t, err, "%s", out)
+	return string(out)
+}
+
+// calls are the calls of steps, sorted, of runs whose ids have a prefix.
+func (h host) calls(t *testing.T, prefix string) (list []string) {
+	t.Helper()
+	data, err := os.ReadFile(h.db + ".calls")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(data)) {
+		if strings.HasPrefix(line, prefix) {
+			list = append(list, strings.TrimSpace(line))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// build builds the host in a tree of the repository, in a folder that only the build sees.
+func build(t *testing.T, root, variant, to string) {
+	t.Helper()
+	module := filepath.Join(root, "store", "sqlite")
+	here, err := filepath.Abs(filepath.Join("testdata", "upgrade"))
+	require.NoError(t, err)
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(module, "upgrade", "main.go"):    filepath.Join(here, "main.go.txt"),
+		filepath.Join(module, "upgrade", "variant.go"): filepath.Join(here, variant),
+	}})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "overlay.json")
+	require.NoError(t, os.WriteFile(file, overlay, 0o600))
+	cmd := exec.Command("go", "build", "-overlay", file, "-o", to, "./upgrade")
+	cmd.Dir = module
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// hosts builds the host with the former version and with this one. It skips the test where the former one cannot be had.
+func hosts(t *testing.T) (before, now string) {
+	t.Helper()
+	if os.Getenv("KAHN_LONG")+os.Getenv("KAHN_SAMPLE") == "" {
+		t.Skip("it builds the former version: with KAHN_LONG or KAHN_SAMPLE")
+	}
+	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
+	if err != nil {
+		t.Skip("this is no checkout of git: there is no former version to build")
+	}
+	root := strings.TrimSpace(string(top))
+	if err := exec.Command("git", "cat-file", "-e", former+"^{commit}").Run(); err != nil {
+		t.Skipf("the history lacks the former version %s: a shallow clone?", former)
+	}
+	tree := t.TempDir()
+	archive := exec.Command("git", "archive", "--format=tar", former)
+	archive.Dir = root
+	data, err := archive.Output()
+	require.NoError(t, err)
+	tar := exec.Command("tar", "-x", "-C", tree)
+	tar.Stdin = bytes.NewReader(data)
+	out, err := tar.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	bin := t.TempDir()
+	before, now = filepath.Join(bin, "before"), filepath.Join(bin, "now")
+	build(t, tree, "former.go.txt", before)
+	build(t, root, "now.go.txt", now)
+	return before, now
+}
+
+// Processes of the former version and of this one work one store: what one begins the other continues, and each keeps to its own rules for what it
+// decides itself. See docs/upgrade.md.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	former, now := hosts(t)
+	both := func(t *testing.T) (before, after host) {
+		db := filepath.Join(t.TempDir(), "runs.db")
+		return host{former, db}, host{now, db}
+	}
+	t.Run("the plans are the same", func(t *testing.T) {
+		before, after := both(t)
+		names := []string{"hash", "order", "refund", "asks", "guard", "long", "loop", "many", "sleep"}
+		require.Equal(t, before.command(t, names...), after.command(t, names...))
+	})
+	for _, direction := range []string{"forwards", "back"} {
+		t.Run("an answer in the other version, "+direction, func(t *testing.T) {
+			first, second := both(t)
+			if direction == "back" {
+				first, second = second, first
+			}
+			require.Equal(t, "suspended", first.command(t, "run", "order", "r"))
+			require.Equal(t, "completed", second.command(t, "run", "order", "r", "approve=approved"))
+			require.Equal(t, []string{"r log 1", "r price 1", "r ship 1"}, second.calls(t, "r"))
+		})
+	}
+	t.Run("the end of a context", func(t *testing.T) {
+		before, after := both(t)
+		require.Equal(t, "cancelled", before.command(t, "interrupt", "long", "old"))
+		require.Contains(t, after.refused(t, "run", "long", "old"), "the run has ended")
+		require.Equal(t, "suspended", after.command(t, "interrupt", "long", "new"))
+		require.Equal(t, "completed", before.command(t, "run", "long", "new"))
+		require.Equal(t, "new last 1", after.calls(t, "new last")[0])
+		require.Equal(t, []string{"new first 1"}, after.calls(t, "new first"), "what was done is kept")
+	})
+	t.Run("a guard that cannot decide", func(t *testing.T) {
+		for _, of := range []string{"before", "after"} {
+			before, after := both(t)
+			require.Equal(t, "suspended", before.command(t, "run", "guard", "r"))
+			if of == "before" {
+				require.Equal(t, "completed", before.command(t, "run", "guard", "r", "wait=yes"))
+				require.Len(t, before.calls(t, "r delete"), 1, "the former version runs what it guards")
+				continue
+			}
+			require.Equal(t, "failed", after.command(t, "run", "guard", "r", "wait=yes"))
+			require.NoFileExists(t, after.db+".calls")
+		}
+	})
+	t.Run("what has been answered", func(t *testing.T) {
+		before, after := both(t)
+		require.Equal(t, "completed", before.command(t, "run", "refund", "r"))
+		require.Contains(t, after.command(t, "redrive", "refund", "r"), `"refund" has run because of "bad"`)
+		require.Equal(t, "completed", after.command(t, "status", "r"))
+		require.Equal(t, "completed", before.command(t, "run", "asks", "old"))
+		require.Contains(t, after.command(t, "redrive", "asks", "old"), `"then" has run because of "bad"`, "nobody knows what it has asked for")
+		require.Equal(t, "completed", after.command(t, "run", "asks", "new"))
+		require.Equal(t, "completed <nil>", after.command(t, "redrive", "asks", "new"), "it has asked for nothing that failed")
+		require.Equal(t, "completed <nil>", before.command(t, "redrive", "asks", "new"))
+		require.Contains(t, after.command(t, "redrive", "asks", "new"), `"then" has run because of "bad"`, "the former version has written what it asked for last")
+	})
+	t.Run("a sleep is a backoff to the former version", func(t *testing.T) {
+		before, after := both(t)
+		after.command(t, "create", "sleep")
+		work(t, []host{before, after}, "sleep")
+		for i := range 30 {
+			run := fmt.Sprint("sleep", i)
+			require.Equal(t, "completed", after.command(t, "status", run))
+			for _, call := range after.calls(t, run+" ") {
+				require.True(t, strings.HasSuffix(call, " 1"), "%s: a sleep is no other attempt", call)
+			}
+			require.Len(t, after.calls(t, run+" after"), 1)
+		}
+	})
+	t.Run("both at once", func(t *testing.T) {
+		before, after := both(t)
+		before.command(t, "create", "many")
+		after.command(t, "create", "loop")
+		work(t, []host{before, after, before, after}, "many", "loop")
+		for i := range 30 {
+			many, loop := fmt.Sprint("many", i), fmt.Sprint("loop", i)
+			require.Equal(t, []string{many + " a 1", many + " b 1"}, after.calls(t, many+" "), "each step once")
+			require.Equal(t, []string{loop + " L#1/x 1", loop + " L#2/x 1"}, after.calls(t, loop+" "))
+			require.Equal(t, "completed", after.command(t, "status", many))
+			require.Equal(t, "completed", before.command(t, "status", loop))
+		}
+	})
+}
+
+// work has hosts serve workflows until their runs have ended.
+func work(t *testing.T, hosts []host, flows ...string) {
+	t.Helper()
+	ended := make(chan error, len(hosts))
+	for _, h := range hosts {
+		cmd := exec.Command(h.program, append([]string{h.db, "serve"}, flows...)...)
+		go func() {
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+			ended <- err
+		}()
+	}
+	for range hosts {
+		require.NoError(t, <-ended)
+	}
+}
