@@ -21,7 +21,7 @@ type Contract interface {
 
 // Violation is one way in which a value breaks its contract.
 type Violation struct {
-	// Path is the place in the value, as a JSON pointer; empty for the whole of it.
+	// Path is the place in the value, as a JSON pointer; empty for the whole of it. That of a field that is missing is where it should be.
 	Path string `json:"path"`
 	// Message says what is wrong there.
 	Message string `json:"message"`

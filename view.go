@@ -362,6 +362,9 @@ func (r *Run) slip(ref Ref, err error) error {
 func (p *Plan) notAncestor(r Ref, id string) error {
 	const most = 50
 	var near []string
+	if _, known := p.find(id); known {
+		return fmt.Errorf("%w: %s: no edge leads from it to this node, directly or through others", ErrNotAncestor, quoteID(id))
+	}
 	if r == everyNode || r == p.end {
 		return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, p.names[:min(len(p.names), most)]))
 	}

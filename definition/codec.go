@@ -66,6 +66,9 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		switch {
 		case f < 0:
 			meant = append(meant, r.unknown(d, item))
+			if i > 0 && v.Items[i-1].Type == Null && v.Items[i-1].Problem == nil {
+				d.addToLast("; indent it, if it belongs to " + quote(v.Items[i-1].Key))
+			}
 		case seen[f]:
 			d.add(item.KeyAt, ErrDuplicate, "the field occurs twice")
 		default:
@@ -137,6 +140,9 @@ func (f *field[T]) explain(v *Value) *Value {
 var plainBool = map[string]string{
 	"y": "true", "yes": "true", "on": "true", "true": "true", "n": "false", "no": "false", "off": "false", "false": "false",
 }
+
+// numberBool is what authors mean by numbers where a boolean is expected.
+var numberBool = map[string]string{"1": "true", "0": "false"}
 
 // show shows an object.
 func (r *record[T]) show(e *encoder, from *T) Value {
@@ -602,7 +608,7 @@ func data[T any](key string, at func(*T) *any) field[T] {
 		name: key,
 		read: func(d *decoder, v *Value, to *T) {
 			if v.Type == Null {
-				d.add(v.At, ErrType, "null is the same as nothing here; leave the field out")
+				d.add(v.At, ErrType, "null is the same as nothing here; leave the field out, or indent what belongs to it")
 				return
 			}
 			*at(to) = d.data(v)

@@ -121,16 +121,23 @@ func (d *decoder) expect(v *Value, t Type) bool {
 	switch {
 	case p == nil:
 	case v.Type == Null:
-		p.Message += "; leave the field out to have its default"
+		p.Message += "; leave the field out to have its default, or indent what belongs to it"
 	case v.Type == Text && (t == Bool && plainBool[v.Text] == v.Text || t == Number && numberLength(v.Text) == len(v.Text) && v.Text != ""):
 		p.Message += "; write it without quotes"
 		p.Suggestion = v.Text
 	case v.Type == Text && t == Bool:
 		p.suggest(plainBool[strings.ToLower(v.Text)])
+	case v.Type == Number && t == Bool && numberBool[v.Text] != "":
+		p.suggest(numberBool[v.Text])
+	case v.Type == Text && t == Number:
+		p.Message += "; write it in digits"
+	case v.Type == List && t == Text && len(v.Items) == 1 && v.Items[0].Type == Text:
+		p.Message += "; write it without brackets, or in quotes if they belong to it"
+		p.Suggestion = v.Items[0].Text
 	case t == Text && (v.Type == Number || v.Type == Bool):
 		p.Message += "; write it in quotes"
 		p.Suggestion = strconv.Quote(v.Text)
-	case t == List && v.Type == Object:
+	case t == List && v.Type != List:
 		p.Message += "; write it as the only item of a list"
 	}
 	return false
@@ -176,6 +183,7 @@ func (d *decoder) document(v *Value) *kahn.Graph {
 		d.push("version", -1)
 		d.stop(version[0].At, ErrVersion, "expected version %s, got %s", versionText, version[0].describe())
 		if version[0].Text == versionText {
+			d.err.Problems[0].Message += "; write it without quotes"
 			d.err.Problems[0].Suggestion = versionText
 		}
 		return nil

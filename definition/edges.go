@@ -137,6 +137,9 @@ func nextEdges(key string) field[node] {
 func branchEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
 		if !d.expect(v, Object) {
+			if v.Type == List || v.Type == Text {
+				d.addToLast("; write the label of each branch before its node, as in {approved: publish}")
+			}
 			return
 		}
 		seen := make(map[string]bool, len(v.Items))

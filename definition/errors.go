@@ -179,6 +179,13 @@ func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *P
 	return p
 }
 
+// addToLast adds to the message of the last problem, unless there are too many.
+func (r *report) addToLast(text string) {
+	if n := len(r.err.Problems); n > 0 && r.err.More == 0 {
+		r.err.Problems[n-1].Message += text
+	}
+}
+
 // stop reports a problem after which the rest of the document is not read.
 func (r *report) stop(at Position, kind ErrorKind, format string, args ...any) {
 	if !r.stopped {

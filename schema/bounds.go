@@ -14,8 +14,6 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
-	"golang.org/x/text/language"
-	"golang.org/x/text/message"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -191,16 +189,19 @@ func present(list []*jsonschema.Schema) []*jsonschema.Schema {
 	return slices.DeleteFunc(list, func(s *jsonschema.Schema) bool { return s == nil })
 }
 
-var english = message.NewPrinter(language.English)
-
 // flatten lists the leaves of a tree of errors, sorted by place: the validator finds them in the order of maps.
 func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	stack := []*jsonschema.ValidationError{root}
 	for len(stack) > 0 && len(list) < maxLeaves {
 		e := stack[len(stack)-1]
-		stack = append(stack[:len(stack)-1], e.Causes...)
-		if len(e.Causes) == 0 {
-			list = append(list, kahn.Violation{Path: pointer(e.InstanceLocation), Message: shorten(e.ErrorKind.LocalizedString(english))})
+		stack = stack[:len(stack)-1]
+		switch w, together := alternatives(e); {
+		case together:
+			list = append(list, kahn.Violation{Path: pointer(e.InstanceLocation), Message: shorten(w.String())})
+		case len(e.Causes) == 0 || isWhole(e.ErrorKind):
+			list = append(list, violations(e)...)
+		default:
+			stack = append(stack, e.Causes...)
 		}
 	}
 	slices.SortFunc(list, func(a, b kahn.Violation) int {

@@ -26,6 +26,6 @@ func Example() {
 		}
 	}
 	// Output:
-	// /amount: minimum: got -5, want 0
-	// /currency: value must be one of 'EUR', 'USD'
+	// /amount: expected at least 0, got -5
+	// /currency: expected one of "EUR", "USD", got "DM"
 }

@@ -70,8 +70,8 @@ func TestValuesByTheirJSON(t *testing.T) {
 		{"json.Number below", object{"id": json.Number("9007199254740992"), "items": []any{object{}}}, []string{"/id"}},
 		{"an integer by value", object{"id": json.Number("9007199254740994.0"), "items": []any{object{}}}, nil},
 		{"several", order{ID: 1, Items: []item{{"x", 1}, {"X", -1}}}, []string{"/id", "/items/1/a~1b", "/items/1/cost"}},
-		{"missing", object{"id": int64(math.MaxInt64)}, []string{""}},
-		{"unknown", object{"id": int64(math.MaxInt64), "items": []any{1}, "x": 1}, []string{"", "/items/0"}},
+		{"missing", object{"id": int64(math.MaxInt64)}, []string{"/items"}},
+		{"unknown", object{"id": int64(math.MaxInt64), "items": []any{1}, "x": 1}, []string{"/items/0", "/x"}},
 		{"null", nil, []string{""}},
 		{"nil pointer", (*order)(nil), []string{""}},
 		{"NaN", object{"id": math.NaN()}, []string{""}},
@@ -186,7 +186,7 @@ func TestBadSchemas(t *testing.T) {
 func TestRecursion(t *testing.T) {
 	tree := object{"type": "object", "properties": object{"left": object{"$ref": "#"}, "right": object{"$ref": "#"}}, "additionalProperties": false}
 	require.Empty(t, check(t, tree, object{"left": object{"right": object{}}}))
-	require.Equal(t, []string{"/left/right"}, paths(check(t, tree, object{"left": object{"right": object{"x": 1}}})))
+	require.Equal(t, []string{"/left/right/x"}, paths(check(t, tree, object{"left": object{"right": object{"x": 1}}})))
 	require.NotEmpty(t, check(t, object{"$ref": "#"}, 1))
 	require.NotEmpty(t, check(t, object{"$defs": object{"a": object{"$ref": "#/$defs/b"}, "b": object{"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, 1))
 }

@@ -162,9 +162,13 @@ func (c *checker) readTests(data []byte) (*suite, *definition.Value) {
 	c.addDefects(root, "$")
 	v := valueOf(root)
 	c.addUnknown(root, "$", testShape())
+	reported := map[string]bool{} // paths of unknown fields
+	for _, p := range c.found {
+		reported[p.Path] = true
+	}
 	for _, violation := range testContract().Check(v) {
-		if n := below(root, violation.Path); n.Problem == nil && !isUnknownField(violation) {
-			c.addAt(n.At, problem{Path: "$" + pathOf(violation.Path), Message: reworded(violation.Message)})
+		if n, path, message := located(root, violation); n.Problem == nil && !reported["$"+path] {
+			c.addAt(n.At, problem{Path: "$" + path, Message: message})
 		}
 	}
 	if len(c.found) > 0 {

@@ -174,11 +174,11 @@ cases:
 `)
 	_, stdout, _ := invoke(t, "", "vet", strings.TrimSuffix(definition, ".yaml")+".test.yaml")
 	for _, want := range []string{
-		":5:22: it excludes another field that is there\n",
-		":6:12: the field \"permanent\" needs the field \"error\"\n",
-		":7:42: it excludes another field that is there\n",
-		":7:51: the field \"permanent\" needs the field \"error\"\n",
-		":8:36: the number is too large\n",
+		":5:22: this cannot stand here, or not beside another field\n",
+		":6:12: error: the field is missing: \"permanent\" needs it\n",
+		":7:42: this cannot stand here, or not beside another field\n",
+		":7:51: error: the field is missing: \"permanent\" needs it\n",
+		":8:36: expected at most 1000000000, got 100000000000000000000\n",
 	} {
 		require.Contains(t, stdout, want)
 	}
@@ -283,7 +283,7 @@ func TestTestFileInJSON(t *testing.T) {
 	require.NoError(t, os.WriteFile(tests, []byte(`{"definition": "work.json", "cases": [{"name": "sleeps", "expect": {"nodes": {"a": "completed"}}}]}`), 0o600))
 	expect(t, exitOK, "ok    sleeps", "", "test", tests)
 	require.NoError(t, os.WriteFile(tests, []byte(`{"cases": []}`), 0o600))
-	expect(t, exitProblems, "it is empty", "", "test", tests)
+	expect(t, exitProblems, "expected at least 1 item, got 0", "", "test", tests)
 	require.NoError(t, os.WriteFile(tests, []byte(`{"cases": [{"name": "x", "name": "y", "expect": {"status": "failed"}}]}`), 0o600))
 	code, stdout, _ := invoke(t, "", "vet", "-format", "json", tests)
 	require.Equal(t, exitProblems, code)

@@ -200,11 +200,11 @@ func TestSchema(t *testing.T) {
 		require.Empty(t, check(good))
 	}
 	for want, node := range map[string]string{
-		"/nodes/0/kind: value must be":               "{id: a, kind: exce}",
-		"/nodes/0/config: missing property":          "{id: a, kind: exec, config: {}}",
-		"/nodes/0/config: additional properties":     "{id: a, kind: exec, config: {command: [ls], cmd: x}}",
-		"/nodes/0/config/env/CGO: got number":        "{id: a, kind: exec, config: {command: [ls], env: {CGO: 0}}}",
-		"/nodes/0/config/expect: maximum: got 2,000": "{id: a, kind: http, config: {url: x, expect: 2000}}",
+		"/nodes/0/kind: expected ":                               "{id: a, kind: exce}",
+		"/nodes/0/config/command: the field is missing":          "{id: a, kind: exec, config: {}}",
+		"/nodes/0/config/cmd: there is no field of this name":    "{id: a, kind: exec, config: {command: [ls], cmd: x}}",
+		"/nodes/0/config/env/CGO: expected text, got a number":   "{id: a, kind: exec, config: {command: [ls], env: {CGO: 0}}}",
+		"/nodes/0/config/expect: expected at most 599, got 2000": "{id: a, kind: http, config: {url: x, expect: 2000}}",
 	} {
 		require.Contains(t, check(file(t, "a.yaml", "version: 1\nnodes: ["+node+"]\n")), want)
 	}
@@ -287,12 +287,12 @@ nodes:
 	}
 	require.Equal(t, []string{
 		`"a": template: nothing delivers a parameter "gone": no edge, port, input or field of params`,
-		`"a": template: node "a" is no ancestor of this one, whose templates see ancestors only`,
-		`"b": template: node "a" is no ancestor of this one, whose templates see ancestors only`,
+		`"a": template: no edge leads from node "a" to this one, directly or through others, and templates see no other nodes`,
+		`"b": template: no edge leads from node "a" to this one, directly or through others, and templates see no other nodes`,
 		`"c": template: nothing delivers a parameter "lost": no edge, port, input or field of params`,
 		`"d": template: nothing delivers a parameter "txet": no edge, port, input or field of params; did you mean "text"?`,
 		`"s/w": template: nothing delivers a parameter "item": no edge, port, input or field of params`,
-		`"s/z": template: node "x" is no ancestor of this one, whose templates see ancestors only`,
+		`"s/z": template: no edge leads from node "x" to this one, directly or through others, and templates see no other nodes`,
 	}, found)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
 	"github.com/seed-c794f7ef/kahn/definition/yaml"
 )
@@ -64,13 +65,28 @@ func below(v *definition.Value, pointer string) *definition.Value {
 	return v
 }
 
+// located returns the part of a value that violates its schema, its path, and what is wrong there. A field that is missing is a defect of the object
+// that lacks it.
+func located(v *definition.Value, violation kahn.Violation) (at *definition.Value, path, message string) {
+	if i := strings.LastIndexByte(violation.Path, '/'); i >= 0 {
+		object, name := below(v, violation.Path[:i]), strings.TrimPrefix(pathOf(violation.Path[i:]), ".")
+		if object.Type == definition.Object && below(v, violation.Path) == object {
+			return object, pathOf(violation.Path[:i]), name + ": " + violation.Message
+		}
+	}
+	return below(v, violation.Path), pathOf(violation.Path), violation.Message
+}
+
 // pathOf is the path of a part in the way of package definition, such as .cases[2].name, of a JSON pointer.
 func pathOf(pointer string) string {
 	var b strings.Builder
+	if pointer == "" {
+		return ""
+	}
 	for step := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		if _, err := strconv.Atoi(step); err == nil {
 			fmt.Fprintf(&b, "[%s]", step)
-		} else if step != "" {
+		} else {
 			b.WriteString("." + step)
 		}
 	}

@@ -33,6 +33,15 @@ func visible(text string) string {
 	return strings.Join(lines, "\n")
 }
 
+// some lists the first of many names.
+func some(names []string) string {
+	const most = 12
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
 // shellWord renders a text as one word for a shell.
 func shellWord(text string) string {
 	plain := func(r rune) bool {

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -35,39 +34,6 @@ func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan) {
 	}
 }
 
-// isUnknownField reports whether a schema forbids fields that an object has: addUnknownFields reports each of them.
-func isUnknownField(v kahn.Violation) bool {
-	return strings.HasPrefix(v.Message, "additional properties ")
-}
-
-// lacking is a violation of a schema that requires a field.
-var lacking = regexp.MustCompile(`^missing property '(.*)'$`)
-
-// phrases are messages of package schema in other words.
-var phrases = []struct {
-	found *regexp.Regexp
-	words string
-}{
-	{regexp.MustCompile(`^got (\w+), want (\w+)$`), "expected $2, got $1"},
-	{lacking, `the field "$1" is missing`},
-	{regexp.MustCompile(`^missing properties (.*)$`), "the fields $1 are missing"},
-	{regexp.MustCompile(`^value must be one of (.*)$`), "expected one of $1"},
-	{regexp.MustCompile(`^maxProperties: got (\d+), want 1$`), "it has $1 fields that exclude each other"},
-	{regexp.MustCompile(`^minProperties: got 0, want 1$`), "it has no field"},
-	{regexp.MustCompile(`^false schema$`), "it excludes another field that is there"},
-	{regexp.MustCompile(`^maximum: got .*$`), "the number is too large"},
-	{regexp.MustCompile(`^properties '(.*)' required, if '(.*)' exists$`), `the field "$2" needs the field "$1"`},
-	{regexp.MustCompile(`^minItems: got 0, want 1$`), "it is empty"},
-	{regexp.MustCompile(`^minLength: got 0, want 1$`), "it is empty"},
-}
-
-func reworded(message string) string {
-	for _, p := range phrases {
-		message = p.found.ReplaceAllString(message, p.words)
-	}
-	return message
-}
-
 // checkConfig compares a config with the schema of its kind.
 func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any) {
 	bad := func(n *definition.Value, path, message string) {
@@ -75,16 +41,19 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 	replaced := c.addUnknownFields(at, config, slices.Sorted(maps.Keys(k.Properties)), fmt.Sprintf("config of kind %s: ", k.name))
 	for _, violation := range k.contract().Check(v) {
-		name, _, _ := strings.Cut(strings.TrimPrefix(violation.Path, "/"), "/")
-		lacks := lacking.FindStringSubmatch(violation.Message)
-		switch expected := k.Properties[name].Title; {
-		case isUnknownField(violation), lacks != nil && replaced[lacks[1]]:
-		case expected != "":
-			bad(member(config, name), at.path+"."+name, fmt.Sprintf("%s: expected %s", name, expected))
+		name, rest, _ := strings.Cut(strings.TrimPrefix(violation.Path, "/"), "/")
+		property, known := k.Properties[name]
+		written := member(config, name)
+		switch {
+		case name != "" && !known, name != "" && written == nil && replaced[name]: // addUnknownFields has reported the field that is there
+		case name != "" && written == nil && rest == "":
+			bad(config, at.path, fmt.Sprintf("%s: %s", name, violation.Message))
+		case property.Title != "":
+			bad(written, at.path+"."+name, fmt.Sprintf("%s: expected %s", name, property.Title))
 		case name != "":
-			bad(below(config, violation.Path), at.path+pathOf(violation.Path), name+": "+reworded(violation.Message))
+			bad(below(config, violation.Path), at.path+pathOf(violation.Path), name+": "+violation.Message)
 		default:
-			bad(config, at.path, reworded(violation.Message))
+			bad(config, at.path, violation.Message)
 		}
 	}
 	if k.check == nil {

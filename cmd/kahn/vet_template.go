@@ -137,9 +137,9 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 			ids := idsOf(at.graph)
 			switch {
 			case !slices.Contains(ids, call.name):
-				bad(meant(call.name, ids), "unknown node %q", call.name)
+				bad(meant(call.name, ids), "unknown node %q (choose from %s)", call.name, some(ids))
 			case in.plan != nil && !slices.Contains(in.plan.Ancestors(in.id), call.name):
-				bad("", "node %q is no ancestor of this one, whose templates see ancestors only", call.name)
+				bad("", "no edge leads from node %q to this one, directly or through others, and templates see no other nodes", call.name)
 			}
 		}
 	}

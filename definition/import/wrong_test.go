@@ -101,7 +101,7 @@ func TestWrongDocuments(t *testing.T) {
 			"line 1, column 48: $.steps[0].config.timeoutMs: node \"a\": expected a number, got text\n\t" +
 			"line 1, column 54: $.steps[0].nxt: node \"a\": unknown field \"nxt\"; did you mean \"next\"?\n\t" +
 			"line 1, column 74: $.steps[0].next[0]: node \"a\": there is no node \"b\""},
-		"found later":      {steps(`{"id": "a", "disabled": 1}`), `line 1, column 36: $.nodes[0].disabled: node "a": expected a boolean, got 1`},
+		"found later":      {steps(`{"id": "a", "disabled": 1}`), `line 1, column 36: $.nodes[0].disabled: node "a": expected a boolean, got 1; did you mean "true"?`},
 		"found by Compile": {steps(`{"id": "a", "next": "b"}, {"id": "b", "next": ["a"]}`), `line 1, column 59: $.nodes[1].next[0]: node "b": cycle: "a" -> "b" -> "a"`},
 
 		"a node's config":   {lens(`"config": {"timeout": 1}`), `line 1, column 51: $.nodes[0].config.timeout: node "a": unknown field "timeout"; did you mean "timeout_ms"?`},
