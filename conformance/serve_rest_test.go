@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,6 +35,63 @@ func (s *served) held(t *testing.T) (n int) {
 		}
 	}
 	return n
+}
+
+// perishing is a store as a process sees it that dies after some writes.
+type perishing struct {
+	*served
+	writes atomic.Int64
+}
+
+func (s *perishing) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	if s.writes.Add(-1) < 0 {
+		return 0, store.ErrFenced
+	}
+	return s.served.Commit(ctx, l, c)
+}
+
+func (s *perishing) Renew(ctx context.Context, l store.Lease, d time.Duration) error {
+	if s.writes.Load() < 0 {
+		return store.ErrFenced
+	}
+	return s.served.Renew(ctx, l, d)
+}
+
+func (s *perishing) Release(ctx context.Context, l store.Lease) error {
+	if s.writes.Load() < 0 {
+		return store.ErrFenced
+	}
+	return s.served.Release(ctx, l)
+}
+
+// A process dies at each write of a run that rests, also while it comes to rest: another one goes on, each pause is as long as it is, and what was
+// stored is not called again.
+func TestServeRestsAndDies(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "at each write", func(t *testing.T) {
+		last := false
+		for writes := int64(0); !last; writes++ {
+			s, loops := new(served), pausing("loops", 3, time.Hour)
+			s.create(t, loops, time.Time{}, "loop")
+			mortal := &perishing{served: s}
+			mortal.writes.Store(writes)
+			v := s.service(loops)
+			v.Store, v.Poll, v.OnError = mortal, 10*time.Second, func(*kahn.ServeError) {}
+			end := serve(t, &kahn.Runner{MaxRuns: 1}, v)
+			time.Sleep(2*time.Hour + 30*time.Minute)
+			end()
+			last = mortal.writes.Load() >= 0
+			v.Store, v.OnError = s, s.told
+			end = serve(t, &kahn.Runner{MaxRuns: 1}, v)
+			time.Sleep(3 * time.Hour)
+			require.Equal(t, kahn.RunCompleted, s.status(t, "loop"), writes)
+			calls := len(s.take())
+			require.GreaterOrEqual(t, calls, 4, writes)
+			require.LessOrEqual(t, calls, 5, writes) // the one under way is repeated
+			end()
+			require.Less(t, writes, int64(50))
+		}
+	})
 }
 
 // A run that waits for long holds no place of MaxRuns, and no lease, and goes on in time.

@@ -282,3 +282,24 @@ func TestSuspendUntilElsewhere(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, res.Output)
 }
+
+// The process dies at every write, and the sleep ends at its time all the same, with its state and in its attempt.
+func TestSuspendUntilCrashes(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "crashes", func(t *testing.T) {
+		g := func() *kahn.Graph {
+			return graph(kahn.Node{ID: "a"}, kahn.Node{ID: "s", After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"s"}})
+		}
+		crashes, err := kahntest.CheckCrashes(t.Context(), func(p *kahntest.Process) (*kahn.Graph, kahn.StepFunc) {
+			return g(), func(_ context.Context, s *kahn.Step) (any, error) {
+				if s.ID() == "s" && s.SavedState() == nil {
+					return nil, kahn.SuspendUntil(time.Now().Add(time.Hour), "slept")
+				}
+				p.Effect(s.IdempotencyKey(), s.Path())
+				return fmt.Sprint(s.ID(), s.SavedState()), nil
+			}
+		})
+		require.NoError(t, err)
+		require.Greater(t, crashes, 4)
+	})
+}
