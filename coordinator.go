@@ -383,7 +383,7 @@ type Values struct {
 	// Errs are the errors of the nodes that failed by themselves or were stopped, by id. Other nodes see each as a [*NodeError]: of that type
 	// if the coordinator has made it one, with the number of the attempt.
 	Errs map[string]error
-	// Merged are the parameters that checks have merged, by the id of the node: [Checked.Merged].
+	// Merged are the parameters that checks have merged, by the id of the node: see [Plan.Check].
 	Merged map[string]map[string]any
 	// Trigger is the payload that the run was fired with, if Fired is set.
 	Fired   bool
@@ -392,19 +392,12 @@ type Values struct {
 	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
-// Checked is the result of a check.
-type Checked struct {
-	// Verdict is for [machine.State.Checked].
-	Verdict machine.CheckVerdict
-	// Err tells why the verdict fails the node, and GuardErr why its guard could not decide.
-	Err, GuardErr error
-	// Merged are the merged parameters of the node, for Values.Merged; nil if there are none.
-	Merged map[string]any
-}
-
 // Check performs the check of a node that the State has handed out: its guard, merges, required ports, input contract and the moderation of
 // its inputs, in this order. A panic of one of their functions fails the node.
-func (p *Plan) Check(st *machine.State, r Ref, v *Values) (c Checked) {
+//
+// The verdict is for [machine.State.Checked]. err is why it fails the node, and guardErr why its guard could not decide. merged are the merged
+// parameters of the node, for Values.Merged; nil if there are none.
+func (p *Plan) Check(st *machine.State, r Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
 	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)
 	var res checkResult
@@ -423,7 +416,7 @@ func (p *Plan) Check(st *machine.State, r Ref, v *Values) (c Checked) {
 	if res.verdict == (machine.CheckVerdict{}) {
 		of.judge(r, &res)
 	}
-	return Checked{Verdict: res.verdict, Err: res.err, GuardErr: res.guardErr, Merged: res.merged}
+	return res.verdict, res.merged, res.err, res.guardErr
 }
 
 // Inputs returns the parameters of a node and the values that its predecessors delivered, by name and by id, as [Call] has them. The node has been
@@ -768,22 +761,16 @@ func joinSlip(slip, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// GraphCall is a call of a function of the graph that decides in a run: see [GraphCalls].
-type GraphCall struct {
-	Path  string // of the node
-	Field string // the field of the node: "When", "Test", "Loop" or "Fallback", also if the node has a text instead of a function
-	// Call calls the function. The value of a guard and of a loop's test is a bool. The error has what the function asked its [View] for in vain.
-	Call func() (any, error)
-}
-
 // GraphCalls passes each call of a guard, of the test of a condition or a loop, and of a fallback to by, whether the graph has a function or a
-// text. by calls GraphCall.Call, or returns what an earlier call has returned: so an engine that replays histories records the results of
-// functions that are not pure. What by returns counts as the function's result; a value of another type fails the call with an error that
-// matches [ErrBadValue]. A nil function is an error that matches [ErrBadOption].
+// text. path is that of the node, and field the one that has the function: "When", "Test", "Loop" or "Fallback". by calls the function, or
+// returns what an earlier call has returned: so an engine that replays histories records the results of functions that are not pure. The
+// value of a guard and of a loop's test is a bool; the error has what the function asked its [View] for in vain. What by returns
+// counts as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. A nil by is an error that
+// matches [ErrBadOption].
 //
-// by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and Field, with the order of
+// by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and field, with the order of
 // the calls of one node, identify a call.
-func GraphCalls(by func(GraphCall) (any, error)) Option {
+func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
 			return fmt.Errorf("%w: GraphCalls(nil)", ErrBadOption)
@@ -795,7 +782,7 @@ func GraphCalls(by func(GraphCall) (any, error)) Option {
 
 // byHost has the host make a call.
 func byHost[T any](r *Run, ref Ref, field string, call func() (T, error)) (value T, err error) {
-	got, err := r.cfg.graphCalls(GraphCall{Path: r.path(ref), Field: field, Call: func() (any, error) { return call() }})
+	got, err := r.cfg.graphCalls(r.path(ref), field, func() (any, error) { return call() })
 	if err != nil {
 		return value, err
 	}

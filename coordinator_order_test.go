@@ -111,7 +111,7 @@ func (x *anyOrder) act(what int) {
 		_ = run.RetryNow(path)
 	case 12:
 		_, _ = run.Why(path)
-		_, _ = run.Inputs(path)
+		_, _, _ = run.Inputs(path)
 		for range run.Nodes() {
 			_ = run.Counts()
 		}

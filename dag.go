@@ -291,7 +291,7 @@ type Port struct {
 // An edge that would make a label pointless delivers data only: if To has other in-edges with labels or On failure, a plain
 // edge delays To, blocks To when From fails, and delivers its value, but does not make To run. It does make To run if it is
 // another way in: if another label, or the success or failure, of a node that routes To leads to the edge. See the package
-// documentation; [PlanEdge] tells the two apart.
+// documentation; [Plan.Edges] tells the two apart.
 type Edge struct {
 	From string
 	// To is filled in for edges that stand in Node.In.

@@ -236,7 +236,7 @@ func (c *compiler) resolveEdges() {
 		case !okFrom:
 			continue
 		case from == to:
-			c.ofEdge(i, "", "%w", &CycleError{Nodes: []string{e.from}})
+			c.ofEdge(i, "", "%w", cycleError([]string{e.from})).Cycle = []string{e.from}
 			continue
 		case from == c.end:
 			c.ofEdge(i, "", "%w: nothing can follow the end node", ErrBadEnd)
@@ -513,11 +513,12 @@ func checkNames(what, field string, names []string, bad report) {
 func (c *compiler) levels() {
 	for _, cycle := range c.b.Levels() {
 		c.broken = true
-		err := &CycleError{Nodes: make([]string, len(cycle))}
+		nodes := make([]string, len(cycle))
 		for i, e := range cycle {
-			err.Nodes[i] = c.names[c.b.At(e).From]
+			nodes[i] = c.names[c.b.At(e).From]
 		}
-		c.add("%w", err).Edge = c.declaredEdge(cycle[len(cycle)-1]) + 1
+		p := c.add("%w", cycleError(nodes))
+		p.Edge, p.Cycle = c.declaredEdge(cycle[len(cycle)-1])+1, nodes
 	}
 }
 
@@ -562,7 +563,7 @@ func (c *compiler) schedule() {
 	}, priorities)
 }
 
-// Problem is one problem of a [GraphError] or a warning of a plan, and its place in the graph. It unwraps to the error behind it, such as [ErrBadJoin] or a [*CycleError].
+// Problem is one problem of a [GraphError] or a warning of a plan, and its place in the graph. It unwraps to the error behind it, such as [ErrBadJoin].
 type Problem struct {
 	// Graph is empty if the problem is in the outermost graph. For one in the Sub of a composite it is the path of the composite: ids,
 	// joined by slashes.
@@ -577,6 +578,8 @@ type Problem struct {
 	Field string
 	// Suggestion is what the author probably meant to write instead of a name that does not exist, or empty.
 	Suggestion string
+	// Cycle lists the nodes of a cycle, each followed by its successor and the last one by the first. Err matches [ErrCycle] then.
+	Cycle []string
 	// Err is the error without the names of graph, node and edge.
 	Err error
 
@@ -662,10 +665,11 @@ func (ps *problems) ofNode(id, field, format string, args ...any) *Problem {
 }
 
 // ofEdge adds a problem of an edge, by its index of declaration.
-func (c *compiler) ofEdge(i int, field, format string, args ...any) {
+func (c *compiler) ofEdge(i int, field, format string, args ...any) *Problem {
 	p := newProblem(format, args...)
 	p.Edge, p.Field, p.owner = i+1, field, "edge "+c.g.edges[i].name()+": "
 	c.keep(p)
+	return p
 }
 
 func (ps *problems) count() int { return len(ps.list) + ps.more }

@@ -240,22 +240,16 @@ func (p *Plan) Declared() iter.Seq2[Ref, string] {
 	}
 }
 
-// PlanEdge is an edge of a plan.
-type PlanEdge struct {
-	Edge
-	// Side says that the edge delivers data only, since it would otherwise make a label, or a catch edge, of its target
-	// pointless: see [Edge]. Join rules other than [AllSucceeded] and [Boundary] count it all the same. A plain edge that
-	// counts only if no router of the target was reached is no side edge. Side follows from the graph; documents, hashes and
-	// snapshots do not contain it.
-	Side bool
-}
-
 // Edges yields all edges in the order of their declaration, and after them the implicit ones into the end node. Those of
 // Node.After and Node.In are among them.
-func (p *Plan) Edges() iter.Seq[PlanEdge] {
-	return func(yield func(PlanEdge) bool) {
+//
+// side says that the edge delivers data only, since it would otherwise make a label, or a catch edge, of its target pointless: see [Edge].
+// Join rules other than [AllSucceeded] and [Boundary] count it all the same. A plain edge that counts only if no router of the target
+// was reached is no side edge. Side follows from the graph; documents, hashes and snapshots do not contain it.
+func (p *Plan) Edges() iter.Seq2[Edge, bool] {
+	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
-			if !yield(PlanEdge{Edge: p.Edge(i), Side: p.net.IsSide(i)}) {
+			if !yield(p.Edge(i), p.net.IsSide(i)) {
 				return
 			}
 		}

@@ -29,11 +29,11 @@
 //
 // The others, by task. What returns an [Option] is an argument of Execute:
 //
-//   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [PlanEdge], [Ref]; [GraphError], [Problem], [CycleError].
+//   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges], [Ref]; [GraphError], [Problem].
 //   - Pipelines whose wiring the compiler checks: package typed.
 //   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipCascade], [UpstreamAbort], [Handling],
 //     [NoMatch]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [Skip].
-//   - Guards and conditions: [View]; as texts [Expression], [Checked], [Truthy], [GuardPolicy].
+//   - Guards and conditions: [View]; as texts [Expression], [Truthy], [GuardPolicy].
 //   - Data: [Inputs], [Upstream], [Root], [Outputs], [Graph.RegisterMerge], [Contribution], [CloneInputs], [UpstreamItems],
 //     [OutputItems]; [InputError].
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
@@ -51,22 +51,22 @@
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [Describe]; store.Admin, store.Inbox.
-//   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode], [AdoptReason].
+//   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode].
 //   - Many runs of a store at once: [Plan.Enqueue]; package bulk.
-//   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [ServeError], [RunID], [Idempotent], [IdempotencyStore],
+//   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Looking on: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],
 //     [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.
 //   - Looking at a run at work: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs], [PathError];
-//     [Run.Why], [Why], [WhyKind], [Bound], [BoundScope].
+//     [Run.Why], [Why], [WhyKind], [Bound].
 //   - Judging inputs and outputs: [Contract], [Violation], [ContractError]; [Moderate],
 //     [Moderation], [Flag], [ModerationError]; [event.Phase].
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
-//     [AssertCalls], [AssertOutput], [AssertionError]; [TestSummary], [TestNode], [TestOutcome]; package
+//     [AssertCalls], [AssertOutput]; [TestSummary], [TestNode]; package
 //     kahntest.
-//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [GraphCall], [Call], [Predecessor], [NewStep], [Reporter], [Reply];
+//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [Call], [Predecessor], [NewStep], [Reporter], [Reply];
 //     [ViewData], [NodeData], [NewView]; [CauseOf], [Retry.Next].
-//   - Driving a run by hand: [NewState], [RestoreState], [Values], [StepInputs], [Plan.Check], [Plan.Inputs],
+//   - Driving a run by hand: [NewState], [RestoreState], [Values], [Plan.Check], [Plan.Inputs],
 //     [Plan.Evaluate], [Plan.Conclude]; packages machine and reactive, in which see [machine.State], [machine.State.Drive],
 //     [machine.Task], [machine.Outcome].
 //

@@ -176,33 +176,21 @@ func (e *GraphError) Error() string {
 // Unwrap returns the problems.
 func (e *GraphError) Unwrap() []error { return e.Problems }
 
-// CycleError names one cycle of a graph. It matches [ErrCycle].
-type CycleError struct {
-	// Nodes are the nodes of the cycle, each followed by its successor and the last one by the first.
-	Nodes []string
-}
-
-// Error names the cycle in order. A long one is shortened in the middle.
-func (e *CycleError) Error() string {
+// cycleError is the error of the nodes of a cycle: it names them in order. A long list is shortened in the middle.
+func cycleError(nodes []string) error {
 	const head, tail = 5, 2
 	names := make([]string, 0, head+tail+2)
-	for i, id := range e.Nodes {
-		if len(e.Nodes) > head+tail+1 && i >= head && i < len(e.Nodes)-tail {
+	for i, id := range nodes {
+		if len(nodes) > head+tail+1 && i >= head && i < len(nodes)-tail {
 			if i == head {
-				names = append(names, fmt.Sprintf("(%d more)", len(e.Nodes)-head-tail))
+				names = append(names, fmt.Sprintf("(%d more)", len(nodes)-head-tail))
 			}
 			continue
 		}
 		names = append(names, quoteID(id))
 	}
-	if len(e.Nodes) > 0 {
-		names = append(names, quoteID(e.Nodes[0]))
-	}
-	return ErrCycle.Error() + ": " + strings.Join(names, " -> ")
+	return fmt.Errorf("%w: %s", ErrCycle, strings.Join(append(names, quoteID(nodes[0])), " -> "))
 }
-
-// Is reports whether target is [ErrCycle].
-func (e *CycleError) Is(target error) bool { return target == ErrCycle }
 
 // NodeError is the failure of one node. It unwraps to the error of its step.
 type NodeError = event.NodeError

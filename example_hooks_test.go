@@ -179,8 +179,8 @@ func ExampleRun_Inside() {
 	}
 	items, _ := run.Inside("each")
 	for _, item := range items.Nodes {
-		in, _ := run.Inputs(item.ID)
-		fmt.Println(item.ID, item.Status, in.Params["item"])
+		params, _, _ := run.Inputs(item.ID)
+		fmt.Println(item.ID, item.Status, params["item"])
 	}
 	ship, _ := run.Node("each[1]/ship")
 	fmt.Println(ship.ID, ship.Status)

@@ -374,14 +374,14 @@ func ExampleEventOutputs() {
 func ExampleGraphCalls() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "weekly", When: func(kahn.View) (bool, error) { return time.Now().IsZero(), nil }})
 	var recorded []any
-	_, err := kahn.Execute(context.Background(), g, printID, kahn.GraphCalls(func(c kahn.GraphCall) (any, error) {
-		value, err := c.Call()
-		fmt.Println(c.Field, "of", c.Path, "returned", value)
+	_, err := kahn.Execute(context.Background(), g, printID, kahn.GraphCalls(func(path, field string, call func() (any, error)) (any, error) {
+		value, err := call()
+		fmt.Println(field, "of", path, "returned", value)
 		recorded = append(recorded, value)
 		return value, err
 	}))
 	fmt.Println(err)
-	res, err := kahn.Execute(context.Background(), g, printID, kahn.GraphCalls(func(kahn.GraphCall) (any, error) { return recorded[0], nil }))
+	res, err := kahn.Execute(context.Background(), g, printID, kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) { return recorded[0], nil }))
 	fmt.Println(res.Count(kahn.Skipped), err)
 	// Output:
 	// When of weekly returned false

@@ -499,7 +499,7 @@ func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
 			l.problem("%s: history %v", n.ID, history)
 		}
 	}
-	if _, err := l.run.Inputs(n.ID); err != nil {
+	if _, _, err := l.run.Inputs(n.ID); err != nil {
 		l.problem("%s: %w", n.ID, err)
 	}
 	y, err := l.run.Why(n.ID)

@@ -189,10 +189,10 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 // double says how test mode treats the node, or nodes, of one path.
 type double struct {
 	path     string
-	role     TestOutcome // the outcome of the node once it was performed
-	mock     *Mock       // performs it; or nil
-	unmocked bool        // Unmock names it, or a composite that it is inside of
-	itemOf   *double     // that of the map, if the nodes are its items
+	role     string  // the outcome of the node once it was performed
+	mock     *Mock   // performs it; or nil
+	unmocked bool    // Unmock names it, or a composite that it is inside of
+	itemOf   *double // that of the map, if the nodes are its items
 	calls    atomic.Int64
 }
 
@@ -227,7 +227,7 @@ func (t *testMode) validate(p *Plan) error {
 		look("Unmock", path, false)
 	}
 	for _, a := range t.Assertions {
-		look("Assertions", a.node, true)
+		look("Assertions", a.Node, true)
 	}
 	return errors.Join(unknown...)
 }
@@ -411,35 +411,15 @@ func (r *Run) approve(ref Ref) answer {
 	return a
 }
 
-// TestOutcome tells how test mode treated a node.
-type TestOutcome uint8
-
-// The outcomes.
+// The outcomes of a [TestNode]: how test mode treated the node.
 const (
-	TestNotReached  TestOutcome = iota // it was stopped, or failed, before it could be performed
-	TestMocked                         // its mock, or a stub, took its place
-	TestReal                           // it was performed as in any run, since Unmock names it or it needs no mock
-	TestFallthrough                    // neither Mocks nor Unmock names it: see OnMissing
-	TestAuto                           // a gate that was approved
-	TestSkipped                        // it was skipped without being performed
-
-	testOutcomeCount
+	TestNotReached  = "not_reached" // it was stopped, or failed, before it could be performed
+	TestMocked      = "mocked"      // its mock, or a stub, took its place
+	TestReal        = "real"        // it was performed as in any run, since Unmock names it or it needs no mock
+	TestFallthrough = "fallthrough" // neither Mocks nor Unmock names it: see OnMissing
+	TestAuto        = "auto"        // a gate that was approved
+	TestSkipped     = "skipped"     // it was skipped without being performed
 )
-
-var testOutcomeNames = [testOutcomeCount]string{"not_reached", "mocked", "real", "fallthrough", "auto", "skipped"}
-
-// String returns the name of the outcome, such as "not_reached".
-func (o TestOutcome) String() string { return enum.Name(testOutcomeNames[:], int(o), "TestOutcome") }
-
-// MarshalText encodes o as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (o TestOutcome) MarshalText() ([]byte, error) {
-	return enum.Text(testOutcomeNames[:], int(o), "test outcome")
-}
-
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (o *TestOutcome) UnmarshalText(text []byte) error {
-	return enum.Parse(o, testOutcomeNames[:], text, "test outcome")
-}
 
 // TestSummary is the summary of a run in test mode. The methods of a nil one, which any other run has, answer as those of the zero value.
 type TestSummary struct {
@@ -448,7 +428,7 @@ type TestSummary struct {
 	Nodes []TestNode
 	// Passed and Failed count assertions.
 	Passed, Failed int
-	// Failures are the assertions that failed, each an [*AssertionError], in the order in which they were given.
+	// Failures are the assertions that failed, each an [*Assertion] with its Err, in the order in which they were given.
 	Failures []error
 	// Uncovered are the paths of the nodes whose outcome is TestFallthrough.
 	Uncovered []string
@@ -457,7 +437,7 @@ type TestSummary struct {
 // TestNode is the summary of one node.
 type TestNode struct {
 	Path    string
-	Outcome TestOutcome
+	Outcome string // one of the constants above
 	// Calls counts the attempts of the node, or of its mock, in all items and iterations. Those of a map of steps are those of its items.
 	Calls int
 }
@@ -505,7 +485,7 @@ func (t *testMode) summarize(s *TestSummary, res *Result) {
 	}
 }
 
-func (d *double) outcome(n *NodeResult) TestOutcome {
+func (d *double) outcome(n *NodeResult) string {
 	switch {
 	case d.calls.Load() > 0, n.Attempts > 0, n.Status == Suspended, n.Status == Completed:
 		return d.role
@@ -517,30 +497,28 @@ func (d *double) outcome(n *NodeResult) TestOutcome {
 
 // Assertion says what is expected of a node in test mode: see [TestMode]. A node that never ran can be asserted on too. Items may
 // be named one by one, as in "M[2]"; where there are several instances of a node each of them has to comply.
+//
+// As an error, in [TestSummary], it is an assertion that failed.
 type Assertion struct {
-	node, want string
-	check      func(n NodeResult, calls int) error
-}
-
-// AssertionError is an assertion that failed.
-type AssertionError struct {
 	// Node is the path of the node, and Want describes the expectation.
 	Node, Want string
-	// Err describes the actual result.
+	// Err describes the actual result of an assertion that failed.
 	Err error
+
+	check func(n NodeResult, calls int) error
 }
 
 // Error names the node, the expectation, and the actual result.
-func (e *AssertionError) Error() string {
-	return fmt.Sprintf("node %s: expected %s: %s", quoteID(e.Node), e.Want, errorText(e.Err))
+func (a *Assertion) Error() string {
+	return fmt.Sprintf("node %s: expected %s: %s", quoteID(a.Node), a.Want, errorText(a.Err))
 }
 
 // Unwrap returns Err.
-func (e *AssertionError) Unwrap() error { return e.Err }
+func (a *Assertion) Unwrap() error { return a.Err }
 
 // AssertStatus expects a status.
 func AssertStatus(node string, want Status) Assertion {
-	return Assertion{node, fmt.Sprintf("status %v", want), func(n NodeResult, _ int) error {
+	return Assertion{Node: node, Want: fmt.Sprintf("status %v", want), check: func(n NodeResult, _ int) error {
 		if n.Status == want {
 			return nil
 		}
@@ -550,7 +528,7 @@ func AssertStatus(node string, want Status) Assertion {
 
 // AssertSkip expects that the node was skipped for a reason of the given kind.
 func AssertSkip(node string, want machine.SkipKind) Assertion {
-	return Assertion{node, fmt.Sprintf("skip reason %v", want), func(n NodeResult, _ int) error {
+	return Assertion{Node: node, Want: fmt.Sprintf("skip reason %v", want), check: func(n NodeResult, _ int) error {
 		if n.Status == Skipped && n.Skip.Kind == want {
 			return nil
 		}
@@ -565,7 +543,7 @@ func AssertError(node string, want error) Assertion {
 	if want != nil {
 		text = "error " + errorText(want)
 	}
-	return Assertion{node, text, func(n NodeResult, _ int) error {
+	return Assertion{Node: node, Want: text, check: func(n NodeResult, _ int) error {
 		if errors.Is(n.Err, want) {
 			return nil
 		}
@@ -575,7 +553,7 @@ func AssertError(node string, want error) Assertion {
 
 // AssertCalls expects a number of attempts of the node, or of its mock, in all items and iterations: see [TestNode].Calls.
 func AssertCalls(node string, want int) Assertion {
-	return Assertion{node, fmt.Sprintf("%d calls", want), func(_ NodeResult, calls int) error {
+	return Assertion{Node: node, Want: fmt.Sprintf("%d calls", want), check: func(_ NodeResult, calls int) error {
 		if calls == want {
 			return nil
 		}
@@ -590,7 +568,7 @@ func AssertOutput(node, place string, want any) Assertion {
 	if place != "" {
 		text = fmt.Sprintf("output %s at %s", valueText(want), quoteID(place))
 	}
-	return Assertion{node, text, func(n NodeResult, _ int) error {
+	return Assertion{Node: node, Want: text, check: func(n NodeResult, _ int) error {
 		if n.Status != Completed {
 			return describe(n)
 		}
@@ -609,7 +587,7 @@ func AssertOutput(node, place string, want any) Assertion {
 
 // Assert expects that check returns nil. want describes the expectation in a few words.
 func Assert(node, want string, check func(NodeResult) error) Assertion {
-	a := Assertion{node: node, want: want}
+	a := Assertion{Node: node, Want: want}
 	if check != nil {
 		a.check = func(n NodeResult, _ int) error { return check(n) }
 	}
@@ -664,20 +642,21 @@ func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
 			return
 		}
 		s.Failed++
-		s.Failures = append(s.Failures, &AssertionError{Node: a.node, Want: a.want, Err: bounded(err)})
+		a.Err = bounded(err)
+		s.Failures = append(s.Failures, &a)
 	}()
 	err = t.hold(a, res)
 }
 
 // hold checks one assertion against the result. Its methods are user code.
 func (t *testMode) hold(a Assertion, res *Result) error {
-	nodes := res.instances(a.node)
+	nodes := res.instances(a.Node)
 	if len(nodes) == 0 { // the composite that it is inside of was not begun
-		nodes = []NodeResult{{ID: a.node}}
+		nodes = []NodeResult{{ID: a.Node}}
 	}
 	for _, n := range nodes {
 		calls := n.Attempts
-		if d := t.doubles[a.node]; d != nil {
+		if d := t.doubles[a.Node]; d != nil {
 			calls = int(d.calls.Load())
 		}
 		if err := contain(func() error { return a.check(n, calls) }); err != nil {

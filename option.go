@@ -92,7 +92,7 @@ type config struct {
 	test           *testMode
 	kinds          interface{ Kinds() []string }
 	manual         *manual // for NewCoordinator
-	graphCalls     func(GraphCall) (any, error)
+	graphCalls     func(path, field string, call func() (any, error)) (any, error)
 }
 
 const (

@@ -363,35 +363,29 @@ func (r *Run) astray(path, rest string) *PathError {
 	return &PathError{Path: path, Within: strings.TrimSuffix(before, "/"), in: r.plan, prefix: before}
 }
 
-// StepInputs is what the step of a node is given: see [Run.Inputs].
-type StepInputs struct {
-	// Params are the parameters by name, as [Step.Params] has them.
-	Params map[string]any
-	// Open are the parameters that may yet change, in alphabetical order: an edge that delivers to them is open, or what edges have
-	// delivered has not been merged.
-	Open []string
-}
-
 // Inputs returns what the step of a node was given or, as far as it is known, would be given now. Of a composite these are the root
 // inputs of its graph, of an item they include "item" and "index". Values are those that the run works with, or copies of them under
 // [CloneInputs]. A copying function that panics is an error; others are those of [Run.Node].
-func (r *Run) Inputs(path string) (StepInputs, error) {
+//
+// params are the parameters by name, as [Step.Params] has them. open are those that may yet change, in alphabetical order: an edge that delivers to
+// them is open, or what edges have delivered has not been merged.
+func (r *Run) Inputs(path string) (params map[string]any, open []string, err error) {
 	r.st.Lock()
-	at, err := r.locate(path)
-	if err != nil {
+	at, lost := r.locate(path)
+	if lost != nil {
 		r.st.Unlock()
-		return StepInputs{}, err.complete()
+		return nil, nil, lost.complete()
 	}
 	g := at.gather()
 	r.st.Unlock()
-	in := StepInputs{Params: map[string]any{}, Open: g.open}
-	return in, bounded(contain(func() error {
+	params = map[string]any{}
+	return params, g.open, bounded(contain(func() error {
 		at.run.eachParam(at.ref, func(name string) {
-			if _, done := in.Params[name]; done {
+			if _, done := params[name]; done {
 				return
 			}
 			if v, ok := g.param(name); ok {
-				in.Params[name] = at.run.clone(v)
+				params[name] = at.run.clone(v)
 			}
 		})
 		return nil

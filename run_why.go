@@ -81,43 +81,23 @@ type Why struct {
 
 // Bound names one bound on how many steps run at the same time, or how often they start.
 type Bound struct {
-	Scope BoundScope
+	Scope string // one of the constants below
 	// Name is that of the group or the key, or the path of the map.
 	Name string
 	// Limit is how many slots there are, and Used how many of them are taken. Both are zero where it is a token that is lacking.
 	Limit, Used int
 }
 
-// BoundScope tells whose bound it is.
-type BoundScope uint8
-
-// The scopes of bounds.
+// The scopes of a [Bound]: whose bound it is.
 const (
-	BoundNone      BoundScope = iota
-	BoundRun                  // of the whole run: [Limit], [Rate]
-	BoundMap                  // of a map: Map.Limit
-	BoundGroup                // of a [Group]
-	BoundKey                  // of the nodes of one Key: [KeyLimit], [KeyRate]
-	BoundRunner               // of all runs of a [Runner]
-	BoundRunnerKey            // of the nodes of one Key in all runs of a Runner
-
-	boundCount
+	BoundNone      = ""
+	BoundRun       = "run"        // of the whole run: [Limit], [Rate]
+	BoundMap       = "map"        // of a map: Map.Limit
+	BoundGroup     = "group"      // of a [Group]
+	BoundKey       = "key"        // of the nodes of one Key: [KeyLimit], [KeyRate]
+	BoundRunner    = "runner"     // of all runs of a [Runner]
+	BoundRunnerKey = "runner_key" // of the nodes of one Key in all runs of a Runner
 )
-
-var boundNames = [boundCount]string{"", "run", "map", "group", "key", "runner", "runner_key"}
-
-// String returns the name of the scope, such as "group".
-func (b BoundScope) String() string { return enum.Name(boundNames[:], int(b), "BoundScope") }
-
-// MarshalText encodes b as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (b BoundScope) MarshalText() ([]byte, error) {
-	return enum.Text(boundNames[:], int(b), "scope of a bound")
-}
-
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (b *BoundScope) UnmarshalText(text []byte) error {
-	return enum.Parse(b, boundNames[:], text, "scope of a bound")
-}
 
 // whyMost bounds the lists in a Why.
 const whyMost = 20

@@ -33,8 +33,9 @@ type Service struct {
 	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
 	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes
 	// match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
-	// goroutines. Nil: the error is a warning of [slog.Default].
-	OnError func(*ServeError)
+	// goroutines. run is the id of the run, "" if the error is about a queue or about the store; q is the queue of the run, zero if the error is about
+	// the store. The text of err names both. Nil: the error is a warning of [slog.Default].
+	OnError func(run string, q store.Queue, err error)
 }
 
 // Workflow is a version of a workflow.
@@ -47,27 +48,6 @@ type Workflow struct {
 	// and [Describe].
 	Options []Option
 }
-
-// ServeError is the error that Service.OnError gets.
-type ServeError struct {
-	Run   string      // the id of the run; "" if it is about a queue or about the store
-	Queue store.Queue // of the run; zero if it is about the store
-	Err   error
-}
-
-// Error names the run or the queue.
-func (e *ServeError) Error() string {
-	switch {
-	case e.Run != "":
-		return fmt.Sprintf("serve run %s: %v", quoteID(e.Run), e.Err)
-	case e.Queue != store.Queue{}:
-		return fmt.Sprintf("serve workflow %s, plan %s: %v", quoteID(e.Queue.Workflow), quoteID(e.Queue.Plan), e.Err)
-	}
-	return fmt.Sprintf("serve: %v", e.Err)
-}
-
-// Unwrap returns Err.
-func (e *ServeError) Unwrap() error { return e.Err }
 
 // ErrUnclaimable reports runs of a workflow and plan, not ended, that no live process performs: see [store.Unclaimable].
 var ErrUnclaimable = errors.New("no live process performs its runs")
@@ -505,12 +485,19 @@ func (v *serving) fail(r *store.Run, failures int, err error) {
 
 // report tells the host.
 func (v *serving) report(run string, q store.Queue, err error) {
-	e := &ServeError{run, q, err}
+	switch {
+	case run != "":
+		err = fmt.Errorf("serve run %s: %w", quoteID(run), err)
+	case q != store.Queue{}:
+		err = fmt.Errorf("serve workflow %s, plan %s: %w", quoteID(q.Workflow), quoteID(q.Plan), err)
+	default:
+		err = fmt.Errorf("serve: %w", err)
+	}
 	tell := v.service.OnError
 	if tell == nil {
-		tell = func(e *ServeError) { slog.Warn("a stored run is not performed", "error", e) }
+		tell = func(_ string, _ store.Queue, err error) { slog.Warn("a stored run is not performed", "error", err) }
 	}
-	if err := contain(func() error { tell(e); return nil }); err != nil {
-		slog.Error("Service.OnError has failed", "error", err, "told", e)
+	if failed := contain(func() error { tell(run, q, err); return nil }); failed != nil {
+		slog.Error("Service.OnError has failed", "error", failed, "told", err)
 	}
 }

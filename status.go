@@ -106,7 +106,7 @@ const (
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
 // source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
 // the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's trigger rules
-// where it has the rule. A side edge delivers data only, see [PlanEdge]: the two rules that are defaults do not run a node
+// where it has the rule. A side edge delivers data only, see [Plan.Edges]: the two rules that are defaults do not run a node
 // because of one, the others count every edge.
 type Join = machine.Join
 

@@ -15,7 +15,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
-	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -630,36 +629,16 @@ type Adoption struct {
 // AdoptNode is a node that runs in a run that goes on with another plan.
 type AdoptNode struct {
 	Node   string
-	Reason AdoptReason
+	Reason string // one of the constants below
 	After  string // under AdoptFollows the node that it follows
 }
 
-// AdoptReason tells why a node does not keep a result.
-type AdoptReason uint8
-
-// The reasons.
+// The reasons of an [AdoptNode]: why the node does not keep a result.
 const (
-	AdoptNoResult AdoptReason = iota // the run has no result of it: it is new, or has not completed
-	AdoptChanged                     // its declaration is another one, or its in-edges or its inside are
-	AdoptFollows                     // it follows a node that runs
-
-	adoptReasonCount
+	AdoptNoResult = "no_result" // the run has no result of it: it is new, or has not completed
+	AdoptChanged  = "changed"   // its declaration is another one, or its in-edges or its inside are
+	AdoptFollows  = "follows"   // it follows a node that runs
 )
-
-var adoptReasonNames = [adoptReasonCount]string{"no_result", "changed", "follows"}
-
-// String returns "no_result", "changed" or "follows".
-func (a AdoptReason) String() string { return enum.Name(adoptReasonNames[:], int(a), "AdoptReason") }
-
-// MarshalText encodes a as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (a AdoptReason) MarshalText() ([]byte, error) {
-	return enum.Text(adoptReasonNames[:], int(a), "reason of an adoption")
-}
-
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (a *AdoptReason) UnmarshalText(text []byte) error {
-	return enum.Parse(a, adoptReasonNames[:], text, "reason of an adoption")
-}
 
 // AdoptPreview tells what [Adopt] would do to a run of which [ReadSnapshot] has read the snapshot. It changes nothing, and reads no values.
 func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
@@ -713,7 +692,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, error) {
 		case !again[ref]:
 			a.Keep = append(a.Keep, p.names[ref])
 		case n == nil || !n.Status.Terminal():
-			a.Run = append(a.Run, AdoptNode{Node: p.names[ref]})
+			a.Run = append(a.Run, AdoptNode{Node: p.names[ref], Reason: AdoptNoResult})
 		case n.Hash != p.nodeHash(ref):
 			a.Run = append(a.Run, AdoptNode{Node: p.names[ref], Reason: AdoptChanged})
 		default:
@@ -733,7 +712,7 @@ func (p *Plan) adoptFollower(ref Ref, n *nodeState, again []bool) AdoptNode {
 			return AdoptNode{p.names[ref], AdoptFollows, p.names[from]}
 		}
 	}
-	return AdoptNode{Node: p.names[ref]} // it failed, or is the end node
+	return AdoptNode{Node: p.names[ref], Reason: AdoptNoResult} // it failed, or is the end node
 }
 
 // Adopt makes a run of a store, that has begun under another version of its graph, go on with this one: a node keeps its result, with all that is

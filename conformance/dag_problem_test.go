@@ -117,9 +117,8 @@ func TestAllCycles(t *testing.T) {
 		var last []int
 		for _, problem := range all.Problems {
 			var p *kahn.Problem
-			var cycle *kahn.CycleError
-			if errors.As(problem, &p) && errors.As(problem, &cycle) {
-				cycles, last = append(cycles, cycle.Nodes), append(last, p.Edge)
+			if errors.As(problem, &p) && p.Cycle != nil {
+				cycles, last = append(cycles, p.Cycle), append(last, p.Edge)
 			}
 		}
 		require.Equal(t, row.want, cycles, name)

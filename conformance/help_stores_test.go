@@ -258,10 +258,9 @@ func (s *served) step(_ context.Context, step *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-func (s *served) told(e *kahn.ServeError) {
-	what := e.Run
+func (s *served) told(what string, q store.Queue, e error) {
 	if what == "" {
-		what = e.Queue.Workflow
+		what = q.Workflow
 	}
 	for _, known := range []error{kahn.ErrUnclaimable, store.ErrOwnerInUse, kahn.ErrUnusable, kahn.ErrLeased, kahn.ErrStore} {
 		if errors.Is(e, known) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"iter"
 	"net/http"
 	"slices"
 	"strconv"
@@ -78,8 +79,7 @@ func (p page) changes(w http.ResponseWriter, q *http.Request) {
 }
 
 var graphHTML = template.Must(template.New("graph").Parse(`<h1>{{.Title}}</h1><ul>{{range .Nodes}}<li class="{{.Status}}">{{.ID}}: {{.Status}} (tier {{.Tier}}, {{.Attempts}} attempts): {{.Why}}{{if .Deep}} <a href="?in={{.ID}}">inside</a>{{end}}
-{{end}}</ul><ul>{{range .Edges}}<li>{{.From}} &rarr; {{.To}} {{.Label}}{{if .Side}} (data){{end}}
-{{end}}</ul>`))
+{{end}}</ul><ul>{{if .Edges}}{{range $e, $side := .Edges}}<li>{{$e.From}} &rarr; {{$e.To}} {{$e.Label}}{{if $side}} (data){{end}}{{end}}{{end}}</ul>`))
 
 func (page) graph(w http.ResponseWriter, q *http.Request, run *kahn.Run) error {
 	type node struct {
@@ -90,7 +90,7 @@ func (page) graph(w http.ResponseWriter, q *http.Request, run *kahn.Run) error {
 	var data struct {
 		Title string
 		Nodes []node
-		Edges []kahn.PlanEdge
+		Edges iter.Seq2[kahn.Edge, bool]
 	}
 	plan, nodes := run.Plan(), run.Nodes()
 	if data.Title = run.Name(); q.FormValue("in") != "" {
@@ -106,7 +106,7 @@ func (page) graph(w http.ResponseWriter, q *http.Request, run *kahn.Run) error {
 		data.Nodes = append(data.Nodes, node{n, why, err == nil})
 	}
 	if plan != nil {
-		data.Edges = slices.Collect(plan.Edges())
+		data.Edges = plan.Edges()
 	}
 	return graphHTML.Execute(w, data)
 }
@@ -114,11 +114,11 @@ func (page) graph(w http.ResponseWriter, q *http.Request, run *kahn.Run) error {
 func (page) node(w http.ResponseWriter, q *http.Request, run *kahn.Run) error {
 	path := q.FormValue("path")
 	n, err := run.Node(path)
-	in, err2 := run.Inputs(path)
+	params, open, err2 := run.Inputs(path)
 	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
-	return stream(w, map[string]any{"path": n.ID, "label": n.Label, "status": n.Status, "output": n.Output, "inputs": in.Params, "open": in.Open,
+	return stream(w, map[string]any{"path": n.ID, "label": n.Label, "status": n.Status, "output": n.Output, "inputs": params, "open": open,
 		"error": fmt.Sprint(n.Err), "cause": n.Cause.Kind, "skip": n.Skip, "duration": n.Duration.String(), "attempts": n.History()})
 }
 

@@ -130,7 +130,7 @@ func TestErrorsBehindAShield(t *testing.T) {
 						t.Errorf("%s: %v", what, v)
 					}
 				}()
-				var other *kahn.CycleError
+				var other *kahn.MapError
 				if errors.Is(err, errOther) || errors.As(err, &other) {
 					t.Errorf("%s: found what is not there", what)
 				}

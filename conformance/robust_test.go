@@ -336,15 +336,15 @@ func TestCycleNames(t *testing.T) {
 		}
 		g.Connect(kahn.Edge{From: "in", To: "A"}, kahn.Edge{From: "A", To: "B"}, kahn.Edge{From: "B", To: "C"}, kahn.Edge{From: "C", To: "A"})
 		_, err := g.Compile()
-		var cycle *kahn.CycleError
-		if !errors.As(err, &cycle) || len(cycle.Nodes) != 3 {
+		var cycle *kahn.Problem
+		if !errors.As(err, &cycle) || len(cycle.Cycle) != 3 {
 			t.Fatalf("%d: %v", i, err)
 		}
-		at := slices.Index(cycle.Nodes, "A")
-		if at < 0 || cycle.Nodes[(at+1)%3] != "B" || cycle.Nodes[(at+2)%3] != "C" {
-			t.Errorf("%d: the cycle is %v", i, cycle.Nodes)
+		at := slices.Index(cycle.Cycle, "A")
+		if at < 0 || cycle.Cycle[(at+1)%3] != "B" || cycle.Cycle[(at+2)%3] != "C" {
+			t.Errorf("%d: the cycle is %v", i, cycle.Cycle)
 		}
-		if !strings.Contains(strings.Repeat(`"A" -> "B" -> "C" -> `, 2), strings.TrimPrefix(cycle.Error(), "cycle: ")) {
+		if !strings.Contains(strings.Repeat(`"A" -> "B" -> "C" -> `, 2), strings.TrimPrefix(cycle.Err.Error(), "cycle: ")) {
 			t.Errorf("%d: %q", i, cycle.Error())
 		}
 	}
@@ -357,8 +357,8 @@ func TestLongCycle(t *testing.T) {
 		g.Add(after(fmt.Sprint("node number ", i), fmt.Sprint("node number ", (i+n-1)%n)))
 	}
 	_, err := g.Compile()
-	var cycle *kahn.CycleError
-	if !errors.As(err, &cycle) || len(cycle.Nodes) != n || len(err.Error()) >= 1000 {
+	var cycle *kahn.Problem
+	if !errors.As(err, &cycle) || len(cycle.Cycle) != n || len(err.Error()) >= 1000 {
 		t.Errorf("%.300v", err)
 	}
 }

@@ -30,21 +30,21 @@ func decisions(calls *int) *kahn.Graph {
 // A host that records what the functions of a graph have returned leads the same run without calling them.
 func TestGraphCalls(t *testing.T) {
 	type returned struct {
-		kahn.GraphCall
-		value any
-		err   error
+		path, field string
+		value       any
+		err         error
 	}
 	calls := 0
 	var seen []returned
-	record := kahn.GraphCalls(func(c kahn.GraphCall) (value any, err error) {
+	record := kahn.GraphCalls(func(path, field string, call func() (any, error)) (value any, err error) {
 		defer func() {
 			p := recover()
-			if seen = append(seen, returned{c, value, err}); p != nil {
+			if seen = append(seen, returned{path, field, value, err}); p != nil {
 				seen[len(seen)-1].err = fmt.Errorf("panic: %v", p)
 				panic(p)
 			}
 		}()
-		return c.Call()
+		return call()
 	})
 	do := func(context.Context, *kahn.Step) (any, error) { return 1, nil }
 	const want = "guard:S/when panics:F test:F none:ok loop:ok falls:ok"
@@ -54,10 +54,10 @@ func TestGraphCalls(t *testing.T) {
 	require.Equal(t, calls+1, len(seen), "each function is called through the option; the first test of the loop counts nothing")
 
 	made, next := calls, 0
-	again := kahn.GraphCalls(func(c kahn.GraphCall) (any, error) {
+	again := kahn.GraphCalls(func(path, field string, _ func() (any, error)) (any, error) {
 		r := seen[next]
 		next++
-		require.Equal(t, []string{r.Path, r.Field}, []string{c.Path, c.Field})
+		require.Equal(t, []string{r.path, r.field}, []string{path, field})
 		return r.value, r.err
 	})
 	res, err = kahn.Execute(t.Context(), decisions(&calls), do, again, kahn.Limit(1))
@@ -68,7 +68,7 @@ func TestGraphCalls(t *testing.T) {
 	require.Equal(t, 1, falls.Output)
 
 	// A value that is no bool is no decision of a guard.
-	odd := kahn.GraphCalls(func(kahn.GraphCall) (any, error) { return "yes", nil })
+	odd := kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) { return "yes", nil })
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a", When: func(kahn.View) (bool, error) { return true, nil }, GuardErrors: kahn.GuardFail})
 	_, err = kahn.Execute(t.Context(), g, do, odd)
 	require.ErrorIs(t, err, kahn.ErrBadValue)
@@ -107,7 +107,7 @@ func TestGraphCallsOfSlips(t *testing.T) {
 		g := graph(row.node, after("other"))
 		g.Inputs = []kahn.Input{{Name: "declared", Default: 1}}
 		var kept []func() (any, error)
-		made := kahn.GraphCalls(func(c kahn.GraphCall) (value any, err error) {
+		made := kahn.GraphCalls(func(_, _ string, call func() (any, error)) (value any, err error) {
 			defer func() {
 				p := recover()
 				kept = append(kept, func() (any, error) {
@@ -120,9 +120,9 @@ func TestGraphCallsOfSlips(t *testing.T) {
 					panic(p)
 				}
 			}()
-			return c.Call()
+			return call()
 		})
-		recorded := kahn.GraphCalls(func(kahn.GraphCall) (any, error) {
+		recorded := kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) {
 			first := kept[0]
 			kept = kept[1:]
 			return first()

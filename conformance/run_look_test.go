@@ -245,7 +245,7 @@ func TestLookInside(t *testing.T) {
 			require.Equal(t, path, n.ID)
 			_, err = run.Why(path)
 			require.NoError(t, err)
-			_, err = run.Inputs(path)
+			_, _, err = run.Inputs(path)
 			require.NoError(t, err)
 		}
 		for path, want := range map[string]string{
@@ -296,7 +296,7 @@ func TestLookInside(t *testing.T) {
 			"E/nothing": `unknown node: "E/nothing" (there is "E/in")`,
 		} {
 			for name, err := range map[string]error{
-				"Node": second(run.Node(path)), "Why": second(run.Why(path)), "Inputs": second(run.Inputs(path)), "Inside": second(run.Inside(path)), "RetryNow": nil,
+				"Node": second(run.Node(path)), "Why": second(run.Why(path)), "Inputs": third(run.Inputs(path)), "Inside": second(run.Inside(path)), "RetryNow": nil,
 			} {
 				if name == "RetryNow" {
 					continue
@@ -320,6 +320,8 @@ func TestLookInside(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+func third[T, U any](_ T, _ U, err error) error { return err }
 
 // Inputs are those that the step was given or, of a node that has yet to start, what is known of those that it will be given.
 func TestLookAtInputs(t *testing.T) {
@@ -355,33 +357,41 @@ func TestLookAtInputs(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(30 * ms)
 		synctest.Wait()
-		look := func(path string) kahn.StepInputs {
-			in, err := run.Inputs(path)
+		look := func(path string) map[string]any {
+			params, _, err := run.Inputs(path)
 			require.NoError(t, err)
-			return in
+			return params
+		}
+		expect := func(path string, params map[string]any, open ...string) {
+			gotParams, gotOpen, err := run.Inputs(path)
+			require.NoError(t, err)
+			require.Equal(t, params, gotParams, path)
+			require.Equal(t, open, gotOpen, path)
 		}
 		out := map[string]any{"from": "a", "user": map[string]any{"name": "ann"}}
-		require.Equal(t, kahn.StepInputs{Params: map[string]any{"rows": out, "name": "ann"}}, look("b"))
-		require.Equal(t, kahn.StepInputs{Params: map[string]any{"one": out, "other": "x"}, Open: []string{"all", "two"}}, look("c"))
-		require.Equal(t, kahn.StepInputs{Params: map[string]any{"p": out}}, look("any"), "what was open when its join decided never delivers")
-		require.Equal(t, kahn.StepInputs{Params: map[string]any{"item": "q", "index": 1, "list": []string{"p", "q"}}}, look("M[1]"))
-		require.Equal(t, kahn.StepInputs{Params: map[string]any{"in": 5, "lack": 3}}, look("S/x"))
-		require.Equal(t, []string{"all"}, look("merged").Open)
+		expect("b", map[string]any{"rows": out, "name": "ann"})
+		expect("c", map[string]any{"one": out, "other": "x"}, "all", "two")
+		expect("any", map[string]any{"p": out}) // what was open when its join decided never delivers
+		expect("M[1]", map[string]any{"item": "q", "index": 1, "list": []string{"p", "q"}})
+		expect("S/x", map[string]any{"in": 5, "lack": 3})
+		_, open, err := run.Inputs("merged")
+		require.NoError(t, err)
+		require.Equal(t, []string{"all"}, open)
 		for range 3 {
 			mu.Lock()
 			for path, want := range given {
-				got := look(path).Params
+				got := look(path)
 				require.True(t, reflect.DeepEqual(want, got), "%s: %v, was given %v", path, got, want)
 			}
 			mu.Unlock()
 			time.Sleep(200 * ms)
 		}
-		require.ErrorIs(t, look("catch").Params["err"].(error), errStep)
-		require.Equal(t, "instead", look("default").Params["p"])
+		require.ErrorIs(t, look("catch")["err"].(error), errStep)
+		require.Equal(t, "instead", look("default")["p"])
 		require.Len(t, given, 11)
 		_, _ = run.Wait()
 		for path := range given {
-			require.Equal(t, given[path], look(path).Params, path)
+			require.Equal(t, given[path], look(path), path)
 		}
 	})
 	t.Run("clones", func(t *testing.T) {
@@ -398,14 +408,14 @@ func TestLookAtInputs(t *testing.T) {
 		run, err := kahn.Start(t.Context(), graph(kahn.Node{ID: "a", Params: map[string]any{"m": map[string]any{"k": 1}}}), nothing, kahn.CloneInputs(clone))
 		require.NoError(t, err)
 		_, _ = run.Wait()
-		in, err := run.Inputs("a")
+		params, _, err := run.Inputs("a")
 		require.NoError(t, err)
-		in.Params["m"].(map[string]any)["k"] = 2
-		in, err = run.Inputs("a")
+		params["m"].(map[string]any)["k"] = 2
+		params, _, err = run.Inputs("a")
 		require.NoError(t, err)
-		require.Equal(t, map[string]any{"k": 1}, in.Params["m"])
+		require.Equal(t, map[string]any{"k": 1}, params["m"])
 		fail = true
-		_, err = run.Inputs("a")
+		_, _, err = run.Inputs("a")
 		var p *kahn.PanicError
 		require.True(t, errors.As(err, &p))
 	})
@@ -463,7 +473,7 @@ func TestLookAlongLongPaths(t *testing.T) {
 		"Node":     func(path string) error { return second(run.Node(path)) },
 		"Why":      func(path string) error { return second(run.Why(path)) },
 		"Inside":   func(path string) error { return second(run.Inside(path)) },
-		"Inputs":   func(path string) error { return second(run.Inputs(path)) },
+		"Inputs":   func(path string) error { return third(run.Inputs(path)) },
 		"RetryNow": run.RetryNow,
 	}
 	done := make(chan error, 1)

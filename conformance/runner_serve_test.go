@@ -328,7 +328,7 @@ func TestServeFailures(t *testing.T) {
 		s.create(t, flow("other"), time.Time{}, "o")
 		x := s.service(g)
 		var told []error
-		x.Store, x.OnError = s, func(e *kahn.ServeError) { told = append(told, e) }
+		x.Store, x.OnError = s, func(_ string, _ store.Queue, err error) { told = append(told, err) }
 		end := serve(t, new(kahn.Runner), x)
 		time.Sleep(500 * ms)
 		end()
@@ -345,7 +345,7 @@ func TestServeFailures(t *testing.T) {
 		s.create(t, flow("unknown"), time.Time{}, "u")
 		s.create(t, g, time.Time{}, "r")
 		x := s.service(g)
-		x.OnError = func(*kahn.ServeError) { panic("hook") }
+		x.OnError = func(string, store.Queue, error) { panic("hook") }
 		end := serve(t, new(kahn.Runner), x)
 		time.Sleep(time.Second)
 		end()

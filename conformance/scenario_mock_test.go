@@ -138,7 +138,7 @@ func TestScenarioMock(t *testing.T) {
 		if r.Test.Passed != 1 || r.Test.Failed != 1 || len(r.Test.Failures) != 1 {
 			t.Errorf("%+v", r.Test)
 		}
-		var failure *kahn.AssertionError
+		var failure *kahn.Assertion
 		if err := r.Test.Err(); !errors.As(err, &failure) || failure.Node != "A" || err.Error() != `node "A": expected output 2: 1` {
 			t.Errorf("%v", err)
 		}

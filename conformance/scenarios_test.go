@@ -125,11 +125,11 @@ func TestScenarioScheduling(t *testing.T) {
 			rec := newRecorder()
 			res, err := kahn.Execute(t.Context(), row.graph, neverStep(t), kahn.OnEvent(rec.add))
 			synctest.Wait()
-			var cycle *kahn.CycleError
+			var cycle *kahn.Problem
 			if res != nil || !errors.Is(err, kahn.ErrCycle) || !errors.As(err, &cycle) {
 				t.Fatalf("Execute = %v, %v", res, err)
 			}
-			if got := slices.Sorted(slices.Values(cycle.Nodes)); !slices.Equal(got, row.nodes) {
+			if got := slices.Sorted(slices.Values(cycle.Cycle)); !slices.Equal(got, row.nodes) {
 				t.Errorf("the cycle is %v, expected %v", got, row.nodes)
 			}
 			for _, id := range row.nodes {

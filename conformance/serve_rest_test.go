@@ -76,7 +76,7 @@ func TestServeRestsAndDies(t *testing.T) {
 			mortal := &perishing{served: s}
 			mortal.writes.Store(writes)
 			v := s.service(loops)
-			v.Store, v.Poll, v.OnError = mortal, 10*time.Second, func(*kahn.ServeError) {}
+			v.Store, v.Poll, v.OnError = mortal, 10*time.Second, func(string, store.Queue, error) {}
 			end := serve(t, &kahn.Runner{MaxRuns: 1}, v)
 			time.Sleep(2*time.Hour + 30*time.Minute)
 			end()

@@ -88,8 +88,8 @@ func TestPlanTellsSideEdges(t *testing.T) {
 		plan, err := kahntest.Graph(t, text).Compile()
 		require.NoError(t, err)
 		var sides []string
-		for e := range plan.Edges() {
-			if e.Side {
+		for e, side := range plan.Edges() {
+			if side {
 				sides = append(sides, e.From+">"+e.To)
 			}
 		}

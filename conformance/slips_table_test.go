@@ -32,20 +32,20 @@ var drivers = map[string]func(t *testing.T, g *kahn.Graph, step kahn.StepFunc, o
 			panicked any
 		}
 		history := map[string]reply{}
-		record := kahn.GraphCalls(func(c kahn.GraphCall) (any, error) {
+		record := kahn.GraphCalls(func(path, field string, call func() (any, error)) (any, error) {
 			defer func() {
 				if v := recover(); v != nil {
-					history[c.Path+c.Field] = reply{panicked: v}
+					history[path+field] = reply{panicked: v}
 					panic(v)
 				}
 			}()
-			value, err := c.Call()
-			history[c.Path+c.Field] = reply{value, err, nil}
+			value, err := call()
+			history[path+field] = reply{value, err, nil}
 			return value, err
 		})
 		first, _ := driven(t, g, step, append(opts, record)...)
-		replay := kahn.GraphCalls(func(c kahn.GraphCall) (any, error) {
-			r, ok := history[c.Path+c.Field]
+		replay := kahn.GraphCalls(func(path, field string, _ func() (any, error)) (any, error) {
+			r, ok := history[path+field]
 			if !ok {
 				return nil, errors.New("no such call")
 			}

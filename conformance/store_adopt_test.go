@@ -30,8 +30,8 @@ func TestAdopt(t *testing.T) {
 
 		want := &kahn.Adoption{
 			Keep: []string{"fetch", "aside"},
-			Run: []kahn.AdoptNode{{Node: "draft", Reason: kahn.AdoptChanged}, {Node: "check", Reason: kahn.AdoptFollows, After: "draft"}, {Node: "ask"},
-				{Node: "send"}, {Node: "new"}},
+			Run: []kahn.AdoptNode{{Node: "draft", Reason: kahn.AdoptChanged}, {Node: "check", Reason: kahn.AdoptFollows, After: "draft"}, {Node: "ask", Reason: kahn.AdoptNoResult},
+				{Node: "send", Reason: kahn.AdoptNoResult}, {Node: "new", Reason: kahn.AdoptNoResult}},
 			Dropped: []string{"old"},
 		}
 		snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
@@ -143,7 +143,7 @@ func TestAdoptComposites(t *testing.T) {
 		a, err := kahn.Adopt(t.Context(), build("b"), s, "r")
 		require.NoError(t, err)
 		require.Equal(t, []string{"list", "done", "items", "rounds"}, a.Keep)
-		require.Equal(t, []kahn.AdoptNode{{Node: "half"}, {Node: "changed", Reason: kahn.AdoptChanged}}, a.Run)
+		require.Equal(t, []kahn.AdoptNode{{Node: "half", Reason: kahn.AdoptNoResult}, {Node: "changed", Reason: kahn.AdoptChanged}}, a.Run)
 		rec := newRecorder()
 		res, err := kahn.Execute(t.Context(), build("b"), one, append(opts, kahn.OnEvent(rec.add))...)
 		require.NoError(t, err)

@@ -211,7 +211,7 @@ func lookAround(run *kahn.Run, res *kahn.Result) {
 		_ = n.History()
 		_, _ = run.Node(n.ID)
 		_, _ = run.Inside(n.ID)
-		_, _ = run.Inputs(n.ID)
+		_, _, _ = run.Inputs(n.ID)
 		_, _ = run.Why(n.ID)
 		_, _ = res.Why(n.ID)
 	}

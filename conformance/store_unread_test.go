@@ -297,8 +297,8 @@ func TestServeRequestsThatCannotBeRead(t *testing.T) {
 			var told, acquired atomic.Int64
 			x := s.service(g)
 			x.Poll = time.Minute
-			x.OnError = func(e *kahn.ServeError) {
-				require.Equal(t, "r", e.Run)
+			x.OnError = func(run string, _ store.Queue, e error) {
+				require.Equal(t, "r", run)
 				require.ErrorIs(t, e, kahn.ErrUndecoded)
 				told.Add(1)
 			}
@@ -328,7 +328,7 @@ func TestServeRequestsThatCannotBeRead(t *testing.T) {
 			require.Equal(t, []string{"r a"}, s.take())
 
 			row.mend()
-			x.OnError = func(e *kahn.ServeError) { t.Error(e) }
+			x.OnError = func(_ string, _ store.Queue, err error) { t.Error(err) }
 			other := serve(t, &kahn.Runner{Options: []kahn.Option{kahn.Encoding(row.later)}}, x)
 			time.Sleep(2 * time.Minute)
 			require.Equal(t, kahn.RunCompleted, s.status(t, "r"))

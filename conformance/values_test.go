@@ -41,14 +41,14 @@ func (l *ledger) perform() {
 		for t, ok := l.st.Next(); ok; t, ok = l.st.Next() {
 			switch n := l.plan.Node(t.Ref); {
 			case t.Check:
-				c := l.plan.Check(l.st, t.Ref, &l.v)
-				if c.Merged != nil {
-					l.v.Merged[n.ID] = c.Merged
+				verdict, merged, err, _ := l.plan.Check(l.st, t.Ref, &l.v)
+				if merged != nil {
+					l.v.Merged[n.ID] = merged
 				}
-				if c.Err != nil {
-					l.v.Errs[n.ID] = c.Err
+				if err != nil {
+					l.v.Errs[n.ID] = err
 				}
-				require.NoError(l.t, l.st.Checked(t.Token, c.Verdict))
+				require.NoError(l.t, l.st.Checked(t.Token, verdict))
 			case t.Gate:
 				l.settle(t, true, nil)
 			case n.Test != nil:

@@ -70,8 +70,8 @@ func TestGuardsBesideAState(t *testing.T) {
 		}
 		guarded := ref(t, plan, "guarded")
 		return testing.AllocsPerRun(10, func() {
-			if c := plan.Check(st, guarded, &v); c.Verdict != (machine.CheckVerdict{}) || c.Err != nil {
-				t.Error(c)
+			if verdict, _, err, _ := plan.Check(st, guarded, &v); verdict != (machine.CheckVerdict{}) || err != nil {
+				t.Error(verdict, err)
 			}
 		})
 	}

@@ -22,8 +22,8 @@ func TestZeroValues(t *testing.T) {
 	for _, v := range []any{
 		&kahn.Result{}, &kahn.NodeResult{}, &kahn.Snapshot{}, &kahn.Graph{}, &kahn.Event{}, &kahn.Runner{}, &kahn.Cause{}, &event.SkipReason{},
 		&kahn.IdempotencyStore{}, &kahn.NodeError{}, &kahn.RunError{}, &kahn.UpstreamError{}, &kahn.PanicError{}, &kahn.GraphError{},
-		&kahn.CycleError{}, &machine.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &event.GapError{},
-		&kahn.AssertionError{}, &kahn.TestSummary{}, &reactive.Scope{}, kahn.Retry{}, kahn.Join(0), kahn.Violation{},
+		&machine.TransitionError{}, &kahn.MapError{}, &kahn.ContractError{}, &kahn.ModerationError{}, &event.GapError{},
+		&kahn.Assertion{}, &kahn.TestSummary{}, &reactive.Scope{}, kahn.Retry{}, kahn.Join(0), kahn.Violation{},
 		&kahn.GraphError{Problems: []error{nil}}, &kahn.RunError{Errs: []error{nil}}, &kahn.MapError{Errs: []error{nil}},
 	} {
 		rv := reflect.ValueOf(v)

@@ -169,11 +169,10 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 // have moved the others.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem
-	var cycle *kahn.CycleError
-	if !errors.As(err, &problem) || !errors.As(err, &cycle) {
+	if !errors.As(err, &problem) {
 		return false
 	}
-	edges, nodes := p.edges[problem.Graph], cycle.Nodes
+	edges, nodes := p.edges[problem.Graph], problem.Cycle
 	if problem.Edge < 1 || problem.Edge > len(edges) || len(nodes) == 0 {
 		return false
 	}

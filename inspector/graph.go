@@ -174,13 +174,13 @@ func (c *call) graph() (any, error) {
 			Composite: kind == "sub" || kind == "map" || kind == "loop",
 		})
 	}
-	for e := range in.plan.Edges() {
+	for e, side := range in.plan.Edges() {
 		from, ok := index[e.From]
 		to, ok2 := index[e.To]
 		if !ok || !ok2 {
 			continue
 		}
-		x := graphEdge{From: from, To: to, Label: e.Label, Data: e.Side || e.DataOnly}
+		x := graphEdge{From: from, To: to, Label: e.Label, Data: side || e.DataOnly}
 		if e.On != kahn.OnSuccess {
 			x.On = e.On.String()
 		}

@@ -142,15 +142,15 @@ func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 		reply.Note = "The store does not have the inputs of steps."
 		return
 	}
-	in, err := c.target.Inputs(path)
+	params, open, err := c.target.Inputs(path)
 	if err != nil {
 		return // a copying function of the host has panicked
 	}
-	for name, v := range in.Params {
-		reply.Inputs = append(reply.Inputs, input{Name: name, Open: slices.Contains(in.Open, name), Value: c.shown(Value{Path: path, Kind: Input, Name: name, Value: v})})
+	for name, v := range params {
+		reply.Inputs = append(reply.Inputs, input{Name: name, Open: slices.Contains(open, name), Value: c.shown(Value{Path: path, Kind: Input, Name: name, Value: v})})
 	}
-	for _, name := range in.Open {
-		if _, known := in.Params[name]; !known {
+	for _, name := range open {
+		if _, known := params[name]; !known {
 			reply.Inputs = append(reply.Inputs, input{Name: name, Open: true})
 		}
 	}
@@ -259,7 +259,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 		return up, down
 	}
 	id := at.plan.ID(at.ref)
-	for e := range at.plan.Edges() {
+	for e, side := range at.plan.Edges() {
 		if e.To != id && e.From != id {
 			continue
 		}
@@ -277,7 +277,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 				continue
 			}
 		}
-		x := neighbour{Path: at.in.prefix + other, Status: res.Status, Label: e.Label, Param: e.Param, Data: e.Side || e.DataOnly, Edge: fate(e.Edge, from)}
+		x := neighbour{Path: at.in.prefix + other, Status: res.Status, Label: e.Label, Param: e.Param, Data: side || e.DataOnly, Edge: fate(e, from)}
 		if e.On != kahn.OnSuccess {
 			x.On = e.On.String()
 		}

@@ -206,8 +206,8 @@ func (s *storedRun) Inside(path string) (kahn.Inside, error) {
 }
 
 // Inputs returns an error: a store does not have what steps are given.
-func (s *storedRun) Inputs(string) (kahn.StepInputs, error) {
-	return kahn.StepInputs{}, errNoInputs
+func (s *storedRun) Inputs(string) (params map[string]any, open []string, err error) {
+	return nil, nil, errNoInputs
 }
 
 var errNoInputs = &fault{Status: http.StatusNotFound, Code: "no_value", Message: "the store does not have the inputs of steps"}
@@ -324,7 +324,7 @@ func (s *storedRun) addOpen(y *kahn.Why, x *storedPlace) {
 		}
 		if from := s.places[prefix+e.From]; from != nil && !from.Status.Terminal() {
 			if len(y.Edges) < mostNames {
-				y.Edges = append(y.Edges, e.Edge)
+				y.Edges = append(y.Edges, e)
 			}
 			addName(y, from.ID)
 		}

@@ -20,7 +20,7 @@ type subject interface {
 	Nodes() iter.Seq[kahn.NodeResult]
 	Inside(path string) (kahn.Inside, error)
 	Why(path string) (kahn.Why, error)
-	Inputs(path string) (kahn.StepInputs, error)
+	Inputs(path string) (params map[string]any, open []string, err error)
 	Waiting() []kahn.Wait
 	EventRange() (first, last uint64)
 	Events(ctx context.Context, after uint64) iter.Seq2[kahn.Event, error]

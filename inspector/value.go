@@ -207,11 +207,11 @@ func (c *call) value() (any, error) {
 		}
 		v.Value = res.Output
 	case Input:
-		in, err := c.target.Inputs(path)
+		params, _, err := c.target.Inputs(path)
 		if err != nil {
 			return nil, err
 		}
-		param, ok := in.Params[c.query.text("name")]
+		param, ok := params[c.query.text("name")]
 		if !ok {
 			return nil, missing
 		}

@@ -168,7 +168,7 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 				g.Add(r.Sub.Plan().Node(ref))
 			}
 			for e := range r.Sub.Plan().Edges() {
-				g.Connect(e.Edge)
+				g.Connect(e)
 			}
 			c.expanded[path] = g
 		}

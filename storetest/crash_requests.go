@@ -70,8 +70,8 @@ func ServeAsked(ctx context.Context, db Served, opts ...kahn.Option) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	fmt.Println(servesAsked)
-	return (&kahn.Runner{Options: opts}).Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: askedGraph()}}, OnError: func(err *kahn.ServeError) {
-		if err.Run != "" && !errors.Is(err, kahn.ErrStore) { // else the process was slower than its lease
+	return (&kahn.Runner{Options: opts}).Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: askedGraph()}}, OnError: func(run string, _ store.Queue, err error) {
+		if run != "" && !errors.Is(err, kahn.ErrStore) { // else the process was slower than its lease
 			cancel(err)
 		}
 	}})

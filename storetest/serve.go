@@ -69,7 +69,7 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 		rn.MaxRuns = 1
 		go func() {
 			over <- rn.Serve(t.Context(), kahn.Service{
-				Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: step}}, RestAfter: 100 * time.Millisecond, OnError: func(e *kahn.ServeError) { t.Error(e) },
+				Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: step}}, RestAfter: 100 * time.Millisecond, OnError: func(_ string, _ store.Queue, err error) { t.Error(err) },
 			})
 		}()
 	}
@@ -140,7 +140,7 @@ func serveOnce(t *testing.T, open func(t *testing.T) store.QueueStore) {
 		rn := &runners[process]
 		rn.MaxRuns = 3
 		go func() {
-			over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(e *kahn.ServeError) { t.Error(e) }})
+			over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(_ string, _ store.Queue, err error) { t.Error(err) }})
 		}()
 	}
 	for range runs {

@@ -128,7 +128,7 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	if err != nil {
 		return input{}, err
 	}
-	unasked := func(kahn.GraphCall) (any, error) { return nil, kahn.ErrCallAborted } // the workers call the functions of the plan
+	unasked := func(string, string, func() (any, error)) (any, error) { return nil, kahn.ErrCallAborted } // the workers call the functions of the plan
 	opts := append(w.Settings.options(), kahn.Inputs(inputs), kahn.Retain(0), kahn.GraphCalls(unasked))
 	if f := w.Fire; f != nil {
 		opts = append(opts, kahn.Fire(f.Trigger, f.Payload), f.Prune)

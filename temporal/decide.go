@@ -12,11 +12,11 @@ import (
 
 // decide makes a call of a function of the plan. Of a Go function that was not declared as pure the history has what it has returned, and a replay does not call
 // it. Texts depend on their arguments alone.
-func (x *interpreter) decide(c kahn.GraphCall) (value any, err error) {
-	if n, _ := x.plan.At(c.Path); isText(n, c.Field) {
-		return c.Call()
+func (x *interpreter) decide(path, field string, call func() (any, error)) (value any, err error) {
+	if n, _ := x.plan.At(path); isText(n, field) {
+		return call()
 	}
-	reply, err := x.record(c)
+	reply, err := x.record(path, field, call)
 	if err != nil {
 		x.broken = err
 		return nil, err
@@ -34,18 +34,18 @@ func isText(n kahn.Node, field string) bool {
 
 // record returns what the history has of a call, or makes it. An error, which may be a panic of the SDK that finds another history, is not the
 // function's.
-func (x *interpreter) record(c kahn.GraphCall) (reply kahn.Reply, err error) {
+func (x *interpreter) record(path, field string, call func() (any, error)) (reply kahn.Reply, err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("kahn/temporal: %s of node %q: %v", c.Field, c.Path, v)
+			err = fmt.Errorf("kahn/temporal: %s of node %q: %v", field, path, v)
 		}
 	}()
 	var data json.RawMessage
 	recorded := workflow.SideEffect(x.ctx, func(workflow.Context) any {
-		call := func(context.Context, *kahn.Step) (any, error) { return c.Call() }
+		step := func(context.Context, *kahn.Step) (any, error) { return call() }
 		withoutDeadlockDetection(x.ctx, func() {
-			reply = <-begin(context.Background(), kahn.Call{Path: c.Path, Codec: x.host.texts.Codec}, call, nil)
-			_, _, data = x.write(c.Path, reply, remarked{})
+			reply = <-begin(context.Background(), kahn.Call{Path: path, Codec: x.host.texts.Codec}, step, nil)
+			_, _, data = x.write(path, reply, remarked{})
 		})
 		return data
 	})

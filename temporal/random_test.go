@@ -500,8 +500,8 @@ func TestRandom(t *testing.T) {
 				seen[what]++
 			}
 		}
-		for e := range x.plan.Edges() {
-			if e.Side {
+		for _, side := range x.plan.Edges() {
+			if side {
 				seen["side edge"]++
 			}
 		}

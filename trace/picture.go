@@ -109,8 +109,8 @@ func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 		}
 		pic.boxes = append(pic.boxes, b)
 	}
-	for e := range p.Edges() {
-		pic.lines = append(pic.lines, line{names[e.From], names[e.To], styleOf(e), edgeText(e.Edge), index[e.From], index[e.To]})
+	for e, side := range p.Edges() {
+		pic.lines = append(pic.lines, line{names[e.From], names[e.To], styleOf(e, side), edgeText(e), index[e.From], index[e.To]})
 	}
 	if d.Reduced {
 		pic.reduce()
@@ -165,9 +165,9 @@ func errorLine(r kahn.NodeResult) string {
 	return clean(strings.TrimSuffix(text, "\r"))
 }
 
-func styleOf(e kahn.PlanEdge) style {
+func styleOf(e kahn.Edge, side bool) style {
 	switch {
-	case e.DataOnly, e.Side:
+	case e.DataOnly, side:
 		return styleData
 	case e.On == kahn.OnFailure:
 		return styleFailure

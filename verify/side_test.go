@@ -90,8 +90,8 @@ func TestSideEdges(t *testing.T) {
 				want = append(want, e.String())
 			}
 		}
-		for e := range plan.Edges() {
-			if e.Side {
+		for e, side := range plan.Edges() {
+			if side {
 				got = append(got, fmt.Sprintf("%s>%s", e.From, e.To))
 			}
 		}

@@ -70,8 +70,8 @@ func perform(ctx context.Context, out io.Writer, db ledger, w work, name string)
 	s := &shop{ledger: db, life: name, pause: w.pause}
 	runner := kahn.Runner{MaxRuns: workerRuns, Options: append(w.options, kahn.Lease(name, 0))}
 	var lost atomic.Int64
-	service := kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: s.workflow()}}, OnError: func(err *kahn.ServeError) {
-		if err.Run == "" || !errors.Is(err, kahn.ErrStore) {
+	service := kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: s.workflow()}}, OnError: func(run string, _ store.Queue, err error) {
+		if run == "" || !errors.Is(err, kahn.ErrStore) {
 			fmt.Fprintln(os.Stderr, "durable:", name, err)
 			return
 		}

@@ -84,7 +84,7 @@ func TestServeAfterDeath(t *testing.T) {
 	told, over := make(chan error, 10), make(chan error, 1)
 	rn := &kahn.Runner{Options: []kahn.Option{kahn.Lease("us", 0)}}
 	go func() {
-		over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(e *kahn.ServeError) { told <- e }})
+		over <- rn.Serve(t.Context(), kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}, OnError: func(_ string, _ store.Queue, err error) { told <- err }})
 	}()
 	require.ErrorIs(t, <-told, store.ErrOwnerInUse)
 	stored, err := s.Load(t.Context(), "r")
