@@ -259,6 +259,14 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
+// awaitsWrite counts the ready nodes, and the nested runs that have ended, that wait for their store before they are evaluated. With one slot,
+// nothing begins meanwhile: otherwise the order would be a question of how fast the store is.
+func (r *Run) awaitsWrite(more int) {
+	if r.unwritten += more; r.single != nil {
+		r.single.unwritten += more
+	}
+}
+
 // index makes an entry known to find. The first ones are indexed when there are more than a few.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
@@ -465,7 +473,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 		e := &tx.entries[i]
 		s, rec := &e.run.st, &e.run.records[e.ref]
 		if e.is(nodeParked) {
-			e.run.unwritten--
+			e.run.awaitsWrite(-1)
 		}
 		if e.is(nodeBegan) {
 			rec.attempts = e.before // it never began
@@ -478,7 +486,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 		}
 	}
 	for _, c := range tx.ended { // these runs fail instead
-		c.outer.unwritten--
+		c.outer.awaitsWrite(-1)
 		c.stoppedBy = CauseStoreError
 		c.lost(err)
 		c.flush(c.now())

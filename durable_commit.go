@@ -60,7 +60,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 		return
 	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // else it has been taken already, or is a composite that goes on
 		if e.ready(r.st.ParksNode(c.Ref)) {
-			r.unwritten++
+			r.awaitsWrite(1)
 		}
 	}
 	if attempt := d.open[at]; attempt > 0 { // it was running
@@ -349,7 +349,7 @@ func (r *Run) written(tx *transaction) {
 	r.log.publish(tx.show)
 	for i := range tx.entries {
 		if e := &tx.entries[i]; e.is(nodeParked) {
-			e.run.unwritten--
+			e.run.awaitsWrite(-1)
 			if s := &e.run.st; s.Word(e.ref).Status() == Ready {
 				s.Queue(e.ref)
 			}
@@ -359,7 +359,7 @@ func (r *Run) written(tx *transaction) {
 		}
 	}
 	for _, c := range tx.ended {
-		c.outer.unwritten--
+		c.outer.awaitsWrite(-1)
 		c.returnTo()
 	}
 	close(tx.done)

@@ -147,7 +147,7 @@ func (r *Run) setUp(c *Run) {
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.outbox.ended = append(d.outbox.ended, c)
-		r.unwritten++
+		r.awaitsWrite(1)
 		r.tree.touch(r.tree.root)
 		return
 	}

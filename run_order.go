@@ -93,6 +93,7 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 // The lock guards all fields but next.
 type single struct {
 	alone       int               // workers that evaluate something without a slot
+	unwritten   int               // what will be evaluated so when the store has written why: see Run.awaitsWrite
 	alarms      due.Queue[*alarm] // those that are armed
 	next        atomic.Int64      // when the first of them is due, for a look without the lock
 	interrupted *Step             // the last attempt that held the slot and was interrupted, or nil
@@ -123,7 +124,7 @@ func (slotOrder) announce(r *Run) {
 
 func (slotOrder) slotlessDue(r *Run) bool {
 	_, inline := r.st.FirstInline()
-	return r.single.alone > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
+	return r.single.alone > 0 || r.single.unwritten > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
 }
 
 // evaluated lets others go on when the worker has evaluated something alone.
@@ -134,8 +135,9 @@ func (w *worker) evaluated() {
 	}
 }
 
-// halts reports whether nothing may be begun now: a worker evaluates something, or an attempt that was interrupted has not returned.
-func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.interrupts()) }
+// halts reports whether nothing may be begun now: a worker evaluates something, or will when it is written, or an attempt that was interrupted has
+// not returned.
+func (q *single) halts() bool { return q != nil && (q.alone > 0 || q.unwritten > 0 || q.interrupts()) }
 
 // interrupts reports whether an attempt that was interrupted has not returned.
 func (q *single) interrupts() bool {
@@ -325,7 +327,7 @@ func (treeOrder) announce(*Run) {} // the tree does, see pass
 
 func (treeOrder) slotlessDue(r *Run) bool {
 	t, q := r.tree, r.single
-	return q.alone > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
+	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
 // queue puts a run into its place among those that wait for a slot, or with one slot for anything.

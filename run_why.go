@@ -270,7 +270,7 @@ func (at place) whyReady(y *Why) {
 		y.Kind = WhyHeld
 		y.nameHolders(r, heldBy{r}, s.Sleepers(), func(c *Run, ref Ref) bool { return c == r && c.st.Word(ref).Shown() == Suspended })
 		return
-	case s.ParksNodes() && r.durable.failed == nil && (r.heldBack || r.isParked(ref)):
+	case s.ParksNodes() && r.durable.failed == nil && (r.heldBack || r.isParked(ref) || r.single != nil && r.single.unwritten > 0):
 		y.Kind = WhyStore
 		return
 	case at.whyOrder(y), inline, at.whyBound(y):

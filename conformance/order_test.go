@@ -60,6 +60,7 @@ type orderRow struct {
 	grain  time.Duration // durations are multiples of it
 	most   int           // as many at most; 0 means that steps take no time
 	quick  bool          // most steps take none
+	stored bool          // over a store
 	gen    trees.Maker
 	failed []uint64 // seeds with which it has failed before
 }
@@ -89,6 +90,7 @@ func TestLimitOneOrder(t *testing.T) {
 		{name: "waits", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, gen: trees.Maker{Inline: true, Fine: true, Waits: true}, failed: []uint64{7000363}},
 		{name: "waits, equal times", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, quick: true, gen: trees.Maker{Inline: true, Tick: 10 * ms, Waits: true}, failed: []uint64{7000616}},
 		{name: "waits, no time", gen: trees.Maker{Inline: true, Timeless: true, Waits: true}},
+		{name: "over a store", fake: true, grain: 1009 * time.Nanosecond, most: 40_000, stored: true, gen: trees.Maker{Inline: true, Fine: true}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -116,6 +118,25 @@ func TestLimitOneOrder(t *testing.T) {
 					check(seed, 10*times)
 				}
 			}
+		})
+	}
+}
+
+// TestLimitOneOverAStore: that a store has to write the end of an iteration before the loop goes on changes nothing in the order of what follows.
+func TestLimitOneOverAStore(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		inBubble(t, "", func(t *testing.T) {
+			var called []string
+			step := func(_ context.Context, s *kahn.Step) (any, error) {
+				called = append(called, s.ID())
+				return s.ID() == "c", nil
+			}
+			loop := kahn.Node{ID: "L", Sub: graph(kahn.Node{ID: "x"}), Loop: &kahn.Loop{MaxIterations: 3, While: func(v kahn.View) (bool, error) { return v.Iteration() < 3, nil }}}
+			test := kahn.Node{ID: "t", Kind: kahn.KindCondition, Test: func(kahn.View) (any, error) { called = append(called, "t"); return nil, nil }, After: []string{"first"}}
+			g := graph(kahn.Node{ID: "first", Priority: 3}, test, loop, kahn.Node{ID: "last", Priority: -1})
+			try(t, g, step, kahn.Limit(1), kahn.Durable(new(store.Memory)))
+			require.Equal(t, []string{"first", "t", "x", "x", "x", "last"}, called)
 		})
 	}
 }
@@ -162,6 +183,9 @@ func runOrdered(t *testing.T, seed uint64, row orderRow) []string {
 	}
 	if row.fake && rng.IntN(2) == 0 {
 		opts = append(opts, kahn.CancelGrace(20*ms))
+	}
+	if row.stored {
+		opts = append(opts, kahn.Durable(new(store.Memory)))
 	}
 	rec := newRecorder()
 	opts = append(opts, kahn.OnEvent(rec.add))
