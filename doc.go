@@ -46,7 +46,7 @@
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
-//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [KeepDescendants], [DespiteHandlers]; [Fork], [ForkPreview]; [Codec], [Encoding],
+//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [KeepDescendants], [DespiteHandlers], [Anew]; [Fork], [ForkPreview]; [Codec], [Encoding],
 //     [Types].
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun]; package store.

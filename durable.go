@@ -102,11 +102,12 @@ type transaction struct {
 	events   []Event // to be stored: drafts of those that no transaction before holds
 }
 
-// collected is the output of an iteration of a loop that collects them. It has a record of its own, so that the record of the loop does not
-// grow with each iteration.
+// collected is the output of an iteration of a loop that collects them, or the list of a map. It has a record of its own, so that the record of
+// the loop does not grow with each iteration, and that of the map not with its list.
 type collected struct {
 	key       string
-	iteration int
+	path      string // for errors
+	iteration int    // 0 for a list
 	value     stored
 	at        time.Time
 }

@@ -162,7 +162,7 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	}
 	c.WakeAt = d.wakeAt(root)
 	if back := tx.back; back != nil {
-		c.Reopen, c.Reset, c.Readiness = true, back.keys, back.counts
+		c.Reopen, c.Reset, c.Readiness, c.Started = true, back.keys, back.counts, back.started
 	}
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
@@ -210,6 +210,7 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	if n.Event = tx.show; n.Value != nil {
 		n.Value.raw = e.text
 	}
+	tx.list(e.place, key, &n)
 	tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
 	if n.Status == Running && n.Inside != nil {
 		tx.collect(e.place, key, n.Attempts)
@@ -244,6 +245,18 @@ func (f *fewChanges) lend(c *store.Commit) {
 	c.Nodes = f.nodes[:0]
 }
 
+// list takes the list of a map out of its record, which does not grow with it then. It has a record of its own, which is written once.
+func (tx *transaction) list(at place, key string, n *nodeState) {
+	if n.List == nil {
+		return
+	}
+	if x := at.run.extras[at.ref].items; !x.stored {
+		x.stored = true
+		tx.outputs = append(tx.outputs, collected{key: listKey(key), path: at.run.path(at.ref), value: *n.List, at: at.run.timeAt(at.run.now())})
+	}
+	n.List = nil
+}
+
 // collect takes the outputs that a loop has collected and the store does not have.
 func (tx *transaction) collect(at place, key string, attempt int32) {
 	r := at.run
@@ -253,7 +266,8 @@ func (tx *transaction) collect(at place, key string, attempt int32) {
 	}
 	for ; int(comp.stored) < len(comp.before.all); comp.stored++ {
 		i := int(comp.stored) + 1
-		tx.outputs = append(tx.outputs, collected{collectedKey(key, attempt, i), i, stored{value: comp.before.all[i-1]}, r.timeAt(r.now())})
+		key := collectedKey(key, attempt, i)
+		tx.outputs = append(tx.outputs, collected{key, key, i, stored{value: comp.before.all[i-1]}, r.timeAt(r.now())})
 	}
 }
 
@@ -489,7 +503,7 @@ func (r *Run) encodeValues(tx *transaction) error {
 		n.renderErrors()
 	}
 	for i := range tx.outputs {
-		visit(tx.outputs[i].key, &tx.outputs[i].value)
+		visit(tx.outputs[i].path, &tx.outputs[i].value)
 	}
 	return errors.Join(errs...)
 }
@@ -505,7 +519,7 @@ func (r *Run) encodeNodes(tx *transaction) error {
 		c.Nodes = append(c.Nodes, store.NodeRecord{Node: key, Terminal: n.Status.Terminal(), Columns: n.columns(&w, key)})
 	}
 	for _, o := range tx.outputs {
-		n := nodeState{Facts: machine.Facts{Status: Completed}, End: o.at, Value: &o.value, Collected: o.iteration}
+		n := nodeState{Facts: machine.Facts{Status: Completed}, End: o.at, Value: &o.value, Collected: o.iteration, Listed: o.iteration == 0}
 		c.Nodes = append(c.Nodes, store.NodeRecord{Node: o.key, Terminal: true, Columns: n.columns(&w, "")})
 	}
 	for i := range tx.signals {

@@ -58,7 +58,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if file.Status = stored.Status; file.Status == RunPending {
 		file.Status = RunRunning
 	}
-	records, outputs, taken := map[string]nodeState{}, map[string]json.RawMessage{}, map[string]answeredState{}
+	records, outputs, taken, lists := map[string]nodeState{}, map[string]json.RawMessage{}, map[string]answeredState{}, map[string]json.RawMessage{}
 	for key, s := range stored.Nodes {
 		if s.Record == nil {
 			continue
@@ -74,6 +74,9 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 			return file, fmt.Errorf("%w: stored node %s: the record is that of %s", ErrBadValue, quoteID(key), quoteID(n.ID))
 		}
 		switch {
+		case n.Listed:
+			lists[key] = s.Value
+			continue
 		case n.Collected > 0:
 			outputs[key] = s.Value
 			continue
@@ -100,10 +103,10 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
-	file.restoreEpochs()
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
-	f := newFiller(records, outputs)
+	f := newFiller(records, outputs, lists)
 	f.fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
+	restoreEpochs(file.Nodes, file.Kept)
 	return file, f.err
 }
 
@@ -185,11 +188,12 @@ type filler struct {
 	items map[string][]nodeState // by the keys of their maps
 
 	outputs map[string]json.RawMessage // that loops have collected, by the keys of the iterations
+	lists   map[string]json.RawMessage // of maps, by their own keys
 	err     error                      // one of them is missing
 }
 
-func newFiller(records map[string]nodeState, outputs map[string]json.RawMessage) *filler {
-	f := &filler{nodes: map[string][]nodeState{}, items: map[string][]nodeState{}, outputs: outputs}
+func newFiller(records map[string]nodeState, outputs, lists map[string]json.RawMessage) *filler {
+	f := &filler{nodes: map[string][]nodeState{}, items: map[string][]nodeState{}, outputs: outputs, lists: lists}
 	for _, key := range slices.Sorted(maps.Keys(records)) {
 		n := records[key]
 		if prefix, ok := strings.CutSuffix(key, n.ID); ok {
@@ -206,6 +210,9 @@ func newFiller(records map[string]nodeState, outputs map[string]json.RawMessage)
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {
 		n := &nodes[i]
+		if list := f.lists[listKey(key(n))]; list != nil {
+			n.List, n.apart = &stored{raw: list}, true
+		}
 		if n.Inside == nil {
 			continue
 		}
@@ -227,9 +234,6 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 // collect fills in the outputs of the iterations of a loop that goes on, if it collects them.
 func (f *filler) collect(n *nodeState, key string) {
 	in := n.Inside
-	if n.Status.Terminal() {
-		return
-	}
 	var list []stored
 	for i := 1; i < in.Iteration; i++ {
 		if v := f.outputs[collectedKey(key, n.Attempts, i)]; v != nil {
@@ -295,6 +299,9 @@ func keyInside(key string, attempt int32, iteration int, items bool) string {
 	}
 	return key + "/"
 }
+
+// listKey is the key of the list of a map.
+func listKey(key string) string { return key + "[]" }
 
 // collectedKey is the key of the output of an iteration that a loop has collected.
 func collectedKey(key string, attempt int32, iteration int) string {
@@ -416,8 +423,13 @@ func (r *Run) acquireFork() (*restoration, error) {
 
 // keep puts the nodes that a fork keeps, and those inside of them, into the outbox.
 func (d *durable) keep(h *held) {
-	for _, ref := range h.refs {
-		d.pending(place{h.run, ref}).end()
+	for i, ref := range h.refs {
+		e := d.pending(place{h.run, ref})
+		if !h.nodes[i].Status.Terminal() { // a composite that goes on inside
+			e.change()
+			continue
+		}
+		e.end()
 		d.resolve(h.run, ref)
 	}
 	for _, in := range h.inside {
@@ -427,32 +439,98 @@ func (d *durable) keep(h *held) {
 	}
 }
 
-// takenBack is what a redrive takes out of the store with its first transaction.
+// takenBack is what a redrive takes out of the store.
 type takenBack struct {
-	keys   []string          // of the nodes that run again, and of those inside of them
-	counts []store.Readiness // what becomes of the counters of nodes that run again, or follow such a node
+	keys    []string          // of the nodes that run again, and of those inside of them
+	counts  []store.Readiness // what becomes of the counters of nodes that run again, or follow such a node
+	started []store.Attempt   // attempts that go on although the record of their node is taken back
+
+	fates map[string]fate // by key, while keys is made
 }
 
-// takeBack finds what the nodes that run again have left in the store.
-func takeBack(p *Plan, stored *store.Run, again []bool) (back takenBack) {
-	for _, key := range slices.Sorted(maps.Keys(stored.Nodes)) {
-		if ref, ok := p.outermost(key); !ok || again[ref] { // a node that the plan does not have was dropped, see Adopt
+// takeBack finds what the nodes that run again have left in the store. nodes are those of the outermost graph, as they are stored.
+func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back takenBack) {
+	back.fates = map[string]fate{}
+	back.level(a, nodes, "", stored)
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		if back.takes(key) {
 			back.keys = append(back.keys, key)
 		}
 	}
-	for r := range again { // a counter of a node that runs again begins at zero
+	back.fates = nil
+	return back
+}
+
+// takeBackInside is takeBack for the inside of an expanded node with a key; all of it if a is empty.
+func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
+	prefix := n.keyInside(key)
+	back.fates = map[string]fate{}
+	if a.plan != nil {
+		back.level(a, n.Inside.Nodes, prefix, n.stored)
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.stored)) {
+		if strings.HasPrefix(key, prefix) && back.takes(key) {
+			back.keys = append(back.keys, key)
+		}
+	}
+	return back
+}
+
+// fate is what becomes of the record of a node in the store.
+type fate uint8
+
+const (
+	fateKept  fate = iota + 1
+	fateAnew       // it is taken back, with those of the nodes inside
+	fateAgain      // it alone is
+)
+
+// takes reports whether the record with a key is taken back: so is one of a node that the plan does not have, see Adopt.
+func (back *takenBack) takes(key string) bool {
+	if f := back.fates[key]; f != 0 {
+		return f != fateKept
+	}
+	for i := len(key) - 1; i > 0; i-- {
+		if strings.IndexByte("/[#", key[i]) < 0 {
+			continue
+		}
+		if f := back.fates[key[:i]]; f != 0 {
+			return f == fateAnew
+		}
+	}
+	return true
+}
+
+// level finds the fates of the nodes of one graph, whose keys have a prefix, and of those inside.
+func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored map[string]store.Node) {
+	p := a.plan
+	at, _ := p.placed(nodes, "")
+	fates, keys := make([]fate, len(at)), make([]string, len(at))
+	for r := range at {
+		keys[r] = prefix + p.names[r][len(p.itemOf):]
+		switch {
+		case a.runs[r]:
+			fates[r] = fateAnew
+		case a.inside[Ref(r)] != nil && stored[keys[r]].Terminal:
+			fates[r] = fateAgain
+		default:
+			fates[r] = fateKept
+		}
+		back.fates[keys[r]] = fates[r]
+	}
+	for r := range at { // a counter that is taken back begins at zero
 		if Ref(r) == p.end {
 			continue // its predecessors are not counted: it waits for all nodes
 		}
 		sources := p.net.In(Ref(r))
-		c := store.Readiness{Node: p.names[r], Required: len(sources)}
+		c := store.Readiness{Node: keys[r], Required: len(sources)}
 		for _, i := range sources {
 			from := p.net.Source(i)
-			switch ended := stored.Nodes[p.names[from]].Terminal; {
+			switch ended := stored[keys[from]].Terminal; {
 			case !ended:
-			case again[r] && !again[from]:
+			case fates[r] != fateKept && fates[from] == fateKept:
 				c.By++
-			case again[from] && !again[r]:
+			case fates[r] == fateKept && fates[from] != fateKept:
 				c.By--
 			}
 		}
@@ -460,28 +538,40 @@ func takeBack(p *Plan, stored *store.Run, again []bool) (back takenBack) {
 			back.counts = append(back.counts, c)
 		}
 	}
-	return back
-}
-
-// outermost finds the node of the outermost graph that has a key in the store, or that the node of the key is inside of.
-func (p *Plan) outermost(key string) (Ref, bool) {
-	if ref, ok := p.Ref(key); ok {
-		return ref, true
-	}
-	for i := len(key) - 1; i > 0; i-- {
-		if strings.IndexByte("/[#", key[i]) < 0 {
-			continue
+	for _, ref := range slices.Sorted(maps.Keys(a.inside)) {
+		in, n, key := a.inside[ref], at[ref], keys[ref]
+		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // what it has collected of the iteration with which it goes on, and of later ones
+			for k := max(in.back, 1); in.back > 0 && k <= n.Inside.Iteration; k++ {
+				back.fates[collectedKey(key, n.Attempts, k)] = fateAnew
+			}
+			if in.back == 0 {
+				back.fates[collectedKey(key, n.Attempts, n.Inside.Iteration)] = fateAgain
+			}
 		}
-		if ref, ok := p.Ref(key[:i]); ok {
-			return ref, true
+		switch {
+		case in.plan != nil:
+			back.level(in, n.Inside.Nodes, n.keyInside(key), stored)
+		case n.expanded() && fates[ref] == fateAgain: // its step is called again, in the same attempt
+			for attempt := range n.Attempts {
+				back.started = append(back.started, store.Attempt{Node: key, Attempt: attempt + 1})
+			}
 		}
 	}
-	return noRef, false
 }
 
 // takeBack makes the next transaction the first one of a redrive.
 func (d *durable) takeBack(back *takenBack) {
 	d.outbox.back, d.outbox.due, d.stale = back, true, true
+}
+
+// takeBackMore makes the next transaction take back more.
+func (d *durable) takeBackMore(more *takenBack) {
+	if len(more.keys)+len(more.counts) == 0 || d.failed != nil {
+		return
+	}
+	back := orZero(d.outbox.back)
+	back.keys, back.counts = append(back.keys, more.keys...), append(back.counts, more.counts...)
+	d.outbox.back, d.outbox.due = back, true
 }
 
 // keptEpoch tells that the nodes which a redrive with [KeepDescendants] has kept belong to the epoch before it. Their records in the store
@@ -492,13 +582,19 @@ type keptEpoch struct {
 }
 
 // restoreEpochs sets the epochs of kept nodes.
-func (file *snapshotFile) restoreEpochs() {
-	for i := range file.Nodes {
-		n := &file.Nodes[i]
-		for _, k := range file.Kept {
+func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
+	if len(kept) == 0 {
+		return
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		for _, k := range kept {
 			if n.Epoch == 0 && n.Event <= k.Event {
 				n.Epoch = k.Epoch
 			}
+		}
+		if n.Inside != nil {
+			restoreEpochs(n.Inside.Nodes, kept)
 		}
 	}
 }

@@ -101,7 +101,9 @@ type latest struct {
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		rec.latest[e.ref] = latest{} // the node begins anew
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // a composite goes on inside, in this attempt; else the node begins anew
+			rec.latest[e.ref].id = id
+		}
 	case e.kind.ofNode():
 		if !e.kind.passing() {
 			rec.latest[e.ref] = latest{id, e.kind.endsNode()}
@@ -138,7 +140,7 @@ func (r *Run) retract(runs []*Run) {
 		for i := range b.lines {
 			id++
 			if in := of[b.scope(i)]; in != nil {
-				in.recorder.note(id, &entry{kind: b.lines[i].kind, ref: b.lines[i].ref})
+				in.recorder.note(id, &entry{kind: b.lines[i].kind, ref: b.lines[i].ref, attempt: b.lines[i].attempt})
 			}
 		}
 	}

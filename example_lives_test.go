@@ -259,6 +259,38 @@ func ExampleKeepDescendants() {
 	// completed <nil>
 }
 
+// A map goes on with the items that failed. With Anew it begins with the first one.
+func ExampleAnew() {
+	mended := false
+	g := new(kahn.Graph).Add(kahn.Node{ID: "send", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"ann", "bob", "cy"}},
+		Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			fmt.Println(s.Path())
+			if s.Index() == 1 && !mended {
+				return nil, errors.New("no such mailbox")
+			}
+			return nil, nil
+		}})
+	res, _ := kahn.Execute(context.Background(), g, nil, kahn.Limit(1))
+	mended = true
+	failed := res.Snapshot()
+	fmt.Println("again:")
+	_, err := kahn.Execute(context.Background(), g, nil, kahn.Limit(1), kahn.Redrive(failed, nil))
+	fmt.Println(err)
+	_, err = kahn.Execute(context.Background(), g, nil, kahn.Limit(1), kahn.Redrive(failed, []string{"send"}), kahn.Anew())
+	fmt.Println(err)
+	// Output:
+	// send[0]
+	// send[1]
+	// send[2]
+	// again:
+	// send[1]
+	// <nil>
+	// send[0]
+	// send[1]
+	// send[2]
+	// <nil>
+}
+
 // The goods could not be sent, and the payment was returned. To send them now would be to give them away: the redrive is refused, and the
 // option says that somebody has looked.
 func ExampleDespiteHandlers() {

@@ -63,6 +63,7 @@ type expansion struct {
 	// and the number of signals it has answered.
 	held    *held
 	answers int
+	back    takenBack // what that takes out of the store, if it is redriven
 }
 
 // outdated reports whether a signal for a node inside has come since the expansion was computed.
@@ -207,8 +208,8 @@ func (w *worker) holdExpansion(x *expansion) error {
 	kept := cloneNodes([]nodeState{*r.extras[ref].kept})
 	x.answers = r.extras[ref].answers
 	r.st.Unlock()
-	if hash := kept[0].Inside.Expanded; x.plan.Hash() != hash {
-		return fmt.Errorf("%w: the step has returned one with the hash %s, and before one with the hash %s", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
+	if done, err := w.redoExpansion(x, &kept[0]); done || err != nil {
+		return err
 	}
 	h, err := holdGraph(x.plan, ref, &kept[0], r.prefix)
 	if err != nil {
@@ -220,6 +221,35 @@ func (w *worker) holdExpansion(x *expansion) error {
 	h.judge()
 	x.held = h
 	return nil
+}
+
+// redoExpansion compares the graph with the one before, and takes out of the inside what a redrive runs again. It reports whether the node begins
+// anew, since the graph is another one.
+func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err error) {
+	r, in, hash := w.run, kept.Inside, kept.Inside.Expanded
+	d, key := in.Redo, r.key(w.task.Ref)
+	switch {
+	case x.plan.Hash() == hash && d == nil:
+		return false, nil
+	case d == nil:
+		return false, fmt.Errorf("%w: the step has returned one with the hash %s, and before one with the hash %s", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
+	case x.plan.Hash() != hash:
+		x.back = new(again).takeBackInside(kept, key)
+		return true, nil
+	}
+	a, err := d.level(x.plan, in.Nodes, d.Names, d.All, kept.prefixInside(r.prefix), true)
+	if err != nil {
+		return false, err
+	}
+	if !d.Despite && !d.Strict {
+		if err := a.handled(nil, in.Nodes, kept.prefixInside(r.prefix), true, false).refusal(); err != nil {
+			return false, err
+		}
+	}
+	x.back = a.takeBackInside(kept, key)
+	in.Nodes, in.dropped = a.take(in.Nodes, r.epoch-1, d.Keep)
+	in.Redo, in.redone = nil, true
+	return false, nil
 }
 
 // again is the result of an attempt whose step was called to return the graph of an earlier life once more: any other result
@@ -254,7 +284,14 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	for _, name := range e.plan.lacks {
 		r.lend(name, ref)
 	}
+	if r.durable != nil {
+		r.durable.takeBackMore(&e.back)
+	}
 	if e.held == nil {
+		if x.kept != nil { // a redrive begins it anew
+			r.waiters().drop(place{r, ref})
+			x.kept = nil
+		}
 		c := r.expandedRun(step, e)
 		r.st.Expand(ref)
 		x.comp = &composite{}
@@ -273,6 +310,7 @@ func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
 	x.kept = nil
 	r.flush(now)
 	h.installInside(x)
+	h.invalidate(requestOf(r.outermost().redrivenBy))
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}

@@ -115,6 +115,17 @@ type items struct {
 	failed int             // so far; guarded by the lock
 	abort  bool            // an item asked for the end of the run; guarded by the lock
 	text   json.RawMessage // the list as the codec has written it; nil if it was not asked
+	stored bool            // the list has been given to the store; guarded by the lock
+}
+
+// keep takes over the list of a map that has ended, if it is known.
+func (x *items) keep(n *nodeState) {
+	if n.List == nil {
+		return
+	}
+	if list := reflect.ValueOf(n.List.value); (list.Kind() == reflect.Slice || list.Kind() == reflect.Array) && list.Len() == len(x.plan.names) {
+		x.list, x.stored = list, n.apart
+	}
 }
 
 func (x *items) len() int {

@@ -61,6 +61,7 @@ type config struct {
 	redrivenBy     *Request
 	keep           bool // of a redrive: keep descendants of the nodes that run again which have completed or were skipped
 	despite        bool // of a redrive or a fork: although nodes have run because of what runs again
+	anew           bool // of a redrive or a fork: composites that are named begin anew
 	allowChange    bool
 	limit          int
 	keyLimit       int
@@ -128,6 +129,9 @@ func configure(opts []Option, readable bool) (*config, error) {
 	}
 	if c.despite && !c.redrive && !c.fork {
 		return nil, fmt.Errorf("%w: DespiteHandlers is for a run that is redriven or forked", ErrBadOption)
+	}
+	if c.anew && !c.redrive && !c.fork {
+		return nil, fmt.Errorf("%w: Anew is for a run that is redriven or forked", ErrBadOption)
 	}
 	if !readable {
 		c.retain = 0

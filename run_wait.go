@@ -415,15 +415,6 @@ func signalNumber(key string) int {
 	return n
 }
 
-// withoutAgain are the signals that a redrive does not forget: those that have named a node which does not run again. What a token
-// stood for is not known any more.
-func withoutAgain(p *Plan, taken []answeredState, again []bool) []answeredState {
-	return slices.DeleteFunc(slices.Clone(taken), func(a answeredState) bool {
-		ref, ok := p.outermost(a.Gate)
-		return !ok || again[ref]
-	})
-}
-
 // ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown], and the error of a
 // durable run that was left because its caller's context has ended, see [Durable].
 var ErrLeft = errors.New("the run is being left")

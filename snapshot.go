@@ -113,11 +113,15 @@ type insideState struct {
 	// Failed are the groups whose members were stopped, in the nested run or in the attempt that it belongs to.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
-	// Expanded is the hash of the graph that the step of an expanded node has returned.
-	Expanded string `json:"expanded,omitempty"`
+	// Expanded is the hash of the graph that the step of an expanded node has returned. Redo is what runs again in there, see [Redrive], once
+	// the step has returned it again.
+	Expanded string     `json:"expanded,omitempty"`
+	Redo     *redoState `json:"redo,omitempty"`
 
-	plan  *Plan // of that graph; nil if the snapshot comes from a file
-	apart int   // the number of the Collected that have records of their own in the store
+	plan    *Plan       // of that graph; nil if the snapshot comes from a file
+	apart   int         // the number of the Collected that have records of their own in the store
+	dropped []nodeState // the nodes that a redrive has taken out
+	redone  bool        // by a redrive: the composite had ended, or something inside runs again
 	// deeper are, as long as that graph is not known, the signals for nodes inside of composites in it, by their paths from here. In a store
 	// they are among the Signals here, since those composites have no run that could write their records.
 	deeper []signalState
@@ -201,8 +205,14 @@ type nodeState struct {
 	// TimedOut tells which timeout of the attempt has passed: 1 its own, 2 the overall one. Timeout is its length.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
-	List     *stored       `json:"list,omitempty"` // the list of a map that has not ended
+	List     *stored       `json:"list,omitempty"` // the list of a map; files of older versions do not have that of one that has ended
 	Inside   *insideState  `json:"inside,omitempty"`
+	// Listed tells, in a store, that this is no node: the value is the list of a map.
+	Listed bool `json:"listed,omitempty"`
+
+	reopened bool                  // a redrive goes on inside of it: it had ended
+	apart    bool                  // the List has a record of its own in the store
+	stored   map[string]store.Node // of an expanded node with a Redo: what the store has of the run
 }
 
 // retriedState is what is kept of an attempt that was retried, beside its error.

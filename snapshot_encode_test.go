@@ -26,7 +26,7 @@ func TestNodesAreWrittenLikeJSON(t *testing.T) {
 	}
 	var members []reflect.StructField // those of embedded structs, too
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[nodeState]()) {
-		if !f.Anonymous {
+		if !f.Anonymous && f.IsExported() {
 			members = append(members, f)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 
 // compositeState adds to the state of a node that of a composite, without the nodes inside.
 func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
-	if x.items != nil && !n.Status.Terminal() {
+	if x.items != nil && (!n.Status.Terminal() || x.items.list.IsValid()) {
 		n.List = &stored{x.items.value(), x.items.text}
 	}
 	w := r.st.Word(ref)
@@ -56,7 +56,7 @@ func (comp *composite) state() *insideState {
 		in.Previous = comp.previous(c.iteration, c.previous)
 	}
 	if c.items != nil {
-		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended no longer has its list
+		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // one that has ended may not have its list
 	}
 	if c.concluded() {
 		in.Ended = c.timeAt(c.ended)
@@ -84,9 +84,9 @@ func (comp *composite) previous(iteration int, value any) *stored {
 	return v
 }
 
-// collected are the outputs of the iterations that have ended, of a loop that collects them.
-func (it iterations) collected() (list []stored) {
-	for _, v := range it.all {
+// collected are the outputs of the iterations before the given one, of a loop that collects them.
+func (it iterations) collected(iteration int) (list []stored) {
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // one that was stopped while it paused has that of the last one, too
 		list = append(list, stored{value: v})
 	}
 	return list
@@ -324,7 +324,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 			r.timers++ // until the child's goroutines have returned
 			r.tree.touch(in.run)
 		}
-		in.resume(in.within.Inside.Stop, true)
+		in.resume(in.within.Inside.Stop, !in.within.Inside.redone)
 	}
 	if stop != nil && stop.Drain {
 		for _, in := range h.inside {

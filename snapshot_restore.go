@@ -35,8 +35,13 @@ func Resume(s *Snapshot) Option {
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
 // or were cancelled, and all their descendants, or with [KeepDescendants] only those descendants that have neither completed
 // nor were skipped. The other results are reused. The nodes start anew: attempts count from 1, guards and conditions are
-// evaluated again, and composites begin anew with their whole inside. Names are those of the outermost graph; the error matches
-// [ErrUnknownNode] if it does not have one. If nodes ran because of a failure that is repeated, it matches [ErrHandlers]: see [DespiteHandlers]. A [Request] tells who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
+// evaluated again.
+//
+// Composites go on inside, at every depth: items, nodes and iterations that completed or were skipped keep their results, the others run again
+// with what follows them inside, and timeouts and tolerances begin anew. A composite begins anew if a node before it runs again, if its declaration
+// has changed, or if it is named and nothing inside of it has failed or [Anew] is given. Names are paths, see [Step.Path]: "charge", "S/charge",
+// the item "M[3]", the iteration "L#2", from which on a loop is repeated. The error matches
+// [ErrUnknownNode] if a path leads nowhere. If nodes ran because of a failure that is repeated, it matches [ErrHandlers]: see [DespiteHandlers]. A [Request] tells who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of
 // the new epoch takes the results of the nodes that run again out of the store, and a crash continues the redriven run from there. The error
@@ -85,12 +90,10 @@ func AllowGraphChange() Option {
 type restoration struct {
 	file    snapshotFile
 	held    *held
-	invalid []Ref // redriven nodes that were not idle, in the order of declaration
-	crashed bool  // the snapshot was taken in the middle of the run
-	anew    bool  // waves begin anew: there are redriven nodes, or the run was over
+	crashed bool // the snapshot was taken in the middle of the run
+	anew    bool // waves begin anew: there are redriven nodes, or the run was over
 
-	answered      takenSignals // before this life, and when it was begun
-	invalidLatest []uint64     // the ids of the last events of the invalid nodes
+	answered takenSignals // before this life, and when it was begun
 
 	stored *store.Run // for a run in a store
 	taken  takenBack  // from that, for a redrive
@@ -141,6 +144,13 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	if err != nil {
 		return nil, err
 	}
+	if stored != nil {
+		x.held.each(func(h *held) {
+			for _, n := range h.kept {
+				n.stored = stored.Nodes
+			}
+		})
+	}
 	x.answered = takenBefore(x.file.Answered, x.file.recorded)
 	for _, name := range slices.Sorted(maps.Keys(c.signals)) {
 		if err := x.answer(name, c.signals[name]); err != nil {
@@ -153,78 +163,41 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 // redrive forgets the nodes that are to run again, and matches the others with the plan. It does not compare a forgotten
 // node with the plan, which may declare another node of that id by now.
 func (x *restoration) redrive(p *Plan, c *config) error {
-	refs, again, err := p.redrives(x.file.Nodes, c)
+	a, err := p.redrives(x.file.Nodes, c)
 	if err != nil {
 		return err
 	}
 	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline = nil, nil, false, nil, time.Time{}
-	return x.forget(p, c, refs, again)
+	return x.forget(p, c, a)
 }
 
-// redrives is redriveAgain for the nodes that are named, and the error of a redrive that is refused.
-func (p *Plan) redrives(nodes []nodeState, c *config) (refs []Ref, again []bool, err error) {
-	refs, again, err = p.redriveAgain(nodes, c.redriven, c.keep)
+// redrives tells which nodes run again in a redrive, and the error of one that is refused.
+func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
+	p.Hash() // and of its nodes
+	d := redo{Keep: c.keep, Anew: c.anew, Despite: c.despite}
+	a, err := d.level(p, nodes, c.redriven, len(c.redriven) == 0, "", false)
 	if err == nil && !c.despite {
-		err = p.handledBy(nodes, again, true).refusal()
+		err = a.handled(nil, nodes, "", true, false).refusal()
 	}
-	return refs, again, err
-}
-
-// redriveAgain tells which nodes run again in a redrive, and the Refs of the nodes of the snapshot.
-func (p *Plan) redriveAgain(nodes []nodeState, names []string, keep bool) (refs []Ref, again []bool, err error) {
-	if again, err = p.marked(names); err != nil {
-		return nil, nil, err
-	}
-	if p.end != noRef {
-		again[p.end] = true
-	}
-	refs = make([]Ref, len(nodes))
-	seen := make([]bool, len(p.names))
-	stays := make([]bool, len(p.names)) // also if it follows a node that is to run again
-	for i := range nodes {
-		n := &nodes[i]
-		ref, ok := p.Ref(n.ID)
-		switch {
-		case !ok:
-			return nil, nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(n.ID), n.Status)
-		case seen[ref]:
-			return nil, nil, fmt.Errorf("%w: snapshot: node %s is there twice", ErrBadValue, quoteID(n.ID))
-		}
-		refs[i], seen[ref] = ref, true
-		if len(names) == 0 && n.isStopped() {
-			again[ref] = true
-		}
-		stays[ref] = keep && (n.Status == Completed || n.Status == Skipped)
-	}
-	p.spread(again, stays)
-	return refs, again, nil
+	return a, err
 }
 
 // forget takes the nodes that are to run again out of the file, and matches the others with the plan.
-func (x *restoration) forget(p *Plan, c *config, refs []Ref, again []bool) (err error) {
-	var kept []nodeState
-	for i, ref := range refs {
-		if again[ref] {
-			x.invalid, x.invalidLatest = append(x.invalid, ref), append(x.invalidLatest, x.file.Nodes[i].Latest)
-			continue
-		}
-		n := x.file.Nodes[i]
-		if c.keep && n.Epoch == 0 {
-			n.Epoch = x.file.Epoch
-		}
-		kept = append(kept, n)
-	}
+func (x *restoration) forget(p *Plan, c *config, a *again) (err error) {
 	if x.stored != nil {
-		x.taken = takeBack(p, x.stored, again)
+		x.taken = a.takeBack(x.file.Nodes, x.stored.Nodes)
 		if c.keep {
 			x.file.Kept = append(x.file.Kept, keptEpoch{x.file.Epoch, x.file.LastEvent})
 		}
 	}
-	x.file.Answered, x.file.recorded = withoutAgain(p, x.file.Answered, again), 0
-	x.anew = len(x.invalid) > 0 || x.file.Status.Terminal()
+	kept, dropped := a.take(x.file.Nodes, x.file.Epoch, c.keep)
+	x.file.Answered, x.file.recorded = slices.DeleteFunc(slices.Clone(x.file.Answered), func(s answeredState) bool { return a.forgets(s.Gate) }), 0
+	x.anew = a.any() || x.file.Status.Terminal()
 	x.file.Epoch++
 	x.crashed = false
-	x.held, err = x.hold(p, c, kept)
+	if x.held, err = x.hold(p, c, kept); err == nil {
+		x.held.dropped = dropped
+	}
 	return err
 }
 
@@ -295,17 +268,16 @@ func (r *Run) restore(x *restoration) {
 			d.keep(x.held)
 		}
 	}
-	r.restoreEpochs(x)
+	x.held.restoreEpochs()
 	r.restoreRecorder(x)
 	switch {
 	case r.cfg.fork:
 		r.event(entry{kind: evRunStarted, arg: x.file.Forked})
+		x.held.beginInside()
 	case r.cfg.redrive:
 		said := requestOf(r.redrivenBy)
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})
-		for _, ref := range x.invalid {
-			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: event.Invalidation{Reason: "redrive", Request: said}})
-		}
+		x.held.invalidate(said)
 	case x.crashed:
 		r.event(entry{kind: evRunRecovered, arg: event.Recovery{From: x.file.LastEvent}})
 	default:
@@ -326,26 +298,51 @@ func (r *Run) restore(x *restoration) {
 }
 
 // restoreEpochs sets the epochs in which the nodes have ended, if a redrive has kept descendants.
-func (r *Run) restoreEpochs(x *restoration) {
-	if !slices.ContainsFunc(x.held.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
-		return
-	}
-	epochs := slices.Repeat([]int{r.epoch}, len(r.plan.names))
-	for i, ref := range x.held.refs {
-		if n := &x.held.nodes[i]; n.Epoch != 0 {
-			epochs[ref] = n.Epoch
+func (h *held) restoreEpochs() {
+	h.each(func(h *held) {
+		if !slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
+			return
 		}
-	}
-	r.st.SetEpochs(epochs)
+		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
+		for i, ref := range h.refs {
+			if n := &h.nodes[i]; n.Epoch != 0 {
+				epochs[ref] = n.Epoch
+			}
+		}
+		h.run.st.SetEpochs(epochs)
+	})
 }
 
-// restoreRecorder restores the recorder: the last event of each invalid node, and the number of deltas.
+// invalidate tells which nodes run again, the outer ones first.
+func (h *held) invalidate(said event.Request) {
+	h.each(func(h *held) {
+		r := h.run
+		for i := range h.dropped {
+			n := &h.dropped[i]
+			ref, ok := r.plan.Ref(n.ID)
+			if !ok {
+				continue
+			}
+			if r.recorder != nil {
+				r.recorder.latest[ref].id = n.Latest
+			}
+			r.event(entry{kind: evNodeInvalidated, ref: ref, arg: event.Invalidation{Reason: "redrive", Request: said}})
+		}
+		for i, ref := range h.refs {
+			if h.nodes[i].reopened {
+				r.event(entry{kind: evNodeInvalidated, ref: ref, attempt: h.nodes[i].Attempts, arg: event.Invalidation{Reason: invalidInside, Request: said}})
+			}
+		}
+	})
+}
+
+// invalidInside is the reason in the event of a composite that had ended and goes on inside.
+const invalidInside = "inside"
+
+// restoreRecorder restores the number of deltas.
 func (r *Run) restoreRecorder(x *restoration) {
 	if r.log == nil {
 		return
-	}
-	for i, ref := range x.invalid {
-		r.recorder.latest[ref].id = x.invalidLatest[i]
 	}
 	inside := maps.Clone(x.file.Deltas)
 	for path, n := range x.file.Deltas {
@@ -370,6 +367,10 @@ func (r *Run) restoreRecord(ref Ref, n *nodeState) {
 	if !n.Start.IsZero() {
 		rec.start = int64(n.Start.Sub(r.start))
 		rec.end = max(rec.start, int64(n.End.Sub(r.start))) // the first attempt may not have ended
+	}
+	if n.reopened {
+		rec.start = r.now()
+		rec.end = rec.start
 	}
 	switch {
 	case n.Value != nil:
@@ -467,6 +468,7 @@ type held struct {
 	inside  []*held            // of composites, in the order of nodes
 	kept    map[int]*nodeState // of expanded nodes whose graphs are not known, by index
 	named   *heldNames         // of an outermost run, once a signal was looked for
+	dropped []nodeState        // those that run again
 
 	within *nodeState // the composite whose nodes these are; nil for the outermost run
 	ref    Ref        // of that
@@ -569,6 +571,7 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 		if list, err = p.itemsOf(ref, value, contain); err != nil {
 			return nil, fmt.Errorf("snapshot: node %s: %w", quoteID(prefix+n.ID), err)
 		}
+		list.stored = n.apart
 	}
 	in := n.Inside
 	if in == nil {
@@ -590,6 +593,7 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 				return nil, fmt.Errorf("%w: snapshot: node %s has %d items", ErrBadValue, quoteID(prefix+n.ID), in.Items)
 			}
 			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
+			list.keep(n)
 		}
 		inner = list.plan
 	}
@@ -610,7 +614,7 @@ func holdGraph(inner *Plan, ref Ref, n *nodeState, prefix string) (*held, error)
 	if err != nil {
 		return nil, err
 	}
-	h.within, h.ref = n, ref
+	h.within, h.ref, h.dropped = n, ref, in.dropped
 	h.early(in.Signals)
 	return h, nil
 }

@@ -35,7 +35,7 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 		if w := r.st.Word(ref); w.Is(machine.WordDecided) && !r.isUntold(ref) {
 			n := r.nodeState(ref)
 			if x := r.extras[ref]; n.Inside != nil && x.comp != nil {
-				n.Inside.Collected = x.comp.before.collected()
+				n.Inside.Collected = x.comp.before.collected(n.Inside.Iteration)
 			}
 			if n.Inside != nil && n.Inside.Due.IsZero() {
 				n.Inside.Nodes = r.extras[ref].insideNodes()
@@ -312,6 +312,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.NumberIf("timeout", int64(n.Timeout))
 	writeIf(w, "list", n.List)
 	writeIf(w, "inside", n.Inside)
+	w.Flag("listed", n.Listed)
 }
 
 // writeIf leaves out a member that is nil. Others it leaves to package json.
@@ -324,7 +325,8 @@ func writeIf[T any](w *nodeWriter, key string, v *T) {
 // Fork begins a new run with results of another one, which it does not change. The new run has an id of its own, [RunID], and the inputs
 // of the old one unless it is given others. A node keeps its result, with all that is inside of it, if it completed, was skipped or was
 // superseded, and the graph declares it as it was, with the same in-edges and the same inside; the graph may be another one. All other nodes run, and
-// so do those that are named, and everything that follows a node that runs. They start anew, as in a [Redrive]. [ForkPreview] tells which
+// so do those that are named, by paths, and everything that follows a node that runs. They start anew, and composites that have not completed go on
+// inside, as in a [Redrive]; an expanded node begins anew. [ForkPreview] tells which
 // nodes these are. Go functions cannot be compared: see [Plan.Hash], and name the nodes whose functions are other ones. A name that the graph does not have is an error that matches [ErrUnknownNode].
 //
 // The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
@@ -342,24 +344,23 @@ func Fork(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// ForkPreview returns the nodes that a [Fork] would run, in the order of declaration. All others keep their results. If the fork would be
+// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, a composite that goes on inside before the nodes inside. All others keep their results. If the fork would be
 // refused because of nodes that have answered failures, the error, which matches [ErrHandlers], is beside them; of the options [DespiteHandlers]
-// matters. It begins no run, and reads no values.
+// and [Anew] matter. It begins no run, and reads no values.
 func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
 	if err != nil {
 		return nil, err
 	}
 	again, err := p.forks(s.file.Nodes, c)
-	return p.markedNames(again), err
-}
-
-// forkAgain tells which nodes run again in a fork.
-func (p *Plan) forkAgain(nodes []nodeState, names []string) ([]bool, error) {
-	again, err := p.marked(names)
-	if err != nil {
+	if again == nil {
 		return nil, err
 	}
+	return again.paths(nil, s.file.Nodes, ""), err
+}
+
+// forkAgain adds to the nodes that are to run again in a fork those that have no result, and what follows.
+func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	kept := make([]*nodeState, len(p.names))
 	for i := range nodes {
 		n := &nodes[i]
@@ -403,7 +404,7 @@ func (p *Plan) forkAgain(nodes []nodeState, names []string) ([]bool, error) {
 			mark(loser)
 		}
 	}
-	return again, nil
+	return again
 }
 
 // superseded reports whether the node has ended because no other node waited for its result any more.
@@ -411,41 +412,20 @@ func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
 }
 
-// marked marks the nodes of the given names.
-func (p *Plan) marked(names []string) ([]bool, error) {
-	marks := make([]bool, len(p.names))
-	for _, name := range names {
-		ref, ok := p.Ref(name)
-		if !ok {
-			return nil, p.unknownOwn(name)
-		}
-		marks[ref] = true
-	}
-	return marks, nil
-}
-
-// spread marks the descendants of the marked nodes, but for those that stay.
-func (p *Plan) spread(again, stays []bool) {
-	follows := make([]bool, len(again))
-	for r := range again { // predecessors come first
-		for _, i := range p.net.In(Ref(r)) {
-			from := p.net.Source(i)
-			follows[r] = follows[r] || again[from] || follows[from]
-		}
-		again[r] = again[r] || follows[r] && !(stays != nil && stays[r])
-	}
-}
-
-// RedrivePreview returns the nodes that a [Redrive] would run again, in the order of declaration, and, if it would be refused because of nodes
-// that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options [KeepDescendants] and [DespiteHandlers] matter. It
+// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, a composite that goes on inside
+// before the nodes inside, and, if it would be refused because of nodes
+// that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options [KeepDescendants], [DespiteHandlers] and [Anew] matter. It
 // begins no run, and reads no values.
 func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
 	if err != nil {
 		return nil, err
 	}
-	_, again, err := p.redrives(s.file.Nodes, c)
-	return p.markedNames(again), err
+	again, err := p.redrives(s.file.Nodes, c)
+	if again == nil {
+		return nil, err
+	}
+	return again.paths(nil, s.file.Nodes, ""), err
 }
 
 // previewed is the config of a preview.
@@ -458,16 +438,6 @@ func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
 	}
 	p.Hash() // and of its nodes
 	return configure(opts, false)
-}
-
-// markedNames are the names of the marked nodes, in the order of declaration.
-func (p *Plan) markedNames(marks []bool) (list []string) {
-	for _, ref := range p.declared {
-		if marks[ref] {
-			list = append(list, p.names[ref])
-		}
-	}
-	return list
 }
 
 // handled is a completed node that ran because of failures, and the nodes that had failed, by their paths.
@@ -506,26 +476,40 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: what it has done stays done, and what it has answered would run again: see DespiteHandlers", ErrHandlers, b.String())
 }
 
-// handledBy lists the nodes that have answered failures, and with which a redrive or a fork is at odds that runs the marked nodes again.
-func (p *Plan) handledBy(nodes []nodeState, again []bool, redrive bool) (list handledNodes) {
-	answers, _ := p.answers(nodes)
-	var before []bool // by Ref: a fork keeps the result of a node before it
-	if !redrive && answers != nil {
-		before = p.keptBefore(nodes, again)
+// handled lists the nodes that have answered failures, and with which a redrive or a fork is at odds that runs these nodes again, at every
+// depth. before tells that a fork keeps the result of a node before the composite that they are inside of.
+func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
+	p, marks := a.plan, a.marks()
+	answers, at := p.answers(nodes)
+	var keptBefore []bool // by Ref
+	if !redrive && (answers != nil || len(a.inside) > 0) {
+		keptBefore = p.keptBefore(nodes, marks)
 	}
 	for _, r := range p.declared {
 		if answers == nil || answers[r] == nil {
 			continue
 		}
-		if repeats := slices.ContainsFunc(answers[r], func(b Ref) bool { return again[b] }); redrive && again[r] || repeats && (redrive || before[r]) {
-			list = append(list, handled{p.names[r], p.names[answers[r][0]], len(answers[r]) - 1, !again[r]})
+		repeats := slices.ContainsFunc(answers[r], func(b Ref) bool { return marks[b] })
+		if redrive && marks[r] || repeats && (redrive || before || keptBefore[r]) {
+			list = append(list, handled{prefix + p.names[r], prefix + p.names[answers[r][0]], len(answers[r]) - 1, !marks[r]})
 		}
 	}
-	if redrive {
-		for i := range nodes {
-			if r, ok := p.Ref(nodes[i].ID); ok && again[r] {
-				list = p.handledInside(list, r, &nodes[i], "")
+	for _, r := range p.declared {
+		switch n, in := at[r], a.inside[r]; {
+		case n == nil || !marks[r]:
+		case a.runs[r] || in.back > 0:
+			if redrive {
+				list = p.handledInside(list, r, n, prefix)
 			}
+		case in.later != nil && n.Inside.plan != nil:
+			within := n.prefixInside(prefix)
+			if inner, err := in.later.level(n.Inside.plan, n.Inside.Nodes, in.later.Names, in.later.All, within, true); err == nil {
+				list = inner.handled(list, n.Inside.Nodes, within, redrive, before || !redrive && keptBefore[r])
+			}
+		case in.later != nil && n.Status == Completed: // else it is found when the graph is known
+			list = handledUnknown(list, n, prefix)
+		case in.plan != nil:
+			list = in.handled(list, n.Inside.Nodes, n.prefixInside(prefix), redrive, before || !redrive && keptBefore[r])
 		}
 	}
 	return list
@@ -585,7 +569,7 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	within := n.prefixInside(prefix)
 	var failed handled
 	for i := range n.Inside.Nodes {
-		if in := &n.Inside.Nodes[i]; in.isBad() {
+		if in := &n.Inside.Nodes[i]; in.isBad() && n.Inside.Items == 0 { // what a map tolerates is not answered
 			if failed.first == "" {
 				failed = handled{node: prefix + n.ID, first: within + in.ID, more: -1}
 			}
@@ -718,13 +702,14 @@ func (n *nodeState) isStopped() bool {
 // isBad reports whether the node counts against its run: see machine.Locked.Bad.
 func (n *nodeState) isBad() bool { return n.isStopped() && !n.Tolerated && !n.superseded() }
 
-// forks is forkAgain for the nodes that are named, and the error of a fork that is refused.
-func (p *Plan) forks(nodes []nodeState, c *config) ([]bool, error) {
-	again, err := p.forkAgain(nodes, c.redriven)
+// forks tells which nodes run again in a fork, and the error of one that is refused.
+func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
+	d := redo{Strict: true, Anew: c.anew, fork: true}
+	a, err := d.outermost(p, nodes, c.redriven)
 	if err == nil && !c.despite {
-		err = p.handledBy(nodes, again, false).refusal()
+		err = a.handled(nil, nodes, "", false, false).refusal()
 	}
-	return again, err
+	return a, err
 }
 
 // fork makes the restoration of a new run: that of the results which it keeps.
@@ -737,28 +722,15 @@ func (x *restoration) fork(p *Plan, c *config) error {
 	if c.runID == old.Run {
 		return fmt.Errorf("%w: a fork of run %s needs an id of its own: see RunID", ErrBadOption, quoteID(old.Run))
 	}
-	var kept []nodeState
-	for i := range old.Nodes {
-		if ref, ok := p.Ref(old.Nodes[i].ID); ok && !again[ref] {
-			kept = append(kept, old.Nodes[i])
-		}
-	}
-	forgetEvents(kept)
+	old.Nodes = slices.DeleteFunc(old.Nodes, func(n nodeState) bool {
+		_, ok := p.Ref(n.ID)
+		return !ok
+	})
+	kept, _ := again.take(old.Nodes, 0, false)
+	forked(kept)
 	x.file = snapshotFile{Version: old.Version, Graph: p.name, Hash: p.Hash(), Epoch: 1, Forked: old.Run, Inputs: old.Inputs, Fired: old.Fired, Estimates: old.Estimates, Mode: old.Mode, Nodes: kept}
 	x.crashed, x.anew = false, true
 	c.from = &Snapshot{file: x.file, codec: c.from.codec} // what else reads it is not to find the events of the old run
 	x.held, err = x.hold(p, c, kept)
 	return err
-}
-
-// forgetEvents takes the ids of another run's events out of nodes, and of those inside of them.
-func forgetEvents(nodes []nodeState) {
-	for i := range nodes {
-		n := &nodes[i]
-		n.Event, n.Latest, n.Epoch = 0, 0, 0
-		if n.Inside != nil {
-			n.Inside.First = 0
-			forgetEvents(n.Inside.Nodes)
-		}
-	}
 }

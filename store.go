@@ -651,7 +651,8 @@ func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	if err := s.file.adoptable(p); err != nil {
 		return nil, err
 	}
-	return p.adoption(s.file.Nodes)
+	a, _, err := p.adoption(s.file.Nodes)
+	return a, err
 }
 
 // adoptable refuses a run that cannot go on with another plan.
@@ -672,53 +673,73 @@ func otherWorkflow(run, workflow string, p *Plan) error {
 }
 
 // adoption compares the nodes of a run with those of the plan.
-func (p *Plan) adoption(nodes []nodeState) (*Adoption, error) {
-	p.Hash() // and of its nodes
-	again, err := p.forkAgain(nodes, nil)
+func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
+	d := redo{Strict: true}
+	again, err := d.outermost(p, nodes, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	a, had := new(Adoption), map[Ref]*nodeState{}
+	a := new(Adoption)
 	for i := range nodes {
-		if ref, ok := p.Ref(nodes[i].ID); ok {
-			had[ref] = &nodes[i]
-		} else {
+		if _, ok := p.Ref(nodes[i].ID); !ok {
 			a.Dropped = append(a.Dropped, nodes[i].ID)
 		}
 	}
 	slices.Sort(a.Dropped)
 	for _, ref := range p.declared {
-		switch n := had[ref]; {
-		case !again[ref]:
+		if !again.is(ref) {
 			a.Keep = append(a.Keep, p.names[ref])
-		case n == nil || !n.Status.Terminal():
-			a.Run = append(a.Run, AdoptNode{Node: p.names[ref], Reason: AdoptNoResult})
-		case n.Hash != p.nodeHash(ref):
-			a.Run = append(a.Run, AdoptNode{Node: p.names[ref], Reason: AdoptChanged})
-		default:
-			a.Run = append(a.Run, p.adoptFollower(ref, n, again))
 		}
 	}
-	return a, nil
+	a.add(again, nodes, "")
+	return a, again, nil
 }
 
-// adoptFollower is the entry of a node that has ended and runs although its declaration is the same.
-func (p *Plan) adoptFollower(ref Ref, n *nodeState, again []bool) AdoptNode {
-	if origin, ok := p.Ref(n.Origin); ok && n.superseded() && again[origin] {
-		return AdoptNode{p.names[ref], AdoptFollows, n.Origin}
-	}
-	for _, i := range p.net.In(ref) {
-		if from := p.net.Source(i); again[from] {
-			return AdoptNode{p.names[ref], AdoptFollows, p.names[from]}
+// add adds the nodes that run again, those inside of a composite that goes on after it.
+func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
+	p, had := again.plan, map[Ref]*nodeState{}
+	for i := range nodes {
+		if ref, ok := p.Ref(nodes[i].ID); ok {
+			had[ref] = &nodes[i]
 		}
 	}
-	return AdoptNode{Node: p.names[ref], Reason: AdoptNoResult} // it failed, or is the end node
+	for _, ref := range p.declared {
+		n, in := had[ref], again.inside[ref]
+		run := AdoptNode{Node: prefix + p.names[ref], Reason: AdoptNoResult}
+		switch {
+		case !again.is(ref):
+			continue
+		case in != nil || n == nil || !n.Status.Terminal():
+		case prefix == "" && n.Hash != p.nodeHash(ref):
+			run.Reason = AdoptChanged
+		default:
+			if after := again.follows(ref, n); after != "" {
+				run.Reason, run.After = AdoptFollows, prefix+after
+			}
+		}
+		if a.Run = append(a.Run, run); in != nil && in.plan != nil {
+			a.add(in, n.Inside.Nodes, n.prefixInside(prefix))
+		}
+	}
+}
+
+// follows is the id of a node that runs again and because of which another one does that has ended; "" if it failed, or is the end node.
+func (a *again) follows(ref Ref, n *nodeState) string {
+	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
+		return n.Origin
+	}
+	for _, i := range a.plan.net.In(ref) {
+		if from := a.plan.net.Source(i); a.is(from) {
+			return a.plan.names[from]
+		}
+	}
+	return ""
 }
 
 // Adopt makes a run of a store, that has begun under another version of its graph, go on with this one: a node keeps its result, with all that is
 // inside of it, if it completed, was skipped or was superseded, if its hash in both plans is the same, see [Plan.Hash], and if it follows no node
-// that runs. All others run anew: attempts count from 1, a gate that waits asks again, with a new deadline, and maps and loops that have not
-// ended begin with their first item or iteration. An answer to a gate is the result of the gate; answers to gates that the run has not
+// that runs. All others run anew: attempts count from 1, a gate that waits asks again, with a new deadline. Composites
+// that have not ended, and are declared as before, go on inside by the same rule, as in a [Redrive]. An answer to a gate is the result of the gate; answers to gates that the run has not
 // reached are kept. Nodes that the graph does not have any more are taken out of the run. [AdoptPreview] tells all that beforehand. Go functions have
 // no hash: what a changed function has done is kept, unless its node is changed, too, such as its Config.
 //
@@ -795,7 +816,8 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
-	return p.adoption(nil)
+	a, _, err := p.adoption(nil)
+	return a, err
 }
 
 // adopt makes the restoration of a run that goes on with another plan: it forgets the nodes that run anew, and those that the plan does not have.
@@ -804,23 +826,14 @@ func (x *restoration) adopt(p *Plan, c *config) error {
 	if err := file.adoptable(p); err != nil {
 		return err
 	}
-	a, err := p.adoption(file.Nodes)
+	a, again, err := p.adoption(file.Nodes)
 	if err != nil {
 		return err
 	}
 	*c.adopts = *a
-	again := make([]bool, len(p.names))
-	for _, n := range a.Run {
-		ref, _ := p.Ref(n.Node)
-		again[ref] = true
-	}
-	var refs []Ref
 	file.Nodes = slices.DeleteFunc(file.Nodes, func(n nodeState) bool {
-		ref, ok := p.Ref(n.ID)
-		if ok {
-			refs = append(refs, ref)
-		}
+		_, ok := p.Ref(n.ID)
 		return !ok
 	})
-	return x.forget(p, c, refs, again)
+	return x.forget(p, c, again)
 }

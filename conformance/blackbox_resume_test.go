@@ -330,7 +330,7 @@ func TestBlackBoxResume(t *testing.T) {
 		}
 	})
 
-	inBubble(t, "a map that failed is redriven, waits, and goes on", func(t *testing.T) {
+	inBubble(t, "a map that failed begins anew, waits, and goes on", func(t *testing.T) {
 		m := mapped("M", numbers(4), kahn.Map{ToleratedCount: 1})
 		m.Sub = graph(after("x"), kahn.Node{ID: "e", Kind: kahn.KindEnd})
 		g := graph(after("B"), m, after("A", "M"), kahn.Node{ID: "E", Kind: kahn.KindEnd})
@@ -345,7 +345,7 @@ func TestBlackBoxResume(t *testing.T) {
 				return nil, kahn.Suspend("two", nil, nil)
 			}
 			return breaks("M[1]/x")(ctx, s)
-		})), kahn.OnEvent(rec.add), kahn.Redrive(reload(t, r.Snapshot()), nil))
+		})), kahn.OnEvent(rec.add), kahn.Redrive(reload(t, r.Snapshot()), []string{"M"}), kahn.Anew())
 		if err != nil {
 			t.Fatal(err)
 		}

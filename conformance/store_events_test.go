@@ -90,8 +90,8 @@ func (c *cutter) ofOneMoment(r *store.Run, events []kahn.Event) error {
 }
 
 var (
-	tries  = regexp.MustCompile(`#try[0-9]+`) // the parts of keys that number the attempts of composites
-	passes = regexp.MustCompile(`#[0-9]+$`)   // the end of the key of an output that a loop has collected
+	tries  = regexp.MustCompile(`#try[0-9]+`)      // the parts of keys that number the attempts of composites
+	passes = regexp.MustCompile(`(#[0-9]+|\[\])$`) // the end of the key of an output that a loop has collected, or of the list of a map
 )
 
 // again reports whether a node is inside of a composite that may begin anew.

@@ -435,7 +435,7 @@ func TestActions(t *testing.T) {
 	checkEvents(t, d, res)
 
 	preview := get[previewReply](d, "api/v1/redrive", "run", d.id())
-	require.Equal(t, []string{"each", "approve", "flaky", "ship", "last"}, preview.Nodes)
+	require.Equal(t, []string{"each", "each[0]", "each[0]/ask", "each[1]", "each[1]/ask", "each[2]", "each[2]/ask", "approve", "flaky", "ship", "last"}, preview.Nodes)
 	require.Equal(t, []string{"flaky", "last"}, get[previewReply](d, "api/v1/redrive", "run", d.id(), "node", "flaky").Nodes)
 	d.mended.Store(true)
 	d.post("api/v1/redrive", `{"nodes":["flaky"],"reason":"mended"}`, "run", d.id())

@@ -42,8 +42,16 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		if parent, known := c.at(e.Parent); e.Parent == 0 || known && parent.ID != n.id && !(c.part && n.unseen && resumes(parent)) {
 			return fmt.Errorf("its node's last event is %d", n.id)
 		}
-		*n = nodeLife{decl: n.decl, resumed: c.resumptions}
+		c.begunAgain(e, n)
 		return nil
+	case n.terminal != kahn.Idle && c.rewound(n):
+		delete(c.nodes, e.Path)
+		c.interior(n.within).last = 0 // that of this node comes next
+		n, err := c.node(e.Path)
+		if err != nil {
+			return err
+		}
+		return c.nodeEvent(i, e, n)
 	case n.terminal != kahn.Idle || n.assumed:
 		return fmt.Errorf("after the node's end")
 	case n.within != "" && !c.running(n.within):
@@ -146,6 +154,26 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		}
 	}
 	return nil
+}
+
+// begunAgain forgets the life of a node that begins anew, or the end of a composite that goes on inside.
+func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
+	attempt := n.attempt
+	*n = nodeLife{decl: n.decl, resumed: c.resumptions}
+	if goesOnInside(e) {
+		n.last, n.id, n.attempt, n.began, n.sourced = event.NodeStarted, e.ID, max(attempt, e.Attempt), e.ID, true
+	}
+	if n.within != "" {
+		in := c.interior(n.within)
+		in.open = append(in.open, e.Path)
+		c.opened(in)
+	}
+}
+
+// rewound reports whether a node is inside of a loop that has gone back to an earlier iteration, or of a node that was expanded into another graph.
+func (c *streamChecker) rewound(n *nodeLife) bool {
+	around := c.nodes[n.within]
+	return around != nil && (around.Loop != nil || around.step()) && around.last == event.NodeStarted && around.began > n.id
 }
 
 // firstSeen infers the earlier life of a node from its first event in a stream that begins with a resumption.

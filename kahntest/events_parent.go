@@ -59,7 +59,7 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 		root = true
 	}
 	switch {
-	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == event.NodeStarted || cause.Type == event.NodePaused || cause.Type == event.NodeMocked):
+	case n.within != "" && cause.Path == n.within && (root || c.tiers) && (cause.Type == event.NodeStarted || cause.Type == event.NodePaused || cause.Type == event.NodeMocked || goesOnInside(cause)):
 	case cause.Type == event.RunStarted && n.within == "" && root && (!c.waves || e.Type == event.NodeSkipped):
 	case cause.Type == event.WaveStarted && n.within == "" && c.waves:
 	case (resumes(cause) || forks(cause)) && (root || c.tiers): // that begins, or that has been judged, anew
@@ -68,6 +68,12 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 		return fmt.Errorf("led to by %v", cause)
 	}
 	return nil
+}
+
+// goesOnInside reports whether the event tells that a composite which had ended goes on inside.
+func goesOnInside(e event.Event) bool {
+	p, ok := e.Payload.(event.Invalidation)
+	return ok && p.Reason == "inside"
 }
 
 // sourcesEnded checks that a predecessor's end comes before its consequences. A join that is not early starts or skips its

@@ -47,7 +47,7 @@ func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 		case s.ID() == "retry" && s.Attempt() == 1:
 			return nil, errors.New("busy")
 		}
-		return nil, nil
+		return s.ID(), nil
 	}
 	var runners [2]kahn.Runner
 	over := make(chan error, len(runners))

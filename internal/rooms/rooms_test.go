@@ -54,7 +54,8 @@ var walls = map[string]wall{
 		merge.go:ports merge.go:newPorts merge.go:has merge.go:isNull
 		trigger.go:checkTrigger trigger.go:force trigger.go:prunes trigger.go:source`},
 	"features": {"vocabulary errors rules plan step run events snapshots host", `durable.go:outdate durable.go:outdated durable.go:place
-		durable.go:ref durable.go:run durable_load.go:setKeys inbox.go:afterAsStored
+		durable.go:ref durable.go:run durable_load.go:setKeys durable_load.go:key durable_load.go:takenBack durable_load.go:takeBackInside durable_load.go:takeBackMore
+		inbox.go:afterAsStored
 		store.go:causeOfKeep store.go:keep`},
 	"step": {"vocabulary errors rules plan features run events snapshots host", "durable.go:lease durable.go:place runner.go:canonical"},
 	"events": {"vocabulary errors rules plan features step run snapshots host", `durable_commit.go:noteDelta

@@ -1,0 +1,172 @@
+package conformance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+func TestRedriveGoesOnInside(t *testing.T) {
+	t.Parallel()
+	inner := func() *kahn.Graph { return graph(after("x"), after("y", "x"), after("z", "y"), after("w")) }
+	again := func(kahn.View) (bool, error) { return true, nil }
+	for _, row := range []struct {
+		name   string
+		g      *kahn.Graph
+		broken []string
+		names  []string
+		opts   []kahn.Option
+		calls  []string // nil: ErrUnknownNode
+	}{
+		{"a sub-graph", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y"}, nil, nil, []string{"S/y", "S/z", "T"}},
+		{"an item", graph(mapped("M", []int{1, 2, 3}, kahn.Map{}), after("T", "M")), []string{"M[1]"}, nil, nil, []string{"M[1]", "T"}},
+		{"a map of graphs", graph(kahn.Node{ID: "M", Params: map[string]any{"l": []int{1, 2}}, Map: &kahn.Map{Over: "l"}, Sub: inner()}, after("T", "M")), []string{"M[1]/y"}, nil, nil, []string{"M[1]/y", "M[1]/z", "T"}},
+		{"a loop", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}}, after("T", "L")), []string{"L#2/y"}, nil, nil, []string{"L#2/y", "L#2/z", "L#3/w", "L#3/x", "L#3/y", "L#3/z", "T"}},
+		{"a named node", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y", "S/w"}, []string{"S/w"}, nil, []string{"S/w"}},
+		{"a named item", graph(mapped("M", []int{1, 2, 3}, kahn.Map{}), after("T", "M")), nil, []string{"M[2]"}, nil, []string{"M[2]", "T"}},
+		{"a named composite that failed", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y"}, []string{"S"}, nil, []string{"S/y", "S/z", "T"}},
+		{"anew", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y"}, []string{"S"}, []kahn.Option{kahn.Anew()}, []string{"S/w", "S/x", "S/y", "S/z", "T"}},
+		{"a completed composite", graph(subgraph("S", inner()), after("T", "S")), nil, []string{"S"}, nil, []string{"S/w", "S/x", "S/y", "S/z", "T"}},
+		{"a degraded map", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, []string{"M"}, nil, []string{"M[1]", "T"}},
+		{"a degraded map that is not named", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, nil, nil, []string{}},
+		{"an iteration", graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}}, after("T", "L")), nil, []string{"L#2"}, nil, []string{"L#2/x", "L#3/x", "T"}},
+		{"no such item", graph(mapped("M", []int{1, 2, 3}, kahn.Map{})), []string{"M[1]"}, []string{"M[3]"}, nil, nil},
+		{"no such node", graph(subgraph("S", inner())), []string{"S/y"}, []string{"S/q"}, nil, nil},
+		{"no such iteration", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, While: again}}), []string{"L#2/y"}, []string{"L#3"}, nil, nil},
+	} {
+		for _, where := range []string{"in memory", "from JSON", "in a store"} {
+			inBubble(t, row.name+", "+where, func(t *testing.T) {
+				var opts []kahn.Option
+				db := new(store.Memory)
+				if where == "in a store" {
+					opts = []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
+				}
+				broken := row.broken
+				var c paths
+				step := c.count(func(ctx context.Context, s *kahn.Step) (any, error) { return breaks(broken...)(ctx, s) })
+				r := try(t, row.g, step, opts...)
+				before := r.Status
+				broken, c = nil, paths{}
+				s := r.Snapshot()
+				switch where {
+				case "from JSON":
+					s = reload(t, s)
+				case "in a store":
+					s = nil
+				}
+				time.Sleep(time.Second)
+				if row.calls == nil {
+					_, err := kahn.Execute(t.Context(), row.g, step, append(append(opts, kahn.Redrive(s, row.names)), row.opts...)...)
+					require.ErrorIs(t, err, kahn.ErrUnknownNode)
+					return
+				}
+				r = r.goOn(row.g, step, append(append(opts, kahn.Redrive(s, row.names)), row.opts...))
+				want := map[string]int{}
+				for _, p := range row.calls {
+					want[p]++
+				}
+				if len(want) == 0 {
+					want = nil
+				}
+				require.Equal(t, want, c.n)
+				if len(row.broken) < 2 && before != kahn.RunCompleted {
+					require.Equal(t, kahn.RunCompleted, r.Status)
+				}
+				if where == "in a store" {
+					counted(t, db)
+				}
+			})
+		}
+	}
+}
+
+// A map of 10,000 items in a store of which a few fail: the redrive calls these, and its first write, which takes them back, is as large as that
+// for a short list.
+func TestRedriveOfManyItems(t *testing.T) {
+	t.Parallel()
+	redrive := func(t *testing.T, items, failures int) (calls, first int) {
+		db := new(journal)
+		opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Limit(64)}
+		list := make([]string, items)
+		for i := range list {
+			list[i] = "the quick brown fox jumps over the lazy dog"
+		}
+		broken := true
+		step := func(_ context.Context, s *kahn.Step) (any, error) {
+			calls++
+			if broken && s.Index()%(items/failures) == 7 {
+				return nil, errStep
+			}
+			return nil, nil
+		}
+		locked := kahn.StepFunc(step)
+		var mu sync.Mutex
+		g := graph(mapped("M", list, kahn.Map{}))
+		serial := func(ctx context.Context, s *kahn.Step) (any, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			return locked(ctx, s)
+		}
+		res, err := kahn.Execute(t.Context(), g, serial, opts...)
+		require.Error(t, err)
+		require.Equal(t, kahn.RunFailed, res.Status)
+		before := db.len()
+		broken, calls = false, 0
+		res, err = kahn.Execute(t.Context(), g, serial, append(opts, kahn.Redrive(nil, nil))...)
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+		counted(t, db)
+		data, err := json.Marshal(db.writes[before])
+		require.NoError(t, err)
+		return calls, len(data)
+	}
+	calls, small := redrive(t, 100, 1)
+	require.Equal(t, 1, calls)
+	calls, large := redrive(t, 10_000, 1)
+	require.Equal(t, 1, calls)
+	require.Less(t, large, small+250, "the first write grows with the items")
+	calls, _ = redrive(t, 10_000, 100)
+	require.Equal(t, 100, calls)
+}
+
+// conflicting refuses one of its commits once it is told to.
+type conflicting struct {
+	store.Memory
+	on    bool
+	n, at int
+}
+
+func (s *conflicting) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	if s.on {
+		if s.n++; s.n == s.at {
+			return store.Conflict, nil
+		}
+	}
+	return s.Memory.Commit(ctx, l, c)
+}
+
+// A redrive that goes on inside ends when its store refuses any of its writes.
+func TestRedriveInsideRefusedByTheStore(t *testing.T) {
+	t.Parallel()
+	for at := 1; at <= 4; at++ {
+		inBubble(t, fmt.Sprint("write ", at), func(t *testing.T) {
+			s := &conflicting{at: at}
+			g := graph(subgraph("S", graph(after("x"))), after("b", "S"))
+			opts := []kahn.Option{kahn.Durable(s), kahn.RunID("r")}
+			res, _ := kahn.Execute(t.Context(), g, breaks("S/x"), opts...)
+			require.Equal(t, kahn.RunFailed, res.Status)
+			s.on = true
+			res, err := kahn.Execute(t.Context(), g, takes(ms), append(opts, kahn.Redrive(nil, nil))...)
+			require.ErrorIs(t, err, kahn.ErrStore)
+			require.Equal(t, kahn.RunFailed, res.Status)
+		})
+	}
+}

@@ -1,0 +1,369 @@
+package conformance_test
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// mender is a random nested graph whose steps fail by their paths, in one run after the other fewer of them.
+type mender struct {
+	seed    uint64
+	g       *kahn.Graph
+	expands map[string]*kahn.Graph // what steps return, by id
+	opts    []kahn.Option
+	ids     int
+	memo    bool          // each life has a memo
+	stops   bool          // a failure may stop what runs beside it: which calls there are depends on time then
+	cancel  time.Duration // when the first run is cancelled; 0: it is not
+
+	mu    sync.Mutex
+	calls map[string]int
+	fails func(path string) bool
+}
+
+func newMender(seed uint64) *mender {
+	r := rand.New(rand.NewPCG(seed, 33))
+	m := &mender{seed: seed, expands: map[string]*kahn.Graph{}}
+	m.g = m.graph(r, 2+r.IntN(6), 1+r.IntN(3))
+	aborts := []kahn.FailureMode{kahn.Continue, kahn.AbortRunning}[r.IntN(2)]
+	m.stops = m.stops || aborts == kahn.AbortRunning
+	m.g.Groups = []kahn.Group{{Name: "group", Limit: 1 + r.IntN(2)}}
+	m.opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], kahn.Limit(r.IntN(3)), aborts}
+	m.memo = r.IntN(4) == 0
+	if r.IntN(4) == 0 {
+		m.cancel = time.Duration(1+r.IntN(20)) * ms
+	}
+	return m
+}
+
+func (m *mender) graph(r *rand.Rand, n, depth int) *kahn.Graph {
+	g := new(kahn.Graph)
+	var ids []string
+	for range n {
+		m.ids++
+		node := kahn.Node{ID: fmt.Sprint("n", m.ids)}
+		for _, from := range ids {
+			if r.IntN(3) == 0 {
+				node.After = append(node.After, from)
+			}
+		}
+		if len(node.After) > 0 && r.IntN(6) == 0 {
+			node.Join = kahn.AllDone
+		}
+		switch {
+		case depth > 0 && r.IntN(2) == 0:
+			m.composite(r, &node, depth)
+		case r.IntN(5) == 0:
+			node.Groups = []string{"group"}
+		case r.IntN(5) == 0:
+			node.Memo = "v1"
+		}
+		ids = append(ids, node.ID)
+		g.Add(node)
+	}
+	if r.IntN(4) == 0 {
+		m.ids++
+		g.Add(kahn.Node{ID: fmt.Sprint("end", m.ids), Kind: kahn.KindEnd})
+	}
+	return g
+}
+
+func (m *mender) composite(r *rand.Rand, n *kahn.Node, depth int) {
+	inner := func() *kahn.Graph { return m.graph(r, 1+r.IntN(4), depth-1) }
+	tolerant := func() *kahn.Map {
+		x := &kahn.Map{Over: "items", Limit: r.IntN(3), ToleratedCount: r.IntN(2), FailFast: r.IntN(3) == 0, Compact: r.IntN(3) == 0}
+		m.stops = m.stops || x.FailFast
+		return x
+	}
+	n.Params = map[string]any{"items": []string{"a", "b", "c", "d"}[:1+r.IntN(4)]}
+	switch r.IntN(6) {
+	case 0:
+		n.Sub = inner()
+	case 1:
+		m.expands[n.ID] = inner()
+	case 2:
+		n.Map = tolerant()
+	case 3, 4:
+		n.Map, n.Sub = tolerant(), inner()
+	case 5:
+		times := 1 + r.IntN(3)
+		n.Sub = inner()
+		n.Loop = &kahn.Loop{MaxIterations: times, OnLimit: kahn.LoopStop, Collect: r.IntN(2) == 0, Pause: time.Duration(r.IntN(2)) * ms, While: func(kahn.View) (bool, error) { return true, nil }}
+	}
+	if r.IntN(4) == 0 {
+		n.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: ms, Jitter: kahn.JitterNone}
+	}
+}
+
+// broken reports whether the step of a path fails in the first rounds.
+func (m *mender) broken(path string, round int) bool {
+	h := fnv.New64a()
+	fmt.Fprint(h, m.seed, path)
+	return h.Sum64()%6 == 0 && round < 1+int(h.Sum64()/6%2)
+}
+
+func (m *mender) step(ctx context.Context, s *kahn.Step) (any, error) {
+	m.mu.Lock()
+	m.calls[s.Path()]++
+	fails := m.fails
+	m.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-time.After(time.Duration(1+(len(s.Path())+s.Index())%3) * ms):
+	}
+	if fails(s.Path()) {
+		return nil, errStep
+	}
+	if g := m.expands[s.ID()]; g != nil && s.Kind() != kahn.KindEnd {
+		return nil, kahn.Expand(g, nil, nil)
+	}
+	item, _ := s.Item()
+	previous, _ := s.Root("previous")
+	up := s.UpstreamAll()
+	text := fmt.Sprint(s.Path(), item, previous)
+	for _, id := range slices.Sorted(maps.Keys(up)) {
+		text += fmt.Sprint(" ", id, up[id])
+	}
+	return text[:min(len(text), 60)] + fmt.Sprint(len(text)), nil
+}
+
+// run performs a life, and returns its Result and the calls.
+func (m *mender) run(t *testing.T, cancel time.Duration, fails func(path string) bool, opts ...kahn.Option) (*kahn.Result, map[string]int) {
+	t.Helper()
+	m.calls, m.fails = map[string]int{}, fails
+	if m.memo {
+		opts = append(opts, new(kahn.Memo))
+	}
+	run, err := kahn.Start(t.Context(), m.g, m.step, append(slices.Clone(m.opts), opts...)...)
+	require.NoError(t, err)
+	if cancel > 0 {
+		time.Sleep(cancel)
+		if err := run.Cancel(); err != nil {
+			require.ErrorIs(t, err, kahn.ErrFinished)
+		}
+	}
+	res, err := run.Wait()
+	require.NotErrorIs(t, err, kahn.ErrStore)
+	return res, m.calls
+}
+
+// kept are the paths of what a redrive keeps: of nodes, and of the composites that it keeps as a whole.
+type kept map[string]bool
+
+func (k kept) has(path string) bool {
+	if k[path] {
+		return true
+	}
+	for i := range path {
+		if strings.IndexByte("/[#", path[i]) >= 0 && k[path[:i]] {
+			return true
+		}
+	}
+	return false
+}
+
+func ranBadly(n kahn.NodeResult) bool {
+	return n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled
+}
+
+// keeps finds what a redrive keeps of a graph: neither what failed or was stopped nor what follows. Composites go on inside.
+func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, calls map[string]int) {
+	again, before := map[string]bool{}, map[string][]string{}
+	for _, e := range g.Edges() {
+		before[e.To] = append(before[e.To], e.From)
+	}
+	stays := true
+	var end string
+	for _, n := range g.Nodes() {
+		r, ok := res.Node(n.ID)
+		if n.Kind == kahn.KindEnd {
+			end = n.ID
+			continue
+		}
+		path := prefix + n.ID
+		follows := slices.ContainsFunc(before[n.ID], func(id string) bool { return again[id] })
+		if again[n.ID] = follows || !ok || ranBadly(r); !again[n.ID] {
+			k[path] = true
+			continue
+		}
+		if stays = false; follows || r.Sub == nil {
+			continue
+		}
+		switch inner := m.expands[n.ID]; {
+		case n.Map != nil:
+			for item := range r.Sub.Nodes() {
+				switch at := prefix + item.ID; {
+				case !ranBadly(item):
+					k[at] = true
+				case item.Sub != nil && n.Sub != nil:
+					m.keeps(k, n.Sub, item.Sub, at+"/", calls)
+				}
+			}
+		case n.Loop != nil:
+			last := 1
+			for i := range n.Loop.MaxIterations {
+				for p := range calls {
+					if strings.HasPrefix(p, fmt.Sprintf("%s#%d/", path, i+1)) {
+						last = max(last, i+1)
+					}
+				}
+			}
+			for i := range last - 1 {
+				k[fmt.Sprintf("%s#%d", path, i+1)] = true
+			}
+			m.keeps(k, n.Sub, r.Sub, fmt.Sprintf("%s#%d/", path, last), calls)
+		case n.Sub != nil:
+			m.keeps(k, n.Sub, r.Sub, path+"/", calls)
+		case inner != nil:
+			m.keeps(k, inner, r.Sub, path+"/", calls)
+		}
+	}
+	if end != "" && stays && prefix != "" {
+		if r, _ := res.Node(end); !ranBadly(r) {
+			k[prefix+end] = true
+		}
+	}
+}
+
+// same compares what two Results tell of nodes, at every depth.
+func same(a, b *kahn.Result, prefix string) error {
+	for x := range a.Nodes() {
+		y, ok := b.Node(x.ID)
+		if !ok || x.Status != y.Status || x.Tolerated != y.Tolerated || fmt.Sprint(x.Output) != fmt.Sprint(y.Output) {
+			return fmt.Errorf("%s%s is %v %v with %v, expected %v %v with %v", prefix, x.ID, x.Status, x.Tolerated, x.Output, y.Status, y.Tolerated, y.Output)
+		}
+		if x.Sub != nil && y.Sub != nil {
+			if err := same(x.Sub, y.Sub, prefix+x.ID+"/"); err != nil {
+				return err
+			}
+		}
+	}
+	if a.Status != b.Status || a.Degraded != b.Degraded {
+		return fmt.Errorf("%s: %v %v, expected %v %v", prefix, a.Status, a.Degraded, b.Status, b.Degraded)
+	}
+	return nil
+}
+
+// TestRedriveOracle redrives random nested runs, from memory, from JSON and in a store: the calls are those for what failed or was stopped
+// inside, with what follows, and the Result is that of a run in which that did not fail. A redrive that fails is redriven again. In a store
+// the redrive goes on after each of its writes, as after a crash.
+func TestRedriveOracle(t *testing.T) {
+	t.Parallel()
+	redrives, cuts := 0, 0
+	runs := size(40, 15, 20_000)
+	for seed := range seeds(t, runs) {
+		synctest.Test(t, func(t *testing.T) {
+			r, c := newMender(seed).check(t, int(seed%3), fmt.Sprint("seed ", seed))
+			redrives, cuts = redrives+r, cuts+c
+		})
+		if t.Failed() {
+			return
+		}
+	}
+	t.Logf("%d runs, %d redrives, %d cuts", runs, redrives, cuts)
+	if redrives < runs/2 || cuts < runs/2 {
+		t.Errorf("only %d redrives and %d cuts of %d runs", redrives, cuts, runs)
+	}
+}
+
+func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int) {
+	db := new(journal)
+	stored := func(s store.Store) []kahn.Option { return []kahn.Option{kahn.Durable(s), kahn.RunID("r")} }
+	var opts []kahn.Option
+	if where == 2 {
+		opts = stored(db)
+	}
+	res, calls := m.run(t, m.cancel, func(path string) bool { return m.broken(path, 0) }, opts...)
+	all, failed := maps.Clone(calls), map[string]bool{} // whether the last call of a path has failed
+	for path := range calls {
+		failed[path] = m.broken(path, 0)
+	}
+	for round := 1; round <= 2 && res.Status != kahn.RunCompleted; round++ {
+		k := kept{}
+		m.keeps(k, m.g, res, "", all)
+		fails := func(path string) bool { return m.broken(path, round) }
+		s := res.Snapshot()
+		var again []kahn.Option
+		switch where {
+		case 0:
+			again = []kahn.Option{kahn.Redrive(s, nil)}
+		case 1:
+			again = []kahn.Option{kahn.Redrive(reload(t, s), nil)}
+		default:
+			again = append(stored(db), kahn.Redrive(nil, nil))
+		}
+		before := db.len()
+		time.Sleep(time.Minute)
+		next, called := m.run(t, 0, fails, again...)
+		redrives++
+		if where == 2 {
+			counted(t, db)
+		}
+		// The run from the beginning fails where the redrive fails, and where the failures are that the redrive has kept.
+		want, expected := m.run(t, 0, func(path string) bool {
+			if k.has(path) {
+				return failed[path]
+			}
+			return fails(path)
+		})
+		maps.DeleteFunc(expected, func(path string, _ int) bool { return k.has(path) })
+		exact := want.Status == kahn.RunCompleted // else a composite that has failed again was retried
+		for path := range called {
+			exact = exact && !(m.stops && fails(path))
+		}
+		if exact && !maps.Equal(called, expected) {
+			t.Errorf("%s, round %d of %d: called\n%v, expected\n%v, kept %v", name, round, where, called, expected, slices.Sorted(maps.Keys(k)))
+		}
+		if err := same(next, want, ""); err != nil && exact {
+			t.Errorf("%s, round %d of %d: %v", name, round, where, err)
+		}
+		for path := range called {
+			if exact && k.has(path) {
+				t.Errorf("%s, round %d of %d: %s was called, and is kept", name, round, where, path)
+			}
+		}
+		if where == 2 {
+			for writes := before; writes < db.len(); writes++ {
+				cut := db.replay(t, "r", writes)
+				at, err := cut.Load(t.Context(), "r")
+				require.NoError(t, err)
+				more := stored(cut)
+				if writes == before {
+					more = append(more, kahn.Redrive(nil, nil))
+				} else if at.Status.Terminal() {
+					continue
+				}
+				got, _ := m.run(t, 0, fails, more...)
+				if err := same(got, next, ""); err != nil && exact {
+					t.Errorf("%s, round %d, after %d of %d writes: %v", name, round, writes-before, db.len()-before, err)
+				}
+				counted(t, cut)
+				cuts++
+			}
+		}
+		if t.Failed() {
+			return redrives, cuts
+		}
+		maps.Copy(all, called)
+		for path := range called {
+			failed[path] = fails(path)
+		}
+		res = next
+	}
+	return redrives, cuts
+}

@@ -1,0 +1,550 @@
+package kahn
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// This file is about which nodes run again when a run is redriven, forked or adopted, at every depth: they are found in the snapshot, level
+// by level, from the outside to the inside, and taken out of it. The run then goes on from what is left, as from any snapshot.
+
+// Anew makes a [Redrive] or a [Fork] begin the composites that it names anew, with their whole inside. Without it a named composite in which
+// something has failed goes on inside, as one that failed and is not named does.
+func Anew() Option {
+	return optionFunc(func(c *config) error { c.anew = true; return nil })
+}
+
+// redo is how the nodes that run again are chosen.
+type redo struct {
+	// Strict is set for a fork and an adoption: a node inside of a composite runs again unless it completed, was skipped or was superseded.
+	Strict bool `json:"strict,omitempty"`
+	Keep   bool `json:"keep,omitempty"` // see KeepDescendants
+	Anew   bool `json:"anew,omitempty"`
+	// Despite is set if what was answered is repeated, see DespiteHandlers.
+	Despite bool `json:"despite,omitempty"`
+
+	fork bool // the nodes inside of an expanded node are not written into the store of a fork: it begins anew
+}
+
+// redoState is, in a snapshot, what is to run again inside of an expanded node, until its graph is known.
+type redoState struct {
+	redo
+	All   bool     `json:"all,omitempty"`
+	Names []string `json:"names,omitempty"`
+}
+
+// again tells which nodes of one graph run again.
+type again struct {
+	plan   *Plan          // nil for the graph of an expanded node, which is not known
+	runs   []bool         // by Ref: the nodes that begin anew
+	inside map[Ref]*again // the composites that go on inside
+	// Of a loop: the iteration that it is in, and the one with which it goes on, from its beginning; 0 for the same one, from where it is.
+	iteration, back int
+	later           *redoState // of an expanded node
+}
+
+// is reports whether a node begins anew or goes on inside.
+func (a *again) is(r Ref) bool { return a.runs[r] || a.inside[r] != nil }
+
+// marks are the nodes for which is is true.
+func (a *again) marks() []bool {
+	marks := slices.Clone(a.runs)
+	for r := range a.inside {
+		marks[r] = true
+	}
+	return marks
+}
+
+// level finds the nodes of one graph, or the items of a map, that run again: the named ones, and with all those that failed or were stopped.
+// prefix is that of their paths, empty for the outermost graph; ended tells that the composite around them has ended.
+func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
+	at, err := p.placed(nodes, prefix)
+	if err != nil {
+		return nil, err
+	}
+	named, parts, err := p.parted(names, at, prefix)
+	if err != nil {
+		return nil, err
+	}
+	a := &again{plan: p, runs: make([]bool, len(at)), inside: map[Ref]*again{}}
+	for r, n := range at {
+		ref := Ref(r)
+		switch {
+		case ended && n != nil && !n.Status.Terminal():
+			a.runs[ref] = true
+			continue
+		case !named[ref] && parts[ref] == nil && !(all && n != nil && d.repeats(n)):
+			continue
+		}
+		if err := d.node(a, ref, n, named[ref], all, parts[ref], prefix); err != nil {
+			return nil, err
+		}
+	}
+	d.spread(a, at, prefix == "")
+	return a, nil
+}
+
+// outermost is level for the outermost graph in a fork or an adoption, whose graph may be another one: nodes that it does not have are left out.
+func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
+	p.Hash() // and of its nodes
+	at := make([]*nodeState, len(p.names))
+	for i := range nodes {
+		if ref, ok := p.Ref(nodes[i].ID); ok {
+			at[ref] = &nodes[i]
+		}
+	}
+	named, parts, err := p.parted(names, at, "")
+	if err != nil {
+		return nil, err
+	}
+	begin := make([]bool, len(at))
+	for r := range begin {
+		begin[r] = named[Ref(r)] || parts[Ref(r)] != nil
+	}
+	a := &again{plan: p, runs: p.forkAgain(nodes, begin), inside: map[Ref]*again{}}
+	marks := slices.Clone(a.runs)
+	for r, n := range at {
+		ref := Ref(r)
+		follows := slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return marks[p.net.Source(i)] })
+		if !marks[ref] || n == nil || n.Inside == nil || follows {
+			continue
+		}
+		a.runs[ref] = false
+		if err := d.node(a, ref, n, named[ref], true, parts[ref], ""); err != nil {
+			return nil, err
+		}
+		a.runs[ref] = a.inside[ref] == nil
+	}
+	return a, nil
+}
+
+// repeats reports whether a node runs again, or is to be looked into, because of its status.
+func (d *redo) repeats(n *nodeState) bool {
+	switch n.Status {
+	case Completed, Skipped:
+		return false
+	case Failed, Aborted, Cancelled:
+		return !d.Strict || !n.superseded()
+	}
+	return d.Strict || n.Inside != nil
+}
+
+// node decides how a node runs again that was chosen: it begins anew, or it goes on inside.
+func (d *redo) node(a *again, ref Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
+	if n == nil || named && d.Anew || !d.goesOn(a.plan, ref, n, prefix == "") {
+		for _, rest := range rests {
+			if id := a.plan.names[ref]; !a.plan.leads(id + rest) {
+				return a.plan.unknownPath(prefix, id+rest)
+			}
+		}
+		a.runs[ref] = named || rests != nil || d.Strict || n.Status.Terminal()
+		return nil
+	}
+	in, err := d.into(a.plan, ref, n, rests, named || all && d.repeats(n), prefix)
+	switch {
+	case err != nil:
+		return err
+	case in.any() || n.Status.Terminal() && n.Status != Completed && n.Status != Skipped || d.Strict && !n.Status.Terminal():
+		a.inside[ref] = in
+	case named:
+		a.runs[ref] = true // nothing inside of it has failed
+	}
+	return nil
+}
+
+// any reports whether anything runs again.
+func (a *again) any() bool {
+	return a.back > 0 || a.later != nil || len(a.inside) > 0 || slices.Contains(a.runs, true)
+}
+
+// goesOn reports whether a composite can go on inside: it has begun, and is declared as it was.
+func (d *redo) goesOn(p *Plan, ref Ref, n *nodeState, outermost bool) bool {
+	if n.Inside == nil || outermost && n.Hash != p.nodeHash(ref) {
+		return false
+	}
+	if n.expanded() {
+		return !d.fork
+	}
+	if !p.net.Is(ref, machine.FlagComposite) {
+		return false // it is mocked
+	}
+	node := p.node(ref)
+	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
+}
+
+// into is level for the inside of a composite. rests are the paths from there, each with what the path of the composite is followed by.
+func (d *redo) into(p *Plan, ref Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
+	in, within := n.Inside, n.prefixInside(prefix)
+	names := make([]string, len(rests))
+	unknown := func(rest string) error { return p.unknownPath(prefix, n.ID+rest) }
+	inner := p.sub(ref)
+	switch {
+	case n.expanded():
+		for i, rest := range rests {
+			if names[i] = strings.TrimPrefix(rest, "/"); !in.has(names[i]) {
+				return nil, unknown(rest)
+			}
+		}
+		if all = all && d.repeatsInside(in); !all && len(names) == 0 {
+			return &again{}, nil
+		}
+		return &again{later: &redoState{*d, all, names}}, nil
+	case p.node(ref).Map != nil:
+		inner = p.items[ref].repeated(n.ID, in.Items)
+		for i, rest := range rests {
+			names[i] = n.ID + rest
+		}
+	case p.node(ref).Loop != nil:
+		back := 0
+		for i, rest := range rests {
+			digits, name, inside := strings.Cut(strings.TrimPrefix(rest, "#"), "/")
+			k, err := strconv.Atoi(digits)
+			switch {
+			case err != nil || k < 1 || k > in.Iteration || strconv.Itoa(k) != digits || inside && !inner.leads(name):
+				return nil, unknown(rest)
+			case inside && k < in.Iteration:
+				return nil, fmt.Errorf("%w: %s: nothing is known of the nodes of an iteration that another has followed: name the iteration", ErrBadOption, quoteID(prefix+n.ID+rest))
+			case !inside && (back == 0 || k < back):
+				back = k
+			}
+			names[i] = name
+		}
+		switch {
+		case back > 1 && back < in.Iteration && len(in.Collected) < back-1:
+			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is not known any more, unless Loop.Collect keeps it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
+		case back > 0:
+			return &again{back: back}, nil
+		case !in.Due.IsZero():
+			if len(rests) > 0 {
+				return nil, unknown(rests[0])
+			}
+			return &again{}, nil // it pauses
+		}
+	default:
+		for i, rest := range rests {
+			var ok bool
+			if names[i], ok = strings.CutPrefix(rest, "/"); !ok {
+				return nil, unknown(rest)
+			}
+		}
+	}
+	a, err := d.level(inner, in.Nodes, names, all, within, n.Status.Terminal())
+	if a != nil {
+		a.iteration = in.Iteration
+	}
+	return a, err
+}
+
+// has reports whether there is a node inside to which a path from there leads.
+func (in *insideState) has(path string) bool {
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if n.ID == path {
+			return true
+		}
+		if n.Inside == nil {
+			continue
+		}
+		prefix := n.prefixInside("")
+		if n.Inside.Items > 0 {
+			prefix = ""
+		}
+		if rest, ok := strings.CutPrefix(path, prefix); ok && n.Inside.has(rest) {
+			return true
+		}
+	}
+	return false
+}
+
+// repeatsInside reports whether a node at any depth inside runs again because of its status.
+func (d *redo) repeatsInside(in *insideState) bool {
+	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
+		return d.repeats(&n) && (n.Inside == nil || n.Status.Terminal()) || n.Inside != nil && !n.Status.Terminal() && d.repeatsInside(n.Inside)
+	})
+}
+
+// spread adds what follows the nodes that run again, but for what stays, and the end node.
+func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
+	p := a.plan
+	for grown := true; grown; {
+		if p.end != noRef && !a.runs[p.end] && (outermost || a.any()) {
+			a.runs[p.end] = true
+		}
+		follows := make([]bool, len(a.runs))
+		for i := range a.runs { // predecessors come first
+			r, n := Ref(i), at[i]
+			for _, e := range p.net.In(r) {
+				from := p.net.Source(e)
+				follows[r] = follows[r] || a.is(from) || follows[from]
+			}
+			if !follows[r] || d.Keep && n != nil && (n.Status == Completed || n.Status == Skipped) && !a.is(r) {
+				continue
+			}
+			a.runs[r] = true
+			delete(a.inside, r)
+		}
+		grown = false
+		for r, n := range at { // a loser runs again if the node does that has decided without it
+			if d.Strict && n != nil && !a.runs[r] && n.superseded() {
+				if origin, ok := p.Ref(n.Origin); ok && a.is(origin) {
+					a.runs[r], grown = true, true
+				}
+			}
+		}
+	}
+}
+
+// placed are the nodes of a snapshot by Ref.
+func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
+	at := make([]*nodeState, len(p.names))
+	for i := range nodes {
+		n := &nodes[i]
+		ref, ok := p.Ref(n.ID)
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("%w: node %s is %v in the snapshot", ErrGraphChanged, quoteID(prefix+n.ID), n.Status)
+		case at[ref] != nil:
+			return nil, fmt.Errorf("%w: snapshot: node %s is there twice", ErrBadValue, quoteID(prefix+n.ID))
+		}
+		at[ref] = n
+	}
+	return at, nil
+}
+
+// parted finds the nodes to which paths lead, and of paths into composites what comes after the composite.
+func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[Ref]bool, parts map[Ref][]string, err error) {
+	if len(names) == 0 {
+		return nil, nil, nil
+	}
+	named, parts = map[Ref]bool{}, map[Ref][]string{}
+	for _, name := range names {
+		ref, rest, ok := p.part(name, at)
+		switch {
+		case !ok:
+			return nil, nil, p.unknownPath(prefix, name)
+		case rest == "":
+			named[ref] = true
+		default:
+			parts[ref] = append(parts[ref], rest)
+		}
+	}
+	return named, parts, nil
+}
+
+// part finds the node to which a path leads, or the composite that it leads into, and what then follows. at, if it is not nil, are the nodes of
+// a snapshot, some of which may have been expanded.
+func (p *Plan) part(path string, at []*nodeState) (ref Ref, rest string, ok bool) {
+	if ref, ok = p.Ref(path); ok {
+		return ref, "", true
+	}
+	for i := len(path) - 1; i > 0; i-- {
+		if strings.IndexByte("/[#", path[i]) < 0 {
+			continue
+		}
+		if ref, ok = p.Ref(path[:i]); ok && (p.net.Is(ref, machine.FlagComposite) || at != nil && at[ref] != nil && at[ref].expanded()) {
+			return ref, path[i:], true
+		}
+	}
+	return noRef, "", false
+}
+
+// leads reports whether a path may lead to a node, an item or an iteration of a run of the plan.
+func (p *Plan) leads(path string) bool {
+	if _, ok := p.Ref(path); ok {
+		return true
+	}
+	if loop, digits, ok := cutLast(path, '#'); ok {
+		if n, known := p.At(loop); known && n.Loop != nil {
+			k, err := strconv.Atoi(digits)
+			return err == nil && k > 0
+		}
+	}
+	_, ok := p.At(path)
+	return ok
+}
+
+func cutLast(s string, sep byte) (before, after string, ok bool) {
+	if i := strings.LastIndexByte(s, sep); i >= 0 {
+		return s[:i], s[i+1:], true
+	}
+	return s, "", false
+}
+
+// unknownPath is the error for a path that leads nowhere.
+func (p *Plan) unknownPath(prefix, name string) error {
+	if prefix == "" && p.itemOf == "" && !strings.ContainsAny(name, "/[#") {
+		return p.unknownNode(name)
+	}
+	if p.itemOf != "" {
+		return fmt.Errorf("%w: %s: the map has %d items", ErrUnknownNode, quoteID(prefix+name), len(p.names))
+	}
+	return fmt.Errorf("%w: %s: no path leads there", ErrUnknownNode, quoteID(prefix+name))
+}
+
+// paths adds the paths of the nodes that run again, in the order of declaration: those that begin anew, and the composites that go on inside
+// with what runs again in there.
+func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
+	at, _ := a.plan.placed(nodes, prefix)
+	for _, ref := range a.plan.declared {
+		in := a.inside[ref]
+		if a.is(ref) {
+			list = append(list, prefix+a.plan.names[ref])
+		}
+		if in == nil {
+			continue
+		}
+		n := at[ref]
+		switch {
+		case in.back > 0:
+			list = append(list, fmt.Sprintf("%s%s#%d", prefix, n.ID, in.back))
+		case in.later != nil:
+			list = n.Inside.repeated(list, in.later, n.prefixInside(prefix))
+		case in.plan != nil:
+			list = in.paths(list, n.Inside.Nodes, n.prefixInside(prefix))
+		}
+	}
+	return list
+}
+
+// repeated adds the paths of what is known to run again in a graph that is not known itself.
+func (in *insideState) repeated(list []string, d *redoState, prefix string) []string {
+	for _, name := range d.Names {
+		list = append(list, prefix+name)
+	}
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if !d.All || !d.repeats(n) {
+			continue
+		}
+		list = append(list, prefix+n.ID)
+		if n.Inside != nil {
+			list = n.Inside.repeated(list, &redoState{redo: d.redo, All: true}, n.prefixInside(prefix))
+		}
+	}
+	return list
+}
+
+// take takes the nodes that begin anew out of those of a snapshot, and makes the composites that go on inside of them run. epoch is the one
+// that ends.
+func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
+	for _, n := range nodes {
+		ref, _ := a.plan.Ref(n.ID)
+		switch in := a.inside[ref]; {
+		case a.runs[ref]:
+			dropped = append(dropped, n)
+			continue
+		case in != nil:
+			n.goOn(in, epoch, keep)
+		case keep && n.Epoch == 0:
+			n.Epoch = epoch
+		}
+		kept = append(kept, n)
+	}
+	return kept, dropped
+}
+
+// goOn makes a composite run that goes on inside of it, in the same attempt, which has all its time again.
+func (n *nodeState) goOn(a *again, epoch int, keep bool) {
+	in := *n.Inside
+	n.Inside = &in
+	ended := n.Status.Terminal()
+	if n.reopened = ended; ended {
+		n.Facts = machine.Facts{Status: Running, Reached: true, Substituted: n.Substituted, Decided: n.Decided, Started: n.Attempts}
+		n.nodeFacts = nodeFacts{Tokens: n.Tokens, Cut: max(n.Attempts-1, 0)}
+		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
+	}
+	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch = CauseNone, "", nil, false, timeoutNone, 0, 0
+	if ended || a.any() {
+		n.Dormant, in.redone = false, true
+	}
+	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun = time.Time{}, CauseNone, nil, false, nil, false
+	switch {
+	case a.later != nil:
+		in.Redo = a.later
+	case a.back > 0:
+		if a.back == in.Iteration {
+			in.dropped = in.Nodes
+		}
+		in.rewind(a.back)
+	case a.plan != nil:
+		in.Nodes, in.dropped = a.take(in.Nodes, epoch, keep)
+	}
+}
+
+// forked makes the composites that go on among the nodes of a fork, at every depth, begin with their first attempt: they are new in its log and in
+// its store.
+func forked(nodes []nodeState) {
+	for i := range nodes {
+		n := &nodes[i]
+		n.Event, n.Latest, n.Epoch = 0, 0, 0
+		if n.Inside == nil {
+			continue
+		}
+		if n.Inside.First, n.Inside.dropped = 0, nil; n.Status == Running {
+			n.Attempts, n.Started, n.Cut, n.Errs, n.Retried, n.LastErr, n.Began, n.Tokens = 1, 1, 0, nil, nil, nil, time.Time{}, [2]int{}
+			n.reopened, n.apart, n.Inside.apart = true, false, 0
+		}
+		forked(n.Inside.Nodes)
+	}
+}
+
+// beginInside tells of the composites that go on in a fork: their other nodes have no events.
+func (h *held) beginInside() {
+	r := h.run
+	for _, in := range h.inside {
+		if !in.continues() {
+			continue
+		}
+		for _, kind := range []eventKind{evNodeQueued, evNodeStarted} {
+			r.event(entry{kind: kind, ref: in.ref, attempt: 1})
+		}
+		if c := in.run; r.recorder != nil {
+			first := r.recorder.latest[in.ref].id
+			c.recorder.first, c.recorder.wave, c.recorder.ended = first, first, first
+		}
+		in.beginInside()
+	}
+}
+
+// rewind makes a loop go on with an iteration, from its beginning.
+func (in *insideState) rewind(to int) {
+	if to < in.Iteration {
+		if in.Previous = nil; to > 1 {
+			in.Previous = clonePtr(&in.Collected[to-2])
+		}
+	}
+	in.Collected = in.Collected[:min(to-1, len(in.Collected))]
+	in.apart = min(in.apart, len(in.Collected))
+	in.Iteration, in.Due, in.Nodes = to, time.Time{}, nil
+}
+
+// forgets reports whether a signal for a node is forgotten: the node runs again, or is not known.
+func (a *again) forgets(path string) bool {
+	for a.plan != nil {
+		ref, rest, ok := a.plan.part(path, nil)
+		switch in := a.inside[ref]; {
+		case !ok || a.runs[ref]:
+			return true
+		case rest == "" || in == nil:
+			return false
+		case in.plan == nil && in.back == 0:
+			return false
+		case a.plan.node(ref).Loop != nil:
+			digits, name, _ := strings.Cut(strings.TrimPrefix(rest, "#"), "/")
+			if k, _ := strconv.Atoi(digits); in.back > 0 || k != in.iteration {
+				return in.back > 0 && k >= in.back
+			}
+			a, path = in, name
+		case a.plan.node(ref).Map != nil:
+			a, path = in, a.plan.names[ref]+rest
+		default:
+			a, path = in, strings.TrimPrefix(rest, "/")
+		}
+	}
+	return false
+}
