@@ -69,7 +69,7 @@ func (m *mender) graph(r *rand.Rand, n, depth int) *kahn.Graph {
 			m.composite(r, &node, depth)
 		case r.IntN(5) == 0:
 			node.Groups = []string{"group"}
-		case r.IntN(5) == 0:
+		case r.IntN(4) == 0:
 			node.Memo = "v1"
 		}
 		ids = append(ids, node.ID)
