@@ -45,7 +45,7 @@ export const actions = {
 		await act("Cancel", "wrong input")
 		await page.locator(".run-title .badge", { hasText: /failed|cancelled/ }).waitFor()
 		await page.getByRole("button", { name: "Redrive" }).click()
-		await page.getByText(/5 nodes run again/).waitFor()
+		await page.getByText(/11 nodes run again/).waitFor() // of each its three items and their gates alone
 		await page.getByRole("dialog").getByLabel("Reason").fill("again")
 		await page.getByRole("dialog").getByRole("button", { name: "Redrive" }).click()
 		await page.locator(".run-title .badge", { hasText: "running" }).waitFor()
