@@ -58,6 +58,12 @@ func describe(err error) error {
 	return err
 }
 
+// isBusy reports whether SQLite has refused a call because of another process.
+func isBusy(err error) bool {
+	var own *sqlite.Error
+	return errors.As(err, &own) && own.Code()&0xff == lib.SQLITE_BUSY
+}
+
 // each calls f for each row, and closes the rows. The values are valid until f returns.
 func each(rows driver.Rows, f func(row []driver.Value) error) (err error) {
 	defer func() {

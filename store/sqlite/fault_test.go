@@ -431,3 +431,25 @@ func TestClock(t *testing.T) {
 	require.True(t, stored.Nodes["a"].Queued)
 	commit(t, s, next, store.Commit{Sequence: 2})
 }
+
+// TestOpenedTogether: connections that make the same new file a database at the same moment wait for each other.
+func TestOpenedTogether(t *testing.T) {
+	t.Parallel()
+	for range 20 {
+		path := file(t)
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				s, err := sqlite.Open(path, sqlite.Options{})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	}
+}

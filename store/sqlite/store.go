@@ -239,6 +239,10 @@ func (w *writer) configure(file bool, o Options) error {
 	}
 	for _, p := range pragmas {
 		answer, err := pragma(w.conn, p)
+		// Where two processes make a database write ahead at the same moment, SQLite refuses one of them without waiting.
+		for end := time.Now().Add(o.BusyTimeout); isBusy(err) && time.Now().Before(end); answer, err = pragma(w.conn, p) {
+			time.Sleep(5 * time.Millisecond)
+		}
 		if err != nil {
 			return err
 		}
