@@ -90,7 +90,7 @@ type formless struct{}
 func (formless) MarshalJSON() ([]byte, error) { panic("no") }
 
 // A stored run goes on under the hash of its graph: a version of this package that hashes a graph otherwise strands it. The hashes in
-// the file are those of the version before the defaults of guards changed.
+// the file were written by the version before the defaults of guards changed.
 func TestHashesStay(t *testing.T) {
 	t.Parallel()
 	const name = "testdata/hashes.txt"
