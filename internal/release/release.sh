@@ -6,7 +6,7 @@ version=${1:?usage: internal/release/release.sh v1.2.3}
 cd "$(dirname "$0")/../.."
 core=github.com/seed-c794f7ef/kahn
 # What is imported comes before what imports it. bench, examples, examples/distributed and verify are not released.
-modules="expression schema progress inspector otel definition/yaml store/postgres store/sqlite temporal river cmd/kahn"
+modules="expression schema schedule progress inspector otel definition/yaml store/postgres store/sqlite temporal river cmd/kahn"
 
 [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || { echo "release: $version is no version" >&2; exit 1; }
 for tag in "$version" $(printf "%s/$version " $modules); do

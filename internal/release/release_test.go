@@ -36,6 +36,7 @@ var uses = map[string]use{
 	"schema":          {[]string{core + "/schema"}, `g.Schemas = schema.Compiler{}; g.Add(kahn.Node{ID: "b", OutputSchema: map[string]any{"type": "null"}})`},
 	"inspector":       {[]string{core + "/inspector"}, `_ = inspector.Handler(inspector.Options{Runner: &kahn.Runner{}})`},
 	"otel":            {[]string{core + "/otel"}, `t, err := otelkahn.New(otelkahn.Options{}); check(err); opts = append(opts, t.Options()...)`},
+	"schedule":        {[]string{core + "/schedule"}, `_, err := schedule.Cron("@daily", "Europe/Berlin"); check(err)`},
 	"progress":        {[]string{core + "/progress", "io"}, `opts = append(opts, progress.New(io.Discard, progress.Plain).Options()...)`},
 	"definition/yaml": {[]string{core + "/definition/yaml", core + "/definition"}, `var err error; g, err = yaml.Decode([]byte("{version: 1, nodes: [{id: a}]}"), definition.Limits{}); check(err)`},
 	"store/postgres":  {[]string{core + "/store/postgres"}, `_ = postgres.Open`},

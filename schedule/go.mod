@@ -1,0 +1,12 @@
+module github.com/seed-c794f7ef/kahn/schedule
+
+go 1.25.0
+
+require (
+	github.com/robfig/cron/v3 v3.0.1
+	github.com/stretchr/testify v1.12.1
+)
+
+require go.yaml.in/yaml/v3 v3.0.5 // indirect
+
+replace github.com/seed-c794f7ef/kahn => ../

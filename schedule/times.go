@@ -1,0 +1,264 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// ErrBadSchedule is matched by the error of an expression, a zone, an interval or a [Schedule] that makes no sense.
+var ErrBadSchedule = errors.New("bad schedule")
+
+// Times are the ticks of a cron expression or of an interval. They depend on nothing but these: no tick depends on the one before it.
+type Times struct {
+	every int64 // seconds between ticks; 0 of an expression
+	zone  *time.Location
+	// The bits of the numbers that each field allows.
+	minute, hour, day, month, weekday uint64
+	wild                              bool // the minute or the hour begins with a star
+	bothDays                          bool // a day has to match in both of its fields, not in one of them
+}
+
+// Cron returns the times of a cron expression in a time zone of the IANA database, such as "Europe/Berlin"; "" is UTC. The expression has
+// five fields (minute, hour, day of month, month, day of week) or is @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually.
+//
+// Where clocks are changed, the rule is Vixie cron's. An expression whose minute and hour do not begin with a star has each time once: in the
+// gap when clocks go forward, it is the end of the gap, and of a time that exists twice it is the first one. Any other expression follows the
+// clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and week both begin without
+// a star, one of them has to match, else both.
+//
+// The error matches [ErrBadSchedule] and names the field.
+func Cron(expression, zone string) (*Times, error) {
+	bad := func(format string, args ...any) (*Times, error) {
+		return nil, fmt.Errorf("%w: cron %q: %s", ErrBadSchedule, expression, fmt.Sprintf(format, args...))
+	}
+	location, err := time.LoadLocation(zone)
+	if err != nil || zone == "Local" { // which is another zone on another machine
+		return nil, fmt.Errorf("%w: zone %q is none of the IANA database", ErrBadSchedule, zone)
+	}
+	words := strings.Fields(expression)
+	if len(words) == 1 && strings.HasPrefix(words[0], "@") {
+		full, ok := named[words[0]]
+		switch {
+		case strings.HasPrefix(words[0], "@every"):
+			return bad("@every is an interval: set Every")
+		case !ok:
+			return bad("unknown name; known are %s", strings.Join(names, ", "))
+		}
+		words = strings.Fields(full)
+	}
+	switch {
+	case len(words) > 0 && strings.Contains(words[0], "TZ="):
+		return bad("the zone is a parameter of its own, not a part of the expression")
+	case len(words) > 0 && words[0] == "@every":
+		return bad("@every is an interval: set Every")
+	case len(words) != len(fields):
+		return bad("%d fields, not the five: minute, hour, day of month, month, day of week", len(words))
+	}
+	var bits [len(fields)]uint64
+	for i := range fields {
+		if bits[i], err = fields[i].parse(words[i]); err != nil {
+			return bad("%s %q: %v", fields[i].name, words[i], err)
+		}
+	}
+	t := &Times{
+		zone: location, minute: bits[0], hour: bits[1], day: bits[2], month: bits[3], weekday: bits[4],
+		wild: star(words[0]) || star(words[1]), bothDays: star(words[2]) || star(words[4]),
+	}
+	if _, ok := t.match(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Unix()); !ok {
+		return bad("no date matches day of month %q, month %q and day of week %q", words[2], words[3], words[4])
+	}
+	return t, nil
+}
+
+// Every returns the times of an interval: the multiples of d since the beginning of 1970, UTC. It is a positive number of seconds. The error
+// matches [ErrBadSchedule].
+func Every(d time.Duration) (*Times, error) {
+	if d <= 0 || d%time.Second != 0 {
+		return nil, fmt.Errorf("%w: interval %v is no positive number of seconds", ErrBadSchedule, d)
+	}
+	return &Times{every: int64(d / time.Second), zone: time.UTC}, nil
+}
+
+// named are the expressions that have names.
+var (
+	named = map[string]string{
+		"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
+		"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
+	}
+	names = []string{"@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually"}
+)
+
+// field is a field of an expression.
+type field struct {
+	name   string
+	most   int // the greatest step
+	option cron.ParseOption
+}
+
+var fields = [...]field{
+	{"minute", 59, cron.Minute}, {"hour", 23, cron.Hour}, {"day of month", 31, cron.Dom}, {"month", 12, cron.Month}, {"day of week", 7, cron.Dow},
+}
+
+// part is what a field is a list of. The library takes more, such as signs, and skips what follows a star.
+var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
+
+// star reports whether a field begins with a star. By that Vixie cron goes, also for */2.
+func star(field string) bool { return strings.HasPrefix(field, "*") }
+
+// parse returns the bits of a field.
+func (f *field) parse(text string) (bits uint64, err error) {
+	for item := range strings.SplitSeq(text, ",") {
+		m := part.FindStringSubmatch(item)
+		if m == nil {
+			return 0, fmt.Errorf("%q is no *, number, range or step", item)
+		}
+		if step, _ := strconv.Atoi(m[3]); step > f.most {
+			return 0, fmt.Errorf("the step %d is above %d", step, f.most)
+		}
+		option := f.option
+		if option == cron.Dow && (m[1] == "7" || m[2] == "7") {
+			option = cron.Hour // which has a 7
+		}
+		parsed, err := cron.NewParser(option).Parse(item)
+		if err != nil {
+			return 0, err
+		}
+		s := parsed.(*cron.SpecSchedule)
+		switch option {
+		case cron.Minute:
+			bits |= s.Minute
+		case cron.Hour:
+			bits |= s.Hour
+		case cron.Dom:
+			bits |= s.Dom
+		case cron.Month:
+			bits |= s.Month
+		case cron.Dow:
+			bits |= s.Dow
+		}
+	}
+	if f.option == cron.Dow && bits&(1<<7) != 0 {
+		bits |= 1 // 0 and 7 are Sunday
+	}
+	return bits, nil
+}
+
+// Next returns the first tick after a time, in the zone of the ticks. It is the zero time if there is none in the thirty years that follow.
+func (t *Times) Next(after time.Time) time.Time {
+	switch {
+	case t.every > 0:
+		n := after.Unix() / t.every
+		if after.Unix()%t.every < 0 {
+			n--
+		}
+		return time.Unix((n+1)*t.every, 0).UTC()
+	case t.wild:
+		return t.nextByClock(after)
+	}
+	for c := shown(after.In(t.zone)); ; {
+		next, ok := t.match(c + 1)
+		if !ok {
+			return time.Time{}
+		}
+		if u := t.reached(next); u.After(after) {
+			return u
+		}
+		c = next // the clock was there before it was set back
+	}
+}
+
+// Between yields the ticks from one time on and before another.
+func (t *Times) Between(from, before time.Time) iter.Seq[time.Time] {
+	return func(yield func(time.Time) bool) {
+		for u := t.Next(from.Add(-1)); !u.IsZero() && u.Before(before) && yield(u); {
+			u = t.Next(u)
+		}
+	}
+}
+
+// shown is what a clock shows, in seconds, as if its zone were UTC.
+func shown(u time.Time) int64 {
+	_, offset := u.Zone()
+	return u.Unix() + int64(offset)
+}
+
+// margin is more than any offset of a zone, in seconds.
+const margin = 26 * 3600
+
+// reached returns when the clock first shows c, or something later than c.
+func (t *Times) reached(c int64) time.Time {
+	for u := time.Unix(c-margin, 0).In(t.zone); ; {
+		_, end := u.ZoneBounds()
+		_, offset := u.Zone()
+		switch at := c - int64(offset); {
+		case at < u.Unix():
+			return u // it was in the gap before
+		case end.IsZero() || at < end.Unix():
+			return time.Unix(at, 0).In(t.zone)
+		}
+		u = end
+	}
+}
+
+// nextByClock is Next of an expression that follows the clock.
+func (t *Times) nextByClock(after time.Time) time.Time {
+	for u := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
+		_, end := u.ZoneBounds()
+		_, offset := u.Zone()
+		c, ok := t.match(shown(u))
+		if !ok {
+			return time.Time{}
+		}
+		if at := time.Unix(c-int64(offset), 0); end.IsZero() || at.Before(end) {
+			return at.In(t.zone)
+		}
+		u = end
+	}
+}
+
+// horizon is how many days match looks ahead.
+const horizon = 30 * 366
+
+// match returns the first minute from c on that the expression allows, on the clock.
+func (t *Times) match(c int64) (minute int64, ok bool) {
+	day := time.Unix(c, 0).UTC()
+	first := day.Hour()*60 + day.Minute()
+	if day.Second() > 0 {
+		first++
+	}
+	day = time.Date(day.Year(), day.Month(), day.Day(), 0, 0, 0, 0, time.UTC)
+	for last := day.AddDate(0, 0, horizon); day.Before(last); first = 0 {
+		if t.month>>day.Month()&1 == 0 {
+			day = time.Date(day.Year(), day.Month()+1, 1, 0, 0, 0, 0, time.UTC)
+			continue
+		}
+		if t.matchDay(day) {
+			for m := first; m < 24*60; m++ {
+				if t.hour>>(m/60)&1 == 0 {
+					m += 59 - m%60
+					continue
+				}
+				if t.minute>>(m%60)&1 != 0 {
+					return day.Unix() + int64(m)*60, true
+				}
+			}
+		}
+		day = day.AddDate(0, 0, 1)
+	}
+	return 0, false
+}
+
+func (t *Times) matchDay(day time.Time) bool {
+	month, week := t.day>>day.Day()&1 != 0, t.weekday>>day.Weekday()&1 != 0
+	if t.bothDays {
+		return month && week
+	}
+	return month || week
+}
