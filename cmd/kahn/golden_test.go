@@ -129,7 +129,7 @@ func TestVetSARIF(t *testing.T) {
 // What ends a workflow command of GitHub Actions, or its properties, is escaped.
 func TestAnnotations(t *testing.T) {
 	t.Parallel()
-	p := problem{File: "a,b:c.yaml", Line: 3, Column: 7, Node: "n", Severity: isError, Message: "100%\nof ::it, all"}
-	require.Equal(t, `::error file=a%2Cb%3Ac.yaml,line=3,col=7,title=kahn::node "n": 100%25%0Aof ::it, all`, p.annotation())
+	p := problem{File: "a,b:c%\r.yaml", Line: 3, Column: 7, Node: "n%0A", Severity: isError, Message: "100%\r\nof ::it, all"}
+	require.Equal(t, `::error file=a%2Cb%3Ac%25%0D.yaml,line=3,col=7,title=kahn::node "n%250A": 100%25%0D%0Aof ::it, all`, p.annotation())
 	require.Equal(t, `::warning file=x,title=kahn::whole`, problem{File: "x", Severity: isWarning, Message: "whole"}.annotation())
 }

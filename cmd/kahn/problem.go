@@ -46,11 +46,16 @@ func (p problem) String() string {
 	if p.Severity == isWarning {
 		b.WriteString("warning: ")
 	}
-	if p.Node != "" {
-		fmt.Fprintf(&b, "node %q: ", p.Node)
-	}
-	b.WriteString(p.Message)
+	b.WriteString(p.said())
 	return b.String()
+}
+
+// said is the message, with the node that it is about.
+func (p problem) said() string {
+	if p.Node == "" {
+		return p.Message
+	}
+	return fmt.Sprintf("node %q: %s", p.Node, p.Message)
 }
 
 // problems are the findings in one or more files.

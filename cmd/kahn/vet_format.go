@@ -51,10 +51,7 @@ func (p problem) annotation() string {
 		fmt.Fprintf(&b, ",line=%d,col=%d", p.Line, p.Column)
 	}
 	b.WriteString(",title=kahn::")
-	if p.Node != "" {
-		fmt.Fprintf(&b, "node %q: ", p.Node)
-	}
-	b.WriteString(annotationText.Replace(p.Message))
+	b.WriteString(annotationText.Replace(p.said()))
 	return b.String()
 }
 
@@ -138,11 +135,7 @@ func (ps problems) sarif() sarifLog {
 		if p.Path != "" {
 			at.Logical = []sarifLogical{{p.Path}}
 		}
-		message := p.Message
-		if p.Node != "" {
-			message = fmt.Sprintf("node %q: %s", p.Node, message)
-		}
-		result := sarifResult{Rule: string(p.Severity), Level: p.Severity, Message: sarifText{message}, Locations: []sarifLocation{at}}
+		result := sarifResult{Rule: string(p.Severity), Level: p.Severity, Message: sarifText{p.said()}, Locations: []sarifLocation{at}}
 		if p.Severity == isWarning {
 			result.Index = 1
 		}
