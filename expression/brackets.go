@@ -2,7 +2,6 @@ package expression
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -102,42 +101,4 @@ func errorAt(text string, offset int, message string) *SyntaxError {
 	before := text[:offset]
 	line := before[strings.LastIndexByte(before, '\n')+1:]
 	return &SyntaxError{strings.Count(before, "\n") + 1, len([]rune(line)) + 1, message}
-}
-
-// token is a token in an error of the parser.
-var token = regexp.MustCompile(`unexpected token (?:EOF|\w+\(("(?:[^"\\]|\\.)*")\))`)
-
-// refusal is the error for a text that the parser has refused at a place: the bracket without its partner, if that is there or before, else
-// the error of the parser in words that name what stands in the text.
-func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
-	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
-		return unpaired
-	}
-	if refused.isForeign(text) {
-		return refused
-	}
-	refused.Message = token.ReplaceAllStringFunc(refused.Message, func(found string) string {
-		name := token.FindStringSubmatch(found)[1]
-		switch {
-		case name == "":
-			return "unexpected end of the text"
-		case name == `")"` && refused.follows(text, "}}"):
-			name = `"}}"`
-		case name == `"("` && refused.follows(text, "{{"):
-			name = `"{{"`
-		}
-		return "unexpected " + name
-	})
-	return refused
-}
-
-// follows reports whether the braces stand at the place of the error, which may be that of the second one.
-func (e *SyntaxError) follows(text, braces string) bool {
-	lines := strings.Split(text, "\n")
-	if e.Line < 1 || e.Line > len(lines) {
-		return false
-	}
-	line := []rune(lines[e.Line-1])
-	from, to := max(e.Column-2, 0), min(e.Column+1, len(line))
-	return from < to && strings.Contains(string(line[from:to]), braces)
 }

@@ -101,10 +101,24 @@ func (c *compiler) translate(n ast.Node) (part, error) {
 			}
 			return c.call(n, name.Value, n.Arguments)
 		}
-		return nil, c.errorf(n, "there are no methods")
+		return nil, c.errorf(n, "there are no methods; a function is called as in len(x)")
 	}
 	kind := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprintf("%T", n), "*ast."), "Node")
+	if why, ok := unsupported[kind]; ok {
+		return nil, c.errorf(n, "%s", why)
+	}
 	return nil, c.errorf(n, "%s is not supported", strings.ToLower(kind))
+}
+
+// unsupported are the parts that the parser knows and this package does not, with the reason and what to write instead.
+var unsupported = map[string]string{
+	"Sequence":           "several expressions in one text are not supported; && joins conditions",
+	"VariableDeclarator": "let is not supported: there are no variables; a node of kind expression before this one may compute the value",
+	"Chain":              "?. is not supported; a ?? b is b if a does not exist, and exists(a) asks for it",
+	"Slice":              "a slice is not supported; take members by their position, as in [0]",
+	"Bytes":              "a text of bytes is not supported; write it without the letter before the quote",
+	"Predicate":          noPredicates,
+	"Pointer":            noPredicates,
 }
 
 func (c *compiler) list(n *ast.ArrayNode) (part, error) {
@@ -228,7 +242,7 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	}
 	apply, ok := operators[n.Operator]
 	if !ok {
-		return nil, c.errorf(n, "operator %s is not supported", n.Operator)
+		return nil, c.errorf(n, "operator %s is not supported%s", n.Operator, insteadOfOperator[n.Operator])
 	}
 	switch n.Operator {
 	case "==", "!=", "in":
@@ -250,6 +264,12 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 		}
 		return apply(e, a, b)
 	}, nil
+}
+
+// insteadOfOperator says what to write instead of an operator that the parser knows and this package does not.
+var insteadOfOperator = map[string]string{
+	"matches": "; contains, startsWith and endsWith look for a text", "..": "; write the list out, as in [1, 2, 3]",
+	"**": "; write the product out", "^": "; write the product out",
 }
 
 // isNode reports whether a path ends with the id of a node.
@@ -325,7 +345,14 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) (part, error) 
 	if _, ok := functions[name]; ok {
 		return c.apply(n, name, args)
 	}
-	return nil, c.errorf(n, "there is no function %.40q%s", name, didYouMean(name, append(slices.Sorted(maps.Keys(functions)), "exists")))
+	if meant, ok := foreignFunctions[strings.ToLower(name)]; ok {
+		if meant == "" {
+			return nil, c.errorf(n, "there is no function %.40q: %s", name, noPredicates)
+		}
+		return nil, c.errorf(n, "there is no function %.40q; did you mean %q?", name, meant)
+	}
+	known := append(slices.Sorted(maps.Keys(functions)), "exists")
+	return nil, c.errorf(n, "there is no function %.40q%s (there is %s)", name, didYouMean(name, known), strings.Join(known, ", "))
 }
 
 func (c *compiler) exists(n ast.Node, args []ast.Node) (part, error) {
@@ -388,7 +415,7 @@ func (c *compiler) path(n ast.Node) (part, error) {
 	}
 	for m := take(); m != nil; m = take() {
 		if m.Method {
-			return nil, c.errorf(m, "there are no methods")
+			return nil, c.errorf(m, "there are no methods; a function is called as in len(x)")
 		}
 		key, err := c.compile(m.Property)
 		if err != nil {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -184,11 +185,11 @@ func TestRefusals(t *testing.T) {
 		"[1,\n (2]]":           `2:4: expected ")" before "]", to close the "(" at 2:2`,
 		`1 }}`:                 `1:3: "}" closes nothing`,
 		`"ä" + f(1`:            `1:8: "(" is not closed`,
-		`1 +`:                  `1:3: unexpected end of the text`,
-		`1 + {{ }}`:            `1:9: unexpected "}}"`,
-		`1 {{ 2 }}`:            `1:3: unexpected "{{"`,
-		`a b (`:                `1:3: unexpected "b"`,
-		`( )`:                  `1:3: unexpected ")"`,
+		`1 +`:                  `1:3: unexpected end of the text; an operand or a name is missing`,
+		`1 + {{ }}`:            `1:9: unexpected "}}"; an operand is missing before it`,
+		`1 {{ 2 }}`:            `1:3: unexpected "{{"; an operator such as == or && is missing before it`,
+		`a b (`:                `1:3: unexpected "b"; an operator such as == or && is missing before it`,
+		`( )`:                  `1:3: unexpected ")"; an operand is missing before it`,
 	} {
 		_, err := Evaluator{}.Parse(text)
 		require.EqualError(t, err, want, text)
@@ -223,11 +224,11 @@ func TestMends(t *testing.T) {
 		`$inputs.a is null`:                 `1:11: unexpected "is"; did you mean "=="?`,
 		`$inputs.a eq 1`:                    `1:11: unexpected "eq"; did you mean "=="?`,
 		`$inputs.a == “x”`:                  `1:14: unexpected "“"; a text is in "double" or 'single' quotes`,
-		`$inputs.a == 'it's'`:               `1:18: unexpected "s"`,
-		`$inputs.NOT b`:                     `1:13: unexpected "b"`,
-		`$inputs.a == "is" b`:               `1:19: unexpected "b"`,
-		`$inputs.a +=`:                      `1:12: unexpected "="`,
-		`$inputs.a ~ 1`:                     `1:11: unrecognized character: U+007E '~'`,
+		`$inputs.a == 'it's'`:               `1:18: unexpected "s"; a quote in a quoted text is written \'`,
+		`$inputs.NOT b`:                     `1:13: unexpected "b"; an operator such as == or && is missing before it`,
+		`$inputs.a == "is" b`:               `1:19: unexpected "b"; an operator such as == or && is missing before it`,
+		`$inputs.a +=`:                      `1:12: unexpected "="; an operand is missing before it`,
+		`$inputs.a ~ 1`:                     `1:11: unexpected "~"; a text is in quotes`,
 		`$inputs.a == True`:                 `1:14: there is no "True"; did you mean "true"?`,
 		`$inputs.a == Null`:                 `1:14: there is no "Null"; did you mean "null"?`,
 		`$inputs.a == None`:                 `1:14: there is no "None"; paths begin with $config, $inputs, $nodes, $trigger; a text is in quotes`,
@@ -237,6 +238,61 @@ func TestMends(t *testing.T) {
 		_, err := Evaluator{}.Parse(text)
 		require.EqualError(t, err, want, text)
 	}
+}
+
+// What the parser says is said in words of this package, with the mend; each of these is needed.
+func TestSayings(t *testing.T) {
+	t.Parallel()
+	used := map[string]bool{}
+	for text, want := range map[string]string{
+		`1 +`:                      `1:3: unexpected end of the text; an operand or a name is missing`,
+		`$nodes.A.`:                `1:9: unexpected end of the text; an operand or a name is missing`,
+		`"abc`:                     `1:5: the quoted text has no closing quote`,
+		`1 /* x`:                   `1:7: the comment has no end; write */`,
+		`"a\q"`:                    `1:4: a quoted text has no such escape sequence; a backslash is \\, and a text in backquotes has none`,
+		`12abc`:                    `1:3: malformed number "12a"; a name begins with a letter, and a text is in quotes`,
+		`99999999999999999999`:     `1:20: the number is beyond the integers of 64 bits; write it with a point or as a text`,
+		`0xffffffffffffffffff`:     `1:20: the number is beyond the integers of 64 bits; write it with a point or as a text`,
+		`1e999`:                    `1:5: the number is beyond the floating-point numbers of 64 bits; write it as a text`,
+		`@a`:                       `1:1: unexpected "@"; a text is in quotes`,
+		"1 \u202e":                 `1:3: unexpected U+202E, which cannot be seen; delete it, or put it in quotes`,
+		`all()`:                    `1:5: ` + noPredicates,
+		`map([1], #; 2)`:           `1:11: ` + noPredicates,
+		`$config."a"`:              `1:11: a dot is followed by a name; a member by its position or by another key stands in brackets, as in [0] or ["a key"]`,
+		`{[1]: 2}`:                 `1:2: expected a key of a map, which is a name, a number, a text in quotes, or an expression in parentheses`,
+		`$inputs.a $inputs.b`:      `1:11: unexpected "$inputs"; an operator such as == or && is missing before it`,
+		`$inputs.a, $inputs.b`:     `1:10: unexpected ","; a comma separates arguments and the items of a list, and && joins conditions`,
+		`$inputs.a : 1`:            `1:11: unexpected ":"; the branches of a condition are a ? b : c`,
+		`$inputs.a !`:              `1:11: unexpected "!"; it stands before what it negates`,
+		`$inputs.a && && true`:     `1:14: unexpected "&&"; an operand is missing before it`,
+		`$inputs.a.0`:              `1:10: unexpected ".0"; a member by its position stands in brackets, as in [0]`,
+		`'it''s'`:                  `1:5: unexpected "s"; a quote in a quoted text is written \'`,
+		`true not false`:           `1:10: unexpected "false"; check what stands before it`,
+		`$inputs.a | $inputs.b`:    `1:11: unexpected "|"; did you mean "||"?`,
+		`$inputs.a ? 1`:            `1:11: unexpected end of the text; the branches of a condition are a ? b : c`,
+		`1; 2`:                     `1:1: several expressions in one text are not supported; && joins conditions`,
+		`let x = 1; x`:             `1:5: let is not supported: there are no variables; a node of kind expression before this one may compute the value`,
+		`$inputs.a?.b`:             `1:12: ?. is not supported; a ?? b is b if a does not exist, and exists(a) asks for it`,
+		`$inputs.a[1:2]`:           `1:10: a slice is not supported; take members by their position, as in [0]`,
+		`b"x"`:                     `1:1: a text of bytes is not supported; write it without the letter before the quote`,
+		`$inputs.a matches "x"`:    `1:11: operator matches is not supported; contains, startsWith and endsWith look for a text`,
+		`1 in 1..3`:                `1:7: operator .. is not supported; write the list out, as in [1, 2, 3]`,
+		`length($inputs.a)`:        `1:1: there is no function "length"; did you mean "len"?`,
+		`filter($inputs.a, # > 1)`: `1:1: there is no function "filter": ` + noPredicates,
+		`$config.Do(1)`:            `1:9: there are no methods; a function is called as in len(x)`,
+	} {
+		_, err := Evaluator{}.Parse(text)
+		assert.EqualError(t, err, want, text)
+		for _, s := range sayings {
+			used[s.says] = used[s.says] || strings.HasSuffix(want, s.says) || strings.Contains(s.says, "$1")
+		}
+	}
+	const unreached = "compilation failed: expression exceeds maximum allowed nodes" // a text of maxText bytes has fewer
+	for _, s := range sayings {
+		require.True(t, used[s.says] || s.said.MatchString(unreached), "no text for %s", s.says)
+	}
+	require.EqualError(t, refusal("a", nil, &SyntaxError{1, 1, unreached}), "1:1: the text has too many parts; take it apart into several nodes")
+	require.EqualError(t, refusal("a", nil, &SyntaxError{1, 1, "something new"}), "1:1: the text cannot be read from here on: something new")
 }
 
 // The characters to trim are looked through once, however many there are: no context interrupts a single call.

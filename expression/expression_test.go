@@ -259,7 +259,7 @@ func TestSyntax(t *testing.T) {
 		`"a" matches "(a+)+"`:           "matches",
 		"$config.Method()":              "method",
 		"$nodes.A.output?.x":            "not supported",
-		"$nodes.A.output[1:2]":          "slice is not supported",
+		"$nodes.A.output[1:2]":          "a slice is not supported",
 		"let x = 1; x":                  "not supported",
 		"1; 2":                          "not supported",
 		`b"bytes"`:                      "bytes is not supported",

@@ -12,6 +12,14 @@ var foreign = map[string]string{
 	"is": "==", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }
 
+// foreignFunctions are functions of other languages, in small letters, with the one to call instead: none if it evaluates an expression for each member.
+var foreignFunctions = map[string]string{
+	"length": "len", "size": "len", "count": "len", "includes": "contains", "has": "contains", "haskey": "contains", "hasprefix": "startsWith", "hassuffix": "endsWith",
+	"tolower": "lower", "tolowercase": "lower", "toupper": "upper", "touppercase": "upper", "strip": "trim", "str": "string", "tostring": "string",
+	"toint": "int", "parseint": "int", "tofloat": "float", "parsefloat": "float", "number": "float", "tonumber": "float", "defined": "exists", "isset": "exists",
+	"all": "", "any": "", "none": "", "one": "", "filter": "", "map": "", "find": "", "reduce": "", "sortby": "", "groupby": "", "sum": "",
+}
+
 // own are words that other languages write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
