@@ -2,6 +2,7 @@ package definition
 
 import (
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,11 +138,18 @@ func (d *decoder) expect(v *Value, t Type) bool {
 	case t == Text && (v.Type == Number || v.Type == Bool):
 		p.Message += "; write it in quotes"
 		p.Suggestion = strconv.Quote(v.Text)
+	case t == Object && v.Type == Text && noSpace.MatchString(v.Text):
+		key, value, _ := strings.Cut(v.Text, ":")
+		p.Suggestion = key + ": " + value
+		p.Message += "; a colon and a space separate a key from its value: " + p.Suggestion
 	case t == List && v.Type != List:
 		p.Message += "; write it as the only item of a list"
 	}
 	return false
 }
+
+// noSpace matches a text that is a key and a value with nothing but a colon between them.
+var noSpace = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]{0,40}:[^\s/:][^\n]{0,200}$`)
 
 // list reads the items of a list.
 func (d *decoder) list(v *Value, each func(item *Value)) {

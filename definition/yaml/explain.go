@@ -11,50 +11,142 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// A mistake is a common reason for which a line is no YAML.
+// A mistake is a common reason for which a text is no YAML, by what the parser says about it.
 type mistake struct {
 	// said is a part of the message of the parser. Empty: any.
 	said string
+	// at is where the mistake is looked for: at the place of the error, where what is wrong began, or in the line before.
+	at origin
 	// above: the line is where it should not be, so that the path is that of the line before.
 	above bool
-	// line matches the line; the first group is where the mistake begins. Nil: any line, and the place of the parser.
+	// line matches the line; its group is where the mistake begins. Nil: any line.
 	line *regexp.Regexp
-	// message says what to do, given the text from the first group on and what the parser said.
-	message func(rest string, le *yaml.LoadError) (message, suggestion string)
+	// before matches the line up to the place. Nil: any.
+	before *regexp.Regexp
+	// inText: the line follows a text in block style, which it is indented too little for.
+	inText bool
+	// message says what to do.
+	message func(f found) (message, suggestion string)
+}
+
+type origin uint8
+
+const (
+	atError origin = iota
+	atBegin
+	atPrevious
+)
+
+// found is a mistake in a text.
+type found struct {
+	rest   string // of the line, from the group of its pattern or from the place on
+	header int    // the line with the | or the > of the text
+	le     *yaml.LoadError
 }
 
 const before = `^(?:[^#"']*?(?::|-|,|\[)[ ]+)` // what stands in a line before a plain value
 
+const noKey = "mapping values are not allowed"
+
+// mistakes are in the order in which they are looked for.
 var mistakes = []mistake{
-	{"", true, regexp.MustCompile(`^ *(\t)`), says("the line is indented by a tab; YAML is indented by spaces")},
-	{"", false, regexp.MustCompile(before + `(\{\{.*)`), func(rest string, _ *yaml.LoadError) (string, string) { return quoted("begins with {{", rest) }},
-	{"mapping values are not allowed", false, regexp.MustCompile(before + `([^ "'{\[|>&*!%@#].*: .*)`),
-		func(rest string, _ *yaml.LoadError) (string, string) {
-			return quoted("contains a colon and a space", rest)
-		}},
-	{"mapping values are not allowed", true, nil, says("no key can stand here: check the indentation of the line and of the one before it")},
-	{"cannot start any token", false, regexp.MustCompile(before + "([%@`].*)"), func(rest string, _ *yaml.LoadError) (string, string) {
-		return quoted("begins with "+rest[:1], rest)
+	{line: regexp.MustCompile(`^ *(\t)`), above: true, message: says("the line is indented by a tab; YAML is indented by spaces")},
+	{line: regexp.MustCompile(before + `(\{\{.*)`), message: quotedAs("begins with {{")},
+	{said: "expected ':'", at: atBegin, inText: true, above: true, message: belongsToText},
+	{said: "expected", inText: true, above: true, message: belongsToText},
+	{said: "expected ':'", at: atBegin, message: says("a line among keys has a colon and a space behind its key; a text that goes on is indented deeper than its key")},
+	{said: noKey, line: regexp.MustCompile(before + `([^ "'{\[|>&*!%@#].*: .*)`), message: quotedAs("contains a colon and a space")},
+	{said: noKey, at: atPrevious, line: regexp.MustCompile(`^[ -]*([A-Za-z_$][A-Za-z0-9_$]*:[^\s/].*)`), message: func(f found) (string, string) {
+		key, value, _ := strings.Cut(strings.TrimRight(f.rest, "\r"), ":")
+		return fmt.Sprintf("a colon and a space separate a key from its value: %.80s", key+": "+value), short(key + ": " + value)
 	}},
-	{"unknown anchor", false, regexp.MustCompile(before + `(\*.*)`), func(rest string, _ *yaml.LoadError) (string, string) {
-		message, suggestion := quoted("begins with *", rest)
+	{said: noKey, above: true, message: says("no key can stand here: indent the line as the key in the line before it, or begin that line with a dash if it is an item of a list")},
+	{said: "cannot start any token", line: regexp.MustCompile(before + "([%@`].*)"), message: func(f found) (string, string) {
+		return quoted("begins with "+f.rest[:1], f.rest)
+	}},
+	{said: "cannot start any token", message: func(f found) (string, string) {
+		return fmt.Sprintf("no value begins with %.1q; put it in quotes", f.rest), ""
+	}},
+	{said: "unknown anchor", line: regexp.MustCompile(before + `(\*.*)`), message: func(f found) (string, string) {
+		message, suggestion := quoted("begins with *", f.rest)
 		return message + "; without quotes it is an alias, and there is no anchor of this name", suggestion
 	}},
-	{"unexpected end of stream while scanning a quoted scalar", false, nil, func(_ string, le *yaml.LoadError) (string, string) {
-		return fmt.Sprintf("the text that begins in line %d has no closing quote", le.ContextMark.Line), ""
+	{said: "unknown anchor", message: says("an * begins an alias, and there is no anchor of this name; put the value in quotes")},
+	{said: "while scanning an a", at: atBegin, message: func(f found) (string, string) { return quoted("begins with "+f.rest[:1], f.rest) }},
+	{said: "tag", line: regexp.MustCompile(before + `(!.*)`), message: func(f found) (string, string) {
+		message, suggestion := quoted("begins with !", f.rest)
+		return message + "; without quotes it is a tag, and tags are not allowed", suggestion
 	}},
-	{"expected '-' indicator", true, nil, says("the line is indented neither as the items of the list before it nor as a member of the last item")},
-	{"expected key while parsing a block mapping", false, nil, says("expected a key: check the indentation, and that a value ends where its quotes or brackets do")},
-	{"expected ',' or '}'", false, nil, func(_ string, le *yaml.LoadError) (string, string) {
-		return fmt.Sprintf("expected a comma or a }; the { stands in line %d, column %d", le.ContextMark.Line, le.ContextMark.Column), ""
+	{said: "directive", message: says("a line that begins with % is a directive, and directives are not allowed")},
+	{said: "unexpected end of stream while scanning a quoted scalar", at: atBegin, message: noQuote},
+	{said: "unexpected document indicator", at: atBegin, message: noQuote},
+	{said: "unknown escape character", message: noEscape},
+	{said: "expected hexadecimal number", message: noEscape},
+	{said: "invalid Unicode character escape code", message: noEscape},
+	{said: "block sequence entries are not allowed", message: says("a list cannot begin behind a key: begin each item in a line of its own, write the list in brackets, or put the value in quotes")},
+	{said: "mapping keys are not allowed", message: func(f found) (string, string) { return quoted("begins with ? and a space", f.rest) }},
+	{said: "indentation indicator equal to 0", message: says("a number behind | or > is how deep the text is indented, from 1 on; leave it out")},
+	{said: "expected comment or line break while scanning a block scalar", at: atBegin, message: func(f found) (string, string) {
+		return fmt.Sprintf("the text of %.1s begins in the next line, indented deeper; a value that begins with %.1s must be in quotes", f.rest, f.rest), ""
 	}},
-	{"expected ',' or ']'", false, nil, func(_ string, le *yaml.LoadError) (string, string) {
-		return fmt.Sprintf("expected a comma or a ]; the [ stands in line %d, column %d", le.ContextMark.Line, le.ContextMark.Column), ""
+	{said: "comment without preceding whitespace", message: says("a space is missing before the # of a comment; a # that belongs to the value stands in quotes with it")},
+	{said: "expected '-' indicator", above: true, line: regexp.MustCompile(`^ *(- .*|-\r?$)`), message: func(f found) (string, string) {
+		return fmt.Sprintf("the item is not indented as the others of its list: %s, as in line %d", spaces(f.le.ContextMark.Column-1), f.le.ContextMark.Line), ""
 	}},
+	{said: "expected '-' indicator", above: true, message: func(f found) (string, string) {
+		at := f.le.ContextMark
+		return fmt.Sprintf("the line belongs to no item of the list that begins in line %d: indent it by %s to be a member of the last one", at.Line, spaces(at.Column+1)), ""
+	}},
+	{said: "expected key while", before: regexp.MustCompile(`'$`), message: says("a quote in a text in single quotes is written twice: ''")},
+	{said: "expected key while", before: regexp.MustCompile(`"$`), message: says(`a quote in a text in double quotes is written \"`)},
+	{said: "expected key while", before: regexp.MustCompile(`["'] +$`), message: says("the value goes on after its closing quote: put all of it in quotes")},
+	{said: "expected key while", before: regexp.MustCompile(`[\]}] *$`), message: says("the value goes on after its closing bracket: put all of it in quotes")},
+	{said: "expected key while", message: func(f found) (string, string) {
+		at := f.le.ContextMark
+		if strings.HasPrefix(f.rest, "- ") {
+			return "an item of a list cannot stand here: indent it at least as far as the key of its list", ""
+		}
+		return fmt.Sprintf("expected a key that is indented as others are: by %s as the keys from line %d on, or as those of an object within", spaces(at.Column-1), at.Line), ""
+	}},
+	{said: "expected ',' or '}'", message: func(f found) (string, string) {
+		return fmt.Sprintf("expected a comma or a }; the { stands in line %d, column %d", f.le.ContextMark.Line, f.le.ContextMark.Column), ""
+	}},
+	{said: "expected ',' or ']'", message: func(f found) (string, string) {
+		return fmt.Sprintf("expected a comma or a ]; the [ stands in line %d, column %d", f.le.ContextMark.Line, f.le.ContextMark.Column), ""
+	}},
+	{said: "expected node content while parsing a flow node", message: says("expected a value: a comma is too many here, or a bracket is not closed")},
+	{said: "expected node content", message: func(f found) (string, string) { return quoted(fmt.Sprintf("begins with %.1s", f.rest), f.rest) }},
+	{said: "expected <document start>", above: true, message: says("the document has ended before this line: indent it as the lines before it, or delete it")},
+	{said: "after document-end marker", message: says("the document ends with ...; delete what follows")},
 }
 
-func says(message string) func(string, *yaml.LoadError) (string, string) {
-	return func(string, *yaml.LoadError) (string, string) { return message, "" }
+func says(message string) func(found) (string, string) {
+	return func(found) (string, string) { return message, "" }
+}
+
+func quotedAs(reason string) func(found) (string, string) {
+	return func(f found) (string, string) { return quoted(reason, f.rest) }
+}
+
+func belongsToText(f found) (string, string) {
+	return fmt.Sprintf("the line is indented too little for the text that begins after line %d: indent it deeper than the key there, or write a colon and a space behind it if it is a key", f.header), ""
+}
+
+func noQuote(found) (string, string) { return "the text that begins here has no closing quote", "" }
+
+func noEscape(found) (string, string) {
+	return `a backslash in double quotes begins an escape sequence, and this is none: write \\, or put the text in single quotes`, ""
+}
+
+// spaces is a number of spaces in words.
+func spaces(n int) string {
+	switch n {
+	case 0:
+		return "no spaces"
+	case 1:
+		return "1 space"
+	}
+	return fmt.Sprintf("%d spaces", n)
 }
 
 // quoted says that a value must stand in quotes, and how it looks then.
@@ -63,14 +155,17 @@ func quoted(reason, value string) (message, suggestion string) {
 	if suggestion = "'" + value + "'"; strings.Contains(value, "'") {
 		suggestion = fmt.Sprintf("%q", value)
 	}
-	message = fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion)
-	if len(suggestion) > longest {
-		suggestion = ""
-	}
-	return message, suggestion
+	return fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion), short(suggestion)
 }
 
-const longest = 256 // of a suggestion
+// short is a suggestion that is not too long to be one.
+func short(suggestion string) string {
+	const longest = 256
+	if len(suggestion) > longest {
+		return ""
+	}
+	return suggestion
+}
 
 // valueOf cuts from the rest of a line what follows a value in a list or a mapping in brackets, given what stands before the value.
 func valueOf(before, rest string) string {
@@ -95,30 +190,102 @@ func valueOf(before, rest string) string {
 	return rest
 }
 
-// explain puts a message for people, the place of the mistake, and its path into a problem of syntax.
+// explain puts a message for people, the place of the mistake, and its path into a problem of syntax. What the parser says otherwise stands behind
+// words of this package.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
+	p.Message = "the text is no YAML from here on: " + p.Message
 	line := min(p.Position.Line, len(l.begins)) // the parser may point behind the text
-	text, _, _ := strings.Cut(l.text[l.begins[line-1]:], "\n")
 	for _, m := range mistakes {
 		if !strings.Contains(le.Message+" "+le.ContextMsg, m.said) {
 			continue
 		}
-		rest := ""
-		if m.line != nil {
-			at := m.line.FindStringSubmatchIndex(text)
-			if at == nil {
-				continue
-			}
-			rest = valueOf(text[:at[2]], text[at[2]:])
-			p.Position = l.at(line, utf8.RuneCountInString(text[:at[2]])+1)
+		f, at, ok := l.find(&m, le)
+		if !ok {
+			continue
 		}
-		p.Message, p.Suggestion = m.message(rest, le)
+		p.Position = at
+		line = min(at.Line, len(l.begins))
+		p.Message, p.Suggestion = m.message(f)
 		if m.above {
 			line--
 		}
 		break
 	}
 	p.Path = l.pathAt(line)
+}
+
+// find looks for a mistake where it may be, and returns its place.
+func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Position, ok bool) {
+	f.le = le
+	line, column := le.Mark.Line, le.Mark.Column
+	switch {
+	case m.at == atBegin && le.ContextMark.Line > 0:
+		line, column = le.ContextMark.Line, le.ContextMark.Column
+	case m.at == atPrevious:
+		line, column = l.previous(min(line, len(l.begins))), 1
+	}
+	if line < 1 {
+		return f, at, false
+	}
+	at = l.at(line, column)
+	text := l.line(min(line, len(l.begins)))
+	begins := min(at.Offset-l.begins[min(line, len(l.begins))-1], len(text))
+	if m.before != nil && (begins < 0 || !m.before.MatchString(text[:begins])) {
+		return f, at, false
+	}
+	if m.inText {
+		if f.header = l.header(min(line, len(l.begins))); f.header == 0 {
+			return f, at, false
+		}
+	}
+	if m.line != nil {
+		group := m.line.FindStringSubmatchIndex(text)
+		if group == nil {
+			return f, at, false
+		}
+		begins = group[2]
+		at = l.at(line, utf8.RuneCountInString(text[:begins])+1)
+	}
+	if f.rest = valueOf(text[:max(begins, 0)], text[max(begins, 0):]); f.rest == "" {
+		f.rest = "?" // the end of the text
+	}
+	return f, at, true
+}
+
+// line returns a line, which counts from 1, without its end.
+func (l *lines) line(n int) string {
+	text, _, _ := strings.Cut(l.text[l.begins[n-1]:], "\n")
+	return text
+}
+
+// previous returns the last line before another one that is neither empty nor a comment, or 0.
+func (l *lines) previous(line int) int {
+	for line--; line > 0; line-- {
+		if text := strings.TrimSpace(l.line(line)); text != "" && text[0] != '#' {
+			return line
+		}
+	}
+	return 0
+}
+
+var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
+
+// header returns the line of the | or > of a text in block style that a line may belong to, because everything between them is indented deeper than the
+// line, or 0.
+func (l *lines) header(line int) int {
+	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
+	own := indent(l.line(line))
+	for n := line - 1; n > 0; n-- {
+		text := strings.TrimRight(l.line(n), " \r")
+		if text == "" || indent(text) > own {
+			continue
+		}
+		if textHeader.MatchString(text) {
+			return n
+		}
+		return 0
+	}
+	return 0
 }
 
 // level is a key or an item on the way to a line, by indentation.
@@ -134,7 +301,7 @@ var blockKey = regexp.MustCompile(`^([A-Za-z_$][A-Za-z0-9_$]*):(?: |$)`)
 func (l *lines) pathAt(line int) string {
 	var path []level
 	for n := range line {
-		text, _, _ := strings.Cut(l.text[l.begins[n]:], "\n")
+		text := l.line(n + 1)
 		indent := 0
 		for {
 			trimmed := strings.TrimLeft(text, " \t")

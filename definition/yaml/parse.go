@@ -99,14 +99,16 @@ func (d *depthLimit) problem(text string, err error) *definition.Problem {
 	switch {
 	case errors.Is(err, io.EOF):
 		p.Message = "the document is empty"
+	case errors.As(err, &le) && d.exceeded:
+		p.Message = fmt.Sprintf("nested deeper than %d levels", d.most)
+		at := linesOf(text)
+		p.Position = at.at(le.Mark.Line, le.Mark.Column)
 	case errors.As(err, &le):
 		p.Message = fmt.Sprintf("%.200s", strings.TrimSpace(le.Message+" "+le.ContextMsg)) // it may quote the text
 		if le.Mark.Line > 0 {
 			at := linesOf(text)
 			p.Position = at.at(le.Mark.Line, le.Mark.Column)
-			if !d.exceeded {
-				at.explain(p, le)
-			}
+			at.explain(p, le)
 		}
 	}
 	return p
