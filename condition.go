@@ -75,7 +75,7 @@ func Switch(id string, choose func(View) (string, error), after ...string) Node 
 
 // Route returns the branches that a condition with the given output takes, for the [machine.Outcome] of its attempt, and whether
 // any branch matched, which for a node without branches is always so. BranchLabels of an output is user code: it may panic.
-func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
+func (p *Plan) Route(r machine.Ref, output any) (route []int32, matched bool) {
 	router := p.net.Router(r)
 	if router < 0 {
 		return nil, true
@@ -84,7 +84,7 @@ func (p *Plan) Route(r Ref, output any) (route []int32, matched bool) {
 }
 
 // labelsOf returns the labels of the out-edges of a condition; nil if there are none.
-func (p *Plan) labelsOf(r Ref) []string {
+func (p *Plan) labelsOf(r machine.Ref) []string {
 	if router := p.net.Router(r); router >= 0 {
 		return p.routers[router].labels
 	}
@@ -92,7 +92,7 @@ func (p *Plan) labelsOf(r Ref) []string {
 }
 
 // branchNames renders the labels of branches of a condition.
-func (p *Plan) branchNames(r Ref, route []int32) string {
+func (p *Plan) branchNames(r machine.Ref, route []int32) string {
 	if router := p.net.Router(r); router >= 0 {
 		return p.routers[router].names(route)
 	}
@@ -100,7 +100,7 @@ func (p *Plan) branchNames(r Ref, route []int32) string {
 }
 
 // routeOf is the reverse of labelsOf, for labels that were taken. It leaves out what is no label.
-func (p *Plan) routeOf(r Ref, taken []string) (route []int32) {
+func (p *Plan) routeOf(r machine.Ref, taken []string) (route []int32) {
 	if router := p.net.Router(r); router >= 0 {
 		for _, label := range taken {
 			if id, ok := p.routers[router].byLabel[label]; ok {
@@ -348,7 +348,7 @@ func (c *compiler) checkAnswers() {
 		return
 	}
 	p.warnings = slices.DeleteFunc(p.warnings, c.isAnswerOfLoop)
-	answers := map[Ref]bool{} // of conditions with successors, and whether an edge uses it
+	answers := map[machine.Ref]bool{} // of conditions with successors, and whether an edge uses it
 	for i := range p.net.Edges() {
 		e := p.net.Edge(i)
 		if n := p.node(e.From); !isRouter(n) || !n.answers() {
@@ -389,14 +389,14 @@ func (n *node) answers() bool {
 func (c *compiler) seenByFunctions() []bool {
 	p := c.p
 	seen := make([]bool, len(p.names))
-	for r := Ref(len(seen)) - 1; r >= 0; r-- {
+	for r := machine.Ref(len(seen)) - 1; r >= 0; r-- {
 		seen[r] = slices.ContainsFunc(p.net.Out(r), func(a machine.Arc) bool { return seen[a.To()] || c.looks(a.To()) })
 	}
 	return seen
 }
 
 // looks reports whether a guard or a test of the node may look at any node before it.
-func (c *compiler) looks(r Ref) bool {
+func (c *compiler) looks(r machine.Ref) bool {
 	i := c.p.decl[r]
 	n, l := c.g.nodes[i], c.lowered[i]
 	told := func(field string) bool {

@@ -284,7 +284,7 @@ func (r *Run) moderate(step *Step, phase event.Phase, value any) attemptResult {
 }
 
 // violated holds a value against the contract of a node.
-func (p *Plan) violated(r Ref, phase event.Phase, value any) *ContractError {
+func (p *Plan) violated(r machine.Ref, phase event.Phase, value any) *ContractError {
 	contract := p.contracts[r][phase]
 	if contract == nil {
 		return nil

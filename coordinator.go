@@ -397,7 +397,7 @@ type Values struct {
 //
 // The verdict is for [machine.State.Checked]. err is why it fails the node, and guardErr why its guard could not decide. merged are the merged
 // parameters of the node, for Values.Merged; nil if there are none.
-func (p *Plan) Check(st *machine.State, r Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
+func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
 	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)
 	var res checkResult
@@ -421,14 +421,14 @@ func (p *Plan) Check(st *machine.State, r Ref, v *Values) (verdict machine.Check
 
 // Inputs returns the parameters of a node and the values that its predecessors delivered, by name and by id, as [Call] has them. The node has been
 // checked, if it has a check.
-func (p *Plan) Inputs(st *machine.State, r Ref, v *Values) (params, upstream map[string]any) {
+func (p *Plan) Inputs(st *machine.State, r machine.Ref, v *Values) (params, upstream map[string]any) {
 	of := kept{p, (*machine.Locked)(st), v}
 	return of.params(r, v.Merged[p.names[r]]), of.upstream(r)
 }
 
 // Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is that
 // of an outcome that failed.
-func (p *Plan) Evaluate(st *machine.State, r Ref, v *Values) (value any, out machine.Outcome, err error) {
+func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any, out machine.Outcome, err error) {
 	if p.node(r).Test == nil {
 		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, fmt.Errorf("%w: node %s has no test to evaluate", ErrBadValue, quoteID(p.names[r]))
 	}
@@ -451,7 +451,7 @@ func (p *Plan) Evaluate(st *machine.State, r Ref, v *Values) (value any, out mac
 //
 // The value of a gate is its answer; of a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. One
 // that is no choice of the gate takes no branch.
-func (p *Plan) Conclude(r Ref, value any, err error) (machine.Outcome, error) {
+func (p *Plan) Conclude(r machine.Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
 	}
@@ -479,7 +479,7 @@ func (p *Plan) Conclude(r Ref, value any, err error) (machine.Outcome, error) {
 	return c.Outcome, nil
 }
 
-func (p *Plan) concludeError(r Ref, err error) (machine.Outcome, error) {
+func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) {
 	facts := inspectError(err)
 	if facts.unsafe {
 		err = bounded(err)
@@ -517,7 +517,7 @@ func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status 
 }
 
 // Sub returns the plan of the sub-graph of a node, compiled with the defaults and the groups of the graphs around it; nil for a node without one.
-func (p *Plan) Sub(r Ref) *Plan {
+func (p *Plan) Sub(r machine.Ref) *Plan {
 	if r < 0 || int(r) >= len(p.names) {
 		return nil
 	}
@@ -534,7 +534,7 @@ type kept struct {
 func (k kept) graph() *Plan    { return k.plan }
 func (k kept) clone(v any) any { return v }
 
-func (k kept) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) {
+func (k kept) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	k.st.Lock()
 	defer k.st.Unlock()
 	if d = k.st.Delivery(to, i, substituted); d == machine.DeliverOutput {
@@ -543,9 +543,9 @@ func (k kept) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery,
 	return d, output
 }
 
-func (k kept) outputOf(ref Ref) any { return k.v.Outputs[k.plan.names[ref]] }
+func (k kept) outputOf(ref machine.Ref) any { return k.v.Outputs[k.plan.names[ref]] }
 
-func (k kept) substituted(ref Ref) bool {
+func (k kept) substituted(ref machine.Ref) bool {
 	k.st.Lock()
 	defer k.st.Unlock()
 	return k.st.Word(ref).Is(machine.WordSubstituted)
@@ -561,10 +561,10 @@ func (k kept) input(name string) (any, bool) {
 	return nil, false
 }
 
-func (k kept) failureOf(ref Ref) error { return k.node(ref).Err }
+func (k kept) failureOf(ref machine.Ref) error { return k.node(ref).Err }
 
 // node is what a View shows of a node: its status, and the output and the error as of that moment.
-func (k kept) node(ref Ref) NodeData {
+func (k kept) node(ref machine.Ref) NodeData {
 	k.st.Lock()
 	defer k.st.Unlock()
 	n := NodeData{Status: k.st.Status(ref), Err: k.nodeError(ref)}
@@ -576,7 +576,7 @@ func (k kept) node(ref Ref) NodeData {
 }
 
 // nodeError is Run.nodeError for the errors that the coordinator keeps. The lock of the State is held.
-func (k kept) nodeError(ref Ref) error {
+func (k kept) nodeError(ref machine.Ref) error {
 	w, id := k.st.Word(ref), k.plan.names[ref]
 	switch status := w.Status(); {
 	case status != Failed && status != Aborted && status != Cancelled:
@@ -597,7 +597,7 @@ var stopErrors = map[CauseKind]error{
 	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,
 }
 
-func (k kept) params(r Ref, merged map[string]any) map[string]any {
+func (k kept) params(r machine.Ref, merged map[string]any) map[string]any {
 	m, substituted := map[string]any{}, k.substituted(r)
 	add := func(name string) {
 		if v, ok := assembled(k, r, substituted, name, merged); ok {
@@ -612,7 +612,7 @@ func (k kept) params(r Ref, merged map[string]any) map[string]any {
 	return m
 }
 
-func (k kept) upstream(r Ref) map[string]any {
+func (k kept) upstream(r machine.Ref) map[string]any {
 	m, substituted := map[string]any{}, k.substituted(r)
 	for _, i := range k.plan.net.In(r) {
 		if v, ok := deliver(k, r, substituted, i); ok {
@@ -639,11 +639,11 @@ func (k kept) root() map[string]any {
 }
 
 // View returns what the View of a node shows, as data, in time linear in the ancestors of the node.
-func (p *Plan) View(st *machine.State, r Ref, v *Values) ViewData {
+func (p *Plan) View(st *machine.State, r machine.Ref, v *Values) ViewData {
 	return kept{p, (*machine.Locked)(st), v}.view(r)
 }
 
-func (k kept) view(r Ref) ViewData {
+func (k kept) view(r machine.Ref) ViewData {
 	n := k.plan.node(r)
 	d := ViewData{ID: n.ID, Config: n.Config, Root: k.root(), Fired: k.v.Fired, Trigger: k.v.Trigger, RunStatus: RunRunning, Nodes: map[string]NodeData{}}
 	if r == k.plan.end {
@@ -659,7 +659,7 @@ func (k kept) view(r Ref) ViewData {
 }
 
 // judge holds the inputs of a node against its contract, and asks the moderator.
-func (k kept) judge(r Ref, res *checkResult) {
+func (k kept) judge(r machine.Ref, res *checkResult) {
 	n, p := k.plan.node(r), k.plan
 	if p.contracts[r][event.PhaseInput] == nil && !n.Moderation.covers(event.PhaseInput) {
 		return
@@ -691,7 +691,7 @@ func (k kept) judge(r Ref, res *checkResult) {
 // not asked for is not looked up, so that a guard costs what it asks for, however many ancestors its node has.
 type asking struct {
 	of  kept
-	ref Ref
+	ref machine.Ref
 	slips[string]
 }
 
@@ -781,7 +781,7 @@ func GraphCalls(by func(path, field string, call func() (any, error)) (any, erro
 }
 
 // byHost has the host make a call.
-func byHost[T any](r *Run, ref Ref, field string, call func() (T, error)) (value T, err error) {
+func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)) (value T, err error) {
 	got, err := r.cfg.graphCalls(r.path(ref), field, func() (any, error) { return call() })
 	if err != nil {
 		return value, err
@@ -795,13 +795,13 @@ func byHost[T any](r *Run, ref Ref, field string, call func() (T, error)) (value
 
 // judged calls a function that judges by a View of the node. What it asked for in vain is a part of what it returns, and so of what a host
 // records that makes the call. If the function panics, the run adds it to the panic: the node fails whether or not a record has it.
-func judged[T any](r *Run, ref Ref, call func() (T, error)) (T, error) {
+func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)
 }
 
 // callWhen calls the guard of a node.
-func (r *Run) callWhen(ref Ref, n *node) (bool, error) {
+func (r *Run) callWhen(ref machine.Ref, n *node) (bool, error) {
 	call := func() (bool, error) {
 		return judged(r, ref, func() (bool, error) { return n.When(View{run: r, ref: ref, judge: true}) })
 	}
@@ -812,7 +812,7 @@ func (r *Run) callWhen(ref Ref, n *node) (bool, error) {
 }
 
 // callTest calls the test of a condition.
-func (r *Run) callTest(ref Ref, n *node) (any, error) {
+func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	call := func() (any, error) {
 		value, err := judged(r, ref, func() (any, error) { return n.Test(View{run: r, ref: ref, judge: true}) })
 		r.askedOrNot(ref)
@@ -825,7 +825,7 @@ func (r *Run) callTest(ref Ref, n *node) (any, error) {
 }
 
 // askedOrNot tells a condition that has asked for none of the failures which it follows from one of which that is not known.
-func (r *Run) askedOrNot(ref Ref) {
+func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()
 	if r.st.Untroubled() {
@@ -834,7 +834,7 @@ func (r *Run) askedOrNot(ref Ref) {
 	for _, i := range r.plan.net.In(ref) {
 		if r.st.Bad(r.plan.net.Source(i)) {
 			if x := r.extra(ref); x.asked == nil {
-				x.asked = []Ref{}
+				x.asked = []machine.Ref{}
 			}
 			return
 		}
@@ -842,7 +842,7 @@ func (r *Run) askedOrNot(ref Ref) {
 }
 
 // callLoop calls the test of a loop, which sees the run of the last iteration.
-func (r *Run) callLoop(ref Ref, of *Run) (again bool, err error) {
+func (r *Run) callLoop(ref machine.Ref, of *Run) (again bool, err error) {
 	call := func() (bool, error) {
 		return judged(of, everyNode, func() (bool, error) { return r.plan.loops[ref](View{run: of, ref: everyNode, judge: true}) })
 	}

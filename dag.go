@@ -686,7 +686,7 @@ func (c *compiler) indexInputs() {
 
 // checkOver reports a map over a parameter that has no source: no edge, no static value, no port, and, for a map that gets
 // root inputs without a port, no root input.
-func (c *compiler) checkOver(r Ref) {
+func (c *compiler) checkOver(r machine.Ref) {
 	p, n := c.p, c.p.node(r)
 	if c.isPruned || n.Map.Over == "" {
 		return
@@ -713,7 +713,7 @@ func (c *compiler) checkOver(r Ref) {
 }
 
 // givenTo are the names of the parameters of a node that edges, static values and ports provide.
-func (c *compiler) givenTo(r Ref) map[string]bool {
+func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	p, n := c.p, c.p.node(r)
 	given := map[string]bool{}
 	if in := p.inputsOf(r); in != nil {
@@ -732,7 +732,7 @@ func (c *compiler) givenTo(r Ref) map[string]bool {
 
 // checkInputsOf compares the parameters of a composite with the inputs that its graph declares. They are the inputs of the nested
 // runs; a composite with neither in-edges nor ports hands on those of the run around it.
-func (c *compiler) checkInputsOf(r Ref, sub *Plan) {
+func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 	if len(sub.inputs) == 0 {
 		return
 	}

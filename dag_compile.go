@@ -242,7 +242,7 @@ func (c *compiler) resolveEdges() {
 			c.ofEdge(i, "", "%w: nothing can follow the end node", ErrBadEnd)
 			continue
 		}
-		c.edges = append(c.edges, machine.Edge{From: Ref(from), To: Ref(to), LabelID: -1})
+		c.edges = append(c.edges, machine.Edge{From: machine.Ref(from), To: machine.Ref(to), LabelID: -1})
 		if c.origin != nil {
 			c.origin = append(c.origin, i)
 		}
@@ -361,7 +361,7 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 // no duplicates.
 func (c *compiler) duplicateEdges() {
 	type key struct {
-		from              Ref
+		from              machine.Ref
 		param, key, label string
 		on                On
 	}
@@ -555,7 +555,7 @@ func (c *compiler) schedule() {
 			priorities[r] = n.Priority
 		}
 	}
-	c.b.OrderBy(func(r Ref) int64 {
+	c.b.OrderBy(func(r machine.Ref) int64 {
 		if c.has.estimate {
 			return int64(c.p.node(r).Estimate)
 		}

@@ -40,14 +40,14 @@ func (c *compiler) number() {
 	p.index.Move(func(i int) int { return int(p.declared[i]) })
 	for r, i := range p.decl {
 		if l := c.lowered[i]; l != nil {
-			l.install(c, Ref(r))
+			l.install(c, machine.Ref(r))
 		}
-		c.resolve(Ref(r))
+		c.resolve(machine.Ref(r))
 	}
 }
 
 // resolve works out the node's facts from its fields and the graph's defaults.
-func (c *compiler) resolve(r Ref) {
+func (c *compiler) resolve(r machine.Ref) {
 	n, d := c.p.node(r), &c.force.Defaults
 	f := machine.NodeSpec{Join: n.Join, Ports: len(n.Ports)}
 	isEnd := r == c.p.end
@@ -310,13 +310,13 @@ func (p *Plan) bounds() []machine.Bound {
 	return bounds
 }
 
-func (c *compiler) join(r Ref, g int32) {
+func (c *compiler) join(r machine.Ref, g int32) {
 	c.member[r] = append(c.member[r], g)
 	c.p.groups[g].members = append(c.p.groups[g].members, r)
 }
 
 // lastMember is the node that joined a group last, or noRef.
-func (p *Plan) lastMember(g int32) Ref {
+func (p *Plan) lastMember(g int32) machine.Ref {
 	members := p.groups[g].members
 	if len(members) == 0 {
 		return noRef
@@ -329,7 +329,7 @@ func (p *Plan) lastMember(g int32) Ref {
 func (c *compiler) bindInputs() {
 	p := c.p
 	leaves := 0
-	for r := range Ref(len(p.names)) {
+	for r := range machine.Ref(len(p.names)) {
 		in := c.inputsOf(r)
 		if in != nil {
 			if p.data == nil {
@@ -359,7 +359,7 @@ func (c *compiler) bindInputs() {
 			leaves++
 		}
 	}
-	p.leaves = make([]Ref, 0, leaves)
+	p.leaves = make([]machine.Ref, 0, leaves)
 	for _, r := range p.declared {
 		if c.n.IsLeaf(r) {
 			p.leaves = append(p.leaves, r)
@@ -369,7 +369,7 @@ func (c *compiler) bindInputs() {
 }
 
 // checkEarly warns of an early join of a node that waits for several others all the same, since they feed its required ports.
-func (c *compiler) checkEarly(r Ref, in *inputs) {
+func (c *compiler) checkEarly(r machine.Ref, in *inputs) {
 	n := c.p.node(r)
 	if in == nil || c.isPruned || !c.n.Is(r, machine.FlagEarly) {
 		return
@@ -392,7 +392,7 @@ func (c *compiler) checkEarly(r Ref, in *inputs) {
 	}
 }
 
-func (c *compiler) inputsOf(r Ref) *inputs {
+func (c *compiler) inputsOf(r machine.Ref) *inputs {
 	p := c.p
 	var in *inputs
 	var byName map[string]int
@@ -707,7 +707,7 @@ func (c *compiler) nest() {
 			continue // a map of steps
 		}
 		if p.subs == nil {
-			p.subs = map[Ref]*Plan{}
+			p.subs = map[machine.Ref]*Plan{}
 		}
 		p.subs[r] = sub
 		for _, warning := range sub.warnings {
@@ -732,7 +732,7 @@ func (c *compiler) nest() {
 }
 
 // nestItems compiles the plan of an item of a map.
-func (c *compiler) nestItems(r Ref) {
+func (c *compiler) nestItems(r machine.Ref) {
 	p := c.p
 	item := &Graph{Name: c.g.Name, nodes: []*node{itemNode(c.g.nodes[p.decl[r]])}}
 	plan, ps := c.nesting.compileItem(item, c.force)
@@ -740,7 +740,7 @@ func (c *compiler) nestItems(r Ref) {
 		c.keep(err)
 	}
 	if p.items == nil {
-		p.items = map[Ref]*Plan{}
+		p.items = map[machine.Ref]*Plan{}
 	}
 	if p.items[r] = plan; plan != nil {
 		plan.itemOf = p.names[r]
@@ -768,7 +768,7 @@ func (c *compiler) nestGroups(declared map[string]int32) (wrong bool) {
 		}
 		for _, name := range inner.lacks {
 			if p.naming == nil {
-				p.naming = map[string][]Ref{}
+				p.naming = map[string][]machine.Ref{}
 			}
 			p.naming[name] = append(p.naming[name], r)
 			switch _, ok := declared[name]; {
@@ -802,21 +802,21 @@ func (c *compiler) parseUntil(n *node) Expression {
 }
 
 // checkUntil runs the checker of the text that ends a loop. It sees all nodes of the loop's graph.
-func (c *compiler) checkUntil(r Ref, l *lowered) {
+func (c *compiler) checkUntil(r machine.Ref, l *lowered) {
 	sub := c.subs[c.p.decl[r]]
 	if check, ok := l.until.(checker); ok && sub != nil {
 		c.checkText(c.p.node(r), fieldChecker{untilField, check, false}, c.noted(c.p.names[r], sub.ancestor(everyNode)), sub.notInput)
 	}
 }
 
-func (c *compiler) nestLoop(r Ref) {
+func (c *compiler) nestLoop(r machine.Ref) {
 	p := c.p
 	var until Expression
 	if l := c.lowered[p.decl[r]]; l != nil {
 		until = l.until
 	}
 	if p.loops == nil {
-		p.loops = map[Ref]func(View) (bool, error){}
+		p.loops = map[machine.Ref]func(View) (bool, error){}
 	}
 	p.loops[r] = p.node(r).Loop.again(until)
 }

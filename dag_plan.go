@@ -32,21 +32,21 @@ type Plan struct {
 	terms      []*terms       // by edge; nil if no edge has any
 	longest    int            // the length of the longest of them
 	index      index.Table    // of names
-	declared   []Ref          // the Refs in order of declaration
+	declared   []machine.Ref  // the Refs in order of declaration
 	decl       []int32        // by Ref: the index of declaration
 	routers    []*router      // see facts.router
 	data       []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
 	inputs     []Input        // Graph.Inputs
 	inputIndex map[string]int // by name
-	leaves     []Ref          // nodes that nothing but the end node follows
-	end        Ref            // the end node, or noRef
-	stepless   []Ref
+	leaves     []machine.Ref  // nodes that nothing but the end node follows
+	end        machine.Ref    // the end node, or noRef
+	stepless   []machine.Ref
 	groups     []group          // the declared groups, then one for each key
 	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
 
 	// contracts are those of the nodes that have any, by phase.
-	contracts map[Ref][phaseCount]Contract
-	moderated []Ref // nodes that ask for a moderator
+	contracts map[machine.Ref][phaseCount]Contract
+	moderated []machine.Ref // nodes that ask for a moderator
 
 	prunes   *prunes  // nil if there are no triggers
 	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
@@ -56,17 +56,17 @@ type Plan struct {
 	whole    *Plan  // the plan that this one was pruned from; nil if it was not
 	force    *force // the settings that a graph inherits that a node expands into
 
-	composite bool          // some node is a composite
-	slashed   []string      // the ids that have a slash, sorted
-	subs      map[Ref]*Plan // the compiled Sub of each composite
-	items     map[Ref]*Plan // the plan, of one node, that a map performs for each item
-	loops     map[Ref]func(View) (bool, error)
-	itemOf    string           // in a plan of the items of a map: the id of the map; index is then empty
-	body      *Plan            // in a plan of items: the plan of the map's Sub, if it has one
-	keys      []string         // in a plan of items: by Ref, the results of Map.Key; nil without one
-	estimates []time.Duration  // in a plan of items: by Ref, the results of Map.Estimate; nil without one
-	lacks     []string         // groups that a graph around this one has to declare
-	naming    map[string][]Ref // by group: the composites whose graphs lack it, in order
+	composite bool                  // some node is a composite
+	slashed   []string              // the ids that have a slash, sorted
+	subs      map[machine.Ref]*Plan // the compiled Sub of each composite
+	items     map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
+	loops     map[machine.Ref]func(View) (bool, error)
+	itemOf    string                   // in a plan of the items of a map: the id of the map; index is then empty
+	body      *Plan                    // in a plan of items: the plan of the map's Sub, if it has one
+	keys      []string                 // in a plan of items: by Ref, the results of Map.Key; nil without one
+	estimates []time.Duration          // in a plan of items: by Ref, the results of Map.Estimate; nil without one
+	lacks     []string                 // groups that a graph around this one has to declare
+	naming    map[string][]machine.Ref // by group: the composites whose graphs lack it, in order
 
 	// The plan of a run in test mode, see testMode, has these.
 	tested  *Plan     // the plan of which this one is a copy
@@ -92,7 +92,7 @@ type inputs struct {
 const manyParams = 16 // of a node, to look through
 
 // inputsOf says how a node's parameters come about; nil for one without.
-func (p *Plan) inputsOf(r Ref) *inputs {
+func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	if p.data == nil {
 		return nil
 	}
@@ -129,7 +129,7 @@ type group struct {
 	Group
 	key       bool
 	inherited bool // a graph around this one declares it
-	members   []Ref
+	members   []machine.Ref
 }
 
 // isCompiled reports whether the plan was made by Compile.
@@ -155,7 +155,7 @@ func (p *Plan) Len() int { return len(p.orEmpty().names) }
 func (p *Plan) Name() string { return p.orEmpty().name }
 
 // Ref returns the dense id of a node.
-func (p *Plan) Ref(id string) (Ref, bool) {
+func (p *Plan) Ref(id string) (machine.Ref, bool) {
 	p = p.orEmpty()
 	if p.itemOf != "" {
 		return p.item(id)
@@ -164,9 +164,9 @@ func (p *Plan) Ref(id string) (Ref, bool) {
 }
 
 // find is Ref for a plan that is not that of the items of a map.
-func (p *Plan) find(id string) (Ref, bool) {
+func (p *Plan) find(id string) (machine.Ref, bool) {
 	r, ok := p.index.Find(p.names, id)
-	return Ref(r), ok
+	return machine.Ref(r), ok
 }
 
 // Edge returns an edge by its number, the place in [Plan.Edges]. It panics if there is none.
@@ -191,10 +191,10 @@ func (p *Plan) termsOf(i int32) *terms {
 }
 
 // ID returns the id of a node. It panics if r is out of range.
-func (p *Plan) ID(r Ref) string { return p.names[r] }
+func (p *Plan) ID(r machine.Ref) string { return p.names[r] }
 
 // Node returns a copy of the node, with After and In empty. It panics if r is out of range.
-func (p *Plan) Node(r Ref) Node {
+func (p *Plan) Node(r machine.Ref) Node {
 	n := p.node(r).whole()
 	n.ID, n.GuardErrors = p.names[r], p.guard(r)
 	if p.keys != nil {
@@ -213,12 +213,12 @@ func (p *Plan) Node(r Ref) Node {
 }
 
 // node returns the declaration of a node. The items of a map share one: their differences are in names, keys and estimates.
-func (p *Plan) node(r Ref) *node {
+func (p *Plan) node(r machine.Ref) *node {
 	return p.nodes[r]
 }
 
 // guard is what the node does if its guard cannot decide. Code that is wrong must not run what it guards.
-func (p *Plan) guard(r Ref) GuardPolicy {
+func (p *Plan) guard(r machine.Ref) GuardPolicy {
 	n := p.node(r)
 	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
 		return policy
@@ -230,8 +230,8 @@ func (p *Plan) guard(r Ref) GuardPolicy {
 }
 
 // Declared yields all nodes in the order of their declaration.
-func (p *Plan) Declared() iter.Seq2[Ref, string] {
-	return func(yield func(Ref, string) bool) {
+func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
+	return func(yield func(machine.Ref, string) bool) {
 		for _, r := range p.orEmpty().declared {
 			if !yield(r, p.names[r]) {
 				return
@@ -270,7 +270,7 @@ func (p *Plan) Groups() []Group {
 
 // Tier returns the node's Kahn level: the number of edges on the longest path that leads to it. The end node has a tier
 // of its own after all others.
-func (p *Plan) Tier(r Ref) int { return int(p.net.Tier(r)) }
+func (p *Plan) Tier(r machine.Ref) int { return int(p.net.Tier(r)) }
 
 // Tiers returns the ids of the nodes tier by tier, each tier in the order of declaration.
 func (p *Plan) Tiers() [][]string {
@@ -291,9 +291,9 @@ func (p *Plan) Ancestors(id string) []string {
 	case !ok:
 		return nil
 	case r == p.end:
-		return p.idsOf(func(n Ref) bool { return n != r })
+		return p.idsOf(func(n machine.Ref) bool { return n != r })
 	}
-	return p.reachable(r, func(r Ref, visit func(Ref)) {
+	return p.reachable(r, func(r machine.Ref, visit func(machine.Ref)) {
 		for _, i := range p.net.In(r) {
 			visit(p.net.Source(i))
 		}
@@ -307,7 +307,7 @@ func (p *Plan) Descendants(id string) []string {
 	if !ok {
 		return nil
 	}
-	return p.reachable(r, func(r Ref, visit func(Ref)) {
+	return p.reachable(r, func(r machine.Ref, visit func(machine.Ref)) {
 		for _, a := range p.net.Out(r) {
 			visit(a.To())
 		}
@@ -317,23 +317,23 @@ func (p *Plan) Descendants(id string) []string {
 	})
 }
 
-func (p *Plan) reachable(from Ref, neighbours func(Ref, func(Ref))) []string {
+func (p *Plan) reachable(from machine.Ref, neighbours func(machine.Ref, func(machine.Ref))) []string {
 	seen := make([]bool, len(p.names))
-	work := []Ref{from}
+	work := []machine.Ref{from}
 	for len(work) > 0 {
 		r := work[len(work)-1]
 		work = work[:len(work)-1]
-		neighbours(r, func(n Ref) {
+		neighbours(r, func(n machine.Ref) {
 			if !seen[n] {
 				seen[n] = true
 				work = append(work, n)
 			}
 		})
 	}
-	return p.idsOf(func(r Ref) bool { return seen[r] })
+	return p.idsOf(func(r machine.Ref) bool { return seen[r] })
 }
 
-func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
+func (p *Plan) idsOf(in func(machine.Ref) bool) (ids []string) {
 	for _, r := range p.declared {
 		if in(r) {
 			ids = append(ids, p.names[r])
@@ -347,7 +347,7 @@ func (p *Plan) idsOf(in func(Ref) bool) (ids []string) {
 func (p *Plan) CriticalPath() []string {
 	best := noRef
 	for r := range p.orEmpty().names {
-		if r := Ref(r); r != p.end && (best == noRef || p.net.Rank(r) > p.net.Rank(best)) {
+		if r := machine.Ref(r); r != p.end && (best == noRef || p.net.Rank(r) > p.net.Rank(best)) {
 			best = r
 		}
 	}
@@ -485,7 +485,7 @@ func (n *node) whole() Node {
 }
 
 // own returns the plan's own copy of a node, which may be written to.
-func (c *compiler) own(r Ref) *node {
+func (c *compiler) own(r machine.Ref) *node {
 	n := &c.p.nodes[r]
 	if declared := c.g.nodes[c.p.decl[r]]; *n == declared {
 		own := *declared
@@ -495,7 +495,7 @@ func (c *compiler) own(r Ref) *node {
 }
 
 // setRetry replaces the Retry of a node. All nodes without extras that get the default Retry share one nodeExtras.
-func (c *compiler) setRetry(r Ref, retry Retry, isDefault bool) {
+func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 	n := c.own(r)
 	if isDefault && n.nodeExtras == &noExtras && c.defaulted != nil {
 		n.nodeExtras = c.defaulted
@@ -552,7 +552,7 @@ type hashes struct {
 }
 
 // nodeHash is the hash of a node of a plan that has been hashed; "" while it is being computed.
-func (p *Plan) nodeHash(ref Ref) string {
+func (p *Plan) nodeHash(ref machine.Ref) string {
 	if h := p.hashed.Load(); h != nil {
 		return h.nodes[ref]
 	}
@@ -626,7 +626,7 @@ func (w *hasher) inputs() (text []byte) {
 
 // node appends the hash of a node with its in-edges and the defaults that apply to it. User code is called: it may hash another plan,
 // but not with this hasher.
-func (w *hasher) node(to []byte, ref Ref) []byte {
+func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	p := w.plan
 	join, skip, upstream := p.net.Rules(ref)
 	w.text = fmt.Appendf(w.text[:0], "%v %v %v\n", join, skip, upstream)

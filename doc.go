@@ -29,7 +29,7 @@
 //
 // The others, by task. What returns an [Option] is an argument of Execute:
 //
-//   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges], [Ref]; [GraphError], [Problem].
+//   - Graphs and plans: [Defaults], [Port], [Input], [Group], [Plan], [Plan.Edges]; [GraphError], [Problem].
 //   - Pipelines whose wiring the compiler checks: package typed.
 //   - Branches, joins and failures: [On], [Join] and its rules, [AtLeast], [SkipCascade], [UpstreamAbort], [Handling],
 //     [NoMatch]; [FailureMode], [StatusRule], [EndVerdict], [AbortRun], [Skip].

@@ -72,7 +72,7 @@ type durable struct {
 // place is a node of one of the runs of a tree.
 type place struct {
 	run *Run
-	ref Ref
+	ref machine.Ref
 }
 
 // transaction is one write of the store, and before that the outbox. When it is written, a later one takes its memory over, but not that
@@ -317,7 +317,7 @@ func (r *Run) outdate() {
 }
 
 // outdated marks the record of a node, so that the next commit writes it again.
-func (r *Run) outdated(ref Ref) {
+func (r *Run) outdated(ref machine.Ref) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.pending(place{r, ref}).change()
 	}
@@ -334,7 +334,7 @@ func (r *Run) settleLease() {
 }
 
 // recordsStart reports whether the start of an attempt that begins now is written before its step is called.
-func (r *Run) recordsStart(ref Ref) bool {
+func (r *Run) recordsStart(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.failed == nil && !r.plan.net.Is(ref, machine.FlagInline)
 }
 
@@ -362,14 +362,14 @@ func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *w
 	return wayFull, d.outbox.writing
 }
 
-func (storedLife) begunInside(r *Run, ref Ref, before int32, now int64) {
+func (storedLife) begunInside(r *Run, ref machine.Ref, before int32, now int64) {
 	if r.durable.failed == nil {
 		r.noteBegin(ref, now).begin(before)
 	}
 }
 
 // noteBegin counts an attempt that begins, and returns the entry of its node.
-func (r *Run) noteBegin(ref Ref, now int64) *pendingNode {
+func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 	r.tellRoot(ref, now)
 	r.durable.outbox.begins++
 	return r.durable.pending(place{r, ref})
@@ -723,7 +723,7 @@ func (w *worker) awaitRoom(bytes int) (waited bool) {
 }
 
 // hasReturned notes that the step of the running attempt has returned, so that nothing ends the attempt but the worker.
-func (r *Run) hasReturned(ref Ref) {
+func (r *Run) hasReturned(ref machine.Ref) {
 	r.records[ref].returned = true
 	if x := r.extras[ref]; x != nil {
 		r.disarm(&x.attempt)
@@ -842,14 +842,16 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 }
 
 // tellRoot tells that a root is ready which is about to begin, if inTurn has left that out.
-func (r *Run) tellRoot(ref Ref, now int64) {
+func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)
 	}
 }
 
 // isUntold reports whether a node is a root that is ready and of which neither the outbox nor an event knows.
-func (r *Run) isUntold(ref Ref) bool { return r.durable != nil && r.durable.roots[r].Has(int(ref)) }
+func (r *Run) isUntold(ref machine.Ref) bool {
+	return r.durable != nil && r.durable.roots[r].Has(int(ref))
+}
 
 // isFreshRoot reports whether a change makes a node ready that has no predecessors and of which nothing is stored.
 func (r *Run) isFreshRoot(c machine.Change) bool {

@@ -74,7 +74,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 }
 
 // resolve notes that each of the nodes after one has a predecessor more that is terminal.
-func (d *durable) resolve(r *Run, ref Ref) {
+func (d *durable) resolve(r *Run, ref machine.Ref) {
 	for _, a := range r.plan.net.Out(ref) {
 		d.pending(place{r, a.To()}).resolved++
 	}
@@ -96,7 +96,7 @@ func (d *durable) told(r *Run, e *entry) {
 
 // noteDelta notes that a node has emitted a delta. Nothing is written for that alone, but the next transaction knows of the event, and so of
 // the delta's number.
-func (r *Run) noteDelta(ref Ref, x *extra) {
+func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	d := r.durable
 	if d == nil || d.failed != nil {
 		return
@@ -762,7 +762,7 @@ func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 }
 
 // lastShown returns the ids of the last event that is not hidden, and of the last one of a node among those, deltas and logs not counted.
-func (l *eventLog) lastShown(scope *eventScope, ref Ref) (last, of uint64) {
+func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	last = l.last - l.hidden

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -309,7 +310,7 @@ func collectedKey(key string, attempt int32, iteration int) string {
 }
 
 // key is the key of a node in the store: its path, with the attempts of composites after the first.
-func (r *Run) key(ref Ref) string {
+func (r *Run) key(ref machine.Ref) string {
 	id := r.plan.names[ref]
 	switch {
 	case r.outer == nil:
@@ -511,7 +512,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 		switch {
 		case a.runs[r]:
 			fates[r] = fateAnew
-		case a.inside[Ref(r)] != nil && stored[keys[r]].Terminal:
+		case a.inside[machine.Ref(r)] != nil && stored[keys[r]].Terminal:
 			fates[r] = fateAgain
 		default:
 			fates[r] = fateKept
@@ -519,10 +520,10 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 		back.fates[keys[r]] = fates[r]
 	}
 	for r := range at { // a counter that is taken back begins at zero
-		if Ref(r) == p.end {
+		if machine.Ref(r) == p.end {
 			continue // its predecessors are not counted: it waits for all nodes
 		}
-		sources := p.net.In(Ref(r))
+		sources := p.net.In(machine.Ref(r))
 		c := store.Readiness{Node: keys[r], Required: len(sources)}
 		for _, i := range sources {
 			from := p.net.Source(i)
@@ -660,7 +661,7 @@ func (r *Run) lose(err error) {
 	for _, c := range runs {
 		for roots := d.roots[c]; roots.Len() > 0; {
 			ref, _ := roots.PopMin()
-			d.lost.note(place{c, Ref(ref)}, -1)
+			d.lost.note(place{c, machine.Ref(ref)}, -1)
 		}
 	}
 	d.fail(err)

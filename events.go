@@ -91,9 +91,9 @@ func (r *Run) EventRange() (first, last uint64) {
 type entry struct {
 	kind    eventKind
 	attempt int32
-	ref     Ref    // of a node, or the tier of a wave
-	back    uint32 // the id of this event minus that of the event that led to it; 0 if there is none
-	at      int64  // ns since the run's start
+	ref     machine.Ref // of a node, or the tier of a wave
+	back    uint32      // the id of this event minus that of the event that led to it; 0 if there is none
+	at      int64       // ns since the run's start
 	arg     any
 	run     *Run // the run of the node: that of the log, or one nested in it
 }
@@ -101,7 +101,7 @@ type entry struct {
 // logLine is an entry as it is kept: without pointers, so that the garbage collector passes over most of the log.
 type logLine struct {
 	at      int64
-	ref     Ref
+	ref     machine.Ref
 	back    uint32
 	attempt int32
 	kind    eventKind
@@ -167,7 +167,7 @@ func (b *block) scope(i int) *eventScope {
 }
 
 // end returns the arguments for observers of node ends: the node that the entry ended, and the payload of its end.
-func (b *block) end(i int) (r *Run, ref Ref, arg any, ok bool) {
+func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 	l := &b.lines[i]
 	if !l.kind.endsNode() {
 		return nil, noRef, nil, false
@@ -796,7 +796,7 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 }
 
 // endOf is the result of a node that has ended in a run that goes on; payload is that of its end event.
-func (r *Run) endOf(ref Ref, payload any) NodeResult {
+func (r *Run) endOf(ref machine.Ref, payload any) NodeResult {
 	r.st.Lock()
 	res := r.nodeResult(ref)
 	res.ID = r.path(ref)
@@ -812,7 +812,7 @@ func (r *Run) endOf(ref Ref, payload any) NodeResult {
 	case machine.IsUpstream(end.Cause):
 		res.Err = &UpstreamError{Node: r.plan.ID(ref), Kind: end.Cause, Origins: end.Origins}
 	case origin != noRef && end.Cause != CauseContext && end.Cause != CauseCancelRun:
-		res.Cause.Origins = r.names([]Ref{origin})
+		res.Cause.Origins = r.names([]machine.Ref{origin})
 	}
 	res.Cause.Err = res.Err
 	return res

@@ -262,7 +262,7 @@ func (r *Run) parent(e *entry, ends int) uint64 {
 }
 
 // parentByOrigin returns the id of the last event of the other node that is the reason of a node's end, 0 if there is none.
-func (r *Run) parentByOrigin(ref Ref, w machine.Word) uint64 {
+func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	origin := w.By()
 	if origin == noRef || origin == ref {
 		return 0
@@ -390,7 +390,7 @@ func (r *Run) emit(s *Step, chunk any) {
 
 // countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so the tree
 // counts for the nodes in them, by their paths.
-func (r *Run) countDelta(ref Ref, x *extra) int {
+func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	r.noteDelta(ref, x)
 	if r.outer == nil {
 		x.deltas++
@@ -424,7 +424,7 @@ func (r *Run) deltas() map[string]int {
 }
 
 // deltasOf returns how many deltas a node has emitted.
-func (r *Run) deltasOf(ref Ref) int {
+func (r *Run) deltasOf(ref machine.Ref) int {
 	switch x := r.extras[ref]; {
 	case r.outer != nil && !r.tree.deltas.isEmpty():
 		return r.tree.deltas.of(r.path(ref))
@@ -537,7 +537,7 @@ func (m *eventMaker) draft(ev *Event, b *block, i int, id uint64) {
 		wave.Nodes = append(wave.Nodes, p.names[lo:hi]...)
 		arg = wave
 	case evNodeBlocked:
-		origins, _ := arg.([]Ref)
+		origins, _ := arg.([]machine.Ref)
 		_, _, policy := p.net.Rules(e.ref)
 		blocked := event.Block{Policy: policy}
 		for _, ref := range origins {
@@ -605,7 +605,7 @@ func (r *Run) eventOutput(value any) (out event.Output) {
 }
 
 // completed completes the payload of node.completed. The node is terminal: its word and record do not change any more.
-func (r *Run) completed(ref Ref, done event.Completion) event.Completion {
+func (r *Run) completed(ref machine.Ref, done event.Completion) event.Completion {
 	if rec := &r.records[ref]; rec.attempts > 0 { // a gate is completed by its signal
 		done.Duration = time.Duration(rec.end - rec.start)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -274,7 +275,7 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 
 // some names the first of several nodes, or, if deep, the first node inside of it that lacks the same. In test mode these
 // may be mocked.
-func (p *Plan) some(nodes []Ref, of func(*Plan) []Ref, deep bool) string {
+func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]
 	for deep && at.sub(r) != nil && len(of(at.sub(r))) > 0 {
 		if at.node(r).Map != nil {

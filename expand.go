@@ -152,7 +152,7 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 
 // warningsInside returns the warnings of the plan that a node expands into, in the form that a graph containing it would
 // report: items and iterations share those of their node.
-func (r *Run) warningsInside(ref Ref, p *Plan) []error {
+func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	warnings := append(slices.Clone(p.warnings), r.cfg.unused(p)...)
 	for i := range warnings {
 		for c, ref := r, ref; ; ref, c = c.within.ref, c.outer {
@@ -303,7 +303,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 }
 
 // goOnExpanded makes the nested runs of an expanded node go on where a snapshot has them.
-func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
+func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	waits := r.waiters()
 	told := waits.drop(place{r, ref})
 	began, keeping := len(waits.began), len(waits.kept)
@@ -338,7 +338,7 @@ func (r *Run) goOnExpanded(ref Ref, x *extra, h *held, now int64) {
 func (comp *composite) isExpansion() bool { return comp.child != nil && comp.child.rootInputs != nil }
 
 // forgetExpansion drops the expansion of an earlier attempt.
-func (r *Run) forgetExpansion(ref Ref) {
+func (r *Run) forgetExpansion(ref machine.Ref) {
 	if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.isExpansion() {
 		x.comp = nil
 	}
@@ -360,7 +360,7 @@ func (w *worker) keepExpanded(value any) {
 }
 
 // keeps reports whether a node was expanded in an earlier life of the run, and its graph is not known.
-func (r *Run) keeps(ref Ref) bool {
+func (r *Run) keeps(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return x != nil && x.kept != nil
 }

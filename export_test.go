@@ -33,10 +33,10 @@ func (p *Plan) AncestrySteps() int64 {
 }
 
 // IsAncestor reports whether a path leads from a to r.
-func (p *Plan) IsAncestor(a, r Ref) bool { return p.net.IsAncestor(a, r) }
+func (p *Plan) IsAncestor(a, r machine.Ref) bool { return p.net.IsAncestor(a, r) }
 
 // ParamSteps counts the parameters that are looked at to find one of a node's.
-func (p *Plan) ParamSteps(r Ref, name string) int {
+func (p *Plan) ParamSteps(r machine.Ref, name string) int {
 	_, steps := p.data[r].param(name)
 	return steps
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the
@@ -132,7 +133,7 @@ func (e *ChoiceError) Is(target error) bool { return target == ErrChoice }
 
 // choices are the answers that a gate accepts or a condition is expected to give: the declared ones, else the labels of its
 // out-edges, and the words that mean the same, see withAliases. Nil: any. A choice without an edge takes no branch.
-func (p *Plan) choices(ref Ref) []string {
+func (p *Plan) choices(ref machine.Ref) []string {
 	if p.whole != nil { // a trigger may have pruned edges, but their labels are still choices
 		ref, _ = p.whole.find(p.names[ref])
 		p = p.whole
@@ -233,7 +234,7 @@ func (e *refusedAnswer) Unwrap() error { return e.err }
 // refuse returns an error that matches [ErrChoice] and names the gate by path, if the answer is no choice of the gate, or its Check
 // refuses it. Both are user code, and are called without the lock. If BranchLabels panics, refuse returns nil, and the panic fails the gate
 // later; a Check that panics has refused the answer.
-func (p *Plan) refuse(ref Ref, path string, answer any) error {
+func (p *Plan) refuse(ref machine.Ref, path string, answer any) error {
 	if err := p.refuseChoice(ref, path, answer); err != nil {
 		return err
 	}
@@ -248,7 +249,7 @@ func (p *Plan) refuse(ref Ref, path string, answer any) error {
 }
 
 // refuseChoice returns a [*ChoiceError] if the answer is none of the choices.
-func (p *Plan) refuseChoice(ref Ref, path string, answer any) error {
+func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	choices := p.choices(ref)
 	if choices == nil {
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -365,10 +366,10 @@ func TestGrowthOfAncestry(t *testing.T) {
 			p := compiled(t, ancestryShapes(n)[name])
 			rng := rand.New(rand.NewPCG(3, uint64(n)))
 			first, _ := p.Ref("n0")
-			for r := range kahn.Ref(p.Len()) {
+			for r := range machine.Ref(p.Len()) {
 				p.IsAncestor(first, r)
 				if name != "grid" { // the way to another node is as long as the grid is wide
-					p.IsAncestor(kahn.Ref(rng.IntN(p.Len())), r)
+					p.IsAncestor(machine.Ref(rng.IntN(p.Len())), r)
 					p.IsAncestor(r/2, r)
 				}
 			}

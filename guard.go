@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // evaluator is the type of Graph.Evaluator.
@@ -156,7 +157,7 @@ func (c *compiler) checkTextsBeside() {
 }
 
 // ancestor returns a function that reports whether a node sees the node of an id, for a checker.
-func (p *Plan) ancestor(r Ref) func(id string) error {
+func (p *Plan) ancestor(r machine.Ref) func(id string) error {
 	return func(id string) error {
 		if _, ok := p.sees(r, id); ok {
 			return nil
@@ -179,7 +180,7 @@ func (c *compiler) checkText(n *node, checker fieldChecker, ancestor, input func
 }
 
 // install puts the functions and contracts into the plan.
-func (l *lowered) install(c *compiler, r Ref) {
+func (l *lowered) install(c *compiler, r machine.Ref) {
 	p := c.p
 	if l.when != nil {
 		c.own(r).When = l.when
@@ -189,7 +190,7 @@ func (l *lowered) install(c *compiler, r Ref) {
 	}
 	if l.input != nil || l.output != nil {
 		if p.contracts == nil {
-			p.contracts = map[Ref][phaseCount]Contract{}
+			p.contracts = map[machine.Ref][phaseCount]Contract{}
 		}
 		p.contracts[r] = [phaseCount]Contract{event.PhaseInput: l.input, event.PhaseOutput: l.output}
 	}

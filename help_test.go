@@ -328,7 +328,7 @@ func stateOf(t testing.TB, g *kahn.Graph, opts ...kahn.Option) (*kahn.Plan, *mac
 	return plan, st
 }
 
-func ref(t testing.TB, p *kahn.Plan, id string) kahn.Ref {
+func ref(t testing.TB, p *kahn.Plan, id string) machine.Ref {
 	t.Helper()
 	r, ok := p.Ref(id)
 	require.True(t, ok)

@@ -263,7 +263,7 @@ func (r *Run) learnedPrefix() string {
 }
 
 // learnedPath is the path of a node in a History.
-func (r *Run) learnedPath(prefix string, ref Ref) string {
+func (r *Run) learnedPath(prefix string, ref machine.Ref) string {
 	if r.items != nil {
 		return prefix
 	}
@@ -277,7 +277,7 @@ func (r *Run) schedule() *machine.Schedule {
 		return nil
 	}
 	p, prefix := r.plan, r.learnedPrefix()
-	s := p.net.Order(func(ref Ref) int64 {
+	s := p.net.Order(func(ref machine.Ref) int64 {
 		n := p.node(ref)
 		switch {
 		case p.estimates != nil:
@@ -300,7 +300,7 @@ type learning struct {
 // lesson is how long a node took.
 type lesson struct {
 	run  *Run
-	ref  Ref
+	ref  machine.Ref
 	took int64
 }
 
@@ -319,8 +319,8 @@ func (r *Run) noteLessons() {
 	root := r.outermost()
 	before := len(root.learning.lessons)
 	for ref := range r.records {
-		if took, ok := r.lesson(Ref(ref)); ok {
-			root.learning.lessons = append(root.learning.lessons, lesson{r, Ref(ref), took})
+		if took, ok := r.lesson(machine.Ref(ref)); ok {
+			root.learning.lessons = append(root.learning.lessons, lesson{r, machine.Ref(ref), took})
 		}
 	}
 	if before == 0 && len(root.learning.lessons) > 0 {
@@ -358,7 +358,7 @@ func (r *Run) teach() {
 }
 
 // lesson returns how long the last attempt of a node took, if it teaches something.
-func (r *Run) lesson(ref Ref) (took int64, ok bool) {
+func (r *Run) lesson(ref machine.Ref) (took int64, ok bool) {
 	rec, p := &r.records[ref], &r.plan.net
 	if r.st.Word(ref).Status() != Completed || rec.attempts == 0 || rec.fallback || p.Is(ref, machine.FlagMocked|machine.FlagGate) || p.Is(ref, machine.FlagInline) && !p.Is(ref, machine.FlagComposite) {
 		return 0, false

@@ -21,6 +21,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/race"
 	"github.com/seed-c794f7ef/kahn/internal/trees"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/storetest"
 )
@@ -579,7 +580,7 @@ func (l *looker) node(p *kahn.Plan, prefix string, n kahn.NodeResult) {
 	}
 }
 
-func refOf(p *kahn.Plan, prefix string, n kahn.NodeResult) kahn.Ref {
+func refOf(p *kahn.Plan, prefix string, n kahn.NodeResult) machine.Ref {
 	ref, _ := p.Ref(n.ID[len(prefix):])
 	return ref
 }

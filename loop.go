@@ -199,7 +199,7 @@ func (w *worker) iterate(comp *composite, soFar iterations) (c conclusion, begun
 }
 
 // stoppedFor is the cause for which a loop of the run stops when the run does, or when a stop lets it finish its iteration.
-func (r *Run) stoppedFor(ref Ref) CauseKind {
+func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	if w := r.st.Word(ref); w.Is(machine.WordDraining) && r.st.StoppedFor() == CauseNone {
 		return w.Kind()
 	}
@@ -208,7 +208,7 @@ func (r *Run) stoppedFor(ref Ref) CauseKind {
 
 // stoppedLoop is the conclusion of a loop that does not go on since it is to stop, with the lock held. If the loop alone
 // stops, its word, or its timeout, decides.
-func (r *Run) stoppedLoop(ref Ref) conclusion {
+func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
 		c.err = ErrTimeout
@@ -240,7 +240,7 @@ type pause struct {
 }
 
 // awaitIteration arms the alarm for the next iteration of a loop that pauses.
-func (r *Run) awaitIteration(ref Ref, now int64) {
+func (r *Run) awaitIteration(ref machine.Ref, now int64) {
 	x := r.extras[ref]
 	p := x.comp.pause
 	x.backoff = r.afterAsStored(time.Duration(p.due-now), func(now int64) {
@@ -255,7 +255,7 @@ func (r *Run) awaitIteration(ref Ref, now int64) {
 }
 
 // interruptPause ends the pause of a loop that is to stop. A worker concludes the loop, as after an iteration.
-func (r *Run) interruptPause(ref Ref, x *extra) {
+func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	if p := x.comp.pause; !p.over {
 		p.over = true
 		r.disarm(&x.backoff)
@@ -264,7 +264,7 @@ func (r *Run) interruptPause(ref Ref, x *extra) {
 }
 
 // continuePause goes on with the pause of a loop in another life of the run.
-func (r *Run) continuePause(ref Ref, x *extra, now int64) {
+func (r *Run) continuePause(ref machine.Ref, x *extra, now int64) {
 	switch {
 	case x.comp.pause.over:
 	case r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) || x.timedOut != timeoutNone:

@@ -138,7 +138,7 @@ func (x *items) len() int {
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
 // itemsOf makes the items of a map from the parameter that holds them. protect calls the functions of the map.
-func (p *Plan) itemsOf(ref Ref, value any, protect func(func() error) error) (*items, error) {
+func (p *Plan) itemsOf(ref machine.Ref, value any, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
 	if !isNull(value) {
@@ -190,7 +190,7 @@ func (x *items) distinguish() {
 		for i := range n {
 			p.estimates[i] = max(x.m.Estimate(x.at(i)), 0)
 		}
-		p.net.Reorder(func(r Ref) int64 { return int64(p.estimates[r]) })
+		p.net.Reorder(func(r machine.Ref) int64 { return int64(p.estimates[r]) })
 	}
 }
 
@@ -226,7 +226,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 }
 
 // item finds the node of an item by its id.
-func (p *Plan) item(id string) (Ref, bool) {
+func (p *Plan) item(id string) (machine.Ref, bool) {
 	digits, ok := strings.CutPrefix(id, p.itemOf+"[")
 	if !ok {
 		return noRef, false
@@ -235,11 +235,11 @@ func (p *Plan) item(id string) (Ref, bool) {
 	if err != nil || i < 0 || i >= len(p.names) || p.names[i] != id {
 		return noRef, false
 	}
-	return Ref(i), true
+	return machine.Ref(i), true
 }
 
 // sub is the plan of a composite's Sub, nil if it has none.
-func (p *Plan) sub(r Ref) *Plan {
+func (p *Plan) sub(r machine.Ref) *Plan {
 	if p.body != nil {
 		return p.body
 	}
@@ -279,7 +279,7 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 }
 
 // innermost finds the item that a node is, or is inside of. The index is -1 if there is none.
-func (r *Run) innermost(ref Ref) (*items, int) {
+func (r *Run) innermost(ref machine.Ref) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
 			return nil, -1
@@ -289,7 +289,7 @@ func (r *Run) innermost(ref Ref) (*items, int) {
 }
 
 // home returns the run and the node whose inputs a node has: for an item, its map.
-func (r *Run) home(ref Ref, flags stepFlags) (*Run, Ref, stepFlags) {
+func (r *Run) home(ref machine.Ref, flags stepFlags) (*Run, machine.Ref, stepFlags) {
 	if r.items != nil {
 		return r.outer, r.within.ref, r.within.flags
 	}
@@ -297,7 +297,7 @@ func (r *Run) home(ref Ref, flags stepFlags) (*Run, Ref, stepFlags) {
 }
 
 // input returns an input that an item has beside the inputs of its map.
-func (x *items) input(ref Ref, name string) (value any, ok bool) {
+func (x *items) input(ref machine.Ref, name string) (value any, ok bool) {
 	switch name {
 	case inputItem:
 		if !x.list.IsValid() { // a map that ended in an earlier life of the run knows its list no more
@@ -330,7 +330,7 @@ func (r *Run) itemsRun(step *Step, x *items) *Run {
 }
 
 // itemFailed counts the failure of an item, with the lock held, and stops the others if the map tolerates no more.
-func (r *Run) itemFailed(ref Ref, abortRun bool) {
+func (r *Run) itemFailed(ref machine.Ref, abortRun bool) {
 	x := r.items
 	x.failed++
 	if abortRun {
@@ -446,7 +446,7 @@ func typedItems[T any](v any, ok bool, failed error, what, id string) (list []T,
 }
 
 // endedItems returns the run of the items of a map that has completed with their outputs, or nil.
-func (r *Run) endedItems(ref Ref) *Run {
+func (r *Run) endedItems(ref machine.Ref) *Run {
 	if r.plan.node(ref).Map == nil || r.st.Word(ref).Status() != Completed || r.records[ref].fallback {
 		return nil
 	}

@@ -204,7 +204,7 @@ func (t *tree) board(at place, f *flight) {
 
 // landFlight ends the flight of a node that was expanded, with the lock held: the node has ended, is attempted again, or is left. It comes
 // with the output of a node that has completed.
-func (r *Run) landFlight(ref Ref, output any, ok bool) {
+func (r *Run) landFlight(ref machine.Ref, output any, ok bool) {
 	if r.tree == nil {
 		return
 	}

@@ -267,15 +267,15 @@ func lookup(output any, key string) (any, bool) {
 // source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [machine.State].
 type source interface {
 	graph() *Plan
-	deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is that of the source, if d delivers it
-	failureOf(Ref) error
+	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is that of the source, if d delivers it
+	failureOf(machine.Ref) error
 	input(name string) (any, bool)
 	clone(any) any
 }
 
 // deliver returns the value that an in-edge delivers to a node that is being checked, or runs. The source node is terminal: its
 // output does not change any more.
-func deliver(of source, to Ref, substituted bool, i int32) (value any, ok bool) {
+func deliver(of source, to machine.Ref, substituted bool, i int32) (value any, ok bool) {
 	p := of.graph()
 	e := p.edgeAt(i)
 	d, output := of.deliveryTo(to, i, substituted)
@@ -295,7 +295,7 @@ func deliver(of source, to Ref, substituted bool, i int32) (value any, ok bool) 
 }
 
 // defaultOf is what an edge delivers in place of what failed.
-func (p *Plan) defaultOf(e planEdge, to Ref) any {
+func (p *Plan) defaultOf(e planEdge, to machine.Ref) any {
 	if e.Default != nil {
 		return e.Default
 	}
@@ -306,7 +306,7 @@ func (p *Plan) defaultOf(e planEdge, to Ref) any {
 }
 
 // assembled applies the precedence of a parameter's sources: edges, static values, root inputs, the port's default.
-func assembled(of source, ref Ref, substituted bool, name string, merged map[string]any) (any, bool) {
+func assembled(of source, ref machine.Ref, substituted bool, name string, merged map[string]any) (any, bool) {
 	if v, ok := merged[name]; ok {
 		return v, true
 	}
@@ -323,7 +323,7 @@ func assembled(of source, ref Ref, substituted bool, name string, merged map[str
 }
 
 // unfed is assembled for a parameter to which no edge has delivered anything.
-func unfed(of source, ref Ref, name string) (any, bool) {
+func unfed(of source, ref machine.Ref, name string) (any, bool) {
 	p := of.graph()
 	n := p.node(ref)
 	var port *Port
@@ -345,7 +345,7 @@ func unfed(of source, ref Ref, name string) (any, bool) {
 }
 
 // deliveredFrom returns the value of the last delivering edge from one node to another.
-func deliveredFrom(of source, ref Ref, substituted bool, id string) (value any, ok bool) {
+func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (value any, ok bool) {
 	p := of.graph()
 	from, known := p.find(id)
 	if !known {
@@ -365,7 +365,7 @@ func deliveredFrom(of source, ref Ref, substituted bool, id string) (value any, 
 
 // eachOwnParam calls f with the names of the parameters that a node may have of its own, some of them perhaps more than once. inputs
 // reports whether it has those of the root inputs, too.
-func (p *Plan) eachOwnParam(ref Ref, f func(name string)) (inputs bool) {
+func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) {
 	n, in := p.node(ref), p.inputsOf(ref)
 	if in != nil {
 		for i := range in.params {
@@ -386,7 +386,7 @@ func (r *Run) graph() *Plan { return r.plan }
 
 // deliveryTo takes the lock for a node that may run before its predecessors have ended, and in a durable run, whose store may refuse the
 // end of a predecessor while a guard or a merge is at work.
-func (r *Run) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery, output any) {
+func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
 		r.st.Lock()
 		defer r.st.Unlock()
@@ -397,18 +397,18 @@ func (r *Run) deliveryTo(to Ref, i int32, substituted bool) (d machine.Delivery,
 	return d, output
 }
 
-func (r *Run) failureOf(ref Ref) error {
+func (r *Run) failureOf(ref machine.Ref) error {
 	r.st.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
 	defer r.st.Unlock()
 	return r.nodeError(ref)
 }
 
-func (r *Run) delivered(to Ref, flags stepFlags, i int32) (value any, ok bool) {
+func (r *Run) delivered(to machine.Ref, flags stepFlags, i int32) (value any, ok bool) {
 	return deliver(r, to, flags&stepSubstituted != 0, i)
 }
 
 // param assembles one parameter of a node whose check, if it has one, has passed.
-func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
+func (r *Run) param(ref machine.Ref, flags stepFlags, name string) (any, bool) {
 	if r.items != nil {
 		if v, ok := r.items.input(ref, name); ok {
 			return v, true
@@ -419,7 +419,7 @@ func (r *Run) param(ref Ref, flags stepFlags, name string) (any, bool) {
 }
 
 // mergedOf returns the merged parameters of a node whose check, if it has one, has passed. It takes the lock.
-func (r *Run) mergedOf(ref Ref) (merged map[string]any) {
+func (r *Run) mergedOf(ref machine.Ref) (merged map[string]any) {
 	if !r.plan.net.Is(ref, machine.FlagCheck) {
 		return nil
 	}
@@ -431,12 +431,12 @@ func (r *Run) mergedOf(ref Ref) (merged map[string]any) {
 	return merged
 }
 
-func (r *Run) assembled(ref Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
+func (r *Run) assembled(ref machine.Ref, flags stepFlags, name string, merged map[string]any) (any, bool) {
 	return assembled(r, ref, flags&stepSubstituted != 0, name, merged)
 }
 
 // params assembles all parameters of a node into a fresh map.
-func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
+func (r *Run) params(ref machine.Ref, flags stepFlags, clone bool) map[string]any {
 	m := map[string]any{}
 	in, at, with := r.home(ref, flags)
 	merged := in.mergedOf(at)
@@ -462,7 +462,7 @@ func (r *Run) params(ref Ref, flags stepFlags, clone bool) map[string]any {
 }
 
 // eachParam calls f with the names of the parameters that a node may have, some of them perhaps more than once.
-func (r *Run) eachParam(ref Ref, f func(name string)) {
+func (r *Run) eachParam(ref machine.Ref, f func(name string)) {
 	if r.items != nil {
 		f(inputItem)
 		f(inputIndex)
@@ -474,7 +474,7 @@ func (r *Run) eachParam(ref Ref, f func(name string)) {
 }
 
 // upstream returns the value of the last delivering edge from a node.
-func (r *Run) upstream(ref Ref, flags stepFlags, id string) (value any, ok bool) {
+func (r *Run) upstream(ref machine.Ref, flags stepFlags, id string) (value any, ok bool) {
 	r, ref, flags = r.home(ref, flags)
 	return deliveredFrom(r, ref, flags&stepSubstituted != 0, id)
 }
@@ -487,7 +487,7 @@ func (r *Run) clone(v any) any {
 }
 
 // checkInputs merges the parameters of a node and checks its required ports. protect calls the functions that merge.
-func checkInputs(of source, ref Ref, substituted bool, protect func(func() error) error, res *checkResult) {
+func checkInputs(of source, ref machine.Ref, substituted bool, protect func(func() error) error, res *checkResult) {
 	p := of.graph()
 	n, in := p.node(ref), p.inputsOf(ref)
 	for i := range in.params {
@@ -518,7 +518,7 @@ func checkInputs(of source, ref Ref, substituted bool, protect func(func() error
 }
 
 // merge merges the values that the edges of one parameter deliver. ok is false if no edge delivers one.
-func merge(of source, ref Ref, substituted bool, group *param, protect func(func() error) error) (value any, ok bool, err error) {
+func merge(of source, ref machine.Ref, substituted bool, group *param, protect func(func() error) error) (value any, ok bool, err error) {
 	p := of.graph()
 	var in []Contribution
 	var keys []string

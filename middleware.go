@@ -342,7 +342,7 @@ func unknownKind(kind string, kinds []string) error {
 
 // choose lists, after a prefix, the names of nodes, in the order of declaration, among which the caller may choose instead
 // of an unknown name.
-func (p *Plan) choose(prefix string, could func(Ref) bool) (names []string) {
+func (p *Plan) choose(prefix string, could func(machine.Ref) bool) (names []string) {
 	for _, r := range p.declared {
 		if len(names) == maxListed {
 			break
@@ -378,7 +378,7 @@ func (p *Plan) unknownOwn(id string) error {
 
 // compositeOf finds the node with a Sub that a part of a path names, by its id, or by that and the index of an item or the number of
 // an iteration.
-func (p *Plan) compositeOf(part string) (Ref, bool) {
+func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
 	r, ok := p.find(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
 		r, ok = p.find(part[:i])
@@ -388,7 +388,7 @@ func (p *Plan) compositeOf(part string) (Ref, bool) {
 
 // unknownGate is the error for a name under which no node waits or will wait. status returns the status of a node of the
 // graph whose nodes have a prefix in their paths, if one is asked for, and false if no run performs that graph.
-func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Status, bool)) error {
+func (p *Plan) unknownGate(name string, status func(prefix string, r machine.Ref) (Status, bool)) error {
 	prefix, rest := "", name
 	var within, why string // the outermost composite that prevents an answer to the gate, and the reason
 	for {
@@ -427,7 +427,7 @@ func (p *Plan) unknownGate(name string, status func(prefix string, r Ref) (Statu
 			return fmt.Errorf("%w: %s is inside of %s, which %s", ErrUnknownGate, quoteID(name), quoteID(within), why)
 		}
 	}
-	gates := p.choose(prefix, func(r Ref) bool {
+	gates := p.choose(prefix, func(r machine.Ref) bool {
 		s, _ := status(prefix, r)
 		return p.net.Is(r, machine.FlagGate) || s == Suspended
 	})

@@ -264,7 +264,7 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
 	q.doubles = make([]*double, len(p.names))
-	q.net = p.net.With(func(r Ref, flags machine.Flags) machine.Flags {
+	q.net = p.net.With(func(r machine.Ref, flags machine.Flags) machine.Flags {
 		d := t.double(p, r, within)
 		q.doubles[r] = d
 		flags |= factOwn
@@ -283,12 +283,12 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 	return &q
 }
 
-func (p *Plan) needsStep() []Ref      { return p.stepless }
-func (p *Plan) needsModerator() []Ref { return p.moderated }
+func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
+func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
 // left returns, of the nodes that of lists for a plan, those that test mode leaves real. of also lists composites that
 // contain such nodes.
-func (t *testMode) left(p *Plan, within *double, of func(*Plan) []Ref) (left []Ref) {
+func (t *testMode) left(p *Plan, within *double, of func(*Plan) []machine.Ref) (left []machine.Ref) {
 	for _, r := range of(p) {
 		d := t.double(p, r, within)
 		if d.mock != nil {
@@ -320,7 +320,7 @@ func (t *testMode) names(d *double) bool {
 }
 
 // double decides how test mode treats a node.
-func (t *testMode) double(p *Plan, r Ref, within *double) *double {
+func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	n := p.node(r)
 	path, itemOf := within.inside()+n.ID, (*double)(nil)
 	if p.itemOf != "" {
@@ -403,7 +403,7 @@ func (m *Mock) perform(n *node, step *Step) (res attemptResult) {
 }
 
 // approve answers a gate without a mock.
-func (r *Run) approve(ref Ref) answer {
+func (r *Run) approve(ref machine.Ref) answer {
 	a := r.labelOutcome(ref, autoLabel)
 	if a.Status == Completed {
 		a.value = autoOutput()

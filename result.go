@@ -242,8 +242,8 @@ func (r *Result) suspendedBy() string {
 }
 
 // estimate returns how long the nodes of a plan took in this run.
-func (r *Result) estimate(p *Plan) func(Ref) int64 {
-	return func(ref Ref) int64 {
+func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
+	return func(ref machine.Ref) int64 {
 		if old, ok := r.performed().plan.find(p.names[ref]); ok {
 			if rec := &r.run.records[old]; rec.attempts > 0 {
 				return rec.end - rec.start
@@ -254,12 +254,12 @@ func (r *Result) estimate(p *Plan) func(Ref) int64 {
 }
 
 // nodeResult makes the result of a terminal node, without the cause. The lock is needed unless the run is over.
-func (r *Run) nodeResult(ref Ref) NodeResult {
+func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
 
 // resultOf is nodeResult for a node of which the word and the extra are given. Of one that has completed it needs no lock.
-func (r *Run) resultOf(ref Ref, w machine.Word, x *extra) NodeResult {
+func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
 		ID: r.plan.names[ref], Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref), Status: w.Status(), Attempts: int(rec.attempts),
@@ -290,7 +290,7 @@ func (r *Run) resultOf(ref Ref, w machine.Word, x *extra) NodeResult {
 }
 
 // branchesOf returns the labels of the branches that a completed condition took.
-func (r *Run) branchesOf(ref Ref) (labels []string) {
+func (r *Run) branchesOf(ref machine.Ref) (labels []string) {
 	for _, id := range r.st.Route(ref) {
 		labels = append(labels, r.plan.labelsOf(ref)[id])
 	}
@@ -298,7 +298,7 @@ func (r *Run) branchesOf(ref Ref) (labels []string) {
 }
 
 // attempts is the history of a node that was attempted more than once, else nil, with the lock held.
-func (r *Run) attempts(ref Ref, w machine.Word, x *extra) (list []Attempt) {
+func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attempt) {
 	if len(x.errs) == 0 && x.began == 0 {
 		return nil
 	}
@@ -341,7 +341,7 @@ func (r *Run) attempts(ref Ref, w machine.Word, x *extra) (list []Attempt) {
 
 // node makes a node's result. The run is over: nothing changes any more, and the lock is needed for the origins only, which
 // are computed on request.
-func (r *Result) node(ref Ref) NodeResult {
+func (r *Result) node(ref machine.Ref) NodeResult {
 	run := r.run
 	s := &run.st
 	res := run.nodeResult(ref)
@@ -360,7 +360,7 @@ func (r *Result) node(ref Ref) NodeResult {
 
 // addCause adds to the result of a terminal node why it has neither completed nor was skipped, as far as that is known now. The lock
 // is held.
-func (r *Run) addCause(ref Ref, res *NodeResult) {
+func (r *Run) addCause(ref machine.Ref, res *NodeResult) {
 	if res.Status == Completed || res.Status == Skipped {
 		return
 	}
@@ -377,7 +377,7 @@ func (r *Run) addCause(ref Ref, res *NodeResult) {
 	res.Cause.Err = res.Err
 }
 
-func (r *Run) names(refs []Ref) []string {
+func (r *Run) names(refs []machine.Ref) []string {
 	var names []string
 	for _, ref := range refs {
 		names = append(names, r.plan.names[ref])
@@ -386,7 +386,7 @@ func (r *Run) names(refs []Ref) []string {
 }
 
 // skipReason is the reason of a skipped node with the message of its step, or the answer of its condition.
-func (r *Run) skipReason(ref Ref) event.SkipReason {
+func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	x := r.st.SkipOf(ref)
 	reason := r.plan.skipReason(ref, x)
 	switch {
@@ -406,7 +406,7 @@ func (r *Run) skipReason(ref Ref) event.SkipReason {
 
 // branchText renders the branches that a condition has taken. Each branch that it has not taken says so: for a condition with many
 // labels the text is kept.
-func (r *Run) branchText(ref Ref) string {
+func (r *Run) branchText(ref machine.Ref) string {
 	const many = 16
 	if len(r.plan.labelsOf(ref)) <= many {
 		return r.plan.branchNames(ref, r.st.Route(ref))
@@ -425,7 +425,7 @@ func (r *Run) branchText(ref Ref) string {
 
 // nodeError is the error of a terminal node that did not complete and was not skipped, else nil. It reads words and
 // records of terminal nodes only, and extras: the lock is needed unless the run is over or the node failed by itself.
-func (r *Run) nodeError(ref Ref) error {
+func (r *Run) nodeError(ref machine.Ref) error {
 	s, rec, id := &r.st, &r.records[ref], r.plan.names[ref]
 	w := s.Word(ref)
 	switch w.Status() {
@@ -475,7 +475,7 @@ func (r *Run) makeResult() {
 	if v.cause != CauseNone {
 		res.Cause = Cause{Kind: v.cause, Err: r.stopError(v.cause)}
 		if v.cause == CauseEndFailed {
-			res.Cause.Origins, res.Cause.Err = r.names([]Ref{r.plan.end}), r.nodeError(r.plan.end)
+			res.Cause.Origins, res.Cause.Err = r.names([]machine.Ref{r.plan.end}), r.nodeError(r.plan.end)
 		}
 	}
 	switch v.status {
@@ -545,7 +545,7 @@ func (r *Run) output() any {
 
 // SkipReason returns the reason of a node that was skipped in a State of the plan, without the message of a step that skipped itself.
 // The Answer of a condition is the labels of the branches that it took, since a State does not know the output.
-func (p *Plan) SkipReason(s *machine.State, r Ref) event.SkipReason {
+func (p *Plan) SkipReason(s *machine.State, r machine.Ref) event.SkipReason {
 	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)
 	if x.Kind == SkipConditionBranch && reason.Label != "" {
@@ -555,7 +555,7 @@ func (p *Plan) SkipReason(s *machine.State, r Ref) event.SkipReason {
 }
 
 // skipReason puts the reason of a skip into words, without message and answer.
-func (p *Plan) skipReason(r Ref, x machine.Skip) event.SkipReason {
+func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 	reason := event.SkipReason{Kind: x.Kind}
 	if x.Node != noRef {
 		reason.Node = p.names[x.Node]

@@ -276,7 +276,7 @@ func (r Rate) count() bucket.Rate {
 }
 
 // retryOf is the policy of a node, or the run's default; zero if there is none.
-func (p *Plan) retryOf(ref Ref, byDefault Retry) Retry {
+func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
 	if p.net.Is(ref, factOnce) {
 		return Retry{}
 	}

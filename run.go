@@ -54,11 +54,11 @@ type runGiven struct {
 // runNodes are the records of a run's nodes.
 type runNodes struct {
 	records []record
-	extras  map[Ref]*extra
-	checks  map[Ref]*evaluation      // that workers perform
-	slips   map[Ref]*slips[Ref]      // see slipsOf
-	slipped atomic.Bool              // there was one; not guarded
-	texts   atomic.Pointer[sync.Map] // see branchText
+	extras  map[machine.Ref]*extra
+	checks  map[machine.Ref]*evaluation         // that workers perform
+	slips   map[machine.Ref]*slips[machine.Ref] // see slipsOf
+	slipped atomic.Bool                         // there was one; not guarded
+	texts   atomic.Pointer[sync.Map]            // see branchText
 }
 
 // runReports is how a run's events are recorded.
@@ -81,7 +81,7 @@ type runNest struct {
 	heldBack bool  // it is among durable.heldBack
 	nests    bool  // some node is a composite, or has been expanded
 	// lends has, by group that this graph or an outer one declares, the composites with expanded nodes whose graphs name it.
-	lends map[string]map[Ref]bool
+	lends map[string]map[machine.Ref]bool
 	*instance
 }
 
@@ -124,7 +124,7 @@ type runStops struct {
 	deadline     *alarm                   // of the run
 	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	stopManner   machine.StopManner       // of the first stop
-	stopOrigin   Ref                      // the node whose failure was the reason of the first stop, or noRef
+	stopOrigin   machine.Ref              // the node whose failure was the reason of the first stop, or noRef
 	asked        *Request                 // the first request to stop, nil without one; the outermost run's
 	redrivenBy   *Request                 // the request for the redrive that began the epoch, if there was one; the outermost run's
 	ending       []stopOrder              // attempts whose contexts the next release of the lock ends
@@ -134,12 +134,12 @@ type runStops struct {
 // runRest is the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
-	leaving   bool           // Leave was called, or the end of the caller's context leaves the run
-	leftFor   *stopCause     // the end of that context; nil if it does not leave the run; the outermost run's
-	reentered bool           // some step was entered again after a wait
-	waits     *waits         // of the outermost run: see waiters
-	tokens    map[string]Ref // of the steps that wait
-	signals   map[Ref]answer // of gates that were not reached yet
+	leaving   bool                   // Leave was called, or the end of the caller's context leaves the run
+	leftFor   *stopCause             // the end of that context; nil if it does not leave the run; the outermost run's
+	reentered bool                   // some step was entered again after a wait
+	waits     *waits                 // of the outermost run: see waiters
+	tokens    map[string]machine.Ref // of the steps that wait
+	signals   map[machine.Ref]answer // of gates that were not reached yet
 }
 
 // runStage is how far a run has come. A run goes from one stage to the next, from resting back to running when it goes on, and
@@ -172,7 +172,7 @@ type runOutcome struct {
 
 // remarks are what the Result says of a run besides its nodes.
 type remarks struct {
-	abandoned       []Ref
+	abandoned       []machine.Ref
 	abandonedInside []string // the paths of those in nested runs
 	warnings        []error
 	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
@@ -644,14 +644,14 @@ func (r *Run) timeAt(now int64) time.Time { return r.start.Add(time.Duration(now
 // runHost is a Run as its State sees it. Its methods are called with the lock held.
 type runHost Run
 
-func (h *runHost) RunStatus() RunStatus { return (*Run)(h).status() }
-func (h *runHost) Hurries() bool        { return (*Run)(h).hurries() }
-func (h *runHost) BeganToWait(r Ref)    { (*Run)(h).beganToWait(r) }
-func (h *runHost) EndedWait()           { (*Run)(h).endedWait() }
-func (h *runHost) Keeps(r Ref) bool     { return (*Run)(h).keeps(r) }
-func (h *runHost) Contends()            { (*Run)(h).contends() }
-func (h *runHost) Grants() bool         { return (*Run)(h).grants() }
-func (h *runHost) Announced()           { (*Run)(h).announced() }
+func (h *runHost) RunStatus() RunStatus      { return (*Run)(h).status() }
+func (h *runHost) Hurries() bool             { return (*Run)(h).hurries() }
+func (h *runHost) BeganToWait(r machine.Ref) { (*Run)(h).beganToWait(r) }
+func (h *runHost) EndedWait()                { (*Run)(h).endedWait() }
+func (h *runHost) Keeps(r machine.Ref) bool  { return (*Run)(h).keeps(r) }
+func (h *runHost) Contends()                 { (*Run)(h).contends() }
+func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
+func (h *runHost) Announced()                { (*Run)(h).announced() }
 
 // record is the data that a run keeps of every node. It is written under the lock, and never again once the node is
 // terminal, unless a store refuses or loses the node's end. Like the State's word of a terminal node it may then be read without the lock,
@@ -677,7 +677,7 @@ const (
 )
 
 // current returns the Step of the node's current attempt, while it runs; else nil.
-func (r *Run) current(ref Ref) *Step {
+func (r *Run) current(ref machine.Ref) *Step {
 	rec := &r.records[ref]
 	if rec.active == activeFirst {
 		return &rec.first
@@ -685,7 +685,7 @@ func (r *Run) current(ref Ref) *Step {
 	return r.later(ref)
 }
 
-func (r *Run) later(ref Ref) *Step {
+func (r *Run) later(ref machine.Ref) *Step {
 	if r.records[ref].active == activeLater {
 		return r.extras[ref].later
 	}
@@ -716,7 +716,7 @@ type extra struct {
 	ready    int64          // when it became ready again: after a backoff, or a signal
 	lastErr  error          // of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr error          // why the guard could not decide
-	asked    []Ref          // of a condition: the failed nodes for whose status or error it asked; nil if nobody has kept that
+	asked    []machine.Ref  // of a condition: the failed nodes for whose status or error it asked; nil if nobody has kept that
 	merged   map[string]any // the merged parameters, from the check
 	stop     error          // the cause of the stop, for a node that was stopped by itself
 	timedOut timeoutScope   // of the current attempt
@@ -767,11 +767,11 @@ type attemptError struct {
 	delay      time.Duration
 }
 
-func (r *Run) extra(ref Ref) *extra {
+func (r *Run) extra(ref machine.Ref) *extra {
 	x := r.extras[ref]
 	if x == nil {
 		if r.extras == nil {
-			r.extras = map[Ref]*extra{}
+			r.extras = map[machine.Ref]*extra{}
 		}
 		x = &extra{}
 		r.extras[ref] = x
@@ -780,7 +780,7 @@ func (r *Run) extra(ref Ref) *extra {
 }
 
 // attemptStart is when the current, or the last, attempt of a node began.
-func (r *Run) attemptStart(ref Ref, x *extra) int64 {
+func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
 	if x != nil && x.began != 0 {
 		return x.began
 	}
@@ -788,7 +788,7 @@ func (r *Run) attemptStart(ref Ref, x *extra) int64 {
 }
 
 // attemptOf is the number of an attempt as people count: a step that was suspended is entered again in the same attempt.
-func (r *Run) attemptOf(ref Ref, started int32) int32 {
+func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	if x := r.extras[ref]; x != nil {
 		return started - x.reentries
 	}

@@ -80,7 +80,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 }
 
 // takeBranches adds to the conclusion of a condition the branches that its value takes. It calls user code.
-func (p *Plan) takeBranches(ref Ref, path string, c *conclusion) error {
+func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	n := p.node(ref)
 	labels, router, matched := labelsOf(c.value), p.routers[p.net.Router(ref)], false
 	c.Route, matched = router.route(labels)
@@ -300,7 +300,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 }
 
 // awaitBackoff arms the alarm for the end of a node's backoff.
-func (r *Run) awaitBackoff(ref Ref, x *extra, now int64) {
+func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 	token := r.st.Token(ref)
 	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
 		if r.st.Current(token, Retrying) == nil { // else the node was stopped while it backed off, or is retried already
@@ -412,7 +412,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 }
 
 // warnOfAnswer adds a warning, once for each node of the graph, about a condition whose answer matches no edge.
-func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
+func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	x, branches := r.outermost().remark(), r.plan.routers[r.plan.net.Router(ref)]
 	if x.warned[branches] {
 		return
@@ -426,7 +426,7 @@ func (r *Run) warnOfAnswer(ref Ref, err error, now int64) {
 }
 
 // react applies the consequences of a node's failure beyond its descendants: it stops its group, or the run.
-func (r *Run) react(ref Ref, abortRun bool) {
+func (r *Run) react(ref machine.Ref, abortRun bool) {
 	if ref == r.plan.end || r.isLost() {
 		return
 	}
@@ -473,7 +473,7 @@ func (r *Run) judgeAll() { // not a part of judge: see attemptAndFinish
 }
 
 // verdictOf computes the verdict of a run in which everything is terminal, from its State and the output of its end node. The lock is held.
-func verdictOf(s *machine.Locked, end Ref, rule StatusRule, endOutput any) verdict {
+func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput any) verdict {
 	status, degraded := s.RunStatus(machine.StatusRule(rule))
 	v := verdict{status: status, degraded: degraded, cause: s.StoppedFor()}
 	for ref, w := range s.Words() {
@@ -492,7 +492,7 @@ func verdictOf(s *machine.Locked, end Ref, rule StatusRule, endOutput any) verdi
 	return v
 }
 
-func (v *verdict) judgeEnd(s *machine.Locked, end Ref, output any) {
+func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 	if s.Word(end).Status() != Completed {
 		v.degraded = false
 		if v.status != RunCancelled {
@@ -516,7 +516,7 @@ func (v *verdict) judgeEnd(s *machine.Locked, end Ref, output any) {
 
 // wantsFallback reports whether the node's fallback is called: not for a node that was stopped, nor after its overall
 // timeout, nor for inputs that were refused.
-func (r *Run) wantsFallback(ref Ref) bool {
+func (r *Run) wantsFallback(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
 }
@@ -599,7 +599,7 @@ func MaxCrashes(n int) Option {
 
 // doomed reports why a node fails when the run goes on: the process has died too often during its attempts, or the store has refused its
 // output.
-func (r *Run) doomed(ref Ref) error {
+func (r *Run) doomed(ref machine.Ref) error {
 	x := r.extras[ref]
 	switch {
 	case x == nil:
@@ -616,7 +616,7 @@ func (r *Run) doomed(ref Ref) error {
 }
 
 // mostCrashes is how often in a row the process may die during attempts of a node; negative for no bound.
-func (r *Run) mostCrashes(ref Ref) int {
+func (r *Run) mostCrashes(ref machine.Ref) int {
 	if n := r.plan.node(ref).MaxCrashes; n != 0 {
 		return n
 	}
@@ -625,7 +625,7 @@ func (r *Run) mostCrashes(ref Ref) int {
 
 // saves reports whether the Fallback of a doomed node is called: not if the output that was refused is that of the Fallback, nor when the process
 // has died as often since the node was doomed as it may die before.
-func (r *Run) saves(ref Ref) bool {
+func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most
 	if x.refused == nil {
@@ -663,7 +663,7 @@ func (h *held) endDoomed(now int64) {
 }
 
 // resultOfDoom is the result of the attempt of a doomed node, which its Fallback follows.
-func (r *Run) resultOfDoom(ref Ref) attemptResult {
+func (r *Run) resultOfDoom(ref machine.Ref) attemptResult {
 	r.st.Lock()
 	defer r.st.Unlock()
 	err := r.doomed(ref)

@@ -25,7 +25,7 @@ type answer struct {
 }
 
 // answer computes the effect of a signal, whose text may be known. It refuses a value that is none of the choices of a gate.
-func (r *Run) answer(ref Ref, d Decision, text json.RawMessage) (a answer, err error) {
+func (r *Run) answer(ref machine.Ref, d Decision, text json.RawMessage) (a answer, err error) {
 	a.text = text
 	if r.plan.net.Is(ref, machine.FlagGate) {
 		if err := r.plan.refuse(ref, r.path(ref), d.Value); err != nil {
@@ -38,7 +38,7 @@ func (r *Run) answer(ref Ref, d Decision, text json.RawMessage) (a answer, err e
 }
 
 // gateOutcome is the outcome of a gate with a given answer, whether or not that is one of the choices.
-func (r *Run) gateOutcome(ref Ref, value any, text json.RawMessage) answer {
+func (r *Run) gateOutcome(ref machine.Ref, value any, text json.RawMessage) answer {
 	w := worker{run: r, task: machine.Task{Token: machine.Token{Ref: ref}}, kept: [2]json.RawMessage{text}}
 	c := w.concludeKept(attemptResult{value: value})
 	return answer{Outcome: c.Outcome, value: c.value, said: c.answer, err: c.err, text: w.kept[0]}
@@ -46,7 +46,7 @@ func (r *Run) gateOutcome(ref Ref, value any, text json.RawMessage) answer {
 
 // labelOutcome is the outcome of a gate that the run answers itself, with a label. It calls no user code, since the lock is held: a string
 // is its own label, every codec writes it, and contracts judge what comes from outside.
-func (r *Run) labelOutcome(ref Ref, label string) answer {
+func (r *Run) labelOutcome(ref machine.Ref, label string) answer {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: label}
 	if r.plan.net.Router(ref) >= 0 {
 		if err := r.plan.takeBranches(ref, r.path(ref), &c); err != nil {
@@ -131,7 +131,7 @@ func (r *Run) trySignal(s *signal) (*writing, error) {
 }
 
 // judgeSignal is the error of a signal that is not sent: for a node of the given run, or if there is none for one whose graph is not known.
-func (r *Run) judgeSignal(in *Run, ref Ref, known bool, s *signal, seen int) error {
+func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen int) error {
 	r.st.Lock()
 	defer r.st.Unlock()
 	if known {
@@ -149,7 +149,7 @@ func (r *Run) judgeSignal(in *Run, ref Ref, known bool, s *signal, seen int) err
 // pendingGate is what a signal is for in a run that goes on and has not begun.
 type pendingGate struct {
 	in   *held // nil if the node's graph is not known
-	ref  Ref
+	ref  machine.Ref
 	kept *keptNode
 }
 
@@ -240,7 +240,7 @@ func (r *Run) pendingWrite() *writing {
 }
 
 // gateOf finds the node that a signal is for.
-func (r *Run) gateOf(gate string) (Ref, bool) {
+func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 	if ref, ok := r.tokens[gate]; ok {
 		return ref, true
 	}
@@ -260,7 +260,7 @@ func (r *Run) noGate(gate string) error {
 
 // statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is
 // one.
-func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
+func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs bool) {
 	if prefix != "" {
 		if r.tree == nil {
 			return Idle, false
@@ -279,7 +279,7 @@ func (r *Run) statusInside(prefix string, ref Ref) (status Status, runs bool) {
 }
 
 // refusal is the error of a signal for a node that takes none, with the lock held.
-func (r *Run) refusal(ref Ref) error {
+func (r *Run) refusal(ref machine.Ref) error {
 	if r.isLost() {
 		return r.durable.failed
 	}
@@ -297,13 +297,13 @@ func (r *Run) refusal(ref Ref) error {
 }
 
 // signal applies an answer, with the lock held.
-func (r *Run) signal(ref Ref, a answer, now int64) error {
+func (r *Run) signal(ref machine.Ref, a answer, now int64) error {
 	if err := r.refusal(ref); err != nil {
 		return err
 	}
 	if r.st.Word(ref).Status() != Suspended {
 		if r.signals == nil {
-			r.signals = map[Ref]answer{}
+			r.signals = map[machine.Ref]answer{}
 		}
 		r.signals[ref] = a
 		r.outdate()
@@ -320,7 +320,7 @@ func (r *Run) signal(ref Ref, a answer, now int64) error {
 }
 
 // reenter makes a step ready to be entered again that has waited.
-func (r *Run) reenter(ref Ref, now int64) error {
+func (r *Run) reenter(ref machine.Ref, now int64) error {
 	x := r.extra(ref)
 	x.ready = now
 	x.reentries++
@@ -349,7 +349,7 @@ func (r *Run) refusesSignal(name string) error {
 
 // signalled keeps the signal that has answered a node and logs its event, before the consequences. The caller flushes these
 // at once, with flushSignalled, so that nothing comes between the two, neither in the log nor in a store.
-func (r *Run) signalled(ref Ref, a *answer, now int64) {
+func (r *Run) signalled(ref machine.Ref, a *answer, now int64) {
 	x, d := r.extra(ref), a.decision
 	x.decision = d
 	if kept := x.texts.known(); a.text != nil {
@@ -366,7 +366,7 @@ func (r *Run) flushSignalled(now int64) {
 }
 
 // reachGate settles a gate that was reached, if it has its answer, or else makes it wait.
-func (r *Run) reachGate(ref Ref, now int64) {
+func (r *Run) reachGate(ref machine.Ref, now int64) {
 	if a, ok := r.signals[ref]; ok {
 		delete(r.signals, ref)
 		r.settleGate(ref, a, now)
@@ -396,7 +396,7 @@ const mostOutlasting = 100
 
 // warnOfGate adds a warning to the Result, once for each declared gate, if a gate that waits cannot come to its deadline. The times are on the
 // run's clock.
-func (r *Run) warnOfGate(ref Ref, now, due int64) {
+func (r *Run) warnOfGate(ref machine.Ref, now, due int64) {
 	root, g := r.outermost(), r.plan.node(ref).Gate
 	if root.bound == 0 || due <= root.bound || root.bound <= now {
 		return
@@ -413,7 +413,7 @@ func (r *Run) warnOfGate(ref Ref, now, due int64) {
 	}
 }
 
-func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
+func (r *Run) armGate(ref machine.Ref, x *extra, d time.Duration) {
 	x.gate = r.afterAsStored(d, func(now int64) {
 		if r.st.Word(ref).Status() == Suspended {
 			r.gateTimedOut(ref, now)
@@ -422,7 +422,7 @@ func (r *Run) armGate(ref Ref, x *extra, d time.Duration) {
 }
 
 // gateTimedOut ends the wait of a gate whose Timeout has passed, or of a step that does not wait for a signal any more.
-func (r *Run) gateTimedOut(ref Ref, now int64) {
+func (r *Run) gateTimedOut(ref machine.Ref, now int64) {
 	r.wake(now)
 	if !r.plan.net.Is(ref, machine.FlagGate) {
 		if err := r.reenter(ref, now); err != nil {
@@ -439,7 +439,7 @@ func (r *Run) gateTimedOut(ref Ref, now int64) {
 }
 
 // settleGate makes a gate terminal.
-func (r *Run) settleGate(ref Ref, a answer, now int64) {
+func (r *Run) settleGate(ref machine.Ref, a answer, now int64) {
 	rec := &r.records[ref]
 	rec.end = now
 	if rec.value = a.value; a.Status != Completed {
@@ -471,11 +471,11 @@ func (r *Run) earlySignals() error {
 	if len(r.cfg.signals) == 0 {
 		return nil
 	}
-	r.signals = map[Ref]answer{}
+	r.signals = map[machine.Ref]answer{}
 	for _, name := range slices.Sorted(maps.Keys(r.cfg.signals)) {
 		ref, ok := r.plan.Ref(name)
 		if !ok || !r.plan.net.Is(ref, machine.FlagGate) {
-			return r.plan.unknownGate(name, func(prefix string, _ Ref) (Status, bool) { return Idle, prefix == "" })
+			return r.plan.unknownGate(name, func(prefix string, _ machine.Ref) (Status, bool) { return Idle, prefix == "" })
 		}
 		early := signal{gate: name, Decision: decisionOf(r.cfg.signals[name])}
 		if err := early.identify(); err != nil {
@@ -500,8 +500,8 @@ func (r *Run) earlySignals() error {
 
 // answers computes the effects of the signals, without the lock: labels may be user code. refused are the errors of those
 // that are no choices, in the order of declaration.
-func (r *Run) answers(signals map[Ref]Decision) (answers map[Ref]answer, refused []error) {
-	answers = make(map[Ref]answer, len(signals))
+func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
+	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {
 		a, err := r.answer(ref, signals[ref], nil)
 		if err != nil {

@@ -138,7 +138,7 @@ type around struct {
 }
 
 type keptResult struct {
-	ref Ref
+	ref machine.Ref
 	res NodeResult
 }
 
@@ -193,13 +193,13 @@ func (a *around) each(yield func(NodeResult) bool) {
 }
 
 // unbegun is the result of a node of which there is nothing to tell but its status.
-func (r *Run) unbegun(ref Ref) NodeResult {
+func (r *Run) unbegun(ref machine.Ref) NodeResult {
 	n := r.plan.node(ref)
 	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
 }
 
 // statusAmong is [machine.State.Status] for a copy of the words.
-func statusAmong(p *Plan, words []machine.Word, ref Ref) Status {
+func statusAmong(p *Plan, words []machine.Word, ref machine.Ref) Status {
 	if status := words[ref].Shown(); status != Idle {
 		return status
 	}
@@ -212,7 +212,7 @@ func statusAmong(p *Plan, words []machine.Word, ref Ref) Status {
 }
 
 // resultSoFar is the result of a node of a run that goes on, with the lock held.
-func (r *Run) resultSoFar(ref Ref, now int64) NodeResult {
+func (r *Run) resultSoFar(ref machine.Ref, now int64) NodeResult {
 	w := r.st.Word(ref)
 	if !w.Is(machine.WordDecided) || w.Is(machine.WordChecking) {
 		res := r.unbegun(ref)
@@ -585,7 +585,7 @@ func (n *nodeState) begun() bool {
 }
 
 // node makes the result of a node with what the plan knows and with what is inside. p is nil if the plan is not known.
-func (l *looker) node(p *Plan, ref Ref, n *nodeState, prefix string) SnapshotNode {
+func (l *looker) node(p *Plan, ref machine.Ref, n *nodeState, prefix string) SnapshotNode {
 	x := l.result(n, prefix)
 	var sub *Plan
 	if p != nil {
@@ -767,7 +767,7 @@ func decided(p *Plan, states []nodeState) *machine.Locked {
 }
 
 // skip is the reason of a skipped node. at has the states of the nodes of its graph by their ids.
-func (n *nodeState) skip(p *Plan, x machine.Skip, ref Ref, at map[string]*nodeState) event.SkipReason {
+func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string]*nodeState) event.SkipReason {
 	reason := p.skipReason(ref, x)
 	reason.Message = n.Message
 	if from := at[reason.Node]; x.Kind == SkipConditionBranch && x.Node != noRef && reason.Label != "" && from != nil {
@@ -800,7 +800,7 @@ func (r *Run) waiting() (list []Wait) {
 }
 
 // waitAt is the wait of a suspended node.
-func (r *Run) waitAt(ref Ref) Wait {
+func (r *Run) waitAt(ref machine.Ref) Wait {
 	wait := *r.extras[ref].wait
 	if wait.Token == wait.Node {
 		wait.Token = r.path(ref)

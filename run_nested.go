@@ -35,7 +35,7 @@ func (x *extra) atWork() *Run {
 }
 
 // path is the path of a node in the outermost run.
-func (r *Run) path(ref Ref) string {
+func (r *Run) path(ref machine.Ref) string {
 	if r.prefix == "" {
 		return r.plan.names[ref]
 	}
@@ -158,7 +158,7 @@ func (r *Run) childEnded(c *Run) {
 func (r *Run) returnTo() { r.outer.returnedTo(r.within.ref) }
 
 // returnedTo queues a composite for a worker that concludes it.
-func (r *Run) returnedTo(ref Ref) {
+func (r *Run) returnedTo(ref machine.Ref) {
 	r.st.EvaluateInline(ref)
 	r.tree.touch(r)
 }
@@ -310,7 +310,7 @@ func (r *Run) eachInput(f func(name string)) {
 }
 
 // performsInside reports whether nested runs perform a node: it is a composite, or runs and has been expanded.
-func (r *Run) performsInside(ref Ref) bool {
+func (r *Run) performsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) || r.st.IsExpanded(ref)
 }
 
@@ -440,7 +440,7 @@ func (r *Run) slotsOf(name string) *machine.Slots {
 }
 
 // remainingAfter is the longest path that remains after a node, in the run and in the runs around it.
-func (r *Run) remainingAfter(ref Ref) int64 {
+func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	longest := int64(0)
 	for _, a := range r.plan.net.Out(ref) {
 		longest = max(longest, r.st.Rank(a.To()))

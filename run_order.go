@@ -145,7 +145,7 @@ func (q *single) interrupts() bool {
 }
 
 // needsNoSlot reports whether what performs a node, in a run with one slot, evaluates it alone.
-func (r *Run) needsNoSlot(ref Ref) bool {
+func (r *Run) needsNoSlot(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagInline) || r.performsInside(ref) || r.tree != nil && !r.st.InTree()
 }
 
@@ -238,10 +238,10 @@ func (r *Run) rung(a *alarm, now int64) {
 // reachEarly reaches, in a run with one slot, the gates that let other nodes begin, with the lock held: those that have
 // their answer, and those whose wait lets another item of a map begin.
 func (r *Run) reachEarly(now int64) {
-	r.st.TakeGates(func(ref Ref) bool {
+	r.st.TakeGates(func(ref machine.Ref) bool {
 		_, answered := r.signals[ref]
 		return answered || r.turn != nil && r.turn.lends || r.cfg.test != nil && r.plan.doubles[ref].role == TestAuto
-	}, func(ref Ref) { r.reachGate(ref, now) })
+	}, func(ref machine.Ref) { r.reachGate(ref, now) })
 }
 
 // turn is the place of a run among those that wait for a slot: that of its best ready node, by priority, then by the

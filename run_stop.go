@@ -76,7 +76,7 @@ func (r *Run) CancelNode(id string) error {
 }
 
 // judgeCancelAtRest is why nobody can cancel a node of a run that has ended, nil if the run is at rest and the request is to be posted.
-func (r *Run) judgeCancelAtRest(ref Ref) error {
+func (r *Run) judgeCancelAtRest(ref machine.Ref) error {
 	r.st.Lock()
 	defer r.st.Unlock()
 	switch status := r.st.Word(ref).Status(); {
@@ -119,7 +119,7 @@ func (r *Run) mayBeCancelled() error {
 	return nil
 }
 
-func (r *Run) cancelNode(ref Ref, now int64) error {
+func (r *Run) cancelNode(ref machine.Ref, now int64) error {
 	if err := r.mayBeCancelled(); err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func (r *Run) control(f func(now int64)) bool {
 }
 
 // stop stops the whole run: its nodes, then the runs nested in it, and bounds what still waits. The first cause stands.
-func (r *Run) stop(kind CauseKind, origin Ref, cause *stopCause, manner machine.StopManner) {
+func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
 	}
@@ -184,7 +184,7 @@ func (r *Run) rouse(now int64) {
 }
 
 // noteStop notes the cause of a stop, and reports whether the stop reaches more nodes than those before it: each of many steps may ask for one.
-func (r *Run) noteStop(kind CauseKind, origin Ref, cause *stopCause, manner machine.StopManner) (more bool) {
+func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
 			r.stopCauses = map[CauseKind]*stopCause{}
@@ -238,7 +238,7 @@ func (r *Run) boundWaits() {
 }
 
 // boundWait bounds the wait of a node of a run that was stopped, if it is a cleanup node that waits.
-func (r *Run) boundWait(ref Ref) {
+func (r *Run) boundWait(ref machine.Ref) {
 	x := r.extras[ref]
 	if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {
 		x.gate = r.after(r.cfg.cleanupTimeout, func(now int64) {
@@ -305,7 +305,7 @@ func (r *Run) collectStops() {
 }
 
 // causeOf is the cause of a node's stop, as its context reports it.
-func (r *Run) causeOf(ref Ref) *stopCause {
+func (r *Run) causeOf(ref machine.Ref) *stopCause {
 	switch kind := r.st.Word(ref).Kind(); kind {
 	case CauseSuperseded:
 		return &stopCause{ErrSuperseded, context.Canceled}
@@ -369,7 +369,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 
 // drainChildren passes a stop that lets running steps finish on to the nested runs.
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
-	var refs []Ref
+	var refs []machine.Ref
 	for ref, x := range r.extras {
 		if x.comp != nil && !r.plan.net.Is(ref, machine.FlagCleanup) {
 			refs = append(refs, ref)
@@ -381,7 +381,7 @@ func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	}
 }
 
-func (r *Run) drainChild(ref Ref, kind CauseKind, cause *stopCause) {
+func (r *Run) drainChild(ref machine.Ref, kind CauseKind, cause *stopCause) {
 	x := r.extras[ref]
 	if x == nil || x.comp == nil {
 		return
@@ -474,7 +474,7 @@ func (r *Run) cancelsOnFailure(name string) bool {
 }
 
 // membersFailed reports the failure of a node to the groups that it belongs to.
-func (r *Run) membersFailed(ref Ref) {
+func (r *Run) membersFailed(ref machine.Ref) {
 	if r.items != nil || r.plan.net.Is(ref, machine.FlagTolerant) {
 		return
 	}
@@ -504,7 +504,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 
 // groupsFailedInside reports the group failures inside of a composite that is terminal, which were held back in case it was
 // attempted again.
-func (r *Run) groupsFailedInside(ref Ref, c *Run) {
+func (r *Run) groupsFailedInside(ref machine.Ref, c *Run) {
 	for _, f := range c.failedGroups.all() {
 		if !c.plan.declaresGroup(f.Group) {
 			r.groupFailed(place{r, ref}, f)
@@ -566,13 +566,13 @@ func (r *Run) childrenNaming(group string) (list []*Run) {
 }
 
 // lend takes note that a node has been expanded into a graph that names a group of a graph around it.
-func (r *Run) lend(group string, ref Ref) {
+func (r *Run) lend(group string, ref machine.Ref) {
 	for {
 		if r.lends == nil {
-			r.lends = map[string]map[Ref]bool{}
+			r.lends = map[string]map[machine.Ref]bool{}
 		}
 		if r.lends[group] == nil {
-			r.lends[group] = map[Ref]bool{}
+			r.lends[group] = map[machine.Ref]bool{}
 		}
 		r.lends[group][ref] = true
 		if r.outer == nil || r.plan.declaresGroup(group) {
@@ -583,7 +583,7 @@ func (r *Run) lend(group string, ref Ref) {
 }
 
 // in returns the node of a run that the place is, or that it is inside of; else noRef.
-func (p place) in(r *Run) Ref {
+func (p place) in(r *Run) machine.Ref {
 	for c, ref := p.run, p.ref; c != nil; c = c.outer {
 		if c == r {
 			return ref
@@ -595,7 +595,7 @@ func (p place) in(r *Run) Ref {
 	return noRef
 }
 
-func (r *Run) stopMember(m Ref, origin Ref, err error) {
+func (r *Run) stopMember(m machine.Ref, origin machine.Ref, err error) {
 	now := r.now()
 	r.wake(now)
 	x := r.extra(m)

@@ -238,7 +238,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 }
 
 // overallTimeOut ends a node that has taken too long over all its attempts.
-func (r *Run) overallTimeOut(ref Ref, x *extra, timeout time.Duration, now int64) {
+func (r *Run) overallTimeOut(ref machine.Ref, x *extra, timeout time.Duration, now int64) {
 	if step := r.current(ref); step != nil {
 		r.timeOut(step, x, timeoutOverall, timeout, now)
 		return
@@ -291,7 +291,7 @@ func (r *Run) abandon(step *Step, now int64) {
 }
 
 // leftBehind remembers a node for whose goroutine the run does not wait.
-func (r *Run) leftBehind(ref Ref) {
+func (r *Run) leftBehind(ref machine.Ref) {
 	x := r.remark()
 	x.abandoned = append(x.abandoned, ref)
 	if r.outer == nil {
@@ -306,7 +306,7 @@ func (r *Run) leftBehind(ref Ref) {
 
 // armCheck bounds how long the run waits for a check: for one whose node was stopped, or whose run is being left, by the grace; for that of
 // a cleanup node by the cleanup timeout. It is not an alarm, since it must go off even when everything else has ended.
-func (r *Run) armCheck(ref Ref, cleanup bool) {
+func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
 		return
@@ -345,7 +345,7 @@ func (r *Run) boundChecks() {
 
 // abandonCheck gives up on a check that does not return, and whose result will be dropped. A node that was not stopped still
 // needs a check, but no worker performs it while the run is being left.
-func (r *Run) abandonCheck(ref Ref, e *evaluation) {
+func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 	e.abandoned = true
 	delete(r.checks, ref)
 	r.leftBehind(ref)
@@ -356,7 +356,7 @@ func (r *Run) abandonCheck(ref Ref, e *evaluation) {
 }
 
 // disarmNode stops the timers of a node that is terminal or whose attempt has returned.
-func (r *Run) disarmNode(ref Ref) {
+func (r *Run) disarmNode(ref machine.Ref) {
 	if x := r.extras[ref]; x != nil {
 		r.disarm(&x.attempt)
 		r.disarm(&x.grace)

@@ -44,7 +44,7 @@ func (r *Run) waiters() *waits {
 }
 
 // beganToWait takes note that a node of the run waits.
-func (r *Run) beganToWait(ref Ref) {
+func (r *Run) beganToWait(ref machine.Ref) {
 	if r.log == nil {
 		return
 	}
@@ -571,7 +571,7 @@ func (r *Run) leaveReturns() {
 	}
 }
 
-func (r *Run) armReturnGrace(ref Ref, x *extra) {
+func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 	step := r.current(ref)
 	if x.grace != nil || step == nil || step.flags&stepFallback != 0 {
 		return
@@ -675,7 +675,7 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 	x.saved, x.decision = e.state, nil
 	if r.tokens == nil {
-		r.tokens = map[string]Ref{}
+		r.tokens = map[string]machine.Ref{}
 	}
 	r.tokens[x.wait.Token] = ref
 	r.tree.addToken(x.wait.Token, r)
@@ -711,7 +711,7 @@ func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 }
 
 // duplicateToken reports a token under which a signal would not find one node.
-func (r *Run) duplicateToken(ref Ref, token string) error {
+func (r *Run) duplicateToken(ref machine.Ref, token string) error {
 	if token == "" {
 		token = r.plan.names[ref]
 	}
@@ -820,7 +820,7 @@ func (r *Run) wake(now int64) {
 
 // children yields the nested runs that have not ended, in the order of their composites.
 func (r *Run) children() []*Run {
-	var refs []Ref
+	var refs []machine.Ref
 	for ref, x := range r.extras {
 		if x.atWork() != nil {
 			refs = append(refs, ref)

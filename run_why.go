@@ -205,7 +205,7 @@ func (y *Why) name(path string) {
 }
 
 // nameThose adds the nodes of a run, in the order of declaration, that satisfy a condition.
-func (y *Why) nameThose(r *Run, is func(ref Ref, w machine.Word) bool) {
+func (y *Why) nameThose(r *Run, is func(ref machine.Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.Word(ref)) {
 			if len(y.Nodes) < whyMost {
@@ -232,7 +232,7 @@ func (at place) whyUndecided(y *Why) {
 	case at.ref == r.plan.end:
 		y.Kind = WhyWaiting
 		at.edges(y, open)
-		y.nameThose(r, func(ref Ref, w machine.Word) bool { return ref != at.ref && !w.Status().Terminal() })
+		y.nameThose(r, func(ref machine.Ref, w machine.Word) bool { return ref != at.ref && !w.Status().Terminal() })
 	case r.cfg.mode == Waves:
 		y.Kind = WhyTier
 		tier, left := s.OpenTier()
@@ -268,7 +268,7 @@ func (at place) whyReady(y *Why) {
 		return
 	case fresh:
 		y.Kind = WhyHeld
-		y.nameHolders(r, heldBy{r}, s.Sleepers(), func(c *Run, ref Ref) bool { return c == r && c.st.Word(ref).Shown() == Suspended })
+		y.nameHolders(r, heldBy{r}, s.Sleepers(), func(c *Run, ref machine.Ref) bool { return c == r && c.st.Word(ref).Shown() == Suspended })
 		return
 	case s.ParksNodes() && r.durable.failed == nil && (r.heldBack || r.isParked(ref) || r.single != nil && r.single.unwritten > 0):
 		y.Kind = WhyStore
@@ -279,7 +279,7 @@ func (at place) whyReady(y *Why) {
 	}
 	y.Kind = WhyOrder
 	if !s.Contends(ref) { // it is in a line that others have been called out of
-		y.nameAll(r.outermost(), func(c *Run, other Ref, w machine.Word) bool {
+		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
 	} else if best, ok := r.nextInLine(); ok && best != at {
@@ -299,14 +299,14 @@ func (at place) whyOrder(y *Why) bool {
 		return false
 	}
 	y.Kind = WhyOrder
-	y.nameAll(r.outermost(), func(c *Run, ref Ref, w machine.Word) bool {
+	y.nameAll(r.outermost(), func(c *Run, ref machine.Ref, w machine.Word) bool {
 		return c.checks[ref] != nil || w.Status() == Running && c.plan.net.Is(ref, machine.FlagInline) && !c.performsInside(ref)
 	})
 	return true
 }
 
 // nameAll adds the nodes of a run, and of the runs nested in it, that satisfy a condition: as many as are listed.
-func (y *Why) nameAll(r *Run, is func(c *Run, ref Ref, w machine.Word) bool) {
+func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) bool) {
 	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {
 			return
@@ -329,7 +329,7 @@ type heldBy struct{ run *Run }
 // nameHolders adds the first of the nodes of a run, and of the runs nested in it, that hold something, of which there are as many as total. It
 // searches all nodes only if one of those that it has found before does not hold it any more, or there are others: each of many nodes
 // may be asked about.
-func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref Ref) bool) {
+func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]
 	lacks := func(at place) bool { return !holds(at.run, at.ref) }
@@ -347,7 +347,7 @@ func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref Ref)
 }
 
 // search adds nodes of a run, in the order of declaration, and of the runs nested in it, that hold something: as many as are listed.
-func (r *Run) search(list []place, holds func(c *Run, ref Ref) bool) []place {
+func (r *Run) search(list []place, holds func(c *Run, ref machine.Ref) bool) []place {
 	for _, ref := range r.plan.declared {
 		if len(list) == whyMost {
 			return list
@@ -391,7 +391,7 @@ func (at place) whyBound(y *Why) bool {
 	case ok:
 		y.Kind, y.Bound = WhySlot, r.boundOf(lack, shared)
 		_, used := lack.Slots.Bounds()
-		y.nameHolders(r.outermost(), lack.Slots, used, func(c *Run, ref Ref) bool { // what an expanded node's step held is free, see [machine.Locked.Expand]
+		y.nameHolders(r.outermost(), lack.Slots, used, func(c *Run, ref machine.Ref) bool { // what an expanded node's step held is free, see [machine.Locked.Expand]
 			return c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref) && c.st.Needs(ref, lack.Slots)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
@@ -403,10 +403,10 @@ func (at place) whyBound(y *Why) bool {
 		if r.items != nil {
 			y.Bound.Scope, y.Bound.Name = BoundMap, r.outer.path(r.within.ref)
 		}
-		y.nameHolders(r, s, used, func(c *Run, ref Ref) bool { return c == r && s.HoldsSlot(ref) })
+		y.nameHolders(r, s, used, func(c *Run, ref machine.Ref) bool { return c == r && s.HoldsSlot(ref) })
 	case s.InTree() && r.tree.Used >= r.tree.limit:
 		y.Bound = Bound{Scope: BoundRun, Limit: r.tree.limit, Used: r.tree.Used}
-		y.nameHolders(r.outermost(), r.tree, r.tree.Used, func(c *Run, ref Ref) bool {
+		y.nameHolders(r.outermost(), r.tree, r.tree.Used, func(c *Run, ref machine.Ref) bool {
 			return c.st.InTree() && c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref)
 		})
 	default:
@@ -504,13 +504,13 @@ func (at place) whyStopping(y *Why, x *extra) {
 }
 
 // isParked reports whether the store has yet to confirm what made a node ready.
-func (r *Run) isParked(ref Ref) bool {
+func (r *Run) isParked(ref machine.Ref) bool {
 	d, at := r.durable, place{r, ref}
 	return d.outbox.parks(at) || d.current != nil && d.current.parks(at)
 }
 
 // recordingStart reports whether the store has yet to confirm that the attempt of a node begins.
-func (r *Run) recordingStart(ref Ref) bool {
+func (r *Run) recordingStart(ref machine.Ref) bool {
 	d := r.durable
 	if d == nil || d.failed != nil {
 		return false
@@ -521,12 +521,12 @@ func (r *Run) recordingStart(ref Ref) bool {
 
 // readyAt is when a node that is ready, or was, became so for its current attempt, in ns since the run's start: after a backoff, a
 // signal, or the end of the last predecessor that its join has waited for. The time that a check has taken after that counts in.
-func (r *Run) readyAt(ref Ref) int64 {
+func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready
 	}
 	s, p, at := &r.st, r.plan, r.began
-	ended := func(from Ref) bool { // false: when is not known, since it has not been attempted
+	ended := func(from machine.Ref) bool { // false: when is not known, since it has not been attempted
 		if !s.Word(from).Status().Terminal() {
 			return true
 		}
@@ -545,7 +545,7 @@ func (r *Run) readyAt(ref Ref) int64 {
 		}
 	default:
 		const most = 256 // nodes that were not attempted
-		for work, n := []Ref{ref}, 0; n < len(work) && n < most; n++ {
+		for work, n := []machine.Ref{ref}, 0; n < len(work) && n < most; n++ {
 			for _, i := range p.net.In(work[n]) {
 				from := p.net.Source(i)
 				s.CountVisits(1)

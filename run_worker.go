@@ -96,7 +96,7 @@ type life interface {
 	// and the transaction that it waits for; nil for none.
 	begun(step *Step, attempt, before int32, now int64) (way, *writing)
 	// begunInside is begun for a composite.
-	begunInside(r *Run, ref Ref, before int32, now int64)
+	begunInside(r *Run, ref machine.Ref, before int32, now int64)
 }
 
 // way is how a worker performs a task.
@@ -132,7 +132,7 @@ func (plainLife) begun(step *Step, _, _ int32, _ int64) (way, *writing) {
 	return wayFull, nil
 }
 
-func (plainLife) begunInside(*Run, Ref, int32, int64) {}
+func (plainLife) begunInside(*Run, machine.Ref, int32, int64) {}
 
 // handLife is the life of a run that a Coordinator drives.
 type handLife struct{ plainLife }
@@ -518,7 +518,7 @@ type evaluation struct {
 func (w *worker) beginCheck() {
 	w.checking = &evaluation{alone: w.alone}
 	if w.run.checks == nil {
-		w.run.checks = map[Ref]*evaluation{}
+		w.run.checks = map[machine.Ref]*evaluation{}
 	}
 	w.run.checks[w.task.Ref] = w.checking
 	switch {
@@ -577,7 +577,7 @@ func (w *worker) evaluate() (res checkResult) {
 }
 
 // guarded is the result of a guard.
-func (p *Plan) guarded(ref Ref, pass bool, err error) (res checkResult) {
+func (p *Plan) guarded(ref machine.Ref, pass bool, err error) (res checkResult) {
 	if err != nil {
 		err = bounded(err)
 		policy := p.guard(ref)
@@ -611,7 +611,7 @@ func (g *guardProblem) Error() string {
 func (g *guardProblem) Unwrap() []error { return []error{ErrGuard, g.err} }
 
 // warnOfGuard adds the warning, once for each node of the graph, with the lock held.
-func (r *Run) warnOfGuard(ref Ref, problem *guardProblem) {
+func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 	x, n := r.outermost().remark(), r.plan.node(ref)
 	if x.warnedGuards[n] {
 		return

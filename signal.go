@@ -123,10 +123,10 @@ func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Sta
 	return r.reached(ref, status, w.want)
 }
 
-func (r *Run) lastStatus(ref Ref) Status { return r.State().Status(ref) }
+func (r *Run) lastStatus(ref machine.Ref) Status { return r.State().Status(ref) }
 
 // reached is the result of WaitFor for a status that ends the wait.
-func (r *Run) reached(ref Ref, status Status, want uint32) (Status, error) {
+func (r *Run) reached(ref machine.Ref, status Status, want uint32) (Status, error) {
 	if want == 0 || want&(1<<status) != 0 {
 		return status, nil
 	}
@@ -145,7 +145,7 @@ type waiter struct {
 }
 
 // Note gets every status that the node enters.
-func (w *waiter) Note(_ Ref, status Status) {
+func (w *waiter) Note(_ machine.Ref, status Status) {
 	if w.want&(1<<status) == 0 && !status.Terminal() {
 		return
 	}
@@ -196,7 +196,7 @@ func (r *Run) Watch(ctx context.Context) iter.Seq2[string, Status] {
 			switch {
 			case ok && status != seen[ref]:
 				seen[ref] = status
-				if !yield(r.plan.ID(Ref(ref)), status) {
+				if !yield(r.plan.ID(machine.Ref(ref)), status) {
 					return
 				}
 			case ok:
@@ -219,7 +219,7 @@ type changeWatcher struct {
 	wake    chan struct{}
 }
 
-func (w *changeWatcher) Note(r Ref, _ Status) {
+func (w *changeWatcher) Note(r machine.Ref, _ Status) {
 	w.changed.Insert(int(r))
 	select {
 	case w.wake <- struct{}{}:

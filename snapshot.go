@@ -656,7 +656,7 @@ func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
 // ended reports whether every node of the plan has ended. A run that was stopped does not perform its end node.
 func (x *restoration) ended() bool {
 	h := x.held
-	for ref := range Ref(len(h.plan.names)) {
+	for ref := range machine.Ref(len(h.plan.names)) {
 		i, known := h.at[ref]
 		if over := known && h.nodes[i].Status.Terminal(); !over && (ref != h.plan.end || x.file.Stop == nil) {
 			return false

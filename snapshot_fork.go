@@ -40,16 +40,16 @@ type redoState struct {
 
 // again tells which nodes of one graph run again.
 type again struct {
-	plan   *Plan          // nil for the graph of an expanded node, which is not known
-	runs   []bool         // by Ref: the nodes that begin anew
-	inside map[Ref]*again // the composites that go on inside
+	plan   *Plan                  // nil for the graph of an expanded node, which is not known
+	runs   []bool                 // by Ref: the nodes that begin anew
+	inside map[machine.Ref]*again // the composites that go on inside
 	// Of a loop: the iteration that it is in, and the one with which it goes on, from its beginning; 0 for the same one, from where it is.
 	iteration, back int
 	later           *redoState // of an expanded node
 }
 
 // is reports whether a node begins anew or goes on inside.
-func (a *again) is(r Ref) bool { return a.runs[r] || a.inside[r] != nil }
+func (a *again) is(r machine.Ref) bool { return a.runs[r] || a.inside[r] != nil }
 
 // marks are the nodes for which is is true.
 func (a *again) marks() []bool {
@@ -71,9 +71,9 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	if err != nil {
 		return nil, err
 	}
-	a := &again{plan: p, runs: make([]bool, len(at)), inside: map[Ref]*again{}}
+	a := &again{plan: p, runs: make([]bool, len(at)), inside: map[machine.Ref]*again{}}
 	for r, n := range at {
-		ref := Ref(r)
+		ref := machine.Ref(r)
 		switch {
 		case ended && n != nil && !n.Status.Terminal():
 			a.runs[ref] = true
@@ -104,12 +104,12 @@ func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, er
 	}
 	begin := make([]bool, len(at))
 	for r := range begin {
-		begin[r] = named[Ref(r)] || parts[Ref(r)] != nil
+		begin[r] = named[machine.Ref(r)] || parts[machine.Ref(r)] != nil
 	}
-	a := &again{plan: p, runs: p.forkAgain(nodes, begin), inside: map[Ref]*again{}}
+	a := &again{plan: p, runs: p.forkAgain(nodes, begin), inside: map[machine.Ref]*again{}}
 	marks := slices.Clone(a.runs)
 	for r, n := range at {
-		ref := Ref(r)
+		ref := machine.Ref(r)
 		follows := slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return marks[p.net.Source(i)] })
 		if !marks[ref] || n == nil || n.Inside == nil || follows {
 			continue
@@ -135,7 +135,7 @@ func (d *redo) repeats(n *nodeState) bool {
 }
 
 // node decides how a node runs again that was chosen: it begins anew, or it goes on inside.
-func (d *redo) node(a *again, ref Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
+func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || !d.goesOn(a.plan, ref, n, prefix == "") {
 		for _, rest := range rests {
 			if id := a.plan.names[ref]; !a.plan.leads(id + rest) {
@@ -163,7 +163,7 @@ func (a *again) any() bool {
 }
 
 // goesOn reports whether a composite can go on inside: it has begun, and is declared as it was.
-func (d *redo) goesOn(p *Plan, ref Ref, n *nodeState, outermost bool) bool {
+func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bool {
 	if n.Inside == nil || outermost && n.Hash != p.nodeHash(ref) {
 		return false
 	}
@@ -178,7 +178,7 @@ func (d *redo) goesOn(p *Plan, ref Ref, n *nodeState, outermost bool) bool {
 }
 
 // into is level for the inside of a composite. rests are the paths from there, each with what the path of the composite is followed by.
-func (d *redo) into(p *Plan, ref Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
+func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
 	unknown := func(rest string) error { return p.unknownPath(prefix, n.ID+rest) }
@@ -277,7 +277,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 		}
 		follows := make([]bool, len(a.runs))
 		for i := range a.runs { // predecessors come first
-			r, n := Ref(i), at[i]
+			r, n := machine.Ref(i), at[i]
 			for _, e := range p.net.In(r) {
 				from := p.net.Source(e)
 				follows[r] = follows[r] || a.is(from) || follows[from]
@@ -317,11 +317,11 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 }
 
 // parted finds the nodes to which paths lead, and of paths into composites what comes after the composite.
-func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[Ref]bool, parts map[Ref][]string, err error) {
+func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
 	}
-	named, parts = map[Ref]bool{}, map[Ref][]string{}
+	named, parts = map[machine.Ref]bool{}, map[machine.Ref][]string{}
 	for _, name := range names {
 		ref, rest, ok := p.part(name, at)
 		switch {
@@ -338,7 +338,7 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 
 // part finds the node to which a path leads, or the composite that it leads into, and what then follows. at, if it is not nil, are the nodes of
 // a snapshot, some of which may have been expanded.
-func (p *Plan) part(path string, at []*nodeState) (ref Ref, rest string, ok bool) {
+func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
 	}

@@ -16,7 +16,7 @@ import (
 // is not.
 
 // compositeState adds to the state of a node that of a composite, without the nodes inside.
-func (r *Run) compositeState(n *nodeState, ref Ref, x *extra) {
+func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	if x.items != nil && (!n.Status.Terminal() || x.items.list.IsValid()) {
 		n.List = &stored{x.items.value(), x.items.text}
 	}
@@ -194,7 +194,7 @@ func (h *held) install() {
 }
 
 // restored is what the State of a run needs of a node of a snapshot.
-func (p *Plan) restored(ref Ref, n *nodeState) machine.Restored {
+func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 	x := machine.Restored{
 		Facts: n.Facts, Route: p.routeOf(ref, n.Labels), Origin: noRef, Inside: n.Inside != nil, Judging: n.Started > 0 && n.Attempts == 0,
 	}
@@ -365,9 +365,9 @@ func (h *held) early(signals []signalState) {
 }
 
 // accept takes note that a signal for a node that waits was accepted before the deadline of the wait: it is delivered even if that has passed since.
-func (h *held) accept(ref Ref) {
+func (h *held) accept(ref machine.Ref) {
 	if h.accepted == nil {
-		h.accepted = map[Ref]bool{}
+		h.accepted = map[machine.Ref]bool{}
 	}
 	h.accepted[ref] = true
 }
@@ -397,7 +397,7 @@ type heldRun struct {
 
 type heldNode struct {
 	in  *held
-	ref Ref
+	ref machine.Ref
 }
 
 // names returns the names of what is inside of an outermost run.
@@ -439,7 +439,7 @@ func (x *heldNames) add(h *held, prefix string, continues bool) {
 
 // find finds the node that a signal is for: by its path, or by a token that is not the id of a node. Paths lead to where a
 // nested run has begun.
-func (h *held) find(name string) (*held, Ref, bool) {
+func (h *held) find(name string) (*held, machine.Ref, bool) {
 	if ref, ok := h.nodeNamed(name); ok {
 		return h, ref, true
 	}
@@ -459,7 +459,7 @@ func (h *held) find(name string) (*held, Ref, bool) {
 }
 
 // nodeNamed finds the node of this run that goes by a name.
-func (h *held) nodeNamed(name string) (Ref, bool) {
+func (h *held) nodeNamed(name string) (machine.Ref, bool) {
 	if ref, ok := h.tokens[name]; ok {
 		return ref, true
 	}
@@ -468,7 +468,7 @@ func (h *held) nodeNamed(name string) (Ref, bool) {
 
 // unknownGate is the error for a name under which no node waits.
 func (h *held) unknownGate(name string) error {
-	return h.plan.unknownGate(name, func(prefix string, r Ref) (Status, bool) {
+	return h.plan.unknownGate(name, func(prefix string, r machine.Ref) (Status, bool) {
 		in := h.performed(prefix)
 		if in == nil {
 			return Idle, false
@@ -533,7 +533,7 @@ func (h *held) answer(name string, d Decision) error {
 
 // answerable finds the node that a signal is for, by path or token, and the run that it is in, or a node whose graph is not known. The
 // error tells why the node cannot be answered.
-func (h *held) answerable(name string) (in *held, ref Ref, kept *keptNode, err error) {
+func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNode, err error) {
 	in, ref, ok := h.find(name)
 	if !ok {
 		if kept = h.names().kept[name]; kept == nil {

@@ -361,7 +361,7 @@ func (r *Run) restoreRecorder(x *restoration) {
 }
 
 // restoreRecord restores the record of a node.
-func (r *Run) restoreRecord(ref Ref, n *nodeState) {
+func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	rec := &r.records[ref]
 	rec.attempts, rec.fallback = n.Attempts, n.Fallback
 	if !n.Start.IsZero() {
@@ -402,11 +402,11 @@ func (n *nodeState) needsExtra() bool {
 }
 
 // restoreExtra restores the additional record of a node, except what it waits for.
-func (r *Run) restoreExtra(ref Ref, x *extra, n *nodeState) {
+func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
 	if n.Asked != nil {
-		x.asked = slices.AppendSeq([]Ref{}, r.plan.refsOf(n.Asked))
+		x.asked = slices.AppendSeq([]machine.Ref{}, r.plan.refsOf(n.Asked))
 	}
 	if x.guardErr != nil {
 		r.warnOfGuard(ref, &guardProblem{path: r.path(ref), policy: r.plan.guard(ref), err: x.guardErr})
@@ -436,7 +436,7 @@ func (r *Run) restoreExtra(ref Ref, x *extra, n *nodeState) {
 }
 
 // restoreWait restores what a node waits for, or the signal that has ended its last wait.
-func (r *Run) restoreWait(ref Ref, x *extra, n *nodeState) {
+func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	if n.Signalled || n.Signal != nil {
 		x.decision = &Decision{Actor: n.Actor, Comment: n.Comment, ID: n.SignalID}
 		if n.Signal != nil {
@@ -451,7 +451,7 @@ func (r *Run) restoreWait(ref Ref, x *extra, n *nodeState) {
 		return
 	}
 	if r.tokens == nil {
-		r.tokens = map[string]Ref{}
+		r.tokens = map[string]machine.Ref{}
 	}
 	r.tokens[x.wait.Token] = ref
 	r.tree.addToken(x.wait.Token, r)
@@ -461,28 +461,28 @@ func (r *Run) restoreWait(ref Ref, x *extra, n *nodeState) {
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
-	refs    []Ref              // by node
-	at      map[Ref]int        // the reverse
-	tokens  map[string]Ref     // of the steps that wait
-	signals map[Ref]Decision   // for nodes that wait, and gates that were not reached
-	inside  []*held            // of composites, in the order of nodes
-	kept    map[int]*nodeState // of expanded nodes whose graphs are not known, by index
-	named   *heldNames         // of an outermost run, once a signal was looked for
-	dropped []nodeState        // those that run again
+	refs    []machine.Ref            // by node
+	at      map[machine.Ref]int      // the reverse
+	tokens  map[string]machine.Ref   // of the steps that wait
+	signals map[machine.Ref]Decision // for nodes that wait, and gates that were not reached
+	inside  []*held                  // of composites, in the order of nodes
+	kept    map[int]*nodeState       // of expanded nodes whose graphs are not known, by index
+	named   *heldNames               // of an outermost run, once a signal was looked for
+	dropped []nodeState              // those that run again
 
-	within *nodeState // the composite whose nodes these are; nil for the outermost run
-	ref    Ref        // of that
-	list   *items     // of a map
+	within *nodeState  // the composite whose nodes these are; nil for the outermost run
+	ref    machine.Ref // of that
+	list   *items      // of a map
 
 	run      *Run // the run that goes on; nil until it is made
-	answers  map[Ref]answer
-	accepted map[Ref]bool // the nodes that wait and whose signals came in time
-	refused  []error      // of signals that the snapshot had accepted for gates of another version of the graph
+	answers  map[machine.Ref]answer
+	accepted map[machine.Ref]bool // the nodes that wait and whose signals came in time
+	refused  []error              // of signals that the snapshot had accepted for gates of another version of the graph
 }
 
 // holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which cover their inside.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
-	h := &held{plan: p, nodes: nodes, at: map[Ref]int{}, tokens: map[string]Ref{}, signals: map[Ref]Decision{}, kept: map[int]*nodeState{}}
+	h := &held{plan: p, nodes: nodes, at: map[machine.Ref]int{}, tokens: map[string]machine.Ref{}, signals: map[machine.Ref]Decision{}, kept: map[int]*nodeState{}}
 	for i := range nodes {
 		n := &nodes[i]
 		name := quoteID(prefix + n.ID)
@@ -536,7 +536,7 @@ const maxStored = 1 << 30
 
 // sound reports whether the state of a node is consistent enough to make a word of it: files may have been written by other
 // programs.
-func (n *nodeState) sound(p *Plan, ref Ref) bool {
+func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
 			return false
@@ -560,7 +560,7 @@ func (n *nodeState) sound(p *Plan, ref Ref) bool {
 }
 
 // holdInside is holdNodes for the inside of a composite, if there is one.
-func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err error) {
+func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
 	if node.Map != nil && !n.Checking && !n.Status.Terminal() {
@@ -607,7 +607,7 @@ func holdInside(p *Plan, ref Ref, n *nodeState, prefix string) (h *held, err err
 }
 
 // holdGraph is holdInside for a graph that is known.
-func holdGraph(inner *Plan, ref Ref, n *nodeState, prefix string) (*held, error) {
+func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held, error) {
 	in := n.Inside
 	in.Nodes = inner.inOrder(in.Nodes) // a store has none
 	h, err := holdNodes(inner, in.Nodes, n.prefixInside(prefix), false)
@@ -736,9 +736,9 @@ func (h *held) continueWaits(now int64) {
 // overdue is a deadline that has passed while the run was away.
 type overdue struct {
 	run  *Run
-	ref  Ref   // noRef for the whole run
-	due  int64 // on the run's clock
-	gate bool  // the wait of a gate, or of a step; else the time for all attempts of a node
+	ref  machine.Ref // noRef for the whole run
+	due  int64       // on the run's clock
+	gate bool        // the wait of a gate, or of a step; else the time for all attempts of a node
 }
 
 // settleOverdue ends overdue waits and nodes, in the order of their deadlines and then of declaration, outer runs first,
@@ -789,7 +789,7 @@ func (h *held) settleOverdue(now int64) {
 }
 
 // dueAt tells when the wait of a gate, or all the attempts of a node that has begun, are to end.
-func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
+func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	status, x := r.st.Word(ref).Status(), r.extras[ref]
 	if status.Terminal() {
 		return 0, false, false
@@ -808,7 +808,7 @@ func (r *Run) dueAt(ref Ref) (due int64, gate, ok bool) {
 }
 
 // waitEnds tells when the wait of a step for a signal is to end.
-func (r *Run) waitEnds(ref Ref) (due int64, ok bool) {
+func (r *Run) waitEnds(ref machine.Ref) (due int64, ok bool) {
 	x := r.extras[ref]
 	if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || r.st.Word(ref).Status() != Suspended || r.plan.net.Is(ref, machine.FlagGate) {
 		return 0, false
@@ -841,7 +841,7 @@ func (r *Run) armWaits(now int64) {
 }
 
 // deliver delivers signals, and warns of those that were refused.
-func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
+func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64) {
 	root := r.outermost()
 	for _, err := range refused {
 		root.warn(fmt.Errorf("signal: %w", err))
@@ -856,7 +856,7 @@ func (r *Run) deliver(answers map[Ref]answer, refused []error, now int64) {
 }
 
 // continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
-func (r *Run) continueOverall(ref Ref, now int64) {
+func (r *Run) continueOverall(ref machine.Ref, now int64) {
 	n := r.plan.node(ref)
 	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.Word(ref).Status().Terminal() {
 		return

@@ -135,7 +135,7 @@ func (r *Result) Snapshot() *Snapshot {
 
 // nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite and the outputs that
 // a loop has collected.
-func (r *Run) nodeState(ref Ref) nodeState {
+func (r *Run) nodeState(ref machine.Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
 	n := nodeState{ID: r.plan.names[ref], Facts: of.Facts, Attempts: rec.attempts, Fallback: rec.fallback}
 	if of.Origin != noRef {
@@ -368,16 +368,16 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 			kept[ref] = n
 		}
 	}
-	losers := map[Ref][]Ref{} // by the node that has decided without them: a loser runs again if that does, which follows it
-	var work []Ref
-	mark := func(r Ref) {
+	losers := map[machine.Ref][]machine.Ref{} // by the node that has decided without them: a loser runs again if that does, which follows it
+	var work []machine.Ref
+	mark := func(r machine.Ref) {
 		if !again[r] {
 			again[r] = true
 			work = append(work, r)
 		}
 	}
 	for i, named := range again {
-		r, n := Ref(i), kept[i]
+		r, n := machine.Ref(i), kept[i]
 		if named {
 			work = append(work, r)
 			continue
@@ -489,7 +489,7 @@ func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, red
 		if answers == nil || answers[r] == nil {
 			continue
 		}
-		repeats := slices.ContainsFunc(answers[r], func(b Ref) bool { return marks[b] })
+		repeats := slices.ContainsFunc(answers[r], func(b machine.Ref) bool { return marks[b] })
 		if redrive && marks[r] || repeats && (redrive || before || keptBefore[r]) {
 			list = append(list, handled{prefix + p.names[r], prefix + p.names[answers[r][0]], len(answers[r]) - 1, !marks[r]})
 		}
@@ -524,7 +524,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 		}
 	}
 	for r := range before { // predecessors come first
-		for _, i := range p.net.In(Ref(r)) {
+		for _, i := range p.net.In(machine.Ref(r)) {
 			from := p.net.Source(i)
 			before[r] = before[r] || kept[from] || before[from]
 		}
@@ -533,7 +533,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 }
 
 // handledInside lists the nodes inside of a composite that have answered failures: all run again.
-func (p *Plan) handledInside(list handledNodes, r Ref, n *nodeState, prefix string) handledNodes {
+func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, prefix string) handledNodes {
 	if n.Inside == nil {
 		return list
 	}
@@ -586,7 +586,7 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 
 // answers tells, by Ref, what completed nodes have answered that ran because of failures; it is nil if nothing has failed. at are the nodes by
 // Ref.
-func (p *Plan) answers(nodes []nodeState) (answers [][]Ref, at []*nodeState) {
+func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
 	at = make([]*nodeState, len(p.names))
 	troubled := false
 	for i := range nodes {
@@ -597,10 +597,10 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]Ref, at []*nodeState) {
 	if !troubled {
 		return nil, at
 	}
-	answers = make([][]Ref, len(p.names))
-	branch := make([][]Ref, len(p.names)) // of nodes that ran only on branches that boundaries took because of failures
-	for i := range at {                   // predecessors come first
-		r := Ref(i)
+	answers = make([][]machine.Ref, len(p.names))
+	branch := make([][]machine.Ref, len(p.names)) // of nodes that ran only on branches that boundaries took because of failures
+	for i := range at {                           // predecessors come first
+		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) {
 			continue
 		}
@@ -612,7 +612,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]Ref, at []*nodeState) {
 
 // answersOf returns what a completed node has answered itself, and, if it ran only on branches that boundaries took because of failures, these
 // failures.
-func (p *Plan) answersOf(r Ref, at []*nodeState, branch [][]Ref) (caught, taken []Ref) {
+func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
 	otherwise := false // it would have run without these branches
 	for _, i := range p.net.In(r) {
@@ -650,7 +650,7 @@ func (p *Plan) answersOf(r Ref, at []*nodeState, branch [][]Ref) (caught, taken 
 }
 
 // union returns the Refs of both lists, each once, and one of the lists itself if it can: nodes of one branch share theirs.
-func union(a, b []Ref) []Ref {
+func union(a, b []machine.Ref) []machine.Ref {
 	switch {
 	case len(a) == 0:
 		return b
@@ -663,7 +663,7 @@ func union(a, b []Ref) []Ref {
 }
 
 // askedBy are the failed nodes for whose status or error a boundary has asked.
-func (p *Plan) askedBy(r Ref, at []*nodeState) (asked []Ref) {
+func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	if join, _, _ := p.net.Rules(r); join != Boundary {
 		return nil
 	}
@@ -684,8 +684,8 @@ func (p *Plan) askedBy(r Ref, at []*nodeState) (asked []Ref) {
 }
 
 // refsOf are the Refs of the nodes of the given names, as far as there are any.
-func (p *Plan) refsOf(names []string) iter.Seq[Ref] {
-	return func(yield func(Ref) bool) {
+func (p *Plan) refsOf(names []string) iter.Seq[machine.Ref] {
+	return func(yield func(machine.Ref) bool) {
 		for _, name := range names {
 			if r, ok := p.Ref(name); ok && !yield(r) {
 				return

@@ -176,13 +176,6 @@ func (h *Handling) UnmarshalText(text []byte) error {
 	return enum.Parse(h, handlingNames[:], text, "handling")
 }
 
-// Ref is a node's dense id in its [Plan]. Refs run from 0 in topological order: by tier, then by declaration. A node's
-// predecessors therefore always have smaller Refs.
-type Ref = machine.Ref
-
-// NoRef is no node.
-const NoRef Ref = machine.NoRef
-
 // AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }
 

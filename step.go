@@ -31,7 +31,7 @@ type StepFunc func(ctx context.Context, s *Step) (any, error)
 type Step struct {
 	run     *Run
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see below
-	ref     Ref
+	ref     machine.Ref
 	attempt int32
 	state   atomic.Uint32 // a stepState; the goroutine that moves it out of stepActive has ended the attempt's context
 	flags   stepFlags
@@ -603,12 +603,12 @@ func (s *Step) Predecessors() []Predecessor {
 		return append([]Predecessor{}, c.Predecessors...)
 	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
-	var refs []Ref
+	var refs []machine.Ref
 	for _, i := range r.plan.net.In(ref) {
 		refs = append(refs, r.plan.net.Source(i))
 	}
 	list := make([]Predecessor, 0, len(refs))
-	seen := make(map[Ref]bool, len(refs))
+	seen := make(map[machine.Ref]bool, len(refs))
 	r.st.Lock()
 	defer r.st.Unlock()
 	for _, from := range refs {
@@ -734,7 +734,7 @@ func noSuchParam(name string, names []string) string {
 }
 
 // paramNames lists the parameters that a node may have, in order.
-func (r *Run) paramNames(ref Ref) (names []string) {
+func (r *Run) paramNames(ref machine.Ref) (names []string) {
 	r.eachParam(ref, func(name string) { names = append(names, name) })
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -161,7 +162,7 @@ func (r *Run) keep(value any) (text json.RawMessage, err error) {
 }
 
 // forgetTexts drops the texts of a node that has ended and is written.
-func (r *Run) forgetTexts(ref Ref) {
+func (r *Run) forgetTexts(ref machine.Ref) {
 	x := r.extras[ref]
 	if x == nil {
 		return
@@ -172,7 +173,7 @@ func (r *Run) forgetTexts(ref Ref) {
 }
 
 // outputText keeps the text of the output of a node that completes, until it is written.
-func (r *Run) outputText(ref Ref, status Status, text json.RawMessage) {
+func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	if d := r.durable; d != nil && d.failed == nil && status == Completed && text != nil {
 		d.pending(place{r, ref}).text = text
 		d.outbox.bytes += len(text)
@@ -697,7 +698,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 
 // add adds the nodes that run again, those inside of a composite that goes on after it.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
-	p, had := again.plan, map[Ref]*nodeState{}
+	p, had := again.plan, map[machine.Ref]*nodeState{}
 	for i := range nodes {
 		if ref, ok := p.Ref(nodes[i].ID); ok {
 			had[ref] = &nodes[i]
@@ -724,7 +725,7 @@ func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 }
 
 // follows is the id of a node that runs again and because of which another one does that has ended; "" if it failed, or is the end node.
-func (a *again) follows(ref Ref, n *nodeState) string {
+func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
 		return n.Origin
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // ErrUnknownTrigger is in Result.Warnings of a run that was fired with an id that is not that of a trigger.
@@ -86,7 +87,7 @@ type prunes struct {
 }
 
 type pruneKey struct {
-	trigger Ref
+	trigger machine.Ref
 	mode    PruneMode
 }
 
@@ -100,7 +101,7 @@ func (p *Plan) Prune(trigger string, mode PruneMode) (*Plan, error) {
 	r, ok := p.find(trigger)
 	if !ok || p.node(r).Kind != KindTrigger {
 		return nil, fmt.Errorf("%w: %s%s", ErrUnknownTrigger, quoteID(trigger),
-			instead(trigger, p.choose("", func(r Ref) bool { return p.node(r).Kind == KindTrigger })))
+			instead(trigger, p.choose("", func(r machine.Ref) bool { return p.node(r).Kind == KindTrigger })))
 	}
 	x := p.prunes
 	key := pruneKey{r, mode}
@@ -157,7 +158,7 @@ func (p *Plan) withPruned() ([]*Plan, error) {
 
 // prune makes the plan of the nodes that run when a trigger fires. It calls the evaluator and the schema compiler, and so
 // holds no lock.
-func (p *Plan) prune(r Ref, mode PruneMode) (*Plan, error) {
+func (p *Plan) prune(r machine.Ref, mode PruneMode) (*Plan, error) {
 	x := p.prunes
 	active := p.reach(r, mode)
 	g := &Graph{
@@ -203,10 +204,10 @@ func (c *compiler) source() *Graph {
 }
 
 // reach returns, by Ref, whether a node is part of a run that a trigger fires.
-func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
+func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	active := make([]bool, len(p.names))
-	stack := []Ref{trigger}
-	visit := func(r Ref) {
+	stack := []machine.Ref{trigger}
+	visit := func(r machine.Ref) {
 		if !active[r] {
 			active[r] = true
 			stack = append(stack, r)
@@ -223,7 +224,7 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 	if mode == PruneClosure {
 		for r, is := range active {
 			if is {
-				stack = append(stack, Ref(r))
+				stack = append(stack, machine.Ref(r))
 			}
 		}
 		for len(stack) > 0 {
@@ -244,11 +245,11 @@ func (p *Plan) reach(trigger Ref, mode PruneMode) []bool {
 
 // prunedInputs warns of edges from pruned nodes to active ones that are lost although no other trigger is behind them: the
 // source is a root that is no trigger, or follows one.
-func (p *Plan) prunedInputs(trigger Ref, active []bool) (warnings []error) {
+func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: a root that is no trigger, or behind one
 	for r := range p.names {
-		row := p.net.In(Ref(r))
-		plain[r] = len(row) == 0 && p.node(Ref(r)).Kind != KindTrigger ||
+		row := p.net.In(machine.Ref(r))
+		plain[r] = len(row) == 0 && p.node(machine.Ref(r)).Kind != KindTrigger ||
 			slices.ContainsFunc(row, func(i int32) bool { return plain[p.net.Source(i)] })
 	}
 	for i := range p.net.Edges() {

@@ -23,7 +23,7 @@ import (
 type View struct {
 	data  *ViewData // of a View that was made from data, which has no run; else nil
 	run   *Run
-	ref   Ref
+	ref   machine.Ref
 	judge bool // of a guard, a condition or the test of a loop
 	blind bool // of a guard that is a text: it may read the output of a failed node, see Unread
 }
@@ -37,7 +37,7 @@ func (v View) ID() string {
 }
 
 // everyNode is the ref of a View that sees all nodes of its run: that of a loop's test.
-const everyNode Ref = math.MaxInt32
+const everyNode machine.Ref = math.MaxInt32
 
 // node is the node to which the View belongs.
 func (v View) node() *node {
@@ -213,7 +213,7 @@ func (v View) unreadError(id string, err error) error {
 }
 
 // unread is the error of a test of a node, or of a loop, that has read the output of a failed one.
-func (p *Plan) unread(r Ref, id string, err error) error {
+func (p *Plan) unread(r machine.Ref, id string, err error) error {
 	mayJoin := false
 	if r != everyNode {
 		join, _, _ := p.net.Rules(r)
@@ -231,7 +231,7 @@ func unreadError(id string, err error, mayJoin bool) error {
 }
 
 // asks notes that a guard or a condition asked for the status or the error of a node, with the lock held.
-func (v View) asks(r Ref) {
+func (v View) asks(r machine.Ref) {
 	if v.judge && v.run.st.Bad(r) {
 		v.run.slipsOf(v.ref).ask(r)
 	}
@@ -253,10 +253,10 @@ func (v View) RunStatus() RunStatus {
 }
 
 // ancestor looks up a node that the View may show.
-func (v View) ancestor(id string) (Ref, bool) { return v.run.plan.sees(v.ref, id) }
+func (v View) ancestor(id string) (machine.Ref, bool) { return v.run.plan.sees(v.ref, id) }
 
 // sees looks up a node if another one may see it. It takes constant time where the intervals of ancestry decide.
-func (p *Plan) sees(r Ref, id string) (Ref, bool) {
+func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 	target, ok := p.find(id)
 	if !ok || target >= r {
 		return noRef, false
@@ -268,7 +268,7 @@ func (p *Plan) sees(r Ref, id string) (Ref, bool) {
 }
 
 // ask is ancestor for methods that record an error if the node is not an ancestor.
-func (v View) ask(id string) (Ref, bool) {
+func (v View) ask(id string) (machine.Ref, bool) {
 	r, ok := v.ancestor(id)
 	if !ok && v.judge && !slices.Contains(v.run.plan.pruned, id) {
 		v.run.noteSlip(v.ref, v.run.plan.notAncestor(v.ref, id))
@@ -306,13 +306,13 @@ func (s *slips[K]) unread() (k K, ok bool) {
 }
 
 // slipsOf returns what is kept of the evaluation that a node has under way, with the lock held.
-func (r *Run) slipsOf(ref Ref) *slips[Ref] {
+func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	s := r.slips[ref]
 	if s == nil {
 		if r.slips == nil {
-			r.slips = map[Ref]*slips[Ref]{}
+			r.slips = map[machine.Ref]*slips[machine.Ref]{}
 		}
-		s = &slips[Ref]{}
+		s = &slips[machine.Ref]{}
 		r.slips[ref] = s
 		r.slipped.Store(true)
 	}
@@ -320,7 +320,7 @@ func (r *Run) slipsOf(ref Ref) *slips[Ref] {
 }
 
 // noteSlip keeps the error of a guard or a condition that asked for something it cannot see, for its caller: the first such error.
-func (r *Run) noteSlip(ref Ref, err error) {
+func (r *Run) noteSlip(ref machine.Ref, err error) {
 	r.st.Lock()
 	defer r.st.Unlock()
 	if s := r.slipsOf(ref); s.err == nil {
@@ -329,7 +329,7 @@ func (r *Run) noteSlip(ref Ref, err error) {
 }
 
 // slip returns, once, the mistakes that slipsOf has kept for a node, together with the error of the guard or the condition itself.
-func (r *Run) slip(ref Ref, err error) error {
+func (r *Run) slip(ref machine.Ref, err error) error {
 	if !r.slipped.Load() {
 		return err
 	}
@@ -339,7 +339,7 @@ func (r *Run) slip(ref Ref, err error) error {
 	if s != nil && len(s.asked) > 0 && ref != everyNode {
 		r.extra(ref).asked = s.asked
 	}
-	var failed Ref
+	var failed machine.Ref
 	var failure error
 	unread := false
 	if s != nil && s.err == nil {
@@ -359,7 +359,7 @@ func (r *Run) slip(ref Ref, err error) error {
 
 // notAncestor is the error for a node that is not an ancestor of another one. It searches for a similar name only among the
 // nearest ancestors, so that a mistake in a large graph costs no more than in a small one.
-func (p *Plan) notAncestor(r Ref, id string) error {
+func (p *Plan) notAncestor(r machine.Ref, id string) error {
 	const most = 50
 	var near []string
 	if _, known := p.find(id); known {
@@ -368,7 +368,7 @@ func (p *Plan) notAncestor(r Ref, id string) error {
 	if r == everyNode || r == p.end {
 		return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, p.names[:min(len(p.names), most)]))
 	}
-	seen, queue := map[Ref]bool{}, []Ref{r}
+	seen, queue := map[machine.Ref]bool{}, []machine.Ref{r}
 	for head := 0; head < len(queue) && len(near) < most; head++ {
 		for _, i := range p.net.In(queue[head]) {
 			if from := p.net.Source(i); !seen[from] && len(near) < most {

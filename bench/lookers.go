@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 const (
@@ -55,7 +56,7 @@ func gazed(p *kahn.Plan, lookers int) (g gaze, err error) {
 					return
 				case <-tick.C:
 				}
-				path := p.ID(kahn.Ref(rand.IntN(p.Len())))
+				path := p.ID(machine.Ref(rand.IntN(p.Len())))
 				counts := run.Counts()
 				_, err := run.Node(path)
 				_, err2 := run.Why(path)

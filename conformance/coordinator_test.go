@@ -20,7 +20,7 @@ func (s *scenario) react(t *testing.T, seed uint64, limit int, opts ...kahn.Opti
 	require.NoError(t, err)
 	c := &coordinator{t, s, plan, st, rand.New(rand.NewPCG(seed, 0)), map[string]any{}, nil, limit}
 	ended := st.RunStatusSignal()
-	seen := map[kahn.Ref]kahn.Status{}
+	seen := map[machine.Ref]kahn.Status{}
 	for r := range plan.Declared() {
 		status, ready := st.StatusSignal(r), st.ReadySignal(r)
 		_, err := reactive.NewEffect(st.Scope(), func(w reactive.Writer) {

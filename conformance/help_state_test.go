@@ -28,7 +28,7 @@ func stateOf(t testing.TB, g *kahn.Graph, opts ...kahn.Option) (*kahn.Plan, *mac
 	return plan, st
 }
 
-func ref(t testing.TB, p *kahn.Plan, id string) kahn.Ref {
+func ref(t testing.TB, p *kahn.Plan, id string) machine.Ref {
 	t.Helper()
 	r, ok := p.Ref(id)
 	require.True(t, ok)
@@ -89,7 +89,7 @@ func (c *coordinator) statuses() (all []kahn.Status) {
 }
 
 // verdict performs a check: guards, then required ports, which the rows bind to one edge each.
-func (c *coordinator) verdict(r kahn.Ref) machine.CheckVerdict {
+func (c *coordinator) verdict(r machine.Ref) machine.CheckVerdict {
 	n := c.plan.Node(r)
 	if n.When != nil {
 		if pass, _ := n.When(kahn.View{}); !pass {

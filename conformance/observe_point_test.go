@@ -37,10 +37,10 @@ type point struct {
 // points returns the points that the transitions lead through, the one before the first included.
 func points(plan *kahn.Plan, st *machine.State, changes []machine.Change) []point {
 	n := plan.Len()
-	var preds [][]kahn.Ref
+	var preds [][]machine.Ref
 	for r := range n {
-		var from []kahn.Ref
-		for e := range st.Inputs(kahn.Ref(r)) {
+		var from []machine.Ref
+		for e := range st.Inputs(machine.Ref(r)) {
 			p, _ := plan.Ref(plan.Edge(e).From)
 			from = append(from, p)
 		}
@@ -50,7 +50,7 @@ func points(plan *kahn.Plan, st *machine.State, changes []machine.Change) []poin
 	take := func() point {
 		p := point{slices.Clone(status), slices.Clone(ready), slices.Clone(blocked), true}
 		for r := range n {
-			if p.status[r] == kahn.Idle && slices.ContainsFunc(preds[r], func(f kahn.Ref) bool { return started[f] }) {
+			if p.status[r] == kahn.Idle && slices.ContainsFunc(preds[r], func(f machine.Ref) bool { return started[f] }) {
 				p.status[r] = kahn.Waiting
 			}
 			p.over = p.over && p.status[r].Terminal()
@@ -96,7 +96,7 @@ func look(rng *rand.Rand, st *machine.State, r reactive.Reader, n, every int, be
 	s := &sight{nodes: make([]nodeSight, n), counts: map[kahn.Status]int{}}
 	reads := []func(){func() { x := st.RunStatusSignal().Get(r); s.run = &x }}
 	for i := range n {
-		at := kahn.Ref(i)
+		at := machine.Ref(i)
 		reads = append(reads,
 			func() { x := st.StatusSignal(at).Get(r); s.nodes[i].status = &x },
 			func() { x := st.ReadySignal(at).Get(r); s.nodes[i].ready = &x },

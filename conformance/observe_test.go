@@ -36,7 +36,7 @@ func randomGraph(rng *rand.Rand, n int) *kahn.Graph {
 }
 
 // naive are the obvious computeds: over the statuses of all predecessors.
-func naive(plan *kahn.Plan, st *machine.State, r kahn.Ref) (ready, blocked *reactive.Computed[bool]) {
+func naive(plan *kahn.Plan, st *machine.State, r machine.Ref) (ready, blocked *reactive.Computed[bool]) {
 	var preds []*reactive.Value[kahn.Status]
 	for e := range st.Inputs(r) {
 		p, _ := plan.Ref(plan.Edge(e).From)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Graphs of a million nodes compile and run in a second or two, whatever their shape: nothing is quadratic, nothing
@@ -39,7 +40,7 @@ func TestMillionNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tiers := p.Tier(kahn.Ref(n-1)) + 1; p.Len() != n || tiers != shape.tiers {
+			if tiers := p.Tier(machine.Ref(n-1)) + 1; p.Len() != n || tiers != shape.tiers {
 				t.Errorf("%d nodes, %d tiers", p.Len(), tiers)
 			}
 

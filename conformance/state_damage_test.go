@@ -21,11 +21,11 @@ type prodder struct {
 }
 
 // token is the current token of a node, as the State keeps it.
-func (p *prodder) token(r kahn.Ref) machine.Token {
+func (p *prodder) token(r machine.Ref) machine.Token {
 	return machine.Token{Ref: r, Attempt: int32(binary.LittleEndian.Uint32(p.st.Snapshot().Words[8*r:]))}
 }
 
-func (p *prodder) outcome(r kahn.Ref) machine.Outcome {
+func (p *prodder) outcome(r machine.Ref) machine.Outcome {
 	switch p.rng.IntN(8) {
 	case 0:
 		return machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
@@ -40,7 +40,7 @@ func (p *prodder) outcome(r kahn.Ref) machine.Outcome {
 }
 
 // act does one thing to one node.
-func (p *prodder) act(r kahn.Ref) {
+func (p *prodder) act(r machine.Ref) {
 	token := p.token(r)
 	switch p.st.Status(r) {
 	case kahn.Idle, kahn.Waiting:
@@ -72,7 +72,7 @@ func (p *prodder) act(r kahn.Ref) {
 // prod does n things.
 func (p *prodder) prod(n int) {
 	for range n {
-		r := kahn.Ref(p.rng.IntN(p.plan.Len()))
+		r := machine.Ref(p.rng.IntN(p.plan.Len()))
 		switch p.rng.IntN(40) {
 		case 0:
 			_ = p.st.StopNode(r, kahn.CauseCancelNode)
@@ -201,7 +201,7 @@ func TestStateSnapshotUnderOtherOptions(t *testing.T) {
 			require.Less(t, i, 3000, "seed %d", seed)
 			require.NoError(t, p.st.Advance(int64(i)))
 			_, _ = p.st.Next()
-			p.act(kahn.Ref(rng.IntN(plan.Len())))
+			p.act(machine.Ref(rng.IntN(plan.Len())))
 		}
 	}
 }

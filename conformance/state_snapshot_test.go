@@ -96,8 +96,8 @@ func TestStateSnapshotRefused(t *testing.T) {
 	for name, damage := range map[string]func(x *machine.StateSnapshot){
 		"version": func(x *machine.StateSnapshot) { x.Version++ }, "short": func(x *machine.StateSnapshot) { x.Words = x.Words[1:] },
 		"counters": func(x *machine.StateSnapshot) { x.Counters = []int32{1} }, "label": func(x *machine.StateSnapshot) { x.Taken = []int32{3} },
-		"tier": func(x *machine.StateSnapshot) { x.Tier = 9 }, "stop": func(x *machine.StateSnapshot) { x.Stopping = []kahn.Ref{-2} },
-		"origin": func(x *machine.StateSnapshot) { x.Origins = map[kahn.Ref]kahn.Ref{0: 7} }, "times": func(x *machine.StateSnapshot) { x.Settled = []int32{1, 2} },
+		"tier": func(x *machine.StateSnapshot) { x.Tier = 9 }, "stop": func(x *machine.StateSnapshot) { x.Stopping = []machine.Ref{-2} },
+		"origin": func(x *machine.StateSnapshot) { x.Origins = map[machine.Ref]machine.Ref{0: 7} }, "times": func(x *machine.StateSnapshot) { x.Settled = []int32{1, 2} },
 		"status": func(x *machine.StateSnapshot) { x.Words = append([]byte{0, 0, 0, 0, 0xff}, x.Words[5:]...) },
 	} {
 		y := x

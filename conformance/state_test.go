@@ -130,7 +130,7 @@ func TestCallsThatTheTableForbids(t *testing.T) {
 	_, gate := stateOf(t, graph(kahn.Node{ID: "g", Kind: kahn.KindGate}))
 	require.ErrorIs(t, gate.Fail(machine.Token{}, kahn.CauseCancelRun), kahn.ErrBadValue)
 	require.NoError(t, gate.Fail(machine.Token{}, kahn.CauseGateTimeout))
-	for _, stranger := range []kahn.Ref{-1, 2, 99} {
+	for _, stranger := range []machine.Ref{-1, 2, 99} {
 		require.Equal(t, kahn.Idle, st.Status(stranger))
 		require.Equal(t, event.SkipReason{}, plan.SkipReason(st, stranger))
 		kind, origins := st.Cause(stranger)
@@ -308,7 +308,7 @@ func TestAbortNodeCascades(t *testing.T) {
 	require.ErrorIs(t, st.Settle(task.Token, completed), kahn.ErrStale)
 	kind, origins := st.Cause(ref(t, plan, "n3"))
 	require.Equal(t, kahn.CauseUpstreamFailure, kind)
-	require.Equal(t, []kahn.Ref{task.Ref}, origins)
+	require.Equal(t, []machine.Ref{task.Ref}, origins)
 }
 
 // TestWaitingIsWorkedOut: a node is Waiting once a predecessor has started or settled.

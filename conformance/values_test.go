@@ -325,7 +325,7 @@ func TestValuesAgree(t *testing.T) {
 	}
 }
 
-func causeOf(st *machine.State, ref kahn.Ref) kahn.CauseKind {
+func causeOf(st *machine.State, ref machine.Ref) kahn.CauseKind {
 	kind, _ := st.Cause(ref)
 	return kind
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // graphReply is a graph as the page draws it.
@@ -69,7 +70,7 @@ func look(run subject, path string) (inside, error) {
 // place is a node in the plan that has it.
 type place struct {
 	plan   *kahn.Plan
-	ref    kahn.Ref
+	ref    machine.Ref
 	in     inside
 	parent string // the composite, empty for the outermost graph
 }

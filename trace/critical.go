@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Via tells how one node held up another.
@@ -146,7 +147,7 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 		if id >= p.Len() {
 			return nil // inside of a composite: its groups are not the plan's
 		}
-		n := p.Node(kahn.Ref(id))
+		n := p.Node(machine.Ref(id))
 		for _, g := range n.Groups {
 			if limited[g] {
 				of = append(of, pool{name: g})
@@ -211,7 +212,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	tierLast := map[int]int{} // in waves: the node of each tier that ended last
 	if a.waves {
 		for id := range p.Len() {
-			tier := p.Tier(kahn.Ref(id))
+			tier := p.Tier(machine.Ref(id))
 			if last, ok := tierLast[tier]; !ok || a.nodes[id].ended > a.nodes[last].ended {
 				tierLast[tier] = id
 			}
@@ -220,7 +221,7 @@ func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	for _, id := range order { // all nodes that a node holds up come before it
 		n := &a.nodes[id]
 		if id < p.Len() {
-			if wave, ok := tierLast[p.Tier(kahn.Ref(id))]; ok {
+			if wave, ok := tierLast[p.Tier(machine.Ref(id))]; ok {
 				a.slack[id] = min(a.slack[id], a.slack[wave]+a.nodes[wave].end-n.end)
 			}
 		}

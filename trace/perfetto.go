@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // traceEvent is an event of the Trace Event Format.
@@ -151,8 +152,8 @@ func (o *perfetto) attempts() {
 			args["cause"] = s.cause
 		}
 		if s.node < o.plan.Len() {
-			args["tier"] = o.plan.Tier(kahn.Ref(s.node))
-			if kind := o.plan.Node(kahn.Ref(s.node)).Kind; kind != "" {
+			args["tier"] = o.plan.Tier(machine.Ref(s.node))
+			if kind := o.plan.Node(machine.Ref(s.node)).Kind; kind != "" {
 				args["kind"] = kind
 			}
 			args["slack_ns"] = o.slack[s.node]

@@ -9,6 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Report describes a finished run: how long its nodes took and waited, which failures stopped which nodes, and why nodes did
@@ -127,7 +128,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	}
 	results := make([]kahn.NodeResult, p.Len())
 	for ref := range results {
-		results[ref], _ = res.Node(p.ID(kahn.Ref(ref)))
+		results[ref], _ = res.Node(p.ID(machine.Ref(ref)))
 	}
 	for i := range a.nodes {
 		r.QueueWait += a.nodes[i].total[waitSlot]
@@ -178,23 +179,23 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 
 // failures arranges failed and stopped nodes as trees, each node below the one that caused its end.
 func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
-	bad := func(ref kahn.Ref) bool {
+	bad := func(ref machine.Ref) bool {
 		switch results[ref].Status {
 		case kahn.Failed, kahn.Aborted, kahn.Cancelled:
 			return true
 		}
 		return false
 	}
-	upstream := func(ref kahn.Ref) bool {
+	upstream := func(ref machine.Ref) bool {
 		kind := results[ref].Cause.Kind
 		return kind == kahn.CauseUpstreamFailure || kind == kahn.CauseUpstreamCancelled
 	}
-	const none = kahn.Ref(-1)
-	parents := make([]kahn.Ref, p.Len())
+	const none = machine.Ref(-1)
+	parents := make([]machine.Ref, p.Len())
 	for ref := range parents {
 		parents[ref] = none
 		origins := results[ref].Cause.Origins
-		if !bad(kahn.Ref(ref)) || upstream(kahn.Ref(ref)) || len(origins) == 0 || origins[0] == results[ref].ID {
+		if !bad(machine.Ref(ref)) || upstream(machine.Ref(ref)) || len(origins) == 0 || origins[0] == results[ref].ID {
 			continue
 		}
 		if origin, ok := p.Ref(origins[0]); ok && bad(origin) && !upstream(origin) {
@@ -207,8 +208,8 @@ func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 			parents[to] = from
 		}
 	}
-	children := make([][]kahn.Ref, p.Len())
-	var stack []kahn.Ref
+	children := make([][]machine.Ref, p.Len())
+	var stack []machine.Ref
 	for ref := range p.Declared() {
 		switch {
 		case !bad(ref):

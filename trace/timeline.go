@@ -7,6 +7,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // timeline is the sequence of attempts and waits of a run, from its events. All times are since the run's start. Events are
@@ -88,7 +89,7 @@ var endStatus = map[event.Type]kahn.Status{
 func newTimeline(p *kahn.Plan, events []event.Event) *timeline {
 	t := &timeline{}
 	r := reader{timeline: t, ids: make(map[string]int, p.Len()), led: map[int]constraint{}}
-	for ref := range kahn.Ref(p.Len()) {
+	for ref := range machine.Ref(p.Len()) {
 		r.add(p.ID(ref))
 	}
 	for _, e := range events {

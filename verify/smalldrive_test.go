@@ -53,7 +53,7 @@ var statusRules = [3]kahn.StatusRule{kahn.StatusEscaped, kahn.StatusLeaves, kahn
 type smallPlan struct {
 	g        *graph
 	plan     *kahn.Plan
-	refs     [3]kahn.Ref // by name
+	refs     [3]machine.Ref // by name
 	outcomes [3][]smallOutcome
 	reported [3][]machine.Outcome
 	node     []int // by Ref
@@ -89,7 +89,7 @@ func compileSmall(g *graph) (*smallPlan, error) {
 }
 
 // report is the outcome in the form of a State.
-func (s *smallPlan) report(r kahn.Ref, o smallOutcome) machine.Outcome {
+func (s *smallPlan) report(r machine.Ref, o smallOutcome) machine.Outcome {
 	switch o.outcome {
 	case "err":
 		return machine.Outcome{Status: kahn.Failed, Cause: kahn.CauseStepError}
@@ -204,7 +204,7 @@ func (s *smallPlan) verdict(st *machine.State) (v smallVerdict) {
 			n.skip = s.plan.SkipReason(st, r)
 			continue
 		}
-		var origins []kahn.Ref
+		var origins []machine.Ref
 		n.cause, origins = st.Cause(r)
 		for at, origin := range origins {
 			n.origins[at] = 'A' + byte(s.node[origin])

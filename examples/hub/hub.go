@@ -18,7 +18,7 @@ type hub struct {
 	st      *machine.State
 	rpc     *rpc
 	calls   map[string]machine.Token // every call that was started, by its id
-	current map[kahn.Ref]string      // the call of each node
+	current map[machine.Ref]string   // the call of each node
 	refused int                      // answers that came twice or too late
 	ended   kahn.RunStatus
 }
@@ -34,7 +34,7 @@ func newHub(out io.Writer, g *kahn.Graph, rpc *rpc) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &hub{out: out, plan: plan, st: st, rpc: rpc, calls: map[string]machine.Token{}, current: map[kahn.Ref]string{}}, nil
+	return &hub{out: out, plan: plan, st: st, rpc: rpc, calls: map[string]machine.Token{}, current: map[machine.Ref]string{}}, nil
 }
 
 // coordinate runs the job to its end.
@@ -65,7 +65,7 @@ func (h *hub) coordinate() error {
 }
 
 // observe prints what becomes of a node.
-func (h *hub) observe(ref kahn.Ref) error {
+func (h *hub) observe(ref machine.Ref) error {
 	id := h.plan.ID(ref)
 	_, err := h.st.StatusSignal(ref).Subscribe(h.st.Scope(), func(_ reactive.Writer, s kahn.Status) {
 		switch {
