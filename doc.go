@@ -46,7 +46,7 @@
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
-//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [KeepDescendants], [DespiteHandlers], [Anew]; [Fork], [ForkPreview]; [Codec], [Encoding],
+//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [RedriveMode]; [Fork], [ForkPreview]; [Codec], [Encoding],
 //     [Types].
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun]; package store.
@@ -64,7 +64,7 @@
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
 //     [AssertCalls], [AssertOutput]; [TestSummary], [TestNode]; package
 //     kahntest.
-//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [Call], [Predecessor], [NewStep], [Reporter], [Reply];
+//   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [Call], [Predecessor], [NewStep], [Reply];
 //     [ViewData], [NodeData], [NewView]; [CauseOf], [Retry.Next].
 //   - Driving a run by hand: [NewState], [RestoreState], [Values], [Plan.Check], [Plan.Inputs],
 //     [Plan.Evaluate], [Plan.Conclude]; packages machine and reactive, in which see [machine.State], [machine.State.Drive],

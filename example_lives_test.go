@@ -248,7 +248,7 @@ func ExampleKeepDescendants() {
 	step := broken()
 	res, err := kahn.Execute(context.Background(), g, step)
 	fmt.Println(err)
-	res, err = kahn.Execute(context.Background(), g, step, kahn.KeepDescendants(), kahn.Redrive(res.Snapshot(), nil))
+	res, err = kahn.Execute(context.Background(), g, step, kahn.KeepDescendants, kahn.Redrive(res.Snapshot(), nil))
 	fmt.Println(res.Status, err)
 	// Output:
 	// upload
@@ -276,7 +276,7 @@ func ExampleAnew() {
 	fmt.Println("again:")
 	_, err := kahn.Execute(context.Background(), g, nil, kahn.Limit(1), kahn.Redrive(failed, nil))
 	fmt.Println(err)
-	_, err = kahn.Execute(context.Background(), g, nil, kahn.Limit(1), kahn.Redrive(failed, []string{"send"}), kahn.Anew())
+	_, err = kahn.Execute(context.Background(), g, nil, kahn.Limit(1), kahn.Redrive(failed, []string{"send"}), kahn.Anew)
 	fmt.Println(err)
 	// Output:
 	// send[0]
@@ -311,7 +311,7 @@ func ExampleDespiteHandlers() {
 	mended = true
 	_, err := kahn.Execute(context.Background(), g, nil, kahn.Redrive(res.Snapshot(), nil))
 	fmt.Println(errors.Is(err, kahn.ErrHandlers))
-	res, err = kahn.Execute(context.Background(), g, nil, kahn.Redrive(res.Snapshot(), nil), kahn.DespiteHandlers())
+	res, err = kahn.Execute(context.Background(), g, nil, kahn.Redrive(res.Snapshot(), nil), kahn.DespiteHandlers)
 	refund, _ := res.Node("refund")
 	fmt.Println(res.Status, refund.Status, err)
 	// Output:

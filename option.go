@@ -59,9 +59,7 @@ type config struct {
 	fork           bool
 	redriven       []string // the nodes that a redrive or a fork names
 	redrivenBy     *Request
-	keep           bool // of a redrive: keep descendants of the nodes that run again which have completed or were skipped
-	despite        bool // of a redrive or a fork: although nodes have run because of what runs again
-	anew           bool // of a redrive or a fork: composites that are named begin anew
+	repeats        RedriveMode
 	allowChange    bool
 	limit          int
 	keyLimit       int
@@ -124,14 +122,11 @@ func configure(opts []Option, readable bool) (*config, error) {
 	if c.redrive && c.from == nil && c.store == nil {
 		return nil, fmt.Errorf("%w: Redrive(nil) is for a durable run: see Durable", ErrBadOption)
 	}
-	if c.keep && !c.redrive {
+	if c.repeats&KeepDescendants != 0 && c.fork {
 		return nil, fmt.Errorf("%w: KeepDescendants is for a run that is redriven", ErrBadOption)
 	}
-	if c.despite && !c.redrive && !c.fork {
-		return nil, fmt.Errorf("%w: DespiteHandlers is for a run that is redriven or forked", ErrBadOption)
-	}
-	if c.anew && !c.redrive && !c.fork {
-		return nil, fmt.Errorf("%w: Anew is for a run that is redriven or forked", ErrBadOption)
+	if c.repeats != 0 && !c.redrive && !c.fork {
+		return nil, fmt.Errorf("%w: KeepDescendants, DespiteHandlers and Anew are for a run that is redriven or forked", ErrBadOption)
 	}
 	if !readable {
 		c.retain = 0

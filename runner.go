@@ -546,7 +546,7 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 		from = e.run.Snapshot()
 	}
 	again := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by), optionFunc(func(c *config) error {
-		c.keep, c.despite, c.signals = false, false, nil // of an earlier life
+		c.repeats, c.signals = 0, nil // of an earlier life
 		c.replaces = e.run
 		return nil
 	})}, opts)

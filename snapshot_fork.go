@@ -13,10 +13,38 @@ import (
 // This file is about which nodes run again when a run is redriven, forked or adopted, at every depth: they are found in the snapshot, level
 // by level, from the outside to the inside, and taken out of it. The run then goes on from what is left, as from any snapshot.
 
-// Anew makes a [Redrive] or a [Fork] begin the composites that it names anew, with their whole inside. Without it a named composite in which
-// something has failed goes on inside, as one that failed and is not named does.
-func Anew() Option {
-	return optionFunc(func(c *config) error { c.anew = true; return nil })
+// RedriveMode changes what a [Redrive] or a [Fork] repeats. Each mode is an option, and they add up: several may be given one after the other, or
+// joined by |. A mode for a run that is neither redriven nor forked is refused with an error that matches [ErrBadOption].
+type RedriveMode uint8
+
+// The modes of redrives and forks.
+const (
+	// KeepDescendants makes a redrive reset as little as possible: of the descendants of the nodes that run again, those that
+	// have completed or were skipped stay as they are, with their outputs, and only those that failed, were aborted or
+	// cancelled, or had not ended run again, too. The end node always does. A kept node does not belong to the new epoch: it
+	// handles no failure of a node that has run again. A fork is refused with an error that matches [ErrBadOption].
+	KeepDescendants RedriveMode = 1 << iota
+	// DespiteHandlers lets a redrive or a fork repeat what has been answered. Where a payment was refunded because the goods could not be sent, a
+	// redrive would send them and keep the payment for done: the error matches [ErrHandlers] and lists the nodes that have answered, and what.
+	// These are completed nodes that ran over a catch edge, under [OneFailed] or [AllFailed], or only on branches that an error boundary took after
+	// it had asked for the status or the error of a node which had failed; cleanup nodes and the end node are none. A redrive is refused if it
+	// repeats one of them, named or not, or repeats what it has answered and keeps it, see [KeepDescendants]; inside a composite that
+	// begins anew, too. A fork is refused if it repeats what was answered and keeps a result from before. What a boundary has asked for is not
+	// known of runs of older versions: there, it counts as having asked for the nodes that it follows.
+	DespiteHandlers
+	// Anew makes a redrive or a fork begin the composites that it names anew, with their whole inside. Without it a named composite in which
+	// something has failed goes on inside, as one that failed and is not named does.
+	Anew
+
+	redriveModes = KeepDescendants | DespiteHandlers | Anew
+)
+
+func (m RedriveMode) apply(c *config) error {
+	if m == 0 || m&^redriveModes != 0 {
+		return fmt.Errorf("%w: RedriveMode(%d)", ErrBadOption, m)
+	}
+	c.repeats |= m
+	return nil
 }
 
 // redo is how the nodes that run again are chosen.

@@ -57,26 +57,6 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	})
 }
 
-// KeepDescendants makes a redrive reset as little as possible: of the descendants of the nodes that run again, those that
-// have completed or were skipped stay as they are, with their outputs, and only those that failed, were aborted or
-// cancelled, or had not ended run again, too. The end node always does. A kept node does not belong to the new epoch: it
-// handles no failure of a node that has run again. A run that is not redriven is refused with an error that matches
-// [ErrBadOption].
-func KeepDescendants() Option {
-	return optionFunc(func(c *config) error { c.keep = true; return nil })
-}
-
-// DespiteHandlers lets a [Redrive] or a [Fork] repeat what has been answered. Where a payment was refunded because the goods could not be sent, a
-// redrive would send them and keep the payment for done: the error matches [ErrHandlers] and lists the nodes that have answered, and what.
-// These are completed nodes that ran over a catch edge, under [OneFailed] or [AllFailed], or only on branches that an error boundary took after
-// it had asked for the status or the error of a node which had failed; cleanup nodes and the end node are none. A redrive is refused if it
-// repeats one of them, named or not, or repeats what it has answered and keeps it, see [KeepDescendants]; inside a composite that
-// begins anew, too. A fork is refused if it repeats what was answered and keeps a result from before. What a boundary has asked for is not
-// known of runs of older versions: there, it counts as having asked for the nodes that it follows.
-func DespiteHandlers() Option {
-	return optionFunc(func(c *config) error { c.despite = true; return nil })
-}
-
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
 // nodes that were idle or, under [Redrive], are to run again: every other node must exist, with the same in-edges, and equal
 // the old one in everything that [Plan.Hash] covers, including the inside of a composite. A node that is to run again must
@@ -174,9 +154,9 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 // redrives tells which nodes run again in a redrive, and the error of one that is refused.
 func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 	p.Hash() // and of its nodes
-	d := redo{Keep: c.keep, Anew: c.anew, Despite: c.despite}
+	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
 	a, err := d.level(p, nodes, c.redriven, len(c.redriven) == 0, "", false)
-	if err == nil && !c.despite {
+	if err == nil && !d.Despite {
 		err = a.handled(nil, nodes, "", true, false).refusal()
 	}
 	return a, err
@@ -184,13 +164,14 @@ func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 
 // forget takes the nodes that are to run again out of the file, and matches the others with the plan.
 func (x *restoration) forget(p *Plan, c *config, a *again) (err error) {
+	keep := c.repeats&KeepDescendants != 0
 	if x.stored != nil {
 		x.taken = a.takeBack(x.file.Nodes, x.stored.Nodes)
-		if c.keep {
+		if keep {
 			x.file.Kept = append(x.file.Kept, keptEpoch{x.file.Epoch, x.file.LastEvent})
 		}
 	}
-	kept, dropped := a.take(x.file.Nodes, x.file.Epoch, c.keep)
+	kept, dropped := a.take(x.file.Nodes, x.file.Epoch, keep)
 	x.file.Answered, x.file.recorded = slices.DeleteFunc(slices.Clone(x.file.Answered), func(s answeredState) bool { return a.forgets(s.Gate) }), 0
 	x.anew = a.any() || x.file.Status.Terminal()
 	x.file.Epoch++

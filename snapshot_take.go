@@ -704,9 +704,9 @@ func (n *nodeState) isBad() bool { return n.isStopped() && !n.Tolerated && !n.su
 
 // forks tells which nodes run again in a fork, and the error of one that is refused.
 func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
-	d := redo{Strict: true, Anew: c.anew, fork: true}
+	d := redo{Strict: true, Anew: c.repeats&Anew != 0, fork: true}
 	a, err := d.outermost(p, nodes, c.redriven)
-	if err == nil && !c.despite {
+	if err == nil && c.repeats&DespiteHandlers == 0 {
 		err = a.handled(nil, nodes, "", false, false).refusal()
 	}
 	return a, err

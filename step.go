@@ -63,7 +63,7 @@ type handedContext struct {
 	attempt *Step // the Step that the run knows
 
 	call     *Call    // of a Step that was made from data; else nil
-	reporter Reporter // of such a Step; may be nil
+	reporter reporter // of such a Step; may be nil
 }
 
 // stepKey is the key by which a context derived from a Step answers with it.

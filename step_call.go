@@ -109,16 +109,21 @@ func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
 
-// Reporter gets what a step tells while it is at work. A [*Step] is one: that of the attempt in the process of the run.
-type Reporter interface {
+// reporter gets what a step reports while it runs. A [*Step] is one: that of the attempt in the process of the run.
+type reporter interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
 	Tokens(input, output int)
 }
 
 // NewStep returns a Step whose methods return what the Call says, with the given context, which its host ends when the attempt is to stop;
-// nil means [context.Background]. What the step emits, logs and counts goes to the Reporter; nil drops it.
-func NewStep(ctx context.Context, c Call, to Reporter) *Step {
+// nil means [context.Background]. What the step emits, logs and counts goes to the last argument, such as the [*Step] of the attempt in the
+// process of the run; nil drops it.
+func NewStep(ctx context.Context, c Call, to interface {
+	Emit(chunk any)
+	Log(level slog.Level, message string)
+	Tokens(input, output int)
+}) *Step {
 	if ctx == nil {
 		ctx = context.Background()
 	}
@@ -139,7 +144,7 @@ func (s *Step) given() *Call {
 }
 
 // reporter is where a Step reports to that was made from a Call: never nil.
-func (s *Step) reporter() Reporter {
+func (s *Step) reporter() reporter {
 	if to := s.handed().reporter; to != nil {
 		return to
 	}
@@ -494,8 +499,12 @@ type Reply struct {
 
 // Perform calls a step function with the attempt, and returns its result; a panic becomes an error of type [*PanicError]. A step that calls
 // runtime.Goexit ends the goroutine, and Perform returns nothing: a host that has to reply then defers a Reply with [ErrGoexit]. See
-// [NewStep] for the context and the Reporter.
-func (c Call) Perform(ctx context.Context, step StepFunc, to Reporter) Reply {
+// [NewStep] for the context and for what gets the reports of the step.
+func (c Call) Perform(ctx context.Context, step StepFunc, to interface {
+	Emit(chunk any)
+	Log(level slog.Level, message string)
+	Tokens(input, output int)
+}) Reply {
 	reply := Reply{Codec: c.Codec}
 	if step == nil {
 		reply.Err = Permanent(fmt.Errorf("%w: node %s", ErrNoStep, quoteID(c.Path)))

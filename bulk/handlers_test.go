@@ -37,10 +37,10 @@ func TestHandlers(t *testing.T) {
 		require.ErrorIs(t, report.Runs[0].Err, kahn.ErrHandlers)
 	}
 	for _, b.DryRun = range []bool{true, false} {
-		report, err := bulk.Fork(t.Context(), shop(), m, b, forked, nil, kahn.DespiteHandlers())
+		report, err := bulk.Fork(t.Context(), shop(), m, b, forked, nil, kahn.DespiteHandlers)
 		require.NoError(t, err)
 		require.Equal(t, []bulk.Run{{Run: "r"}}, report.Runs)
-		report, err = bulk.Redrive(t.Context(), []*kahn.Graph{shop()}, m, b, nil, kahn.DespiteHandlers())
+		report, err = bulk.Redrive(t.Context(), []*kahn.Graph{shop()}, m, b, nil, kahn.DespiteHandlers)
 		require.NoError(t, err)
 		require.Equal(t, []bulk.Run{{Run: "r"}}, report.Runs)
 	}

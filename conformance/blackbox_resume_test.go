@@ -345,7 +345,7 @@ func TestBlackBoxResume(t *testing.T) {
 				return nil, kahn.Suspend("two", nil, nil)
 			}
 			return breaks("M[1]/x")(ctx, s)
-		})), kahn.OnEvent(rec.add), kahn.Redrive(reload(t, r.Snapshot()), []string{"M"}), kahn.Anew())
+		})), kahn.OnEvent(rec.add), kahn.Redrive(reload(t, r.Snapshot()), []string{"M"}), kahn.Anew)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -192,7 +192,7 @@ type deskReply struct {
 	Told  []deskTold
 }
 
-// deskTold is a call of a Reporter as data.
+// deskTold is a report of a step as data.
 type deskTold struct {
 	Chunk  json.RawMessage
 	Level  slog.Level
@@ -200,7 +200,7 @@ type deskTold struct {
 	Tokens []int
 }
 
-func (x *deskTold) tell(t testing.TB, to kahn.Reporter) {
+func (x *deskTold) tell(t testing.TB, to *kahn.Step) {
 	switch {
 	case x.Text != nil:
 		to.Log(x.Level, *x.Text)

@@ -53,8 +53,8 @@ func TestRedriveHandlers(t *testing.T) {
 		"named":                        {g: shopOf(), bad: []string{"ship"}, nodes: []string{"ship"}, want: `"refund" has run because of "ship"`},
 		"named from the start":         {g: shopOf(), bad: []string{"ship"}, nodes: []string{"charge"}, want: `"refund" has run because of "ship"`},
 		"the handler itself":           {g: shopOf(), bad: []string{"ship"}, nodes: []string{"refund"}, want: `"refund" has run because of "ship"`},
-		"kept":                         {g: shopOf(), bad: []string{"ship"}, opts: []kahn.Option{kahn.KeepDescendants()}, want: `"refund" has run because of "ship", and would be kept`},
-		"despite":                      {g: shopOf(), bad: []string{"ship"}, opts: []kahn.Option{kahn.DespiteHandlers()}, runs: "ship"},
+		"kept":                         {g: shopOf(), bad: []string{"ship"}, opts: []kahn.Option{kahn.KeepDescendants}, want: `"refund" has run because of "ship", and would be kept`},
+		"despite":                      {g: shopOf(), bad: []string{"ship"}, opts: []kahn.Option{kahn.DespiteHandlers}, runs: "ship"},
 		"what follows the handler":     {g: shopOf(), bad: []string{"ship", "mail"}, nodes: []string{"mail"}, runs: "mail"},
 		"a handler that failed, too":   {g: shopOf(), bad: []string{"ship", "refund"}, runs: "ship"},
 		"nothing was handled":          {g: shopOf(), bad: []string{"charge"}, runs: "charge ship"},
@@ -152,7 +152,7 @@ func TestForkHandlers(t *testing.T) {
 	require.ErrorContains(t, err, `"refund" has run because of "ship"`)
 	_, err = m.Load(t.Context(), "f")
 	require.ErrorIs(t, err, store.ErrUnknownRun)
-	res, err := kahn.Execute(t.Context(), shopOf(), broken(), kahn.Fork(s), kahn.RunID("f"), kahn.Durable(m), kahn.DespiteHandlers())
+	res, err := kahn.Execute(t.Context(), shopOf(), broken(), kahn.Fork(s), kahn.RunID("f"), kahn.Durable(m), kahn.DespiteHandlers)
 	require.NoError(t, err)
 	require.Equal(t, kahn.Skipped, status(res, "refund"))
 
@@ -178,7 +178,7 @@ func TestRedriveHandlersOfRunner(t *testing.T) {
 		}
 		return broken("ship")(ctx, s)
 	}
-	_, err := kahn.Execute(t.Context(), shopOf(), step, kahn.DespiteHandlers())
+	_, err := kahn.Execute(t.Context(), shopOf(), step, kahn.DespiteHandlers)
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 	m := &store.Memory{}
 	for name, opts := range map[string][]kahn.Option{"in memory": nil, "in a store": {kahn.Durable(m)}} {
@@ -190,7 +190,7 @@ func TestRedriveHandlersOfRunner(t *testing.T) {
 		_, err = rn.Redrive(t.Context(), name, nil, kahn.Request{})
 		require.ErrorIs(t, err, kahn.ErrHandlers)
 		for range 2 { // the second time there is nothing to repeat, and the option of the first is not that of the second
-			run, err := rn.Redrive(t.Context(), name, []string{"ship"}, kahn.Request{Actor: "ann"}, kahn.DespiteHandlers())
+			run, err := rn.Redrive(t.Context(), name, []string{"ship"}, kahn.Request{Actor: "ann"}, kahn.DespiteHandlers)
 			require.NoError(t, err)
 			res, err := run.Wait()
 			require.NoError(t, err)

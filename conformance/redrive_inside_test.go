@@ -33,7 +33,7 @@ func TestRedriveGoesOnInside(t *testing.T) {
 		{"a named node", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y", "S/w"}, []string{"S/w"}, nil, []string{"S/w"}},
 		{"a named item", graph(mapped("M", []int{1, 2, 3}, kahn.Map{}), after("T", "M")), nil, []string{"M[2]"}, nil, []string{"M[2]", "T"}},
 		{"a named composite that failed", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y"}, []string{"S"}, nil, []string{"S/y", "S/z", "T"}},
-		{"anew", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y"}, []string{"S"}, []kahn.Option{kahn.Anew()}, []string{"S/w", "S/x", "S/y", "S/z", "T"}},
+		{"anew", graph(subgraph("S", inner()), after("T", "S")), []string{"S/y"}, []string{"S"}, []kahn.Option{kahn.Anew}, []string{"S/w", "S/x", "S/y", "S/z", "T"}},
 		{"a completed composite", graph(subgraph("S", inner()), after("T", "S")), nil, []string{"S"}, nil, []string{"S/w", "S/x", "S/y", "S/z", "T"}},
 		{"a degraded map", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, []string{"M"}, nil, []string{"M[1]", "T"}},
 		{"a degraded map that is not named", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, nil, nil, []string{}},
@@ -85,6 +85,52 @@ func TestRedriveGoesOnInside(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Modes add up, side by side and joined. One that does not exist, and one for another kind of run, is refused.
+func TestRedriveModes(t *testing.T) {
+	t.Parallel()
+	g := graph(subgraph("S", graph(after("x"), after("y", "x"))), after("T", "S"), kahn.Node{ID: "A", ContinueOnFail: true})
+	res, err := kahn.Execute(t.Context(), g, breaks("S/y"))
+	require.Error(t, err)
+	for _, modes := range [][]kahn.Option{
+		{kahn.KeepDescendants, kahn.Anew}, {kahn.Anew | kahn.KeepDescendants}, {kahn.KeepDescendants | kahn.DespiteHandlers, kahn.Anew | kahn.KeepDescendants},
+	} {
+		var c paths
+		next, err := kahn.Execute(t.Context(), g, c.count(takes(0)), append(modes, kahn.Redrive(res.Snapshot(), []string{"S"}))...)
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, next.Status)
+		require.Equal(t, map[string]int{"S/x": 1, "S/y": 1, "T": 1}, c.n)
+	}
+	redrive, fork := kahn.Redrive(res.Snapshot(), nil), kahn.Fork(res.Snapshot())
+	for name, opts := range map[string][]kahn.Option{
+		"none": {redrive, kahn.RedriveMode(0)}, "unknown": {redrive, kahn.RedriveMode(8)}, "unknown among known": {redrive, kahn.Anew | 128},
+		"of a fork": {fork, kahn.Anew | kahn.KeepDescendants}, "of a resumption": {kahn.Resume(res.Snapshot()), kahn.Anew}, "of a run": {kahn.DespiteHandlers},
+	} {
+		_, err := kahn.Execute(t.Context(), g, neverStep(t), opts...)
+		require.ErrorIs(t, err, kahn.ErrBadOption, name)
+	}
+}
+
+// The modes of a Runner's redrive are those of this redrive: the next one, without Anew, goes on inside.
+func TestRedriveModesOfRunner(t *testing.T) {
+	t.Parallel()
+	g := graph(subgraph("S", graph(after("x"), after("y", "x"))))
+	var c paths
+	rn := new(kahn.Runner)
+	_, err := rn.Execute(t.Context(), g, c.count(breaks("S/y")), kahn.RunID("r"))
+	require.Error(t, err)
+	for _, row := range []struct {
+		opts []kahn.Option
+		want map[string]int
+	}{{[]kahn.Option{kahn.Anew}, map[string]int{"S/x": 1, "S/y": 1}}, {nil, map[string]int{"S/y": 1}}} {
+		c.n = nil
+		run, err := rn.Redrive(t.Context(), "r", []string{"S"}, kahn.Request{}, row.opts...)
+		require.NoError(t, err)
+		_, err = run.Wait()
+		require.Error(t, err)
+		require.Equal(t, row.want, c.n)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 func (r trial) keeping(g *kahn.Graph, step kahn.StepFunc, opts []kahn.Option, nodes ...string) (trial, []string) {
 	r.t.Helper()
 	var c paths
-	opts = append(slices.Clone(opts), kahn.KeepDescendants(), kahn.DespiteHandlers(), kahn.Redrive(reload(r.t, r.Snapshot()), nodes))
+	opts = append(slices.Clone(opts), kahn.KeepDescendants, kahn.DespiteHandlers, kahn.Redrive(reload(r.t, r.Snapshot()), nodes))
 	next := r.goOn(g, c.count(step), opts)
 	var called []string
 	for path := range c.n {
@@ -91,11 +91,11 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 				t.Errorf("%s failed again, and the run is %v", id, next.Status)
 			}
 			// The life after that knows it, too, and so does one that runs all of it again.
-			last := next.goOn(g, takes(0), []kahn.Option{kahn.KeepDescendants(), kahn.DespiteHandlers(), kahn.Redrive(reload(t, next.Snapshot()), []string{otherOf(id)})})
+			last := next.goOn(g, takes(0), []kahn.Option{kahn.KeepDescendants, kahn.DespiteHandlers, kahn.Redrive(reload(t, next.Snapshot()), []string{otherOf(id)})})
 			if last.Status != kahn.RunFailed {
 				t.Errorf("%s is failed still, and the run is %v", id, last.Status)
 			}
-			if whole := next.goOn(g, breaks(id), []kahn.Option{kahn.DespiteHandlers(), kahn.Redrive(reload(t, next.Snapshot()), []string{id})}); whole.Status != kahn.RunCompleted || !whole.Degraded {
+			if whole := next.goOn(g, breaks(id), []kahn.Option{kahn.DespiteHandlers, kahn.Redrive(reload(t, next.Snapshot()), []string{id})}); whole.Status != kahn.RunCompleted || !whole.Degraded {
 				t.Errorf("%s failed, what handles it ran, and the run is %v", id, whole.Status)
 			}
 		}
@@ -139,14 +139,14 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 			"an edge to it":      graph(changed, after("C"), after("B", "A", "C")),
 			"the kept node left": graph(changed),
 		} {
-			_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.KeepDescendants(), kahn.AllowGraphChange(), kahn.Redrive(r.Snapshot(), []string{"A"}))
+			_, err := kahn.Execute(t.Context(), g, neverStep(t), kahn.KeepDescendants, kahn.AllowGraphChange(), kahn.Redrive(r.Snapshot(), []string{"A"}))
 			if !errors.Is(err, kahn.ErrGraphChanged) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	})
 	inBubble(t, "it is for a redrive", func(t *testing.T) {
-		if _, err := kahn.Execute(t.Context(), graph(after("A")), neverStep(t), kahn.KeepDescendants()); !errors.Is(err, kahn.ErrBadOption) {
+		if _, err := kahn.Execute(t.Context(), graph(after("A")), neverStep(t), kahn.KeepDescendants); !errors.Is(err, kahn.ErrBadOption) {
 			t.Error(err)
 		}
 	})

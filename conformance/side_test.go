@@ -147,7 +147,7 @@ func TestSideEdgesOfOtherLives(t *testing.T) {
 			kahn.Node{ID: "refund", In: []kahn.Edge{{From: "order", Param: "order"}, {From: "charge", On: kahn.OnFailure}}})
 		r := try(t, g, breaks("charge"))
 		kahntest.RequireStatuses(t, r.Result, "order:ok charge:F refund:ok")
-		res, err := kahn.Execute(t.Context(), g, breaks(), kahn.Redrive(reload(t, r.Snapshot()), []string{"charge"}), kahn.DespiteHandlers())
+		res, err := kahn.Execute(t.Context(), g, breaks(), kahn.Redrive(reload(t, r.Snapshot()), []string{"charge"}), kahn.DespiteHandlers)
 		require.NoError(t, err)
 		kahntest.RequireStatuses(t, res, "order:ok charge:ok refund:S/br")
 	})

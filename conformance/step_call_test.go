@@ -272,7 +272,7 @@ func TestNewStep(t *testing.T) {
 	require.ErrorIs(t, s.Err(), context.Canceled)
 }
 
-// reports is a Reporter.
+// reports gets what a step reports.
 type reports []string
 
 func (r *reports) Emit(chunk any) { *r = append(*r, fmt.Sprint("emit ", chunk)) }

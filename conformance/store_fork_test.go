@@ -123,7 +123,7 @@ func TestFork(t *testing.T) {
 		refused(kahn.ErrUnknownNode, fork(mem, "new", "C")...)
 		refused(kahn.ErrBadOption, fork(mem, "old")...)
 		refused(kahn.ErrBadOption, kahn.Fork(nil))
-		refused(kahn.ErrBadOption, append(fork(mem, "new"), kahn.KeepDescendants())...)
+		refused(kahn.ErrBadOption, append(fork(mem, "new"), kahn.KeepDescendants)...)
 		require.Empty(t, mem.Runs())
 		try(t, g, takes(0), kahn.Durable(mem), kahn.RunID("taken"))
 		refused(kahn.ErrDuplicateRun, fork(mem, "taken")...)
@@ -166,7 +166,7 @@ func (c *cutter) forkAtEveryWrite(t *testing.T, r *rand.Rand, name string) (cuts
 		require.NoError(t, err)
 	}
 	fork := func(s2 store.Store) {
-		c.more = []kahn.Option{kahn.Durable(s2), kahn.RunID("r"), kahn.Fork(s, nodes...), kahn.DespiteHandlers()}
+		c.more = []kahn.Option{kahn.Durable(s2), kahn.RunID("r"), kahn.Fork(s, nodes...), kahn.DespiteHandlers}
 	}
 	check := func(what string) {
 		t.Helper()

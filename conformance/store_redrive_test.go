@@ -100,7 +100,7 @@ func TestRedriveInStore(t *testing.T) {
 		r := try(t, g, breaks("A"), opts...)
 		r.expect("A:F H:ok", "completed+d")
 		first := store.len()
-		r = r.redriveStored(g, breaks("A"), append(opts, kahn.KeepDescendants(), kahn.DespiteHandlers()), "A")
+		r = r.redriveStored(g, breaks("A"), append(opts, kahn.KeepDescendants, kahn.DespiteHandlers), "A")
 		r.expect("A:F H:ok", "failed") // H has handled another failure
 		counted(t, store)
 		for writes := first + 1; writes < store.len(); writes++ {
@@ -252,14 +252,14 @@ func (c *cutter) redriveAtEveryWrite(t *testing.T, r *rand.Rand, name string) (c
 	}
 	again := []kahn.Option{kahn.Redrive(nil, nodes)}
 	if r.IntN(3) == 0 {
-		again = append(again, kahn.KeepDescendants())
+		again = append(again, kahn.KeepDescendants)
 	} else if _, err := kahn.RedrivePreview(compiled(t, c.g), c.res.Snapshot(), nodes); err != nil {
 		require.ErrorIs(t, err, kahn.ErrHandlers)
 		_, err = kahn.Execute(t.Context(), c.g, c.step, append(slices.Clone(again), kahn.Durable(whole), kahn.RunID("r"))...)
 		require.ErrorIs(t, err, kahn.ErrHandlers)
 		require.Equal(t, first, whole.len(), "a redrive that was refused has written")
 	}
-	again = append(again, kahn.DespiteHandlers())
+	again = append(again, kahn.DespiteHandlers)
 	durable(whole, again...)
 	_, want := c.run(t, nil, false)
 	checkEvents(t, c.g, c.res, slices.Concat(events, c.events))

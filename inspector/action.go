@@ -463,7 +463,7 @@ func (c *call) retry() (any, error) {
 // despite are the options of a redrive or a fork that may repeat what has been answered.
 func despite(handlers bool) []kahn.Option {
 	if handlers {
-		return []kahn.Option{kahn.DespiteHandlers()}
+		return []kahn.Option{kahn.DespiteHandlers}
 	}
 	return nil
 }

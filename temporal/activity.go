@@ -137,7 +137,7 @@ func formOf(data json.RawMessage) (form replyForm, err error) {
 }
 
 // perform calls the step of an attempt. It does not wait longer than stopGrace for a step that is left since the worker stops: it has not returned then, and its result is dropped.
-func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to kahn.Reporter, left <-chan struct{}) (reply kahn.Reply, returned bool) {
+func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder, left <-chan struct{}) (reply kahn.Reply, returned bool) {
 	replies := begin(ctx, call, do, to)
 	select {
 	case reply = <-replies:
@@ -153,7 +153,7 @@ func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to
 }
 
 // begin calls a function on a goroutine of its own, which the function may end with runtime.Goexit.
-func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to kahn.Reporter) <-chan kahn.Reply {
+func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder) <-chan kahn.Reply {
 	cancel := func() {}
 	if !call.Deadline.IsZero() {
 		ctx, cancel = context.WithDeadline(ctx, call.Deadline)

@@ -24,7 +24,7 @@ type remark struct {
 // remarkBytes bounds the remarks of an attempt, which the history has. The rest is dropped, and a last message tells how many.
 const remarkBytes = 16 << 10
 
-// recorder is the Reporter of a step. What the step tells is sent with its result, and messages go to the log of the worker, too.
+// recorder gets what a step reports while it runs. It is sent with the result of the step, and messages go to the log of the worker, too.
 type recorder struct {
 	log   log.Logger
 	codec kahn.Codec
@@ -36,9 +36,7 @@ type recorder struct {
 	tokens  remark
 }
 
-var _ kahn.Reporter = (*recorder)(nil)
-
-// Log implements [kahn.Reporter].
+// Log keeps a message of the step.
 func (r *recorder) Log(level slog.Level, message string) {
 	write := r.log.Debug
 	switch {
@@ -53,7 +51,7 @@ func (r *recorder) Log(level slog.Level, message string) {
 	r.keep(remark{Message: &message, Level: level}, len(message))
 }
 
-// Emit implements [kahn.Reporter]. A value that cannot be written is dropped.
+// Emit keeps a chunk of the step. A value that cannot be written is dropped.
 func (r *recorder) Emit(chunk any) {
 	data, err := r.codec.Encode(chunk)
 	if err != nil {
@@ -63,7 +61,7 @@ func (r *recorder) Emit(chunk any) {
 	r.keep(remark{Chunk: data}, len(data))
 }
 
-// Tokens implements [kahn.Reporter].
+// Tokens counts tokens of the step.
 func (r *recorder) Tokens(input, output int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,7 +95,7 @@ func (r *recorder) told() []remark {
 }
 
 // tell repeats a remark in the run.
-func (m remark) tell(to kahn.Reporter, codec kahn.Codec) {
+func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	switch {
 	case m.Message != nil:
 		to.Log(m.Level, *m.Message)
