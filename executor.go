@@ -54,7 +54,7 @@ func (p *Plan) Execute(ctx context.Context, step StepFunc, opts ...Option) (*Res
 
 // Start is [Start] for a graph that is compiled already.
 func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, error) {
-	r, _, err := p.run(ctx, step, opts, true)
+	r, _, err := p.run(ctx, step, opts, true, false)
 	return r, err
 }
 
@@ -79,7 +79,7 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 	r, _, err := p.run(ctx, nil, append(opts, optionFunc(func(c *config) error {
 		c.idle = true
 		return nil
-	})), false)
+	})), false, false)
 	if err == nil {
 		_, err = r.Wait()
 	}
@@ -91,7 +91,7 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 // run.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	for {
-		r, joined, err := p.run(ctx, step, opts, readable)
+		r, joined, err := p.run(ctx, step, opts, readable, true)
 		if err != nil {
 			return nil, err
 		}
@@ -101,6 +101,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 			case <-ctx.Done():
 				return nil, bounded(context.Cause(ctx))
 			}
+		} else {
+			r.attend()
 		}
 		res, err := r.Wait()
 		if !joined || !r.freesKey() || ctx.Err() != nil {
@@ -115,8 +117,8 @@ func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readab
 }
 
 // run begins a run, or finds the run of its idempotency key. readable: the caller returns the Run to the host, which may read its
-// events.
-func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable bool) (_ *Run, joined bool, _ error) {
+// events. attended: the caller waits for the run in attend.
+func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, attended bool) (_ *Run, joined bool, _ error) {
 	if ctx == nil {
 		return nil, false, ErrNoContext
 	}
@@ -131,7 +133,7 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable b
 		cfg.given.plan, cfg.given.step = p, step
 	}
 	r := &Run{
-		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable || cfg.served},
+		runGiven:   runGiven{plan: p, step: step, stepless: step == nil, ctx: ctx, base: ctx, cfg: cfg, unheld: !readable || cfg.served, attended: attended},
 		runNest:    runNest{instance: &notNested},
 		runOutcome: runOutcome{done: make(chan struct{})},
 	}
@@ -396,12 +398,50 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 	return mayEnd, ended, nil
 }
 
+// attend waits for the run on the goroutine of Execute, and follows the caller's context meanwhile, in place of followCaller: its end stops
+// the run, or leaves it. Its methods are user code: one that ends the goroutine stops the run, too.
+func (r *Run) attend() {
+	cause := callerGone
+	defer func() {
+		if cause != nil {
+			r.endAttended(cause)
+		}
+	}()
+	err := contain(func() error {
+		ended := r.ctx.Done()
+		if ended == nil { // the context cannot end
+			cause = nil
+			return nil
+		}
+		select {
+		case <-r.done:
+			cause = nil
+		case <-ended:
+			cause = callerCause(r.ctx)
+		}
+		return nil
+	})
+	if err != nil {
+		cause = &stopCause{err, context.Canceled}
+	}
+}
+
+// endAttended ends a run for whose caller Execute no longer waits.
+func (r *Run) endAttended(cause *stopCause) {
+	now := r.now()
+	r.st.Lock()
+	if !r.concluded() {
+		r.endForContext(cause, now)
+	}
+	r.release(now)
+}
+
 // followCaller arranges that the end of the caller's context stops the run, or leaves it. The run stops following that context before it
 // ends. Both may call methods of the context, so neither happens under the lock.
 func (r *Run) followCaller() {
 	s := &r.st
 	s.Lock()
-	if r.followed || r.concluded() {
+	if r.attended || r.followed || r.concluded() {
 		s.Unlock()
 		return
 	}

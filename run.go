@@ -44,6 +44,7 @@ type runGiven struct {
 	stepless bool         // the host has given no step function
 	mayEnd   bool         // the caller's context may end
 	careful  bool         // the outcome of an attempt depends on more than its result
+	attended bool         // Execute waits for it, and follows the caller's context
 	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
 	dozes    int64        // how long the first alarm was away when the run was left to wait for it, in ns; 0 if it was not

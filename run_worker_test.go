@@ -65,7 +65,7 @@ func stackOf(t *testing.T, p *Plan, work func(*Run)) int {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would shrink stacks
 	return spare(func() func() { return func() {} }) - spare(func() func() {
 		h := &manual{wake: make(chan struct{}, 1)}
-		r, _, err := p.run(context.Background(), nothing, []Option{optionFunc(func(c *config) error { c.manual = h; return nil })}, false)
+		r, _, err := p.run(context.Background(), nothing, []Option{optionFunc(func(c *config) error { c.manual = h; return nil })}, false, false)
 		require.NoError(t, err)
 		require.Equal(t, []*Run{r}, h.jobs)
 		r.manual = nil // so it has waited for us to start its first worker, and is a run like others from now on
