@@ -198,6 +198,19 @@ func TestAllocationsOfSmallRuns(t *testing.T) {
 	}
 }
 
+// TestAllocationsOfAContextThatMayEnd: for such a context a run makes one more object, the context that steps see in its place. Start, which
+// returns meanwhile, has to follow it by a function.
+func TestAllocationsOfAContextThatMayEnd(t *testing.T) {
+	p := compiled(t, chainGraph(3))
+	with := func(ctx context.Context) float64 {
+		return testing.AllocsPerRun(50, func() {
+			_, err := p.Execute(ctx, nothing)
+			require.NoError(t, err)
+		})
+	}
+	require.LessOrEqual(t, with(t.Context()), with(context.Background())+1)
+}
+
 // bytesPerRun returns how many bytes f allocates. The runtime's own goroutines allocate, too, so it measures five times and returns the least.
 func bytesPerRun(f func()) uint64 {
 	const times = 100
