@@ -51,7 +51,8 @@ func (l Loader) addFromPart(err error, g *kahn.Graph, root *Value) {
 type loss struct {
 	fields map[string][]string // by the path of a node: fields of which a part could not be read, "" for one that may be any
 	edges  bool                // there may be other edges, labels or kinds of nodes
-	nodes  bool                // there may be other nodes or inputs, too
+	nodes  bool                // there may be other nodes, too
+	inputs bool                // there may be other inputs
 	groups bool                // there may be other groups
 }
 
@@ -77,14 +78,8 @@ func lossOf(err *Error) loss {
 func (l *loss) add(p *Problem) {
 	at := inNode.FindStringSubmatch(p.Path)
 	if at == nil {
-		switch {
-		case p.Kind == ErrVersion:
-		case strings.HasPrefix(p.Path, "$.edges"):
-			l.edges = true
-		case strings.HasPrefix(p.Path, "$.groups"):
-			l.groups = true
-		default:
-			l.nodes = true
+		if p.Kind != ErrVersion {
+			l.inGraph(strings.TrimPrefix(p.Path, "$."), p)
 		}
 		return
 	}
@@ -95,15 +90,37 @@ func (l *loss) add(p *Problem) {
 	l.fields[p.Node] = append(l.fields[p.Node], field)
 	switch {
 	case slices.Contains(ownFields, field):
-	case field == "graph" && strings.HasPrefix(rest, ".edges"):
-		l.edges = true
-	case field == "graph" && strings.HasPrefix(rest, ".groups"):
-		l.groups = true
+	case field == "graph" && rest != "":
+		l.inGraph(strings.TrimPrefix(rest, "."), p)
 	case rest != "" && (field == "map" || field == "loop"): // the node is one all the same
-	case field == "id", field == "graph" && rest != "":
+	case field == "id":
 		l.nodes = true
 	default:
 		l.edges = true
+	}
+}
+
+// inGraph adds a problem outside of the nodes of a graph, by its path in the object of the graph.
+func (l *loss) inGraph(path string, p *Problem) {
+	end := strings.IndexAny(path, ".[")
+	field := path
+	if end >= 0 {
+		field = path[:end]
+	} else if p.Kind == ErrUnknownField {
+		field = p.Suggestion // what was meant is lost
+	}
+	switch field {
+	case "name", "defaults", "strict_guards", "$schema", "version":
+	case "edges":
+		l.edges = true
+	case "groups":
+		l.groups = true
+	case "inputs":
+		l.inputs = true
+	case "": // the field may be any
+		l.edges, l.groups, l.inputs = true, true, true
+	default:
+		l.nodes = true
 	}
 }
 
@@ -125,14 +142,16 @@ func (l *loss) leaves(err error) bool {
 		return true // a kind is read as a whole, or not at all
 	case field == "Config":
 		return !slices.Contains(l.fields[name], "config")
-	case errors.Is(err, kahn.ErrUnknownNode) && errors.Is(err, kahn.ErrBadExpression), errors.Is(err, kahn.ErrUnknownInput) && !errors.Is(err, kahn.ErrNotAncestor):
-		return !l.nodes
+	case errors.Is(err, kahn.ErrUnknownNode) && errors.Is(err, kahn.ErrBadExpression):
+		return !l.nodes && (!l.inputs || !errors.Is(err, kahn.ErrUnknownInput))
+	case errors.Is(err, kahn.ErrUnknownInput) && !errors.Is(err, kahn.ErrNotAncestor):
+		return !l.nodes && !l.inputs
 	case errors.Is(err, kahn.ErrNotAncestor):
-		return !l.nodes && !l.edges
+		return !l.nodes && !l.edges && (!l.inputs || !errors.Is(err, kahn.ErrUnknownInput))
 	case errors.Is(err, kahn.ErrBadExpression), errors.Is(err, kahn.ErrBadSchema):
 		return true // the text and the schema were read as a whole
 	}
-	return !l.nodes && !l.edges && len(l.fields[name]) == 0
+	return !l.nodes && !l.edges && !l.inputs && len(l.fields[name]) == 0
 }
 
 // labelFields are the fields of a node that say which labels its edges may have.

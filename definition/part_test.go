@@ -84,7 +84,10 @@ func TestEverythingInOneRound(t *testing.T) {
 		"a strange field":  {`, "zzzzz": 3`, ``, append([]string{"a zzzzz", "e test"}, texts...)},
 		"an unknown node":  {`, "next": "x"`, ``, append([]string{"a next"}, withNodes...)},
 		"no edge":          {``, `"edges": [5], `, append([]string{"$.edges[0]"}, withNodes...)},
-		"an input":         {``, `"inputs": [5], `, append([]string{"$.inputs[0]"}, texts...)},
+		"an input":         {``, `"inputs": [5], `, append([]string{"$.inputs[0]", "b when", "d test"}, texts...)},
+		"a top field":      {``, `"strict_gaurds": true, `, append([]string{"$.strict_gaurds"}, all...)},
+		"a default":        {``, `"defaults": {"timout": "5s"}, `, append([]string{"$.defaults.timout"}, all...)},
+		"any top field":    {``, `"zzzzz": true, `, append([]string{"$.zzzzz"}, texts...)},
 		"no id":            {`}, {"id": 5`, ``, append([]string{"$.nodes[1].id"}, texts...)},
 	} {
 		inputs := `"inputs": ["user"], `
@@ -136,6 +139,10 @@ func TestGroupsAndLabelsInOneRound(t *testing.T) {
 		"a misspelt field":       {groups, `, "chioces": ["rde"]`, "", "", "", []string{"a chioces", group, labelInside, groupInside}},
 		"a kind":                 {groups, `, "kind": 5`, "", "", "", []string{"a kind", group, labelInside, groupInside}},
 		"groups of the node":     {groups, "", "", "", `, "gruops": 5`, []string{"S/y gruops", label, group, labelInside}},
+		"a top field":            {groups + `"nmae": "x", `, "", "", "", "", []string{"$.nmae", label, group, labelInside, groupInside}},
+		"any top field":          {groups + `"zzzzz": 1, `, "", "", "", "", []string{"$.zzzzz", label, labelInside}},
+		"an input":               {groups + `"inputs": 5, `, "", "", "", "", []string{"$.inputs", label, group, labelInside, groupInside}},
+		"a name inside":          {groups, "", "", "", `}], "name": 5, "edges": [{"from": "x", "to": "y", "label": "red"`, []string{"S graph.name", label, group, labelInside, groupInside}},
 		"a group":                {`"groups": [{"name": "net"}, {"nmae": "ent"}], `, "", "", "", "", []string{"$.groups[1].nmae", label, labelInside}},
 		"a group inside":         {groups, "", "", `, {"nmae": "disk"}`, "", []string{"S graph.groups[1].nmae", label, labelInside}},
 		"an id":                  {groups, `}, {"id": 5`, "", "", "", []string{"$.nodes[1].id"}},

@@ -153,6 +153,31 @@ func (c *compiler) kindOf(n ast.Node) string {
 	return c.kinds[n] // a call
 }
 
+// Answers returns the answers that the text can have as a condition, if they are known: those of a truth value, a text that is written out, or one of
+// several of these. Nil: they are not known.
+func (e *expression) Answers() []string { return slices.Clone(e.answers) }
+
+// answersOf finds the answers of a text.
+func (c *compiler) answersOf(n ast.Node) []string {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return []string{n.Value}
+	case *ast.ConditionalNode:
+		a, b := c.answersOf(n.Exp1), c.answersOf(n.Exp2)
+		if a == nil || b == nil {
+			return nil
+		}
+		return append(a, b...)
+	}
+	switch {
+	case c.kinds[n] == "bool":
+		return []string{"true", "false"}
+	case isStatus(n):
+		return slices.Clone(statuses)
+	}
+	return nil
+}
+
 // sample is a value of a kind.
 type sample struct {
 	kind  string

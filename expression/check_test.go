@@ -122,6 +122,30 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// The answers of a text are known if it is a truth value, a text, or one of these by a condition.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string][]string{
+		`$nodes.A.output > 1`:                            {"true", "false"},
+		`!$nodes.A.output.ok && true`:                    {"true", "false"},
+		`exists($nodes.A.output)`:                        {"true", "false"},
+		`"left"`:                                         {"left"},
+		`$nodes.A.output > 1 ? "left" : "right"`:         {"left", "right"},
+		`$inputs.a ? (1 > 2) : "right"`:                  {"true", "false", "right"},
+		`$nodes.A.status`:                                statuses,
+		`$nodes.A.output`:                                nil,
+		`$nodes.A.output.ok ? $nodes.A.output : "right"`: nil,
+		`{{ nodes.A.output.ok }}`:                        nil,
+		`1`:                                              nil,
+		`["left", "right"]`:                              nil,
+		`$nodes.A.status + "!"`:                          nil,
+	} {
+		e, err := Evaluator{}.Parse(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, e.(*expression).Answers(), text)
+	}
+}
+
 // What Check refuses because of its kinds fails whatever the values of these kinds are, and does not depend on these values.
 func TestKindsDecide(t *testing.T) {
 	t.Parallel()

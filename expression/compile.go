@@ -370,6 +370,7 @@ func (c *compiler) exists(n ast.Node, args []ast.Node) (part, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.kinds[n] = "bool"
 	return func(e *evaluation) (any, error) {
 		_, err := x(e)
 		if isMissing(err) {

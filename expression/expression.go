@@ -137,7 +137,7 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	}
 	unasked := slices.DeleteFunc(c.reads, func(id string) bool { return slices.Contains(c.asks, id) })
 	hoped := slices.DeleteFunc(c.asks, func(id string) bool { return slices.Contains(c.nodes, id) })
-	return &expression{run, c.nodes, hoped, c.inputs, c.strange, unasked}, nil
+	return &expression{run, c.nodes, hoped, c.inputs, c.strange, unasked, c.answersOf(tree.Node)}, nil
 }
 
 type expression struct {
@@ -147,6 +147,7 @@ type expression struct {
 	inputs  []string // that the text names
 	strange []error  // see check.go
 	unasked []string // whose output the text names, and neither their status nor their error
+	answers []string // see Answers
 }
 
 // Evaluate implements [kahn.Expression].

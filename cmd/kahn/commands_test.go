@@ -286,13 +286,13 @@ nodes:
 		found = append(found, strings.TrimSpace(problem))
 	}
 	require.Equal(t, []string{
-		`"a": template: nothing delivers a parameter "gone": no edge, port, input or field of params`,
-		`"a": template: no edge leads from node "a" to this one, directly or through others, and templates see no other nodes`,
-		`"b": template: no edge leads from node "a" to this one, directly or through others, and templates see no other nodes`,
-		`"c": template: nothing delivers a parameter "lost": no edge, port, input or field of params`,
-		`"d": template: nothing delivers a parameter "txet": no edge, port, input or field of params; did you mean "text"?`,
-		`"s/w": template: nothing delivers a parameter "item": no edge, port, input or field of params`,
-		`"s/z": template: no edge leads from node "x" to this one, directly or through others, and templates see no other nodes`,
+		`"a": template: nothing delivers a parameter "gone": let an edge to this node have it as its param, or write it into params, ports or inputs`,
+		`"a": template: no edge leads from node "a" to this one, directly or through others, and templates see no other nodes; name it in the after of this node`,
+		`"b": template: no edge leads from node "a" to this one, directly or through others, and templates see no other nodes; name it in the after of this node`,
+		`"c": template: nothing delivers a parameter "lost": let an edge to this node have it as its param, or write it into params, ports or inputs`,
+		`"d": template: nothing delivers a parameter "txet": let an edge to this node have it as its param, or write it into params, ports or inputs; did you mean "text"?`,
+		`"s/w": template: nothing delivers a parameter "item": let an edge to this node have it as its param, or write it into params, ports or inputs`,
+		`"s/z": template: no edge leads from node "x" to this one, directly or through others, and templates see no other nodes; name it in the after of this node`,
 	}, found)
 }
 

@@ -23,7 +23,8 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 	code, err := compileQuery(query)
 	if err != nil {
-		return nil, kahn.Permanent(err)
+		message, _ := programError(query, err)
+		return nil, kahn.Permanent(fmt.Errorf("query: %s", message))
 	}
 	input, _ := s.Param("input")
 	if input, err = jqValue(input); err != nil {
@@ -60,28 +61,26 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
+// compileQuery compiles a program. The error is that of gojq.
 func compileQuery(query string) (*gojq.Code, error) {
 	program, err := gojq.Parse(query)
-	if bad := (*gojq.ParseError)(nil); errors.As(err, &bad) && bad.Token == "" {
-		return nil, errors.New("the program ends too early: a bracket or a quote is not closed, or an operand is missing")
-	}
 	if err != nil {
 		return nil, err
 	}
 	return gojq.Compile(program)
 }
 
-// checkQuery finds the defects of a program before it runs.
-func checkQuery(config any) error {
+// checkQuery finds the defect of a program before it runs.
+func checkQuery(config any) (field string, offset int, message string) {
 	object, _ := config.(map[string]any)
 	query, ok := object["query"].(string)
 	if !ok {
-		return nil // the schema refuses it
+		return "", 0, "" // the schema refuses it
 	}
 	if _, err := compileQuery(query); err != nil {
-		return fmt.Errorf("query: %w", err)
+		message, offset = programError(query, err)
 	}
-	return nil
+	return "query", offset, message
 }
 
 // jqValue brings a value into the form that gojq works on. Integers keep their digits.

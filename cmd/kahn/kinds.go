@@ -17,10 +17,11 @@ const maxText = 1 << 20
 type kind struct {
 	name     string
 	step     kahn.StepFunc
-	verbatim bool                   // the texts of its config are no templates
-	check    func(config any) error // checks what the schema cannot express; may be nil
-	empty    any                    // the output in a dry run
-	contract func() kahn.Contract   // its schema
+	verbatim bool // the texts of its config are no templates
+	// check finds a defect that the schema cannot express, in a text of the config: its field, the offset in the text or -1, and what is wrong. May be nil.
+	check    func(config any) (field string, offset int, message string)
+	empty    any                  // the output in a dry run
+	contract func() kahn.Contract // its schema
 	schema   json.RawMessage
 	object
 }

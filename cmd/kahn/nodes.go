@@ -46,12 +46,3 @@ func eachNode(graph, outer *definition.Value, at place, yield func(place, *defin
 	}
 	return true
 }
-
-// idsOf returns the ids of the nodes of a graph, without those of its sub-graphs.
-func idsOf(graph *definition.Value) (ids []string) {
-	nodes := items(member(graph, "nodes"))
-	for i := range nodes {
-		ids = append(ids, text(&nodes[i], "id"))
-	}
-	return ids
-}

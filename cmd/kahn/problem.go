@@ -104,9 +104,12 @@ const maxProblems = 100
 // checker collects the problems of one file.
 type checker struct {
 	file  string
+	text  []byte    // of the file
+	lines []string  // of the text, once they are needed
 	by    performer // of a definition
 	found problems
-	more  int // problems that are not among those found
+	known map[problem]bool // those found
+	more  int              // problems that are not among those found
 }
 
 // finish returns the first problems in the order of the text, and then how many more there are.
@@ -125,13 +128,21 @@ func (c *checker) finish() problems {
 func (c *checker) add(p problem) {
 	p.File = c.file
 	p.Severity = cmp.Or(p.Severity, isError)
-	if !slices.Contains(c.found, p) {
+	if c.known == nil {
+		c.known = map[problem]bool{}
+	}
+	if !c.known[p] {
+		c.known[p] = true
 		c.found = append(c.found, p)
 	}
 }
 
 // meant is the name that is near to what was written, "" if there is none.
 func meant(written string, choices []string) string {
+	const most = 1000 // more are not compared: a definition may have many such mistakes
+	if len(choices) > most {
+		return ""
+	}
 	name, _ := nearest.Name(written, choices)
 	return name
 }
@@ -157,6 +168,9 @@ func (c *checker) addProblem(p *definition.Problem) {
 	message := p.Message
 	if c.by.hosted == nil && p.Suggestion == "" && errors.Is(p, kahn.ErrUnknownKind) && strings.HasSuffix(p.Path, ".kind") {
 		message += `; "kahn vet -kinds" is for those of a host`
+	}
+	if errors.Is(p, kahn.ErrCycle) {
+		message += "; take one of these edges out, or let a loop repeat the nodes"
 	}
 	c.add(problem{Line: p.Position.Line, Column: p.Position.Column, Path: p.Path, Node: p.Node, Message: message, Suggestion: p.Suggestion})
 }

@@ -62,7 +62,7 @@ func vetFiles(t *terminal, by performer, files []string, format string) int {
 
 // vet finds the problems of a definition. The graph is nil if it has some.
 func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
-	c := checker{file: file, by: p}
+	c := checker{file: file, text: data, by: p}
 	parser := parserOf(file)
 	doc, err := definition.Loader{Parse: parser, File: file, Prepare: p.equip, Kinds: p.kinds()}.Load(data)
 	c.addError(err)
@@ -72,9 +72,12 @@ func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
 		g = doc.Graph
 		plan, _ = g.Compile() // Load has compiled it
 	}
-	if root, parseErr := parser(data, definition.Limits{}); p.hosted == nil && parseErr == nil && isSmall(root) {
-		c.addReserved(root)
-		c.checkConfigs(root, plan)
+	if root, parseErr := parser(data, definition.Limits{}); parseErr == nil && isSmall(root) {
+		c.checkLabels(root)
+		if p.hosted == nil {
+			c.addReserved(root)
+			c.checkConfigs(root, err)
+		}
 	}
 	if plan != nil {
 		warnings := plan.Warnings()

@@ -6,16 +6,14 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// checkConfigs checks the configs of nodes against the schemas of their kinds, also in documents that definition.Load refuses: the plan of
-// these is nil.
-func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan) {
-	plans := planned(plan)
+// checkConfigs checks the configs of nodes against the schemas of their kinds, also in documents that definition.Load refuses with an error.
+func (c *checker) checkConfigs(root *definition.Value, refused error) {
+	scopes := scopesOf(refused)
 	for at, n := range nodesOf(root) {
-		scope := plans.of(at, n)
+		scope := scopes.of(at, n)
 		k, ok := kinds[text(n, "kind")]
 		if !ok || member(n, "graph") != nil || member(n, "test") != nil {
 			continue
@@ -23,6 +21,9 @@ func (c *checker) checkConfigs(root *definition.Value, plan *kahn.Plan) {
 		config := member(n, "config")
 		if config == nil {
 			c.checkConfig(k, at, &definition.Value{Type: definition.Object, At: n.At}, map[string]any{})
+			continue
+		}
+		if config.Type == definition.Null || config.Problem != nil { // a problem of the definition
 			continue
 		}
 		at = at.in(".config")
@@ -59,8 +60,9 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	if k.check == nil {
 		return
 	}
-	if err := k.check(v); err != nil {
-		bad(config, at.path, err.Error())
+	if field, offset, message := k.check(v); message != "" {
+		written := member(config, field)
+		c.addAt(c.within(written, max(offset, 0)), problem{Path: at.path + "." + field, Node: at.node, Message: fmt.Sprintf("config of kind %s: %s: %s", k.name, field, message)})
 	}
 }
 

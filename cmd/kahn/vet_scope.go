@@ -1,80 +1,258 @@
 package main
 
 import (
-	"maps"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 
-	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
 // scope is what the templates of a node may name.
 type scope struct {
-	inputs []string   // root inputs; nil: any
-	params []string   // parameters, if closed
-	closed bool       // the node has no parameters but params
-	plan   *kahn.Plan // of the graph of the node; nil if it is not known
-	id     string     // of the node
+	inputs []string // root inputs; nil: any
+	params []string // parameters, if closed
+	closed bool     // the node has no parameters but params
+	free   bool     // the other parameters are inputs that are not declared
+	id     string
+	wires  *wiring
 }
 
-// scopes has the plans of the graphs of a document, each with the parameters that its edges deliver, by node.
+// wiring is how the edges in the text of a graph connect its nodes, whether or not the graph compiles.
+type wiring struct {
+	ids    map[string]int
+	names  []string   // the ids, in order
+	params [][]string // that edges deliver, by node; nil if no edge leads to the node
+	before [][]int    // the nodes that edges lead from, by node
+	partly []bool     // nodes that may have edges or parameters that could not be read
+	open   bool       // all nodes may
+
+	above [][]uint64 // the ancestors of each node, a bit for each; nil if they are not known. Made when it is needed
+}
+
+// scopes has the wiring of the graphs of a document.
 type scopes struct {
-	outermost *kahn.Plan
-	plans     map[*definition.Value]*kahn.Plan
-	delivered map[*kahn.Plan]map[string][]string
+	unread unread
+	graphs map[*definition.Value]*wiring
 }
 
-func planned(outermost *kahn.Plan) *scopes {
-	return &scopes{outermost, map[*definition.Value]*kahn.Plan{}, map[*kahn.Plan]map[string][]string{}}
-}
+// scopesOf returns the scopes of a document, given the error of its Loader.
+func scopesOf(err error) *scopes { return &scopes{unreadOf(err), map[*definition.Value]*wiring{}} }
 
-// of returns the scope of a node, without its inputs. Composites come before the nodes inside.
+// of returns the scope of a node, without its inputs.
 func (s *scopes) of(at place, n *definition.Value) scope {
-	plan, inside := s.plans[at.graph]
-	if !inside {
-		plan = s.outermost
-	}
-	if plan == nil {
-		return scope{}
+	w := s.graphs[at.graph]
+	if w == nil {
+		w = s.wiring(at)
+		s.graphs[at.graph] = w
 	}
 	id := text(n, "id")
-	ref, ok := plan.Ref(id)
-	if !ok {
-		return scope{}
+	index, known := w.ids[id]
+	if !known || w.open || w.partly[index] {
+		return scope{id: id, wires: w}
 	}
-	if sub := member(n, "graph"); sub != nil {
-		s.plans[sub] = plan.Sub(ref)
+	params := slices.Clone(w.params[index])
+	for _, item := range fields(member(n, "params")) {
+		params = append(params, item.Key)
 	}
-	node := plan.Node(ref)
-	from, fed := s.edges(plan)[id]
-	params := slices.AppendSeq(slices.Clone(from), maps.Keys(node.Params))
-	for _, port := range node.Ports {
-		params = append(params, port.Name)
+	ports := items(member(n, "ports"))
+	for i := range ports {
+		params = append(params, text(&ports[i], "name"))
 	}
-	if node.Map != nil {
+	if member(n, "map") != nil {
 		params = append(params, "item", "index")
 	}
-	closed := fed || len(node.Ports) > 0
-	if names := declared(at.graph); !closed && !inside && names != nil { // the root inputs are parameters of the node
+	closed := w.params[index] != nil || len(ports) > 0
+	if names := declared(at.graph); !closed && at.outer == nil && names != nil { // the root inputs are parameters of the node
 		params, closed = append(append(params, names...), here), true
 	}
 	slices.Sort(params)
-	return scope{params: params, closed: closed, plan: plan, id: id}
+	return scope{params: params, closed: closed, free: !closed && at.outer == nil, id: id, wires: w}
 }
 
-// edges returns the parameters that the edges of a graph deliver, by node. A node with edges that deliver none is among them.
-func (s *scopes) edges(plan *kahn.Plan) map[string][]string {
-	params := s.delivered[plan]
-	if params == nil {
-		params = map[string][]string{}
-		for e := range plan.Edges() {
-			list := params[e.To]
-			if e.Param != "" {
-				list = append(list, e.Param)
-			}
-			params[e.To] = list
-		}
-		s.delivered[plan] = params
+// fields returns the members of an object.
+func fields(v *definition.Value) []definition.Value {
+	if v == nil || v.Type != definition.Object {
+		return nil
 	}
-	return params
+	return v.Items
+}
+
+// wiring reads the edges of the graph that a node is in.
+func (s *scopes) wiring(at place) *wiring {
+	graph := at.path[:strings.LastIndex(at.path, ".nodes[")]
+	nodes := items(member(at.graph, "nodes"))
+	w := &wiring{ids: make(map[string]int, len(nodes)), params: make([][]string, len(nodes)), before: make([][]int, len(nodes)), partly: make([]bool, len(nodes))}
+	for i := range nodes {
+		id := text(&nodes[i], "id")
+		if _, twice := w.ids[id]; !twice && id != "" {
+			w.ids[id] = i
+			w.names = append(w.names, id)
+		}
+	}
+	w.open = s.unread.other || s.unread.misses(graph, "nodes", "edges")
+	for i := range nodes {
+		n, path := &nodes[i], fmt.Sprintf("%s.nodes[%d]", graph, i)
+		id := text(n, "id")
+		for _, key := range []string{"after", "needs"} {
+			s.edges(w, path+"."+key, member(n, key), edge{to: id})
+		}
+		s.edges(w, path+".next", member(n, "next"), edge{from: id})
+		for _, branch := range fields(member(n, "branches")) {
+			s.edges(w, path+".branches", &branch, edge{from: id})
+		}
+		w.open = w.open || s.unread.misses(path, "id", "next", "branches")
+		w.partly[i] = w.partly[i] || s.unread.misses(path, "after", "needs") || s.unread.below(path+".params", path+".ports", path+".map")
+	}
+	s.edges(w, graph+".edges", member(at.graph, "edges"), edge{})
+	return w
+}
+
+// edge has the ends of an edge that follow from its place.
+type edge struct{ from, to string }
+
+// edges adds the edges of a part of a document, a single one or a list. Some of those below the path may not have been read.
+func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) {
+	if v == nil {
+		return
+	}
+	unread := s.unread.below(path)
+	if v.Type != definition.List {
+		w.add(v, known, unread)
+		return
+	}
+	for i := range v.Items {
+		w.add(&v.Items[i], known, unread && s.unread.below(fmt.Sprintf("%s[%d]", path, i), path+"."))
+	}
+}
+
+// add adds an edge, of which some may not have been read.
+func (w *wiring) add(v *definition.Value, e edge, unread bool) {
+	end := func(known, key string) string {
+		switch {
+		case known != "":
+			return known
+		case v.Type == definition.Text:
+			return v.Text
+		}
+		return text(v, key)
+	}
+	e.from, e.to = end(e.from, "from"), end(e.to, "to")
+	to, ok := w.ids[e.to]
+	if !ok { // it may be meant to lead to any node
+		w.open = true
+		return
+	}
+	if w.params[to] == nil {
+		w.params[to] = []string{}
+	}
+	if param := text(v, "param"); param != "" {
+		w.params[to] = append(w.params[to], param)
+	}
+	from, ok := w.ids[e.from]
+	if ok {
+		w.before[to] = append(w.before[to], from)
+	}
+	w.partly[to] = w.partly[to] || unread || !ok
+}
+
+// leads reports whether a path of edges leads from one node to another, or may do so.
+func (w *wiring) leads(from, to string) bool {
+	source, ok := w.ids[from]
+	target, known := w.ids[to]
+	if !ok || !known || w.open {
+		return true
+	}
+	if w.above == nil {
+		w.climb()
+	}
+	above := w.above[target]
+	return above == nil || above[source/64]&(1<<(source%64)) != 0
+}
+
+// climb finds the ancestors of all nodes, but for those in a cycle and after one, and those after edges that could not be read.
+func (w *wiring) climb() {
+	w.above = make([][]uint64, len(w.before))
+	after, left := make([][]int, len(w.before)), make([]int, len(w.before))
+	var ready []int
+	for n, before := range w.before {
+		for _, from := range before {
+			after[from] = append(after[from], n)
+		}
+		if left[n] = len(before); left[n] == 0 {
+			ready = append(ready, n)
+		}
+	}
+	for len(ready) > 0 {
+		n := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		above := make([]uint64, (len(w.before)+63)/64)
+		for _, from := range w.before[n] {
+			if w.above[from] == nil {
+				above = nil
+				break
+			}
+			above[from/64] |= 1 << (from % 64)
+			for i, word := range w.above[from] {
+				above[i] |= word
+			}
+		}
+		if !w.partly[n] {
+			w.above[n] = above
+		}
+		for _, to := range after[n] {
+			if left[to]--; left[to] == 0 {
+				ready = append(ready, to)
+			}
+		}
+	}
+}
+
+// unread are the parts of a document that could not be read.
+type unread struct {
+	paths   []string
+	unknown map[string][]string // by the path of an object: the fields that are meant by unknown ones, "" for any
+	other   bool                // there are others
+}
+
+func unreadOf(err error) unread {
+	u := unread{unknown: map[string][]string{}}
+	var all *definition.Error
+	if !errors.As(err, &all) {
+		return u
+	}
+	u.other = all.More > 0
+	for _, p := range all.Problems {
+		switch {
+		case p.Kind == definition.ErrGraph || p.Kind == definition.ErrVersion:
+		case p.Kind == definition.ErrLimit || strings.Contains(p.Path, "...("): // the rest was not read, or the path is not known
+			u.other = true
+		case p.Kind == definition.ErrUnknownField && strings.ContainsAny(p.Path, ".["):
+			object := p.Path[:strings.LastIndexAny(p.Path, ".[")]
+			u.unknown[object] = append(u.unknown[object], p.Suggestion)
+			fallthrough
+		default:
+			u.paths = append(u.paths, p.Path)
+		}
+	}
+	return u
+}
+
+// below reports whether a part at one of the paths, or in it, could not be read. A path that ends with a dot is that of its members.
+func (u *unread) below(paths ...string) bool {
+	return slices.ContainsFunc(u.paths, func(unread string) bool {
+		return slices.ContainsFunc(paths, func(path string) bool {
+			rest, is := strings.CutPrefix(unread, path)
+			return is && (rest == "" || rest[0] == '.' || rest[0] == '[' || strings.HasSuffix(path, "."))
+		})
+	})
+}
+
+// misses reports whether an object, or one of some of its fields as a whole, could not be read, or may be what an unknown field means.
+func (u *unread) misses(object string, names ...string) bool {
+	return slices.ContainsFunc(u.paths, func(unread string) bool {
+		name, is := strings.CutPrefix(unread, object)
+		return is && (name == "" || slices.Contains(names, strings.TrimPrefix(name, ".")))
+	}) || slices.ContainsFunc(u.unknown[object], func(meant string) bool { return meant == "" || slices.Contains(names, meant) })
 }

@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
-	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"text/template"
 	"text/template/parse"
+	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/definition"
 )
@@ -16,38 +18,47 @@ import (
 type templateCall struct {
 	function string
 	name     string // the first argument
-	computed bool   // the first argument is no literal: name is empty
+	computed bool   // the first argument is no text that is written out: name is empty
+	noText   bool   // the first argument is a number or another value that is no text
+	data     string // no call: a member of the data, which a template does not have
+	at       int    // the offset of the function in the text
+	nameAt   int    // the offset of the first argument
 }
 
-// templateFunctions are the functions that templates have beside those of text/template. The parser needs their names.
+// templateFunctions are the functions that templates have beside those of text/template.
 var templateFunctions = template.FuncMap{
 	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
 }
 
 func none(...any) string { return "" }
 
-// callsIn returns the calls in a template.
+// callsIn returns the calls in a template, those of functions that there are not among them.
 func callsIn(text string) ([]templateCall, error) {
-	t, err := template.New("").Funcs(templateFunctions).Parse(text)
-	if err != nil {
+	top := parse.New("")
+	top.Mode = parse.SkipFuncCheck
+	all := map[string]*parse.Tree{}
+	if _, err := top.Parse(text, "", "", all); err != nil {
 		return nil, err
 	}
 	var calls []templateCall
-	for _, t := range t.Templates() {
-		if t.Tree != nil {
-			calls = appendCalls(calls, t.Root)
-		}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		calls = appendCalls(calls, all[name].Root, name != "")
 	}
 	return calls, nil
 }
 
-func appendCalls(calls []templateCall, n parse.Node) []templateCall {
+// appendCalls adds the calls in a part of a template. In the body of a range, a with or a template the dot is a value.
+func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	each := func(nodes ...parse.Node) {
 		for _, n := range nodes {
-			calls = appendCalls(calls, n)
+			calls = appendCalls(calls, n, dot)
 		}
 	}
-	branch := func(b *parse.BranchNode) { each(b.Pipe, b.List, b.ElseList) }
+	branch := func(b *parse.BranchNode, inner bool) {
+		each(b.Pipe)
+		calls = appendCalls(calls, b.List, dot || inner)
+		each(b.ElseList)
+	}
 	switch n := n.(type) {
 	case *parse.ListNode:
 		if n != nil {
@@ -63,34 +74,41 @@ func appendCalls(calls []templateCall, n parse.Node) []templateCall {
 		}
 	case *parse.CommandNode:
 		if f, ok := n.Args[0].(*parse.IdentifierNode); ok {
-			call := templateCall{function: f.Ident, computed: true}
+			call := templateCall{function: f.Ident, computed: true, at: int(f.Position())}
 			if len(n.Args) > 1 { // else a pipe delivers the argument
+				call.nameAt = int(n.Args[1].Position())
+				switch n.Args[1].(type) {
+				case *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
+					call.noText = true
+				}
 				if literal, ok := n.Args[1].(*parse.StringNode); ok {
 					call.name, call.computed = literal.Text, false
 				}
 			}
 			calls = append(calls, call)
+			each(n.Args[1:]...)
+			return calls
 		}
 		each(n.Args...)
+	case *parse.IdentifierNode: // nodes.x
+		calls = append(calls, templateCall{function: n.Ident, computed: true, at: int(n.Position())})
 	case *parse.ChainNode: // (input "user").name
 		each(n.Node)
 	case *parse.IfNode:
-		branch(&n.BranchNode)
+		branch(&n.BranchNode, false)
 	case *parse.RangeNode:
-		branch(&n.BranchNode)
+		branch(&n.BranchNode, true)
 	case *parse.WithNode:
-		branch(&n.BranchNode)
+		branch(&n.BranchNode, true)
 	case *parse.TemplateNode:
 		each(n.Pipe)
+	case *parse.FieldNode:
+		if !dot {
+			calls = append(calls, templateCall{data: n.String(), at: int(n.Position())})
+		}
 	}
 	return calls
 }
-
-// templateError is the text of an error of the parser, without the name of the template.
-var templateError = regexp.MustCompile(`^template: :(\d+): `)
-
-// undefined is the error for a function that templates do not have.
-var undefined = regexp.MustCompile(`^function "(\w+)" not defined$`)
 
 // checkTemplates finds the defects of the templates in a config.
 func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
@@ -107,48 +125,120 @@ func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 }
 
 func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
-	bad := func(suggestion, format string, args ...any) {
-		c.addAt(v.At, problem{Path: at.path, Node: at.node, Message: "template: " + fmt.Sprintf(format, args...), Suggestion: suggestion})
+	said := map[string]bool{} // a problem is reported once for a text
+	found := func(offset int, p problem) {
+		if p.Path, p.Node = at.path, at.node; !said[p.Message] {
+			said[p.Message] = true
+			p.Message = "template: " + p.Message
+			c.addAt(c.within(v, offset), p)
+		}
+	}
+	bad := func(offset int, suggestion, format string, args ...any) {
+		found(offset, problem{Message: fmt.Sprintf(format, args...), Suggestion: suggestion})
 	}
 	calls, err := callsIn(v.Text)
 	if err != nil {
-		message := templateError.ReplaceAllString(err.Error(), "")
-		suggestion := ""
-		if name := undefined.FindStringSubmatch(message); name != nil {
-			suggestion = meant(name[1], functionNames())
-		}
-		bad(suggestion, "%s", message)
+		message, offset := describeTemplate(v.Text, err)
+		bad(offset, "", "%s", message)
 		return
 	}
 	for _, call := range calls {
-		if call.computed {
+		if call.data != "" {
+			bad(call.at, "", `a template has no data, and so no %s: {{input "name"}} is an input, {{param "name"}} what an edge delivers`, call.data)
+			continue
+		}
+		if instead := foreignNames[call.function]; instead != "" {
+			bad(call.at, "", "there is no function %q: %s", call.function, instead)
+			continue
+		}
+		if !slices.Contains(templateNames, call.function) {
+			bad(call.at, meant(call.function, templateNames), "there is no function %q (choose from %s)", call.function, strings.Join(slices.Sorted(maps.Keys(templateFunctions)), ", "))
+			continue
+		}
+		switch isNamed := slices.Contains([]string{"input", "param", "status", "error"}, call.function); {
+		case isNamed && call.noText:
+			bad(call.nameAt, "", `a name is a text in double quotes, as in {{%s "name"}}`, call.function)
+			continue
+		case !isNamed || call.computed:
 			continue
 		}
 		switch call.function {
 		case "input":
 			if in.inputs != nil && !slices.Contains(in.inputs, call.name) {
-				bad(meant(call.name, in.inputs), "unknown input %q (choose from %s)", call.name, strings.Join(in.inputs, ", "))
+				bad(call.nameAt, meant(call.name, in.inputs), "unknown input %q (choose from %s)", call.name, strings.Join(in.inputs, ", "))
 			}
 		case "param":
 			if in.closed && !slices.Contains(in.params, call.name) {
-				bad(meant(call.name, in.params), "nothing delivers a parameter %q: no edge, port, input or field of params", call.name)
+				bad(call.nameAt, meant(call.name, in.params), "nothing delivers a parameter %q: let an edge to this node have it as its param, or write it into params, ports or inputs", call.name)
+			} else if in.free && !slices.Contains(in.params, call.name) {
+				found(call.nameAt, problem{Severity: isWarning, Message: fmt.Sprintf(
+					"no edge leads to the node, so that the parameter %q is an input of the run, which the definition does not declare; write {{input %[1]q}} for it, or an edge with this param", call.name)})
 			}
 		case "status", "error":
-			ids := idsOf(at.graph)
-			switch {
-			case !slices.Contains(ids, call.name):
-				bad(meant(call.name, ids), "unknown node %q (choose from %s)", call.name, some(ids))
-			case in.plan != nil && !slices.Contains(in.plan.Ancestors(in.id), call.name):
-				bad("", "no edge leads from node %q to this one, directly or through others, and templates see no other nodes", call.name)
+			switch _, known := in.wires.ids[call.name]; {
+			case !known:
+				bad(call.nameAt, meant(call.name, in.wires.names), "unknown node %q (choose from %s)", call.name, some(in.wires.names))
+			case !in.wires.leads(call.name, in.id):
+				bad(call.nameAt, "", "no edge leads from node %q to this one, directly or through others, and templates see no other nodes; name it in the after of this node", call.name)
 			}
 		}
 	}
 }
 
-func functionNames() (names []string) {
-	for name := range templateFunctions {
-		names = append(names, name)
+// describeTemplate describes an error of package text/template/parse, and finds its offset in the text: the subject in its line, or the braces.
+func describeTemplate(text string, err error) (message string, offset int) {
+	found := templateError.FindStringSubmatch(err.Error())
+	if found == nil {
+		message, _ = say(templateSayings, noTemplate, err.Error())
+		return message, 0
 	}
-	slices.Sort(names)
-	return names
+	message, subject := say(templateSayings, noTemplate, found[2])
+	line, _ := strconv.Atoi(found[1])
+	for range line - 1 {
+		next := strings.IndexByte(text[offset:], '\n')
+		if next < 0 {
+			break
+		}
+		offset += next + 1
+	}
+	rest, _, _ := strings.Cut(text[offset:], "\n")
+	braces := strings.Index(rest, "{{")
+	switch within := max(braces, 0); {
+	case subject != "" && strings.Contains(rest[within:], subject):
+		offset += within + strings.Index(rest[within:], subject)
+	case braces >= 0:
+		offset += braces
+	}
+	return message, offset
+}
+
+// within is the place of a part of a text, by its offset in it, if the text stands in the file as it is, and else the place of the text.
+func (c *checker) within(v *definition.Value, offset int) definition.Position {
+	before := v.Text[:min(offset, len(v.Text))]
+	line, _, _ := strings.Cut(v.Text[strings.LastIndexByte(before, '\n')+1:], "\n")
+	column := len(before) - strings.LastIndexByte(before, '\n') - 1
+	block := v.At.Line + 1 + strings.Count(before, "\n") // a text in block style begins in the next line
+	switch of := c.line(block); {
+	case strings.Contains(v.Text, "\n") && line != "" && strings.HasSuffix(of, line):
+		return definition.Position{Line: block, Column: utf8.RuneCountInString(of[:len(of)-len(line)+column]) + 1}
+	case strings.Contains(v.Text, "\n") || v.At.Column < 1:
+		return v.At
+	}
+	own := []rune(c.line(v.At.Line))
+	from := min(v.At.Column-1, len(own))
+	if at := strings.Index(string(own[from:]), v.Text); at >= 0 && v.Text != "" {
+		return definition.Position{Line: v.At.Line, Column: v.At.Column + utf8.RuneCountInString(string(own[from:])[:at+column])}
+	}
+	return v.At
+}
+
+// line returns a line of the file, which counts from 1; "" if there is none.
+func (c *checker) line(n int) string {
+	if c.lines == nil {
+		c.lines = strings.Split(string(c.text), "\n")
+	}
+	if n < 1 || n > len(c.lines) {
+		return ""
+	}
+	return strings.TrimSuffix(c.lines[n-1], "\r")
 }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/itchyny/gojq"
+)
+
+// A saying is what a library says about a text, and what this program says instead. A group of said may be quoted by $1 and $2, and says where the mistake is.
+type saying struct {
+	said *regexp.Regexp
+	says string
+}
+
+func said(pattern, says string) saying {
+	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
+}
+
+// say returns what this program says, and the group that was found. What no row knows stands behind words of this program.
+func say(sayings []saying, otherwise, message string) (text, subject string) {
+	for _, s := range sayings {
+		found := s.said.FindStringSubmatch(message)
+		if found == nil {
+			continue
+		}
+		text = s.says
+		for i, group := range found[1:] {
+			text = strings.ReplaceAll(text, fmt.Sprintf("$%d", i+1), group)
+		}
+		for _, group := range found[1:] {
+			subject = cmp.Or(subject, group)
+		}
+		return text, subject
+	}
+	return fmt.Sprintf("%s: %.200s", otherwise, message), ""
+}
+
+const (
+	noTemplate = "the template cannot be read"
+	noProgram  = "the program cannot be read"
+)
+
+// arguments says how a function of a template is called.
+const arguments = `a function has its arguments behind it, with spaces between: {{input "name"}}`
+
+// operators is what a template has instead of operators.
+const operators = "a template has no operators; {{eq a b}}, {{ne a b}}, {{lt a b}}, {{and a b}} and {{or a b}} compare and join"
+
+// templateSayings are what package text/template/parse says.
+var templateSayings = []saying{
+	said(`unclosed action|unexpected "(\})" in `, "braces that begin with {{ end with }}"),
+	said(`unclosed comment|comment ends before closing delimiter`, "a comment ends with */}}"),
+	said(`unclosed left paren`, "a ( is not closed before the }}"),
+	said(`unexpected right paren`, "a ) closes nothing"),
+	said(`missing value for parenthesized`, "the parentheses hold nothing"),
+	said(`unexpected .* in (?:template|define|block) clause`, "{{define}}, {{template}} and {{block}} are followed by a name in double quotes"),
+	said(`unexpected .* in (?:else|end|\{\{break\}\}|\{\{continue\}\})`, "{{else}}, {{end}}, {{break}} and {{continue}} stand alone in their braces"),
+	said(`unexpected "(=)" in |expected :=`, "{{$x := ...}} sets a variable, and {{eq a b}} compares"),
+	said(`unexpected "([-+*/%<>!&?:|])" in |(?:unrecognized|bad) character(?: in action:)? U\+[0-9A-F]+ '([-+*/%<>!&?|])'|illegal number syntax: "[-+]"`, operators),
+	said(`(?:unrecognized|bad) character(?: in action:)? U\+[0-9A-F]+ '(.+)'`, `unexpected "$1"; a text is in double quotes or in backquotes`),
+	said(`(?:unrecognized|bad) character(?: in action:)? U\+[0-9A-F]+`, "a character that cannot be seen stands in the braces; delete it"),
+	said(`unterminated character constant|malformed character constant: (.+)`, "a text is in double quotes or in backquotes, and not in single quotes"),
+	said(`bad number syntax: "-[A-Za-z]`, "a - before a word is no number; {{- with a space behind it removes the space before the braces"),
+	said(`bad number syntax|illegal number syntax|integer overflow`, "a number is malformed or too large; a text is in double quotes"),
+	said(`unterminated (?:raw )?quoted string`, "the quoted text has no closing quote"),
+	said(`invalid syntax`, `a quoted text has no such escape sequence; a backslash is \\, and a text in backquotes has none`),
+	said(`unexpected EOF`, "an {{if}}, {{range}}, {{with}}, {{define}} or {{block}} has no {{end}}"),
+	said(`unexpected \{\{(end|else|break|continue)`, "this {{$1}} belongs to no {{if}}, {{range}} or {{with}}; delete it, or write what it belongs to"),
+	said(`\{\{(break|continue)\}\} outside \{\{range\}\}`, "{{$1}} stands in a {{range}} only"),
+	said(`expected end; found `, "an {{else}} is followed by an {{end}}"),
+	said(`missing value for command`, "a value is missing between the braces; {{`{{`}} puts braces into the text"),
+	said(`missing value for (\w+)`, `{{$1}} needs a value, as in {{$1 param "name"}}`),
+	said(`non executable command in pipeline`, "a | is followed by a function, which is given what stands before it"),
+	said(`range can only initialize variables|too many declarations in`, "a {{range}} sets two variables at most: {{range $key, $value := ...}}"),
+	said(`unexpected \. after term`, `a text, a number and a dot have no members; those of what a function returns follow brackets: {{(param "name").member}}`),
+	said(`undefined variable "(.*)"`, `there is no variable $1; {{$1 := ...}} sets it before, and the output of a node is {{param "name"}}`),
+	said(`max expression depth exceeded`, "too many parentheses stand in one another"),
+	said(`template: multiple definition of template "(.*)"`, "the template $1 is defined twice; give one of them another name"),
+	said(`unexpected <(\w+)> in `, "{{$1}} begins braces of its own"),
+	said(`unexpected "(.*)" in `, `unexpected "$1"; `+arguments),
+}
+
+// templateError is the form of an error of package text/template/parse: the line in the text, and the message.
+var templateError = regexp.MustCompile(`^template: [^:]*:(\d+): (?s:(.*))$`)
+
+// programSayings are what gojq says about a program that cannot be compiled.
+var programSayings = []saying{
+	said(`function not defined: ([^/]+)/(\d+)`, "there is no function $1/$2: a function called $1 with as many arguments"),
+	said(`variable not defined: (.+)`, "there is no variable $1; ... as $1 | sets it"),
+	said(`(?:cannot load module|module not found): (.+)`, "there is no module $1: a program stands on its own"),
+	said(`missing query`, "the program is empty; . is its input"),
+	said(`label not defined: (.+)`, "there is no label $1; label $1 | sets it before the break"),
+}
+
+// programError describes an error of gojq, and where it is: the offset in the program, or -1.
+func programError(query string, err error) (message string, at int) {
+	var bad *gojq.ParseError
+	if !errors.As(err, &bad) {
+		message, subject := say(programSayings, noProgram, err.Error())
+		if at = -1; subject != "" {
+			at = strings.Index(query, subject)
+		}
+		return message, at
+	}
+	at = max(bad.Offset-len(bad.Token), 0)
+	switch text := bad.Error(); {
+	case bad.Token == "":
+		message = "the program ends too early: a bracket or a quote is not closed, or an operand is missing"
+	case strings.HasPrefix(text, "unterminated string"):
+		message = "the quoted text has no closing quote"
+	case strings.HasPrefix(text, "invalid escape sequence"):
+		message = fmt.Sprintf(`a text in quotes has no escape sequence %s; a backslash is \\`, bad.Token)
+	case bad.Token == "'":
+		message = "a text is in double quotes, and not in single quotes"
+	case bad.Token == "=" || bad.Token == "!" || bad.Token == "&" || bad.Token == "&&" || bad.Token == "||":
+		message = fmt.Sprintf("unexpected %q; == and != compare, and, or and not join", bad.Token)
+	default:
+		message = fmt.Sprintf("unexpected %q: an operator such as | is missing before it, or an operand", bad.Token)
+	}
+	return message, at
+}
+
+// templateNames are the functions of templates, those of package text/template among them.
+var templateNames = func() []string {
+	names := []string{
+		"and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf", "println", "slice", "urlquery",
+	}
+	for name := range templateFunctions {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}()
+
+// foreignNames are names in expressions, which templates do not have, with what to write instead.
+var foreignNames = map[string]string{
+	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} are those of any node before`,
+	"inputs":  `an input is {{input "name"}}`,
+	"params":  `a parameter is {{param "name"}}`,
+	"trigger": "only expressions see the payload of a trigger",
+	"config":  "only expressions see the config of a node",
+	"env":     "the environment of the process is no part of a run; give the value as an input",
+}
