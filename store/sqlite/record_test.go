@@ -40,3 +40,18 @@ func TestColumns(t *testing.T) {
 	_, err := readColumns(values)
 	require.ErrorIs(t, err, kahn.ErrBadValue)
 }
+
+// TestLastEvent: an event whose number has no room in the number of its row is refused.
+func TestLastEvent(t *testing.T) {
+	t.Parallel()
+	for id, ok := range map[uint64]bool{eventsOfRun - 1: true, eventsOfRun: false} {
+		st := stage{run: &run{nodes: map[string]*node{}}, sums: new(summer)}
+		applied, err := st.judge(&store.Commit{Sequence: 1, Events: []store.EventRecord{{ID: id}}})
+		if ok {
+			require.NoError(t, err)
+			require.Equal(t, store.AppliedNow, applied)
+			continue
+		}
+		require.ErrorIs(t, err, store.ErrRejected)
+	}
+}
