@@ -345,11 +345,15 @@ func (r *Run) acquire() (x *restoration, err error) {
 	given := r.cfg.inputs != nil
 	switch {
 	case stored.Sequence > 0:
-		if err = r.sameWorkflow(stored); err == nil {
-			x, err = r.restoreStored(stored)
-		}
-		if err == nil {
-			r.durable.inbox.restore(x.file.Ahead)
+		switch err = r.sameWorkflow(stored); {
+		case err != nil:
+		case stored.Status.Terminal() && !r.cfg.redrive && r.durable.inbox.asksRedrive():
+			x, err = r.restoreAsked(stored)
+		default:
+			if x, err = r.restoreStored(stored); err == nil {
+				r.durable.inbox.restore(x.file.Ahead)
+				r.refuseRedrives()
+			}
 		}
 	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // it was taken out of the store a moment ago
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))

@@ -92,8 +92,8 @@ var (
 	// ErrAtRest rejects a request to a run that waits and has returned its Result, or was left, if the request cannot be posted for the run's
 	// next life: the run has no store that is a [store.Inbox]. It goes on from its Snapshot, see [Resume].
 	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
-	// ErrNotEnded rejects a request for the Result of a run that has not ended.
-	ErrNotEnded = errors.New("the run has not ended")
+	// ErrNotEnded rejects a request for the Result of a run that has not ended, and one for its redrive.
+	ErrNotEnded = store.ErrNotEnded
 	// ErrCyclicError stands in for an error whose chain of causes never ends, and could not be searched.
 	ErrCyclicError = foreign.ErrCyclicError
 )

@@ -3,6 +3,7 @@ package kahn
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
@@ -277,6 +279,70 @@ func (r *Run) startsPending() bool {
 	return waiting[0].Kind != store.KindCancelNode || slices.ContainsFunc(waiting, func(q store.PostedRequest) bool { return q.Kind == store.KindCancel })
 }
 
+// asksRedrive reports whether the first request that waits is a redrive.
+func (in *inbox) asksRedrive() bool {
+	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
+}
+
+// restoreAsked redrives a run that has ended, as the first request that waits for it says, or refuses that request. A life takes one such request: after
+// a refusal the run is due for the next one.
+func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
+	in, c := r.durable.inbox, r.cfg
+	q := in.waiting[0]
+	in.waiting = in.waiting[1:]
+	what, err := q.Redriving()
+	if err == nil {
+		c.redrive, c.redriven, c.repeats = true, what.Nodes, 0
+		for mode, set := range redrivingModes(&what) {
+			if *set {
+				c.repeats |= mode
+			}
+		}
+		if by := asked([]Request{{Actor: q.Actor, Reason: q.Comment}}); by != (Request{}) {
+			c.redrivenBy = &by
+		}
+		var x *restoration
+		if x, err = r.restoreStored(stored); err == nil {
+			r.durable.answerRequest(q.Number, nil)
+			r.refuseRedrives()
+			return x, nil
+		}
+		if !slices.ContainsFunc([]error{ErrUnknownNode, ErrHandlers, ErrBadOption}, func(kind error) bool { return errors.Is(err, kind) }) {
+			return nil, err // the request waits for a process that can judge it
+		}
+	}
+	d, answer := r.durable, store.TakenRequest{Number: q.Number, Refused: cmp.Or(errorText(err), "refused")}
+	var applied store.Applied
+	failed := guarded(func() (err error) {
+		applied, err = d.store.Commit(r.ctx, d.lease, store.Commit{Sequence: d.sequence + 1, Taken: []store.TakenRequest{answer}})
+		return err
+	})
+	switch {
+	case failed != nil:
+		return nil, fmt.Errorf("%w: %w", ErrStore, failed)
+	case applied != store.AppliedNow:
+		return nil, fmt.Errorf("%w: the refusal of request %s is answered with %v", ErrStore, quoteID(q.ID), applied)
+	}
+	return nil, fmt.Errorf("%w: run %s is %v; the redrive %s was refused: %w", ErrFinished, quoteID(stored.ID), stored.Status, quoteID(q.ID), err)
+}
+
+// redrivingModes are the modes of a redrive that was posted.
+func redrivingModes(what *store.Redriving) map[RedriveMode]*bool {
+	return map[RedriveMode]*bool{Anew: &what.Anew, DespiteHandlers: &what.DespiteHandlers, KeepDescendants: &what.KeepDescendants}
+}
+
+// refuseRedrives refuses the redrives that wait for a run which has ended and is being redriven.
+func (r *Run) refuseRedrives() {
+	for in := r.durable.inbox; in.asksRedrive(); in.waiting = in.waiting[1:] {
+		r.durable.answerRequest(in.waiting[0].Number, r.redrivenBefore())
+	}
+}
+
+// redrivenBefore is the error of a redrive that was posted before another one has begun.
+func (r *Run) redrivenBefore() error {
+	return fmt.Errorf("%w: run %s was redriven after the request was posted", ErrNotEnded, quoteID(r.ID()))
+}
+
 // stops reports whether a request cancels the run or one of its nodes, which needs no user code.
 func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
@@ -324,6 +390,8 @@ func (r *Run) perform(q *store.PostedRequest) {
 			err = r.performStop(q, now)
 			r.durable.answerRequest(q.Number, err)
 		})
+	case q.Kind == store.KindRedrive:
+		err = r.redrivenBefore()
 	default:
 		err = fmt.Errorf("%w: a request of the kind %v", ErrBadValue, q.Kind)
 	}
@@ -462,6 +530,38 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 	q = store.Request{ID: s.ID, Kind: store.KindSignal, Node: gate, Actor: s.Actor, Comment: s.Comment}
 	if q.Value, err = encodeValue(c.codec, s.Value); err != nil {
 		return q, fmt.Errorf("signal for %s: %w", quoteID(gate), err)
+	}
+	return q, q.Check()
+}
+
+// PrepareRedrive returns a request that redrives a durable run which has ended. Any process may post it, without the graph. The Post of a [store.Inbox]
+// stores it, and whoever has the graph and performs the run next begins the redrive under the rules of [Redrive]: [Runner.Serve] finds the run due, and so
+// does [Execute] with its [RunID]. nodes are paths, none stands for all that failed, were aborted or were cancelled; by says who asks, and of the options
+// [Anew], [DespiteHandlers] and [KeepDescendants] matter.
+//
+//	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
+//	...
+//	_, err = db.Post(ctx, "order-17", q)
+//
+// FindRequest tells what has become of it: a path that leads nowhere, or nodes that have answered failures, see [ErrHandlers], refuse it, with the text of the
+// error. Its ID is new; with an ID of the program's own it may be posted again. Errors match [ErrBadValue] or [ErrBadOption].
+func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
+	c := byDefault[0]
+	if err := c.apply(append(slices.Clone(opts), Redrive(nil, nodes, by))); err != nil {
+		return q, err
+	}
+	for _, node := range nodes {
+		if !utf8.ValidString(node) {
+			return q, fmt.Errorf("%w: node %s is not UTF-8", ErrBadValue, quoteID(node))
+		}
+	}
+	what := store.Redriving{Nodes: c.redriven}
+	for mode, set := range redrivingModes(&what) {
+		*set = c.repeats&mode != 0
+	}
+	q = store.Request{ID: newRunID(), Kind: store.KindRedrive, Actor: by.Actor, Comment: by.Reason}
+	if q.Value, err = json.Marshal(what); err != nil {
+		return q, fmt.Errorf("%w: %w", ErrBadValue, err)
 	}
 	return q, q.Check()
 }

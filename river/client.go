@@ -64,7 +64,7 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 }
 
 // Wake makes a run go on that is at rest: it inserts the job of the run, or lets it begin at once. A run that is at work is left alone, and so is one
-// that has ended. A run that is not stored is an error that matches [store.ErrUnknownRun].
+// that has ended and for which no redrive waits. A run that is not stored is an error that matches [store.ErrUnknownRun].
 func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }
@@ -72,7 +72,7 @@ func (c Client) Wake(ctx context.Context, run string) error {
 // WakeTx is Wake in a transaction of the program's own.
 func (c Client) WakeTx(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
-	if err != nil || r.Status.Terminal() {
+	if err != nil || r.Status.Terminal() && !goesOn(r) {
 		return err
 	}
 	return c.enqueue(ctx, tx, r, r.Created)

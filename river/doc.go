@@ -19,7 +19,7 @@
 //	…
 //	_, _, err = c.Create(ctx, n, riverkahn.CreateOptions{})
 //
-// [Client.Post] stores a signal or a cancel, and makes a run at rest go on. [Remote] and [Server] perform steps on other machines.
+// [Client.Post] stores a signal or a cancel, and makes a run at rest go on, or a redrive of a run that has ended. [Remote] and [Server] perform steps on other machines.
 //
 // The store keeps the state of runs. River keeps the queues: it decides which process performs a run, when, and in which order. Its tables are made
 // by rivermigrate, or by the command of River.

@@ -14,9 +14,10 @@ import (
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1');
 //	SELECT kahn.post_cancel('order-18', 'message-2');
 //	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
-//	SELECT kahn.wake_run('order-20');
+//	SELECT kahn.post_redrive('order-20', 'message-4');
+//	SELECT kahn.wake_run('order-21');
 //
-// The first three are those of [postgres.Functions]. Beside wake_run they are what [Client.Post] is: the request and the job on which the run goes on are
+// The first four are those of [postgres.Functions]. Beside wake_run they are what [Client.Post] is: the request and the job on which the run goes on are
 // there together. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
 // "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
 func Functions(store, river string) string {
@@ -52,7 +53,7 @@ DECLARE
 BEGIN
 	SELECT * INTO r FROM $S.runs WHERE id = id_of_run;
 	IF NOT FOUND THEN RAISE EXCEPTION 'unknown run %', id_of_run USING ERRCODE = 'no_data_found'; END IF;
-	IF r.ended IS NOT NULL THEN RETURN; END IF;
+	IF r.ended IS NOT NULL AND r.posted = r.taken THEN RETURN; END IF;
 	wants := $S.queue_of(r.workflow, r.plan);
 	LOOP
 		INSERT INTO $R.river_job (kind, args, queue, priority, max_attempts, state, unique_key, unique_states)

@@ -81,8 +81,8 @@ ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds runs that are due, and have neither a holder nor a job that begins: their job was cancelled, discarded or deleted, or they have become due
 // without a [Client], because of a request, say.
-const strayQuery = `SELECT r.id FROM %[2]s r WHERE r.status IN ('pending', 'running', 'suspended') AND (r.owner = '' OR r.expires < now())
-AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status = 'suspended' OR r.urgent))
+const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
+AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state IN ('available', 'pending', 'retryable', 'running') OR j.state = 'scheduled' AND j.scheduled_at <= now()))
 ORDER BY r.id LIMIT $1`
 
@@ -153,7 +153,7 @@ func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err er
 	return len(runs), err
 }
 
-// enqueueAll inserts jobs of runs, unless they have ended or wait for a signal.
+// enqueueAll inserts jobs of runs, unless they have nothing to do or wait for a signal.
 func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error {
 	for _, run := range runs {
 		r, err := c.Store.HeadTx(ctx, tx, run)
@@ -229,7 +229,7 @@ func (c Client) rescue(ctx context.Context, tx pgx.Tx, why string, jobs []lost) 
 	return err
 }
 
-// goesOn reports whether a run has something to do without a signal, now or later.
+// goesOn reports whether a run has something to do without a signal, now or later. Of a run that has ended a redrive is left to do.
 func goesOn(r *store.Run) bool {
-	return !r.Status.Terminal() && (!r.WakeAt.IsZero() || r.Status != machine.RunSuspended)
+	return r.Status.Terminal() && r.Posted > r.Taken || !r.Status.Terminal() && (!r.WakeAt.IsZero() || r.Status != machine.RunSuspended)
 }

@@ -1,10 +1,12 @@
 package store
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -13,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Inbox is a [Store] that takes requests for runs from any process: signals and cancels. Whoever performs a run takes its requests in the
+// Inbox is a [Store] that takes requests for runs from any process: signals, cancels and redrives. Whoever performs a run takes its requests in the
 // order in which they were posted, and answers each in the transaction that stores its effect, see [Commit].Taken: a crash neither loses a
 // request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it
 // promises.
@@ -26,13 +28,15 @@ import (
 // a KindCancel alone, since signals do not make it begin before [NewRun].NotBefore. A run that replaces another one, see [Replace], has none
 // of its requests.
 //
+// A run that has ended takes redrives alone, which other runs refuse. While one waits the run is due like any other, and Prune leaves it where it is.
+//
 // Nothing bounds the sizes of requests, nor their number, but the store; a run keeps its requests until it is pruned.
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not somebody performs the run. posted is false if the run has the same request of this id
 	// already, whatever has become of it. A request of this id that is another one is an error that matches ErrRequestConflict, a run that is not
-	// stored one that matches ErrUnknownRun, one that has ended one that matches ErrEnded, and a request that makes no sense, see Request.Check,
-	// one that matches [machine.ErrBadValue].
+	// stored one that matches ErrUnknownRun, one that has ended one that matches ErrEnded, the redrive of one that has not one that matches
+	// ErrNotEnded, and a request that makes no sense, see Request.Check, one that matches [machine.ErrBadValue].
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
 	// LoadRequests returns the requests of a run with numbers above after, in order, answered ones among them: at most limit, which is from 1 to
 	// MaxPage. A run that is not stored is an error that matches ErrUnknownRun.
@@ -50,21 +54,24 @@ type Inbox interface {
 var (
 	// ErrEnded refuses a request for a run that has ended.
 	ErrEnded = errors.New("the run has ended")
+	// ErrNotEnded refuses the redrive of a run that has not ended.
+	ErrNotEnded = errors.New("the run has not ended")
 	// ErrRequestConflict refuses a request whose id another request of the run has.
 	ErrRequestConflict = errors.New("the id of the request was posted with another content")
 	// ErrUnknownRequest is the answer for a request that was not posted.
 	ErrUnknownRequest = errors.New("unknown request")
 )
 
-// Request is a signal, the cancel of a run or the cancel of a node. kahn.PrepareSignal makes that of a signal and encodes its value.
+// Request is a signal, the cancel of a run, the cancel of a node or a redrive. kahn.PrepareSignal makes a signal and encodes its value, and
+// kahn.PrepareRedrive makes a redrive.
 type Request struct {
 	// ID identifies the request among those for the run. Posting it again with the same Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
 	Kind RequestKind `json:"kind"`
 	// Node names the node: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal; for KindCancelNode its
-	// id. A KindCancel has none.
+	// id. A KindCancel and a KindRedrive have none.
 	Node string `json:"node,omitempty"`
-	// Value is the value of a signal, as the run's codec has encoded it; nil for other kinds.
+	// Value is the value of a signal, as the run's codec has encoded it, or the [Redriving] of a redrive in JSON; nil for other kinds.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Actor names the person or program that asks, and Comment says why. They are no part of the content that an id stands for.
 	Actor   string `json:"actor,omitempty"`
@@ -79,13 +86,14 @@ const (
 	KindSignal     RequestKind = iota + 1 // Signal
 	KindCancel                            // Cancel
 	KindCancelNode                        // CancelNode
+	KindRedrive                           // Redrive, a method of Runner
 
 	requestKindCount
 )
 
-var requestKindNames = [requestKindCount]string{"", "signal", "cancel", "cancel_node"}
+var requestKindNames = [requestKindCount]string{"", "signal", "cancel", "cancel_node", "redrive"}
 
-// String returns "signal", "cancel" or "cancel_node".
+// String returns "signal", "cancel", "cancel_node" or "redrive".
 func (k RequestKind) String() string { return enum.Name(requestKindNames[:], int(k), "RequestKind") }
 
 // MarshalText encodes k as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
@@ -143,8 +151,34 @@ type TakenRequest struct {
 	Refused string `json:"refused,omitempty"` // why it was refused; "" if it was applied
 }
 
-// Check reports what is wrong with a request, as an error that matches [machine.ErrBadValue]: it has an ID and a Kind, a Node unless it is a
-// KindCancel, and a Value if it is a KindSignal; the Value is JSON, the other texts are UTF-8.
+// Redriving says what a KindRedrive repeats: the Value of the request in JSON. The zero value, or no Value, stands for all that failed, was aborted or was
+// cancelled.
+type Redriving struct {
+	// Nodes are paths, as in kahn.Redrive.
+	Nodes []string `json:"nodes,omitempty"`
+	// The others are the options of package kahn by the same names.
+	Anew            bool `json:"anew,omitempty"`
+	DespiteHandlers bool `json:"despite_handlers,omitempty"`
+	KeepDescendants bool `json:"keep_descendants,omitempty"`
+}
+
+// Redriving returns what a KindRedrive repeats. A Value that says something else is an error that matches [machine.ErrBadValue].
+func (r *Request) Redriving() (what Redriving, err error) {
+	if len(r.Value) > 0 {
+		d := json.NewDecoder(bytes.NewReader(r.Value))
+		d.DisallowUnknownFields()
+		if err = d.Decode(&what); err != nil {
+			return Redriving{}, fmt.Errorf("%w: request %s: the Value of a redrive: %w", machine.ErrBadValue, foreign.Quote(r.ID), err)
+		}
+	}
+	if slices.Contains(what.Nodes, "") {
+		return Redriving{}, fmt.Errorf("%w: request %s: a redrive of a node without a name", machine.ErrBadValue, foreign.Quote(r.ID))
+	}
+	return what, nil
+}
+
+// Check reports what is wrong with a request, as an error that matches [machine.ErrBadValue]: it has an ID and a Kind, a Node if it is a KindSignal or
+// a KindCancelNode, and a Value if it is a KindSignal; a KindRedrive may have one. The Value is JSON, the other texts are UTF-8.
 func (r *Request) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: request %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
@@ -158,13 +192,16 @@ func (r *Request) Check() error {
 	case r.ID == "":
 		return fmt.Errorf("%w: a request without an id", machine.ErrBadValue)
 	case r.Kind == 0 || r.Kind >= requestKindCount:
-		return bad("Kind %d: it is one of KindSignal, KindCancel and KindCancelNode", r.Kind)
-	case (r.Node != "") != (r.Kind != KindCancel):
+		return bad("Kind %d: it is one of KindSignal, KindCancel, KindCancelNode and KindRedrive", r.Kind)
+	case (r.Node != "") != (r.Kind == KindSignal || r.Kind == KindCancelNode):
 		return bad("a %v with the Node %s", r.Kind, foreign.Quote(r.Node))
-	case (r.Value != nil) != (r.Kind == KindSignal):
+	case r.Kind != KindRedrive && (r.Value != nil) != (r.Kind == KindSignal):
 		return bad("a %v with a Value of %d bytes", r.Kind, len(r.Value))
 	case r.Value != nil && !json.Valid(r.Value):
 		return bad("the Value is no JSON")
+	case r.Kind == KindRedrive:
+		_, err := r.Redriving()
+		return err
 	}
 	return nil
 }
@@ -177,7 +214,9 @@ func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 		return false, fmt.Errorf("%w: request %s for run %s", ErrRequestConflict, foreign.Quote(r.ID), foreign.Quote(run.ID))
 	case stored != nil:
 		return false, nil
-	case run.Status.Terminal():
+	case r.Kind == KindRedrive && !run.Status.Terminal():
+		return false, fmt.Errorf("%w: run %s is %v", ErrNotEnded, foreign.Quote(run.ID), run.Status)
+	case r.Kind != KindRedrive && run.Status.Terminal():
 		return false, fmt.Errorf("%w: run %s is %v", ErrEnded, foreign.Quote(run.ID), run.Status)
 	}
 	return true, nil

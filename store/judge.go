@@ -19,7 +19,7 @@ func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key 
 		return Stale, nil
 	case c.Sequence == sequence:
 		return Duplicate, nil
-	case c.Sequence != sequence+1 || !c.Reopen && (status.Terminal() || len(c.Reset) > 0):
+	case c.Sequence != sequence+1 || !c.Reopen && (status.Terminal() && !c.refuses() || len(c.Reset) > 0):
 		return Conflict, nil
 	}
 	if err := checkTime(c.WakeAt); err != nil {
@@ -67,4 +67,15 @@ func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key 
 		node(key).Queued = true
 	}
 	return AppliedNow, nil
+}
+
+// refuses reports whether the commit does nothing but refuse requests.
+func (c *Commit) refuses() bool {
+	for _, t := range c.Taken {
+		if t.Refused == "" {
+			return false
+		}
+	}
+	changes := len(c.Reset) + len(c.Completed) + len(c.Started) + len(c.Nodes) + len(c.Readiness) + len(c.Ready) + len(c.Events)
+	return len(c.Taken) > 0 && changes == 0 && c.Spec == nil && c.Run == nil && c.Status == machine.RunPending && c.WakeAt.IsZero()
 }

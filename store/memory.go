@@ -226,10 +226,13 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	if c.Status != machine.RunPending {
 		r.Status = c.Status
 	}
-	if r.Ended = (time.Time{}); r.Status.Terminal() {
+	switch {
+	case c.Status.Terminal():
 		r.Ended = time.Now()
+	case !r.Status.Terminal():
+		r.Ended = time.Time{}
 	}
-	r.answer(c.Taken)
+	r.answer(&c)
 	return AppliedNow, nil
 }
 

@@ -230,7 +230,7 @@ func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err er
 	if err != nil {
 		return pruned, err
 	}
-	list := slices.DeleteFunc(m.matching(&Filter{Workflow: q.Workflow, Statuses: q.Statuses, EndedBefore: q.EndedBefore}), (*memoryRun).leased)
+	list := slices.DeleteFunc(m.matching(&Filter{Workflow: q.Workflow, Statuses: q.Statuses, EndedBefore: q.EndedBefore}), func(r *memoryRun) bool { return r.leased() || !r.over() })
 	slices.SortStableFunc(list, func(a, b *memoryRun) int { return a.Ended.Compare(b.Ended) })
 	if pruned.More = len(list) > q.Limit; pruned.More {
 		list = list[:q.Limit]

@@ -76,13 +76,13 @@ func (r *memoryRun) wakeNow() {
 }
 
 // answer keeps the answers of a commit, the rest of which has been applied.
-func (r *memoryRun) answer(taken []TakenRequest) {
-	for i := range taken {
-		r.inbox.answers[taken[i].Number-1] = &taken[i].Refused
+func (r *memoryRun) answer(c *Commit) {
+	for i := range c.Taken {
+		r.inbox.answers[c.Taken[i].Number-1] = &c.Taken[i].Refused
 	}
-	r.Taken += uint64(len(taken))
+	r.Taken += uint64(len(c.Taken))
 	switch {
-	case r.Status.Terminal():
+	case c.Status.Terminal():
 		r.Taken = r.Posted
 	case r.Taken < r.Posted:
 		r.wakeNow()

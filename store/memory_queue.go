@@ -22,10 +22,13 @@ type server struct {
 	until time.Time
 }
 
+// over reports whether the run has ended and nobody has asked for a redrive of it.
+func (r *memoryRun) over() bool { return r.Status.Terminal() && r.Taken == r.Posted }
+
 // due returns when a run becomes due; ok is false if it has ended or waits for an answer.
 func (r *memoryRun) due() (at time.Time, ok bool) {
 	switch at = r.WakeAt; {
-	case r.Status.Terminal():
+	case r.over():
 		return at, false
 	case r.Status == machine.RunRunning, r.Status == machine.RunPending && at.IsZero():
 		at = r.Created
@@ -132,7 +135,7 @@ func (m *Memory) Queues(ctx context.Context) ([]QueueState, error) {
 	now, states := time.Now(), map[Queue]*QueueState{}
 	for _, r := range m.runs {
 		q := r.Queue()
-		if r.Status.Terminal() || q == (Queue{}) && r.Sequence == 0 {
+		if r.over() || q == (Queue{}) && r.Sequence == 0 {
 			continue
 		}
 		s := states[q]

@@ -18,7 +18,7 @@ import (
 // that are due. [Memory], store/sqlite and store/postgres implement it; a store need not. kahn.Runner.Serve needs it.
 //
 // A run is due if it has not ended, nobody holds it, and it need not wait: its status is RunRunning; or its WakeAt has passed; or its
-// status is RunPending and it has no WakeAt. The clock is that of the store.
+// status is RunPending and it has no WakeAt. So is a run that has ended and for which a redrive waits, see [Inbox]. The clock is that of the store.
 type QueueStore interface {
 	Admin
 	// Due returns runs of the given queues that are due, those first that have been due for longest, and at the same time by their ids. They
@@ -28,7 +28,7 @@ type QueueStore interface {
 	// process has announced before. If an announcement of another process with an Owner of the same name still holds for more than half of
 	// a.TTL, nothing changes, and the error matches [ErrOwnerInUse].
 	Announce(ctx context.Context, a Announcement) error
-	// Queues returns the queues of the runs that have not ended, sorted by workflow and plan. A run that was acquired, and of which nothing
+	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was acquired, and of which nothing
 	// was written yet, is in none.
 	Queues(ctx context.Context) ([]QueueState, error)
 }
@@ -125,10 +125,10 @@ func (a *Announcement) Check() error {
 	return nil
 }
 
-// QueueState says how many runs of a queue have not ended, when they are due, and whether a process performs them.
+// QueueState says how many runs of a queue have not ended, or wait for a redrive, when they are due, and whether a process performs them.
 type QueueState struct {
 	Queue
-	Runs int // that have not ended
+	Runs int // that have not ended, or for which a redrive waits
 	// Due is when the run that has been due for longest became due, or when the first of them will be: zero if all wait for an answer.
 	Due time.Time
 	// Live tells that a process has announced that it works the queue, and is not dead.

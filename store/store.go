@@ -37,7 +37,7 @@ type Store interface {
 	// higher one Conflict. Nor does anything change if an attempt in Completed is not the last one recorded of its node (lower:
 	// Stale, higher: Conflict) or was completed before (Conflict), if one in Started is not the one after the last one recorded
 	// (lower: Stale, higher: Conflict), if Started or Nodes names a node that is stored as terminal (Conflict), if the run
-	// has ended and Reopen is not set (Conflict), or if there is a Reset without Reopen (Conflict). A readiness counter that would
+	// has ended and Reopen is not set (Conflict), unless it does nothing but refuse requests, or if there is a Reset without Reopen (Conflict). A readiness counter that would
 	// exceed what it requires is an error that matches ErrReadinessOverflow. Commit.Judge decides all of this.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
 	// Load returns the stored data of a run, for reading alone. A run that is not stored is an error that matches
@@ -78,7 +78,8 @@ type Commit struct {
 	// ends, see [Commit.EventsFollow], nothing changes (Conflict).
 	Events []EventRecord `json:"events,omitempty"`
 	// Taken answers requests: the run has refused each, or this transaction stores its effect. Only an [Inbox] is given any. If they are not the
-	// next ones of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run refuses all others.
+	// next ones of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run refuses all others. One that does
+	// nothing but refuse redrives of a run that has ended leaves the run as it is, when it ended included.
 	Taken []TakenRequest `json:"taken,omitempty"`
 	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and
 	// when the run goes on with other inputs, under another plan or with other labels.

@@ -51,6 +51,11 @@ var inboxChecks = []check[store.Inbox]{
 	{"watchers are told of requests", requestsTold},
 	{"requests of pruned and replaced runs are gone", requestsPruned},
 	{"requests for a run of kahn", engineRequests},
+	{"redrives are posted for runs that have ended", redrivesPosted},
+	{"redrives are refused without a change of the run", redrivesRefused},
+	{"a redrive and its answer are one transaction", redrivesApplied},
+	{"a run with a redrive is due to those who serve", redrivesServed},
+	{"redrives for a run of kahn", engineRedriveRequests},
 }
 
 // aSignal is a request whose parts depend on the number.
@@ -259,6 +264,14 @@ func badRequests(ctx context.Context, s store.Inbox) error {
 		"a value that is no JSON": func(q *store.Request) { q.Value = json.RawMessage("{") },
 		"a cancel with a node":    func(q *store.Request) { q.Kind, q.Value = store.KindCancel, nil },
 		"an id that is no text":   func(q *store.Request) { q.ID = "\xff" },
+		"a redrive with a node":   func(q *store.Request) { q.Kind, q.Value = store.KindRedrive, nil },
+		"a redrive of something":  func(q *store.Request) { q.Kind, q.Node = store.KindRedrive, "" },
+		"a redrive of a number": func(q *store.Request) {
+			q.Kind, q.Node, q.Value = store.KindRedrive, "", json.RawMessage(`{"nodes": [1]}`)
+		},
+		"a redrive of no name": func(q *store.Request) {
+			q.Kind, q.Node, q.Value = store.KindRedrive, "", json.RawMessage(`{"nodes": [""]}`)
+		},
 	} {
 		q := aSignal(1)
 		change(&q)

@@ -11,14 +11,16 @@ import (
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
 //	SELECT kahn.post_cancel('order-18', 'message-2');
 //	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
+//	SELECT kahn.post_redrive('order-20', 'message-4', '{M[3],S/charge}', despite_handlers => true);
 //
 // The arguments are the id of the run, the path or token of the gate or the id of the node, the value of a signal as JSON that the run's codec
-// reads, and the id of the request. The result is false if the run has the same request of that id already. Errors have these conditions:
+// reads, and the id of the request; of a redrive the paths, NULL for all that failed, and anew, despite_handlers and keep_descendants, see
+// kahn.PrepareRedrive. The result is false if the run has the same request of that id already. Errors have these conditions:
 //
 //	no_data_found                     the run is not stored
-//	object_not_in_prerequisite_state  the run has ended
+//	object_not_in_prerequisite_state  the run has ended, or, of a redrive, has not ended
 //	unique_violation                  the run has another request of that id
-//	invalid_parameter_value           an id, a gate or a node is missing, or the value of a signal is NULL
+//	invalid_parameter_value           an id, a gate, a node or a name of a redrive is missing, or the value of a signal is NULL
 //	invalid_text_representation       the value is no JSON
 //	program_limit_exceeded            the value has more than 250,000,000 bytes
 //
@@ -53,13 +55,14 @@ BEGIN
 	content := CASE kind
 		WHEN 'signal' THEN json_build_object('id', request, 'kind', kind, 'node', node, 'value', value, 'actor', actor, 'comment', comment)
 		WHEN 'cancel' THEN json_build_object('id', request, 'kind', kind, 'actor', actor, 'comment', comment)
+		WHEN 'redrive' THEN json_build_object('id', request, 'kind', kind, 'value', coalesce(value, '{}'), 'actor', actor, 'comment', comment)
 		ELSE json_build_object('id', request, 'kind', kind, 'node', node, 'actor', actor, 'comment', comment)
 	END;
 	IF coalesce(request, '') = '' THEN
 		RAISE EXCEPTION 'a request for run % without an id', run USING ERRCODE = 'invalid_parameter_value';
-	ELSIF coalesce(kind, '') NOT IN ('signal', 'cancel', 'cancel_node') THEN
+	ELSIF coalesce(kind, '') NOT IN ('signal', 'cancel', 'cancel_node', 'redrive') THEN
 		RAISE EXCEPTION 'request %: % is no kind of request', request, kind USING ERRCODE = 'invalid_parameter_value';
-	ELSIF kind <> 'cancel' AND coalesce(node, '') = '' THEN
+	ELSIF kind NOT IN ('cancel', 'redrive') AND coalesce(node, '') = '' THEN
 		RAISE EXCEPTION 'request %: a % needs a node', request, kind USING ERRCODE = 'invalid_parameter_value';
 	ELSIF kind = 'signal' AND value IS NULL THEN
 		RAISE EXCEPTION 'request %: the value of a signal is NULL', request USING ERRCODE = 'invalid_parameter_value', HINT = 'The null of JSON is ''null''.';
@@ -72,7 +75,9 @@ BEGIN
 	IF FOUND THEN
 		IF $S.same_request(old, content) THEN RETURN false; END IF;
 		RAISE EXCEPTION 'request % was posted for run % with another content', request, run USING ERRCODE = 'unique_violation';
-	ELSIF r.status IN ('completed', 'failed', 'cancelled') THEN
+	ELSIF kind = 'redrive' AND r.status NOT IN ('completed', 'failed', 'cancelled') THEN
+		RAISE EXCEPTION 'run % has not ended: it is %', run, r.status USING ERRCODE = 'object_not_in_prerequisite_state';
+	ELSIF kind <> 'redrive' AND r.status IN ('completed', 'failed', 'cancelled') THEN
 		RAISE EXCEPTION 'run % has ended: it is %', run, r.status USING ERRCODE = 'object_not_in_prerequisite_state';
 	END IF;
 	UPDATE $S.runs x SET posted = x.posted + 1, since = CASE WHEN x.posted > x.taken THEN x.since ELSE $NOW END, urgent = x.urgent OR kind = 'cancel'
@@ -100,5 +105,15 @@ $TAG;
 CREATE OR REPLACE FUNCTION $S.post_cancel_node(run text, node text, request text, actor text DEFAULT '', comment text DEFAULT '') RETURNS boolean LANGUAGE sql AS $TAG
 	SELECT $S.post_request($1, $3, 'cancel_node', $2, NULL, $4, $5)
 $TAG;
+
+CREATE OR REPLACE FUNCTION $S.post_redrive(run text, request text, nodes text[] DEFAULT NULL, anew boolean DEFAULT false, despite_handlers boolean DEFAULT false,
+	keep_descendants boolean DEFAULT false, actor text DEFAULT '', comment text DEFAULT '') RETURNS boolean LANGUAGE plpgsql AS $TAG
+BEGIN
+	IF array_position(nodes, NULL) IS NOT NULL OR '' = ANY (nodes) THEN
+		RAISE EXCEPTION 'request %: a redrive of a node without a name', request USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	RETURN $S.post_request(run, request, 'redrive', '', json_strip_nulls(json_build_object('nodes', CASE WHEN cardinality(nodes) > 0 THEN to_json(nodes) END,
+		'anew', CASE WHEN anew THEN true END, 'despite_handlers', CASE WHEN despite_handlers THEN true END, 'keep_descendants', CASE WHEN keep_descendants THEN true END)), actor, comment);
+END $TAG;
 `
 }

@@ -30,7 +30,8 @@ var conditions = map[string]error{
 }
 
 func (f foreign) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
-	if strings.Contains(q.ID, "\x00") || q.Kind > store.KindCancelNode || q.Kind == 0 || q.Kind == store.KindCancel && q.Node != "" {
+	what, unsaid := q.Redriving()
+	if strings.Contains(q.ID, "\x00") || q.Kind > store.KindRedrive || q.Kind == 0 || q.Kind == store.KindRedrive && (q.Node != "" || unsaid != nil) || q.Kind == store.KindCancel && q.Node != "" {
 		return f.Store.Post(ctx, run, q) // it cannot be said in SQL
 	}
 	call, args := "post_cancel(run => $1, request => $2, actor => $3, comment => $4)", []any{run, q.ID, q.Actor, q.Comment}
@@ -44,11 +45,18 @@ func (f foreign) Post(ctx context.Context, run string, q store.Request) (posted 
 		call, args = "post_signal(run => $1, request => $2, actor => $3, comment => $4, gate => $5, value => $6::text::json)", append(args, q.Node, value)
 	case store.KindCancelNode:
 		call, args = "post_cancel_node(run => $1, request => $2, actor => $3, comment => $4, node => $5)", append(args, q.Node)
+	case store.KindRedrive:
+		call = "post_redrive(run => $1, request => $2, actor => $3, comment => $4, nodes => $5, anew => $6, despite_handlers => $7, keep_descendants => $8)"
+		args = append(args, what.Nodes, what.Anew, what.DespiteHandlers, what.KeepDescendants)
 	}
 	err = f.Pool().QueryRow(ctx, "SELECT "+pgx.Identifier{f.Schema()}.Sanitize()+"."+call, args...).Scan(&posted)
 	var answer *pgconn.PgError
 	if errors.As(err, &answer) {
-		err = errors.Join(conditions[answer.Code], err)
+		kind := conditions[answer.Code]
+		if q.Kind == store.KindRedrive && kind == store.ErrEnded {
+			kind = store.ErrNotEnded
+		}
+		err = errors.Join(kind, err)
 		if answer.Code == "22021" { // no text of the server's encoding
 			err = errors.Join(kahn.ErrBadValue, err)
 		}
@@ -127,6 +135,17 @@ func TestFunctionArguments(t *testing.T) {
 		{`post_signal('nobody', 'gate', 'true', 'v')`, "P0002: unknown run nobody"},
 		{`post_cancel(NULL, 'v')`, "P0002: unknown run <NULL>"},
 		{`post_cancel('ended', 'v')`, "55000: run ended has ended: it is completed"},
+		{`post_redrive('r', 'v')`, "55000: run r has not ended: it is running"},
+		{`post_redrive('nobody', 'v')`, "P0002: unknown run nobody"},
+		{`post_redrive('ended', '')`, "22023: a request for run ended without an id"},
+		{`post_redrive('ended', 'v', '{a,NULL}')`, "22023: request v: a redrive of a node without a name"},
+		{`post_redrive('ended', 'v', ARRAY['a', ''])`, "22023: request v: a redrive of a node without a name"},
+		{`post_redrive('ended', 'all')`, "true"},
+		{`post_redrive('ended', 'all', '{}', NULL)`, "false"},
+		{`post_redrive('ended', 'all', actor => 'ann', comment => 'again')`, "false"},
+		{`post_redrive('ended', 'all', '{a}')`, "23505: request all was posted for run ended with another content"},
+		{`post_redrive('ended', 'some', '{M[3],S/charge}', anew => true, despite_handlers => true, keep_descendants => true)`, "true"},
+		{`post_redrive('ended', 'some', '{M[3],S/charge}', anew => true)`, "23505: request some was posted for run ended with another content"},
 		{`post_cancel('r', NULL)`, "22023: a request for run r without an id"},
 		{`post_cancel_node('r', '', 'v')`, "22023: request v: a cancel_node needs a node"},
 		{`post_request('r', 'v', 'stop', 'a', NULL, '', '')`, "22023: request v: stop is no kind of request"},
@@ -148,6 +167,17 @@ func TestFunctionArguments(t *testing.T) {
 	list, err := f.LoadRequests(t.Context(), "r", 0, store.MaxPage)
 	require.NoError(t, err)
 	require.Len(t, list, 3)
+	redrives, err := f.LoadRequests(t.Context(), "ended", 0, store.MaxPage)
+	require.NoError(t, err)
+	require.Len(t, redrives, 2)
+	for i, want := range []store.Redriving{{}, {Nodes: []string{"M[3]", "S/charge"}, Anew: true, DespiteHandlers: true, KeepDescendants: true}} {
+		what, err := redrives[i].Redriving()
+		require.NoError(t, err)
+		require.Equal(t, want, what)
+	}
+	posted, err := f.Store.Post(t.Context(), "ended", store.Request{ID: "all", Kind: store.KindRedrive, Value: json.RawMessage("{}")})
+	require.NoError(t, err)
+	require.False(t, posted, "Go and SQL say the same")
 	require.Equal(t, json.RawMessage("null"), list[2].Value)
 }
 

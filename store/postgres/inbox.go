@@ -52,7 +52,7 @@ const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.run
 old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
 	UPDATE $S.runs r SET posted = r.posted + 1, since = CASE WHEN r.posted > r.taken THEN r.since ELSE $NOW END, urgent = r.urgent OR $4
-	FROM asked a WHERE r.run = a.run AND a.status NOT IN ('completed', 'failed', 'cancelled') AND NOT EXISTS (SELECT FROM old) RETURNING r.run, r.posted
+	FROM asked a WHERE r.run = a.run AND (a.status IN ('completed', 'failed', 'cancelled')) = $8 AND NOT EXISTS (SELECT FROM old) RETURNING r.run, r.posted
 ),
 written AS (INSERT INTO $S.requests (run, number, id, posted, request) SELECT c.run, c.posted, $2, $NOW, $3 FROM counted c),
 linked AS (INSERT INTO $S.blobs SELECT b.key, c.run FROM counted c CROSS JOIN unnest($5::text[]) AS b(key) ON CONFLICT DO NOTHING)
@@ -120,7 +120,7 @@ func (s *Store) post(ctx context.Context, db queryer, id string, q *store.Reques
 		return false, err
 	}
 	run, known, stored := store.Run{ID: id}, false, (*store.Request)(nil)
-	args := []any{id, []byte(q.ID), content, q.Wakes(false), store.BlobKeys(q.Value), channel(s.schema), id}
+	args := []any{id, []byte(q.ID), content, q.Wakes(false), store.BlobKeys(q.Value), channel(s.schema), id, q.Kind == store.KindRedrive}
 	err = rowsOf(ctx, db, s.sql(postText), args, func(rows pgx.Rows) error {
 		var status string
 		var old []byte

@@ -19,13 +19,27 @@ const (
 	unended = "r.status IN ('pending', 'running', 'suspended')"
 )
 
+// askedAt is when a run is due that has ended and for which a redrive waits, and asked the condition for that: the index runs_waiting has the runs with
+// requests that wait.
+const (
+	askedAt = "greatest(" + wakesAt + ", CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
+	asked   = "r.posted > r.taken AND NOT " + unended
+)
+
 // dueText selects runs of some queues by the time at which they are due, the earliest first; that time may be in the future.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
-	return `SELECT d.*, extract(epoch FROM d.due - $NOW)::float8 FROM ` + queues + ` CROSS JOIN LATERAL (
-	SELECT ` + listedColumns + `, ` + dueAt + ` AS due FROM $S.runs r
-	WHERE r.workflow = q.workflow AND r.plan = q.plan AND ` + unended + ` AND ` + dueAt + ` < 'infinity' AND r.id <> ALL ($3)
-	ORDER BY ` + dueAt + `, r.id LIMIT $4
+	return `SELECT d.*, extract(epoch FROM d.due - $NOW)::float8 FROM (
+	SELECT d.* FROM ` + queues + ` CROSS JOIN LATERAL (
+		SELECT ` + listedColumns + `, ` + dueAt + ` AS due FROM $S.runs r
+		WHERE r.workflow = q.workflow AND r.plan = q.plan AND ` + unended + ` AND ` + dueAt + ` < 'infinity' AND r.id <> ALL ($3)
+		ORDER BY ` + dueAt + `, r.id LIMIT $4
+	) d
+	UNION ALL (
+		SELECT ` + listedColumns + `, ` + askedAt + ` AS due FROM $S.runs r
+		WHERE ` + asked + ` AND r.id <> ALL ($3) AND (r.workflow, r.plan) IN (SELECT q.workflow, q.plan FROM ` + queues + `)
+		ORDER BY due, r.id LIMIT $4
+	)
 ) d ORDER BY d.due, d.id LIMIT $4`
 }
 
@@ -143,8 +157,10 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 
 // queuesQuery is the statement of Queues.
 const queuesQuery = `SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
-	SELECT r.workflow, r.plan, count(*), nullif(min(` + dueAt + `), 'infinity') FROM $S.runs r
-	WHERE ` + unended + ` AND NOT (r.workflow = '' AND r.plan = '' AND r.sequence = 0) GROUP BY r.workflow, r.plan
+	SELECT workflow, plan, count(*), nullif(min(due), 'infinity') FROM (
+		SELECT r.workflow, r.plan, ` + dueAt + ` AS due FROM $S.runs r WHERE ` + unended + ` AND NOT (r.workflow = '' AND r.plan = '' AND r.sequence = 0)
+		UNION ALL SELECT r.workflow, r.plan, ` + askedAt + ` FROM $S.runs r WHERE ` + asked + `
+	) r GROUP BY workflow, plan
 ) q LEFT JOIN (SELECT workflow, plan, max(until) AS until FROM $S.served GROUP BY workflow, plan) s USING (workflow, plan)
 ORDER BY q.workflow, q.plan`
 

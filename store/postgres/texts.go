@@ -76,7 +76,7 @@ func commitText(parts int) string {
 		condition += " AND r.posted >= coalesce(w.answered, 0)"
 		taken = "coalesce(h.answered, r.taken)"
 	}
-	const ends = "coalesce(h.status, r.status) IN ('completed', 'failed', 'cancelled')"
+	const ends, over = "h.status IN ('completed', 'failed', 'cancelled')", "coalesce(h.status, r.status) IN ('completed', 'failed', 'cancelled')"
 	sets += ", taken = CASE WHEN " + ends + " THEN r.posted ELSE " + taken + " END"
 	want, next := unnest("w", 1, columns)
 	text := `WITH want AS MATERIALIZED (SELECT * FROM ` + want + ` LIMIT cardinality($1::bigint[])),
@@ -87,7 +87,7 @@ held AS MATERIALIZED (
 ),
 written AS (
 	UPDATE $S.runs r SET sequence = h.sequence, status = coalesce(h.status, r.status), wake = h.wake, record = coalesce(h.record, r.record),
-		ended = CASE WHEN ` + ends + ` THEN $NOW END` + sets + `
+		ended = CASE WHEN ` + ends + ` THEN $NOW WHEN ` + over + ` THEN r.ended END` + sets + `
 	FROM held h WHERE r.run = h.run RETURNING r.run
 )`
 	if parts&withNodes != 0 {

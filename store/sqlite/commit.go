@@ -23,7 +23,7 @@ type rowStatements struct {
 func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	held := "run = ? AND " + fmt.Sprintf(holds, now)
 	row := "?" + strings.Repeat(", ?", 16)
-	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, nodes = ?, ended = CASE WHEN ? THEN "+now+" END, wake = nullif(?, 0), record = coalesce(?, record), checksum = ? WHERE "+held)
+	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, nodes = ?, ended = CASE ? WHEN 2 THEN "+now+" WHEN 1 THEN ended END, wake = nullif(?, 0), record = coalesce(?, record), checksum = ? WHERE "+held)
 	s.spec = w.prepare(err, "UPDATE kahn_runs SET workflow = ?, plan = ?, inputs = ?, labels = ?, parent = ? WHERE run = ?")
 	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+row+")")
 	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+row+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
@@ -213,7 +213,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 		if c.Run != nil {
 			bytes, next.record = []byte(c.Run), recordSum(st.sums, c.Run)
 		}
-		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), next.rows, toInt(next.status.Terminal()), next.wake, bytes, next.checksum(st.sums)}, proof...)...)
+		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), next.rows, toInt(next.status.Terminal()) + toInt(c.Status.Terminal()), next.wake, bytes, next.checksum(st.sums)}, proof...)...)
 		if err != nil || changed == 0 {
 			return false, err
 		}
@@ -252,7 +252,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	if err := w.putEvents(r.number, c.Events); err != nil {
 		return false, err
 	}
-	if err := w.putAnswers(r.number, c, next.status); err != nil {
+	if err := w.putAnswers(r.number, c); err != nil {
 		return false, err
 	}
 	return true, w.writeAside(r.number, c)

@@ -10,7 +10,6 @@ import (
 	"strconv"
 
 	"github.com/seed-c794f7ef/kahn/internal/notify"
-	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -43,7 +42,7 @@ func (w *writer) follows(run int64, c *store.Commit) (follows bool, err error) {
 }
 
 // putAnswers writes the answers of a commit, in a transaction that holds the run's lease.
-func (w *writer) putAnswers(run int64, c *store.Commit, status machine.RunStatus) error {
+func (w *writer) putAnswers(run int64, c *store.Commit) error {
 	for i := range c.Taken {
 		t := &c.Taken[i]
 		if _, err := w.inboxes.answer.exec(t.Refused, run*requestsOfRun+int64(t.Number)); err != nil {
@@ -55,7 +54,7 @@ func (w *writer) putAnswers(run int64, c *store.Commit, status machine.RunStatus
 			return err
 		}
 	}
-	if !status.Terminal() {
+	if !c.Status.Terminal() {
 		return nil
 	}
 	_, err := w.inboxes.end.exec(run)

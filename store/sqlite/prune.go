@@ -48,6 +48,7 @@ func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values [
 		c.add("+workflow = ?", q.Workflow)
 	}
 	c.add("NOT (owner <> '' AND expires > " + s.now + ")")
+	c.add("posted <= taken") // else it is to be redriven
 	return "SELECT run, id FROM kahn_runs" + c.where() + " ORDER BY ended, run LIMIT ?", append(c.values, int64(most+1))
 }
 

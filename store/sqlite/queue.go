@@ -24,6 +24,14 @@ var (
 const dueQuery = "SELECT " + listedColumns + ", due, due - %s FROM kahn_runs WHERE workflow = ? AND plan = ? AND due < 9223372036854775807" +
 	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
 
+// askedQuery is the statement of the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The queues
+// are pairs of texts in JSON.
+const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s FROM kahn_runs INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
+	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
+
+// askedAt is when such a run is due.
+const askedAt = "max(wakes, CASE owner WHEN '' THEN created ELSE expires END)"
+
 // dueRun is a run that is due, or will be.
 type dueRun struct {
 	store.Run
@@ -40,14 +48,23 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 		err = s.freeDead(ctx)
 	}
 	var list []dueRun
+	add := func(row []driver.Value) error {
+		r, err := readHead(row)
+		if err == nil {
+			list = append(list, dueRun{*r, row[10].(int64), max(row[11].(int64), 0)})
+		}
+		return err
+	}
+	queues := make([][2]string, len(q.Queues))
 	for i := 0; err == nil && i < len(q.Queues); i++ {
-		err = s.read(ctx, sqlAt(dueQuery, s.now), func(row []driver.Value) error {
-			r, err := readHead(row)
-			if err == nil {
-				list = append(list, dueRun{*r, row[10].(int64), max(row[11].(int64), 0)})
-			}
-			return err
-		}, q.Queues[i].Workflow, q.Queues[i].Plan, string(except), int64(q.Limit+1))
+		queues[i] = [2]string{q.Queues[i].Workflow, q.Queues[i].Plan}
+		err = s.read(ctx, sqlAt(dueQuery, s.now), add, q.Queues[i].Workflow, q.Queues[i].Plan, string(except), int64(q.Limit+1))
+	}
+	if err == nil {
+		var pairs []byte
+		if pairs, err = json.Marshal(queues); err == nil {
+			err = s.read(ctx, sqlAt(askedQuery, s.now), add, string(pairs), string(except), int64(q.Limit+1))
+		}
 	}
 	if err != nil {
 		return page, fmt.Errorf("list runs that are due: %w", err)
@@ -123,7 +140,8 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 
 // queuesQuery is the statement of Queues. %s is the time.
 const queuesQuery = "SELECT workflow, plan, count(*), min(due), (SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan), %s" +
-	" FROM kahn_runs r WHERE due IS NOT NULL AND NOT (workflow = '' AND plan = '' AND sequence = 0) GROUP BY workflow, plan ORDER BY workflow, plan"
+	" FROM (SELECT workflow, plan, due FROM kahn_runs WHERE due IS NOT NULL AND NOT (workflow = '' AND plan = '' AND sequence = 0)" +
+	" UNION ALL SELECT workflow, plan, " + askedAt + " FROM kahn_runs WHERE posted > taken AND due IS NULL) r GROUP BY workflow, plan ORDER BY workflow, plan"
 
 // Queues implements [store.QueueStore].
 func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
