@@ -144,6 +144,52 @@ func ExamplePrepareSignal() {
 	// applied <nil>
 }
 
+// Another process, which has no graph, asks for a redrive of the item that has failed.
+func ExamplePrepareRedrive() {
+	ctx, db := context.Background(), new(store.Memory)
+	g := new(kahn.Graph).Add(kahn.Node{ID: "send", Map: &kahn.Map{Over: "letters"}, Params: map[string]any{"letters": []string{"ann", "bob", "eve"}}})
+	known := map[string]bool{"ann": true, "eve": true}
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		to, err := kahn.Param[string](s, "item")
+		if err == nil && !known[to] {
+			return nil, errors.New("nobody knows " + to)
+		}
+		return "sent", err
+	}
+	perform := func() {
+		res, err := kahn.Execute(ctx, g, step, kahn.RunID("letters-17"), kahn.Durable(db), kahn.Limit(1))
+		if res != nil {
+			fmt.Println(res.Status)
+		}
+		if errors.Is(err, kahn.ErrFinished) {
+			fmt.Println("nothing is done")
+		}
+	}
+	perform()
+
+	known["bob"] = true
+	for _, path := range []string{"send[7]", "send[1]"} {
+		q, err := kahn.PrepareRedrive([]string{path}, kahn.Request{Actor: "ann"})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		if _, err := db.Post(ctx, "letters-17", q); err != nil {
+			fmt.Println(err)
+			return
+		}
+		perform()
+		answered, err := db.FindRequest(ctx, "letters-17", q.ID)
+		fmt.Println(answered.Status, answered.Refused, err)
+	}
+	// Output:
+	// failed
+	// nothing is done
+	// refused unknown node: "send[7]": the map has 3 items <nil>
+	// completed
+	// applied  <nil>
+}
+
 // A run waits under a version of the graph that is replaced. It goes on with the new version: what has not changed is kept.
 func ExampleAdopt() {
 	var s store.Memory // a program has one that survives, such as store/sqlite

@@ -42,6 +42,9 @@ func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	if h.cancels {
 		opts = append(opts, kahn.CancelWithContext())
 	}
+	if stored.again {
+		opts = append(opts, h.again.options()...)
+	}
 	if stored.goesOn {
 		return append(opts, h.knowRoots(stored.roots)), nil
 	}
@@ -63,7 +66,10 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	opts = append(opts, kahn.OnEvent(s.event), kahn.Around(s.follow))
 	answers := maps.Clone(h.answers)
 	run, err := stored.start(ctx, h.t, answers, func() (*kahn.Run, error) { return rn.Start(ctx, h.graph, h.step, opts...) })
-	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed it meanwhile
+	if stored.db != nil && errors.Is(err, kahn.ErrFinished) { // another process has performed it meanwhile, or the redrive that was posted is refused
+		if stored.asked {
+			h.t.printf("kahn: %v\n", err)
+		}
 		return kahn.ReadResult(ctx, h.graph, stored.db, stored.id)
 	}
 	if err != nil {

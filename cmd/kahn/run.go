@@ -26,6 +26,10 @@ The first Ctrl-C cancels the run: its cleanup steps still run. A second one kill
 that are at work are stopped, cleanup steps do not run, and the same command goes on with the run, which runs these steps again. With -cancel
 it is cancelled, too.
 
+With -redrive a run in a store that has ended runs again: what failed or was stopped, and all that follows it. Composites go on inside: of a map the
+items that failed. With -node only what is named runs again, with what follows it: by paths such as ship, ship[3] or sub/charge. With -dry it is
+shown what would run again. A path that leads nowhere is refused, and so is a redrive that would repeat what has been answered, such as a refund.
+
 If another process performs the run, the answers of -answer are posted in the file, and that process takes them: this one ends with code 3.
 
 The exit code is 0 if the run completed, 1 if it failed or the store did, 3 if it waits for an answer, also after one that was refused, 130 if it was
@@ -39,6 +43,11 @@ cancelled or left by Ctrl-C, and 2 if nothing was run, because of a bad flag or 
 		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store that of the run that has not ended, else a new one)")
 		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long a process that hangs keeps its run")
 		f.BoolVar(&h.cancels, "cancel", false, "with -store: Ctrl-C cancels the run, for good, instead of leaving it")
+		f.BoolVar(&h.again.asked, "redrive", false, "with -store and -run: run again what has failed in a run that has ended, and what follows it")
+		f.Var(&h.again.nodes, "node", "with -redrive: run this `path` again, and what follows it; may be repeated")
+		f.BoolVar(&h.again.anew, "anew", false, "with -redrive: begin composites that -node names anew, with all that is inside of them")
+		f.BoolVar(&h.again.despite, "despite-handlers", false, "with -redrive: repeat also what has been answered, such as a refund")
+		f.BoolVar(&h.again.keep, "keep-descendants", false, "with -redrive: what follows and has completed does not run again")
 		f.StringVar(&h.page.addr, "ui", "", "show the run in the browser, on this `address` such as localhost:8080; port 0 is any free one")
 		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever opens the page can see and do everything")
 		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: go on showing the run when it has ended, until Ctrl-C")
@@ -59,6 +68,7 @@ type host struct {
 	inputs, answers pairs
 	ask             bool
 	store, id       string
+	again           redrive
 	lease           time.Duration
 	cancels         bool
 	page            page
@@ -85,7 +95,10 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 	if err := errors.Join(h.check(), h.names.check(h.answers, h.inputs)); err != nil {
 		return t.refuse(err)
 	}
-	if h.dry {
+	switch {
+	case h.dry && h.again.asked:
+		return h.preview(ctx)
+	case h.dry:
 		return h.rehearse(ctx)
 	}
 	return h.execute(ctx)
@@ -101,7 +114,7 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 		h.t.printf("kahn: %v\n", err)
 		return exitWaiting
 	case res == nil:
-		return h.t.refuse(err)
+		return h.t.refuse(hinted(err))
 	}
 	report(h.t, res)
 	if gone := (*goneError)(nil); errors.As(err, &gone) {
@@ -120,6 +133,9 @@ func (h *host) conclude(res *kahn.Result, err error, interrupted bool) int {
 			h.t.printf("interrupted; to go on: kahn run -store %s -run %s %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
 			return exitCancelled
 		}
+	}
+	if res.Status == kahn.RunFailed && h.store != "" {
+		h.t.printf("to repeat what has failed: kahn run -store %s -run %s -redrive %s\n", shellWord(h.store), shellWord(res.ID()), shellWord(h.file))
 	}
 	return exitCode(res)
 }
@@ -142,8 +158,14 @@ func (h *host) check() error {
 	switch {
 	case h.page.addr == "" && (h.page.remote || h.page.stay):
 		return errors.New("-ui-remote and -ui-stay are for -ui")
-	case h.dry && (h.store != "" || h.page.addr != "" || h.ask):
-		return errors.New("-dry runs nothing: it does not go with -store, -ui and -ask")
+	case h.dry && (h.store != "" && !h.again.asked || h.page.addr != "" || h.ask):
+		return errors.New("-dry runs nothing: it does not go with -ui, -ask and, without -redrive, -store")
+	case h.again.asked && (h.store == "" || h.id == ""):
+		return errors.New("-redrive needs -store and -run")
+	case h.again.asked && len(h.inputs) > 0:
+		return errors.New("-input is for a new run: a redrive has the inputs that its run began with")
+	case !h.again.asked && (len(h.again.nodes) > 0 || h.again.anew || h.again.despite || h.again.keep):
+		return errors.New("-node, -anew, -despite-handlers and -keep-descendants are for -redrive")
 	case h.ask && h.page.addr != "":
 		return errors.New("-ask and -ui do not go together: the page asks")
 	case h.cancels && h.store == "":

@@ -32,7 +32,9 @@ type storedRun struct {
 	lease  time.Duration
 	file   string
 	info   os.FileInfo    // of the file, when it was opened
-	goesOn bool           // the store has the run, which has not ended
+	goesOn bool           // the store has the run, which has not ended, or is redriven
+	asked  bool           // a redrive of the run was posted
+	again  bool           // the run is redriven by this command
 	ended  bool           // the store has the run, which has ended
 	roots  map[string]any // the inputs of a run that goes on
 }
@@ -41,6 +43,11 @@ type storedRun struct {
 func (h *host) open(ctx context.Context) (*storedRun, error) {
 	if h.store == "" {
 		return &storedRun{id: h.id}, nil
+	}
+	if h.again.asked {
+		if err := present(h.store); err != nil {
+			return nil, err
+		}
 	}
 	db, err := sqlite.Open(h.store, sqlite.Options{})
 	if err != nil {
@@ -57,6 +64,10 @@ func (h *host) open(ctx context.Context) (*storedRun, error) {
 	switch {
 	case s.ended:
 		h.t.printf("run %s had ended before; another -run begins a new one\n", s.id)
+	case s.again:
+		h.t.printf("redrive of run %s\n", s.id)
+	case s.asked:
+		h.t.printf("a redrive of run %s was posted\n", s.id)
 	case s.goesOn:
 		h.t.printf("run %s goes on\n", s.id)
 	default:
@@ -103,13 +114,19 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 	if h.id != "" {
 		s.id = h.id
 		stored, err := s.db.Load(ctx, h.id)
-		if errors.Is(err, store.ErrUnknownRun) {
+		switch {
+		case errors.Is(err, store.ErrUnknownRun) && h.again.asked:
+			return h.unknownRun()
+		case errors.Is(err, store.ErrUnknownRun):
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
+		case h.again.asked:
+			s.again = true
+			return errors.Join(h.again.ended(stored), s.goOn(stored))
 		}
-		if s.ended = stored.Status.Terminal(); s.ended {
+		s.asked = stored.Status.Terminal() && stored.Posted > stored.Taken
+		if s.ended = stored.Status.Terminal() && !s.asked; s.ended {
 			return nil
 		}
 		if len(h.inputs) > 0 && stored.Labels[labelInputs] != s.labels[labelInputs] {
@@ -145,7 +162,7 @@ func (s *storedRun) choose(ctx context.Context, h *host) error {
 	return nil
 }
 
-// goOn chooses a run that has not ended. It keeps its inputs, and the labels by which it is found.
+// goOn chooses a run that has not ended, or is redriven. It keeps its inputs, and the labels by which it is found.
 func (s *storedRun) goOn(stored *store.Run) (err error) {
 	s.goesOn, s.labels = true, stored.Labels
 	s.roots, err = storedRoots(stored)
@@ -169,6 +186,9 @@ func (s *storedRun) options() []kahn.Option {
 // one, and removed: the error matches errPosted or errRefused once that process has taken them.
 func (s *storedRun) start(ctx context.Context, t *terminal, answers pairs, start func() (*kahn.Run, error)) (*kahn.Run, error) {
 	run, err := start()
+	if s.again && errors.Is(err, kahn.ErrLeased) {
+		return nil, fmt.Errorf("run %s is performed by another process", s.id)
+	}
 	if s.db == nil || !errors.Is(err, kahn.ErrLeased) {
 		return run, err
 	}

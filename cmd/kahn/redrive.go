@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// redrive says what a run that has ended repeats.
+type redrive struct {
+	asked               bool
+	nodes               paths
+	anew, despite, keep bool
+}
+
+// paths is a flag that may be given any number of times.
+type paths []string
+
+// String implements flag.Value.
+func (p *paths) String() string { return strings.Join(*p, " ") }
+
+// Set implements flag.Value.
+func (p *paths) Set(path string) error {
+	if path == "" {
+		return errors.New("expected the path of a node")
+	}
+	*p = append(*p, path)
+	return nil
+}
+
+// modes are the options of the redrive.
+func (r *redrive) modes() (opts []kahn.Option) {
+	for _, mode := range []struct {
+		mode kahn.RedriveMode
+		set  bool
+	}{{kahn.Anew, r.anew}, {kahn.DespiteHandlers, r.despite}, {kahn.KeepDescendants, r.keep}} {
+		if mode.set {
+			opts = append(opts, mode.mode)
+		}
+	}
+	return opts
+}
+
+// options are those of a run that is redriven in its store.
+func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
+
+// ended refuses to redrive a run that has not ended.
+func (r *redrive) ended(stored *store.Run) error {
+	if !stored.Status.Terminal() {
+		return fmt.Errorf("run %s has not ended: it is %v; without -redrive the command goes on with it", stored.ID, stored.Status)
+	}
+	return nil
+}
+
+// hinted adds the flag that lifts a refusal.
+func hinted(err error) error {
+	if errors.Is(err, kahn.ErrHandlers) {
+		return fmt.Errorf("%w; -despite-handlers repeats it all the same", err)
+	}
+	return err
+}
+
+// preview shows what a redrive would run again, and runs nothing.
+func (h *host) preview(ctx context.Context) int {
+	nodes, err := h.repeated(ctx)
+	if err != nil {
+		return h.t.refuse(hinted(err))
+	}
+	for _, node := range nodes {
+		h.t.write("would run again: " + node + "\n")
+	}
+	h.t.write("no step was run\n")
+	return exitOK
+}
+
+// repeated are the paths of the nodes that a redrive would run again, in the order of declaration.
+func (h *host) repeated(ctx context.Context) ([]string, error) {
+	if err := present(h.store); err != nil {
+		return nil, err
+	}
+	db, err := sqlite.Open(h.store, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	s := &storedRun{db: db}
+	defer s.close()
+	stored, err := db.Load(ctx, h.id)
+	if errors.Is(err, store.ErrUnknownRun) {
+		err = h.unknownRun()
+	}
+	if err == nil {
+		err = h.again.ended(stored)
+	}
+	if err != nil {
+		return nil, err
+	}
+	plan, err := h.graph.Compile()
+	if err != nil {
+		return nil, err
+	}
+	snapshot, err := kahn.ReadSnapshot(ctx, db, h.id)
+	if err != nil {
+		return nil, err
+	}
+	return kahn.RedrivePreview(plan, snapshot, h.again.nodes, h.again.modes()...)
+}
+
+// unknownRun is the error of the redrive of a run that the store does not have.
+func (h *host) unknownRun() error { return fmt.Errorf("there is no run %s in %s", h.id, h.store) }
+
+// present refuses a store that is to have a run and does not exist: opening it would make it.
+func present(file string) error {
+	if _, err := os.Stat(file); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("there is no %s", file)
+	}
+	return nil
+}
