@@ -55,6 +55,12 @@ type runReply struct {
 	Run string `json:"run"`
 }
 
+// redriveReply names the run that runs again, or is asked to.
+type redriveReply struct {
+	Run    string `json:"run"`
+	Status string `json:"status"` // accepted; or requested: it waits for the process that performs the run
+}
+
 var accepted, requested = doneReply{Status: "accepted"}, doneReply{Status: "requested"}
 
 // reasonBytes is how long a reason, a comment or the name of an actor may be; longer ones are cut.
@@ -197,6 +203,10 @@ func (c *call) audit(answer any, err error) {
 		level, outcome = slog.LevelWarn, faultOf(err).Code
 	case answer == requested:
 		outcome = requested.Status
+	default:
+		if r, ok := answer.(redriveReply); ok && r.Status == requested.Status {
+			outcome = r.Status
+		}
 	}
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
@@ -471,15 +481,15 @@ func despite(handlers bool) []kahn.Option {
 func (c *call) redrive() (any, error) {
 	body := c.body.(*redriveBody)
 	q := c.request(body.Reason)
-	opts := despite(body.DespiteHandlers)
-	var run *kahn.Run
+	modes := despite(body.DespiteHandlers)
+	reply := redriveReply{Run: c.target.ID(), Status: accepted.Status}
 	var err error
 	if s := c.stored(); s == nil {
-		run, err = c.h.Runner.Redrive(context.WithoutCancel(c.r.Context()), c.target.ID(), body.Nodes, q, opts...)
+		_, err = c.h.Runner.Redrive(context.WithoutCancel(c.r.Context()), reply.Run, body.Nodes, q, modes...)
 	} else if s.Status().Terminal() {
-		run, err = c.goOn(s, append(opts, kahn.Redrive(nil, body.Nodes, q))...)
+		reply.Status, err = c.redriveStored(s, body.Nodes, q, modes)
 	} else if s.due() && len(body.Nodes) == 0 {
-		run, err = c.goOn(s)
+		_, err = c.goOn(s)
 	} else {
 		err = errNotEnded
 	}
@@ -489,7 +499,45 @@ func (c *call) redrive() (any, error) {
 	case err != nil:
 		return nil, err
 	}
-	return runReply{Run: run.ID()}, nil
+	return reply, nil
+}
+
+// redriveStored redrives a stored run that has ended: in this process, or, where that has only the plan, by a request for the process that performs the run.
+func (c *call) redriveStored(s *storedRun, nodes []string, q kahn.Request, modes []kahn.Option) (status string, err error) {
+	perform := func() error {
+		_, err := c.goOn(s, append(slices.Clip(modes), kahn.Redrive(nil, nodes, q))...)
+		return err
+	}
+	if _, controls := c.h.Store.(Controller); controls {
+		return accepted.Status, perform()
+	}
+	done, err := c.ask(s, demand{
+		judge:   func() error { return c.judgeRedrive(nodes, modes) },
+		perform: perform,
+		request: func() (store.Request, error) {
+			asked, err := kahn.PrepareRedrive(nodes, q, modes...)
+			asked.ID = c.decisionID()
+			return asked, err
+		},
+	})
+	if err != nil {
+		return "", err
+	}
+	return done.(doneReply).Status, nil
+}
+
+// judgeRedrive refuses what the run would refuse.
+func (c *call) judgeRedrive(nodes []string, modes []kahn.Option) error {
+	plan := c.target.Plan()
+	if plan == nil {
+		return errNoPlan
+	}
+	from, err := c.snapshot()
+	if err != nil {
+		return err
+	}
+	_, err = kahn.RedrivePreview(plan, from, nodes, modes...)
+	return err
 }
 
 func (c *call) start() (any, error) {

@@ -186,6 +186,23 @@ func crews(do kahn.StepFunc) *kahn.Graph {
 	)
 }
 
+// many sends 10,000 letters, of which the first attempts in a run fail for two, which is tolerated.
+func many() *kahn.Graph {
+	var again sync.Map
+	letters := make([]int, 10_000)
+	return (&kahn.Graph{Name: "mailing"}).Add(
+		kahn.Node{ID: "each", Map: &kahn.Map{Over: "letters", ToleratedCount: 2}, Params: map[string]any{"letters": letters}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if path := s.Path(); path == "each[7]" || path == "each[4200]" {
+				if _, known := again.LoadOrStore(path, true); !known {
+					return nil, errors.New("unknown address")
+				}
+			}
+			return nil, nil
+		}},
+		kahn.Node{ID: "sum", After: []string{"each"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }},
+	)
+}
+
 // composites has a sub-graph, a map of sub-graphs in it, a loop, and a node that its step expands.
 func composites(do kahn.StepFunc) *kahn.Graph {
 	item := (&kahn.Graph{}).Add(kahn.Node{ID: "cut", Do: do}, kahn.Node{ID: "paste", After: []string{"cut"}, Do: do})

@@ -45,6 +45,7 @@ func TestPage(t *testing.T) {
 		"chain":      {graph: func() *kahn.Graph { return layered("chain", 16, 3, takes(300*time.Millisecond)) }},
 		"storm":      {graph: storm},
 		"hostile":    {graph: hostile},
+		"mailing":    {graph: many},
 		"crews":      {graph: func() *kahn.Graph { return crews(nothing) }},
 		"composites": {graph: func() *kahn.Graph { return composites(nothing) }},
 		"rounds":     {graph: rounds},

@@ -371,11 +371,6 @@ func (c *call) preview() (any, error) {
 	case plan == nil:
 		return nil, errNoPlan
 	}
-	for _, id := range begin {
-		if _, ok := plan.Ref(id); !ok {
-			return nil, unknownPath(id)
-		}
-	}
 	from, err := c.snapshot()
 	if err != nil {
 		return nil, err

@@ -228,7 +228,7 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 		switch {
 		case res.Status == kahn.Suspended && waits && slices.Contains(ofRun, "cancel"):
 			list = append(list, "signal")
-		case at.parent == "" && slices.Contains(ofRun, "redrive"):
+		case slices.Contains(ofRun, "redrive") && (ended || at.parent == ""):
 			list = append(list, "redrive")
 		}
 		if slices.Contains(ofRun, "cancel") && s.judgeCancel(res.ID) == nil {
@@ -246,7 +246,7 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	if !ended && !res.Status.Terminal() && at.parent == "" && run.Status() != kahn.RunPending {
 		list = append(list, "cancel")
 	}
-	if ended && at.parent == "" {
+	if ended {
 		list = append(list, "redrive")
 	}
 	return list

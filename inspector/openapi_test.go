@@ -96,7 +96,7 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[kahn.Status]():         nodeStatuses,
 	reflect.TypeFor[kahn.RunStatus]():      runStatuses,
 	reflect.TypeFor[kahn.WhyKind]():        names(kahn.WhyEnded, kahn.WhySignal),
-	reflect.TypeFor[store.RequestKind]():   names(store.KindSignal, store.KindCancelNode),
+	reflect.TypeFor[store.RequestKind]():   names(store.KindSignal, store.KindRedrive),
 	reflect.TypeFor[store.RequestStatus](): names(store.RequestWaiting, store.RequestRefused),
 	reflect.TypeFor[Action]():              {string(View), string(ViewData), string(Signal), string(Cancel), string(Redrive), string(Start)},
 }

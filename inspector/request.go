@@ -106,6 +106,8 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 		return nil
 	case errors.Is(err, store.ErrEnded):
 		return errEnded
+	case errors.Is(err, store.ErrNotEnded):
+		return errNotEnded
 	case errors.Is(err, store.ErrRequestConflict):
 		return errKeyReused
 	case errors.Is(err, store.ErrRejected) || errors.Is(err, kahn.ErrBadValue):

@@ -480,3 +480,63 @@ func TestStoreOfSnapshots(t *testing.T) {
 		require.NotEmpty(t, want.Status)
 	}
 }
+
+// mailing sends a letter for each item, and fails for the second one until it is mended.
+func mailing(mended *sync.Map) *kahn.Graph {
+	return (&kahn.Graph{Name: "letters"}).Add(
+		kahn.Node{ID: "each", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"ann", "bob", "eve"}}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if _, ok := mended.Load("bob"); !ok && s.Path() == "each[1]" {
+				return nil, errBroken
+			}
+			return s.Path(), nil
+		}},
+		kahn.Node{ID: "sum", After: []string{"each"}, Do: func(context.Context, *kahn.Step) (any, error) { return 1, nil }},
+	)
+}
+
+// Paths name what is inside of composites in a redrive and in its preview, and an item offers its redrive.
+func TestRedriveByPath(t *testing.T) {
+	t.Parallel()
+	var mended sync.Map
+	x := newElsewhere(t, mailing(&mended), nil)
+	require.Equal(t, []string{"each", "each[1]", "sum"}, get[previewReply](x.desk, "api/v1/redrive", "run", "order 17").Nodes)
+	require.Equal(t, []string{"each", "each[2]", "sum"}, get[previewReply](x.desk, "api/v1/redrive", "run", "order 17", "node", "each[2]").Nodes)
+	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodGet, "api/v1/redrive"+queried("run", "order 17", "node", "each[3]"), ``).Code)
+	require.Contains(t, get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "each[1]").Actions, "redrive")
+	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodPost, "api/v1/redrive"+queried("run", "order 17"), `{"nodes":["each[3]"]}`).Code)
+	mended.Store("bob", true)
+	var reply redriveReply
+	require.NoError(t, json.Unmarshal(x.post("api/v1/redrive", `{"nodes":["each[1]"]}`, "run", "order 17"), &reply))
+	require.Equal(t, redriveReply{Run: "order 17", Status: "accepted"}, reply)
+	run, _ := x.rn.Run("order 17")
+	res, err := run.Wait()
+	require.NoError(t, err)
+	require.Equal(t, 2, res.Count(kahn.Completed))
+	require.Contains(t, get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "each[0]").Actions, "redrive")
+	x.post("api/v1/redrive", `{"nodes":["each[0]"]}`, "run", "order 17")
+}
+
+// A stored run that has ended and that another process performs is asked to run again: the page shows the request until that process has taken it.
+func TestStoredRedriveByRequest(t *testing.T) {
+	t.Parallel()
+	var mended sync.Map
+	g := mailing(&mended)
+	x := newElsewhere(t, g, func(_ *elsewhere, o *Options) { o.Workflows[0].Perform = nil })
+	require.Equal(t, []string{"redrive"}, get[runRow](x.desk, "api/v1/run", "run", "order 17").Actions)
+	require.Contains(t, get[nodeReply](x.desk, "api/v1/node", "run", "order 17", "path", "each[1]").Actions, "redrive")
+	require.Equal(t, "unknown_node", x.refusal(http.StatusNotFound, http.MethodPost, "api/v1/redrive"+queried("run", "order 17"), `{"nodes":["each[3]"]}`).Code)
+	require.Empty(t, get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests)
+	mended.Store("bob", true)
+	var reply redriveReply
+	require.NoError(t, json.Unmarshal(x.post("api/v1/redrive", `{"nodes":["each[1]"],"reason":"he has moved"}`, "run", "order 17"), &reply))
+	require.Equal(t, redriveReply{Run: "order 17", Status: "requested"}, reply)
+	require.Contains(t, x.audit.String(), "outcome=requested")
+	rows := get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests
+	require.Len(t, rows, 1)
+	require.Equal(t, []any{store.KindRedrive, store.RequestWaiting, "ann", "he has moved"}, []any{rows[0].Kind, rows[0].Status, rows[0].By, rows[0].Comment})
+	res, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("order 17"), kahn.Durable(x.memory)) // that process
+	require.NoError(t, err)
+	require.Equal(t, kahn.Request{Actor: "ann", Reason: "he has moved"}, res.RedriveRequest)
+	require.Equal(t, kahn.RunCompleted, x.status("order 17"))
+	require.Eventually(t, func() bool { return len(get[runRow](x.desk, "api/v1/run", "run", "order 17").Requests) == 0 }, 20*time.Second, 50*time.Millisecond)
+}

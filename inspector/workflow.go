@@ -58,7 +58,7 @@ func (h *handler) actionsOf(run subject) []string {
 	s, isStored := run.(*storedRun)
 	performed := !isStored || s.workflow != nil && s.workflow.Perform != nil
 	ended := over(run)
-	if performed && (ended || isStored && s.due()) {
+	if performed && (ended || isStored && s.due()) || ended && h.asksRedrive(s) {
 		list = append(list, "redrive")
 	}
 	switch {
@@ -72,6 +72,13 @@ func (h *handler) actionsOf(run subject) []string {
 		list = append(list, "fork")
 	}
 	return list
+}
+
+// asksRedrive reports whether a redrive of a stored run that this process does not perform may be posted: its plan tells what would run again.
+func (h *handler) asksRedrive(s *storedRun) bool {
+	_, controls := h.Store.(Controller)
+	_, asks := h.Store.(store.Inbox)
+	return s != nil && s.workflow != nil && asks && !controls
 }
 
 // stopsOf are the ways to stop a stored run that has not ended.

@@ -115,7 +115,7 @@ func TestSlipsInKinds(t *testing.T) {
 	}
 	large := "@" + file(t, "large", strings.Repeat("fetch\n", 1<<20))
 	expect(t, exitUsage, "/large: it is longer than ", "", "vet", "-kinds", large, definition)
-	expect(t, exitUsage, `unknown flag -kinds; choose from -answer`, "", "run", "-kinds", "fetch", definition)
+	expect(t, exitUsage, `unknown flag -kinds; choose from -anew, -answer`, "", "run", "-kinds", "fetch", definition)
 	expect(t, exitUsage, `unknown flag -kind; did you mean -kinds?`, "", "vet", "-kind", "fetch", definition)
 }
 

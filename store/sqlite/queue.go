@@ -138,29 +138,45 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesQuery is the statement of Queues. %s is the time.
-const queuesQuery = "SELECT workflow, plan, count(*), min(due), (SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan), %s" +
-	" FROM (SELECT workflow, plan, due FROM kahn_runs WHERE due IS NOT NULL AND NOT (workflow = '' AND plan = '' AND sequence = 0)" +
-	" UNION ALL SELECT workflow, plan, " + askedAt + " FROM kahn_runs WHERE posted > taken AND due IS NULL) r GROUP BY workflow, plan ORDER BY workflow, plan"
+// queuesQuery is the statement of Queues, and askedQueues the one of the runs that have ended and for which a redrive waits, a row for each. %s is the time.
+const (
+	queuesQuery = "SELECT workflow, plan, count(*), min(due), " + servedUntil + ", %s" +
+		" FROM kahn_runs r WHERE due IS NOT NULL AND NOT (workflow = '' AND plan = '' AND sequence = 0) GROUP BY workflow, plan ORDER BY workflow, plan"
+	askedQueues = "SELECT workflow, plan, 1, " + askedAt + ", " + servedUntil + ", %s FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL"
+	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
+)
 
 // Queues implements [store.QueueStore].
 func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
-	if err = s.freeDead(ctx); err == nil {
-		err = s.read(ctx, sqlAt(queuesQuery, s.now), func(row []driver.Value) error {
-			var q store.QueueState
-			q.Workflow, _ = row[0].(string)
-			q.Plan, _ = row[1].(string)
-			runs, _ := row[2].(int64)
-			q.Runs = int(runs)
-			if due, _ := row[3].(int64); due != math.MaxInt64 {
-				q.Due = timeOf(row[3])
-			}
-			if q.Served = timeOf(row[4]); !q.Served.IsZero() {
-				q.Live = q.Served.After(timeOf(row[5]))
-			}
-			list = append(list, q)
+	add := func(row []driver.Value) error {
+		var q store.QueueState
+		q.Workflow, _ = row[0].(string)
+		q.Plan, _ = row[1].(string)
+		runs, _ := row[2].(int64)
+		q.Runs = int(runs)
+		if due, _ := row[3].(int64); due != math.MaxInt64 {
+			q.Due = timeOf(row[3])
+		}
+		if q.Served = timeOf(row[4]); !q.Served.IsZero() {
+			q.Live = q.Served.After(timeOf(row[5]))
+		}
+		at, known := slices.BinarySearchFunc(list, q.Queue, func(has store.QueueState, q store.Queue) int { return has.Compare(q) })
+		if !known {
+			list = slices.Insert(list, at, q)
 			return nil
-		})
+		}
+		has := &list[at]
+		has.Runs += q.Runs
+		if has.Due.IsZero() || !q.Due.IsZero() && q.Due.Before(has.Due) {
+			has.Due = q.Due
+		}
+		return nil
+	}
+	if err = s.freeDead(ctx); err == nil {
+		err = s.read(ctx, sqlAt(queuesQuery, s.now), add)
+	}
+	if err == nil {
+		err = s.read(ctx, sqlAt(askedQueues, s.now), add)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)

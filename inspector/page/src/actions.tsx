@@ -20,8 +20,8 @@ const needed: Record<Verb, Action> = { cancel: "cancel", abort: "cancel", leave:
 
 export const mayDo = (verb: Verb) => may(needed[verb])
 
-// asked is the action that waits to be confirmed.
-export const asked = signal<{ verb: Verb; run: string; node?: string } | undefined>(undefined)
+// asked is the action that waits to be confirmed. label is what its buttons say, if that is more than the name of the verb.
+export const asked = signal<{ verb: Verb; run: string; node?: string; label?: string } | undefined>(undefined)
 
 export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode }
 
@@ -35,7 +35,7 @@ export function Confirm() {
 	return now ? <ConfirmDialog key={now.verb + now.run + (now.node ?? "")} {...now} /> : null
 }
 
-function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: string }) {
+function ConfirmDialog({ verb, run, node, label = verbNames[verb] }: { verb: Verb; run: string; node?: string; label?: string }) {
 	const previewed = verb === "redrive" || verb === "fork"
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
 	const again = useSignal<{ nodes: string[]; total: number; refused?: string } | undefined>(undefined)
@@ -62,7 +62,7 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 	}
 	const withReason = verb === "cancel" || verb === "abort" || previewed
 	return (
-		<Dialog title={verbNames[verb]} close={close}>
+		<Dialog title={label} close={close}>
 			<form onSubmit={perform}>
 				<p>{texts.explain[verb]}</p>
 				<p class="subject"><Plain text={node ?? run} /></p>
@@ -83,7 +83,7 @@ function ConfirmDialog({ verb, run, node }: { verb: Verb; run: string; node?: st
 				{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 				<footer>
 					<button type="button" onClick={close}>{texts.close}</button>
-					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && (!again.value?.total || (!!again.value.refused && !despite.value)))}>{verbNames[verb]}</button>
+					<button type="submit" class={previewed || verb === "retry" ? "primary" : "danger"} disabled={busy.value || (previewed && (!again.value?.total || (!!again.value.refused && !despite.value)))}>{label}</button>
 				</footer>
 			</form>
 		</Dialog>

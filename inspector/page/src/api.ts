@@ -13,7 +13,7 @@ export interface Row {
 // Queue is a workflow and a plan that no live process works, since when if one ever has.
 export interface Queue { workflow: string; plan?: string; runs: number; since?: string }
 // Posted is a request for a stored run that the run has not taken, or has refused.
-export interface Posted { kind: "signal" | "cancel" | "cancel_node"; path?: string; status: "waiting" | "refused"; posted: string; by?: string; comment?: string; value?: Value; refused?: string }
+export interface Posted { kind: "signal" | "cancel" | "cancel_node" | "redrive"; path?: string; status: "waiting" | "refused"; posted: string; by?: string; comment?: string; value?: Value; refused?: string }
 export interface Done { status: "accepted" | "requested" }
 export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" // what the status of a run allows
 export interface Runs { runs: Row[]; next?: string; total: number }

@@ -7,7 +7,7 @@ import { generation, now } from "./live"
 import type { Model } from "./model"
 import { Requests } from "./requests"
 import { go, href, route } from "./route"
-import { ended, type Counts } from "./status"
+import { ended, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
 import { announced, Badge, duration, InsideProgress, Plain, Problem, Shown, Time } from "./ui"
 import { visible, visibleLines } from "./visible"
@@ -65,7 +65,10 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 			{counts && <p class="inside-counts"><InsideProgress counts={counts} /><span class="meta">{Object.entries(counts).map(([status, n]) => `${n} ${status}`).join(", ")}</span></p>}
 			<p class="buttons">
 				{d.composite && <button onClick={() => go({ inside: d.path, node: "", tab: route.peek().tab === "table" ? "table" : "graph" })}>{texts.inside}</button>}
-				{verbs.map(verb => <button key={verb} onClick={() => (asked.value = { verb, run, node: d.path })}>{verbNames[verb]}</button>)}
+				{verbs.map(verb => {
+					const label = verb === "redrive" && d.type === "map" ? itemsLabel(counts) : undefined
+					return <button key={verb} onClick={() => (asked.value = { verb, run, node: d.path, label })}>{label ?? verbNames[verb]}</button>
+				})}
 				<a class="button" href={href({ ...route.value, tab: "log", node: d.path })}>{texts.log}</a>
 				<button onClick={() => void navigator.clipboard?.writeText(location.href).then(() => (copied.value = true))}>{copied.value ? texts.copied : texts.copyLink}</button>
 			</p>
@@ -92,6 +95,13 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 			<Around title={texts.downstream} list={d.downstream} />
 		</div>
 	)
+}
+
+// itemsLabel says how many items of a map run again; nothing if none failed or was stopped.
+function itemsLabel(counts: Counts = {}) {
+	const failed = counts.failed ?? 0, stopped = (counts.aborted ?? 0) + (counts.cancelled ?? 0)
+	if (failed + stopped === 0) return undefined
+	return texts.redriveItems(failed + stopped, stopped > 0, totalOf(counts))
 }
 
 const nodeHref = (node: string) => href({ ...route.value, node })

@@ -36,7 +36,7 @@ export function RunView({ id }: { id: string }) {
 	}, [model])
 	useEffect(() => { void model.reload() }, [model, generation.value])
 	const row = model.row.value
-	const atWork = !!row?.stored && !ended(row.status)
+	const atWork = !!row?.stored && (!ended(row.status) || !!row.requests?.some(q => q.status === "waiting"))
 	useEffect(() => {
 		if (!atWork) return
 		const timer = setInterval(() => void model.reload(), storedEvery)

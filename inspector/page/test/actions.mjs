@@ -64,6 +64,30 @@ export const actions = {
 		await close(page)
 	},
 
+	async "the items of a map that failed are redriven, after a preview"() {
+		const run = await stage("mailing")
+		const page = await open(link(run, "/graph?node=each"))
+		await page.locator(".run-title .tag", { hasText: "degraded" }).waitFor()
+		const name = "Redrive 2 failed items of 10,000"
+		await page.getByRole("complementary", { name: "Node" }).getByRole("button", { name, exact: true }).click()
+		const dialog = page.getByRole("dialog")
+		await dialog.getByText("4 nodes run again").waitFor()
+		assert.deepEqual(await dialog.getByRole("listitem").allTextContents(), ["each", "each[7]", "each[4200]", "sum"])
+		await dialog.getByLabel("Reason").fill("they have moved")
+		await dialog.getByRole("button", { name, exact: true }).click()
+		await dialog.waitFor({ state: "detached" })
+		await page.getByRole("button", { name, exact: true }).waitFor({ state: "detached" })
+		await page.getByRole("complementary", { name: "Node" }).getByRole("button", { name: "Redrive", exact: true }).waitFor()
+		const row = await until("the end", async () => { const r = await api("run", { run }); return r.status === "completed" && !r.degraded && r })
+		assert.deepEqual(row.counts, { completed: 2 })
+		const { nodes } = await api("nodes", { run, inside: "each", q: "each[7]" })
+		assert.deepEqual(nodes.filter(r => r.path === "each[7]").map(r => [r.status, r.attempts]), [["completed", 1]])
+		await page.goto(link(run, "/table?inside=each&node=each%5B3%5D"))
+		await page.getByRole("complementary", { name: "Node" }).getByRole("button", { name: "Redrive", exact: true }).click()
+		await dialog.getByText("3 nodes run again").waitFor() // the item, its map and what follows
+		await close(page)
+	},
+
 	async "a run that another process performs is asked by requests"() {
 		const run = await stage("elsewhere")
 		await stage(`hold?run=${run}`)
