@@ -575,7 +575,7 @@ func (d *durable) takeBackMore(more *takenBack) {
 		return
 	}
 	back := orZero(d.outbox.back)
-	back.keys, back.counts = append(back.keys, more.keys...), append(back.counts, more.counts...)
+	back.keys, back.counts, back.started = append(back.keys, more.keys...), append(back.counts, more.counts...), append(back.started, more.started...)
 	d.outbox.back, d.outbox.due = back, true
 }
 

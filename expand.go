@@ -215,6 +215,7 @@ func (w *worker) holdExpansion(x *expansion) error {
 	if err != nil {
 		return err
 	}
+	h.storedAs(kept[0].stored)
 	r.lock()
 	h.revive(r.expandedRun(w.step, x))
 	r.st.Unlock()

@@ -118,14 +118,16 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 
 // iterations is the result of a loop's iterations so far, the current one left out.
 type iterations struct {
-	degraded bool  // some iteration was degraded
+	degraded int   // the first iteration that was degraded; 0 for none
 	last     any   // the output of the last one
 	all      []any // those of all, if they are to be collected
 }
 
 // with adds an iteration that has completed.
 func (it iterations) with(c *Run, collect bool) iterations {
-	it.degraded = it.degraded || c.verdict.degraded
+	if it.degraded == 0 && c.verdict.degraded {
+		it.degraded = c.iteration
+	}
 	it.last = c.output()
 	if collect {
 		it.all = append(it.all, it.last)
@@ -162,7 +164,7 @@ func (w *worker) ofIteration(comp *composite) (c conclusion, soFar iterations, m
 		value = soFar.all
 	}
 	c = w.conclude(attemptResult{value: value})
-	c.Degraded = soFar.degraded && c.Status == Completed
+	c.Degraded = soFar.degraded > 0 && c.Status == Completed
 	return c, soFar, false
 }
 

@@ -90,11 +90,12 @@ type firedState struct {
 // of their own.
 type insideState struct {
 	// Of a loop: the number of the iteration, from 1, the output of the one before, those of all before if they are collected,
-	// and whether failures were handled in any of these.
-	Iteration int      `json:"iteration,omitempty"`
-	Previous  *stored  `json:"previous,omitempty"`
-	Collected []stored `json:"collected,omitempty"`
-	Degraded  bool     `json:"degraded,omitempty"`
+	// whether failures were handled in any of these, and in which one first: files of older versions do not say which.
+	Iteration  int      `json:"iteration,omitempty"`
+	Previous   *stored  `json:"previous,omitempty"`
+	Collected  []stored `json:"collected,omitempty"`
+	Degraded   bool     `json:"degraded,omitempty"`
+	DegradedAt int      `json:"degraded_at,omitempty"`
 	// Due is when that iteration is to begin, if the loop pauses before it.
 	Due time.Time `json:"due,omitzero"`
 	// Of a map: the number of items, and whether one has asked for the run to be aborted.

@@ -166,7 +166,11 @@ func (d *redo) repeats(n *nodeState) bool {
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || !d.goesOn(a.plan, ref, n, prefix == "") {
 		for _, rest := range rests {
-			if id := a.plan.names[ref]; !a.plan.leads(id + rest) {
+			id := a.plan.names[ref]
+			if n.noItems(a.plan, ref) {
+				return fmt.Errorf("%w: %s: the map has 0 items", ErrUnknownNode, quoteID(prefix+id+rest))
+			}
+			if !a.plan.leads(id+rest) && !(n != nil && n.expanded() && n.Inside.has(strings.TrimPrefix(rest, "/"))) {
 				return a.plan.unknownPath(prefix, id+rest)
 			}
 		}
@@ -174,15 +178,29 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return nil
 	}
 	in, err := d.into(a.plan, ref, n, rests, named || all && d.repeats(n), prefix)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case in.any() || n.Status.Terminal() && n.Status != Completed && n.Status != Skipped || d.Strict && !n.Status.Terminal():
+	}
+	goesOn := in.any()
+	if named && rests != nil { // what is named inside of it as well takes nothing away
+		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
+		if err != nil {
+			return err
+		}
+		goesOn = alone.any()
+	}
+	switch {
+	case goesOn || n.Status.Terminal() && n.Status != Completed && n.Status != Skipped || d.Strict && !n.Status.Terminal():
 		a.inside[ref] = in
 	case named:
 		a.runs[ref] = true // nothing inside of it has failed
 	}
 	return nil
+}
+
+// noItems reports whether a node is a map whose list was empty.
+func (n *nodeState) noItems(p *Plan, ref machine.Ref) bool {
+	return n != nil && n.Status == Completed && (n.Inside == nil || n.Inside.Items == 0) && !n.Memoized && !n.Fallback && p.net.Is(ref, machine.FlagComposite) && p.node(ref).Map != nil
 }
 
 // any reports whether anything runs again.
@@ -233,7 +251,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 			digits, name, inside := strings.Cut(strings.TrimPrefix(rest, "#"), "/")
 			k, err := strconv.Atoi(digits)
 			switch {
-			case err != nil || k < 1 || k > in.Iteration || strconv.Itoa(k) != digits || inside && !inner.leads(name):
+			case err != nil || k < 1 || k > in.Iteration || strconv.Itoa(k) != digits || inside && k < in.Iteration && !inner.leads(name):
 				return nil, unknown(rest)
 			case inside && k < in.Iteration:
 				return nil, fmt.Errorf("%w: %s: nothing is known of the nodes of an iteration that another has followed: name the iteration", ErrBadOption, quoteID(prefix+n.ID+rest))
@@ -277,6 +295,11 @@ func (in *insideState) has(path string) bool {
 		}
 		if n.Inside == nil {
 			continue
+		}
+		if digits, ok := strings.CutPrefix(path, n.ID+"#"); ok {
+			if k, err := strconv.Atoi(digits); err == nil && k > 0 && k <= n.Inside.Iteration && strconv.Itoa(k) == digits {
+				return true
+			}
 		}
 		prefix := n.prefixInside("")
 		if n.Inside.Items > 0 {
@@ -386,21 +409,13 @@ func (p *Plan) leads(path string) bool {
 	if _, ok := p.Ref(path); ok {
 		return true
 	}
-	if loop, digits, ok := cutLast(path, '#'); ok {
-		if n, known := p.At(loop); known && n.Loop != nil {
-			k, err := strconv.Atoi(digits)
-			return err == nil && k > 0
-		}
+	if i := strings.LastIndexByte(path, '#'); i >= 0 && !strings.Contains(path[i:], "/") {
+		n, known := p.At(path[:i])
+		k, err := strconv.Atoi(path[i+1:])
+		return known && n.Loop != nil && err == nil && k > 0 && strconv.Itoa(k) == path[i+1:]
 	}
 	_, ok := p.At(path)
 	return ok
-}
-
-func cutLast(s string, sep byte) (before, after string, ok bool) {
-	if i := strings.LastIndexByte(s, sep); i >= 0 {
-		return s[:i], s[i+1:], true
-	}
-	return s, "", false
 }
 
 // unknownPath is the error for a path that leads nowhere.
@@ -408,7 +423,7 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	if prefix == "" && p.itemOf == "" && !strings.ContainsAny(name, "/[#") {
 		return p.unknownNode(name)
 	}
-	if p.itemOf != "" {
+	if number, ok := strings.CutPrefix(name, p.itemOf+"["); ok && p.itemOf != "" && !strings.ContainsAny(number, "/#") {
 		return fmt.Errorf("%w: %s: the map has %d items", ErrUnknownNode, quoteID(prefix+name), len(p.names))
 	}
 	return fmt.Errorf("%w: %s: no path leads there", ErrUnknownNode, quoteID(prefix+name))
@@ -548,6 +563,9 @@ func (in *insideState) rewind(to int) {
 	}
 	in.Collected = in.Collected[:min(to-1, len(in.Collected))]
 	in.apart = min(in.apart, len(in.Collected))
+	if to == 1 || in.DegradedAt >= to {
+		in.Degraded, in.DegradedAt = false, 0
+	}
 	in.Iteration, in.Due, in.Nodes = to, time.Time{}, nil
 }
 

@@ -46,7 +46,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
-		Iteration: c.iteration, Degraded: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
+		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
 		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
 	if c.recorder != nil {
@@ -72,7 +72,7 @@ func (comp *composite) state() *insideState {
 
 // stateBetween is state for a loop that pauses before its next iteration.
 func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
-	return &insideState{Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
+	return &insideState{Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
 }
 
 // previous is the output of the iteration before the given one, with its text if that is known.
@@ -217,7 +217,10 @@ func (h *held) installPause(r *Run, x *extra) {
 
 // iterations is the result of a loop's iterations before the current one.
 func (in *insideState) iterations() iterations {
-	before := iterations{degraded: in.Degraded}
+	before := iterations{degraded: in.DegradedAt}
+	if in.Degraded && in.DegradedAt == 0 {
+		before.degraded = 1
+	}
 	if in.Previous != nil {
 		before.last = in.Previous.value
 	}

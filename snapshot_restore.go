@@ -39,8 +39,8 @@ func Resume(s *Snapshot) Option {
 //
 // Composites go on inside, at every depth: items, nodes and iterations that completed or were skipped keep their results, the others run again
 // with what follows them inside, and timeouts and tolerances begin anew. A composite begins anew if a node before it runs again, if its declaration
-// has changed, or if it is named and nothing inside of it has failed or [Anew] is given. Names are paths, see [Step.Path]: "charge", "S/charge",
-// the item "M[3]", the iteration "L#2", from which on a loop is repeated. The error matches
+// has changed, or if it is named and has completed with no failure inside, or [Anew] is given. Names are paths, see [Step.Path]: "charge", "S/charge",
+// the item "M[3]", the iteration "L#2", from which on a loop is repeated: the first, the last, or with Loop.Collect any. The error matches
 // [ErrUnknownNode] if a path leads nowhere. If nodes ran because of a failure that is repeated, it matches [ErrHandlers]: see [DespiteHandlers]. A [Request] tells who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of
@@ -125,11 +125,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 		return nil, err
 	}
 	if stored != nil {
-		x.held.each(func(h *held) {
-			for _, n := range h.kept {
-				n.stored = stored.Nodes
-			}
-		})
+		x.held.storedAs(stored.Nodes)
 	}
 	x.answered = takenBefore(x.file.Answered, x.file.recorded)
 	for _, name := range slices.Sorted(maps.Keys(c.signals)) {
@@ -664,6 +660,15 @@ func (h *held) each(f func(h *held)) {
 			in.each(f)
 		}
 	}
+}
+
+// storedAs gives expanded nodes whose graphs are not known what the store has: what runs again inside of them is found when they are.
+func (h *held) storedAs(nodes map[string]store.Node) {
+	h.each(func(h *held) {
+		for _, n := range h.kept {
+			n.stored = nodes
+		}
+	})
 }
 
 // waiting counts the nodes that wait.

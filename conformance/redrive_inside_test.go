@@ -38,6 +38,23 @@ func TestRedriveGoesOnInside(t *testing.T) {
 		{"a degraded map", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, []string{"M"}, nil, []string{"M[1]", "T"}},
 		{"a degraded map that is not named", graph(mapped("M", []int{1, 2, 3}, kahn.Map{ToleratedCount: 2}), after("T", "M")), []string{"M[1]"}, nil, nil, []string{}},
 		{"an iteration", graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}}, after("T", "L")), nil, []string{"L#2"}, nil, []string{"L#2/x", "L#3/x", "T"}},
+		{"a composite and a node inside", graph(subgraph("S", inner())), nil, []string{"S", "S/x"}, nil, []string{"S/w", "S/x", "S/y", "S/z"}},
+		{"a failed composite and a node inside", graph(subgraph("S", inner())), []string{"S/y"}, []string{"S", "S/w"}, nil, []string{"S/w", "S/y", "S/z"}},
+		{"a map and an item", graph(mapped("M", []int{1, 2}, kahn.Map{})), nil, []string{"M[1]", "M"}, nil, []string{"M[0]", "M[1]"}},
+		{"anew, with a node in an iteration", graph(kahn.Node{ID: "L", Sub: graph(after("x"), after("w")), Loop: &kahn.Loop{MaxIterations: 2, OnLimit: kahn.LoopStop, While: again}}), []string{"L#2/x"},
+			[]string{"L", "L#2/x"}, []kahn.Option{kahn.Anew}, []string{"L#1/w", "L#1/x", "L#2/w", "L#2/x"}},
+		{"a node that a step in a loop has returned", graph(kahn.Node{ID: "L", Sub: graph(after("X")), Loop: &kahn.Loop{MaxIterations: 1, OnLimit: kahn.LoopStop, While: again}}), nil,
+			[]string{"L#1/X/y"}, nil, []string{"L#1/X", "L#1/X/y", "L#1/X/z"}},
+		{"an iteration in a graph that a step has returned", graph(after("XL")), nil, []string{"XL/L#2"}, nil, []string{"XL", "XL/L#2/x"}},
+		{"no such iteration in a graph that a step has returned", graph(after("XL")), nil, []string{"XL/L#02"}, nil, nil},
+		{"a node in a graph that a step has returned, anew", graph(after("X")), nil, []string{"X", "X/y"}, []kahn.Option{kahn.Anew}, []string{"X", "X/w", "X/x", "X/y", "X/z"}},
+		{"no item of an empty list", graph(mapped("M", []int{}, kahn.Map{})), nil, []string{"M[0]"}, nil, nil},
+		{"another way to write a number", graph(mapped("M", []int{1, 2, 3}, kahn.Map{})), nil, []string{"M[01]"}, nil, nil},
+		{"a node in a map of steps", graph(mapped("M", []int{1, 2, 3}, kahn.Map{})), nil, []string{"M[1]/x"}, nil, nil},
+		{"another way to write the number of an iteration", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again}}), nil, []string{"L#03"}, nil, nil},
+		{"a slash at the end", graph(subgraph("S", inner())), nil, []string{"S/"}, nil, nil},
+		{"a path into a step", graph(after("x")), nil, []string{"x/y"}, nil, nil},
+		{"an empty name", graph(after("x")), nil, []string{""}, nil, nil},
 		{"no such item", graph(mapped("M", []int{1, 2, 3}, kahn.Map{})), []string{"M[1]"}, []string{"M[3]"}, nil, nil},
 		{"no such node", graph(subgraph("S", inner())), []string{"S/y"}, []string{"S/q"}, nil, nil},
 		{"no such iteration", graph(kahn.Node{ID: "L", Sub: inner(), Loop: &kahn.Loop{MaxIterations: 3, While: again}}), []string{"L#2/y"}, []string{"L#3"}, nil, nil},
@@ -51,7 +68,15 @@ func TestRedriveGoesOnInside(t *testing.T) {
 				}
 				broken := row.broken
 				var c paths
-				step := c.count(func(ctx context.Context, s *kahn.Step) (any, error) { return breaks(broken...)(ctx, s) })
+				step := c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
+					switch s.ID() {
+					case "X":
+						return nil, kahn.Expand(inner(), nil, nil)
+					case "XL":
+						return nil, kahn.Expand(graph(kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 2, OnLimit: kahn.LoopStop, While: again}}), nil, nil)
+					}
+					return breaks(broken...)(ctx, s)
+				})
 				r := try(t, row.g, step, opts...)
 				before := r.Status
 				broken, c = nil, paths{}
@@ -213,6 +238,87 @@ func TestRedriveInsideRefusedByTheStore(t *testing.T) {
 			res, err := kahn.Execute(t.Context(), g, takes(ms), append(opts, kahn.Redrive(nil, nil))...)
 			require.ErrorIs(t, err, kahn.ErrStore)
 			require.Equal(t, kahn.RunFailed, res.Status)
+		})
+	}
+}
+
+// Graphs that steps in graphs of steps have returned go on inside, in each redrive anew.
+func TestRedriveExpandedInExpanded(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"in memory", "from JSON", "in a store"} {
+		inBubble(t, where, func(t *testing.T) {
+			db := new(store.Memory)
+			var opts []kahn.Option
+			if where == "in a store" {
+				opts = []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
+			}
+			broken := []string{"X/X/y", "X/X/z"}
+			var c paths
+			step := c.count(func(ctx context.Context, s *kahn.Step) (any, error) {
+				switch s.Path() {
+				case "X":
+					return nil, kahn.Expand(graph(after("a"), after("X", "a"), after("b", "X")), nil, nil)
+				case "X/X":
+					return nil, kahn.Expand(graph(after("x"), after("y", "x"), after("z", "y")), nil, nil)
+				}
+				return breaks(broken...)(ctx, s)
+			})
+			g := graph(after("X"))
+			r := try(t, g, step, opts...)
+			for _, want := range [][]string{{"X", "X/X", "X/X/y", "X/X/z"}, {"X", "X/X", "X/X/z", "X/b"}} {
+				require.Equal(t, kahn.RunFailed, r.Status)
+				time.Sleep(time.Second)
+				broken, c = broken[1:], paths{}
+				s := r.Snapshot()
+				switch where {
+				case "from JSON":
+					s = reload(t, s)
+				case "in a store":
+					s = nil
+				}
+				r = r.goOn(g, step, append(opts, kahn.Redrive(s, nil)))
+				c.once(t, want...)
+				if where == "in a store" {
+					counted(t, db)
+				}
+			}
+			require.Equal(t, kahn.RunCompleted, r.Status)
+		})
+	}
+}
+
+// Whether a loop is degraded is a question of the iterations that count: those before the one with which it begins again, and the new ones.
+func TestRedriveDegradedLoop(t *testing.T) {
+	t.Parallel()
+	again := func(kahn.View) (bool, error) { return true, nil }
+	body := graph(kahn.Node{ID: "x", ContinueOnFail: true}, kahn.Node{ID: "y", Join: kahn.AllDone, After: []string{"x"}})
+	g := graph(kahn.Node{ID: "L", Sub: body, Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}})
+	for name, row := range map[string]struct {
+		broken   string
+		from     string
+		degraded bool
+	}{
+		"the first, from the first":   {"L#1/x", "L#1", false},
+		"the first, from the second":  {"L#1/x", "L#2", true},
+		"the second, from the first":  {"L#2/x", "L#1", false},
+		"the second, from the second": {"L#2/x", "L#2", false},
+		"the second, from the third":  {"L#2/x", "L#3", true},
+		"the third, from the third":   {"L#3/x", "L#3", false},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			db := new(store.Memory)
+			for where, opts := range map[string][]kahn.Option{"JSON": nil, "a store": {kahn.Durable(db), kahn.RunID("r")}} {
+				res, err := kahn.Execute(t.Context(), g, breaks(row.broken), opts...)
+				require.NoError(t, err)
+				require.True(t, res.Degraded, where)
+				s := reload(t, res.Snapshot())
+				if opts != nil {
+					s = nil
+				}
+				res, err = kahn.Execute(t.Context(), g, nop, append(opts, kahn.Redrive(s, []string{row.from}))...)
+				require.NoError(t, err)
+				require.Equal(t, row.degraded, res.Degraded, where)
+			}
 		})
 	}
 }
