@@ -229,6 +229,10 @@ func names[T any](key string, at func(*T) *[]string) field[T] {
 	return field[T]{
 		name: key,
 		read: func(d *decoder, v *Value, to *T) {
+			if v.Type == Object && len(v.Items) > 0 {
+				d.add(v.At, ErrType, "expected a list of names, got an object; write the names alone: [%s, ...]", quote(v.Items[0].Key))
+				return
+			}
 			d.list(v, func(item *Value) {
 				if !d.expect(item, Text) {
 					return

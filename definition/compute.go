@@ -2,6 +2,7 @@ package definition
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -155,7 +156,7 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 			}
 			if err := parses(own, member.value.Text); err != nil {
 				c.wrong[at] = true
-				c.problems = append(c.problems, &kahn.Problem{Graph: path, Node: n.ID, Field: "TestExpr." + member.value.Key, Err: err})
+				c.problems = append(c.problems, &kahn.Problem{Graph: path, Node: n.ID, Field: "TestExpr." + member.value.Key, Err: fmt.Errorf("%w: %w", kahn.ErrBadExpression, err)})
 			}
 		}
 	}

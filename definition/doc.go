@@ -23,6 +23,11 @@
 // A node with an "expression" computes its output: that of kind expression has a text, that of kind assignment an object with a text for each
 // member. It is a node with a test and the join all_succeeded: unlike a condition, it is blocked by a failure before it as a step is.
 //
+// A failure blocks what follows it. An edge with the outcome "failure" or "always" leads on after one, for the "causes" that it lists, and its node
+// handles the failure; "handling" says "handles" or "observes" where something else is meant. "continue_on_fail" lets what follows a node go on without
+// its value, and "cleanup" runs a node when those before it have ended, also while the run is stopped. A node with a "memo", the version of its step,
+// takes its output from an earlier run with the same inputs if the host keeps outputs; nodes with the same "key" share the limits of the host for keys.
+//
 // A root input is its name, or an object with "name", "optional" and "default".
 //
 // Durations are texts with a unit, such as "30s"; a delay may be "none". Config, params and defaults hold any JSON. Their

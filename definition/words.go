@@ -17,6 +17,7 @@ const (
 	inConfig   = "the settings of a step stand in the config of its kind"
 	asDuration = `a duration has a unit, such as "30s"`
 	asHandling = `it flipped a default: write "handles" or "observes"`
+	asImport   = "package definition/import converts documents of this format"
 	asCatch    = `an edge in the after of the node that handles the failure has the outcome "failure"`
 )
 
@@ -26,7 +27,10 @@ var words = map[string]word{
 	"dependson": {"after", ""}, "depends": {"after", ""}, "dependencies": {"after", ""}, "upstream": {"after", ""}, "requires": {"after", ""},
 	"runafter": {"after", ""}, "previous": {"after", ""}, "parents": {"after", ""}, "downstream": {"next", ""}, "then": {"next", ""}, "goto": {"next", ""},
 	"source": {"from", ""}, "target": {"to", ""},
-	"steps": {"nodes", ""}, "jobs": {"nodes", ""}, "tasks": {"nodes", ""}, "stages": {"nodes", ""}, "states": {"nodes", ""}, "activities": {"nodes", ""},
+	"steps": {"nodes", asImport}, "spec": {"nodes", asImport}, "apiversion": {"version", asImport}, "workflow": {"graph nodes", asImport},
+	"sourcenodeid": {"from", asImport}, "targetnodeid": {"to", asImport}, "lensid": {"kind", asImport}, "versionid": {"config", asImport},
+	"required": {"optional", "it is the opposite: an input that is not optional is required"},
+	"jobs":     {"nodes", ""}, "tasks": {"nodes", ""}, "stages": {"nodes", ""}, "states": {"nodes", ""}, "activities": {"nodes", ""},
 	"links": {"edges", ""}, "connections": {"edges", ""}, "transitions": {"edges", ""},
 	"if": {"when", ""}, "onlyif": {"when", ""}, "runif": {"when", ""}, "guard": {"when", ""}, "whenexpr": {"when", ""}, "testexpr": {"test", ""},
 	"condition": {"test outcome", ""}, "assign": {"expression", ""}, "compute": {"expression", ""}, "value": {"expression", ""}, "untilexpr": {"until", ""}, "while": {"until loop", ""}, "on": {"outcome", ""},
@@ -52,7 +56,7 @@ var words = map[string]word{
 	"handlesfailure": {"handling", asHandling}, "onfailure": {"after", asCatch}, "onerror": {"after", asCatch}, "catch": {"after", asCatch}, "onexit": {"cleanup", ""}, "finally": {"cleanup", ""},
 	"allowfailure": {"continue_on_fail", ""}, "continueonerror": {"continue_on_fail", ""}, "ignoreerrors": {"continue_on_fail", ""},
 	"skip": {"disabled", ""}, "enabled": {"disabled", "it is the opposite"}, "cache": {"memo", ""}, "wait": {"gate", ""}, "approval": {"gate", ""},
-	"sub": {"graph", ""}, "subgraph": {"graph", ""}, "subworkflow": {"graph", ""}, "workflow": {"graph name", ""}, "template": {"graph", ""}, "dag": {"graph nodes", ""},
+	"sub": {"graph", ""}, "subgraph": {"graph", ""}, "subworkflow": {"graph", ""}, "template": {"graph", ""}, "dag": {"graph nodes", ""},
 	"mergestrategy": {"merge", ""}, "sourceoutputkey": {"key", ""}, "targetparamlabel": {"param", ""}, "onparentfailure": {"on_upstream_failure", ""},
 	"triggers": {"nodes", `a trigger is a node of kind "trigger"`}, "schedule": {"nodes", `what starts runs is no part of a document; a trigger is a node of kind "trigger"`},
 }

@@ -214,12 +214,14 @@ func flatten(root *jsonschema.ValidationError) (list []kahn.Violation) {
 	return list
 }
 
+var pointerEscape = strings.NewReplacer("~", "~0", "/", "~1")
+
 // pointer is the JSON pointer of a place.
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {
 		b.WriteByte('/')
-		b.WriteString(strings.NewReplacer("~", "~0", "/", "~1").Replace(step))
+		b.WriteString(pointerEscape.Replace(step))
 	}
 	return b.String()
 }

@@ -61,8 +61,16 @@ func jq(ctx context.Context, s *kahn.Step) (any, error) {
 	return output, nil
 }
 
-// compileQuery compiles a program. The error is that of gojq.
+// maxProgram bounds the length of a program: the compiler recurses over what is nested in it.
+const maxProgram = 1 << 16
+
+var errLongProgram = fmt.Errorf("the program is longer than %d bytes; take it apart into several nodes", maxProgram)
+
+// compileQuery compiles a program. The error is that of gojq, or errLongProgram.
 func compileQuery(query string) (*gojq.Code, error) {
+	if len(query) > maxProgram {
+		return nil, errLongProgram
+	}
 	program, err := gojq.Parse(query)
 	if err != nil {
 		return nil, err

@@ -137,10 +137,12 @@ func (c *checker) add(p problem) {
 	}
 }
 
+// maxCompared is how many names are compared with one that is not known: a definition may have many such mistakes.
+const maxCompared = 1000
+
 // meant is the name that is near to what was written, "" if there is none.
 func meant(written string, choices []string) string {
-	const most = 1000 // more are not compared: a definition may have many such mistakes
-	if len(choices) > most {
+	if len(choices) > maxCompared {
 		return ""
 	}
 	name, _ := nearest.Name(written, choices)

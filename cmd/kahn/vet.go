@@ -63,8 +63,9 @@ func vetFiles(t *terminal, by performer, files []string, format string) int {
 // vet finds the problems of a definition. The graph is nil if it has some.
 func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
 	c := checker{file: file, text: data, by: p}
-	parser := parserOf(file)
-	doc, err := definition.Loader{Parse: parser, File: file, Prepare: p.equip, Kinds: p.kinds()}.Load(data)
+	root, parseErr := parserOf(file)(data, definition.Limits{})
+	parsed := func([]byte, definition.Limits) (*definition.Value, error) { return root, parseErr }
+	doc, err := definition.Loader{Parse: parsed, File: file, Prepare: p.equip, Kinds: p.kinds()}.Load(data)
 	c.addError(err)
 	var g *kahn.Graph
 	var plan *kahn.Plan
@@ -72,7 +73,7 @@ func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
 		g = doc.Graph
 		plan, _ = g.Compile() // Load has compiled it
 	}
-	if root, parseErr := parser(data, definition.Limits{}); parseErr == nil && isSmall(root) {
+	if parseErr == nil && isSmall(root) {
 		c.checkLabels(root)
 		if p.hosted == nil {
 			c.addReserved(root)

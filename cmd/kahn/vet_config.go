@@ -19,6 +19,9 @@ func (c *checker) checkConfigs(root *definition.Value, refused error) {
 			continue
 		}
 		config := member(n, "config")
+		if config == nil && scopes.unread.misses(at.path, "config") { // it may have one
+			continue
+		}
 		if config == nil {
 			c.checkConfig(k, at, &definition.Value{Type: definition.Object, At: n.At}, map[string]any{})
 			continue
@@ -29,7 +32,7 @@ func (c *checker) checkConfigs(root *definition.Value, refused error) {
 		at = at.in(".config")
 		c.checkConfig(k, at, config, valueOf(config))
 		if !k.verbatim {
-			scope.inputs = inputsOf(root, at)
+			scope.inputs = scopes.inputsOf(root, at)
 			c.checkTemplates(at, config, scope)
 		}
 	}
@@ -44,9 +47,12 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	for _, violation := range k.contract().Check(v) {
 		name, rest, _ := strings.Cut(strings.TrimPrefix(violation.Path, "/"), "/")
 		property, known := k.Properties[name]
+		if name != "" && !known { // addUnknownFields has reported it
+			continue
+		}
 		written := member(config, name)
 		switch {
-		case name != "" && !known, name != "" && written == nil && replaced[name]: // addUnknownFields has reported the field that is there
+		case name != "" && written == nil && replaced[name]: // addUnknownFields has reported the field that is there
 		case name != "" && written == nil && rest == "":
 			bad(config, at.path, fmt.Sprintf("%s: %s", name, violation.Message))
 		case property.Title != "":
@@ -66,6 +72,15 @@ func (c *checker) checkConfig(k kind, at place, config *definition.Value, v any)
 	}
 }
 
+// besideConfig are fields of a node that a config does not have.
+var besideConfig = func() map[string]string {
+	notes := map[string]string{}
+	for _, field := range []string{"after", "continue_on_fail", "groups", "label", "needs", "next", "params", "priority", "retry", "timeout", "when"} {
+		notes[field] = field + " is a field of the node, and stands beside its config"
+	}
+	return notes
+}()
+
 // addUnknownFields reports the fields of an object that are none of the known ones, each at its key. It returns the fields that the author
 // has probably meant by them.
 func (c *checker) addUnknownFields(at place, object *definition.Value, known []string, prefix string) map[string]bool {
@@ -79,33 +94,16 @@ func (c *checker) addUnknownFields(at place, object *definition.Value, known []s
 		}
 		suggestion := meant(item.Key, known)
 		probably[suggestion] = true
+		if note := besideConfig[item.Key]; note != "" && suggestion == "" && prefix != "" {
+			c.addAt(item.KeyAt, problem{Path: at.path + "." + item.Key, Node: at.node, Message: fmt.Sprintf("%sunknown field %q: %s", prefix, item.Key, note)})
+			continue
+		}
 		c.addAt(item.KeyAt, problem{
 			Path: at.path + "." + item.Key, Node: at.node, Suggestion: suggestion,
 			Message: fmt.Sprintf("%sunknown field %q (choose from %s)", prefix, item.Key, strings.Join(known, ", ")),
 		})
 	}
 	return probably
-}
-
-// inputsOf returns the names of the inputs that the templates of a node may name: those of its graph, those that a map or a loop around the graph
-// adds, those of the document, and here. It returns nil if the graph or the document takes any.
-func inputsOf(root *definition.Value, at place) []string {
-	own, names := declared(at.graph), declared(root)
-	if own == nil || names == nil {
-		return nil
-	}
-	if member(at.outer, "map") != nil {
-		own = append(own, "item", "index")
-	}
-	if member(at.outer, "loop") != nil {
-		own = append(own, "iteration", "previous")
-	}
-	for _, name := range append(own, here) {
-		if !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // declared returns the names of the inputs that a graph declares.

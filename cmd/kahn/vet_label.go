@@ -79,7 +79,7 @@ func (c *checker) checkLabel(answers []string, id, label string, position defini
 		return
 	}
 	c.addAt(position, problem{
-		Path: at.path, Node: at.node, Severity: isWarning, Suggestion: meant(label, answers),
+		Path: at.path, Node: at.node, Severity: isWarning, Suggestion: meant(label, append(slices.Clone(answers), "default")),
 		Message: fmt.Sprintf("the branch %q is never taken: the test of %q answers %s", label, id, some(answers)),
 	})
 }

@@ -11,8 +11,8 @@ import (
 
 // scope is what the templates of a node may name.
 type scope struct {
-	inputs []string // root inputs; nil: any
-	params []string // parameters, if closed
+	inputs *nameSet // root inputs; nil: any
+	params []string // parameters, if closed; sorted
 	closed bool     // the node has no parameters but params
 	free   bool     // the other parameters are inputs that are not declared
 	id     string
@@ -35,10 +35,52 @@ type wiring struct {
 type scopes struct {
 	unread unread
 	graphs map[*definition.Value]*wiring
+	inputs map[*definition.Value]*nameSet // by graph
 }
 
 // scopesOf returns the scopes of a document, given the error of its Loader.
-func scopesOf(err error) *scopes { return &scopes{unreadOf(err), map[*definition.Value]*wiring{}} }
+func scopesOf(err error) *scopes {
+	return &scopes{unreadOf(err), map[*definition.Value]*wiring{}, map[*definition.Value]*nameSet{}}
+}
+
+// nameSet are names, each once.
+type nameSet struct {
+	list []string
+	has  map[string]bool
+}
+
+func (s *nameSet) add(names ...string) {
+	for _, name := range names {
+		if !s.has[name] {
+			s.has[name] = true
+			s.list = append(s.list, name)
+		}
+	}
+}
+
+// inputsOf returns the inputs that the templates of a node may name: those of its graph, those that a map or a loop around the graph adds, those of the
+// document, and here. It returns nil if the graph or the document takes any.
+func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
+	if known, ok := s.inputs[at.graph]; ok {
+		return known
+	}
+	own, names := declared(at.graph), declared(root)
+	var set *nameSet
+	if own != nil && names != nil {
+		set = &nameSet{has: map[string]bool{}}
+		set.add(names...)
+		set.add(own...)
+		if member(at.outer, "map") != nil {
+			set.add("item", "index")
+		}
+		if member(at.outer, "loop") != nil {
+			set.add("iteration", "previous")
+		}
+		set.add(here)
+	}
+	s.inputs[at.graph] = set
+	return set
+}
 
 // of returns the scope of a node, without its inputs.
 func (s *scopes) of(at place, n *definition.Value) scope {
@@ -64,11 +106,16 @@ func (s *scopes) of(at place, n *definition.Value) scope {
 		params = append(params, "item", "index")
 	}
 	closed := w.params[index] != nil || len(ports) > 0
-	if names := declared(at.graph); !closed && at.outer == nil && names != nil { // the root inputs are parameters of the node
-		params, closed = append(append(params, names...), here), true
-	}
 	slices.Sort(params)
 	return scope{params: params, closed: closed, free: !closed && at.outer == nil, id: id, wires: w}
+}
+
+// delivers reports whether a parameter is there, or may be. The inputs of a node without edges are parameters of it.
+func (s scope) delivers(name string) bool {
+	if _, found := slices.BinarySearch(s.params, name); found || !s.closed && !s.free {
+		return true
+	}
+	return s.free && s.inputs != nil && s.inputs.has[name]
 }
 
 // fields returns the members of an object.

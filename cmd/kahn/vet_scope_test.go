@@ -70,6 +70,23 @@ nodes:
 	}
 }
 
+// A node inside a composite, and one with params that has no edges, may have other parameters: those of the composite.
+func TestVetScopeOfInner(t *testing.T) {
+	t.Parallel()
+	_, stdout, _ := invoke(t, "", "vet", file(t, "inner.yaml", `version: 1
+nodes:
+  - {id: a, kind: template, config: {text: x}}
+  - id: s
+    after: {from: a, param: why}
+    graph:
+      nodes:
+        - {id: x, kind: template, params: {z: 1}, config: {text: '{{param "why"}}{{param "z"}}'}}
+        - {id: w, kind: template, after: x, config: {text: '{{param "why"}}'}}
+`))
+	require.Equal(t, 1, strings.Count(stdout, "\n"), stdout)
+	require.Contains(t, stdout, `node "s/w": template: nothing delivers a parameter "why"`)
+}
+
 // A template that names a node takes no longer in a definition with many nodes and edges, and many of these templates.
 func TestVetScopeOfManyNodes(t *testing.T) {
 	t.Parallel()

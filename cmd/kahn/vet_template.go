@@ -80,13 +80,19 @@ func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 				switch n.Args[1].(type) {
 				case *parse.NumberNode, *parse.BoolNode, *parse.NilNode:
 					call.noText = true
+				case *parse.IdentifierNode:
+					call.noText = !slices.Contains(templateNames, n.Args[1].String())
 				}
 				if literal, ok := n.Args[1].(*parse.StringNode); ok {
 					call.name, call.computed = literal.Text, false
 				}
 			}
 			calls = append(calls, call)
-			each(n.Args[1:]...)
+			if call.noText && isNaming(f.Ident) {
+				each(n.Args[2:]...)
+			} else {
+				each(n.Args[1:]...)
+			}
 			return calls
 		}
 		each(n.Args...)
@@ -110,6 +116,11 @@ func appendCalls(calls []templateCall, n parse.Node, dot bool) []templateCall {
 	return calls
 }
 
+// isNaming reports whether the first argument of a function is a name.
+func isNaming(function string) bool {
+	return function == "input" || function == "param" || function == "status" || function == "error"
+}
+
 // checkTemplates finds the defects of the templates in a config.
 func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 	if v.Type == definition.Text {
@@ -127,7 +138,11 @@ func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 	said := map[string]bool{} // a problem is reported once for a text
 	found := func(offset int, p problem) {
-		if p.Path, p.Node = at.path, at.node; !said[p.Message] {
+		switch p.Path, p.Node = at.path, at.node; {
+		case said[p.Message]:
+		case len(said) == maxProblems:
+			c.more++
+		default:
 			said[p.Message] = true
 			p.Message = "template: " + p.Message
 			c.addAt(c.within(v, offset), p)
@@ -155,7 +170,7 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 			bad(call.at, meant(call.function, templateNames), "there is no function %q (choose from %s)", call.function, strings.Join(slices.Sorted(maps.Keys(templateFunctions)), ", "))
 			continue
 		}
-		switch isNamed := slices.Contains([]string{"input", "param", "status", "error"}, call.function); {
+		switch isNamed := isNaming(call.function); {
 		case isNamed && call.noText:
 			bad(call.nameAt, "", `a name is a text in double quotes, as in {{%s "name"}}`, call.function)
 			continue
@@ -164,13 +179,19 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 		}
 		switch call.function {
 		case "input":
-			if in.inputs != nil && !slices.Contains(in.inputs, call.name) {
-				bad(call.nameAt, meant(call.name, in.inputs), "unknown input %q (choose from %s)", call.name, strings.Join(in.inputs, ", "))
+			if in.inputs != nil && !in.inputs.has[call.name] {
+				bad(call.nameAt, meant(call.name, in.inputs.list), "unknown input %q (choose from %s)", call.name, some(in.inputs.list))
 			}
 		case "param":
-			if in.closed && !slices.Contains(in.params, call.name) {
-				bad(call.nameAt, meant(call.name, in.params), "nothing delivers a parameter %q: let an edge to this node have it as its param, or write it into params, ports or inputs", call.name)
-			} else if in.free && !slices.Contains(in.params, call.name) {
+			switch {
+			case in.delivers(call.name):
+			case in.closed || in.inputs != nil:
+				known := in.params
+				if !in.closed && len(in.inputs.list) <= maxCompared {
+					known = append(slices.Clone(known), in.inputs.list...)
+				}
+				bad(call.nameAt, meant(call.name, known), "nothing delivers a parameter %q: let an edge to this node have it as its param, or write it into params, ports or inputs", call.name)
+			default:
 				found(call.nameAt, problem{Severity: isWarning, Message: fmt.Sprintf(
 					"no edge leads to the node, so that the parameter %q is an input of the run, which the definition does not declare; write {{input %[1]q}} for it, or an edge with this param", call.name)})
 			}
@@ -214,20 +235,19 @@ func describeTemplate(text string, err error) (message string, offset int) {
 
 // within is the place of a part of a text, by its offset in it, if the text stands in the file as it is, and else the place of the text.
 func (c *checker) within(v *definition.Value, offset int) definition.Position {
-	before := v.Text[:min(offset, len(v.Text))]
-	line, _, _ := strings.Cut(v.Text[strings.LastIndexByte(before, '\n')+1:], "\n")
-	column := len(before) - strings.LastIndexByte(before, '\n') - 1
-	block := v.At.Line + 1 + strings.Count(before, "\n") // a text in block style begins in the next line
-	switch of := c.line(block); {
-	case strings.Contains(v.Text, "\n") && line != "" && strings.HasSuffix(of, line):
-		return definition.Position{Line: block, Column: utf8.RuneCountInString(of[:len(of)-len(line)+column]) + 1}
-	case strings.Contains(v.Text, "\n") || v.At.Column < 1:
-		return v.At
+	offset = min(offset, len(v.Text))
+	for quote := range 2 { // without quotes, and behind one
+		at := v.At.Offset + quote
+		if at+len(v.Text) <= len(c.text) && v.At.Line > 0 && !strings.Contains(v.Text, "\n") && string(c.text[at:at+len(v.Text)]) == v.Text {
+			return definition.Position{Line: v.At.Line, Column: v.At.Column + quote + utf8.RuneCountInString(v.Text[:offset])}
+		}
 	}
-	own := []rune(c.line(v.At.Line))
-	from := min(v.At.Column-1, len(own))
-	if at := strings.Index(string(own[from:]), v.Text); at >= 0 && v.Text != "" {
-		return definition.Position{Line: v.At.Line, Column: v.At.Column + utf8.RuneCountInString(string(own[from:])[:at+column])}
+	before := v.Text[:offset]
+	begin := strings.LastIndexByte(before, '\n') + 1
+	line, _, ended := strings.Cut(v.Text[begin:], "\n")
+	at := v.At.Line + 1 + strings.Count(before, "\n") // a text in block style begins in the next line
+	if of := c.line(at); (ended || begin > 0) && line != "" && strings.HasSuffix(of, line) {
+		return definition.Position{Line: at, Column: utf8.RuneCountInString(of[:len(of)-len(line)+offset-begin]) + 1}
 	}
 	return v.At
 }

@@ -100,7 +100,10 @@ var programSayings = []saying{
 // programError describes an error of gojq, and where it is: the offset in the program, or -1.
 func programError(query string, err error) (message string, at int) {
 	var bad *gojq.ParseError
-	if !errors.As(err, &bad) {
+	switch {
+	case errors.Is(err, errLongProgram):
+		return err.Error(), 0
+	case !errors.As(err, &bad):
 		message, subject := say(programSayings, noProgram, err.Error())
 		if at = -1; subject != "" {
 			at = strings.Index(query, subject)
@@ -144,5 +147,6 @@ var foreignNames = map[string]string{
 	"params":  `a parameter is {{param "name"}}`,
 	"trigger": "only expressions see the payload of a trigger",
 	"config":  "only expressions see the config of a node",
+	"item":    `the item of a map is {{param "item"}} in its node, and {{input "item"}} in a node of its graph`,
 	"env":     "the environment of the process is no part of a run; give the value as an input",
 }

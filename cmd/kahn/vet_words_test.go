@@ -116,6 +116,11 @@ func TestSayingsOfPrograms(t *testing.T) {
 	for _, s := range programSayings {
 		assert.True(t, used[s.said.String()], "no program for %s", s.said)
 	}
-	message, _ := say(programSayings, noProgram, "something new")
+	_, err := compileQuery(strings.Repeat("[", 520_000)) // which would exceed the stack
+	require.ErrorIs(t, err, errLongProgram)
+	message, at := programError("", err)
+	require.Contains(t, message, "take it apart")
+	require.Zero(t, at)
+	message, _ = say(programSayings, noProgram, "something new")
 	require.Equal(t, "the program cannot be read: something new", message)
 }

@@ -29,12 +29,13 @@ func (r *reader) edges(top place) *definition.Value {
 	var name string
 	var nodes, edges place
 	r.findIDs(top.member("nodes").items(), "id")
+	const inputs = "the inputs are given when a run begins"
 	r.read(top, format{fields: map[string]func(place){
 		"id": func(place) {}, "version": func(place) {},
 		"name":  func(p place) { name = p.text() },
 		"nodes": func(p place) { nodes = p },
 		"edges": func(p place) { edges = p },
-	}})
+	}, refused: map[string]string{"description": "workflows have no descriptions", "rootInputs": inputs, "root_inputs": inputs}})
 	if nodes.Value == nil {
 		r.add(top, definition.ErrMissing, `the field "nodes" is missing`)
 		return nil

@@ -18,7 +18,11 @@ func (r *reader) steps(top place) *definition.Value {
 			*to = p
 		}
 	}
-	spec := format{fields: map[string]func(place){
+	prose := map[string]string{
+		"description": "workflows have no descriptions", "triggers": `a trigger is a step of type "trigger"`,
+		"inputs": "what a run is given is the payload of its trigger",
+	}
+	spec := format{refused: prose, fields: map[string]func(place){
 		"steps": once(&steps, "steps"), "groups": once(&groups, "groups"),
 		"name": func(p place) {
 			if other := p.text(); name != "" && name != other {
@@ -29,11 +33,11 @@ func (r *reader) steps(top place) *definition.Value {
 		},
 	}}
 	ignored := func(place) {} // they say what the document is
-	whole := format{fields: map[string]func(place){
+	whole := format{refused: prose, fields: map[string]func(place){
 		"apiVersion": ignored, "kind": ignored, "version": ignored, "id": ignored,
 		"spec": func(p place) { r.read(p, spec) },
 		"metadata": func(p place) {
-			r.read(p, format{fields: map[string]func(place){"id": ignored, "name": spec.fields["name"]}})
+			r.read(p, format{fields: map[string]func(place){"id": ignored, "name": spec.fields["name"]}, refused: prose})
 		},
 		"name": spec.fields["name"], "steps": spec.fields["steps"], "groups": spec.fields["groups"],
 	}}
@@ -109,7 +113,12 @@ func (r *reader) step(p place) definition.Value {
 			"config":      func(p place) { config = p },
 			"retryPolicy": limits["retryPolicy"], "timeoutMs": limits["timeoutMs"],
 		},
-		refused: map[string]string{"description": "nodes have no descriptions; a label is one line"},
+		refused: map[string]string{
+			"description": "nodes have no descriptions; a label is one line",
+			"mock":        "a mock is no part of a workflow: it is an option of a run, or part of a case of its tests",
+			"skip":        "a step that is left out is disabled: true",
+			"group":       "a step is in the group that lists it in its steps; a loop names the group that it performs in its config",
+		},
 	})
 	if isEnd(id) {
 		put(&node, text(p.member("id"), "kind", "end"))

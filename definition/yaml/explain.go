@@ -275,6 +275,9 @@ var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
 func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))
+	if n := l.previous(line); n > 0 && textHeader.MatchString(strings.TrimRight(l.line(n), " \r")) {
+		return n // the text has no line yet
+	}
 	for n := line - 1; n > 0; n-- {
 		text := strings.TrimRight(l.line(n), " \r")
 		if text == "" || indent(text) > own {

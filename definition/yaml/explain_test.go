@@ -21,6 +21,7 @@ var refused = []struct{ text, place, mend, suggestion string }{
 	{"a:\n  b: |\n    one\n  two\nc: 1\n", "4:3", `begins after line 2: indent it deeper`, ""},
 	{"x: |\n  a\n b: c\n", "3:2", `begins after line 1: indent it deeper`, ""},
 	{"- >-\n    a\n  b\n c\n- d\n", "3:3", `begins after line 1: indent it deeper`, ""},
+	{"a:\n  b:\n    c: |\n  text here\n\n  more\nd: 1\n", "4:3", `begins after line 3: indent it deeper`, ""},
 	{"a: 1\nb\nc: 2\n", "2:1", `a colon and a space behind its key`, ""},
 	{"a: b: c\n", "1:4", `must be in quotes: 'b: c'`, `'b: c'`},
 	{"a:b\nc: 1\n", "1:1", `a colon and a space separate a key from its value: a: b`, `a: b`},
