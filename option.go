@@ -474,7 +474,7 @@ func CancelWithContext() Option {
 }
 
 // CancelGrace is how long a step whose context was cancelled may go on before it is abandoned: its node is settled, its
-// slot freed, and its late result dropped. So is a guard or a merge whose node was stopped. It is not retried, whatever the policy says, since two attempts would overlap.
+// slot freed, and its late result dropped. So is a guard, a merge or a test whose node was stopped. It is not retried, whatever the policy says, since two attempts would overlap.
 // The grace, but at least a second, is also how long Wait lets sinks catch up after the run's end. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })

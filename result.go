@@ -49,7 +49,7 @@ type Result struct {
 	// source of the nodes that they lead to, gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
-	// guards or merges did not return when they were stopped or the run was left. Their goroutines are still at work.
+	// guards, merges or tests did not return when they were stopped or the run was left. Their goroutines are still at work.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait

@@ -526,7 +526,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 
 // Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
 // returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
-// wait for their next attempt. A guard or merge that does not return within [CancelGrace] is left behind, and its node is named
+// wait for their next attempt. A guard, a merge or the test of a condition that does not return within [CancelGrace] is left behind, and its node is named
 // in Result.Abandoned; it is asked again when the run goes on. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
 // is stopped before its last record is written, and one that has no node left to start, ends as usual.
 func (r *Run) Leave() {
@@ -548,6 +548,7 @@ func (r *Run) leave() {
 	r.leaving = true
 	r.st.Leave()
 	r.leaveChecks()
+	r.leaveTests()
 	r.leaveReturns()
 	if !r.nests {
 		return
@@ -620,6 +621,7 @@ func (r *Run) stay(now int64) {
 	}
 	r.leaving = false
 	r.resumeChecks()
+	r.resumeTests()
 	r.resumeReturns()
 	r.st.Stay()
 	if !r.nests {
@@ -656,6 +658,44 @@ func (r *Run) resumeChecks() {
 	for _, ref := range r.remarked().abandoned {
 		if r.st.Word(ref).Is(machine.WordChecking) && r.checks[ref] == nil {
 			r.st.EvaluateInline(ref)
+		}
+	}
+}
+
+// leaveTests does for the tests of conditions what leaveChecks does for checks.
+func (r *Run) leaveTests() {
+	for ref, w := range r.st.Words() {
+		if w.Status() == Running {
+			r.boundTest(ref)
+		}
+	}
+}
+
+// boundTest bounds the test of a condition in a run that is being left: it is called again when the run goes on. A mock in its place is bounded
+// as a step is.
+func (r *Run) boundTest(ref machine.Ref) {
+	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
+		return
+	}
+	if x := r.extra(ref); !x.left && x.timedOut == timeoutNone {
+		x.left = true
+		r.armGrace(r.current(ref), x)
+	}
+}
+
+// isTested reports whether a node is a condition whose test is at work.
+func (r *Run) isTested(ref machine.Ref) bool {
+	net := r.plan.net
+	return net.Is(ref, machine.FlagInline) && !net.Is(ref, machine.FlagComposite|machine.FlagMocked) && r.current(ref) != nil
+}
+
+// resumeTests is the reverse of leaveTests, for a run that is not left after all: a stop gives a test a grace of its own, and tests that were
+// left behind are called again, see [machine.Locked.Stay].
+func (r *Run) resumeTests() {
+	for ref, x := range r.extras {
+		if x.left && x.timedOut == timeoutNone && r.isTested(ref) {
+			x.left = false
+			r.disarm(&x.grace)
 		}
 	}
 }

@@ -298,6 +298,9 @@ func (w *worker) take() bool {
 		before := r.records[t.Ref].attempts
 		w.step = r.beginAttempt(t, w.now)
 		w.way, w.recorded = r.life().begun(w.step, t.Attempt, before, w.now)
+		if r.leaving {
+			r.boundTest(t.Ref)
+		}
 	case !t.Returned:
 		w.beginCheck()
 	}

@@ -164,7 +164,7 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 // When ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. A node whose step
 // returns an error then is ready again when the run goes on, and the attempt does not count against MaxAttempts; the output
 // of a step that completes all the same is kept. A step that ignores its context for longer than [CancelGrace] is left
-// behind and named in Result.Abandoned, like a guard or merge that does not return: stop the process before the run goes on,
+// behind and named in Result.Abandoned, like a guard, a merge or a test that does not return: stop the process before the run goes on,
 // or two attempts overlap. Neither cleanup nodes nor the end node are run, since the run is not over. Shutdown waits for all
 // that and returns the cause of ctx's end.
 //

@@ -185,6 +185,132 @@ func TestChecksThatHoldALeave(t *testing.T) {
 	}
 }
 
+// The test of a condition does not hold a run that is left, whoever leaves it: it is left behind after the grace, and called again when the run
+// goes on.
+func TestConditionsThatHoldALeave(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"Leave", "Shutdown", "the caller's context"} {
+		for _, stored := range []bool{false, true} {
+			for _, limit := range []int{0, 1} {
+				for _, around := range []string{"", "S", "M", "L"} {
+					if how == "the caller's context" && !stored {
+						continue // it cancels the run
+					}
+					inBubble(t, fmt.Sprintf("%s, stored %v, limit %d, in %q", how, stored, limit, around), func(t *testing.T) {
+						release := make(chan struct{})
+						var asked, began atomic.Int32
+						step := func(ctx context.Context, s *kahn.Step) (any, error) {
+							began.Add(1)
+							return takes(ms)(ctx, s)
+						}
+						x := kahn.If("X", func(kahn.View) (bool, error) {
+							if asked.Add(1) == 1 {
+								<-release
+							}
+							return true, nil
+						}, "A")
+						g, stuck := graph(after("A"), x, kahn.Node{ID: "C", In: []kahn.Edge{{From: "X", Label: "true"}}}), "X"
+						switch around {
+						case "S":
+							g, stuck = graph(subgraph("S", g)), "S/X"
+						case "M":
+							m := mapped("M", []any{1.0}, kahn.Map{})
+							m.Sub = g
+							g, stuck = graph(m), "M[0]/X"
+						case "L":
+							g, stuck = graph(kahn.Node{ID: "L", Sub: g, Loop: &kahn.Loop{MaxIterations: 2, Until: func(kahn.View) (bool, error) { return true, nil }}}), "L#1/X"
+						}
+						rn, rec := new(kahn.Runner), newRecorder()
+						opts := []kahn.Option{kahn.RunID("r"), kahn.Limit(limit), kahn.CancelGrace(100 * ms)}
+						if stored {
+							opts = append(opts, kahn.Durable(new(store.Memory)))
+						}
+						ctx, end := context.WithCancel(t.Context())
+						defer end()
+						run, err := rn.Start(ctx, g, step, append(opts, kahn.OnEvent(rec.add))...)
+						require.NoError(t, err)
+						time.Sleep(10 * ms)
+						begin := time.Now()
+						switch how {
+						case "Leave":
+							run.Leave()
+						case "Shutdown":
+							go shutDown(t, rn)
+						default:
+							end()
+						}
+						select {
+						case <-run.Done():
+						case <-time.After(time.Hour):
+							close(release)
+							require.Fail(t, "the run waits for the test of the condition")
+						}
+						res, err := run.Wait()
+						require.Equal(t, how == "the caller's context", errors.Is(err, kahn.ErrLeft), "%v", err)
+						require.Equal(t, kahn.RunSuspended, res.Status)
+						require.True(t, res.Left)
+						require.Equal(t, []string{stuck}, res.Abandoned)
+						require.LessOrEqual(t, time.Since(begin), 120*ms)
+						checkEvents(t, g, res, rec.all())
+						again := newRecorder()
+						if opts = append(opts, kahn.OnEvent(again.add)); !stored {
+							opts = append(opts, kahn.Resume(reload(t, res.Snapshot())))
+						}
+						res, err = kahn.Execute(t.Context(), g, step, opts...)
+						require.NoError(t, err)
+						require.Equal(t, kahn.RunCompleted, res.Status)
+						require.Empty(t, res.Abandoned)
+						require.EqualValues(t, 2, asked.Load())
+						require.EqualValues(t, 2, began.Load(), "A and C, each once")
+						checkEvents(t, g, res, append(rec.all(), again.all()...))
+						close(release)
+						synctest.Wait()
+					})
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		name      string
+		after     time.Duration // of the stop
+		asked     int32
+		abandoned []string
+	}{
+		{"one that the grace has not ended goes on when the run is stopped instead", 50 * ms, 1, nil},
+		{"one that was left behind is asked again when the run is stopped instead", 110 * ms, 2, []string{"X"}},
+	} {
+		for _, limit := range []int{0, 2} {
+			inBubble(t, fmt.Sprint(c.name, ", limit ", limit), func(t *testing.T) {
+				var asked atomic.Int32
+				x := kahn.Node{ID: "X", Cleanup: true, Test: func(kahn.View) (any, error) {
+					if asked.Add(1) == 1 {
+						time.Sleep(200 * ms)
+					}
+					return true, nil
+				}}
+				r := tryControlled(t, t.Context(), graph(x, kahn.Node{ID: "W", Do: takes(150 * ms)}), takes(ms), func(run *kahn.Run) {
+					time.Sleep(10 * ms)
+					run.Leave()
+					time.Sleep(c.after)
+					run.Cancel()
+				}, kahn.CancelGrace(100*ms), kahn.Limit(limit))
+				time.Sleep(200 * ms) // for calls that were left behind
+				require.Equal(t, kahn.Completed, r.node("X").Status)
+				require.Equal(t, c.asked, asked.Load())
+				require.Equal(t, c.abandoned, r.Abandoned)
+			})
+		}
+	}
+	inBubble(t, "one that returns in time is heard", func(t *testing.T) {
+		x := kahn.Node{ID: "X", Test: func(kahn.View) (any, error) { time.Sleep(50 * ms); return false, nil }}
+		l := &lives{t: t, g: graph(x), step: takes(ms), opts: []kahn.Option{kahn.CancelGrace(100 * ms)}}
+		res, err := l.next(10*ms, func(run *kahn.Run) { run.Leave() })
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+		require.Empty(t, res.Abandoned)
+	})
+}
+
 // In a run that is being stopped, CleanupTimeout bounds the guard or merge of a cleanup node.
 func TestCleanupChecksThatDoNotReturn(t *testing.T) {
 	t.Parallel()

@@ -216,6 +216,9 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	if e.Type == event.NodeMocked && n.mockedInline() {
 		return began && c.cleansUp(n)
 	}
+	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // its test was left behind
+		return n.last == event.NodeStarted && c.cleansUp(n)
+	}
 	if e.Type != event.NodeQueued || !began || n.inline() {
 		return false
 	}

@@ -384,11 +384,20 @@ func (s *Locked) Queue(r Ref) {
 		s.ready.Insert(int(s.order.pos[r]))
 	case f.is(FlagGate):
 		s.gates.add(r)
+	case f.is(FlagInline) && s.isLeftBehind(r):
+		x := s.hasAside()
+		x.held = append(x.held, r)
 	case f.is(FlagInline):
 		s.EvaluateInline(r)
 	default:
 		s.ready.Insert(int(s.order.pos[r]))
 	}
+}
+
+// isLeftBehind reports whether an inline node of a run that is being left was begun before: its test did not return, and is not to be called
+// again in this life.
+func (s *Locked) isLeftBehind(r Ref) bool {
+	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
 
 // EvaluateInline queues a check or an inline node.

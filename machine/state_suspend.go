@@ -198,7 +198,7 @@ func (s *Locked) LiftFresh() bool {
 func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 	f := &s.net.facts[r]
 	inline := f.is(FlagInline | FlagGate)
-	return (!inline || f.is(FlagMocked)) && s.hold == holdAll, !inline && s.hold == holdFresh && s.words[r]&wordCount == 0
+	return (!inline || f.is(FlagMocked) || f.is(FlagInline) && s.isLeftBehind(r)) && s.hold == holdAll, !inline && s.hold == holdFresh && s.words[r]&wordCount == 0
 }
 
 // Sleepers is how many nodes are suspended.
