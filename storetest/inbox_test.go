@@ -229,6 +229,20 @@ func TestInboxDefects(t *testing.T) {
 				r.Posted, r.Taken = 2, 2
 			}
 		}}, "requests of pruned and replaced runs are gone"},
+		{"a run that goes on takes redrives", careless{post: forgiving(store.ErrNotEnded)}, "redrives are posted for runs that have ended"},
+		{"redrives are told apart by their ids alone", careless{post: forgiving(store.ErrRequestConflict)}, "redrives are posted for runs that have ended"},
+		{"a refused redrive ends its run once more", careless{commit: func(s *careless, ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+			if r, err := s.Memory.Load(ctx, l.Run); err == nil && r.Status.Terminal() && !c.Reopen && len(c.Taken) > 0 && c.Taken[0].Refused != "" {
+				c.Reopen, c.Status = true, r.Status
+			}
+			return s.Memory.Commit(ctx, l, c)
+		}}, "redrives are refused without a change of the run"},
+		{"the answer to a redrive is lost", careless{commit: commit(func(c *store.Commit) {
+			if c.Reopen {
+				c.Taken = nil
+			}
+		})}, "a redrive and its answer are one transaction"},
+		{"who serves is not told of redrives", careless{sleepy: true}, "a run with a redrive is due to those who serve"},
 		{"watchers are told of every run", careless{told: func(string) string { return "" }}, "watchers are told of requests"},
 	} {
 		expectFound(t, row.name, row.check, storetest.CheckInbox, func() store.Inbox {
