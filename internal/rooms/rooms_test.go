@@ -21,7 +21,7 @@ import (
 var rooms = map[string]string{
 	"vocabulary": "status.go",
 	"errors":     "errors.go",
-	"rules":      "retry.go condition.go guard.go gate.go",
+	"rules":      "retry.go condition.go gate.go",
 	"plan":       "dag.go dag_*.go",
 	"features":   "merge.go contract.go map.go loop.go expand.go trigger.go",
 	"step":       "step.go step_*.go view.go middleware.go memo.go",
