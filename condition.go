@@ -27,18 +27,16 @@ const (
 	noMatchCount
 )
 
-var noMatchNames = [noMatchCount]string{"skip", "fail"}
+var noMatchNames = enum.Of[NoMatch]("no match", "skip", "fail")
 
 // String returns "skip" or "fail".
-func (n NoMatch) String() string { return enum.Name(noMatchNames[:], int(n), "NoMatch") }
+func (n NoMatch) String() string { return noMatchNames.Name(n) }
 
 // MarshalText encodes n as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (n NoMatch) MarshalText() ([]byte, error) { return enum.Text(noMatchNames[:], int(n), "no match") }
+func (n NoMatch) MarshalText() ([]byte, error) { return noMatchNames.Text(n) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (n *NoMatch) UnmarshalText(text []byte) error {
-	return enum.Parse(n, noMatchNames[:], text, "no match")
-}
+func (n *NoMatch) UnmarshalText(text []byte) error { return noMatchNames.Parse(n, text) }
 
 // labeler is implemented by outputs that name the branches to take themselves.
 type labeler interface {
@@ -685,17 +683,13 @@ const (
 	guardCount
 )
 
-var guardNames = [guardCount]string{"", "allow", "skip", "fail"}
+var guardNames = enum.Of[GuardPolicy]("guard policy", "", "allow", "skip", "fail")
 
 // String returns "allow", "skip" or "fail", or "" for the zero value.
-func (p GuardPolicy) String() string { return enum.Name(guardNames[:], int(p), "GuardPolicy") }
+func (p GuardPolicy) String() string { return guardNames.Name(p) }
 
 // MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (p GuardPolicy) MarshalText() ([]byte, error) {
-	return enum.Text(guardNames[:], int(p), "guard policy")
-}
+func (p GuardPolicy) MarshalText() ([]byte, error) { return guardNames.Text(p) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (p *GuardPolicy) UnmarshalText(text []byte) error {
-	return enum.Parse(p, guardNames[:], text, "guard policy")
-}
+func (p *GuardPolicy) UnmarshalText(text []byte) error { return guardNames.Parse(p, text) }

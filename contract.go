@@ -141,7 +141,7 @@ const (
 	moderationCount
 )
 
-var moderationNames = [moderationCount]string{"none", "input", "output", "both"}
+var moderationNames = enum.Of[Moderation]("moderation", "none", "input", "output", "both")
 
 // covers reports whether the phase is to be judged.
 func (m Moderation) covers(p event.Phase) bool {
@@ -149,17 +149,13 @@ func (m Moderation) covers(p event.Phase) bool {
 }
 
 // String returns "none", "input", "output" or "both".
-func (m Moderation) String() string { return enum.Name(moderationNames[:], int(m), "Moderation") }
+func (m Moderation) String() string { return moderationNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m Moderation) MarshalText() ([]byte, error) {
-	return enum.Text(moderationNames[:], int(m), "moderation")
-}
+func (m Moderation) MarshalText() ([]byte, error) { return moderationNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *Moderation) UnmarshalText(text []byte) error {
-	return enum.Parse(m, moderationNames[:], text, "moderation")
-}
+func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.Parse(m, text) }
 
 // Moderate sets the run's moderator, which judges the inputs and outputs of steps, for the nodes that ask for it: see Node.Moderation. A run of
 // a graph in which a node asks for one is refused without it, with an error that matches [ErrNoModerator].

@@ -331,16 +331,16 @@ const (
 	onCount
 )
 
-var onNames = [onCount]string{"success", "failure", "always"}
+var onNames = enum.Of[On]("on", "success", "failure", "always")
 
 // String returns "success", "failure" or "always".
-func (o On) String() string { return enum.Name(onNames[:], int(o), "On") }
+func (o On) String() string { return onNames.Name(o) }
 
 // MarshalText encodes o as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (o On) MarshalText() ([]byte, error) { return enum.Text(onNames[:], int(o), "on") }
+func (o On) MarshalText() ([]byte, error) { return onNames.Text(o) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (o *On) UnmarshalText(text []byte) error { return enum.Parse(o, onNames[:], text, "on") }
+func (o *On) UnmarshalText(text []byte) error { return onNames.Parse(o, text) }
 
 // stray is an edge that stands in the In of a node and names another one as its target.
 type stray struct {

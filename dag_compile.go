@@ -147,7 +147,7 @@ func named(what string, number int, name string, taken bool) (text string, ok bo
 func (c *compiler) checkDefaults() {
 	d := &c.force.Defaults
 	if text, bad := wrong(enumField{"SkipMode", int(d.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(d.OnUpstreamFailure), upstreamNames},
-		enumField{"GuardErrors", int(d.GuardErrors), guardNames[:]}); bad {
+		enumField{"GuardErrors", int(d.GuardErrors), guardNames.Names()}); bad {
 		c.add("%w: Defaults.%s", ErrBadValue, text).Field = "Defaults"
 	}
 	if field, err := d.Retry.validate(); err != nil {
@@ -316,7 +316,7 @@ func (c *compiler) checkTerms(i int, r *machine.Edge) {
 	source := c.g.nodes[from]
 	switch {
 	case e.On >= onCount:
-		text, _ := wrong(enumField{"On", int(e.On), onNames[:]})
+		text, _ := wrong(enumField{"On", int(e.On), onNames.Names()})
 		c.ofEdge(i, "On", "%w: %s", ErrBadValue, text)
 	case e.DataOnly && (e.On != OnSuccess || e.Label != "" && to != c.end):
 		c.ofEdge(i, "DataOnly", "%w: a data-only edge has neither a label nor an outcome to wait for", ErrBadEdge)
@@ -410,8 +410,8 @@ func (c *compiler) checkNode(i int) {
 		n.NoMatch >= noMatchCount || n.Moderation >= moderationCount {
 		c.broken = true
 		text, _ := wrong(enumField{"SkipMode", int(n.SkipMode), skipModeNames}, enumField{"OnUpstreamFailure", int(n.OnUpstreamFailure), upstreamNames},
-			enumField{"Handling", int(n.Handling), handlingNames[:]}, enumField{"GuardErrors", int(n.GuardErrors), guardNames[:]},
-			enumField{"NoMatch", int(n.NoMatch), noMatchNames[:]}, enumField{"Moderation", int(n.Moderation), moderationNames[:]})
+			enumField{"Handling", int(n.Handling), handlingNames.Names()}, enumField{"GuardErrors", int(n.GuardErrors), guardNames.Names()},
+			enumField{"NoMatch", int(n.NoMatch), noMatchNames.Names()}, enumField{"Moderation", int(n.Moderation), moderationNames.Names()})
 		bad(ErrBadValue, "", "%s", text)
 	}
 	negative := func(name string, d time.Duration) {
@@ -537,7 +537,7 @@ func (c *compiler) checkGate(n *node, bad report) {
 		if n.Gate.Timeout < 0 {
 			bad(ErrBadValue, "Gate.Timeout", "Gate.Timeout %v is negative", n.Gate.Timeout)
 		}
-		if text, is := wrong(enumField{"Gate.OnTimeout", int(n.Gate.OnTimeout), gateTimeoutNames[:]}); is {
+		if text, is := wrong(enumField{"Gate.OnTimeout", int(n.Gate.OnTimeout), gateTimeoutNames.Names()}); is {
 			bad(ErrBadValue, "Gate.OnTimeout", "%s", text)
 		}
 		if text := badChoices(n.Gate.Choices); text != "" {

@@ -46,27 +46,21 @@ type GateTimeout uint8
 const (
 	GateFail  GateTimeout = iota // it fails, with the cause gate_timeout
 	GateLabel                    // it completes with the output "timeout", which is also its label: if it has labelled edges, one is "timeout" or "default"
-
-	gateTimeoutCount
 )
 
-var gateTimeoutNames = [gateTimeoutCount]string{"fail", "label"}
+var gateTimeoutNames = enum.Of[GateTimeout]("gate timeout", "fail", "label")
 
 // timeoutLabel is the output of a gate under GateLabel.
 const timeoutLabel = "timeout"
 
 // String returns "fail" or "label".
-func (t GateTimeout) String() string { return enum.Name(gateTimeoutNames[:], int(t), "GateTimeout") }
+func (t GateTimeout) String() string { return gateTimeoutNames.Name(t) }
 
 // MarshalText encodes t as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (t GateTimeout) MarshalText() ([]byte, error) {
-	return enum.Text(gateTimeoutNames[:], int(t), "gate timeout")
-}
+func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Text(t) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (t *GateTimeout) UnmarshalText(text []byte) error {
-	return enum.Parse(t, gateTimeoutNames[:], text, "gate timeout")
-}
+func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
 // Decision is a signal that tells who has decided, and why. Its Value plays the part of any other signal's value: it routes,
 // and the gate's dependents, or the step that goes on, receive it. [NodeResult] and the event node.signalled hold the whole
@@ -343,24 +337,20 @@ const (
 	suspendModeCount
 )
 
-var suspendModeNames = [suspendModeCount]string{"", "drain", "stop"}
+var suspendModeNames = enum.Of[SuspendMode]("suspend mode", "", "drain", "stop")
 
 // String returns "drain" or "stop", or "" for the zero value.
-func (m SuspendMode) String() string { return enum.Name(suspendModeNames[:], int(m), "SuspendMode") }
+func (m SuspendMode) String() string { return suspendModeNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m SuspendMode) MarshalText() ([]byte, error) {
-	return enum.Text(suspendModeNames[:], int(m), "suspend mode")
-}
+func (m SuspendMode) MarshalText() ([]byte, error) { return suspendModeNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *SuspendMode) UnmarshalText(text []byte) error {
-	return enum.Parse(m, suspendModeNames[:], text, "suspend mode")
-}
+func (m *SuspendMode) UnmarshalText(text []byte) error { return suspendModeNames.Parse(m, text) }
 
 func (m SuspendMode) apply(c *config) error {
 	if m == suspendDefault || m >= suspendModeCount {
-		return fmt.Errorf("%w: %s", ErrBadOption, enumField{"SuspendMode", int(m), suspendModeNames[:]}.wrong())
+		return fmt.Errorf("%w: %s", ErrBadOption, enumField{"SuspendMode", int(m), suspendModeNames.Names()}.wrong())
 	}
 	c.onSuspend = m
 	return nil

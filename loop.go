@@ -48,20 +48,16 @@ const (
 	loopLimitCount
 )
 
-var loopLimitNames = [loopLimitCount]string{"fail", "stop"}
+var loopLimitNames = enum.Of[LoopLimit]("loop limit", "fail", "stop")
 
 // String returns "fail" or "stop".
-func (l LoopLimit) String() string { return enum.Name(loopLimitNames[:], int(l), "LoopLimit") }
+func (l LoopLimit) String() string { return loopLimitNames.Name(l) }
 
 // MarshalText encodes l as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (l LoopLimit) MarshalText() ([]byte, error) {
-	return enum.Text(loopLimitNames[:], int(l), "loop limit")
-}
+func (l LoopLimit) MarshalText() ([]byte, error) { return loopLimitNames.Text(l) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (l *LoopLimit) UnmarshalText(text []byte) error {
-	return enum.Parse(l, loopLimitNames[:], text, "loop limit")
-}
+func (l *LoopLimit) UnmarshalText(text []byte) error { return loopLimitNames.Parse(l, text) }
 
 // ErrLoopLimit fails a loop that has reached its MaxIterations.
 var ErrLoopLimit = errors.New("loop limit reached")
@@ -83,7 +79,7 @@ func (l *Loop) check(n *node, bad report) {
 	case l.MaxIterations <= 0:
 		bad(ErrBadValue, "Loop.MaxIterations", "Loop.MaxIterations %d is not positive: a loop must have a bound", l.MaxIterations)
 	case l.OnLimit >= loopLimitCount:
-		text, _ := wrong(enumField{"Loop.OnLimit", int(l.OnLimit), loopLimitNames[:]})
+		text, _ := wrong(enumField{"Loop.OnLimit", int(l.OnLimit), loopLimitNames.Names()})
 		bad(ErrBadValue, "Loop.OnLimit", "%s", text)
 	case l.Pause < 0:
 		bad(ErrBadValue, "Loop.Pause", "Loop.Pause %v is negative", l.Pause)

@@ -86,20 +86,16 @@ const (
 	missingCount
 )
 
-var missingNames = [missingCount]string{"real", "stub", "fail"}
+var missingNames = enum.Of[OnMissing]("on missing", "real", "stub", "fail")
 
 // String returns "real", "stub" or "fail".
-func (m OnMissing) String() string { return enum.Name(missingNames[:], int(m), "OnMissing") }
+func (m OnMissing) String() string { return missingNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m OnMissing) MarshalText() ([]byte, error) {
-	return enum.Text(missingNames[:], int(m), "on missing")
-}
+func (m OnMissing) MarshalText() ([]byte, error) { return missingNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *OnMissing) UnmarshalText(text []byte) error {
-	return enum.Parse(m, missingNames[:], text, "on missing")
-}
+func (m *OnMissing) UnmarshalText(text []byte) error { return missingNames.Parse(m, text) }
 
 // ErrNoMock fails a node that has no mock under [MissingFail]. Before a run it reports a gate without a mock for which
 // "approved" is no choice.

@@ -176,16 +176,16 @@ const (
 	modeCount
 )
 
-var modeNames = [modeCount]string{"eager", "waves"}
+var modeNames = enum.Of[Mode]("mode", "eager", "waves")
 
 // String returns "eager" or "waves".
-func (m Mode) String() string { return enum.Name(modeNames[:], int(m), "Mode") }
+func (m Mode) String() string { return modeNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m Mode) MarshalText() ([]byte, error) { return enum.Text(modeNames[:], int(m), "mode") }
+func (m Mode) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *Mode) UnmarshalText(text []byte) error { return enum.Parse(m, modeNames[:], text, "mode") }
+func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
 func (m Mode) apply(c *config) error {
 	if m >= modeCount {
@@ -214,20 +214,16 @@ const (
 	statusRuleCount
 )
 
-var statusRuleNames = [statusRuleCount]string{"escaped", "leaves", "strict"}
+var statusRuleNames = enum.Of[StatusRule]("status rule", "escaped", "leaves", "strict")
 
 // String returns "escaped", "leaves" or "strict".
-func (r StatusRule) String() string { return enum.Name(statusRuleNames[:], int(r), "StatusRule") }
+func (r StatusRule) String() string { return statusRuleNames.Name(r) }
 
 // MarshalText encodes r as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (r StatusRule) MarshalText() ([]byte, error) {
-	return enum.Text(statusRuleNames[:], int(r), "status rule")
-}
+func (r StatusRule) MarshalText() ([]byte, error) { return statusRuleNames.Text(r) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (r *StatusRule) UnmarshalText(text []byte) error {
-	return enum.Parse(r, statusRuleNames[:], text, "status rule")
-}
+func (r *StatusRule) UnmarshalText(text []byte) error { return statusRuleNames.Parse(r, text) }
 
 func (r StatusRule) apply(c *config) error {
 	if r >= statusRuleCount {
@@ -253,20 +249,16 @@ const (
 	failureModeCount
 )
 
-var failureModeNames = [failureModeCount]string{"continue", "stop_scheduling", "abort_running"}
+var failureModeNames = enum.Of[FailureMode]("failure mode", "continue", "stop_scheduling", "abort_running")
 
 // String returns "continue", "stop_scheduling" or "abort_running".
-func (m FailureMode) String() string { return enum.Name(failureModeNames[:], int(m), "FailureMode") }
+func (m FailureMode) String() string { return failureModeNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m FailureMode) MarshalText() ([]byte, error) {
-	return enum.Text(failureModeNames[:], int(m), "failure mode")
-}
+func (m FailureMode) MarshalText() ([]byte, error) { return failureModeNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *FailureMode) UnmarshalText(text []byte) error {
-	return enum.Parse(m, failureModeNames[:], text, "failure mode")
-}
+func (m *FailureMode) UnmarshalText(text []byte) error { return failureModeNames.Parse(m, text) }
 
 func (m FailureMode) apply(c *config) error {
 	if m >= failureModeCount {
@@ -289,20 +281,16 @@ const (
 	stopModeCount
 )
 
-var stopModeNames = [stopModeCount]string{"interrupt", "drain"}
+var stopModeNames = enum.Of[StopMode]("stop mode", "interrupt", "drain")
 
 // String returns "interrupt" or "drain".
-func (m StopMode) String() string { return enum.Name(stopModeNames[:], int(m), "StopMode") }
+func (m StopMode) String() string { return stopModeNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m StopMode) MarshalText() ([]byte, error) {
-	return enum.Text(stopModeNames[:], int(m), "stop mode")
-}
+func (m StopMode) MarshalText() ([]byte, error) { return stopModeNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *StopMode) UnmarshalText(text []byte) error {
-	return enum.Parse(m, stopModeNames[:], text, "stop mode")
-}
+func (m *StopMode) UnmarshalText(text []byte) error { return stopModeNames.Parse(m, text) }
 
 func (m StopMode) apply(c *config) error {
 	if m >= stopModeCount {

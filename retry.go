@@ -53,18 +53,16 @@ const (
 	jitterCount
 )
 
-var jitterNames = [jitterCount]string{"", "half", "none", "full"}
+var jitterNames = enum.Of[Jitter]("jitter", "", "half", "none", "full")
 
 // String returns "half", "none" or "full", or "" for the zero value.
-func (j Jitter) String() string { return enum.Name(jitterNames[:], int(j), "Jitter") }
+func (j Jitter) String() string { return jitterNames.Name(j) }
 
 // MarshalText encodes j as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (j Jitter) MarshalText() ([]byte, error) { return enum.Text(jitterNames[:], int(j), "jitter") }
+func (j Jitter) MarshalText() ([]byte, error) { return jitterNames.Text(j) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (j *Jitter) UnmarshalText(text []byte) error {
-	return enum.Parse(j, jitterNames[:], text, "jitter")
-}
+func (j *Jitter) UnmarshalText(text []byte) error { return jitterNames.Parse(j, text) }
 
 // noRetryOr is the reason n, or if there is none that of a failure of this kind outside of an attempt.
 func noRetryOr(n event.NoRetry, kind CauseKind) event.NoRetry {
@@ -157,7 +155,7 @@ func (r Retry) validate() (field string, err error) {
 	case r.Multiplier < 0 || math.IsNaN(r.Multiplier) || math.IsInf(r.Multiplier, 0):
 		return "Multiplier", fmt.Errorf("%w: retry: Multiplier %v is no factor", ErrBadValue, r.Multiplier)
 	case r.Jitter >= jitterCount:
-		text, _ := wrong(enumField{"Jitter", int(r.Jitter), jitterNames[:]})
+		text, _ := wrong(enumField{"Jitter", int(r.Jitter), jitterNames.Names()})
 		return "Jitter", fmt.Errorf("%w: retry: %s", ErrBadValue, text)
 	case r.MaxRetryAfter < 0:
 		return "MaxRetryAfter", fmt.Errorf("%w: retry: MaxRetryAfter %v is negative", ErrBadValue, r.MaxRetryAfter)

@@ -35,25 +35,21 @@ const (
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
 	WhyBackoff          // an attempt failed with Err: Until the next one; without an Err its step has returned SuspendUntil
 	WhySignal           // it waits for a signal: Wait and Choices; of a composite Nodes do, inside of it
-
-	whyCount
 )
 
-var whyNames = [whyCount]string{
+var whyNames = enum.Of[WhyKind]("kind of why",
 	"", "ended", "pending", "waiting", "tier", "checking", "held", "store", "order", "slot", "rate", "running", "paused", "stopping",
 	"cleanup", "backoff", "signal",
-}
+)
 
 // String returns the name of the kind, such as "backoff".
-func (k WhyKind) String() string { return enum.Name(whyNames[:], int(k), "WhyKind") }
+func (k WhyKind) String() string { return whyNames.Name(k) }
 
 // MarshalText encodes k as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (k WhyKind) MarshalText() ([]byte, error) { return enum.Text(whyNames[:], int(k), "kind of why") }
+func (k WhyKind) MarshalText() ([]byte, error) { return whyNames.Text(k) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (k *WhyKind) UnmarshalText(text []byte) error {
-	return enum.Parse(k, whyNames[:], text, "kind of why")
-}
+func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, text) }
 
 // Why explains the state of a node: see [Run.Why]. Fields that the Kind does not name are zero, but for Status and Since.
 type Why struct {

@@ -161,20 +161,16 @@ const (
 	handlingCount
 )
 
-var handlingNames = [handlingCount]string{"default", "handles", "observes"}
+var handlingNames = enum.Of[Handling]("handling", "default", "handles", "observes")
 
 // String returns "default", "handles" or "observes".
-func (h Handling) String() string { return enum.Name(handlingNames[:], int(h), "Handling") }
+func (h Handling) String() string { return handlingNames.Name(h) }
 
 // MarshalText encodes h as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (h Handling) MarshalText() ([]byte, error) {
-	return enum.Text(handlingNames[:], int(h), "handling")
-}
+func (h Handling) MarshalText() ([]byte, error) { return handlingNames.Text(h) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (h *Handling) UnmarshalText(text []byte) error {
-	return enum.Parse(h, handlingNames[:], text, "handling")
-}
+func (h *Handling) UnmarshalText(text []byte) error { return handlingNames.Parse(h, text) }
 
 // AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }

@@ -54,20 +54,16 @@ const (
 	pruneModeCount
 )
 
-var pruneModeNames = [pruneModeCount]string{"forward", "closure"}
+var pruneModeNames = enum.Of[PruneMode]("prune mode", "forward", "closure")
 
 // String returns "forward" or "closure".
-func (m PruneMode) String() string { return enum.Name(pruneModeNames[:], int(m), "PruneMode") }
+func (m PruneMode) String() string { return pruneModeNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m PruneMode) MarshalText() ([]byte, error) {
-	return enum.Text(pruneModeNames[:], int(m), "prune mode")
-}
+func (m PruneMode) MarshalText() ([]byte, error) { return pruneModeNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *PruneMode) UnmarshalText(text []byte) error {
-	return enum.Parse(m, pruneModeNames[:], text, "prune mode")
-}
+func (m *PruneMode) UnmarshalText(text []byte) error { return pruneModeNames.Parse(m, text) }
 
 func (m PruneMode) apply(c *config) error {
 	if m >= pruneModeCount {

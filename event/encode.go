@@ -63,7 +63,7 @@ func (w *writer) payload(p *payloadJSON) {
 		w.Number("totalNodes", *p.TotalNodes)
 	}
 	if p.Mode != nil {
-		w.Name("mode", modeNames, int(*p.Mode), "mode")
+		w.Name("mode", modeNames.Names(), int(*p.Mode), "mode")
 	}
 	if p.Test != nil {
 		w.Is("test", *p.Test)
@@ -219,7 +219,7 @@ func (w *writer) payload(p *payloadJSON) {
 		w.Text("output_error", *p.OutputError)
 	}
 	if p.NoRetry != 0 {
-		w.Name("no_retry", noRetryNames[:], int(p.NoRetry), "reason for no retry")
+		w.Name("no_retry", noRetryNames.Names(), int(p.NoRetry), "reason for no retry")
 	}
 	if p.Request != nil {
 		w.Key("request")

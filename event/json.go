@@ -116,7 +116,7 @@ type modeJSON uint8
 
 const inWaves modeJSON = 1
 
-var modeNames = []string{"eager", inWaves: "waves"}
+var modeNames = enum.Of[modeJSON]("mode", "eager", "waves")
 
 func modeOf(waves bool) *modeJSON {
 	var mode modeJSON
@@ -127,10 +127,10 @@ func modeOf(waves bool) *modeJSON {
 }
 
 // MarshalText implements encoding.TextMarshaler.
-func (m modeJSON) MarshalText() ([]byte, error) { return enum.Text(modeNames, int(m), "mode") }
+func (m modeJSON) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
-func (m *modeJSON) UnmarshalText(text []byte) error { return enum.Parse(m, modeNames, text, "mode") }
+func (m *modeJSON) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
 // durationJSON is a duration in milliseconds, with a fraction.
 type durationJSON time.Duration

@@ -69,7 +69,7 @@ func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 func payloadAttrs(payload any) []slog.Attr {
 	switch p := payload.(type) {
 	case Start:
-		return append([]slog.Attr{slog.Int("total", p.TotalNodes), slog.String("mode", modeNames[*modeOf(p.Waves)])}, some(slog.String("forked_from", p.Forked))...)
+		return append([]slog.Attr{slog.Int("total", p.TotalNodes), slog.String("mode", modeNames.Name(*modeOf(p.Waves)))}, some(slog.String("forked_from", p.Forked))...)
 	case StatusChange:
 		attrs := []slog.Attr{slog.String("from", p.From.String()), slog.String("to", p.To.String()), slog.Any("waiting", p.Waiting),
 			slog.Int("total_waiting", p.TotalWaiting)}

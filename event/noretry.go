@@ -22,21 +22,17 @@ const (
 	noRetryCount
 )
 
-var noRetryNames = [noRetryCount]string{
-	NoRetryAbandoned: "abandoned", NoRetryOverall: "overall_timeout", NoRetryPermanent: "permanent", NoRetryStopping: "stopping",
-	NoRetryUnstarted: "not_started", NoRetryNoPolicy: "no_policy", NoRetryCause: "not_retryable", NoRetryAttempts: "attempts_exhausted",
-	NoRetryHint: "retry_after", NoRetryDeadline: "deadline",
-}
+var noRetryNames = enum.Of[NoRetry]("reason for no retry",
+	"", "abandoned", "overall_timeout", "permanent", "stopping",
+	"not_started", "no_policy", "not_retryable", "attempts_exhausted",
+	"retry_after", "deadline",
+)
 
 // String returns the reason as it is written in events, such as "attempts_exhausted", or "" for the zero value.
-func (n NoRetry) String() string { return enum.Name(noRetryNames[:], int(n), "NoRetry") }
+func (n NoRetry) String() string { return noRetryNames.Name(n) }
 
 // MarshalText encodes n as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
-func (n NoRetry) MarshalText() ([]byte, error) {
-	return enum.Text(noRetryNames[:], int(n), "reason for no retry")
-}
+func (n NoRetry) MarshalText() ([]byte, error) { return noRetryNames.Text(n) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
-func (n *NoRetry) UnmarshalText(text []byte) error {
-	return enum.Parse(n, noRetryNames[:], text, "reason for no retry")
-}
+func (n *NoRetry) UnmarshalText(text []byte) error { return noRetryNames.Parse(n, text) }

@@ -9,17 +9,15 @@ type Phase uint8
 const (
 	PhaseInput  Phase = iota // the parameters, before the step's first attempt
 	PhaseOutput              // what an attempt returned
-
-	phaseCount
 )
 
-var phaseNames = [phaseCount]string{"input", "output"}
+var phaseNames = enum.Of[Phase]("phase", "input", "output")
 
 // String returns "input" or "output".
-func (p Phase) String() string { return enum.Name(phaseNames[:], int(p), "Phase") }
+func (p Phase) String() string { return phaseNames.Name(p) }
 
 // MarshalText encodes p as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
-func (p Phase) MarshalText() ([]byte, error) { return enum.Text(phaseNames[:], int(p), "phase") }
+func (p Phase) MarshalText() ([]byte, error) { return phaseNames.Text(p) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
-func (p *Phase) UnmarshalText(text []byte) error { return enum.Parse(p, phaseNames[:], text, "phase") }
+func (p *Phase) UnmarshalText(text []byte) error { return phaseNames.Parse(p, text) }

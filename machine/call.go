@@ -13,10 +13,10 @@ const (
 	CallAbort                   // the node was stopped: abort the call
 )
 
-var callActionNames = [...]string{"none", "start", "skip", "abort"}
+var callActionNames = enum.Of[CallAction]("action", "none", "start", "skip", "abort")
 
 // String returns "none", "start", "skip" or "abort".
-func (a CallAction) String() string { return enum.Name(callActionNames[:], int(a), "CallAction") }
+func (a CallAction) String() string { return callActionNames.Name(a) }
 
 // CallAction maps a node's status to what should happen to its call: ready starts it, skipped skips it, aborted and
 // cancelled abort it (call protocols do not distinguish the two), and every other status leaves it alone.
@@ -43,10 +43,10 @@ const (
 	CallAborted
 )
 
-var callStatusNames = [...]string{"running", "completed", "failed", "aborted"}
+var callStatusNames = enum.Of[CallStatus]("call", "running", "completed", "failed", "aborted")
 
 // String returns "running", "completed", "failed" or "aborted".
-func (c CallStatus) String() string { return enum.Name(callStatusNames[:], int(c), "CallStatus") }
+func (c CallStatus) String() string { return callStatusNames.Name(c) }
 
 // NodeStatus maps the status of a call back to the node: a failed call makes its node retry when another attempt is granted.
 // For an aborted call, stop is the cause for which the engine was asked to stop the node, and decides the node's status;

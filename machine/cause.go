@@ -41,27 +41,23 @@ const (
 	CauseCancelNode        // CancelNode was called
 	CauseExternal          // the call was aborted outside the engine
 	CauseSuperseded        // no other node needs the result any more
-
-	causeCount
 )
 
-var causeNames = [causeCount]string{
+var causeNames = enum.Of[CauseKind]("cause",
 	"", "step_error", "timeout", "rate_limit", "contract_violated_input", "contract_violated_output", "moderation",
 	"panic", "goexit", "condition_error", "merge_error", "no_branch_match", "loop_limit", "subrun", "map_items",
 	"gate_timeout", "store_error", "store_rejected", "crashed", "end_failed", "upstream_failure", "upstream_cancelled", "sibling_failure",
 	"fail_fast", "abort_all", "run_timeout", "ctx", "cancel_run", "cancel_node", "external", "superseded",
-}
+)
 
 // String returns the snake-case name of the cause; [CauseNone] is the empty string.
-func (k CauseKind) String() string { return enum.Name(causeNames[:], int(k), "CauseKind") }
+func (k CauseKind) String() string { return causeNames.Name(k) }
 
 // MarshalText encodes the cause as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (k CauseKind) MarshalText() ([]byte, error) { return enum.Text(causeNames[:], int(k), "cause") }
+func (k CauseKind) MarshalText() ([]byte, error) { return causeNames.Text(k) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (k *CauseKind) UnmarshalText(text []byte) error {
-	return enum.Parse(k, causeNames[:], text, "cause")
-}
+func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k, text) }
 
 // The causes that a node may have, by its status. A store error is in two of the sets: it fails the node whose end cannot be written, and
 // aborts the others. [CauseEndFailed] is in none: it is the cause of a run.

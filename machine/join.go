@@ -121,20 +121,16 @@ const (
 	skipModeCount
 )
 
-var skipModeNames = [skipModeCount]string{"", "cascade", "satisfy", "strict"}
+var skipModeNames = enum.Of[SkipMode]("skip mode", "", "cascade", "satisfy", "strict")
 
 // String returns "cascade", "satisfy" or "strict", or "" for the zero value.
-func (m SkipMode) String() string { return enum.Name(skipModeNames[:], int(m), "SkipMode") }
+func (m SkipMode) String() string { return skipModeNames.Name(m) }
 
 // MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (m SkipMode) MarshalText() ([]byte, error) {
-	return enum.Text(skipModeNames[:], int(m), "skip mode")
-}
+func (m SkipMode) MarshalText() ([]byte, error) { return skipModeNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (m *SkipMode) UnmarshalText(text []byte) error {
-	return enum.Parse(m, skipModeNames[:], text, "skip mode")
-}
+func (m *SkipMode) UnmarshalText(text []byte) error { return skipModeNames.Parse(m, text) }
 
 // UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
 type UpstreamPolicy uint8
@@ -154,20 +150,16 @@ const (
 	upstreamCount
 )
 
-var upstreamNames = [upstreamCount]string{"", "abort", "skip", "propagate", "substitute_default"}
+var upstreamNames = enum.Of[UpstreamPolicy]("upstream policy", "", "abort", "skip", "propagate", "substitute_default")
 
 // String returns "abort", "skip", "propagate" or "substitute_default", or "" for the zero value.
-func (p UpstreamPolicy) String() string { return enum.Name(upstreamNames[:], int(p), "UpstreamPolicy") }
+func (p UpstreamPolicy) String() string { return upstreamNames.Name(p) }
 
 // MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (p UpstreamPolicy) MarshalText() ([]byte, error) {
-	return enum.Text(upstreamNames[:], int(p), "upstream policy")
-}
+func (p UpstreamPolicy) MarshalText() ([]byte, error) { return upstreamNames.Text(p) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (p *UpstreamPolicy) UnmarshalText(text []byte) error {
-	return enum.Parse(p, upstreamNames[:], text, "upstream policy")
-}
+func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames.Parse(p, text) }
 
 // The classes an edge has been seen to resolve into, as a set.
 const (

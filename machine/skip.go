@@ -23,20 +23,16 @@ const (
 	skipCount
 )
 
-var skipNames = [skipCount]string{
+var skipNames = enum.Of[SkipKind]("skip reason",
 	"", "annotation", "when_guard", "condition_branch", "null_propagation", "upstream_skipped", "parent_failure",
 	"rule_unsatisfied", "self", "superseded",
-}
+)
 
 // String returns the snake-case name of the kind; [SkipNone] is the empty string.
-func (k SkipKind) String() string { return enum.Name(skipNames[:], int(k), "SkipKind") }
+func (k SkipKind) String() string { return skipNames.Name(k) }
 
 // MarshalText encodes the kind as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (k SkipKind) MarshalText() ([]byte, error) {
-	return enum.Text(skipNames[:], int(k), "skip reason")
-}
+func (k SkipKind) MarshalText() ([]byte, error) { return skipNames.Text(k) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (k *SkipKind) UnmarshalText(text []byte) error {
-	return enum.Parse(k, skipNames[:], text, "skip reason")
-}
+func (k *SkipKind) UnmarshalText(text []byte) error { return skipNames.Parse(k, text) }

@@ -9,7 +9,7 @@ import (
 // Delivery is the kind of value that an edge delivers to its target.
 type Delivery uint8
 
-var deliveryNames = [...]string{"nothing", "output", "error", "default"}
+var deliveryNames = enum.Of[Delivery]("delivery", "nothing", "output", "error", "default")
 
 // The deliveries.
 const (
@@ -20,7 +20,7 @@ const (
 )
 
 // String returns "nothing", "output", "error" or "default".
-func (d Delivery) String() string { return enum.Name(deliveryNames[:], int(d), "Delivery") }
+func (d Delivery) String() string { return deliveryNames.Name(d) }
 
 // Inputs yields the numbers of the in-edges of a node, see [Net.Edge], in the order of declaration, with the delivery of each
 // once the node's join is decided: edges that were open then never deliver.

@@ -26,10 +26,10 @@ const (
 	statusCount
 )
 
-var statusNames = [statusCount]string{
+var statusNames = enum.Of[Status]("status",
 	"idle", "waiting", "ready", "running", "retrying", "suspended",
 	"completed", "failed", "aborted", "cancelled", "skipped",
-}
+)
 
 // statusAliases are the spellings that other engines use for the same statuses; UnmarshalText accepts them.
 var statusAliases = map[string]Status{
@@ -41,10 +41,10 @@ var statusAliases = map[string]Status{
 func (s Status) Terminal() bool { return s >= Completed && s < statusCount }
 
 // String returns the lower-case name of the status, the form in which it is encoded.
-func (s Status) String() string { return enum.Name(statusNames[:], int(s), "Status") }
+func (s Status) String() string { return statusNames.Name(s) }
 
 // MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (s Status) MarshalText() ([]byte, error) { return enum.Text(statusNames[:], int(s), "status") }
+func (s Status) MarshalText() ([]byte, error) { return statusNames.Text(s) }
 
 // UnmarshalText decodes a name, or one of the aliases that other engines use ("succeeded", "error",
 // "upstream_failed", "blocked", "canceled", "omitted", "tracking", "dispatched"). Anything else is an error that
@@ -54,7 +54,7 @@ func (s *Status) UnmarshalText(text []byte) error {
 		*s = alias
 		return nil
 	}
-	return enum.Parse(s, statusNames[:], text, "status")
+	return statusNames.Parse(s, text)
 }
 
 // transitions is the one table of permitted transitions: bit t of entry s is set when s may become t.
@@ -100,18 +100,16 @@ const (
 	runStatusCount
 )
 
-var runStatusNames = [runStatusCount]string{"pending", "running", "suspended", "completed", "failed", "cancelled"}
+var runStatusNames = enum.Of[RunStatus]("run status", "pending", "running", "suspended", "completed", "failed", "cancelled")
 
 // Terminal reports whether the status is final.
 func (s RunStatus) Terminal() bool { return s >= RunCompleted && s < runStatusCount }
 
 // String returns the lower-case name of the status, the form in which it is encoded.
-func (s RunStatus) String() string { return enum.Name(runStatusNames[:], int(s), "RunStatus") }
+func (s RunStatus) String() string { return runStatusNames.Name(s) }
 
 // MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (s RunStatus) MarshalText() ([]byte, error) {
-	return enum.Text(runStatusNames[:], int(s), "run status")
-}
+func (s RunStatus) MarshalText() ([]byte, error) { return runStatusNames.Text(s) }
 
 // UnmarshalText decodes a name, "succeeded", "error" or "canceled". Anything else is an error that matches
 // [ErrBadValue].
@@ -127,5 +125,5 @@ func (s *RunStatus) UnmarshalText(text []byte) error {
 		*s = RunCancelled
 		return nil
 	}
-	return enum.Parse(s, runStatusNames[:], text, "run status")
+	return runStatusNames.Parse(s, text)
 }

@@ -34,10 +34,10 @@
 package progress
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
 // Mode is a way to show progress. It is a flag.TextVar: "auto", "tty", "plain" or "json".
@@ -51,29 +51,16 @@ const (
 	JSON              // every event as a line of JSON
 )
 
-var modeNames = []string{"auto", "tty", "plain", "json"}
+var modeNames = enum.Of[Mode]("progress mode", "auto", "tty", "plain", "json")
 
 // String returns "auto", "tty", "plain" or "json".
-func (m Mode) String() string {
-	if int(m) < len(modeNames) {
-		return modeNames[m]
-	}
-	return fmt.Sprintf("Mode(%d)", m)
-}
+func (m Mode) String() string { return modeNames.Name(m) }
 
-// MarshalText encodes m as its name.
-func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+// MarshalText encodes m as its name. A value outside the enum is an error that matches [kahn.ErrBadValue].
+func (m Mode) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [kahn.ErrBadValue].
-func (m *Mode) UnmarshalText(text []byte) error {
-	for i, name := range modeNames {
-		if name == string(text) {
-			*m = Mode(i)
-			return nil
-		}
-	}
-	return fmt.Errorf("%w: progress mode %.40q", kahn.ErrBadValue, text)
-}
+func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
 // Progress shows one run. Its methods may be called concurrently. A goroutine begins with the first event, and ends with
 // the run's last event or with Close.

@@ -316,6 +316,9 @@ func TestModeOfWriter(t *testing.T) {
 	if err := m.UnmarshalText([]byte("fancy")); !errors.Is(err, kahn.ErrBadValue) {
 		t.Errorf("error %v", err)
 	}
+	if text, err := (JSON + 1).MarshalText(); !errors.Is(err, kahn.ErrBadValue) {
+		t.Errorf("a mode without a name is %q, %v", text, err)
+	}
 }
 
 // writerFunc is a writer with any behaviour.

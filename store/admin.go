@@ -82,15 +82,15 @@ const (
 	policyCount
 )
 
-var policyNames = [policyCount]string{"refuse", "reuse", "replace", "replace_unasked"}
+var policyNames = enum.Of[Policy]("policy", "refuse", "reuse", "replace", "replace_unasked")
 
 // String returns "refuse", "reuse", "replace" or "replace_unasked".
-func (p Policy) String() string { return enum.Name(policyNames[:], int(p), "Policy") }
+func (p Policy) String() string { return policyNames.Name(p) }
 
 // Check reports what is wrong with a run that is to be created, as an error that matches [machine.ErrBadValue].
 func (n *NewRun) Check() error {
 	if n.IfExists >= policyCount {
-		return fmt.Errorf("%w: IfExists %d is none of %s", machine.ErrBadValue, n.IfExists, strings.Join(policyNames[:], ", "))
+		return fmt.Errorf("%w: IfExists %d is none of %s", machine.ErrBadValue, n.IfExists, strings.Join(policyNames.Names(), ", "))
 	}
 	if n.ID == "" {
 		return fmt.Errorf("%w: a run without an id", machine.ErrBadValue)

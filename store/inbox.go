@@ -91,20 +91,16 @@ const (
 	requestKindCount
 )
 
-var requestKindNames = [requestKindCount]string{"", "signal", "cancel", "cancel_node", "redrive"}
+var requestKindNames = enum.Of[RequestKind]("kind of request", "", "signal", "cancel", "cancel_node", "redrive")
 
 // String returns "signal", "cancel", "cancel_node" or "redrive".
-func (k RequestKind) String() string { return enum.Name(requestKindNames[:], int(k), "RequestKind") }
+func (k RequestKind) String() string { return requestKindNames.Name(k) }
 
 // MarshalText encodes k as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
-func (k RequestKind) MarshalText() ([]byte, error) {
-	return enum.Text(requestKindNames[:], int(k), "kind of request")
-}
+func (k RequestKind) MarshalText() ([]byte, error) { return requestKindNames.Text(k) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
-func (k *RequestKind) UnmarshalText(text []byte) error {
-	return enum.Parse(k, requestKindNames[:], text, "kind of request")
-}
+func (k *RequestKind) UnmarshalText(text []byte) error { return requestKindNames.Parse(k, text) }
 
 // PostedRequest is a stored request.
 type PostedRequest struct {
@@ -124,26 +120,18 @@ const (
 	RequestWaiting RequestStatus = iota // nobody has answered it
 	RequestApplied                      // the run has applied it
 	RequestRefused                      // the run has refused it, or has ended
-
-	requestStatusCount
 )
 
-var requestStatusNames = [requestStatusCount]string{"waiting", "applied", "refused"}
+var requestStatusNames = enum.Of[RequestStatus]("status of a request", "waiting", "applied", "refused")
 
 // String returns "waiting", "applied" or "refused".
-func (s RequestStatus) String() string {
-	return enum.Name(requestStatusNames[:], int(s), "RequestStatus")
-}
+func (s RequestStatus) String() string { return requestStatusNames.Name(s) }
 
 // MarshalText encodes s as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
-func (s RequestStatus) MarshalText() ([]byte, error) {
-	return enum.Text(requestStatusNames[:], int(s), "status of a request")
-}
+func (s RequestStatus) MarshalText() ([]byte, error) { return requestStatusNames.Text(s) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
-func (s *RequestStatus) UnmarshalText(text []byte) error {
-	return enum.Parse(s, requestStatusNames[:], text, "status of a request")
-}
+func (s *RequestStatus) UnmarshalText(text []byte) error { return requestStatusNames.Parse(s, text) }
 
 // TakenRequest answers a request.
 type TakenRequest struct {

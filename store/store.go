@@ -197,22 +197,18 @@ const (
 	Duplicate                     // it had been applied already
 	Stale                         // it is older than what is stored; nothing has changed
 	Conflict                      // it contradicts what is stored; nothing has changed
-
-	appliedCount
 )
 
-var appliedNames = [appliedCount]string{"", "applied", "duplicate", "stale", "conflict"}
+var appliedNames = enum.Of[Applied]("answer", "", "applied", "duplicate", "stale", "conflict")
 
 // String returns "applied", "duplicate", "stale" or "conflict".
-func (a Applied) String() string { return enum.Name(appliedNames[:], int(a), "Applied") }
+func (a Applied) String() string { return appliedNames.Name(a) }
 
 // MarshalText encodes a as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
-func (a Applied) MarshalText() ([]byte, error) { return enum.Text(appliedNames[:], int(a), "answer") }
+func (a Applied) MarshalText() ([]byte, error) { return appliedNames.Text(a) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
-func (a *Applied) UnmarshalText(text []byte) error {
-	return enum.Parse(a, appliedNames[:], text, "answer")
-}
+func (a *Applied) UnmarshalText(text []byte) error { return appliedNames.Parse(a, text) }
 
 // LeaseReader is a [Store] that tells who holds a run. [Memory], store/sqlite and store/postgres are.
 type LeaseReader interface {
