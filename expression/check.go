@@ -153,8 +153,8 @@ func (c *compiler) kindOf(n ast.Node) string {
 	return c.kinds[n] // a call
 }
 
-// Answers returns the answers that the text can have as a condition, if they are known: those of a truth value, a text that is written out, or one of
-// several of these. Nil: they are not known.
+// Answers returns the answers that the text can have as a condition, if they are known: true and false for a truth value, a text that is written out, or
+// several of these by a condition. Nil: they are not known.
 func (e *expression) Answers() []string { return slices.Clone(e.answers) }
 
 // answersOf finds the answers of a text.

@@ -110,7 +110,7 @@ func (e *SyntaxError) around(text string) (before, after string) {
 }
 
 // isUnfinished reports whether the text has an operator that needs more than it has: a single bar, which is an or in another language and a call here, and
-// a question mark without a second branch. The error is that of the operator then.
+// a question mark without a second branch. The error has the place and the words for the operator then.
 func (e *SyntaxError) isUnfinished(text string) bool {
 	before, after := e.around(text)
 	word := strings.TrimLeftFunc(after, isWord)

@@ -66,7 +66,7 @@ const maxProgram = 1 << 16
 
 var errLongProgram = fmt.Errorf("the program is longer than %d bytes; take it apart into several nodes", maxProgram)
 
-// compileQuery compiles a program. The error is that of gojq, or errLongProgram.
+// compileQuery compiles a program. It returns errors of gojq as they are, and errLongProgram.
 func compileQuery(query string) (*gojq.Code, error) {
 	if len(query) > maxProgram {
 		return nil, errLongProgram

@@ -12,8 +12,8 @@ import (
 )
 
 // sarifSchema is the part of the schema of SARIF 2.1.0 (OASIS, errata 01) that a report of vet uses, written down by hand from the standard: the
-// members of each object, those that it must have, and their values. Every object is closed, so that a member that the standard does not name, or one
-// that is not listed here, is refused. The file of OASIS itself is not part of this project, since it comes without terms under which it could be:
+// members of each object, which of them it must have, and their values. Every object is closed, so that a member that the standard does not name, or that
+// is not listed here, is refused. The file of OASIS itself is not part of this project, since it comes without terms under which it could be:
 // KAHN_SARIF_SCHEMA names a copy of it, sarif-schema-2.1.0.json, to hold the reports against it, too.
 const sarifSchema = `{
   "type": "object", "additionalProperties": false, "required": ["version", "runs"],

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slip is a mistake in one of the definitions of this project: the text was is written as is. The mend is what the author is told to do.
+// slip is a mistake in one of the definitions of this project: the text was is written as is. The mend is what the problem says to do.
 type slip struct{ file, was, is, mend string }
 
 // unanswered are slips that make another valid definition, by their numbers, with the reason.

@@ -58,7 +58,7 @@ func (s *nameSet) add(names ...string) {
 	}
 }
 
-// inputsOf returns the inputs that the templates of a node may name: those of its graph, those that a map or a loop around the graph adds, those of the
+// inputsOf returns the inputs that the templates of a node may name: the inputs of its graph, what a map or a loop around the graph adds, the inputs of the
 // document, and here. It returns nil if the graph or the document takes any.
 func (s *scopes) inputsOf(root *definition.Value, at place) *nameSet {
 	if known, ok := s.inputs[at.graph]; ok {
@@ -218,7 +218,7 @@ func (w *wiring) leads(from, to string) bool {
 	return above == nil || above[source/64]&(1<<(source%64)) != 0
 }
 
-// climb finds the ancestors of all nodes, but for those in a cycle and after one, and those after edges that could not be read.
+// climb finds the ancestors of all nodes, except for nodes in a cycle, after one, or after an edge that could not be read.
 func (w *wiring) climb() {
 	w.above = make([][]uint64, len(w.before))
 	after, left := make([][]int, len(w.before)), make([]int, len(w.before))
@@ -286,7 +286,7 @@ func unreadOf(err error) unread {
 	return u
 }
 
-// below reports whether a part at one of the paths, or in it, could not be read. A path that ends with a dot is that of its members.
+// below reports whether a part at one of the paths, or in it, could not be read. A path that ends with a dot stands for the members of its object.
 func (u *unread) below(paths ...string) bool {
 	return slices.ContainsFunc(u.paths, func(unread string) bool {
 		return slices.ContainsFunc(paths, func(path string) bool {

@@ -70,7 +70,7 @@ nodes:
 	}
 }
 
-// A node inside a composite, and one with params that has no edges, may have other parameters: those of the composite.
+// A node inside a composite, and one with params that has no edges, may have the parameters of the composite, too.
 func TestVetScopeOfInner(t *testing.T) {
 	t.Parallel()
 	_, stdout, _ := invoke(t, "", "vet", file(t, "inner.yaml", `version: 1

@@ -25,14 +25,14 @@ type templateCall struct {
 	nameAt   int    // the offset of the first argument
 }
 
-// templateFunctions are the functions that templates have beside those of text/template.
+// templateFunctions are the functions that templates have, beside what package text/template brings.
 var templateFunctions = template.FuncMap{
 	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
 }
 
 func none(...any) string { return "" }
 
-// callsIn returns the calls in a template, those of functions that there are not among them.
+// callsIn returns the calls in a template, also calls of functions that do not exist.
 func callsIn(text string) ([]templateCall, error) {
 	top := parse.New("")
 	top.Mode = parse.SkipFuncCheck

@@ -77,7 +77,7 @@ var templateSayings = []saying{
 	said(`missing value for (\w+)`, `{{$1}} needs a value, as in {{$1 param "name"}}`),
 	said(`non executable command in pipeline`, "a | is followed by a function, which is given what stands before it"),
 	said(`range can only initialize variables|too many declarations in`, "a {{range}} sets two variables at most: {{range $key, $value := ...}}"),
-	said(`unexpected \. after term`, `a text, a number and a dot have no members; those of what a function returns follow brackets: {{(param "name").member}}`),
+	said(`unexpected \. after term`, `a text, a number and a dot have no members; the members of what a function returns follow brackets: {{(param "name").member}}`),
 	said(`undefined variable "(.*)"`, `there is no variable $1; {{$1 := ...}} sets it before, and the output of a node is {{param "name"}}`),
 	said(`max expression depth exceeded`, "too many parentheses stand in one another"),
 	said(`template: multiple definition of template "(.*)"`, "the template $1 is defined twice; give one of them another name"),
@@ -128,7 +128,7 @@ func programError(query string, err error) (message string, at int) {
 	return message, at
 }
 
-// templateNames are the functions of templates, those of package text/template among them.
+// templateNames are all functions of templates, with what package text/template brings.
 var templateNames = func() []string {
 	names := []string{
 		"and", "call", "eq", "ge", "gt", "html", "index", "js", "le", "len", "lt", "ne", "not", "or", "print", "printf", "println", "slice", "urlquery",
@@ -142,7 +142,7 @@ var templateNames = func() []string {
 
 // foreignNames are names in expressions, which templates do not have, with what to write instead.
 var foreignNames = map[string]string{
-	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} are those of any node before`,
+	"nodes":   `the output of a node comes by an edge with a param, and is {{param "name"}}; {{status "id"}} and {{error "id"}} tell of any node before`,
 	"inputs":  `an input is {{input "name"}}`,
 	"params":  `a parameter is {{param "name"}}`,
 	"trigger": "only expressions see the payload of a trigger",

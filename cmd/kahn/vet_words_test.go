@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// slippedTemplates are templates that the library refuses, with the place and the mend that the author is told.
+// slippedTemplates are templates that the library refuses, with the place and the mend in the message.
 var slippedTemplates = []struct {
 	text string
 	at   int

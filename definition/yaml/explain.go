@@ -17,7 +17,7 @@ type mistake struct {
 	said string
 	// at is where the mistake is looked for: at the place of the error, where what is wrong began, or in the line before.
 	at origin
-	// above: the line is where it should not be, so that the path is that of the line before.
+	// above: the line is where it should not be, so that the path leads to the line before.
 	above bool
 	// line matches the line; its group is where the mistake begins. Nil: any line.
 	line *regexp.Regexp
@@ -106,7 +106,7 @@ var mistakes = []mistake{
 		if strings.HasPrefix(f.rest, "- ") {
 			return "an item of a list cannot stand here: indent it at least as far as the key of its list", ""
 		}
-		return fmt.Sprintf("expected a key that is indented as others are: by %s as the keys from line %d on, or as those of an object within", spaces(at.Column-1), at.Line), ""
+		return fmt.Sprintf("expected a key that is indented as others are: by %s as the keys from line %d on, or as the keys of an object within", spaces(at.Column-1), at.Line), ""
 	}},
 	{said: "expected ',' or '}'", message: func(f found) (string, string) {
 		return fmt.Sprintf("expected a comma or a }; the { stands in line %d, column %d", f.le.ContextMark.Line, f.le.ContextMark.Column), ""

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// refused are texts that the parser refuses, with the place and the mend that the author is told.
+// refused are texts that the parser refuses, with the place and the mend in the message.
 var refused = []struct{ text, place, mend, suggestion string }{
 	{"a: b\n\tc: d\n", "2:1", `YAML is indented by spaces`, ""},
 	{"a: {{ x }} y\n", "1:4", `must be in quotes: '{{ x }} y'`, `'{{ x }} y'`},
