@@ -714,6 +714,14 @@ func (ps *problems) instead(written string, choices func() []string) hint {
 	return hint{instead(written, names), meant}
 }
 
+// mostLikely is didYouMean where many problems may have many choices: those that are not kept get no suggestion.
+func (ps *problems) mostLikely(written string, choices []string) hint {
+	if len(ps.list) == maxProblems {
+		return hint{}
+	}
+	return ps.didYouMean(written, choices)
+}
+
 // didYouMean is the function didYouMean for a problem that is to be added.
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)

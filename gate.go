@@ -261,8 +261,10 @@ func (c *compiler) checkChoices() {
 		return
 	}
 	labels := map[int32][]string{} // by gate that answers with a label when its time is up
+	seen := map[branchLabel]bool{}
 	c.eachLabel(func(_ int, from int32, label string) {
-		if n := c.g.nodes[from]; answersInTime(n) && !slices.Contains(labels[from], label) {
+		if at := (branchLabel{from, label}); answersInTime(c.g.nodes[from]) && !seen[at] {
+			seen[at] = true
 			labels[from] = append(labels[from], label)
 		}
 	})
@@ -272,18 +274,52 @@ func (c *compiler) checkChoices() {
 				ErrBadValue, timeoutLabel, defaultLabel, quoteList(list))
 		}
 	}
+	known := map[int32]*knownChoices{} // by the node that declares them, so that the work is linear in the labels
 	c.eachLabel(func(i int, from int32, label string) {
 		n := c.g.nodes[from]
-		declared := n.declaredChoices()
-		if len(declared) == 0 || label == defaultLabel || answersInTime(n) && label == timeoutLabel {
+		if len(n.declaredChoices()) == 0 || label == defaultLabel || answersInTime(n) && label == timeoutLabel {
 			return
 		}
-		gate := n.Kind == KindGate
-		if choices := n.withAliases(declared); !isChoice([]string{label}, choices, gate) {
-			c.ofEdge(i, "Label", "%w: the label %s can never match: the choices of %s are %s%s", ErrBadEdge,
-				quoteID(label), quoteID(n.ID), quoteList(choices), c.didYouMean(label, choices))
+		k := known[from]
+		if k == nil {
+			k = n.knownChoices()
+			known[from] = k
 		}
+		if k.has(label) {
+			return
+		}
+		c.ofEdge(i, "Label", "%w: the label %s can never match: the choices of %s are %s%s", ErrBadEdge,
+			quoteID(label), quoteID(n.ID), quoteList(k.list), c.mostLikely(label, k.list))
 	})
+}
+
+// branchLabel is a label of the branches of a node.
+type branchLabel struct {
+	from  int32
+	label string
+}
+
+// knownChoices are the choices that a node declares, with their aliases.
+type knownChoices struct {
+	list    []string
+	set     map[string]bool
+	classes map[string]bool
+}
+
+func (n *node) knownChoices() *knownChoices {
+	k := &knownChoices{list: n.withAliases(n.declaredChoices()), set: map[string]bool{}, classes: aliases}
+	if n.Kind == KindGate {
+		k.classes = gateAliases
+	}
+	for _, choice := range k.list {
+		k.set[choice] = true
+	}
+	return k
+}
+
+// has is isChoice for one label.
+func (k *knownChoices) has(label string) bool {
+	return k.set[label] || isAlias(k.classes, label) && k.set[strings.ToLower(label)]
 }
 
 // answersInTime reports whether the node is a gate that answers with a label when its time is up.
@@ -376,13 +412,29 @@ func Suspend(token string, info, state any) error {
 //
 // The end node, and a node that was asked to stop, cannot sleep: the former fails, the latter stops.
 func SuspendUntil(t time.Time, state any) error {
-	return &suspendError{state: state, until: t, sleeps: true}
+	return &suspendError{state: state, until: expressible(t), sleeps: true}
 }
 
 // SuspendFor is [Suspend] for a wait that ends at the deadline, if no signal has come by then: the step is entered again, and [Step.Resumed] says
 // which of the two it was. A signal that comes later is refused. The zero deadline is never.
 func SuspendFor(token string, info, state any, deadline time.Time) error {
-	return &suspendError{token: token, info: info, state: state, until: deadline}
+	return &suspendError{token: token, info: info, state: state, until: expressible(deadline)}
+}
+
+// expressible is the time as snapshots and stores can express it, whose years are 1 to 9999: a later one is the last moment of these, and an
+// earlier one has passed as the first one has. The zero time stays what it is.
+func expressible(t time.Time) time.Time {
+	switch u := t.UTC(); {
+	case t.IsZero():
+		return t
+	case u.Year() > 9999:
+		return time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+	case u.Year() < 1:
+		return time.Date(1, 1, 1, 0, 0, 1, 0, time.UTC)
+	case t.Year() > 9999 || t.Year() < 1: // in its own zone
+		return u
+	}
+	return t
 }
 
 type suspendError struct {

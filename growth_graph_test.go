@@ -142,6 +142,15 @@ func TestGrowthOfProblems(t *testing.T) {
 			_, err := g.Add(kahn.Node{ID: "S", Sub: sub, Params: params}).Compile()
 			return err
 		},
+		"labels of a gate with choices": func(g *kahn.Graph, n int) error {
+			choices := []string{"approved"}
+			for i := range n {
+				choices = append(choices, id("label", i))
+				g.Add(kahn.Node{ID: id("n", i), In: []kahn.Edge{{From: "g", Label: id("lebal", i)}}})
+			}
+			_, err := g.Add(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: choices}}).Compile()
+			return err
+		},
 		"kinds": func(g *kahn.Graph, n int) error {
 			mux := kahn.Mux{}
 			for i := range n {
@@ -162,6 +171,27 @@ func TestGrowthOfProblems(t *testing.T) {
 				require.Contains(t, problems.Problems[0].Error(), "did you mean")
 				return bytes
 			})
+		})
+	}
+}
+
+// TestGrowthOfChoices: each of n labels is one of the n choices of its gate. It counts bytes, and so runs alone.
+func TestGrowthOfChoices(t *testing.T) {
+	for _, onTimeout := range []kahn.GateTimeout{kahn.GateFail, kahn.GateLabel} {
+		grows(t, 500, func(n int) int64 {
+			choices := []string{"approved"} // has aliases, which are added to a copy of the list
+			g := &kahn.Graph{}
+			for i := range n {
+				choices = append(choices, fmt.Sprint("label", i))
+				g.Add(kahn.Node{ID: fmt.Sprint("n", i), In: []kahn.Edge{{From: "g", Label: choices[i]}}})
+			}
+			g.Add(kahn.Node{ID: "late", In: []kahn.Edge{{From: "g", Label: "timeout"}}}, kahn.Node{ID: "no", In: []kahn.Edge{{From: "g", Label: "Yes"}}})
+			g.Add(kahn.Node{ID: "g", Kind: kahn.KindGate, Gate: &kahn.Gate{Choices: append(choices, "timeout"), OnTimeout: onTimeout}})
+			bytes, _ := allocated(func() {
+				_, err := g.Compile()
+				require.NoError(t, err)
+			})
+			return bytes
 		})
 	}
 }

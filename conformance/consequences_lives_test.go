@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -44,6 +46,52 @@ func statusAfterStoreError(t *testing.T, last string) {
 	}
 	if z := r.node("Z"); z.Status == kahn.Completed {
 		t.Errorf("the end node is %v", z.Status)
+	}
+}
+
+// TestNodesAfterStoreError: of the nodes whose ends were in the transaction that the store has refused, those whose attempts had returned have
+// failed with the store's error, whatever they had returned, and those that had ended without an attempt are aborted, as is everything that had
+// not ended. What was written before stays.
+func TestNodesAfterStoreError(t *testing.T) {
+	for name, returns := range map[string]kahn.StepFunc{
+		"completed": always(nil),
+		"failed":    always(errStep),
+		"skipped":   always(kahn.Skip("no")),
+	} {
+		for _, limit := range []int{0, 1} {
+			inBubble(t, fmt.Sprint(name, ", limit ", limit), func(t *testing.T) {
+				broken := &brokenStore{Store: new(store.Memory), commit: func(c store.Commit) error {
+					if endsOf(c, "A") {
+						return kahn.ErrFenced
+					}
+					return nil
+				}}
+				r := try(t, graph(
+					after("first"),
+					kahn.Node{ID: "A", After: []string{"first"}, Routes: true, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+						_, err := returns(ctx, s)
+						return "left", err
+					}},
+					kahn.Node{ID: "L", In: []kahn.Edge{{From: "A", Label: "left"}}, Do: neverStep(t)},
+					kahn.Node{ID: "R", In: []kahn.Edge{{From: "A", Label: "right"}}, Do: neverStep(t)}, // ends with A
+					kahn.Node{ID: "S", After: []string{"A"}, When: func(kahn.View) (bool, error) { return false, nil }, Do: neverStep(t)},
+				), takes(ms), kahn.Durable(broken), kahn.RunID("one"), kahn.Limit(limit))
+				require.Equal(t, kahn.RunFailed, r.Status)
+				require.Equal(t, kahn.Completed, r.node("first").Status)
+				a := r.node("A")
+				require.Equal(t, kahn.Failed, a.Status)
+				require.Equal(t, kahn.CauseStoreError, a.Cause.Kind)
+				require.ErrorIs(t, a.Err, kahn.ErrFenced)
+				require.NotErrorIs(t, a.Err, errStep)
+				require.Equal(t, 1, a.Attempts)
+				for _, id := range []string{"L", "R", "S"} {
+					n := r.node(id)
+					require.Equal(t, kahn.Aborted, n.Status, id)
+					require.Equal(t, kahn.CauseStoreError, n.Cause.Kind, id)
+					require.Zero(t, n.Attempts, id)
+				}
+			})
+		}
 	}
 }
 

@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -77,4 +80,23 @@ func TestRedriveOfAChangedGraph(t *testing.T) {
 			check(t, graph(subgraph("S", before()), after("T")), graph(subgraph("S", row.after), after("T")), []string{"T"}, "")
 		})
 	}
+}
+
+// A host that does not know whether its store has the run gives AllowGraphChange always: a run that begins anew is as without it.
+func TestAllowGraphChangeOfANewRun(t *testing.T) {
+	t.Parallel()
+	db := new(store.Memory)
+	deploy := func(g *kahn.Graph, opts ...kahn.Option) *kahn.Result {
+		res, err := kahn.Execute(t.Context(), g, nop, append(opts, kahn.AllowGraphChange(), kahn.Durable(db), kahn.RunID("r"))...)
+		require.NoError(t, err)
+		require.Empty(t, res.Warnings)
+		return res
+	}
+	first := deploy(graph(after("A"), gate("G", "A")))
+	require.Equal(t, kahn.RunSuspended, first.Status)
+	second := deploy(graph(after("A"), gate("G", "A"), after("B", "G")), kahn.EarlySignals(map[string]any{"G": "yes"}))
+	kahntest.RequireStatuses(t, second, "A:ok G:ok B:ok")
+	alone, err := kahn.Execute(t.Context(), graph(after("A")), nop, kahn.AllowGraphChange())
+	require.NoError(t, err)
+	require.Empty(t, alone.Warnings)
 }

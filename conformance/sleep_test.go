@@ -12,6 +12,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/kahntest"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // sleeper is a step that sleeps twice, an hour each time, and then says what it was told.
@@ -248,6 +249,65 @@ func TestSuspendFor(t *testing.T) {
 		require.Len(t, res.Warnings, 1)
 		require.ErrorIs(t, res.Warnings[0], kahn.ErrAnswered)
 	})
+}
+
+// A time that JSON has no form for neither breaks the run nor keeps it from its store: one after the year 9999 is as far away as there is, and one
+// before the year 1 has passed.
+func TestSuspendBeyondCalendars(t *testing.T) {
+	t.Parallel()
+	west, odd := time.FixedZone("west", -5*60*60), time.FixedZone("east", 14*60*60)
+	for name, c := range map[string]struct {
+		at     time.Time
+		passed bool
+	}{
+		"the year 10000":               {time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), false},
+		"the year 200000":              {time.Date(200000, 1, 1, 0, 0, 0, 0, west), false},
+		"10000 in UTC only":            {time.Date(9999, 12, 31, 23, 0, 0, 0, west), false},
+		"10000 in its zone only":       {time.Date(10000, 1, 1, 1, 0, 0, 0, odd), false},
+		"before the common era":        {time.Date(-5, 1, 1, 0, 0, 0, 0, time.UTC), true},
+		"the first moment, west of it": {time.Time{}.In(west).Add(time.Second), true},
+	} {
+		for _, sleeps := range []bool{false, true} {
+			inBubble(t, fmt.Sprintf("%s, sleeps %v", name, sleeps), func(t *testing.T) {
+				calls := 0
+				step := func(_ context.Context, s *kahn.Step) (any, error) {
+					switch calls++; {
+					case s.SavedState() != nil:
+						return "again", nil
+					case sleeps:
+						return nil, kahn.SuspendUntil(c.at, "state")
+					}
+					return nil, kahn.SuspendFor("tok", nil, "state", c.at)
+				}
+				_, err := step(t.Context(), kahn.NewStep(t.Context(), kahn.Call{}, nil))
+				data, jsonErr := json.Marshal(kahn.Reply{Err: err})
+				require.NoError(t, jsonErr)
+				require.NoError(t, new(kahn.Reply).UnmarshalJSON(data))
+				calls = 0
+				db := new(store.Memory)
+				opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(db), kahn.StoreEvents()}
+				for life := range 3 {
+					ctx, end := context.WithTimeout(t.Context(), time.Minute)
+					res, err := kahn.Execute(ctx, graph(kahn.Node{ID: "s"}), step, opts...)
+					end()
+					require.NotErrorIs(t, err, kahn.ErrStore)
+					if c.passed {
+						require.NoError(t, err)
+						require.Equal(t, "again", res.Output)
+						require.Equal(t, 2, calls)
+						return
+					}
+					require.Equal(t, kahn.RunSuspended, res.Status)
+					require.Equal(t, 1, calls, "life %d", life)
+					reload(t, res.Snapshot())
+					if !sleeps {
+						require.Len(t, res.Waiting, 1)
+						require.Equal(t, 9999, res.Waiting[0].Deadline.UTC().Year())
+					}
+				}
+			})
+		}
+	}
 }
 
 // What a step has returned travels as data, too, and a Coordinator goes on by its own clock.
