@@ -40,7 +40,8 @@ type Admin interface {
 	// LastEvent and not the Events up to it, is an error that matches [machine.ErrBadValue].
 	Insert(ctx context.Context, r *Run) error
 	// Prune removes some of the runs that have ended and match, those that ended first, with all that is stored of them. It
-	// leaves out those whose lease lasts: whoever performed them is about to release it; and those for which a redrive waits, see [Inbox].
+	// leaves out those whose lease lasts: whoever performed them is about to release it; those for which a redrive waits, see [Inbox]; and the
+	// latest ticks of schedules, see [ScheduleStore].
 	Prune(ctx context.Context, q PruneQuery) (Pruned, error)
 }
 

@@ -22,6 +22,8 @@ type Memory struct {
 	board  notify.Board                // of runs with new events
 	watch  notify.Watchers             // of runs with requests
 	served map[Queue]map[string]server // by processes, see Announce
+
+	schedules map[string]Schedule
 }
 
 // memoryRun is a run, with its nodes apart.

@@ -64,6 +64,11 @@ func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 		return nil, false, err
 	}
 	defer unlock()
+	return m.create(&n)
+}
+
+// create is Create of a run that was checked. The lock is held.
+func (m *Memory) create(n *NewRun) (*Run, bool, error) {
 	if r := m.runs[n.ID]; r != nil {
 		if write, err := n.Judge(&r.Run, r.leased()); err != nil || !write {
 			head := r.head()
@@ -230,7 +235,10 @@ func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err er
 	if err != nil {
 		return pruned, err
 	}
-	list := slices.DeleteFunc(m.matching(&Filter{Workflow: q.Workflow, Statuses: q.Statuses, EndedBefore: q.EndedBefore}), func(r *memoryRun) bool { return r.leased() || !r.over() })
+	ticks := m.ticks()
+	list := slices.DeleteFunc(m.matching(&Filter{Workflow: q.Workflow, Statuses: q.Statuses, EndedBefore: q.EndedBefore}), func(r *memoryRun) bool {
+		return r.leased() || !r.over() || ticks[r.ID]
+	})
 	slices.SortStableFunc(list, func(a, b *memoryRun) int { return a.Ended.Compare(b.Ended) })
 	if pruned.More = len(list) > q.Limit; pruned.More {
 		list = list[:q.Limit]

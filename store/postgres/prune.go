@@ -40,7 +40,8 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 // have another epoch when their lock is free.
 func pruneText() string {
 	return `WITH found AS MATERIALIZED (
-	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND ($4 = '' OR r.workflow = $4) AND NOT ` + leased + ` AND r.posted <= r.taken ORDER BY r.ended, r.run LIMIT $3 + 1
+	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND ($4 = '' OR r.workflow = $4) AND NOT ` + leased + ` AND r.posted <= r.taken
+		AND NOT EXISTS (SELECT FROM $S.schedules s WHERE s.tick = r.id) ORDER BY r.ended, r.run LIMIT $3 + 1
 ),
 gone AS MATERIALIZED (
 	SELECT r.run FROM (SELECT * FROM found LIMIT $3) f CROSS JOIN LATERAL (

@@ -151,4 +151,14 @@ CREATE TABLE $S.served (
 	until    timestamptz      NOT NULL,  -- when it counts as dead
 	PRIMARY KEY (workflow, plan, process)
 );
+`, `
+CREATE TABLE $S.schedules (
+	name       text COLLATE "C" PRIMARY KEY,
+	revision   bigint  NOT NULL,           -- one more with each change of the row, from 1
+	paused     boolean NOT NULL,
+	tick       text COLLATE "C" NOT NULL,  -- the id of the run of the latest tick, which is not pruned; empty if there was none
+	active     text COLLATE "C" NOT NULL,  -- the id of the run that has begun last
+	definition bytea   NOT NULL            -- JSON: what is performed, and when
+);
+CREATE INDEX schedules_tick ON $S.schedules (tick);
 `}

@@ -49,6 +49,7 @@ func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values [
 	}
 	c.add("NOT (owner <> '' AND expires > " + s.now + ")")
 	c.add("posted <= taken") // else it is to be redriven
+	c.add("id NOT IN (SELECT tick FROM kahn_schedules)")
 	return "SELECT run, id FROM kahn_runs" + c.where() + " ORDER BY ended, run LIMIT ?", append(c.values, int64(most+1))
 }
 

@@ -107,3 +107,10 @@ func TestServeTogether(t *testing.T) {
 		return openStore(t, path, sqlite.Options{Synchronous: sqlite.Normal})
 	})
 }
+
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore {
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal})
+	})
+}

@@ -166,4 +166,13 @@ CREATE TABLE kahn_served (
 	process  INTEGER NOT NULL,  -- see kahn_processes
 	PRIMARY KEY (workflow, plan, server)
 ) STRICT, WITHOUT ROWID;
+`, `
+CREATE TABLE kahn_schedules (
+	name       TEXT    NOT NULL PRIMARY KEY,
+	revision   INTEGER NOT NULL,  -- one more with each change of the row, from 1
+	paused     INTEGER NOT NULL,
+	tick       TEXT    NOT NULL,  -- the id of the run of the latest tick, which is not pruned; empty if there was none
+	active     TEXT    NOT NULL,  -- the id of the run that has begun last
+	definition TEXT    NOT NULL   -- JSON: what is performed, and when
+) STRICT, WITHOUT ROWID;
 `}

@@ -454,4 +454,5 @@ func TestAdminInMemory(t *testing.T) {
 	t.Parallel()
 	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return openStore(t, ":memory:", sqlite.Options{}) })
 	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return openStore(t, ":memory:", sqlite.Options{}) })
+	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return openStore(t, ":memory:", sqlite.Options{}) })
 }

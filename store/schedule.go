@@ -1,0 +1,76 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// ScheduleStore is a [QueueStore] that keeps schedules of recurring runs, a row for each: [Memory], store/sqlite and store/postgres implement it; a
+// store need not. What a schedule means is up to the host, as a rule to the module schedule: a store reads none of its definition.
+//
+// [Admin].Prune does not remove the run that a schedule names as its Tick.
+type ScheduleStore interface {
+	QueueStore
+	// Schedules returns the schedules of the given names, all without a name, sorted by name, and the time by the clock of the store. A name that
+	// is not stored is in no row.
+	Schedules(ctx context.Context, names ...string) ([]ScheduleState, time.Time, error)
+	// PutSchedule stores a schedule and, unless it is nil, creates a run, in one transaction. s.Revision is the stored one, 0 if the
+	// schedule is not stored, and is one more afterwards. If it is another one, the error matches ErrScheduleChanged; the run may be refused
+	// as by Create, and an IfExists of Reuse takes one that is there. After an error, nothing has changed, unless the store has not answered.
+	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
+	// RemoveSchedule removes the row of a schedule, and none of its runs. The error matches ErrScheduleChanged if the revision is not the stored one.
+	RemoveSchedule(ctx context.Context, name string, revision uint64) error
+}
+
+// ErrScheduleChanged refuses to write a schedule that was written by somebody else since it was read.
+var ErrScheduleChanged = errors.New("the schedule has changed")
+
+// Schedule is the row of a schedule.
+type Schedule struct {
+	Name     string `json:"name"`
+	Revision uint64 `json:"revision"` // of the row, from 1
+	// Definition is JSON: what is performed, and when. A store returns it as it was given.
+	Definition json.RawMessage `json:"definition"`
+	Paused     bool            `json:"paused,omitempty"`
+	// Tick is the id of the run of the latest tick, as a rule one that is pending; "" if there was none. The store need not have the run.
+	Tick string `json:"tick,omitempty"`
+	// Active is the id of the run that has begun last, "" if none has.
+	Active string `json:"active,omitempty"`
+}
+
+// ScheduleState is a schedule, and what has become of its runs.
+type ScheduleState struct {
+	Schedule
+	Begun bool // the run Tick is not pending: it has begun, or is not stored
+	Ended bool // the run Tick has ended, or is not stored
+	Busy  bool // the run Active is stored, and has not ended
+}
+
+// Check reports what is wrong with a schedule, as an error that matches [machine.ErrBadValue]. It is for implementations of [ScheduleStore].
+func (s *Schedule) Check() error {
+	for _, text := range []string{s.Name, s.Tick, s.Active} {
+		if !utf8.ValidString(text) {
+			return fmt.Errorf("%w: schedule %s: %s is not UTF-8", machine.ErrBadValue, foreign.Quote(s.Name), foreign.Quote(text))
+		}
+	}
+	switch {
+	case s.Name == "":
+		return fmt.Errorf("%w: a schedule without a name", machine.ErrBadValue)
+	case !json.Valid(s.Definition):
+		return fmt.Errorf("%w: schedule %s: the definition is no JSON", machine.ErrBadValue, foreign.Quote(s.Name))
+	}
+	return nil
+}
+
+// Changed is the error of a schedule whose revision is not the stored one, which is 0 if there is none. It is for implementations of
+// [ScheduleStore].
+func (s *Schedule) Changed(stored uint64) error {
+	return fmt.Errorf("%w: %s: revision %d is stored, not %d", ErrScheduleChanged, foreign.Quote(s.Name), stored, s.Revision)
+}
