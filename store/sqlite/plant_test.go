@@ -58,6 +58,8 @@ var faults = []struct {
 	old, planted   string
 }{
 	{"TestFull", "writer.go", "writer.transact", "if err != nil {\n\t\tclear", "if err != nil {\n\t\terr = nil\n\t\tclear"},
+	{"TestSchedules", "prune.go", "Store.pruneQuery", `c.add("id NOT IN (SELECT tick FROM kahn_schedules)")`, ``},
+	{"TestSchedules", "schedule.go", "writer.unchanged", `uint64(stored) != x.Revision`, `false`},
 	{"TestFileLimit", "writer.go", "writer.transact", "if err != nil {\n\t\tclear", "if err != nil {\n\t\terr = nil\n\t\tclear"},
 	{"TestTooLarge", "store.go", "Store.CheckValue", `> s.largest`, `> maxValue`},
 	{"TestReadOnly", "errors.go", "describe", `case lasting[code] != nil:`, `case lasting[code] != nil && code == 0:`},
