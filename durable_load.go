@@ -358,7 +358,9 @@ func (r *Run) acquire() (x *restoration, err error) {
 	case r.cfg.redrive || r.cfg.served && stored.Plan == "" && stored.Workflow == "": // it was taken out of the store a moment ago
 		err = fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(r.ID()))
 	default:
-		err, given = r.adopt(stored), false
+		if err, given = r.adopt(stored), false; err == nil {
+			err = r.askAdmission(stored)
+		}
 	}
 	r.specify(&stored.Spec, given)
 	return x, err

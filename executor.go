@@ -178,6 +178,10 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 			err = fmt.Errorf("%w: %w", ErrLeft, err)
 		}
 		return nil, false, err
+	case r.cfg.refused != nil: // it ends like a pending run that is cancelled
+		r.followInbox(false)
+		_ = r.Cancel(*r.cfg.refused) // it is not at rest
+		return r, false, nil
 	case !now: // pending
 		if mayEnd {
 			r.followCaller()

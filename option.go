@@ -45,6 +45,9 @@ type config struct {
 	report         func(error)   // by Runner.Serve: tells of what keeps a request of the run waiting
 	restAfter      time.Duration // by Runner.Serve: a wait that is longer ends the run at rest; 0 means that none does
 	served         bool          // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
+	dueAt          time.Time     // by Runner.Serve: the time to begin of the run that the store has called due, by its own clock
+	admission      admission     // by Runner.Serve: nil without Service.Admit
+	refused        *Request      // by admission: the run ends cancelled, and does not begin
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended

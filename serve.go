@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -30,6 +31,11 @@ type Service struct {
 	// means 5 s; negative: runs keep their places. A run whose composite is bounded by a Timeout, or whose rates would have fewer tokens by
 	// then than at the beginning of a life, keeps its place, too.
 	RestAfter time.Duration
+	// Admit, unless it is nil, is asked about each run that is about to begin, with the lease of the run held. With a Request the run does not
+	// begin: it ends cancelled by that request, and performs nothing, not even cleanup nodes and the end node. Labels that Admit changes are
+	// stored with the run. After an error, a panic among them, the run is tried again later, as one that cannot begin. Admit is called from several
+	// goroutines, and may be called again for a run that has not begun, here or in another process; not for one that has begun. ctx ends with the lease.
+	Admit func(ctx context.Context, r *store.Run) (*Request, error)
 	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
 	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes
 	// match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
@@ -457,9 +463,34 @@ func (v *serving) begin(r *store.Run) (*Run, error) {
 	}
 	opts := slices.Concat(x.Options, []Option{Durable(v.service.Store), RunID(r.ID), optionFunc(func(c *config) error {
 		c.served, c.restAfter, c.report = true, v.service.RestAfter, func(err error) { v.report(r.ID, r.Queue(), err) }
+		c.dueAt, c.admission = r.WakeAt, v.service.Admit
 		return nil
 	})})
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
+}
+
+// admission is the type of Service.Admit.
+type admission func(ctx context.Context, r *store.Run) (*Request, error)
+
+// askAdmission asks Service.Admit about a run that is stored, whose lease is held, and that has not begun.
+func (r *Run) askAdmission(created *store.Run) error {
+	c := r.cfg
+	if c.admission == nil {
+		return nil
+	}
+	head := *created
+	head.Labels, head.Nodes = maps.Clone(created.Labels), nil
+	ctx, cancel := context.WithTimeout(r.ctx, c.leaseTime)
+	defer cancel()
+	err := contain(func() (err error) {
+		c.refused, err = c.admission(ctx, &head)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("Admit: %w", bounded(err))
+	}
+	c.described().Labels = head.Labels
+	return nil
 }
 
 // quiet are errors of a start that are not reported: another process was faster, or the clock of this process is behind.

@@ -545,7 +545,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
 		return nil // nobody has created it
 	}
-	if now := time.Now(); now.Before(created.WakeAt) {
+	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) { // else it is due by the clock of the store
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
 	if err := r.sameWorkflow(created); err != nil {

@@ -27,7 +27,7 @@ func (m *Memory) Schedules(ctx context.Context, names ...string) (list []Schedul
 		tick := m.runs[x.Tick]
 		x.Begun, x.Ended = tick == nil || tick.Status != machine.RunPending, tick == nil || tick.Status.Terminal()
 		if r := m.runs[x.Active]; r != nil {
-			x.Busy = !r.Status.Terminal()
+			x.Busy = !r.Status.Terminal() && (r.Status != machine.RunPending || r.leased())
 		}
 		list = append(list, x)
 	}

@@ -50,7 +50,7 @@ type ScheduleState struct {
 	Schedule
 	Begun bool // the run Tick is not pending: it has begun, or is not stored
 	Ended bool // the run Tick has ended, or is not stored
-	Busy  bool // the run Active is stored, and has not ended
+	Busy  bool // the run Active has not ended, and has begun or is held by somebody
 }
 
 // Check reports what is wrong with a schedule, as an error that matches [machine.ErrBadValue]. It is for implementations of [ScheduleStore].

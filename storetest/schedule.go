@@ -207,7 +207,14 @@ func scheduleTick(ctx context.Context, s store.ScheduleStore) error {
 	}
 	x.Revision, x.Tick, x.Active = 1, "a@1", "a@1"
 	n := aRun("a@1", "x", store.Refuse)
-	if err := errors.Join(s.PutSchedule(ctx, x, &n), state("pending", false, false, true)); err != nil {
+	if err := errors.Join(s.PutSchedule(ctx, x, &n), state("pending", false, false, false)); err != nil {
+		return err
+	}
+	held, _, err := s.Acquire(ctx, "a@1", "about to begin it", time.Minute)
+	if err := errors.Join(err, state("pending, and held", false, false, true)); err != nil {
+		return err
+	}
+	if err := errors.Join(s.Release(ctx, held), state("released", false, false, false)); err != nil {
 		return err
 	}
 	lease, err := begunAs(ctx, s, aRun("a@1", "x", store.Reuse))

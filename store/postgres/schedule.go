@@ -16,7 +16,7 @@ var _ store.ScheduleStore = (*Store)(nil)
 
 // schedulesText is the statement of Schedules. It has a row without a name if there is no schedule, for the time alone.
 const schedulesText = `SELECT coalesce(s.name, ''), coalesce(s.revision, 0), coalesce(s.paused, false), coalesce(s.tick, ''), coalesce(s.active, ''), s.definition,
-	coalesce(t.status <> 'pending', true), t.run IS NULL OR t.ended IS NOT NULL, a.run IS NOT NULL AND a.ended IS NULL, n.now
+	coalesce(t.status <> 'pending', true), t.run IS NULL OR t.ended IS NOT NULL, a.run IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now
 FROM (SELECT $NOW AS now) n LEFT JOIN $S.schedules s ON $1::text[] IS NULL OR s.name = ANY ($1)
 	LEFT JOIN $S.runs t ON t.id = s.tick LEFT JOIN $S.runs a ON a.id = s.active ORDER BY s.name`
 

@@ -15,7 +15,7 @@ var _ store.ScheduleStore = (*Store)(nil)
 
 // schedulesQuery is the statement of Schedules. It has a row without a name for the time alone. %s is the time.
 const schedulesQuery = "SELECT s.name, s.revision, s.paused, s.tick, s.active, s.definition," +
-	" coalesce(t.status <> 'pending', 1), t.id IS NULL OR t.ended IS NOT NULL, a.id IS NOT NULL AND a.ended IS NULL, n.now" +
+	" coalesce(t.status <> 'pending', 1), t.id IS NULL OR t.ended IS NOT NULL, a.id IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now" +
 	" FROM (SELECT %s AS now) n LEFT JOIN kahn_schedules s ON (? = 'null' OR s.name IN (SELECT value FROM json_each(?)))" +
 	" LEFT JOIN kahn_runs t ON t.id = s.tick LEFT JOIN kahn_runs a ON a.id = s.active ORDER BY s.name"
 
