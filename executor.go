@@ -371,6 +371,9 @@ func (r *Run) fromStore() (from *restoration, err error) {
 	if from, err = r.acquire(); err != nil {
 		return nil, err
 	}
+	if r.cfg.refused != nil { // it performs nothing
+		return from, nil
+	}
 	if err = r.checkPerformers(r.plan, nil); err != nil {
 		return nil, err
 	}

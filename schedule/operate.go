@@ -1,0 +1,202 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Pause keeps the ticks of a schedule from running until Resume. The tick that is pending is cancelled when it is due, with the reason "paused". The
+// error matches [ErrUnknownSchedule] if the store does not have the schedule.
+func (s *Scheduler) Pause(ctx context.Context, name string) error {
+	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
+		if x.Revision == 0 {
+			return nil, false, fmt.Errorf("%w %q", ErrUnknownSchedule, name)
+		}
+		changed := !x.Paused
+		x.Paused = true
+		return nil, changed, nil
+	})
+}
+
+// Resume ends a pause. Ticks of the pause are not missed: the next one is the first after now. The error matches [ErrUnknownSchedule] if the
+// store does not have the schedule, and [ErrBadSchedule] if it is none of this Scheduler's.
+func (s *Scheduler) Resume(ctx context.Context, name string) error {
+	var skip, tick time.Time
+	for {
+		overdue := ""
+		err := s.change(ctx, name, func(x *store.ScheduleState, now time.Time) (*store.NewRun, bool, error) {
+			r, err := s.mine(x)
+			if err != nil || !x.Paused {
+				return nil, false, err
+			}
+			x.Paused = false
+			if !x.Begun && tickOf(name, x.Tick).After(now) {
+				return nil, true, nil
+			}
+			if !x.Begun {
+				overdue = x.Tick
+			}
+			if tick = r.times.Next(now); !tick.After(skip) {
+				tick = r.times.Next(skip)
+			}
+			if tick.IsZero() {
+				return nil, true, nil
+			}
+			x.Tick = tickID(name, tick)
+			n := s.newRun(r, x.Tick, "", tick)
+			n.IfExists = store.ReplaceUnasked
+			return &n, true, nil
+		})
+		if taken(err) {
+			skip = tick
+			continue
+		}
+		if err == nil && overdue != "" {
+			err = s.leaveOut(ctx, overdue, "paused")
+		}
+		return err
+	}
+}
+
+// mine returns the rule of a schedule that this process can create runs of.
+func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
+	r, err := s.ruleOf(&x.Schedule)
+	if err == nil && !s.creates(r) {
+		err = fmt.Errorf("%w %q: this process does not serve it", ErrBadSchedule, x.Name)
+	}
+	return r, err
+}
+
+// RunNow creates a run of a schedule that is due at once, whether or not the schedule is paused and another run is at work, and returns its id. The
+// errors are those of Resume.
+func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err error) {
+	list, now, err := s.store.Schedules(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	list = append(list, store.ScheduleState{Schedule: store.Schedule{Name: name}})
+	r, err := s.mine(&list[0])
+	if err != nil {
+		return "", err
+	}
+	for {
+		id = name + "@" + now.UTC().Format(time.RFC3339Nano) + "/now"
+		n := s.newRun(r, id, kindNow, now)
+		if _, _, err = s.store.Create(ctx, n); !errors.Is(err, store.ErrExists) {
+			return id, err
+		}
+		now = now.Add(time.Millisecond)
+	}
+}
+
+// Backfill creates the runs of the ticks from one time on and before another that have none, and returns their ids. They are due at once, and
+// run beside one another as far as MaxRuns lets them, whatever the schedule says about overlaps. Ticks that are not over yet, and the latest one,
+// which is pending, are left out. The error matches [ErrBadSchedule] for more than 1,000 ticks, and nothing is created then; otherwise the errors are
+// those of Resume, and a call that failed may be repeated.
+func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
+	list, now, err := s.store.Schedules(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	list = append(list, store.ScheduleState{Schedule: store.Schedule{Name: name}})
+	r, err := s.mine(&list[0])
+	if err != nil {
+		return nil, err
+	}
+	if before.After(now) {
+		before = now
+	}
+	var ticks []time.Time
+	for tick := range r.times.Between(from, before) {
+		if tickID(name, tick) == list[0].Tick {
+			continue
+		}
+		if ticks = append(ticks, tick); len(ticks) > mostMissed {
+			return nil, fmt.Errorf("%w %q: more than %d ticks from %v on; backfill them in parts", ErrBadSchedule, name, mostMissed, from.Format(time.RFC3339))
+		}
+	}
+	for _, tick := range ticks {
+		n := s.newRun(r, tickID(name, tick), kindBackfill, tick)
+		switch _, _, err := s.store.Create(ctx, n); {
+		case err == nil:
+			created = append(created, n.ID)
+		case !taken(err):
+			return created, err
+		}
+	}
+	return created, nil
+}
+
+// Remove removes a schedule from the store, and cancels its pending tick. A process that begins to serve it creates it again. The error matches
+// [ErrUnknownSchedule] if the store does not have the schedule.
+func (s *Scheduler) Remove(ctx context.Context, name string) error {
+	for {
+		list, _, err := s.store.Schedules(ctx, name)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			return fmt.Errorf("%w %q", ErrUnknownSchedule, name)
+		}
+		err = s.store.RemoveSchedule(ctx, name, list[0].Revision)
+		if errors.Is(err, store.ErrScheduleChanged) {
+			continue
+		}
+		if err == nil && !list[0].Begun {
+			err = s.leaveOut(ctx, list[0].Tick, "removed")
+		}
+		return err
+	}
+}
+
+// Status is a schedule as the store has it.
+type Status struct {
+	Schedule
+	Paused bool
+	Next   []time.Time // the next ticks; none while it is paused
+	Last   []store.Run // the latest runs that have begun or ended, the newest first, as List of the store returns them
+}
+
+// List returns the schedules of the store by name, those of other processes among them, each with so many of its next ticks and of its latest
+// runs. Inputs is nil for schedules of other processes.
+func (s *Scheduler) List(ctx context.Context, ticks, runs int) (list []Status, err error) {
+	rows, now, err := s.store.Schedules(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rows {
+		x := &rows[i]
+		r, err := s.ruleOf(&x.Schedule)
+		if err != nil {
+			return nil, err
+		}
+		status := Status{Schedule: r.Schedule, Paused: x.Paused}
+		tick := tickOf(x.Name, x.Tick)
+		if x.Begun || tick.IsZero() {
+			if tick.Before(now) {
+				tick = now
+			}
+			tick = r.times.Next(tick)
+		}
+		for ; !x.Paused && len(status.Next) < ticks && !tick.IsZero(); tick = r.times.Next(tick) {
+			status.Next = append(status.Next, tick.In(r.times.zone))
+		}
+		if runs > 0 {
+			page, err := s.store.List(ctx, store.Query{Limit: runs, Filter: store.Filter{
+				Labels:   map[string]string{LabelSchedule: x.Name},
+				Statuses: []machine.RunStatus{machine.RunRunning, machine.RunSuspended, machine.RunCompleted, machine.RunFailed, machine.RunCancelled},
+			}})
+			if err != nil {
+				return nil, err
+			}
+			status.Last = page.Runs
+		}
+		list = append(list, status)
+	}
+	return list, nil
+}

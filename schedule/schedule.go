@@ -1,0 +1,295 @@
+package schedule
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Schedule says when runs of a workflow begin.
+type Schedule struct {
+	// Name identifies the schedule in its store. It has no @.
+	Name string
+	// Workflow is the name of a graph among the workflows that are served. Empty means Name.
+	Workflow string
+	// Cron is an expression, see the function [Cron], and Zone its time zone; Every is an interval, see the function [Every]. A schedule has one of them.
+	Cron, Zone string
+	Every      time.Duration
+	// Missed says what becomes of ticks at which nobody served the schedule.
+	Missed Missed
+	// StartingDeadline is how late a tick may begin; one that is later is missed. Zero means no bound; with Missed None, a minute.
+	StartingDeadline time.Duration
+	// Overlap says what becomes of a tick while the run of another tick has not ended.
+	Overlap Overlap
+	// Jitter delays each tick by less than this time. The delay follows from the name and the tick.
+	Jitter time.Duration
+	// Labels are those of the runs, beside [LabelSchedule] and the others of this package.
+	Labels map[string]string
+	// Inputs are those of the run of a tick. It is called when the run is created, as a rule at the tick before, and may be called again. Nil:
+	// the run has the input "tick", the time as a text in RFC 3339, unless its graph declares inputs and not this one.
+	Inputs func(tick time.Time) (map[string]any, error)
+}
+
+// Missed says what becomes of the ticks at which nobody served a schedule, of 1,000 of them at most: of earlier ones there are no runs.
+type Missed string
+
+// What becomes of missed ticks. Those that are left out have runs that are cancelled, with the reason "missed".
+const (
+	Latest Missed = ""     // the latest one runs
+	None   Missed = "none" // none runs
+	All    Missed = "all"  // all run, one after the other unless they may overlap
+)
+
+// Overlap says what becomes of a tick while the run of the tick before it has not ended.
+type Overlap string
+
+// What becomes of ticks that overlap.
+const (
+	Skip  Overlap = ""      // the run of the tick is cancelled, with the reason "overlaps"
+	Allow Overlap = "allow" // it runs beside the other
+)
+
+// The labels of runs.
+const (
+	LabelSchedule = "schedule"         // the name of the schedule
+	LabelTick     = "schedule.tick"    // the time of the tick, in RFC 3339, UTC
+	LabelKind     = "schedule.kind"    // "now" of RunNow and "backfill" of Backfill; ticks have none
+	LabelLeftOut  = "schedule.leftout" // why the run was cancelled: "missed", "overlaps", "paused", "replaced", ...
+	// labelDefinition identifies the definition that the tick was made by.
+	labelDefinition = "schedule.definition"
+)
+
+const (
+	kindNow      = "now"
+	kindBackfill = "backfill"
+	// mostMissed bounds how many missed ticks have runs.
+	mostMissed = 1000
+	// noneLate is the StartingDeadline of schedules whose missed ticks do not run.
+	noneLate = time.Minute
+)
+
+// definition is what the row of a schedule holds.
+type definition struct {
+	Workflow         string            `json:"workflow"`
+	Cron             string            `json:"cron,omitempty"`
+	Zone             string            `json:"zone,omitempty"`
+	Every            string            `json:"every,omitempty"`
+	Missed           Missed            `json:"missed,omitempty"`
+	StartingDeadline string            `json:"starting_deadline,omitempty"`
+	Overlap          Overlap           `json:"overlap,omitempty"`
+	Jitter           string            `json:"jitter,omitempty"`
+	Labels           map[string]string `json:"labels,omitempty"`
+}
+
+// rule is a definition that was checked.
+type rule struct {
+	name  string
+	times *Times
+	hash  string // of the definition
+	Schedule
+}
+
+// define checks a schedule.
+func (s *Schedule) define() (*rule, json.RawMessage, error) {
+	bad := func(format string, args ...any) (*rule, json.RawMessage, error) {
+		return nil, nil, fmt.Errorf("%w %q: %s", ErrBadSchedule, s.Name, fmt.Sprintf(format, args...))
+	}
+	for name := range s.Labels {
+		if strings.HasPrefix(name, LabelSchedule) {
+			return bad("the label %q: those that begin with %q are the package's own", name, LabelSchedule)
+		}
+	}
+	switch {
+	case s.Name == "" || strings.ContainsAny(s.Name, "@"):
+		return bad("a name is not empty, and has no @")
+	case s.Cron != "" && s.Every != 0, s.Cron == "" && s.Every == 0:
+		return bad("it has either Cron or Every")
+	case s.Every != 0 && s.Zone != "":
+		return bad("an interval has no Zone")
+	case s.Missed != Latest && s.Missed != None && s.Missed != All:
+		return bad("Missed %q is none of %q, %q and %q", s.Missed, Latest, None, All)
+	case s.Overlap != Skip && s.Overlap != Allow:
+		return bad("Overlap %q is none of %q and %q", s.Overlap, Skip, Allow)
+	case s.StartingDeadline < 0:
+		return bad("StartingDeadline %v is negative", s.StartingDeadline)
+	case s.Jitter < 0:
+		return bad("Jitter %v is negative", s.Jitter)
+	}
+	times, err := Cron(cmp.Or(s.Cron, "@daily"), s.Zone)
+	if s.Every != 0 {
+		times, err = Every(s.Every)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("schedule %q: %w", s.Name, err)
+	}
+	d := definition{
+		Workflow: cmp.Or(s.Workflow, s.Name), Cron: s.Cron, Zone: s.Zone, Missed: s.Missed, Overlap: s.Overlap, Labels: s.Labels,
+		Every: text(s.Every), StartingDeadline: text(s.StartingDeadline), Jitter: text(s.Jitter),
+	}
+	data, err := json.Marshal(d)
+	if err != nil {
+		return bad("%v", err)
+	}
+	r := &rule{name: s.Name, times: times, hash: hashOf(data), Schedule: *s}
+	r.Workflow = d.Workflow
+	return r, data, nil
+}
+
+func text(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+// ruleOf reads the row of a schedule. Its inputs are those that the process has.
+func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
+	var d definition
+	s := Schedule{Name: row.Name}
+	err := json.Unmarshal(row.Definition, &d)
+	for _, x := range []struct {
+		to   *time.Duration
+		text string
+	}{{&s.Every, d.Every}, {&s.StartingDeadline, d.StartingDeadline}, {&s.Jitter, d.Jitter}} {
+		if err == nil && x.text != "" {
+			*x.to, err = time.ParseDuration(x.text)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w %q: its row cannot be read: %w", ErrBadSchedule, row.Name, err)
+	}
+	s.Workflow, s.Cron, s.Zone, s.Missed, s.Overlap, s.Labels = d.Workflow, d.Cron, d.Zone, d.Missed, d.Overlap, d.Labels
+	if own != nil {
+		s.Inputs = own.Inputs
+	}
+	r, _, err := s.define()
+	if err == nil {
+		r.hash = hashOf(row.Definition)
+	}
+	return r, err
+}
+
+// tickID is the id of the run of a tick.
+func tickID(name string, tick time.Time) string {
+	return name + "@" + tick.UTC().Format(time.RFC3339)
+}
+
+// tickOf is the time of the tick of a run of a schedule, the zero time of an id that is none of a tick.
+func tickOf(name, id string) time.Time {
+	at, ok := strings.CutPrefix(id, name+"@")
+	if !ok {
+		return time.Time{}
+	}
+	tick, err := time.Parse(time.RFC3339, at)
+	if err != nil {
+		return time.Time{}
+	}
+	return tick
+}
+
+// begins is when a tick begins: its time, and its share of the jitter.
+func (r *rule) begins(tick time.Time) time.Time {
+	if r.Jitter <= 0 {
+		return tick
+	}
+	sum := sha256.Sum256([]byte(tickID(r.name, tick)))
+	return tick.Add(time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(r.Jitter)))
+}
+
+// late is how late a tick may begin, 0 without a bound.
+func (r *rule) late() time.Duration {
+	if r.Missed == None {
+		return cmp.Or(r.StartingDeadline, noneLate)
+	}
+	return r.StartingDeadline
+}
+
+// after returns the tick that follows one, the zero time if there is none. If more than the ticks that have runs have passed, it leaves out
+// the first of them, and says how many.
+func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
+	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
+		return next, 0
+	}
+	var ring [mostMissed]time.Time
+	n := 0
+	if every := r.times.every; every > 0 { // no need to walk
+		if passed := (now.Unix()-next.Unix())/every + 1; passed > mostMissed {
+			left = int(passed - mostMissed)
+			return next.Add(time.Duration(left) * r.Every), left
+		}
+		return next, 0
+	}
+	for u := next; !u.IsZero() && !u.After(now); u = r.times.Next(u) {
+		ring[n%mostMissed] = u
+		n++
+	}
+	if n <= mostMissed {
+		return next, 0
+	}
+	return ring[n%mostMissed], n - mostMissed
+}
+
+// newRun is the run of a tick. If its inputs cannot be had, it is one that is left out for that reason.
+func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
+	labels := map[string]string{}
+	for name, value := range r.Labels {
+		labels[name] = value
+	}
+	at := tick.UTC().Format(time.RFC3339)
+	labels[LabelSchedule], labels[LabelTick], labels[labelDefinition] = r.name, at, r.hash
+	if kind != "" {
+		labels[LabelKind] = kind
+	}
+	n, err := r.prepare(w, options, id, labels, tick, at)
+	if err != nil {
+		labels[LabelLeftOut] = "inputs: " + err.Error()
+		n = store.NewRun{ID: id, Spec: store.Spec{Workflow: r.Workflow, Labels: labels}}
+	}
+	n.Plan = "" // whatever version is there then performs it
+	n.NotBefore = r.begins(tick)
+	if kind != "" {
+		n.NotBefore = time.Time{}
+	}
+	return n
+}
+
+func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, labels map[string]string, tick time.Time, at string) (n store.NewRun, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+	}()
+	inputs := map[string]any{}
+	if r.Inputs != nil {
+		if inputs, err = r.Inputs(tick.In(r.times.zone)); err != nil {
+			return n, err
+		}
+	} else if declares(w.Graph, "tick") {
+		inputs["tick"] = at
+	}
+	all := append(append([]kahn.Option{}, options...), w.Options...)
+	return kahn.Prepare(w.Graph, append(all, kahn.RunID(id), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: labels}))...)
+}
+
+// declares reports whether a graph may be given an input.
+func declares(g *kahn.Graph, name string) bool {
+	for i := range g.Inputs {
+		if g.Inputs[i].Name == name {
+			return true
+		}
+	}
+	return len(g.Inputs) == 0
+}

@@ -1,0 +1,392 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Scheduler performs the runs of a store, those of schedules at their times. [New] makes one.
+type Scheduler struct {
+	runner    *kahn.Runner
+	service   kahn.Service
+	store     store.ScheduleStore
+	own       map[string]*owned
+	workflows map[string]*kahn.Workflow // the first of each name
+	host      func(ctx context.Context, r *store.Run) (*kahn.Request, error)
+
+	woken chan struct{} // a tick for which the following one waits has ended
+	mu    sync.Mutex    // guards what follows
+	late  map[string]bool
+}
+
+// owned is a schedule of this process.
+type owned struct {
+	*rule
+	data []byte
+}
+
+// ErrUnknownSchedule is matched by the error of a schedule that the store does not have.
+var ErrUnknownSchedule = errors.New("unknown schedule")
+
+// tendEvery is how often a Scheduler looks for schedules whose following tick nobody has created.
+const tendEvery = 10 * time.Second
+
+// New returns a Scheduler. The store of the service is a [store.ScheduleStore]; the workflows of the schedules are among those of the service,
+// and the first one of a name creates the runs. Nothing is written before Serve. The error matches [ErrBadSchedule], or [kahn.ErrBadOption] for
+// a service that has another store.
+func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
+	s := &Scheduler{
+		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
+	}
+	var ok bool
+	if s.store, ok = service.Store.(store.ScheduleStore); !ok {
+		return nil, fmt.Errorf("%w: %T does not implement store.ScheduleStore", kahn.ErrBadOption, service.Store)
+	}
+	s.service.Workflows = slices.Clone(service.Workflows)
+	for i := range s.service.Workflows {
+		w := &s.service.Workflows[i]
+		if w.Graph != nil && s.workflows[w.Graph.Name] == nil {
+			s.workflows[w.Graph.Name] = &service.Workflows[i]
+		}
+		w.Options = append(slices.Clone(w.Options), kahn.Around(s.around))
+	}
+	for i := range schedules {
+		r, data, err := schedules[i].define()
+		switch {
+		case err != nil:
+			return nil, err
+		case s.own[r.name] != nil:
+			return nil, fmt.Errorf("%w %q: it is there twice", ErrBadSchedule, r.name)
+		case s.workflows[r.Workflow] == nil:
+			return nil, fmt.Errorf("%w %q: the service has no workflow %q", ErrBadSchedule, r.name, r.Workflow)
+		}
+		s.own[r.name] = &owned{r, data}
+	}
+	s.host, s.service.Admit = service.Admit, s.admit
+	return s, nil
+}
+
+// Serve writes the schedules into the store and performs runs as [kahn.Runner.Serve] does, whose errors it returns. Any number of processes
+// may serve the same schedules; the definition of the one that began last counts. A schedule that is not among those of a process stays as it
+// is: see Remove.
+func (s *Scheduler) Serve(ctx context.Context) error {
+	for _, name := range slices.Sorted(maps.Keys(s.own)) {
+		if err := s.define(ctx, s.own[name]); err != nil {
+			return err
+		}
+	}
+	tending, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { s.tend(tending) })
+	defer done.Wait()
+	defer stop()
+	return s.runner.Serve(ctx, s.service)
+}
+
+// change reads the row of a schedule, and writes it as f has changed it, with a run that f returns, until no other process has changed it
+// meanwhile. f returns false if there is nothing to write.
+func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error)) error {
+	for {
+		list, now, err := s.store.Schedules(ctx, name)
+		if err != nil {
+			return err
+		}
+		x := store.ScheduleState{Schedule: store.Schedule{Name: name}, Begun: true, Ended: true}
+		if len(list) > 0 {
+			x = list[0]
+		}
+		create, write, err := f(&x, now)
+		if err != nil || !write {
+			return err
+		}
+		if err = s.store.PutSchedule(ctx, x.Schedule, create); !errors.Is(err, store.ErrScheduleChanged) {
+			return err
+		}
+	}
+}
+
+// taken reports whether a tick has its run already, which has begun, is about to begin, or has requests.
+func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrLeased) }
+
+// define writes the row of a schedule that is new, or differs. Then the pending tick is replaced.
+func (s *Scheduler) define(ctx context.Context, o *owned) error {
+	var skip time.Time // ticks up to this one have runs
+	for {
+		var tick time.Time
+		replaced := ""
+		err := s.change(ctx, o.name, func(x *store.ScheduleState, now time.Time) (*store.NewRun, bool, error) {
+			former := tickOf(o.name, x.Tick)
+			same := string(x.Definition) == string(o.data)
+			x.Definition = o.data
+			if same && (x.Begun || o.Inputs == nil) || x.Paused {
+				return nil, !same, nil
+			}
+			from := now
+			if !x.Begun && former.Before(now) {
+				from = former.Add(-1) // it is missed, and so are those after it
+			}
+			if from.Before(skip) {
+				from = skip
+			}
+			if tick = o.times.Next(from); same { // its inputs may be others
+				tick = former
+			}
+			if tick.IsZero() {
+				return nil, true, nil
+			}
+			if !x.Begun && x.Tick != tickID(o.name, tick) {
+				replaced = x.Tick
+			}
+			x.Tick = tickID(o.name, tick)
+			n := s.newRun(o.rule, x.Tick, "", tick)
+			n.IfExists = store.ReplaceUnasked
+			if same && !skip.IsZero() {
+				return nil, false, nil // it is about to begin
+			}
+			return &n, true, nil
+		})
+		if taken(err) {
+			skip = tick
+			continue
+		}
+		if err == nil && replaced != "" {
+			err = s.leaveOut(ctx, replaced, "replaced")
+		}
+		return err
+	}
+}
+
+// leaveOut cancels a run that was to be a tick.
+func (s *Scheduler) leaveOut(ctx context.Context, run, reason string) error {
+	in, ok := s.store.(store.Inbox)
+	if !ok {
+		return nil // it is refused when it is to begin
+	}
+	_, err := in.Post(ctx, run, store.Request{ID: "schedule", Kind: store.KindCancel, Actor: "schedule", Comment: reason})
+	if errors.Is(err, store.ErrUnknownRun) || errors.Is(err, store.ErrEnded) {
+		return nil
+	}
+	return err
+}
+
+func (s *Scheduler) newRun(r *rule, id, kind string, tick time.Time) store.NewRun {
+	return r.newRun(s.workflows[r.Workflow], s.runner.Options, id, kind, tick)
+}
+
+// creates reports whether this process can create the runs of a schedule: the definition does not tell the inputs.
+func (s *Scheduler) creates(r *rule) bool {
+	return s.own[r.name] != nil && s.workflows[r.Workflow] != nil
+}
+
+// ruleOf reads the row of a schedule.
+func (s *Scheduler) ruleOf(x *store.Schedule) (*rule, error) {
+	if x.Revision == 0 {
+		return nil, fmt.Errorf("%w %q", ErrUnknownSchedule, x.Name)
+	}
+	if o := s.own[x.Name]; o != nil {
+		return ruleOf(x, o.rule)
+	}
+	return ruleOf(x, nil)
+}
+
+// follow makes the tick after the given one the latest, and returns its run. It leaves out ticks up to skip, which have runs.
+func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time) (next time.Time, create *store.NewRun, left int) {
+	if next, left = r.after(tick, now); !next.After(skip) && !skip.IsZero() {
+		next = r.times.Next(skip)
+	}
+	if next.IsZero() {
+		return next, nil, left
+	}
+	x.Tick = tickID(r.name, next)
+	n := s.newRun(r, x.Tick, "", next)
+	n.IfExists = store.ReplaceUnasked
+	return next, &n, left
+}
+
+// admit decides about a run that is about to begin. The lease of the run is held, so nobody else decides about it.
+func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, error) {
+	name := run.Labels[LabelSchedule]
+	if name == "" {
+		return s.ask(ctx, run)
+	}
+	reason, waits := "", false
+	decide := func(x *store.ScheduleState, now time.Time, skip time.Time) (next time.Time, create *store.NewRun, write bool, err error) {
+		reason, waits = run.Labels[LabelLeftOut], false
+		r, err := s.ruleOf(&x.Schedule)
+		tick, kind := tickOf(name, run.ID), run.Labels[LabelKind]
+		switch {
+		case errors.Is(err, ErrUnknownSchedule):
+			reason = "removed"
+			return next, nil, false, nil
+		case err != nil || kind != "":
+			return next, nil, false, err
+		case run.Labels[labelDefinition] != r.hash:
+			reason = "replaced"
+			return next, nil, false, nil
+		case x.Paused:
+			reason = "paused"
+			return next, nil, false, nil
+		}
+		following := r.times.Next(tick)
+		passed := !following.IsZero() && !r.begins(following).After(now)
+		late := r.late()
+		_, left := r.after(tick, now)
+		switch {
+		case reason != "":
+		case late > 0 && now.After(r.begins(tick).Add(late)), r.Missed != All && passed, left > 0:
+			reason = "missed"
+		case r.Overlap == Skip && x.Busy && x.Active != run.ID:
+			reason = "overlaps"
+		}
+		if begins := reason == ""; begins {
+			write, x.Active = x.Active != run.ID, run.ID
+			waits = r.Missed == All && r.Overlap == Skip && passed
+		}
+		if x.Tick == run.ID && !waits && s.creates(r) {
+			next, create, left = s.follow(&x.Schedule, r, tick, skip, now)
+			if write = write || create != nil; left > 0 && reason != "" {
+				reason += fmt.Sprintf(", and so were %d ticks after it, which have no runs", left)
+			}
+		}
+		return next, create, write, nil
+	}
+	var next, skip time.Time
+	for {
+		err := s.change(ctx, name, func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error) {
+			next, create, write, err = decide(x, now, skip)
+			return create, write, err
+		})
+		if taken(err) {
+			skip = next
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		break
+	}
+	if reason != "" {
+		run.Labels[LabelLeftOut] = strings.ToValidUTF8(reason, "?")
+		return &kahn.Request{Actor: "schedule", Reason: reason}, nil
+	}
+	if waits {
+		s.mu.Lock()
+		s.late[run.ID] = true
+		s.mu.Unlock()
+	}
+	return s.ask(ctx, run)
+}
+
+// ask asks the host's own function.
+func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, error) {
+	if s.host == nil {
+		return nil, nil
+	}
+	return s.host(ctx, run)
+}
+
+// around wakes the loop at the end of a run for which the following tick waits.
+func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+	return ctx, func(*kahn.Result) {
+		s.mu.Lock()
+		waits := s.late[r.ID()]
+		delete(s.late, r.ID())
+		s.mu.Unlock()
+		if waits {
+			s.wake()
+		}
+	}
+}
+
+func (s *Scheduler) wake() {
+	select {
+	case s.woken <- struct{}{}:
+	default: // it is about to look
+	}
+}
+
+// tend creates the ticks that nobody has created: the process that performed the tick before has died, did not know the schedule, or waited for its end.
+func (s *Scheduler) tend(ctx context.Context) {
+	timer := time.NewTicker(tendEvery)
+	defer timer.Stop()
+	for {
+		if err := s.look(ctx); err != nil && ctx.Err() == nil {
+			s.report(fmt.Errorf("schedules: %w", err))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		case <-s.woken:
+		}
+	}
+}
+
+func (s *Scheduler) report(err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			slog.Error("Service.OnError has failed", "error", v, "told", err)
+		}
+	}()
+	if tell := s.service.OnError; tell != nil {
+		tell("", store.Queue{}, err)
+		return
+	}
+	slog.Warn("a schedule does not go on", "error", err)
+}
+
+// look creates the ticks that are missing.
+func (s *Scheduler) look(ctx context.Context) error {
+	if len(s.own) == 0 {
+		return nil
+	}
+	list, _, err := s.store.Schedules(ctx, slices.Sorted(maps.Keys(s.own))...)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range list {
+		if x := &list[i]; x.Begun && !x.Paused {
+			errs = append(errs, s.goOn(ctx, x.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// goOn creates the tick after the latest one, which has begun.
+func (s *Scheduler) goOn(ctx context.Context, name string) error {
+	var next, skip time.Time
+	for {
+		err := s.change(ctx, name, func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error) {
+			r, err := s.ruleOf(&x.Schedule)
+			if errors.Is(err, ErrUnknownSchedule) || err == nil && (!x.Begun || x.Paused || !s.creates(r)) {
+				return nil, false, nil
+			} else if err != nil {
+				return nil, false, err
+			}
+			tick := tickOf(name, x.Tick)
+			if tick.IsZero() {
+				tick = now
+			}
+			if following := r.times.Next(tick); r.Missed == All && r.Overlap == Skip && !x.Ended && !following.After(now) {
+				return nil, false, nil
+			}
+			next, create, _ = s.follow(&x.Schedule, r, tick, skip, now)
+			return create, create != nil, nil
+		})
+		if !taken(err) {
+			return err
+		}
+		skip = next
+	}
+}
