@@ -366,6 +366,27 @@ func (r *Run) acquire() (x *restoration, err error) {
 	return x, err
 }
 
+// askAdmission asks Service.Admit about a run that is stored, whose lease is held, and that has not begun.
+func (r *Run) askAdmission(created *store.Run) error {
+	c := r.cfg
+	if c.admission == nil {
+		return nil
+	}
+	head := *created
+	head.Labels, head.Nodes = maps.Clone(created.Labels), nil
+	ctx, cancel := context.WithTimeout(r.ctx, c.leaseTime)
+	defer cancel()
+	err := contain(func() (err error) {
+		c.refused, err = c.admission(ctx, &head)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("Admit: %w", bounded(err))
+	}
+	c.described().Labels = head.Labels
+	return nil
+}
+
 // takeLease takes the lease of the run, and returns what is stored of it.
 func (r *Run) takeLease() (stored *store.Run, err error) {
 	r.plan.Hash() // calls user code (MarshalJSON), so not later, under the lock

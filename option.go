@@ -37,17 +37,17 @@ type config struct {
 	leaseTime      time.Duration
 	owner          string
 	maxCrashes     int
-	ctxCancels     bool          // the end of the caller's context cancels the run, although it has a store
-	reads          bool          // for ReadResult: nothing is to be performed
-	adopts         *Adoption     // for Adopt, which sets it
-	idle           bool          // the first transaction is to be written, and nothing performed
-	listed         *store.Run    // as which the run was chosen; nil for any
-	report         func(error)   // by Runner.Serve: tells of what keeps a request of the run waiting
-	restAfter      time.Duration // by Runner.Serve: a wait that is longer ends the run at rest; 0 means that none does
-	served         bool          // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
-	dueAt          time.Time     // by Runner.Serve: the time to begin of the run that the store has called due, by its own clock
-	admission      admission     // by Runner.Serve: nil without Service.Admit
-	refused        *Request      // by admission: the run ends cancelled, and does not begin
+	ctxCancels     bool                                                // the end of the caller's context cancels the run, although it has a store
+	reads          bool                                                // for ReadResult: nothing is to be performed
+	adopts         *Adoption                                           // for Adopt, which sets it
+	idle           bool                                                // the first transaction is to be written, and nothing performed
+	listed         *store.Run                                          // as which the run was chosen; nil for any
+	report         func(error)                                         // by Runner.Serve: tells of what keeps a request of the run waiting
+	restAfter      time.Duration                                       // by Runner.Serve: a wait that is longer ends the run at rest; 0 means that none does
+	served         bool                                                // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
+	dueAt          time.Time                                           // by Runner.Serve: the time to begin of the run that the store has called due, by its own clock
+	admission      func(context.Context, *store.Run) (*Request, error) // by Runner.Serve: nil without Service.Admit
+	refused        *Request                                            // by admission: the run ends cancelled, and does not begin
 	runner         *Runner
 	given          *given // for Runner.Redrive; nil without a Runner
 	replaces       *Run   // of Runner.Redrive: the run that has ended

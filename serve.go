@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -467,30 +466,6 @@ func (v *serving) begin(r *store.Run) (*Run, error) {
 		return nil
 	})})
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
-}
-
-// admission is the type of Service.Admit.
-type admission func(ctx context.Context, r *store.Run) (*Request, error)
-
-// askAdmission asks Service.Admit about a run that is stored, whose lease is held, and that has not begun.
-func (r *Run) askAdmission(created *store.Run) error {
-	c := r.cfg
-	if c.admission == nil {
-		return nil
-	}
-	head := *created
-	head.Labels, head.Nodes = maps.Clone(created.Labels), nil
-	ctx, cancel := context.WithTimeout(r.ctx, c.leaseTime)
-	defer cancel()
-	err := contain(func() (err error) {
-		c.refused, err = c.admission(ctx, &head)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("Admit: %w", bounded(err))
-	}
-	c.described().Labels = head.Labels
-	return nil
 }
 
 // quiet are errors of a start that are not reported: another process was faster, or the clock of this process is behind.
