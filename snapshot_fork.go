@@ -502,8 +502,8 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch = CauseNone, "", nil, false, timeoutNone, 0, 0
-	if ended || a.any() {
-		n.Dormant, in.redone = false, true
+	if in.redone = ended || a.any(); ended {
+		n.Dormant = false // else it is woken, as by a signal
 	}
 	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun = time.Time{}, CauseNone, nil, false, nil, false
 	switch {
@@ -530,7 +530,7 @@ func forked(nodes []nodeState) {
 		}
 		if n.Inside.First, n.Inside.dropped = 0, nil; n.Status == Running {
 			n.Attempts, n.Started, n.Cut, n.Errs, n.Retried, n.LastErr, n.Began, n.Tokens = 1, 1, 0, nil, nil, nil, time.Time{}, [2]int{}
-			n.reopened, n.apart, n.Inside.apart = true, false, 0
+			n.reopened, n.Dormant, n.apart, n.Inside.apart = true, false, false, 0
 		}
 		forked(n.Inside.Nodes)
 	}

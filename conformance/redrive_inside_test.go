@@ -322,3 +322,72 @@ func TestRedriveDegradedLoop(t *testing.T) {
 		})
 	}
 }
+
+// A run that waits may be redriven: what waited and runs again asks again, and the events tell so.
+func TestRedriveOfAWaitingRun(t *testing.T) {
+	t.Parallel()
+	asks := func() *kahn.Graph { return graph(after("x"), gate("g", "x"), after("y", "g"), after("w")) }
+	for name, row := range map[string]struct {
+		g      *kahn.Graph
+		names  []string
+		calls  []string
+		waits  []string
+		answer map[string]any
+		then   []string
+	}{
+		"a gate":                 {asks(), []string{"g"}, nil, []string{"g"}, map[string]any{"g": 1}, []string{"y"}},
+		"what is before a gate":  {asks(), []string{"x"}, []string{"x"}, []string{"g"}, map[string]any{"g": 1}, []string{"y"}},
+		"beside a gate":          {asks(), []string{"w"}, []string{"w"}, []string{"g"}, map[string]any{"g": 1}, []string{"y"}},
+		"a gate inside":          {graph(subgraph("S", asks()), after("T", "S")), []string{"S/g"}, nil, []string{"S/g"}, map[string]any{"S/g": 1}, []string{"S/y", "T"}},
+		"before a gate inside":   {graph(subgraph("S", asks()), after("T", "S")), []string{"S/x"}, []string{"S/x"}, []string{"S/g"}, map[string]any{"S/g": 1}, []string{"S/y", "T"}},
+		"beside a gate inside":   {graph(subgraph("S", asks()), after("T", "S")), []string{"S/w"}, []string{"S/w"}, []string{"S/g"}, map[string]any{"S/g": 1}, []string{"S/y", "T"}},
+		"around a gate inside":   {graph(after("a"), subgraph("S", asks(), "a")), []string{"a"}, []string{"S/w", "S/x", "a"}, []string{"S/g"}, map[string]any{"S/g": 1}, []string{"S/y"}},
+		"an item with a gate":    {graph(kahn.Node{ID: "M", Params: map[string]any{"l": []int{1, 2}}, Map: &kahn.Map{Over: "l"}, Sub: asks()}), []string{"M[1]/x"}, []string{"M[1]/x"}, []string{"M[0]/g", "M[1]/g"}, map[string]any{"M[0]/g": 1, "M[1]/g": 1}, []string{"M[0]/y", "M[1]/y"}},
+		"another item":           {graph(kahn.Node{ID: "M", Params: map[string]any{"l": []int{1, 2}}, Map: &kahn.Map{Over: "l"}, Sub: asks()}), []string{"M[0]"}, []string{"M[0]/w", "M[0]/x"}, []string{"M[0]/g", "M[1]/g"}, map[string]any{"M[0]/g": 1, "M[1]/g": 1}, []string{"M[0]/y", "M[1]/y"}},
+		"an iteration":           {graph(kahn.Node{ID: "L", Sub: asks(), Loop: &kahn.Loop{MaxIterations: 1, Until: func(kahn.View) (bool, error) { return true, nil }}}), []string{"L#1"}, []string{"L#1/w", "L#1/x"}, []string{"L#1/g"}, map[string]any{"L#1/g": 1}, []string{"L#1/y"}},
+		"a graph that is made":   {graph(after("X")), []string{"X/x"}, []string{"X", "X/x"}, []string{"X/g"}, map[string]any{"X/g": 1}, []string{"X/y"}},
+		"a node before such one": {graph(after("a"), after("X", "a")), []string{"a"}, []string{"X", "X/w", "X/x", "a"}, []string{"X/g"}, map[string]any{"X/g": 1}, []string{"X/y"}},
+	} {
+		for _, where := range []string{"in memory", "from JSON", "in a store"} {
+			inBubble(t, name+", "+where, func(t *testing.T) {
+				var opts []kahn.Option
+				if where == "in a store" {
+					opts = []kahn.Option{kahn.Durable(new(store.Memory)), kahn.RunID("r")}
+				}
+				var c paths
+				step := c.count(func(_ context.Context, s *kahn.Step) (any, error) {
+					if s.ID() == "X" {
+						return nil, kahn.Expand(asks(), nil, nil)
+					}
+					return s.ID(), nil
+				})
+				r := pause(t, row.g, step, opts...)
+				require.Equal(t, kahn.RunSuspended, r.Status)
+				c = paths{}
+				s := r.Snapshot()
+				switch where {
+				case "from JSON":
+					s = reload(t, s)
+				case "in a store":
+					s = nil
+				}
+				time.Sleep(time.Second)
+				r = r.goOn(row.g, step, append(opts, kahn.Redrive(s, row.names)))
+				c.once(t, row.calls...)
+				require.Equal(t, row.waits, waitIDs(r.Waiting))
+				c = paths{}
+				last := []kahn.Option{kahn.EarlySignals(row.answer)}
+				if where != "in a store" {
+					last = append(last, kahn.Resume(reload(t, r.Snapshot())))
+				}
+				r = r.goOn(row.g, step, append(opts, last...))
+				require.Equal(t, kahn.RunCompleted, r.Status)
+				then := row.then
+				if len(then) > 0 && then[0] == "X/y" {
+					then = append([]string{"X"}, then...)
+				}
+				c.once(t, then...)
+			})
+		}
+	}
+}
