@@ -5,10 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -242,18 +243,18 @@ func createBad(ctx context.Context, s store.Admin) error {
 
 func createCompeting(ctx context.Context, s store.Admin) error {
 	var made atomic.Int32
-	var wg sync.WaitGroup
-	errs := make([]error, 16)
-	for i := range errs {
-		wg.Go(func() {
+	var creators errgroup.Group
+	for range 16 {
+		creators.Go(func() error {
 			_, fresh, err := s.Create(ctx, aRun("r", "one", store.Reuse))
-			if errs[i] = err; fresh {
+			if fresh {
 				made.Add(1)
 			}
+			return err
 		})
 	}
-	wg.Wait()
-	return errors.Join(append(errs, same("how many have made the run", made.Load(), 1))...)
+	err := creators.Wait()
+	return errors.Join(err, same("how many have made the run", made.Load(), 1))
 }
 
 func adminContext(ctx context.Context, s store.Admin) error {

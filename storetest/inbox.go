@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -438,30 +440,33 @@ func requestsCompeting(ctx context.Context, s store.Inbox) error {
 	if _, err := begun(ctx, s, "r"); err != nil {
 		return err
 	}
-	var group sync.WaitGroup
-	errs, news := make([]error, posters), make([]int, posters)
+	var group errgroup.Group
+	var news atomic.Int32
 	for p := range posters {
-		group.Go(func() {
+		group.Go(func() error {
 			for i := range each { // two post the same requests
 				posted, err := s.Post(ctx, "r", aSignal(p/2*each+i))
-				if errs[p] = errors.Join(errs[p], err); posted {
-					news[p]++
+				if err != nil {
+					return err
+				}
+				if posted {
+					news.Add(1)
 				}
 			}
+			return nil
 		})
 	}
-	group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
 	list, err := s.LoadRequests(ctx, "r", 0, store.MaxPage)
-	ids, count := map[string]bool{}, 0
+	ids := map[string]bool{}
 	for i, q := range list {
 		if ids[q.ID] = true; q.Number != uint64(i+1) {
 			return fmt.Errorf("request %d has the number %d", i+1, q.Number)
 		}
 	}
-	for _, n := range news {
-		count += n
-	}
-	return errors.Join(err, errors.Join(errs...), same("the requests", len(list), posters/2*each), same("their ids", len(ids), len(list)), same("those that were new", count, len(list)))
+	return errors.Join(err, same("the requests", len(list), posters/2*each), same("their ids", len(ids), len(list)), same("the new ones", int(news.Load()), len(list)))
 }
 
 // patience is how long a check waits for something that happens at once.

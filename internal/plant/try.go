@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Case is a bug, and the test that must find it.
@@ -82,17 +84,25 @@ func Try(ctx context.Context, root string, cases []Case, most int, env ...string
 		return fmt.Errorf("without a bug: %w\n%s", err, out)
 	}
 	missed := make([]error, len(chosen))
-	slots := make(chan bool, atOnce)
-	var wg sync.WaitGroup
+	var tries errgroup.Group
+	tries.SetLimit(atOnce)
 	for i, bug := range chosen {
-		wg.Go(func() {
-			slots <- true
-			defer func() { <-slots }()
-			if out, err := run(bug, tests[bug]); err == nil {
+		tries.Go(func() error {
+			out, err := run(bug, tests[bug])
+			if err == nil {
 				missed[i] = fmt.Errorf("%s has not found %s %v\n%s", tests[bug], cases[bug].Name, bugs[bug], out)
+			} else if !failed(err) {
+				return fmt.Errorf("%s: %w", tests[bug], err)
 			}
+			return nil
 		})
 	}
-	wg.Wait()
-	return errors.Join(append(missed, ctx.Err())...)
+	err = tries.Wait()
+	return errors.Join(append(missed, err, ctx.Err())...)
+}
+
+// failed reports whether a command has run and failed, such as the tests that find a bug: else it did not start.
+func failed(err error) bool {
+	var exit *exec.ExitError
+	return errors.As(err, &exit)
 }
