@@ -525,3 +525,75 @@ func (r *Run) hurries() bool {
 	}
 	return false
 }
+
+// children yields the nested runs that have not ended, in the order of their composites.
+func (r *Run) children() []*Run {
+	var refs []machine.Ref
+	for ref, x := range r.extras {
+		if x.atWork() != nil {
+			refs = append(refs, ref)
+		}
+	}
+	slices.Sort(refs)
+	if r.tree.steps += int64(len(r.extras)); len(refs) == 0 {
+		return nil
+	}
+	list := make([]*Run, len(refs))
+	for i, ref := range refs {
+		list[i] = r.extras[ref].comp.child
+	}
+	return list
+}
+
+// restInside is rest for a nested run: its composite is suspended as long as nothing in it can go on.
+func (r *Run) restInside() {
+	if r.stage != stageResting {
+		r.stage = stageResting
+		r.outer.st.Sleep(r.within.ref)
+		r.tree.touch(r.outer)
+	}
+}
+
+// restAll brings all runs to rest that are nested in a run which is being left, and in which no worker is at work. Runs that
+// were stopped were not held before, and are held now: an item that comes to rest gives its slot back, and no node may take
+// it any more.
+func (r *Run) restAll(now int64) {
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.leaving = true
+		c.st.Leave()
+		c.restAll(now)
+		c.restInside()
+	}
+	r.flush(now)
+}
+
+// wakeOuter is called when a nested run goes on that was at rest.
+func (r *Run) wakeOuter(now int64) {
+	o, ref := r.outer, r.within.ref
+	o.wake(now)
+	o.reentered = true
+	if !o.st.IsExpanded(ref) {
+		o.extra(ref).reentries++
+	}
+	o.st.Rouse(ref)
+	o.flush(now) // before the events inside
+	o.tree.touch(o)
+}
+
+// putAside ends the nested runs of a run that ends at rest.
+func (r *Run) putAside() {
+	if !r.nests {
+		return
+	}
+	for _, c := range r.children() {
+		c.ended = r.ended
+		c.putAside()
+		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
+		c.st.DropChanges() // nodes that became ready again since the snapshot; the log has ended
+		c.disarmAll(true)
+		c.tree.touch(c)
+	}
+}
