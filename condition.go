@@ -370,7 +370,7 @@ func (c *compiler) checkAnswers() {
 			seen = c.seenByFunctions()
 		}
 		if !seen[r] {
-			p.warnings = append(p.warnings, problemOf(p.names[r], "", "%w", unusedAnswer{}))
+			c.warn(problemOf(p.names[r], "", "%w", unusedAnswer{}))
 		}
 	}
 }

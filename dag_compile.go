@@ -3,6 +3,7 @@ package kahn
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -78,6 +79,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 		return nil, &c.problems
 	}
 	c.number()
+	c.warnOfRetry("", g.Defaults.Retry)
 	c.branches()
 	c.b.Shield()
 	c.b.FindSides()
@@ -85,6 +87,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.nest()
 	c.checkTexts()
 	c.checkAnswers()
+	c.checkMerges()
 	c.schedule()
 	c.group()
 	if len(c.list) > 0 {
@@ -664,6 +667,9 @@ func (ps *problems) ofNode(id, field, format string, args ...any) *Problem {
 	return p
 }
 
+// warn adds what is valid and probably a mistake to the warnings of the plan.
+func (c *compiler) warn(p *Problem) { c.p.warnings = append(c.p.warnings, p) }
+
 // ofEdge adds a problem of an edge, by its index of declaration.
 func (c *compiler) ofEdge(i int, field, format string, args ...any) *Problem {
 	p := newProblem(format, args...)
@@ -726,4 +732,66 @@ func (ps *problems) mostLikely(written string, choices []string) hint {
 func (ps *problems) didYouMean(written string, choices []string) hint {
 	meant, _ := nearest.Name(written, choices)
 	return hint{didYouMean(written, choices), meant}
+}
+
+// checkMerges warns of nodes to one of whose parameters several nodes deliver that all run, unless something fails or skips itself, though
+// nothing says how the values are merged: all but the last are lost. Behind branches, guards, triggers and rules that tolerate failures, one
+// value stands in for another.
+func (c *compiler) checkMerges() {
+	p := c.p
+	if p.data == nil || c.isPruned {
+		return
+	}
+	var runs []bool // by Ref: see runsAnyway
+	for _, r := range p.declared {
+		in := p.data[r]
+		if in == nil || p.node(r).Merge != "" || !c.joinsAll(r) {
+			continue
+		}
+		for i := range in.params {
+			g := &in.params[i]
+			if len(g.edges) == 1 || g.strategy != MergeLast {
+				continue
+			}
+			if runs == nil {
+				runs = c.runsAnyway()
+			}
+			var from []string
+			for _, i := range g.edges {
+				t := p.termsOf(i)
+				if t.Merge != "" {
+					from = nil
+					break
+				}
+				if id := p.names[c.n.Source(i)]; t.On == OnSuccess && t.Label == "" && t.Key == "" && runs[c.n.Source(i)] && !slices.Contains(from, id) {
+					from = append(from, id)
+				}
+			}
+			if len(from) > 1 {
+				c.warn(problemOf(p.names[r], "Merge", "%w: %s deliver the parameter %s, and all values but the last are lost: set Merge, to %s if that is meant",
+					ErrMergeConflict, quoteList(from), quoteID(g.name), MergeLast))
+			}
+		}
+	}
+}
+
+// joinsAll reports whether the node waits for all nodes before it to succeed.
+func (c *compiler) joinsAll(r Ref) bool {
+	n := c.p.node(r)
+	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
+}
+
+// runsAnyway tells of each node whether it runs unless something fails, is stopped or skips itself.
+func (c *compiler) runsAnyway() []bool {
+	runs := make([]bool, len(c.p.names))
+	for r := range runs { // in the order of tiers
+		n := c.p.node(Ref(r))
+		runs[r] = !n.Disabled && n.When == nil && n.WhenExpr == "" && n.Kind != KindTrigger && c.joinsAll(Ref(r)) &&
+			!slices.ContainsFunc(n.Ports, func(port Port) bool { return port.Required }) &&
+			!slices.ContainsFunc(c.n.In(Ref(r)), func(i int32) bool {
+				t := c.p.termsOf(i)
+				return t.Label != "" || t.On == OnFailure || !runs[c.n.Source(i)]
+			})
+	}
+	return runs
 }

@@ -64,6 +64,7 @@ func (c *compiler) resolve(r machine.Ref) {
 	f.Skip = cmp.Or(n.SkipMode, d.SkipMode, SkipCascade)
 	f.Upstream = cmp.Or(n.OnUpstreamFailure, d.OnUpstreamFailure, UpstreamAbort)
 	if !n.Retry.isZero() {
+		c.warnOfRetry(n.ID, n.Retry)
 		c.setRetry(r, n.Retry.withDefaults(), false)
 	} else if !d.Retry.isZero() && n.ownStep() {
 		c.setRetry(r, d.Retry.withDefaults(), true)
@@ -255,7 +256,12 @@ func (c *compiler) group() {
 	}
 	c.checkGroups()
 	byName := make(map[string]int32, len(c.g.Groups))
-	for _, g := range c.g.Groups {
+	for i, g := range c.g.Groups {
+		if g.Limit == 0 && g.Rate == (Rate{}) && !g.CancelOnFailure {
+			w := newProblem("group %s: %w: it does nothing: it has neither a limit nor a rate, and no failure in it stops the others", quoteID(g.Name), ErrBadValue)
+			w.Field = fmt.Sprintf("Groups[%d]", i)
+			c.warn(w)
+		}
 		byName[g.Name] = int32(len(p.groups))
 		p.groups = append(p.groups, group{Group: g})
 	}
@@ -387,7 +393,7 @@ func (c *compiler) checkEarly(r machine.Ref, in *inputs) {
 		}
 	}
 	if len(from) > 1 {
-		c.p.warnings = append(c.p.warnings, problemOf(n.ID, "Join", "%w: %v would let it run early, but %s feed its required ports, and it waits for all of them: join by %v to take what succeeded",
+		c.warn(problemOf(n.ID, "Join", "%w: %v would let it run early, but %s feed its required ports, and it waits for all of them: join by %v to take what succeeded",
 			ErrBadJoin, n.Join, quoteList(from), AllDoneMinOne))
 	}
 }

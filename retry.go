@@ -20,7 +20,7 @@ import (
 //
 // As an option, a Retry is the policy of the run: that of nodes that have none, in a graph whose Defaults have none.
 type Retry struct {
-	// MaxAttempts is the total number of attempts, the first included. Zero means 1 where another field is set.
+	// MaxAttempts is the total number of attempts, the first included. Zero means 1 where another field is set, which is in [Plan.Warnings].
 	MaxAttempts int
 	// InitialDelay is the delay after the first attempt. Zero means 500 ms, a negative value no delay at all.
 	InitialDelay time.Duration
@@ -166,6 +166,35 @@ func (r Retry) validate() (field string, err error) {
 		}
 	}
 	return "", nil
+}
+
+// slip says what is probably a mistake in a valid policy; text is empty if nothing is. An empty RetryOn alone is there to keep the default
+// policy away.
+func (r Retry) slip() (field, text string) {
+	if len(r.RetryOn) == 0 {
+		r.RetryOn = nil
+	}
+	switch {
+	case r.MaxAttempts == 0 && !r.isZero():
+		return "MaxAttempts", "MaxAttempts is not set: there is a single attempt"
+	case r.MaxAttempts > 1 && r.MaxDelay > 0 && r.MaxDelay < r.InitialDelay:
+		return "MaxDelay", fmt.Sprintf("MaxDelay %v is shorter than InitialDelay %v, and bounds every delay", r.MaxDelay, r.InitialDelay)
+	}
+	return "", ""
+}
+
+// warnOfRetry adds the warning about the policy of a node, or, if id is empty, about the default policy of the graph.
+func (c *compiler) warnOfRetry(id string, r Retry) {
+	field, text := r.slip()
+	switch {
+	case text == "":
+	case id == "":
+		p := newProblem("Defaults: %w: retry: %s", ErrBadValue, text)
+		p.Field = "Defaults.Retry." + field
+		c.warn(p)
+	default:
+		c.warn(problemOf(id, "Retry."+field, "%w: retry: %s", ErrBadValue, text))
+	}
 }
 
 // delay returns the wait after failed attempt k, from 1, with u drawn from [0, 1). The policy must have its defaults. It

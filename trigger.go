@@ -259,8 +259,9 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 }
 
 // Warnings reports parts of the graph that are valid but probably mistakes: guards that ask for nodes or inputs which they
-// cannot see, see [Expression], with errors that match [ErrBadExpression]; retry policies whose MaxDelay is shorter than their
-// InitialDelay, with errors that match [ErrBadValue]; conditions, and gates with declared choices, whose answer nobody uses, with
+// cannot see, see [Expression], with errors that match [ErrBadExpression]; retry policies without MaxAttempts, or whose MaxDelay is shorter
+// than their InitialDelay, and groups that bound nothing, with errors that match [ErrBadValue]; several nodes that all deliver one parameter, without a Merge, with errors that
+// match [ErrMergeConflict]; conditions, and gates with declared choices, whose answer nobody uses, with
 // errors that match [ErrNoMatch]; early joins of nodes whose required ports are fed by several others, with errors that match [ErrBadJoin]; and for each trigger the nodes that lose a predecessor by it under
 // [PruneForward], with errors that match [ErrPrunedInput]. It takes one pass over the graph for each trigger.
 func (p *Plan) Warnings() []error {

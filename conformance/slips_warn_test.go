@@ -3,7 +3,9 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +43,16 @@ func TestWarningsOfGraphs(t *testing.T) {
 		l.MaxIterations = 3
 		return text(graph(kahn.Node{ID: "loop", Loop: &l, Sub: graph(yes, after("x", "ok?"))}))
 	}
+	both := func(sum kahn.Node, others ...kahn.Node) *kahn.Graph { // a and b deliver the parameter x of sum
+		sum.ID, sum.In = "sum", append([]kahn.Edge{{From: "a", Param: "x"}, {From: "b", Param: "x"}}, sum.In...)
+		for _, id := range []string{"a", "b"} {
+			if !slices.ContainsFunc(others, func(n kahn.Node) bool { return n.ID == id }) {
+				others = append(others, kahn.Node{ID: id})
+			}
+		}
+		return graph(append(others, sum)...)
+	}
+	const lostText = `node "sum": merge conflict: "a", "b" deliver the parameter "x", and all values but the last are lost: set Merge, to last_write_wins if that is meant`
 	const earlyText = `node "sum": bad join: any_succeeded would let it run early, but "a", "b" feed its required ports, and it waits for all of them: join by all_done_min_one to take what succeeded`
 	for _, c := range []struct {
 		name    string
@@ -62,7 +74,35 @@ func TestWarningsOfGraphs(t *testing.T) {
 		{"5 inside a loop", loop(kahn.Loop{UntilExpr: "x"}), `in "loop": node "ok?": ` + unusedText, kahn.ErrNoMatch},
 		{"3 two required ports", early(kahn.AnySucceeded, kahn.Port{Name: "x", Required: true}, kahn.Port{Name: "y", Required: true}), earlyText, kahn.ErrBadJoin},
 		{"3 one port that two feed", early(kahn.AnySucceeded, kahn.Port{Name: "z", Required: true, Default: 1}), earlyText, kahn.ErrBadJoin},
+		{"a retry without attempts", graph(kahn.Node{ID: "a", Retry: kahn.Retry{InitialDelay: time.Second}}), `node "a": bad value: retry: MaxAttempts is not set: there is a single attempt`, kahn.ErrBadValue},
+		{"a retry of some causes without attempts", graph(kahn.Node{ID: "a", Retry: kahn.Retry{RetryOn: []kahn.CauseKind{kahn.CauseTimeout}}}), `node "a": bad value: retry: MaxAttempts is not set: there is a single attempt`, kahn.ErrBadValue},
+		{"a first delay above its bound", graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: time.Second}}),
+			`node "a": bad value: retry: MaxDelay 1s is shorter than InitialDelay 1m0s, and bounds every delay`, kahn.ErrBadValue},
+		{"a retry inside", graph(kahn.Node{ID: "m", Params: map[string]any{"l": []int{1}}, Map: &kahn.Map{Over: "l"}, Sub: graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxDelay: time.Second}})}),
+			`in "m": node "a": bad value: retry: MaxAttempts is not set: there is a single attempt`, kahn.ErrBadValue},
+		{"a retry of items", graph(kahn.Node{ID: "m", Params: map[string]any{"l": []int{1}}, Map: &kahn.Map{Over: "l"}, Retry: kahn.Retry{MaxDelay: time.Second}}),
+			`node "m": bad value: retry: MaxAttempts is not set: there is a single attempt`, kahn.ErrBadValue},
+		{"two values for one parameter", both(kahn.Node{}), lostText, kahn.ErrMergeConflict},
+		{"two values for one parameter, far behind", both(kahn.Node{}, after("b", "z"), after("z", "y"), kahn.Node{ID: "y"}), lostText, kahn.ErrMergeConflict},
+		{"two values and one of a branch", both(kahn.Node{In: []kahn.Edge{{From: "c", Param: "x"}}}, kahn.Node{ID: "c", When: looks}), lostText, kahn.ErrMergeConflict},
+		{"two values, one that is data alone", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "sum", In: []kahn.Edge{{From: "a", Param: "x", DataOnly: true}, {From: "b", Param: "x"}}}), lostText, kahn.ErrMergeConflict},
 
+		{"a policy that keeps the default away", graph(kahn.Node{ID: "a", Retry: kahn.Retry{RetryOn: []kahn.CauseKind{}}}), "", nil},
+		{"a single attempt that is asked for", graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 1, InitialDelay: time.Minute, MaxDelay: time.Second}}), "", nil},
+		{"no bound of delays", graph(kahn.Node{ID: "a", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Minute, MaxDelay: -1}}), "", nil},
+		{"the last value, as asked for by the node", both(kahn.Node{Merge: kahn.MergeLast}), "", nil},
+		{"the last value, as asked for by an edge", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "sum", In: []kahn.Edge{{From: "a", Param: "x"}, {From: "b", Param: "x", Merge: kahn.MergeLast}}}), "", nil},
+		{"all values", both(kahn.Node{Merge: kahn.MergeArray}), "", nil},
+		{"values of which one may fail", both(kahn.Node{Join: kahn.AllDoneMinOne}), "", nil},
+		{"the first value", both(kahn.Node{Join: kahn.AnySucceeded}), "", nil},
+		{"a value behind a guard", both(kahn.Node{}, kahn.Node{ID: "b", When: looks}), "", nil},
+		{"a value that is disabled", both(kahn.Node{}, kahn.Node{ID: "b", Disabled: true}), "", nil},
+		{"a value behind a required port", both(kahn.Node{}, kahn.Node{ID: "b", Ports: []kahn.Port{{Name: "p", Required: true}}, Params: map[string]any{"p": 1}}), "", nil},
+		{"a value of a branch", both(kahn.Node{}, yes, kahn.Node{ID: "b", In: []kahn.Edge{{From: "ok?", Label: "true"}}}), "", nil},
+		{"a value behind a branch", both(kahn.Node{}, yes, kahn.Node{ID: "z", In: []kahn.Edge{{From: "ok?", Label: "true"}}}, after("b", "z")), "", nil},
+		{"a value instead of another", both(kahn.Node{}, kahn.Node{ID: "b", In: []kahn.Edge{{From: "a", On: kahn.OnFailure}}}), "", nil},
+		{"values of triggers", both(kahn.Node{}, after("a", "t"), after("b", "u"), kahn.Node{ID: "t", Kind: kahn.KindTrigger}, kahn.Node{ID: "u", Kind: kahn.KindTrigger}), "", nil},
+		{"two ports of one node", graph(kahn.Node{ID: "a"}, kahn.Node{ID: "sum", In: []kahn.Edge{{From: "a", Key: "p", Param: "x"}, {From: "a", Key: "q", Param: "x"}}}), "", nil},
 		{"a label", graph(yes, after("x", "ok?"), kahn.Node{ID: "y", In: []kahn.Edge{{From: "ok?", Label: "true"}}}), "", nil},
 		{"a label into the end", graph(yes, after("x", "ok?"), kahn.Node{ID: "end", Kind: kahn.KindEnd, In: []kahn.Edge{{From: "ok?", Label: "true"}}}), "", nil},
 		{"a parameter", graph(yes, kahn.Node{ID: "x", In: []kahn.Edge{{From: "ok?", Param: "big"}}}), "", nil},
@@ -109,6 +149,50 @@ func requireWarning(t *testing.T, name string, warnings []error, text string, is
 	var problem *kahn.Problem
 	require.True(t, errors.As(warnings[0], &problem), name)
 	require.NotEmpty(t, problem.Node, name)
+}
+
+// Warnings about the graph as a whole name no node.
+func TestWarningsOfTheWholeGraph(t *testing.T) {
+	t.Parallel()
+	defaults := graph(kahn.Node{ID: "a"})
+	defaults.Defaults.Retry = kahn.Retry{InitialDelay: time.Second}
+	group := func(db kahn.Group) *kahn.Graph {
+		g := graph(kahn.Node{ID: "a", Groups: []string{"db"}})
+		db.Name = "db"
+		g.Groups = []kahn.Group{{Name: "disk", Limit: 1}, db}
+		return g
+	}
+	const bounds = `group "db": bad value: it does nothing: it has neither a limit nor a rate, and no failure in it stops the others`
+	for _, c := range []struct {
+		name           string
+		g              *kahn.Graph
+		warning, field string
+	}{
+		{"the default policy", defaults, `Defaults: bad value: retry: MaxAttempts is not set: there is a single attempt`, "Defaults.Retry.MaxAttempts"},
+		{"a group", group(kahn.Group{}), bounds, "Groups[1]"},
+		{"a group inside", graph(kahn.Node{ID: "s", Sub: group(kahn.Group{})}), `in "s": ` + bounds, "Groups[1]"},
+		{"a limit", group(kahn.Group{Limit: 1}), "", ""},
+		{"a rate", group(kahn.Group{Rate: kahn.Rate{Starts: 1, Per: time.Second}}), "", ""},
+		{"members that stop", group(kahn.Group{CancelOnFailure: true}), "", ""},
+	} {
+		plan, err := c.g.Compile()
+		require.NoError(t, err, c.name)
+		for driver, drive := range drivers {
+			res, err := drive(t, c.g, nop)
+			require.NoError(t, err, "%s, %s", c.name, driver)
+			require.Equal(t, plan.Warnings(), res.Warnings, "%s, %s", c.name, driver)
+		}
+		if c.warning == "" {
+			require.Empty(t, plan.Warnings(), c.name)
+			continue
+		}
+		require.Len(t, plan.Warnings(), 1, c.name)
+		require.EqualError(t, plan.Warnings()[0], c.warning, c.name)
+		require.ErrorIs(t, plan.Warnings()[0], kahn.ErrBadValue, c.name)
+		var problem *kahn.Problem
+		require.ErrorAs(t, plan.Warnings()[0], &problem, c.name)
+		require.Equal(t, c.field, problem.Field, c.name)
+	}
 }
 
 // A graph that a step hands back warns in the same way.
