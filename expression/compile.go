@@ -414,6 +414,10 @@ func (c *compiler) path(n ast.Node) (part, error) {
 			return nil, err
 		}
 	}
+	missing := errMember
+	if len(members) > 0 {
+		missing = noMember(n)
+	}
 	for m := take(); m != nil; m = take() {
 		if m.Method {
 			return nil, c.errorf(m, "there are no methods; a function is called as in len(x)")
@@ -432,13 +436,47 @@ func (c *compiler) path(n ast.Node) (part, error) {
 			if err != nil {
 				return nil, err
 			}
-			if v, err = member(v, k); err != nil {
+			if v, err = member(v, k); err == errMember {
+				return nil, missing
+			}
+			if err != nil {
 				return nil, err
 			}
 			return e.open(v)
 		}
 	}
 	return value, nil
+}
+
+// noMember is the error of a path that leads to no value. It names the path as far as it is known before it is evaluated.
+func noMember(path ast.Node) error {
+	var names []string // the last one first
+	for {
+		m, ok := path.(*ast.MemberNode)
+		if !ok {
+			break
+		}
+		path = m.Node
+		switch key := m.Property.(type) {
+		case *ast.StringNode:
+			name := "." + key.Value
+			if strings.ContainsFunc(name[1:], func(r rune) bool { return r == '.' || !isWord(r) }) {
+				name = fmt.Sprintf("[%q]", key.Value)
+			}
+			names = append(names, name)
+		case *ast.IntegerNode:
+			names = append(names, fmt.Sprintf("[%d]", key.Value))
+		default:
+			names = append(names, "[…]")
+		}
+	}
+	root, ok := path.(*ast.IdentifierNode)
+	if !ok {
+		return errMember
+	}
+	names = append(names, root.Value)
+	slices.Reverse(names)
+	return fmt.Errorf("%w: %.200s", errMember, strings.Join(names, ""))
 }
 
 // namespace translates the beginning of a path. take hands out the members that follow.

@@ -182,6 +182,24 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// A path that leads nowhere is named, in a form that can be copied and whatever it was made of.
+func TestMissingPathIsNamed(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"nodes.A.output.m > 5":                    "no value: no such path: nodes.A.output.m",
+		"{{ $nodes.A.output.a.b[3] }}":            "no value: no such path: $nodes.A.output.a.b[3]",
+		`$nodes["A"].output["my key"].x`:          `no value: no such path: $nodes.A.output["my key"].x`,
+		`$nodes.A.output["a\u202eb"]`:             `no value: no such path: $nodes.A.output["a\u202eb"]`,
+		`$nodes.A.output[$nodes.A.status] == "x"`: "no value: no such path: $nodes.A.output[…]",
+		`["a"][7] == "x"`:                         "no value: no such path",
+	} {
+		_, err := evaluate(t, text, map[string]any{"n": 3})
+		require.EqualError(t, err, want, text)
+	}
+	_, err := evaluate(t, "exists($nodes.A.output.m)", map[string]any{"n": 3})
+	require.NoError(t, err)
+}
+
 // TestProblems: an expression without a value is an error of the right kind, to which a guard's policy applies.
 func TestProblems(t *testing.T) {
 	self := []any{nil}
