@@ -708,8 +708,12 @@ func (c *compiler) checkOver(r machine.Ref) {
 			quoteID(n.Map.Over))
 		return
 	}
-	c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the parameter %s, which nothing provides%s", ErrBadValue, quoteID(n.Map.Over),
-		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }))
+	end := ""
+	if p.follows(r, n.Map.Over) {
+		end = nameless(n.Map.Over)
+	}
+	c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the parameter %s, which nothing provides%s%s", ErrBadValue, quoteID(n.Map.Over),
+		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }), end)
 }
 
 // givenTo are the names of the parameters of a node that edges, static values and ports provide.

@@ -776,7 +776,7 @@ func (c *compiler) checkMerges() {
 }
 
 // joinsAll reports whether the node waits for all nodes before it to succeed.
-func (c *compiler) joinsAll(r Ref) bool {
+func (c *compiler) joinsAll(r machine.Ref) bool {
 	n := c.p.node(r)
 	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
 }
@@ -785,10 +785,10 @@ func (c *compiler) joinsAll(r Ref) bool {
 func (c *compiler) runsAnyway() []bool {
 	runs := make([]bool, len(c.p.names))
 	for r := range runs { // in the order of tiers
-		n := c.p.node(Ref(r))
-		runs[r] = !n.Disabled && n.When == nil && n.WhenExpr == "" && n.Kind != KindTrigger && c.joinsAll(Ref(r)) &&
+		n := c.p.node(machine.Ref(r))
+		runs[r] = !n.Disabled && n.When == nil && n.WhenExpr == "" && n.Kind != KindTrigger && c.joinsAll(machine.Ref(r)) &&
 			!slices.ContainsFunc(n.Ports, func(port Port) bool { return port.Required }) &&
-			!slices.ContainsFunc(c.n.In(Ref(r)), func(i int32) bool {
+			!slices.ContainsFunc(c.n.In(machine.Ref(r)), func(i int32) bool {
 				t := c.p.termsOf(i)
 				return t.Label != "" || t.On == OnFailure || !runs[c.n.Source(i)]
 			})

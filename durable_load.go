@@ -18,7 +18,7 @@ import (
 // restoreStored builds a restoration from the records of a store.
 func (r *Run) restoreStored(stored *store.Run) (*restoration, error) {
 	if stored.Status.Terminal() && !r.cfg.reads && !r.cfg.redrive {
-		return nil, fmt.Errorf("%w: run %s is %v", ErrFinished, quoteID(stored.ID), stored.Status)
+		return nil, fmt.Errorf("%w: run %s is %v: see ReadResult and Redrive, or give another RunID", ErrFinished, quoteID(stored.ID), stored.Status)
 	}
 	file, err := fileOf(stored)
 	if err != nil {

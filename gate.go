@@ -109,14 +109,18 @@ type ChoiceError struct {
 	// words that are equivalent to one of them or to its opposite. See [Gate].
 	Choices []string
 
-	null bool // the answer was null, and not the text
+	null bool   // the answer was null, and not the text
+	form string // the type of an answer that has no label, and is not null
 }
 
 // Error names the gate and the answer, lists the choices, and suggests one if the answer looks like a typing error.
 func (e *ChoiceError) Error() string {
 	answer := quoteID(e.Answer)
-	if e.null {
+	switch {
+	case e.null:
 		answer = e.Answer
+	case e.form != "":
+		answer = fmt.Sprintf("%s of type %s, which is no label", e.Answer, e.form)
 	}
 	return fmt.Sprintf("node %s: %v: %s; choose one of %s%s", quoteID(e.Node), ErrChoice, answer, quoteList(e.Choices),
 		didYouMean(e.Answer, e.Choices))
@@ -252,7 +256,11 @@ func (p *Plan) refuseChoice(ref machine.Ref, path string, answer any) error {
 	if contain(func() error { labels = labelsOf(answer); return nil }) != nil || isChoice(labels, choices, p.node(ref).Kind == KindGate) {
 		return nil
 	}
-	return &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices), null: len(labels) == 0 && isNull(answer)}
+	e := &ChoiceError{Node: path, Answer: answerText(answer, labels), Choices: slices.Clone(choices)}
+	if e.null = len(labels) == 0 && isNull(answer); len(labels) == 0 && !e.null {
+		e.form = fmt.Sprintf("%T", answer)
+	}
+	return e
 }
 
 // checkChoices reports where the choices of a node do not fit the labels of its out-edges. It reads the graph, before its nodes are numbered.

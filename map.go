@@ -490,7 +490,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 	if !ok {
 		if names := r.paramNames(ref); !slices.Contains(names, m.Over) {
 			res.verdict.Fail = CauseContractInput
-			res.err = fmt.Errorf("parameter %s: %w: %s", quoteID(m.Over), ErrNoValue, noSuchParam(m.Over, names))
+			res.err = fmt.Errorf("parameter %s: %w: %s", quoteID(m.Over), ErrNoValue, r.plan.noSuchParam(ref, m.Over, names))
 			return res
 		}
 	}

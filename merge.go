@@ -562,7 +562,11 @@ func typed[T any](v any, ok bool, what, name string, missing func() error) (T, e
 	} else if ok {
 		return t, nil
 	}
-	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T", what, quoteID(name), ErrType, v, *new(T))
+	var end string
+	if _, failed := v.(*NodeError); failed {
+		end = ": the node has failed, and the edge delivers its error, see UpstreamErr"
+	}
+	return *new(T), fmt.Errorf("%s %s: %w: %T instead of %T%s", what, quoteID(name), ErrType, v, *new(T), end)
 }
 
 // convert sets to, which has another type, to a value that is the same number or list in the form that JSON and maps have: a number that is a

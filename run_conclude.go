@@ -86,6 +86,9 @@ func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	c.Route, matched = router.route(labels)
 	c.answer = router.answer(c.value, labels, c.Route)
 	if !matched && n.NoMatch == NoMatchFail {
+		if err := p.refuseChoice(ref, path, c.value); err != nil {
+			return &noMatchError{fmt.Errorf("%w: %w", ErrNoMatch, err)}
+		}
 		return &noMatchError{fmt.Errorf("%w: output %s", ErrNoMatch, valueText(c.value))}
 	}
 	if !matched && !isGate(n) {

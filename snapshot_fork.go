@@ -418,15 +418,43 @@ func (p *Plan) leads(path string) bool {
 	return ok
 }
 
-// unknownPath is the error for a path that leads nowhere.
+// unknownPath is the error for a path that leads nowhere. It says what the paths of the items of a map, the iterations of a loop and the nodes
+// of a graph look like.
 func (p *Plan) unknownPath(prefix, name string) error {
-	if prefix == "" && p.itemOf == "" && !strings.ContainsAny(name, "/[#") {
+	unknown := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s: "+format, append([]any{ErrUnknownNode, quoteID(prefix + name)}, args...)...)
+	}
+	if p.itemOf != "" {
+		switch number, ok := strings.CutPrefix(name, p.itemOf+"["); {
+		case ok && strings.ContainsAny(number, "/#"):
+			return unknown("no path leads there")
+		case len(p.names) == 0:
+			return unknown("the map has no items")
+		}
+		return unknown("the map has %d items, %s to %s", len(p.names), quoteID(prefix+p.names[0]), quoteID(prefix+p.names[len(p.names)-1]))
+	}
+	around, rest := name, ""
+	if at := strings.IndexAny(name, "/[#"); at > 0 {
+		around, rest = name[:at], name[at:]
+	}
+	if rest == "" && prefix == "" {
 		return p.unknownNode(name)
 	}
-	if number, ok := strings.CutPrefix(name, p.itemOf+"["); ok && p.itemOf != "" && !strings.ContainsAny(number, "/#") {
-		return fmt.Errorf("%w: %s: the map has %d items", ErrUnknownNode, quoteID(prefix+name), len(p.names))
+	ref, known := p.Ref(around)
+	switch {
+	case !known:
+		return unknown("no path leads there%s", instead(around, p.names))
+	case p.subs[ref] != nil && strings.Index(rest, "/") > 0: // in an item or an iteration
+		_, deep, _ := strings.Cut(rest, "/")
+		return unknown("no path leads there%s", instead(deep, p.subs[ref].names))
+	case p.node(ref).Map != nil:
+		return unknown("an item of %s is for example %s", quoteID(around), quoteID(prefix+around+"[0]"))
+	case p.node(ref).Loop != nil:
+		return unknown("an iteration of %s that has begun is for example %s", quoteID(around), quoteID(prefix+around+"#1"))
+	case p.subs[ref] != nil:
+		return unknown("no path leads there%s", instead(strings.TrimPrefix(rest, "/"), p.subs[ref].names))
 	}
-	return fmt.Errorf("%w: %s: no path leads there", ErrUnknownNode, quoteID(prefix+name))
+	return unknown("no path leads there")
 }
 
 // paths adds the paths of the nodes that run again, in the order of declaration: those that begin anew, and the composites that go on inside

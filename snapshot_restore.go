@@ -92,11 +92,11 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	}
 	x := &restoration{file: file, crashed: file.Status == RunRunning, stored: stored}
 	if file.Hash != p.Hash() && !c.allowChange && !c.fork && c.adopts == nil {
-		return nil, fmt.Errorf("%w: run %s of workflow %s has a graph with the hash %s, this one has %s", ErrGraphChanged, quoteID(file.Run), quoteID(file.Graph),
-			quoteID(file.Hash), p.Hash())
+		return nil, fmt.Errorf("%w: run %s of workflow %s has a graph with the hash %s, this one has %s: see AllowGraphChange, Adopt and Fork, or give another RunID", ErrGraphChanged,
+			quoteID(file.Run), quoteID(file.Graph), quoteID(file.Hash), quoteID(p.Hash()))
 	}
 	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
-		return nil, fmt.Errorf("%w: %v", ErrFinished, file.Status)
+		return nil, fmt.Errorf("%w: %v: see Redrive", ErrFinished, file.Status)
 	}
 	file.Nodes = p.inOrder(file.Nodes) // those from a store are not
 	if c.runID == "" && !c.fork {

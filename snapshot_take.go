@@ -473,7 +473,7 @@ func (list handledNodes) refusal() error {
 			b.WriteString(", and would be kept")
 		}
 	}
-	return fmt.Errorf("%w: %s: what it has done stays done, and what it has answered would run again: see DespiteHandlers", ErrHandlers, b.String())
+	return fmt.Errorf("%w: %s: nothing undoes what has been done because of a failure: begin another run, or give DespiteHandlers if this is to be repeated all the same", ErrHandlers, b.String())
 }
 
 // handled lists the nodes that have answered failures, and with which a redrive or a fork is at odds that runs these nodes again, at every

@@ -662,10 +662,14 @@ func (s *Step) noParam(name string) error {
 	var text string
 	if c := s.given(); c != nil {
 		text = "the call has no such parameter" + instead(name, slices.Sorted(maps.Keys(c.Params)))
+		if slices.ContainsFunc(c.Predecessors, func(p Predecessor) bool { return p.ID == name }) {
+			text += nameless(name)
+		}
 	} else if names := s.run.paramNames(s.ref); slices.Contains(names, name) {
 		text = "nothing was delivered" + s.lackedKeys(name)
 	} else {
-		text = noSuchParam(name, names)
+		r, ref, _ := s.run.home(s.ref, s.flags)
+		text = r.plan.noSuchParam(ref, name, names)
 	}
 	return fmt.Errorf("%w: %s", ErrNoValue, text)
 }
@@ -729,9 +733,21 @@ func (s *Step) tooEarly(id, param string) error {
 	return nil
 }
 
-func noSuchParam(name string, names []string) string {
-	return "the node has no such parameter" + instead(name, names)
+func (p *Plan) noSuchParam(ref machine.Ref, name string, names []string) string {
+	text := "the node has no such parameter" + instead(name, names)
+	if p.follows(ref, name) {
+		text += nameless(name)
+	}
+	return text
 }
+
+// follows reports whether an edge leads from the node of an id to another one.
+func (p *Plan) follows(ref machine.Ref, id string) bool {
+	return slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return p.names[p.net.Source(i)] == id })
+}
+
+// nameless is the end of a message about an unknown parameter that has the id of a node before.
+func nameless(id string) string { return "; the edge from " + quoteID(id) + " needs a Param to deliver to one" }
 
 // paramNames lists the parameters that a node may have, in order.
 func (r *Run) paramNames(ref machine.Ref) (names []string) {
@@ -825,5 +841,9 @@ func (s *Step) noRoot(name string) string {
 	var names []string
 	s.run.eachInput(func(name string) { names = append(names, name) })
 	slices.Sort(names)
-	return "the run has no such input" + instead(name, slices.Compact(names))
+	text := "the run has no such input" + instead(name, slices.Compact(names))
+	if r, _, _ := s.run.home(s.ref, s.flags); r.outer != nil {
+		text += "; the inputs of a graph inside another one are the parameters of its node"
+	}
+	return text
 }
