@@ -425,8 +425,11 @@ func (p *Plan) unknownPath(prefix, name string) error {
 		return fmt.Errorf("%w: %s: "+format, append([]any{ErrUnknownNode, quoteID(prefix + name)}, args...)...)
 	}
 	if p.itemOf != "" {
-		switch number, ok := strings.CutPrefix(name, p.itemOf+"["); {
-		case ok && strings.ContainsAny(number, "/#"):
+		item, deep, inside := strings.Cut(name, "/")
+		switch ref, known := p.Ref(item); {
+		case inside && known && p.subs[ref] != nil:
+			return unknown("no path leads there%s", instead(deep, p.subs[ref].names))
+		case inside && known:
 			return unknown("no path leads there")
 		case len(p.names) == 0:
 			return unknown("the map has no items")
