@@ -106,33 +106,6 @@ func Example_goingOn() {
 	// stopped: <nil>
 }
 
-// Two processes have a clock. Each minute has one report, since the minute is in the id of the run.
-func Example_schedule() {
-	ctx, db := context.Background(), new(store.Memory)
-	tick := func(process string, now time.Time) {
-		minute := now.UTC().Format("2006-01-02T15:04")
-		n, err := kahn.Prepare(invoice, kahn.RunID("report-"+minute), kahn.Inputs(map[string]any{"customer": "ann"}))
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		n.IfExists = store.Reuse
-		_, created, err := db.Create(ctx, n)
-		fmt.Println(process, n.ID, created, err)
-	}
-	// for now := range time.Tick(time.Minute) { tick(…, now) }
-	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	tick("first", noon.Add(300*time.Millisecond))
-	tick("second", noon.Add(500*time.Millisecond))
-	tick("second", noon.Add(time.Minute))
-	tick("first", noon.Add(time.Minute+time.Second))
-	// Output:
-	// first report-2026-01-02T12:00 true <nil>
-	// second report-2026-01-02T12:00 false <nil>
-	// second report-2026-01-02T12:01 true <nil>
-	// first report-2026-01-02T12:01 false <nil>
-}
-
 // A run that is not due is refused, with an error that says when it is.
 func ExampleNewRun() {
 	ctx, db := context.Background(), new(store.Memory)

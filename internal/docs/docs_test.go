@@ -56,6 +56,7 @@ import (
 	otelkahn "github.com/seed-c794f7ef/kahn/otel"
 	"github.com/seed-c794f7ef/kahn/progress"
 	riverkahn "github.com/seed-c794f7ef/kahn/river"
+	"github.com/seed-c794f7ef/kahn/schedule"
 	"github.com/seed-c794f7ef/kahn/sse"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
