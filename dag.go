@@ -223,6 +223,17 @@ type Node struct {
 	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
 	// context that the stop does not cancel.
 	Cleanup bool
+	// Compensate undoes what the node has done when the run is about to end failed, cancelled or timed out: see the package documentation. Its Step
+	// is that of the node, with the inputs that the node had; [Step.Compensated] has the output. Of a map it undoes the items, one by one. A composite
+	// with a Compensate of its own is undone by that, and what has completed inside of it is not.
+	Compensate func(ctx context.Context, s *Step) error
+	// CompensateKind has the step function of the run undo the node in place of Compensate: the Kind and the Config of the Step are these two.
+	CompensateKind   string
+	CompensateConfig any
+	// CompensateRetry is the retry policy of Compensate. MaxAttempts is 10 if it is zero.
+	CompensateRetry Retry
+	// CompensateTimeout bounds each attempt of Compensate. Zero means no bound.
+	CompensateTimeout time.Duration
 	// Critical stops the whole run when this node fails: unfinished nodes are aborted. Inside a sub-graph or a loop that is
 	// the nested run; see [AbortRun].
 	Critical bool

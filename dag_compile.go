@@ -440,6 +440,7 @@ func (c *compiler) checkNode(i int) {
 		bad(ErrBadValue, "WhenExpr", "it has both a When and a WhenExpr")
 	}
 	c.checkGate(n, bad)
+	c.checkCompensation(i, bad)
 	switch {
 	case len(n.Choices) > 0 && isGate(n):
 		bad(ErrBadValue, "Choices", "the choices of a gate are declared in Gate")
@@ -546,6 +547,42 @@ func (c *compiler) checkGate(n *node, bad report) {
 		if text := badChoices(n.Gate.Choices); text != "" {
 			bad(ErrBadValue, "Gate.Choices", "Gate.%s", text)
 		}
+	}
+}
+
+// checkCompensation validates the fields about compensation.
+func (c *compiler) checkCompensation(i int, bad report) {
+	n := c.g.nodes[i]
+	x := n.Undo
+	if x == nil {
+		return
+	}
+	field := "Compensate"
+	switch {
+	case x.do == nil && x.kind != "":
+		field = "CompensateKind"
+	case x.do == nil && x.kind == "":
+		bad(ErrBadValue, field, "it has neither a Compensate nor a CompensateKind, and yet other fields about compensation")
+	case x.kind != "" || x.config != nil:
+		bad(ErrBadValue, field, "it has both a Compensate and a CompensateKind or CompensateConfig")
+	}
+	for _, of := range []struct {
+		is   bool
+		what string
+	}{
+		{int32(i) == c.end, "the end node"}, {n.Cleanup, "a cleanup node"}, {isGate(n), "a gate"}, {n.Kind == KindTrigger, "a trigger"},
+		{n.Test != nil || n.TestExpr != "" || n.Kind == KindCondition, "a condition"},
+	} {
+		if of.is {
+			bad(ErrBadValue, field, "%s is never undone: Compensate is not for it", of.what)
+			break
+		}
+	}
+	if text, err := x.retry.validate(); err != nil {
+		c.ofNode(n.ID, "CompensateRetry."+text, "%w", err)
+	}
+	if x.timeout < 0 {
+		bad(ErrBadValue, "CompensateTimeout", "CompensateTimeout %v is negative", x.timeout)
 	}
 }
 

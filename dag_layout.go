@@ -73,6 +73,7 @@ func (c *compiler) resolve(r machine.Ref) {
 		c.own(r).Timeout = d.Timeout
 	}
 	n = c.p.node(r)
+	c.p.undoes = c.p.undoes || n.Undo != nil
 	var flags machine.Flags
 	set := func(flag machine.Flags, on bool) {
 		if on {
@@ -113,7 +114,7 @@ func (c *compiler) resolve(r machine.Ref) {
 	if trigger && c.p.prunes == nil && !c.isPruned {
 		c.p.prunes = &prunes{source: c.source(), force: c.force}
 	}
-	if n.Do == nil && n.ownStep() && !n.Disabled {
+	if (n.Do == nil && n.ownStep() || n.Undo != nil && n.Undo.kind != "") && !n.Disabled {
 		c.p.stepless = append(c.p.stepless, r)
 	}
 }
@@ -716,6 +717,7 @@ func (c *compiler) nest() {
 			p.subs = map[machine.Ref]*Plan{}
 		}
 		p.subs[r] = sub
+		p.undoes = p.undoes || sub.undoes
 		for _, warning := range sub.warnings {
 			p.warnings = append(p.warnings, insideOf(n.ID, warning))
 		}

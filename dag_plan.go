@@ -57,6 +57,7 @@ type Plan struct {
 	force    *force // the settings that a graph inherits that a node expands into
 
 	composite bool                  // some node is a composite
+	undoes    bool                  // some node, also inside of a composite, may have to be undone
 	slashed   []string              // the ids that have a slash, sorted
 	subs      map[machine.Ref]*Plan // the compiled Sub of each composite
 	items     map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
@@ -376,7 +377,7 @@ func (p *Plan) Portable() error {
 			name string
 			set  bool
 		}{
-			{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil},
+			{"Do", n.Do != nil}, {"Test", n.Test != nil}, {"When", n.When != nil}, {"Fallback", n.Fallback != nil}, {"Compensate", n.Compensate != nil},
 			{"InputSchema", isContract(n.InputSchema)}, {"OutputSchema", isContract(n.OutputSchema)},
 			{"Map.Key", n.Map != nil && n.Map.Key != nil}, {"Map.Estimate", n.Map != nil && n.Map.Estimate != nil},
 			{"Loop.While", n.Loop != nil && n.Loop.While != nil}, {"Loop.Until", n.Loop != nil && n.Loop.Until != nil},
@@ -438,6 +439,29 @@ type nodeExtras struct {
 	Merge                     string
 	Outputs                   []string
 	InputSchema, OutputSchema any
+	Undo                      *compensation // nil without one
+}
+
+// compensation are the fields of a Node about its compensation.
+type compensation struct {
+	do      func(ctx context.Context, s *Step) error
+	kind    string
+	config  any
+	retry   Retry
+	timeout time.Duration
+}
+
+// compensates reports whether one of these fields is set.
+func (n *Node) compensates() bool {
+	return n.Compensate != nil || n.CompensateKind != "" || n.CompensateConfig != nil || !n.CompensateRetry.isZero() || n.CompensateTimeout != 0
+}
+
+// compensation returns these fields of a Node, nil if all are zero.
+func (n *Node) compensation() *compensation {
+	if !n.compensates() {
+		return nil
+	}
+	return &compensation{n.Compensate, n.CompensateKind, n.CompensateConfig, n.CompensateRetry, n.CompensateTimeout}
 }
 
 var noExtras nodeExtras
@@ -446,7 +470,8 @@ var noExtras nodeExtras
 func (n *Node) hasExtras() bool {
 	return n.TestExpr != "" || n.WhenExpr != "" || n.Sub != nil || n.Map != nil || n.Loop != nil || n.Choices != nil || n.Gate != nil ||
 		n.Default != nil || n.Fallback != nil || n.Memo != "" || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil ||
-		n.Ports != nil || n.Merge != "" || n.Outputs != nil || n.InputSchema != nil || n.OutputSchema != nil
+		n.Ports != nil || n.Merge != "" || n.Outputs != nil || n.InputSchema != nil || n.OutputSchema != nil ||
+		n.compensates()
 }
 
 // keep stores the fields of a Node in n, which is zero.
@@ -463,14 +488,14 @@ func (n *node) keep(from *Node) {
 			TestExpr: from.TestExpr, WhenExpr: from.WhenExpr, Sub: from.Sub, Map: from.Map, Loop: from.Loop, Choices: from.Choices,
 			Gate: from.Gate, Default: from.Default, Fallback: from.Fallback, Memo: from.Memo, Retry: from.Retry,
 			OverallTimeout: from.OverallTimeout, MaxCrashes: from.MaxCrashes, Groups: from.Groups, Ports: from.Ports, Merge: from.Merge, Outputs: from.Outputs,
-			InputSchema: from.InputSchema, OutputSchema: from.OutputSchema,
+			InputSchema: from.InputSchema, OutputSchema: from.OutputSchema, Undo: from.compensation(),
 		}
 	}
 }
 
 // whole returns the Node, with After and In empty.
 func (n *node) whole() Node {
-	return Node{
+	to := Node{
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Params: n.Params, Do: n.Do, Test: n.Test, When: n.When,
 		Timeout: n.Timeout, Estimate: n.Estimate, Priority: n.Priority, Key: n.Key, Join: n.Join, SkipMode: n.SkipMode,
 		OnUpstreamFailure: n.OnUpstreamFailure, GuardErrors: n.GuardErrors, NoMatch: n.NoMatch, Moderation: n.Moderation,
@@ -482,6 +507,10 @@ func (n *node) whole() Node {
 		OverallTimeout: n.OverallTimeout, MaxCrashes: n.MaxCrashes, Groups: n.Groups, Ports: n.Ports, Merge: n.Merge, Outputs: n.Outputs,
 		InputSchema: n.InputSchema, OutputSchema: n.OutputSchema,
 	}
+	if x := n.Undo; x != nil {
+		to.Compensate, to.CompensateKind, to.CompensateConfig, to.CompensateRetry, to.CompensateTimeout = x.do, x.kind, x.config, x.retry, x.timeout
+	}
+	return to
 }
 
 // own returns the plan's own copy of a node, which may be written to.
@@ -512,7 +541,7 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 // Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It
 // covers nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON
 // form, and the presence of Go functions, which cannot be compared. It leaves out fields that only decide when and how often
-// steps are performed: Retry, Timeout, OverallTimeout, MaxCrashes, Priority, Estimate, Groups, Key and the Pause of a loop; and fields
+// steps are performed: Retry, Timeout, OverallTimeout, those of compensations, MaxCrashes, Priority, Estimate, Groups, Key and the Pause of a loop; and fields
 // that only Compile reads: the Choices of a condition and the Outputs of a node.
 //
 // It calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets "".
@@ -597,7 +626,7 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 // The fields of a node and of an edge that hashes cover. After and In are empty in a plan, and Sub has a plan of its own.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
-		"Retry", "Timeout", "OverallTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs")
+		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "Choices", "Outputs")
 	edgeHashed = hashedFields(reflect.TypeFor[Edge]())
 )
 

@@ -39,6 +39,7 @@
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
 //   - Functions around steps: [StepOf], [Use], [Around], [PerRun], [Memo], [Kinds].
 //   - Limits and order: [KeyLimit], [Rate], [KeyRate], [RateLimited], [Mode], [Estimates], [History].
+//   - Undoing: Node.Compensate, [NoEffect], [Step.Compensated], [Step.Compensating], [Compensation].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendUntil], [SuspendFor], [SuspendMode], [Run.Signal], [Decision],
@@ -105,6 +106,14 @@
 // an error boundary ([If], [Switch]), a catch edge ([OnFailure]), a join rule that tolerates failure. A run whose failures
 // were all handled has completed, and is Degraded; one failure that escaped fails it. Cleanup nodes and the end node run
 // whatever happens and handle nothing.
+//
+// # Undoing what was done
+//
+// Node.Compensate undoes what its node has done. It is called when the run is about to end failed or cancelled, once all nodes have ended but
+// cleanup nodes and the end node, which come after it: for the nodes that completed, and for those that were begun and failed or were
+// stopped, whose effect is unknown unless the step has returned [NoEffect]. What follows a node is undone before it, independent nodes at once. A
+// run whose failures were handled undoes nothing, but for nested runs that failed, and iterations and items of composites that did. A stop does not
+// end a compensation; a second one, by [Run.AbortAll], does. One that fails for good fails the run with [CauseCompensationFailed].
 //
 // # How to test a graph
 //

@@ -110,6 +110,8 @@ var (
 	ErrLateFailure       = errors.New("a predecessor failed after the node had started")
 	// ErrCrashed is matched by the error of a node whose last attempts were all cut short by the death of the process, see [MaxCrashes].
 	ErrCrashed = errors.New("the process died during each of the last attempts")
+	// ErrCompensation is matched by the errors of compensations that have failed for good. Result.Err has them, each with the path of its node.
+	ErrCompensation = errors.New("compensation failed")
 )
 
 // sentinels are the errors that a snapshot remembers by name.
@@ -119,7 +121,7 @@ var sentinels = map[string]error{
 	"no_match": ErrNoMatch, "call_aborted": ErrCallAborted, "unknown_kind": ErrUnknownKind, "type": ErrType,
 	"no_value": ErrNoValue, "too_early": ErrTooEarly, "not_ancestor": ErrNotAncestor, "bad_value": ErrBadValue, "bad_end": ErrBadEnd, "bad_verdict": ErrBadVerdict,
 	"not_encodable": ErrNotEncodable, "duplicate_gate": ErrDuplicateGate, "cyclic": ErrCyclicError,
-	"rejected": ErrRejected, "crashed": ErrCrashed, "deadline": context.DeadlineExceeded, "canceled": context.Canceled,
+	"rejected": ErrRejected, "crashed": ErrCrashed, "compensation": ErrCompensation, "deadline": context.DeadlineExceeded, "canceled": context.Canceled,
 }
 
 // sentinelsOf names the sentinel errors that err wraps, sorted.
@@ -299,6 +301,20 @@ func AbortRun(err error) error {
 	return &abortRunError{err}
 }
 
+// NoEffect wraps an error of a step that has changed nothing outside: a node none of whose attempts had an effect is not undone. See
+// Compensate of [Node]. It speaks for its attempt only. It returns nil for a nil error.
+func NoEffect(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &noEffectError{err}
+}
+
+type noEffectError struct{ err error }
+
+func (e *noEffectError) Error() string { return e.err.Error() }
+func (e *noEffectError) Unwrap() error { return e.err }
+
 type abortRunError struct{ err error }
 
 func (e *abortRunError) Error() string { return e.err.Error() }
@@ -360,6 +376,7 @@ type errorFacts struct {
 	rate      *rateLimitedError
 	permanent bool
 	abortRun  bool
+	noEffect  bool
 	external  bool
 	deadline  bool
 	unsafe    bool // it must be bounded before it is passed on
@@ -388,6 +405,8 @@ func inspectError(err error) (f errorFacts) {
 			f.permanent = true
 		case *abortRunError:
 			f.abortRun = true
+		case *noEffectError:
+			f.noEffect = true
 		default:
 			// Comparing interfaces panics for an uncomparable dynamic type only when both types are equal, which
 			// cannot be the case for these two.

@@ -37,6 +37,8 @@ const (
 	evNodeSignalled
 	evNodeMocked
 	evNodeInvalidated
+	evNodeCompensating
+	evNodeCompensated
 	evNodeCompleted // from here on the ends of nodes
 	evNodeFailed
 	evNodeAborted
@@ -52,6 +54,7 @@ var eventTypes = [...]event.Type{
 	evContractViolated: event.ContractViolated, evModerationFlagged: event.ModerationFlagged,
 	evNodeTimedOut: event.NodeTimedOut, evNodeRetried: event.NodeRetried, evNodeBlocked: event.NodeBlocked,
 	evNodePaused: event.NodePaused, evNodeSuspended: event.NodeSuspended, evNodeSignalled: event.NodeSignalled, evNodeMocked: event.NodeMocked, evNodeInvalidated: event.NodeInvalidated,
+	evNodeCompensating: event.NodeCompensating, evNodeCompensated: event.NodeCompensated,
 	evNodeCompleted: event.NodeCompleted, evNodeFailed: event.NodeFailed, evNodeAborted: event.NodeAborted,
 	evNodeCancelled: event.NodeCancelled, evNodeSkipped: event.NodeSkipped,
 }
@@ -61,7 +64,9 @@ func (k eventKind) endsNode() bool { return k >= evNodeCompleted }
 func (k eventKind) endsRun() bool  { return k >= evRunCompleted && k <= evRunTimedOut }
 
 // passing reports whether later events never name an event of this kind as their Parent.
-func (k eventKind) passing() bool { return k == evNodeDelta || k == evNodeLog }
+func (k eventKind) passing() bool {
+	return k == evNodeDelta || k == evNodeLog || k == evNodeCompensating || k == evNodeCompensated
+}
 
 // terminalEvents are the events of terminal statuses.
 var terminalEvents = [statusCount]eventKind{

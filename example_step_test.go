@@ -167,6 +167,29 @@ func ExamplePermanent() {
 	// Output: 1 run failed: node "login": step_error: wrong password
 }
 
+// An order that cannot be shipped is paid back. The shop that has refused it has sent nothing.
+func ExampleNoEffect() {
+	ok := func(output any) kahn.StepFunc {
+		return func(context.Context, *kahn.Step) (any, error) { return output, nil }
+	}
+	undo := func(_ context.Context, s *kahn.Step) error {
+		paid, certain := s.Compensated()
+		fmt.Println("undo", s.ID(), paid, certain)
+		return nil
+	}
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "reserve", Do: ok("two seats"), Compensate: undo},
+		kahn.Node{ID: "pay", Do: ok("receipt 7"), Compensate: undo, After: []string{"reserve"}},
+		kahn.Node{ID: "ship", Do: failsWith(kahn.NoEffect(errors.New("sold out"))), Compensate: undo, After: []string{"pay"}},
+	)
+	_, err := kahn.Execute(context.Background(), g, nil)
+	fmt.Println(err)
+	// Output:
+	// undo pay receipt 7 true
+	// undo reserve two seats true
+	// run failed: node "ship": step_error: sold out
+}
+
 // A service that answers 429 says how long to wait.
 func ExampleRateLimited() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "call", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}, Do: func(_ context.Context, s *kahn.Step) (any, error) {

@@ -127,6 +127,9 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 		return err
 	}
 	p := x.plan
+	if err := r.refusesUndo(p); err != nil {
+		return err
+	}
 	x.warnings = r.warningsInside(ref, p)
 	p.Hash() // calls user code (MarshalJSON), so not later, under the lock
 	for _, name := range p.lacks {
@@ -296,6 +299,9 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		c := r.expandedRun(step, e)
 		r.st.Expand(ref)
 		x.comp = &composite{}
+		if e.plan.undoes {
+			r.allowUndo()
+		}
 		r.beginChild(x.comp, c, now)
 		return
 	}

@@ -225,6 +225,9 @@ func (r *Run) nextIteration(step *Step, comp *composite, p *pause, now int64) {
 			next.failedGroups, _ = next.failedGroups.with(f)
 		}
 	}
+	if c := comp.child; c != nil && c.st.AllowsUndo() {
+		comp.past = append(comp.past, c)
+	}
 	r.beginChild(comp, next, now)
 }
 

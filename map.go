@@ -200,6 +200,9 @@ func itemNode(n *node) *node {
 		ID: n.ID, Kind: n.Kind, Label: n.Label, Config: n.Config, Do: n.Do, Sub: n.Sub, Retry: n.Retry, Timeout: n.Timeout,
 		Priority: n.Priority, Estimate: n.Estimate, Groups: n.Groups, Key: n.Key,
 	}
+	if x := n.Undo; x != nil {
+		item.Compensate, item.CompensateKind, item.CompensateConfig, item.CompensateRetry, item.CompensateTimeout = x.do, x.kind, x.config, x.retry, x.timeout
+	}
 	if n.Sub != nil {
 		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot
 	}
@@ -213,7 +216,7 @@ func (p *Plan) repeated(id string, n int) *Plan {
 	names := make([]string, n)
 	q := &Plan{
 		name: p.name, itemOf: id, nodes: slices.Repeat(p.nodes, n), routers: p.routers, end: noRef,
-		composite: p.composite, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
+		composite: p.composite, undoes: p.undoes, body: p.subs[0], groups: p.groups, groupIndex: p.groupIndex, lacks: p.lacks, shared: &shared{}, force: p.force,
 	}
 	for i := range names {
 		names[i] = id + "[" + strconv.Itoa(i) + "]"

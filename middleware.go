@@ -65,6 +65,9 @@ func (r *Run) wrap() error {
 	}
 	step := r.step
 	var wrapped StepFunc = func(ctx context.Context, s *Step) (any, error) {
+		if s.flags&stepUndo != 0 {
+			return nil, s.run.compensate(ctx, s, step)
+		}
 		if own := s.node().Do; own != nil {
 			return own(ctx, s)
 		}

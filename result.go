@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -104,6 +105,9 @@ type NodeResult struct {
 	// composite that was not begun. The ids and origins in it are those of the nested graph. A node that was expanded is a composite,
 	// see [Expand]; one that had ended when the run went on from a file, or from a store, has none: its graph is not known.
 	Sub *Result
+	// Compensation tells whether what the node has done was undone, and CompensationErr why that has failed: see Compensate of [Node].
+	Compensation    Compensation
+	CompensationErr error
 	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
 	LastErr error
 	// Labels are the branches that a condition took.
@@ -285,6 +289,9 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	}
 	if res.Status == Completed {
 		res.Output, res.Labels = rec.value, r.branchesOf(ref)
+	}
+	if r.undo != nil {
+		res.Compensation, res.CompensationErr = r.compensationOf(ref)
 	}
 	return res
 }
@@ -474,6 +481,9 @@ func (r *Run) makeResult() {
 	}
 	if v.cause != CauseNone {
 		res.Cause = Cause{Kind: v.cause, Err: r.stopError(v.cause)}
+		if v.cause == CauseCompensationFailed {
+			res.Cause.Err = errors.Join(r.undo.failed...)
+		}
 		if v.cause == CauseEndFailed {
 			res.Cause.Origins, res.Cause.Err = r.names([]machine.Ref{r.plan.end}), r.nodeError(r.plan.end)
 		}
@@ -499,7 +509,7 @@ func (r *Run) makeResult() {
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
-	if v.cause == CauseNone && r.cfg.statusRule == StatusEscaped {
+	if (v.cause == CauseNone || v.cause == CauseCompensationFailed && r.st.StoppedFor() == CauseNone) && r.cfg.statusRule == StatusEscaped {
 		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // else the end node, or the rule of an earlier life, has decided
 			nodes, passed = escaped, machine.WordPropagated // a tolerated failure may stop a victim
 		}
@@ -511,8 +521,15 @@ func (r *Run) runError(v verdict) error {
 			e.Errs = append(e.Errs, r.nodeError(ref))
 		}
 	}
-	if err := r.stopError(v.cause); err != nil && v.cause != CauseFailFast {
+	cause := v.cause
+	if cause == CauseCompensationFailed {
+		cause = r.st.StoppedFor()
+	}
+	if err := r.stopError(cause); err != nil && cause != CauseFailFast {
 		e.Errs = append(e.Errs, err)
+	}
+	if r.undo != nil {
+		e.Errs = append(e.Errs, r.undo.failed...)
 	}
 	return e
 }

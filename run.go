@@ -28,6 +28,7 @@ type Run struct {
 	runStops                  // its stops
 	runRest                   // gates, signals, rest
 	runOutcome                // its end
+	undo       *undoing       // what is undone; nil unless something is, or was, in this run or in one nested in it
 	runIdentity
 }
 
@@ -117,6 +118,7 @@ type runCrew struct {
 
 // runStops is the state of the stops of a run.
 type runStops struct {
+	requests     uint8                    // calls of Cancel and AbortAll, two at most
 	followed     bool                     // the run follows the caller's context, whose end stops it
 	cancelled    bool                     // Cancel was called or the caller's context ended
 	stopsAll     bool                     // a stop has asked what runs to stop
@@ -135,9 +137,9 @@ type runStops struct {
 // runRest is the state of a run that waits, rests or is being left.
 type runRest struct {
 	stage     runStage
+	reentered bool                   // some step was entered again after a wait
 	leaving   bool                   // Leave was called, or the end of the caller's context leaves the run
 	leftFor   *stopCause             // the end of that context; nil if it does not leave the run; the outermost run's
-	reentered bool                   // some step was entered again after a wait
 	waits     *waits                 // of the outermost run: see waiters
 	tokens    map[string]machine.Ref // of the steps that wait
 	signals   map[machine.Ref]answer // of gates that were not reached yet
@@ -300,7 +302,9 @@ func (r *Run) initState() {
 	if x.Order == nil {
 		x.Order = r.schedule()
 	}
-	r.st.Init(&r.plan.net, &x)
+	if r.st.Init(&r.plan.net, &x); r.plan.undoes {
+		r.st.AllowUndo()
+	}
 }
 
 // callerGone is the cause of the stop of a run whose caller's context has ended the goroutine that asked it.
@@ -383,6 +387,9 @@ func (r *Run) dispatch(now int64) {
 		r.conclude(now)
 		return
 	}
+	if r.undo != nil {
+		r.performUndos(now)
+	}
 	r.order().announce(r)
 	if r.durable != nil {
 		r.commitPending()
@@ -434,7 +441,7 @@ func (r *Run) dismiss() {
 
 // conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.
 func (r *Run) conclude(now int64) {
-	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() {
+	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() && !r.undoesAfterEnd(now) {
 		r.sumUp(now)
 	}
 	if r.concluded() && r.workers == 0 && r.timers == 0 {
@@ -653,6 +660,7 @@ func (h *runHost) Keeps(r machine.Ref) bool  { return (*Run)(h).keeps(r) }
 func (h *runHost) Contends()                 { (*Run)(h).contends() }
 func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
 func (h *runHost) Announced()                { (*Run)(h).announced() }
+func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 
 // record is the data that a run keeps of every node. It is written under the lock, and never again once the node is
 // terminal, unless a store refuses or loses the node's end. Like the State's word of a terminal node it may then be read without the lock,
@@ -750,6 +758,7 @@ type nodeFacts struct {
 	Message   string `json:"message,omitempty"`  // of a step that skipped itself
 	Answer    string `json:"answer,omitempty"`   // of a condition, if it is not the labels of the branches taken, see conclusion
 	Memoized  bool   `json:"memoized,omitempty"` // the output is that of an earlier run
+	Harmless  int32  `json:"harmless,omitempty"` // attempts that have had no effect
 	Abandoned bool   `json:"abandoned,omitempty"`
 	Sleeps    bool   `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
 	Tokens    [2]int `json:"tokens,omitzero"`  // input and output, reported over all attempts

@@ -28,6 +28,7 @@ type conclusion struct {
 	hint     time.Duration // the wait that a RateLimited error asked for, or 0
 	noRetry  event.NoRetry // why it is not to be retried; zero if that is open, or if it has not failed
 	abortRun bool
+	harmless bool // the attempt has had no effect
 	fallback bool // the value is the fallback's
 	memoized bool // the value is that of another run
 }
@@ -114,7 +115,7 @@ func noBranches(err error) attemptResult {
 func (w *worker) failure(res attemptResult) conclusion {
 	r, ref := w.run, w.task.Ref
 	facts := inspectError(res.err)
-	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: res.kind}, err: res.err, abortRun: facts.abortRun}
+	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: res.kind}, err: res.err, abortRun: facts.abortRun, harmless: facts.noEffect || facts.skip != nil}
 	if facts.permanent || facts.abortRun {
 		c.noRetry = event.NoRetryPermanent
 	}
@@ -287,6 +288,9 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	x.lastErr = c.err
 	x.errs = append(x.errs, attemptError{attempt: step.attempt, number: step.attempt, err: c.err, start: r.attemptStart(ref, x), end: now, delay: delay})
 	x.timedOut = timeoutNone
+	if c.harmless {
+		x.Harmless++
+	}
 	r.contract(x)
 	r.landFlight(ref, nil, false)
 	r.disarm(&x.attempt)
@@ -374,6 +378,9 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
 	rec.active, rec.end, rec.fallback, rec.noRetry = activeNone, now, c.fallback, c.noRetry
+	if c.harmless {
+		r.extra(ref).Harmless++
+	}
 	switch {
 	case c.Status == Completed:
 		if c.warning != nil {
@@ -465,7 +472,7 @@ type EndVerdict struct {
 
 // judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
 func (r *Run) judge() {
-	if r.verdict = (verdict{status: RunCompleted}); r.plan.end != noRef || !r.st.Untroubled() {
+	if r.verdict = (verdict{status: RunCompleted}); r.plan.end != noRef || !r.st.Untroubled() || r.undo != nil {
 		r.judgeAll()
 	}
 }
@@ -473,6 +480,7 @@ func (r *Run) judge() {
 //go:noinline
 func (r *Run) judgeAll() { // not a part of judge: see attemptAndFinish
 	r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
+	r.judgeUndone(&r.verdict)
 }
 
 // verdictOf computes the verdict of a run in which everything is terminal, from its State and the output of its end node. The lock is held.
@@ -551,6 +559,7 @@ func (w *worker) fallback() bool {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value, fallback: true}
 	if err != nil {
 		c = *failed
+		c.harmless = false // the fallback may have had one
 		c.err = errors.Join(failed.err, bounded(err))
 	} else if r.plan.net.Router(ref) >= 0 || r.plan.net.Is(ref, factJudge) || ref == r.plan.end || r.cfg.checkValues {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {

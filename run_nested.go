@@ -14,6 +14,9 @@ type composite struct {
 	working bool // a worker concludes the composite: its nested run has ended
 	put     bool // the worker was given up because the run is being left: another one must conclude the composite
 
+	past   []*Run       // of a loop with nodes that may have to be undone: the runs of the iterations before
+	failed *failedWhole // the attempt has failed, and what it has done inside is undone first; else nil
+
 	before iterations     // of a loop
 	pause  *pause         // of a loop that waits for its next iteration, or was interrupted doing so; else nil
 	text   *iterationText // of a loop under a store
@@ -185,6 +188,10 @@ func (w *worker) returned() bool {
 		r.armGrace(w.step, x) // there was no goroutine to wait for before
 	}
 	comp := x.comp
+	if f := comp.failed; f != nil && f.undone {
+		r.st.Unlock()
+		return w.finishAs(f.c, f.res, true)
+	}
 	if comp.pause != nil { // the pause was interrupted
 		c := r.stoppedLoop(ref)
 		r.st.Unlock()
@@ -216,7 +223,7 @@ func (w *worker) returned() bool {
 func (w *worker) ofChild(c *Run) conclusion {
 	v := &c.verdict
 	if v.status == RunCompleted && c.st.AllSkipped() {
-		return conclusion{Outcome: machine.Outcome{Status: Skipped}, skip: "every node of its graph was skipped"}
+		return conclusion{Outcome: machine.Outcome{Status: Skipped}, harmless: true, skip: "every node of its graph was skipped"}
 	}
 	if v.status == RunCompleted {
 		done := w.conclude(attemptResult{value: c.output()})
@@ -385,6 +392,9 @@ func (t *tree) attend(now int64) {
 		t.touched = t.touched[:len(t.touched)-1]
 		t.steps++
 		r.touched = false
+		if r.undo != nil {
+			r.performUndos(now)
+		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
 			r.conclude(now) // and nothing else: a worker of the outer run may be reading the verdict, without the lock
 			continue

@@ -26,7 +26,7 @@ func (r *Run) Cancel(by ...Request) error {
 }
 
 func (r *Run) cancel(q Request) {
-	r.cancelled = true
+	r.cancelled, r.requests = true, max(r.requests, 1)
 	r.ask(q)
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
@@ -39,7 +39,10 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 		err = ErrAborted
 	}
 	q := asked(by)
-	called := r.control(func(int64) {
+	called := r.control(func(now int64) {
+		if r.abortUndos(err, now) {
+			return
+		}
 		r.ask(q)
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	})

@@ -702,6 +702,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		}
 		r.collectStops()
 	}
+	if x := r.extras[ref]; x != nil && x.comp != nil && r.undoesInside(step, x, &c, res, w.now) {
+		return w.next(goOn)
+	}
 	retried, crashes := false, int32(0)
 	if x := r.extras[ref]; x != nil || c.Status == Failed {
 		if x != nil {

@@ -128,6 +128,7 @@ const (
 	stepFallback                          // it is that of a fallback
 	stepCrashed                           // its process has died too often: nothing but its fallback is called
 	stepAgain                             // the step is called for the graph that it has returned in an earlier life of the run
+	stepUndo                              // it undoes what the node has done
 )
 
 // liveContext is the context of an attempt, made on first use: a cancelable context under a parent of its own, through which
@@ -220,6 +221,9 @@ func (s *Step) Kind() string {
 	if c := s.given(); c != nil {
 		return c.Kind
 	}
+	if x := s.node().Undo; s.flags&stepUndo != 0 && x.kind != "" {
+		return x.kind
+	}
 	return s.node().Kind
 }
 
@@ -235,6 +239,9 @@ func (s *Step) Label() string {
 func (s *Step) Config() any {
 	if c := s.given(); c != nil {
 		return c.Config
+	}
+	if x := s.node().Undo; s.flags&stepUndo != 0 && x.kind != "" {
+		return x.config
 	}
 	return s.node().Config
 }
@@ -268,12 +275,16 @@ func (s *Step) RunID() string {
 }
 
 // IdempotencyKey returns a key that is the same for all attempts of this node in this run, and for no other node or run:
-// the hex SHA-256 of the run's id and the node's path.
+// the hex SHA-256 of the run's id and the node's path. All attempts to undo the node have one of their own.
 func (s *Step) IdempotencyKey() string {
 	if c := s.given(); c != nil {
 		return c.IdempotencyKey
 	}
-	sum := sha256.Sum256([]byte(s.run.ID() + "\x00" + s.Path()))
+	text := s.run.ID() + "\x00" + s.Path()
+	if s.flags&stepUndo != 0 {
+		text += "\x00undo"
+	}
+	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }
 
@@ -346,6 +357,9 @@ func (s *Step) LastErr() error {
 	}
 	s.run.st.Lock()
 	defer s.run.st.Unlock()
+	if s.flags&stepUndo != 0 {
+		return s.run.undo.nodes[s.ref].err
+	}
 	x := s.run.extras[s.ref]
 	if x == nil {
 		return nil

@@ -156,6 +156,9 @@ func (w *writer) payload(p *payloadJSON) {
 	if p.Error != nil {
 		w.Text("error", *p.Error)
 	}
+	if p.Certain != nil {
+		w.Is("certain", *p.Certain)
+	}
 	if p.Policy != nil {
 		w.Name("policy", upstreamNames, int(*p.Policy), "upstream policy")
 	}

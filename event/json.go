@@ -83,6 +83,7 @@ type payloadJSON struct {
 	Scope        string                  `json:"scope,omitempty"`
 	Delay        *durationJSON           `json:"delay_ms,omitempty"`
 	Error        *string                 `json:"error,omitempty"`
+	Certain      *bool                   `json:"certain,omitempty"`
 	Policy       *machine.UpstreamPolicy `json:"policy,omitempty"`
 	Token        *string                 `json:"token,omitempty"`
 	Info         json.RawMessage         `json:"info,omitempty"`
@@ -256,6 +257,12 @@ func (p *payloadJSON) encode(e *Event) error {
 	case Invalidation:
 		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
 		p.Request = v.Request.said()
+	case Compensation:
+		if p.Error = text(v.Err); e.Type == NodeCompensated {
+			p.Duration = (*durationJSON)(&v.Duration)
+		} else {
+			p.Certain = &v.Certain
+		}
 	case Completion:
 		p.Duration, p.Memoized, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, &v.Fallback
 		p.InputTokens, p.OutputTokens, p.ErrorMessage = v.InputTokens, v.OutputTokens, text(v.Err)
@@ -392,6 +399,8 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		var reason string
 		err = json.Unmarshal(p.Reason, &reason)
 		e.Payload = Invalidation{Reason: reason, Request: value(p.Request)}
+	case NodeCompensating, NodeCompensated:
+		e.Payload = Compensation{Certain: value(p.Certain), Err: textError(p.Error), Duration: time.Duration(value(p.Duration))}
 	case NodeCompleted:
 		done := Completion{
 			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized),

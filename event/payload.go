@@ -138,6 +138,17 @@ type Invalidation struct {
 	Request Request // who asked for the redrive, and why, see kahn.Redrive
 }
 
+// Compensation is the payload of node.compensating, an attempt to undo what the node has done, and of node.compensated, the end of that. Both come
+// after the node's own end.
+type Compensation struct {
+	// Certain is, of node.compensating, whether the node has certainly had its effect: it has completed.
+	Certain bool
+	// Err is what the attempt before has failed with, and of node.compensated why the node could not be undone; nil if it was.
+	Err error
+	// Duration is, of node.compensated, the time since the first attempt began.
+	Duration time.Duration
+}
+
 // Completion is the payload of node.completed.
 type Completion struct {
 	Duration     time.Duration

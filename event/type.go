@@ -31,6 +31,8 @@ const (
 	NodeSignalled     Type = "node.signalled"     // Answer
 	NodeMocked        Type = "node.mocked"        // none
 	NodeInvalidated   Type = "node.invalidated"   // Invalidation
+	NodeCompensating  Type = "node.compensating"  // Compensation
+	NodeCompensated   Type = "node.compensated"   // Compensation
 	NodeCompleted     Type = "node.completed"     // Completion
 	NodeFailed        Type = "node.failed"        // NodeEnd
 	NodeAborted       Type = "node.aborted"       // NodeEnd
@@ -65,6 +67,8 @@ var engineNames = map[Type][]string{
 	NodeSignalled:     {"node_signalled"},
 	NodeMocked:        {"node_mocked"},
 	NodeInvalidated:   {"node_invalidated"},
+	NodeCompensating:  {"node_compensating"},
+	NodeCompensated:   {"node_compensated"},
 	NodeCompleted:     {"node_completed", "node_complete", "step.exit"},
 	NodeFailed:        {"node_failed", "step_failed"},
 	NodeAborted:       {"node_aborted"},

@@ -17,8 +17,9 @@ type nodeLife struct {
 	reentered bool       // the next start is of the same attempt: it was suspended
 	maybe     bool       // one attempt more may have begun in a life that is not in the stream: the next start may be of the same one
 	terminal  kahn.Status
-	unseen    bool   // what came before is not in the stream, which begins with a resumption
-	resumed   int    // how often the run had been resumed at the last event
+	unseen    bool // what came before is not in the stream, which begins with a resumption
+	resumed   int  // how often the run had been resumed at the last event
+	undo      undoLife
 	began     uint64 // its first event, deltas and logs not counted; 0: there was none
 	unbound   bool   // it may have begun in a life without waves that is not in the stream
 	sourced   bool   // its predecessors have ended
@@ -44,6 +45,8 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		}
 		c.begunAgain(e, n)
 		return nil
+	case e.Type == event.NodeCompensating || e.Type == event.NodeCompensated:
+		return c.compensation(e, n)
 	case n.terminal != kahn.Idle && c.rewound(n):
 		delete(c.nodes, e.Path)
 		c.interior(n.within).last = 0 // that of this node comes next
@@ -153,6 +156,49 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 			return fmt.Errorf("before the end of %s", path)
 		}
 	}
+	return nil
+}
+
+// undoLife is what the stream has of the undoing of a node.
+type undoLife struct {
+	attempts int // that have begun
+	over     bool
+}
+
+// compensation checks an event of the undoing of a node: the node has ended, what follows it has been undone before, and the attempts are counted.
+func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
+	p, ok := e.Payload.(event.Compensation)
+	switch {
+	case !ok:
+		return fmt.Errorf("its payload is a %T", e.Payload)
+	case n.terminal == kahn.Idle && !n.unseen && !n.unknown:
+		return fmt.Errorf("before the node's end")
+	case n.undo.over:
+		return fmt.Errorf("after the node was undone")
+	case n.Cleanup || n.Kind == kahn.KindEnd:
+		return fmt.Errorf("a node of this kind is not undone")
+	}
+	for _, path := range n.sources {
+		c.steps++
+		if from := c.nodes[path]; from != nil && (from.undo.attempts > 0 || from.undo.over) {
+			return fmt.Errorf("after that of %s, which comes before it", path)
+		}
+	}
+	if e.Type == event.NodeCompensating {
+		n.undo.attempts++
+		if e.Attempt != n.undo.attempts && !c.part {
+			return fmt.Errorf("attempt %d, expected %d", e.Attempt, n.undo.attempts)
+		}
+		n.undo.attempts = e.Attempt
+		if p.Certain && n.terminal != kahn.Completed && !n.unseen {
+			return fmt.Errorf("the effect of a node that is %v is not certain", n.terminal)
+		}
+		return nil
+	}
+	if n.undo.attempts == 0 && p.Err == nil && !c.part {
+		return fmt.Errorf("before the first attempt")
+	}
+	n.undo.over = true
 	return nil
 }
 

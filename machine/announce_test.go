@@ -13,6 +13,8 @@ import (
 // announced is a host that counts announcements.
 type announced struct{ times int }
 
+func (h *announced) Reverses() bool { return false }
+
 func (h *announced) RunStatus() machine.RunStatus { return machine.RunRunning }
 func (h *announced) Hurries() bool                { return false }
 func (h *announced) BeganToWait(machine.Ref)      {}

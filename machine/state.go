@@ -92,7 +92,7 @@ type stateStops struct {
 	*aftermath
 }
 
-// aftermath is what failures, stops and redrives leave behind. All States in which there was none share noAftermath, which is never
+// aftermath is what failures, stops and redrives leave behind, and what is needed to undo what nodes have done. All States in which there was none share noAftermath, which is never
 // written to: what writes calls ownAftermath first.
 type aftermath struct {
 	unchecked    []Ref          // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
@@ -103,6 +103,7 @@ type aftermath struct {
 	late         []Ref          // nodes whose predecessor failed after their join was decided, and that do not go on then
 	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own
 	members      [][]Ref        // by group: made when the first one fails; nil in a Run
+	undo         *undoing       // nil unless some node may have to be undone
 
 	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
 }
@@ -246,6 +247,7 @@ type Host interface {
 	EndedWait()        // a wait has ended
 	Keeps(r Ref) bool  // the node's step was called in an earlier life and is called again in the same attempt
 	Contends()         // a node contends again for a slot
+	Reverses() bool    // the run is about to end: it begins to undo what its nodes have done, by Reverse, if it ends badly
 	Announced()        // there is something to do: a worker is to be started, which calls Answer and Next
 	Grants() bool      // of the slots of its tree there is one for its best ready node
 }

@@ -43,6 +43,9 @@ func (q *gateQueue) list() (gates []Ref) {
 
 // NextGate hands out the gates, after everything that can be started: a suspension must stop only later nodes.
 func (s *Locked) NextGate() (Task, bool) {
+	if s.undo != nil && s.undo.holds {
+		return Task{}, false
+	}
 	if r, ok := s.gates.pop(); ok {
 		return Task{Token: Token{Ref: r}, Gate: true}, true
 	}
@@ -50,7 +53,7 @@ func (s *Locked) NextGate() (Task, bool) {
 }
 
 // HasGates reports whether there are gates to hand out.
-func (s *Locked) HasGates() bool { return len(s.gates.in) > 0 }
+func (s *Locked) HasGates() bool { return len(s.gates.in) > 0 && (s.undo == nil || !s.undo.holds) }
 
 // OnlyGates reports whether there are gates to hand out, and nothing else.
 func (s *Locked) OnlyGates() bool {

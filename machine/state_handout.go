@@ -19,14 +19,14 @@ func (s *Locked) Next() (Task, bool) {
 		i, _ := s.inline.PopMin()
 		r := Ref(i)
 		switch w := s.words[r]; {
+		case s.heldInline(r, w):
+			aside := s.hasAside()
+			aside.held = append(aside.held, r)
+			continue
 		case w&WordChecking != 0:
 			return Task{Token: Token{Ref: r}, Check: true}, true
 		case statusOf(w) == Running:
 			return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}, Check: true, Returned: true}, true
-		case s.hold == holdAll && s.net.facts[r].is(FlagMocked):
-			aside := s.hasAside()
-			aside.held = append(aside.held, r) // like a step, the mock of a gate or a composite must not begin
-			continue
 		}
 		return s.start(r), true
 	}
@@ -46,6 +46,16 @@ func (s *Locked) Next() (Task, bool) {
 		}
 	}
 	return s.NextGate()
+}
+
+// heldInline reports whether a check or an inline node must not begin: the mock of a gate or a composite while the run is being left, like a
+// step, and everything new while the run undoes what its nodes have done.
+func (s *Locked) heldInline(r Ref, w uint64) bool {
+	if statusOf(w) == Running {
+		return false // its nested run has ended
+	}
+	return s.hold == holdAll && w&WordChecking == 0 && s.net.facts[r].is(FlagMocked) ||
+		s.undo != nil && s.undo.holds && (w&WordChecking != 0 || w&wordCount == 0)
 }
 
 // HasNext reports whether Next may hand something out. It may be true for nodes that a hold or a missing slot or token keeps back; Next

@@ -232,7 +232,7 @@ func (c *crowd) pop() {
 
 // sortOut passes over nodes that were stopped, and brings a crowd to its place; one without nodes leaves.
 func (s *Locked) sortOut(c *crowd) {
-	for len(c.nodes) > 0 && statusOf(s.words[s.order.at[c.nodes[0]]]) != Ready {
+	for len(c.nodes) > 0 && !s.waitsInLine(s.order.at[c.nodes[0]]) {
 		c.pop()
 	}
 	pos := int32(math.MaxInt32)
@@ -306,7 +306,7 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 		if c != bunch {
 			s.sortOut(c)
 		}
-		s.ready.Insert(int(pos))
+		s.contend(pos)
 		return lineMoved
 	}
 }

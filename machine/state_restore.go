@@ -165,6 +165,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 		}
 	}
 	if s.waves {
+		s.brink()
 		if s.tier = s.firstOpenTier(); s.tier < int32(len(s.net.tiers)-1) {
 			if !inWave {
 				s.logWave(s.tier, 1)

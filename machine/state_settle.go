@@ -24,7 +24,7 @@ func (s *Locked) finish(r Ref, to Status, bits uint64) {
 // count counts a node that has become terminal.
 func (s *Locked) count(r Ref, to Status, bits uint64) {
 	if r != s.net.end {
-		s.left--
+		*s.leftOf(r)--
 	}
 	if s.waves && s.net.facts[r].tier == s.tier {
 		s.pending--
@@ -483,6 +483,9 @@ func (s *Locked) cancelClass(r Ref) bool {
 
 // maybeEnd starts the end node when everything else is terminal.
 func (s *Locked) maybeEnd() {
+	if s.undo != nil && !s.isOver() {
+		return
+	}
 	if s.left == 0 && s.net.end != NoRef && statusOf(s.words[s.net.end]) == Idle {
 		s.makeReady(s.net.end)
 	}
@@ -588,6 +591,7 @@ const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseCo
 func (s *Locked) settled(r Ref) {
 	if s.waves {
 		s.visit(r)
+		s.brink()
 		if s.pending == 0 {
 			s.advance()
 		}
@@ -642,7 +646,7 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 		w |= WordDormant
 	}
 	if statusOf(was).Terminal() && r != s.net.end {
-		s.left++
+		*s.leftOf(r)++
 	}
 	if to == Suspended && statusOf(was) != Suspended {
 		s.asleep++

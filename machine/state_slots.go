@@ -154,8 +154,8 @@ func (s *Locked) Hurry() {
 			continue
 		}
 		for pos := range x.eachWaiting {
-			if statusOf(s.words[s.order.at[pos]]) == Ready {
-				s.ready.Insert(int(pos))
+			if s.waitsInLine(s.order.at[pos]) {
+				s.contend(pos)
 			}
 		}
 		for i := range x.queues {
@@ -176,6 +176,24 @@ func (s *Locked) acquire(r Ref) bool {
 	}
 	defer l.lockPool()()
 	token := s.takesToken(r)
+	if !s.claim(r, token) {
+		return false
+	}
+	if !token && !s.net.facts[r].is(FlagComposite|FlagMocked) {
+		if l.exempt == nil {
+			l.exempt = map[Ref]bool{}
+		}
+		l.exempt[r] = true
+	}
+	if s.tree != nil {
+		s.tree.Used++
+	}
+	return true
+}
+
+// claim takes the slots and tokens of the lines of a node, or puts it in line for one that it lacks, with the pool locked.
+func (s *Locked) claim(r Ref, token bool) bool {
+	l := s.limits
 	for g := range s.lines(r) {
 		if x := &l.groups[g]; s.lacks(x.Slots, token) {
 			s.enqueue(g, r, token)
@@ -199,15 +217,6 @@ func (s *Locked) acquire(r Ref) bool {
 			s.offer(g) // more may have come at once
 		}
 	}
-	if !token && !s.net.facts[r].is(FlagComposite|FlagMocked) {
-		if l.exempt == nil {
-			l.exempt = map[Ref]bool{}
-		}
-		l.exempt[r] = true
-	}
-	if s.tree != nil {
-		s.tree.Used++
-	}
 	return true
 }
 
@@ -225,7 +234,7 @@ func (s *Locked) lines(r Ref) iter.Seq[int32] {
 				}
 			}
 		}
-		if s.limits.whole && !s.net.facts[r].is(FlagComposite) {
+		if s.limits.whole && !s.net.facts[r].is(FlagComposite) && !s.beingUndone(r) {
 			yield(int32(len(s.limits.groups) - 1))
 		}
 	}
@@ -240,6 +249,11 @@ func (s *Locked) release(r Ref) {
 		s.tree.Used--
 	}
 	delete(s.limits.exempt, r)
+	s.yield(r)
+}
+
+// yield gives back the slots of the lines of a node.
+func (s *Locked) yield(r Ref) {
 	defer s.limits.lockPool()()
 	for g := range s.lines(r) {
 		if x := &s.limits.groups[g]; x.Slots != nil {

@@ -24,7 +24,7 @@ func (st *State) Done() bool {
 
 // Done is [State.Done].
 func (s *Locked) Done() bool {
-	return s.left == 0 && (s.net.end == NoRef || statusOf(s.words[s.net.end]).Terminal())
+	return s.left == 0 && (s.net.end == NoRef || statusOf(s.words[s.net.end]).Terminal()) && (s.undo == nil || s.undo.cleanups == 0 && !s.undo.holds)
 }
 
 // RunStatus returns the status of the run by the given rule, and whether it is degraded, computed from the nodes: the
@@ -74,7 +74,7 @@ func (s *Locked) Bad(r Ref) bool {
 	return false
 }
 
-// RunStatus computes the status of a run whose nodes, but for the end node, are all terminal. Runs without a bad node, the
+// RunStatus computes the status of a run whose nodes, but for cleanup nodes and the end node, are all terminal. Runs without a bad node, the
 // common case, cost nothing; others cost one pass over the edges of the bad nodes.
 func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	if s.badNodes+s.tolerated == 0 {
@@ -130,7 +130,7 @@ func (s *Locked) byLeaves() RunStatus {
 		status := statusOf(w)
 		cancelled = cancelled || status == Cancelled
 		failed = failed || status == Failed
-		if len(s.net.Out(r)) == 0 && status != Completed && status != Skipped {
+		if len(s.net.Out(r)) == 0 && status.Terminal() && status != Completed && status != Skipped {
 			allGood = false
 		}
 	}

@@ -42,7 +42,7 @@ func (st *State) CancelAll() {
 // Stop stops the run in two phases: nodes that have not started become aborted or cancelled, depending on the cause, at
 // once; the coordinator asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still
 // run. The first cause stands. The error matches [ErrBadValue] for a cause that is a node's own failure, such as [CauseStepError], and for
-// [CauseNone] and [CauseEndFailed], for which nothing is stopped, and [ErrDriven].
+// [CauseNone], [CauseEndFailed] and [CauseCompensationFailed], for which nothing is stopped, and [ErrDriven].
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
@@ -151,6 +151,7 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	s.Hurry()
 	s.visitAll()
 	if s.waves {
+		s.brink()
 		if s.pending == 0 {
 			s.advance()
 		}

@@ -187,7 +187,7 @@ func (s *Locked) Stay() {
 
 // LiftFresh lets nodes start although something is suspended. It reports whether none could.
 func (s *Locked) LiftFresh() bool {
-	if s.hold != holdFresh {
+	if s.hold != holdFresh || s.undo != nil && s.undo.holds {
 		return false
 	}
 	s.lift()
@@ -210,6 +210,9 @@ func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
 // lift ends the hold.
 func (s *Locked) lift() {
 	s.hold = holdNothing
+	if s.undo != nil && s.undo.holds {
+		s.hold = holdFresh
+	}
 	x := s.aside
 	if x == nil {
 		return
@@ -225,7 +228,10 @@ func (s *Locked) lift() {
 	x.held = nil
 	for _, r := range held {
 		s.visits++
-		if statusOf(s.words[r]) == Ready {
+		switch w := s.words[r]; {
+		case w&WordChecking != 0:
+			s.EvaluateInline(r)
+		case statusOf(w) == Ready:
 			s.Queue(r)
 		}
 	}

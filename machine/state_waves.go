@@ -4,7 +4,9 @@ package machine
 // resolved. It is called when the current tier has settled.
 func (s *Locked) advance() {
 	last := int32(len(s.net.tiers) - 2)
+	defer s.brink()                        // what a tier has judged may have been the last
 	for s.pending == 0 && s.tier <= last { // the last tier completes once
+		s.brink()
 		if s.tier >= 0 {
 			s.logWave(s.tier, -1)
 		}

@@ -1,0 +1,313 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+)
+
+var sagas = flag.Int("sagas", 400, "random graphs whose compensations are checked")
+
+// world is what steps change outside: an effect for each node that may be undone, by path.
+type world struct {
+	seed   uint64
+	mu     sync.Mutex
+	has    map[string]bool // effects that are there
+	undone map[string]int  // calls of compensations
+	begun  map[string]int  // by path: the number of its first compensation, among all begins and ends
+	ended  map[string]int
+	clock  int
+	wrong  []string
+}
+
+func newWorld(seed uint64) *world {
+	return &world{seed: seed, has: map[string]bool{}, undone: map[string]int{}, begun: map[string]int{}, ended: map[string]int{}}
+}
+
+func (w *world) rng(s *kahn.Step, what uint64) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(s.Path()) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(w.seed, h^uint64(s.Attempt())<<40^what<<60))
+}
+
+func (w *world) do(ctx context.Context, s *kahn.Step) (any, error) {
+	r := w.rng(s, 0)
+	effect := func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.has[s.Path()] = true
+	}
+	d, early, fate := time.Duration(r.IntN(20))*ms, r.IntN(2) == 0, r.IntN(14)
+	if fate == 0 {
+		return nil, kahn.NoEffect(errSoldOut)
+	}
+	if early {
+		effect()
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		if r.IntN(2) == 0 {
+			return nil, ctx.Err()
+		}
+	}
+	switch fate {
+	case 1:
+		return nil, errSoldOut
+	case 2:
+		panic("oh")
+	case 3:
+		effect()
+		return nil, errSoldOut
+	}
+	effect()
+	return fmt.Sprint("output of ", s.Path()), nil
+}
+
+func (w *world) undo(ctx context.Context, s *kahn.Step) error {
+	r := w.rng(s, 1)
+	w.mu.Lock()
+	w.clock++
+	w.undone[s.Path()]++
+	if w.begun[s.Path()] == 0 || w.ended[s.Path()] != 0 {
+		w.begun[s.Path()], w.ended[s.Path()] = w.clock, 0
+	}
+	if output, certain := s.Compensated(); certain != (output != nil) || certain && output != fmt.Sprint("output of ", s.Path()) {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s: output %v, certain %v", s.Path(), output, certain))
+	}
+	w.mu.Unlock()
+	time.Sleep(time.Duration(r.IntN(10)) * ms)
+	fate := r.IntN(8)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if fate == 0 && w.seed%4 == 0 {
+		return kahn.Permanent(errors.New("for good"))
+	}
+	if fate == 1 {
+		return errors.New("busy")
+	}
+	w.clock++
+	w.ended[s.Path()] = w.clock
+	delete(w.has, s.Path())
+	return nil
+}
+
+// saga is a random graph whose nodes may be undone, and the options of its run.
+func (w *world) saga(r *rand.Rand, depth int) *kahn.Graph {
+	g := new(kahn.Graph)
+	n := 2 + r.IntN(7)
+	g.Groups = []kahn.Group{{Name: "two", Limit: 2}}
+	for i := range n {
+		node := kahn.Node{ID: fmt.Sprintf("n%d", i), Do: w.do, CompensateRetry: kahn.Retry{MaxAttempts: 30, InitialDelay: ms}}
+		if r.IntN(5) > 0 {
+			node.Compensate = w.undo
+		} else {
+			node.CompensateRetry, node.Do = kahn.Retry{}, func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+		}
+		for j := range i {
+			if r.IntN(3) == 0 {
+				e := kahn.Edge{From: fmt.Sprintf("n%d", j)}
+				switch r.IntN(10) {
+				case 0:
+					e.On = kahn.OnFailure
+				case 1:
+					e.On = kahn.OnAlways
+				case 2:
+					e.DataOnly = true
+				}
+				node.In = append(node.In, e)
+			}
+		}
+		if r.IntN(4) == 0 {
+			node.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: 3 * ms}
+		}
+		if r.IntN(6) == 0 {
+			node.Timeout = 10 * ms
+		}
+		switch r.IntN(8) {
+		case 0:
+			node.Groups = []string{"two"}
+		case 1:
+			node.Key = "k"
+		}
+		node.ContinueOnFail, node.Critical = r.IntN(12) == 0, r.IntN(12) == 0
+		if r.IntN(10) == 0 {
+			node.Fallback = func(context.Context, error) (any, error) { return nil, errSoldOut }
+		}
+		if len(node.In) > 1 && r.IntN(6) == 0 {
+			node.Join = []kahn.Join{kahn.AnySucceeded, kahn.AllDone, kahn.OneFailed}[r.IntN(3)]
+		}
+		w.composite(r, &node, depth)
+		g.Add(node)
+	}
+	for i := range r.IntN(3) {
+		g.Add(kahn.Node{ID: fmt.Sprintf("tidy%d", i), Cleanup: true, After: []string{fmt.Sprintf("n%d", r.IntN(n))}, Do: w.cleanup})
+	}
+	if r.IntN(4) == 0 {
+		verdict := any(nil)
+		switch r.IntN(4) {
+		case 0:
+			verdict = kahn.EndVerdict{Status: kahn.RunFailed}
+		case 1:
+			verdict = kahn.EndVerdict{Status: kahn.RunCompleted}
+		}
+		g.Add(kahn.Node{ID: "end", Kind: kahn.KindEnd, Do: succeeds(verdict)})
+	}
+	return g
+}
+
+func (w *world) cleanup(_ context.Context, s *kahn.Step) (any, error) {
+	if w.rng(s, 2).IntN(8) == 0 {
+		return nil, errSoldOut
+	}
+	return nil, nil
+}
+
+// composite may make a node a composite.
+func (w *world) composite(*rand.Rand, *kahn.Node, int) {}
+
+// check says what is wrong with the end of a run.
+func (w *world) check(g *kahn.Graph, res *kahn.Result, events []kahn.Event) (wrong []string) {
+	wrong = w.wrong
+	w.level(g, res, "", res.Status != kahn.RunCompleted, &wrong)
+	return append(wrong, phases(g, events)...)
+}
+
+// level checks the nodes of a graph. everything is undone if they belong to something that has failed.
+func (w *world) level(g *kahn.Graph, res *kahn.Result, prefix string, bad bool, wrong *[]string) {
+	plan, _ := g.Compile()
+	for n := range res.Nodes() {
+		path := prefix + n.ID
+		d, _ := plan.At(n.ID)
+		if d.Compensate == nil {
+			continue
+		}
+		switch {
+		case bad && w.has[path] && n.Compensation != kahn.CompensationFailed:
+			*wrong = append(*wrong, fmt.Sprintf("%s has an effect that is neither undone nor reported: %v, %v", path, n.Status, n.Compensation))
+		case !bad && (w.undone[path] > 0 || n.Compensation != kahn.CompensationNone):
+			*wrong = append(*wrong, fmt.Sprintf("%s was undone in a run that has completed", path))
+		case n.Compensation == kahn.CompensationRunning,
+			n.Compensation == kahn.CompensationDone && (w.undone[path] == 0 || w.ended[path] == 0),
+			n.Compensation == kahn.CompensationNone && w.undone[path] > 0,
+			n.Compensation == kahn.CompensationFailed && (n.CompensationErr == nil || res.Status == kahn.RunCompleted):
+			*wrong = append(*wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", path, n.Status, n.Compensation, w.undone[path], n.CompensationErr))
+		}
+		for _, before := range plan.Ancestors(n.ID) {
+			if b, e := w.begun[prefix+before], w.ended[path]; b > 0 && w.begun[path] > 0 && (e == 0 && n.Compensation != kahn.CompensationFailed || e > b) {
+				*wrong = append(*wrong, fmt.Sprintf("%s was undone before %s", prefix+before, path))
+			}
+		}
+	}
+}
+
+// phases checks that nothing is undone before all nodes of the run but cleanup nodes have ended, and that these and the end node do not begin meanwhile.
+func phases(g *kahn.Graph, events []kahn.Event) (wrong []string) {
+	late := map[string]bool{}
+	plan, _ := g.Compile()
+	for r := range plan.Declared() {
+		n := plan.Node(r)
+		late[n.ID] = n.Cleanup || n.Kind == kahn.KindEnd
+	}
+	own := func(e kahn.Event) bool { return e.Path == e.Node && e.Node != "" }
+	first, last := -1, -1
+	for i, e := range events {
+		if own(e) && (e.Type == event.NodeCompensating || e.Type == event.NodeCompensated) {
+			if last = i; first < 0 {
+				first = i
+			}
+		}
+	}
+	for i, e := range events {
+		undoes := e.Type == event.NodeCompensating || e.Type == event.NodeCompensated
+		switch {
+		case first < 0 || !own(e) || undoes:
+		case i > first && !late[e.Node], i > first && i < last && e.Type == event.NodeStarted:
+			wrong = append(wrong, fmt.Sprintf("%v lies between compensations", e))
+		}
+	}
+	return wrong
+}
+
+// tellSaga performs a random saga, stops it in a random way, and says what is wrong with its end.
+func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []string) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(seed)
+		r := rand.New(rand.NewPCG(seed, 7))
+		g := w.saga(r, depth)
+		opts := []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)]}
+		if r.IntN(3) == 0 {
+			opts = append(opts, kahn.Limit(1+r.IntN(3)))
+		}
+		if r.IntN(3) == 0 {
+			opts = append(opts, kahn.KeyLimit(1))
+		}
+		if r.IntN(5) == 0 {
+			opts = append(opts, kahn.StatusStrict)
+		}
+		if r.IntN(6) == 0 {
+			opts = append(opts, kahn.Timeout(time.Duration(1+r.IntN(60))*ms))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		at, how := time.Duration(r.IntN(60))*ms, r.IntN(8)
+		trial := tryControlled(t, ctx, g, nil, func(run *kahn.Run) {
+			time.Sleep(at)
+			switch how {
+			case 0:
+				_ = run.Cancel()
+			case 1:
+				_ = run.AbortAll(nil)
+			case 2:
+				cancel()
+			case 3:
+				_ = run.CancelNode("n1")
+			}
+		}, opts...)
+		res = trial.Result
+		wrong = w.check(g, trial.Result, trial.events)
+		if len(wrong) > 0 {
+			t.Logf("seed %d: %v\n%s\n%s\n%s", seed, res.Status, strings.Join(wrong, "\n"), eventText(trial.events), slices.Sorted(maps.Keys(w.has)))
+		}
+	})
+	return res, wrong
+}
+
+// For random graphs, outcomes and stops: effects minus compensations are zero or reported, the order is reverse, and nothing is undone in runs that complete.
+func TestSagas(t *testing.T) {
+	ends := map[kahn.RunStatus]int{}
+	undone, failed := 0, 0
+	for seed := range uint64(*sagas) {
+		res, wrong := tellSaga(t, seed, 0)
+		if len(wrong) > 0 {
+			t.Fatalf("seed %d: %s", seed, strings.Join(wrong, "\n"))
+		}
+		ends[res.Status]++
+		for n := range res.Nodes() {
+			switch n.Compensation {
+			case kahn.CompensationDone:
+				undone++
+			case kahn.CompensationFailed:
+				failed++
+			}
+		}
+	}
+	t.Log(ends, undone, failed)
+	if ends[kahn.RunCompleted] < *sagas/20 || ends[kahn.RunCancelled] < *sagas/20 || undone < *sagas || failed < *sagas/50 {
+		t.Errorf("the sagas show too little: %v, %d undone, %d failed", ends, undone, failed)
+	}
+}

@@ -1,0 +1,601 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Compensation tells how far the undoing of a node has come: see Compensate of [Node].
+type Compensation uint8
+
+// The states of a compensation. That of a composite without a Compensate of its own tells of the nodes inside.
+const (
+	CompensationNone    Compensation = iota // nothing is undone
+	CompensationRunning                     // it has begun, or its turn is to come
+	CompensationDone                        // what the node has done is undone
+	CompensationFailed                      // it has failed for good
+
+	compensationCount
+)
+
+var compensationNames = [compensationCount]string{"none", "running", "done", "failed"}
+
+// String returns "none", "running", "done" or "failed".
+func (c Compensation) String() string {
+	return enum.Name(compensationNames[:], int(c), "Compensation")
+}
+
+// MarshalText encodes c as its name. A value outside the enum is an error that matches [ErrBadValue].
+func (c Compensation) MarshalText() ([]byte, error) {
+	return enum.Text(compensationNames[:], int(c), "compensation")
+}
+
+// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+func (c *Compensation) UnmarshalText(text []byte) error {
+	return enum.Parse(c, compensationNames[:], text, "compensation")
+}
+
+// defaultUndoAttempts is MaxAttempts of a CompensateRetry that leaves it zero.
+const defaultUndoAttempts = 10
+
+// retryOf is the policy of a compensation.
+func (x *compensation) policy() Retry {
+	p := x.retry
+	if p.MaxAttempts == 0 {
+		p.MaxAttempts = defaultUndoAttempts
+	}
+	return p.withDefaults()
+}
+
+// undoing is what a run undoes, and has undone. Each run of a tree undoes its own nodes, in an order of its own; the runs inside of a composite have
+// their turn in that of the composite.
+type undoing struct {
+	nodes  map[machine.Ref]*undo
+	status RunStatus       // with which the run was about to end when it began; zero of a nested run that had completed
+	by     *Run            // the run that waits for what is under way: its goroutines and timers are used; nil if nothing is
+	then   func(now int64) // called when everything is undone; nil if the run itself waits
+	failed []error         // of the nodes of this run, and of those nested in it, that could not be undone, in the order in which that was known
+	active []*undo         // of by: those at work or backing off, in this run and those nested in it
+	abort  *stopCause      // of the outermost run: nothing is to be undone any more
+}
+
+// undo is the undoing of a node.
+type undo struct {
+	run                     *Run
+	ref                     machine.Ref
+	status                  Compensation
+	attempts                int32
+	step                    *Step      // of the attempt at work, or nil
+	stop                    *stopCause // why the attempt at work was asked to stop, or nil
+	err                     error      // what the last attempt has failed with
+	began                   int64      // when the first attempt began, in ns since the run's start
+	inside                  []*Run     // of a composite: nested runs whose turn has not come, the first one last
+	attempt, grace, backoff *alarm
+}
+
+// compensate performs the compensation of a node, with the step function of the run if it has a kind of its own.
+func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
+	x := s.node().Undo
+	if x.do != nil {
+		return x.do(ctx, s)
+	}
+	_, err := byKind(ctx, s)
+	return err
+}
+
+// ownUndo is the compensation of a node, nil if it has none or its items have it.
+func (r *Run) ownUndo(ref machine.Ref) *compensation {
+	if n := r.plan.node(ref); n.Map == nil || r.items != nil {
+		return n.Undo
+	}
+	return nil
+}
+
+// allowUndo prepares the run, and those around it, for nodes inside of an expanded node that may have to be undone.
+func (r *Run) allowUndo() {
+	for o := r; o != nil; o = o.outer {
+		o.st.AllowUndo()
+	}
+}
+
+// effect tells whether a node has had an effect outside: perhaps, and certainly. The lock is held.
+func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
+	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
+	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) {
+		return false, false
+	}
+	known, memoized := int32(0), false // attempts that had none
+	if x != nil {
+		memoized = w.Status() == Completed && x.Memoized && !rec.fallback
+		if known = x.Harmless; memoized {
+			known++
+		}
+	}
+	completed := w.Status() == Completed && !memoized
+	return completed || rec.attempts > known, completed && !rec.fallback
+}
+
+// undoesNode reports whether a node has to be undone that has not been.
+func (r *Run) undoesNode(ref machine.Ref) bool {
+	if r.undo != nil && r.undo.nodes[ref] != nil {
+		return false
+	}
+	if r.ownUndo(ref) != nil {
+		perhaps, _ := r.effect(ref)
+		return perhaps
+	}
+	return len(r.undoable(ref)) > 0
+}
+
+// undoable are the nested runs of a composite that has ended, or whose attempt has, in which something may have to be undone.
+func (r *Run) undoable(ref machine.Ref) (list []*Run) {
+	x := r.extras[ref]
+	if x == nil || x.comp == nil {
+		return nil
+	}
+	for _, c := range x.comp.past {
+		if c.undoesSome() {
+			list = append(list, c)
+		}
+	}
+	if c := x.comp.child; c != nil && c.undoesSome() {
+		list = append(list, c)
+	}
+	return list
+}
+
+// undoesSome reports whether some node of a nested run has to be undone.
+func (r *Run) undoesSome() bool {
+	if !r.st.AllowsUndo() {
+		return false
+	}
+	r.st.CountVisits(len(r.records))
+	for ref := range r.records {
+		if r.undoesNode(machine.Ref(ref)) {
+			return true
+		}
+	}
+	return false
+}
+
+// reverses is called when everything but the end node is over, and before that when everything but cleanup nodes is. It reports whether the run, which
+// is about to end badly, begins to undo what its nodes have done. The failures of items concern their map.
+func (r *Run) reverses() bool {
+	if r.items != nil || r.isLost() || r.st.IsClosed() || r.st.Untroubled() && r.undo == nil {
+		return false
+	}
+	status, _ := r.st.RunStatus(machine.StatusRule(r.cfg.statusRule))
+	if r.undo != nil && len(r.undo.failed) > 0 && status == RunCompleted {
+		status = RunFailed
+	}
+	return status != RunCompleted && r.reverse(status, r, nil)
+}
+
+// undoesAfterEnd reports whether the end node has turned a completed run into a failed one, which has something to undo.
+func (r *Run) undoesAfterEnd(now int64) bool {
+	if !r.st.AllowsUndo() || r.plan.end == noRef || r.st.IsClosed() || r.undo != nil && r.undo.status != RunPending {
+		return false
+	}
+	v := verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
+	if v.status == RunCompleted || !r.reverse(v.status, r, nil) {
+		return false
+	}
+	r.performUndos(now)
+	return !r.st.Done()
+}
+
+// reverse begins to undo the nodes of the run, for the run that waits for it. It reports whether there are any.
+func (r *Run) reverse(status RunStatus, by *Run, then func(now int64)) bool {
+	if r.st.Reverse(r.undoesNode, by == r) == 0 {
+		return false
+	}
+	x := r.undoes()
+	x.by, x.then = by, then
+	if by == r {
+		x.status = status
+		if r.outer == nil {
+			r.disarm(&r.deadline) // it is for what is done, not for what is undone
+		}
+	}
+	by.undoes()
+	if r.tree != nil {
+		r.tree.touch(r)
+	}
+	return true
+}
+
+// undoes returns what the run undoes, to be written.
+func (r *Run) undoes() *undoing {
+	if r.undo == nil {
+		r.undo = &undoing{nodes: map[machine.Ref]*undo{}}
+	}
+	return r.undo
+}
+
+// performUndos begins to undo the nodes whose turn has come, with the lock held.
+func (r *Run) performUndos(now int64) {
+	if r.undo.by == nil || r.outermost().leaving || r.isLost() {
+		return
+	}
+	for ref, ok := r.st.NextUndo(); ok; ref, ok = r.st.NextUndo() {
+		u := r.undo.nodes[ref]
+		if u == nil {
+			u = &undo{run: r, ref: ref, status: CompensationRunning, began: now}
+			r.undo.nodes[ref] = u
+			if r.ownUndo(ref) == nil {
+				u.inside = r.undoable(ref)
+			}
+		}
+		if r.ownUndo(ref) == nil {
+			u.nextInside(now)
+			continue
+		}
+		u.begin(now)
+	}
+}
+
+// nextInside begins to undo what the nested run of a composite has done that is next, the last one first.
+func (u *undo) nextInside(now int64) {
+	r := u.run
+	for len(u.inside) > 0 {
+		last := len(u.inside) - 1
+		c := u.inside[last]
+		u.inside = u.inside[:last]
+		if c.reverse(RunPending, r.undo.by, u.nextInside) {
+			c.performUndos(now)
+			return
+		}
+	}
+	u.status = r.undoneInside(u.ref)
+	u.over(now)
+}
+
+// begin begins an attempt to undo a node.
+func (u *undo) begin(now int64) {
+	r, by := u.run, u.run.undo.by
+	if stop := r.outermost().undoes().abort; stop != nil {
+		u.fail(stop.err, now)
+		return
+	}
+	u.attempts++
+	step := &Step{run: r, ref: u.ref, attempt: u.attempts, flags: stepUndo | stepDetached | r.records[u.ref].first.flags&stepSubstituted}
+	_, certain := r.effect(u.ref)
+	r.event(entry{kind: evNodeCompensating, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Certain: certain, Err: u.err}})
+	u.step, u.stop = step, nil
+	if d := r.ownUndo(u.ref).timeout; d > 0 {
+		step.endBy(now + int64(d))
+		u.attempt = by.after(d, func(int64) { u.halt(&stopCause{ErrTimeout, context.DeadlineExceeded}) })
+	}
+	by.undo.active = append(by.undo.active, u)
+	by.enlist()
+	go u.perform(step)
+}
+
+// perform calls the compensation.
+func (u *undo) perform(step *Step) {
+	err := error(ErrGoexit)
+	defer func() { u.returned(step, err) }()
+	result := contain(func() error {
+		if u.run.wrapped {
+			_, err := u.run.step(step, step)
+			return err
+		}
+		return u.run.compensate(step, step, u.run.step)
+	})
+	err = result
+}
+
+// halt asks the attempt at work to stop, and gives up on it if it does not in time.
+func (u *undo) halt(cause *stopCause) {
+	if u.step == nil || u.stop != nil {
+		return
+	}
+	u.stop = cause
+	by, step := u.run.undo.by, u.step
+	by.ending = append(by.ending, stopOrder{step, cause})
+	u.grace = by.after(by.cfg.cancelGrace, func(now int64) {
+		if u.step != step {
+			return
+		}
+		u.run.leftBehind(u.ref)
+		by.dismiss()
+		u.leave()
+		u.fail(fmt.Errorf("%w: %w", cause.err, errAbandoned), now)
+	})
+}
+
+// leave ends the attempt at work, or the backoff after it.
+func (u *undo) leave() {
+	by := u.run.undo.by
+	by.disarm(&u.attempt)
+	by.disarm(&u.grace)
+	by.disarm(&u.backoff)
+	u.step = nil
+	by.undo.active = slices.DeleteFunc(by.undo.active, func(other *undo) bool { return other == u })
+}
+
+// returned ends an attempt that has returned.
+func (u *undo) returned(step *Step, err error) {
+	r := u.run
+	step.returned()
+	var facts errorFacts
+	var random float64
+	if err != nil {
+		_ = contain(func() error {
+			facts, random = inspectError(err), r.random()
+			return nil
+		})
+		err = bounded(err)
+	}
+	now := r.now()
+	r.st.Lock()
+	if u.step != step { // it was given up
+		r.st.Unlock()
+		return
+	}
+	by, stop := r.undo.by, u.stop
+	by.dismiss()
+	u.leave()
+	switch {
+	case stop != nil && stop.err == ErrTimeout: // whatever it has returned: a deadline is a contract
+		u.failed(timeoutAfter(r.ownUndo(u.ref).timeout, err), CauseTimeout, errorFacts{}, random, now)
+	case err == nil:
+		u.status, u.err = CompensationDone, nil
+		r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Duration: time.Duration(now - u.began)}})
+		u.over(now)
+	case stop != nil:
+		u.fail(err, now)
+	default:
+		kind := causeOfEnd(err)
+		if kind == CauseNone {
+			kind = facts.cause()
+		}
+		u.failed(err, kind, facts, random, now)
+	}
+	if by.tree != nil {
+		by.tree.touch(by)
+	}
+	r.release(now)
+}
+
+// failed ends an attempt that has failed: another one follows, or the node cannot be undone.
+func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float64, now int64) {
+	r, by := u.run, u.run.undo.by
+	policy := r.ownUndo(u.ref).policy()
+	delay, refused := policy.next(int(u.attempts), kind, facts.hint(), random)
+	if u.err = err; facts.permanent || facts.abortRun || refused != 0 {
+		u.fail(err, now)
+		return
+	}
+	r.st.PauseUndo(u.ref)
+	by.undo.active = append(by.undo.active, u)
+	u.backoff = by.after(delay, func(int64) {
+		u.leave()
+		r.st.ContinueUndo(u.ref)
+		if r.tree != nil {
+			r.tree.touch(r)
+		}
+	})
+	u.backoff.dueIn(delay)
+}
+
+// fail ends the undoing of a node that could not be undone.
+func (u *undo) fail(err error, now int64) {
+	r := u.run
+	u.status, u.err = CompensationFailed, err
+	err = fmt.Errorf("node %s: %w: %w", quoteID(r.path(u.ref)), ErrCompensation, err)
+	for o := r; o != nil; o = o.outer {
+		o.undoes().failed = append(o.undo.failed, err)
+	}
+	r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Err: u.err, Duration: time.Duration(now - u.began)}})
+	u.over(now)
+}
+
+// over ends the turn of a node.
+func (u *undo) over(now int64) {
+	r := u.run
+	if !r.st.Undone(u.ref) {
+		if r.tree != nil {
+			r.tree.touch(r)
+		}
+		return
+	}
+	x := r.undo
+	by, then := x.by, x.then
+	x.by, x.then = nil, nil
+	if then != nil {
+		then(now)
+	}
+	if r.tree != nil {
+		r.tree.touch(by)
+	}
+}
+
+// abortUndos ends what a run that was asked to stop before undoes, and reports whether it undoes something. What has not begun fails when its turn
+// comes.
+func (r *Run) abortUndos(err error, now int64) bool {
+	if r.requests++; r.requests < 2 {
+		return false
+	}
+	r.requests = 2
+	var runs []*Run
+	for _, of := range append(r.descendantsOf(), r) {
+		if of.undo != nil && of.undo.by != nil {
+			runs = append(runs, of)
+		}
+	}
+	if len(runs) == 0 {
+		return false
+	}
+	stop := &stopCause{err, context.Canceled}
+	r.undoes().abort = stop
+	for _, of := range runs {
+		for _, u := range slices.Clone(of.undo.active) {
+			if u.step != nil {
+				u.halt(stop)
+				continue
+			}
+			u.leave()
+			u.run.st.ContinueUndo(u.ref) // its turn comes at once, and fails
+			if r.tree != nil {
+				r.tree.touch(u.run)
+			}
+		}
+		if r.tree != nil {
+			r.tree.touch(of)
+		}
+	}
+	return true
+}
+
+// descendantsOf are the runs nested in this one that have not ended.
+func (r *Run) descendantsOf() []*Run {
+	if !r.nests {
+		return nil
+	}
+	return r.descendants()
+}
+
+// failedWhole is the conclusion of a composite whose attempt has failed, while what was done inside is undone.
+type failedWhole struct {
+	c      conclusion
+	res    attemptResult
+	undone bool
+}
+
+// undoesInside begins to undo what the failed attempt of a composite has done inside, before the composite ends or backs off. It reports whether there is
+// anything. The lock is held.
+func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResult, now int64) bool {
+	comp := x.comp
+	if comp.failed != nil {
+		if u := r.undo; u != nil && len(u.failed) > 0 && c.noRetry == 0 && c.Status == Failed {
+			c.noRetry = event.NoRetryCause // the effects of this attempt are still there
+		}
+		return false
+	}
+	if (c.Status == Completed || c.Status == Skipped) && x.timedOut == timeoutNone || c.suspend != nil || c.expand != nil || r.cutShort(step, x, c) {
+		return false
+	}
+	runs := r.undoable(step.ref)
+	if len(runs) == 0 {
+		return false
+	}
+	comp.failed = &failedWhole{c: *c, res: res}
+	comp.working = false
+	r.disarm(&x.grace)
+	var next func(now int64)
+	next = func(now int64) {
+		for len(runs) > 0 {
+			last := len(runs) - 1
+			c := runs[last]
+			runs = runs[:last]
+			if c.reverse(RunPending, r, next) {
+				c.performUndos(now)
+				return
+			}
+		}
+		comp.failed.undone = true
+		r.returnedTo(step.ref)
+	}
+	next(now)
+	return true
+}
+
+// judgeUndone adds to the verdict of a run what was undone: a run that was compensated does not complete, and one in which something could not be undone
+// fails.
+func (r *Run) judgeUndone(v *verdict) {
+	x := r.undo
+	if x == nil {
+		return
+	}
+	if v.status == RunCompleted && x.status != RunPending {
+		v.status, v.degraded = x.status, false
+	}
+	if len(x.failed) > 0 && v.status != RunCancelled {
+		v.status, v.degraded, v.cause = RunFailed, false, CauseCompensationFailed
+	}
+}
+
+// compensationOf is the state of the undoing of a node, and why it has failed.
+func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
+	if r.undo == nil {
+		return CompensationNone, nil
+	}
+	u := r.undo.nodes[ref]
+	switch {
+	case r.ownUndo(ref) == nil:
+		return r.undoneInside(ref), nil
+	case u == nil:
+		return CompensationNone, nil
+	case u.status == CompensationFailed:
+		return u.status, u.err
+	}
+	return u.status, nil
+}
+
+// undoneInside is the state of the undoing of what the last attempt of a composite has done inside.
+func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
+	x := r.extras[ref]
+	if x == nil || x.comp == nil {
+		return CompensationNone
+	}
+	for _, in := range append(slices.Clone(x.comp.past), x.comp.child) {
+		if in == nil || in.undo == nil {
+			continue
+		}
+		switch {
+		case in.undo.by != nil:
+			return CompensationRunning
+		case len(in.undo.failed) > 0:
+			c = CompensationFailed
+		case len(in.undo.nodes) > 0:
+			c = max(c, CompensationDone)
+		}
+	}
+	return c
+}
+
+// Compensated returns, for a Step that undoes its node, the output of the node, nil if it has none, and whether the effect is certain: the node has
+// completed. Of a node that failed, timed out or was stopped after its start the effect is unknown. For any other Step it returns nil and false.
+func (s *Step) Compensated() (output any, certain bool) {
+	s = s.known()
+	if s.flags&stepUndo == 0 {
+		return nil, false
+	}
+	r := s.run
+	r.st.Lock()
+	perhaps, certain := r.effect(s.ref)
+	x := r.extras[s.ref]
+	completed := perhaps && r.st.Word(s.ref).Status() == Completed && (x == nil || !x.Memoized || r.records[s.ref].fallback)
+	r.st.Unlock()
+	if completed {
+		output = r.clone(r.records[s.ref].value)
+	}
+	return output, certain
+}
+
+// Compensating reports whether the Step undoes its node, for middleware and for what steps call.
+func (s *Step) Compensating() bool { return s.flags&stepUndo != 0 }
+
+// refusesUndo is the error of a plan with nodes that may have to be undone, where nothing undoes them; nil elsewhere.
+func (r *Run) refusesUndo(p *Plan) error {
+	switch {
+	case !p.undoes:
+	case r.manual != nil || r.cfg.manual != nil:
+		return fmt.Errorf("%w: %w by a Coordinator", ErrBadOption, errNoUndo)
+	case r.cfg.from != nil:
+		return fmt.Errorf("%w: %w when a run goes on from a snapshot", ErrBadOption, errNoUndo)
+	case r.durable != nil || r.cfg.store != nil:
+		return fmt.Errorf("%w: %w over a store", ErrBadOption, errNoUndo)
+	}
+	return nil
+}
+
+var errNoUndo = errors.New("the graph has nodes with a Compensate, which are not undone")
