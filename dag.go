@@ -227,9 +227,8 @@ type Node struct {
 	// is that of the node, with the inputs that the node had; [Step.Compensated] has the output. Of a map it undoes the items, one by one. A composite
 	// with a Compensate of its own is undone by that, and what has completed inside of it is not.
 	Compensate func(ctx context.Context, s *Step) error
-	// CompensateKind has the step function of the run undo the node in place of Compensate: the Kind and the Config of the Step are these two.
-	CompensateKind   string
-	CompensateConfig any
+	// CompensateBy has the step function of the run undo the node, in place of Compensate.
+	CompensateBy *CompensateBy
 	// CompensateRetry is the retry policy of Compensate. MaxAttempts is 10 if it is zero.
 	CompensateRetry Retry
 	// CompensateTimeout bounds each attempt of Compensate. Zero means no bound.
@@ -287,6 +286,13 @@ type Node struct {
 	// Moderation selects whether the run's moderator judges the node's inputs, its output or both: see [Moderate]. A refusal
 	// fails the node with [CauseModeration], which is never retried.
 	Moderation Moderation
+}
+
+// CompensateBy tells the step function of a run how to undo a node: the Kind and the Config of the Step that it gets then are these. Its output is
+// dropped.
+type CompensateBy struct {
+	Kind   string
+	Config any
 }
 
 // Port declares one input of a node.

@@ -559,12 +559,14 @@ func (c *compiler) checkCompensation(i int, bad report) {
 	}
 	field := "Compensate"
 	switch {
-	case x.do == nil && x.kind != "":
-		field = "CompensateKind"
-	case x.do == nil && x.kind == "":
-		bad(ErrBadValue, field, "it has neither a Compensate nor a CompensateKind, and yet other fields about compensation")
-	case x.kind != "" || x.config != nil:
-		bad(ErrBadValue, field, "it has both a Compensate and a CompensateKind or CompensateConfig")
+	case x.do == nil && x.by == nil:
+		bad(ErrBadValue, field, "it has neither a Compensate nor a CompensateBy, and yet other fields about compensation")
+	case x.do != nil && x.by != nil:
+		bad(ErrBadValue, field, "it has both a Compensate and a CompensateBy")
+	case x.by != nil:
+		if field = "CompensateBy"; x.by.Kind == "" {
+			bad(ErrBadValue, "CompensateBy.Kind", "it has no Kind for the step function to dispatch on")
+		}
 	}
 	for _, of := range []struct {
 		is   bool

@@ -114,7 +114,7 @@ func (c *compiler) resolve(r machine.Ref) {
 	if trigger && c.p.prunes == nil && !c.isPruned {
 		c.p.prunes = &prunes{source: c.source(), force: c.force}
 	}
-	if (n.Do == nil && n.ownStep() || n.Undo != nil && n.Undo.kind != "") && !n.Disabled {
+	if (n.Do == nil && n.ownStep() || n.Undo != nil && n.Undo.by != nil) && !n.Disabled {
 		c.p.stepless = append(c.p.stepless, r)
 	}
 }

@@ -445,15 +445,14 @@ type nodeExtras struct {
 // compensation are the fields of a Node about its compensation.
 type compensation struct {
 	do      func(ctx context.Context, s *Step) error
-	kind    string
-	config  any
+	by      *CompensateBy
 	retry   Retry
 	timeout time.Duration
 }
 
 // compensates reports whether one of these fields is set.
 func (n *Node) compensates() bool {
-	return n.Compensate != nil || n.CompensateKind != "" || n.CompensateConfig != nil || !n.CompensateRetry.isZero() || n.CompensateTimeout != 0
+	return n.Compensate != nil || n.CompensateBy != nil || !n.CompensateRetry.isZero() || n.CompensateTimeout != 0
 }
 
 // compensation returns these fields of a Node, nil if all are zero.
@@ -461,7 +460,7 @@ func (n *Node) compensation() *compensation {
 	if !n.compensates() {
 		return nil
 	}
-	return &compensation{n.Compensate, n.CompensateKind, n.CompensateConfig, n.CompensateRetry, n.CompensateTimeout}
+	return &compensation{n.Compensate, n.CompensateBy, n.CompensateRetry, n.CompensateTimeout}
 }
 
 var noExtras nodeExtras
@@ -508,7 +507,7 @@ func (n *node) whole() Node {
 		InputSchema: n.InputSchema, OutputSchema: n.OutputSchema,
 	}
 	if x := n.Undo; x != nil {
-		to.Compensate, to.CompensateKind, to.CompensateConfig, to.CompensateRetry, to.CompensateTimeout = x.do, x.kind, x.config, x.retry, x.timeout
+		to.Compensate, to.CompensateBy, to.CompensateRetry, to.CompensateTimeout = x.do, x.by, x.retry, x.timeout
 	}
 	return to
 }

@@ -201,7 +201,7 @@ func itemNode(n *node) *node {
 		Priority: n.Priority, Estimate: n.Estimate, Groups: n.Groups, Key: n.Key,
 	}
 	if x := n.Undo; x != nil {
-		item.Compensate, item.CompensateKind, item.CompensateConfig, item.CompensateRetry, item.CompensateTimeout = x.do, x.kind, x.config, x.retry, x.timeout
+		item.Compensate, item.CompensateBy, item.CompensateRetry, item.CompensateTimeout = x.do, x.by, x.retry, x.timeout
 	}
 	if n.Sub != nil {
 		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot

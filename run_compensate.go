@@ -21,26 +21,18 @@ const (
 	CompensationRunning                     // it has begun, or its turn is to come
 	CompensationDone                        // what the node has done is undone
 	CompensationFailed                      // it has failed for good
-
-	compensationCount
 )
 
-var compensationNames = [compensationCount]string{"none", "running", "done", "failed"}
+var compensationNames = enum.Of[Compensation]("compensation", "none", "running", "done", "failed")
 
 // String returns "none", "running", "done" or "failed".
-func (c Compensation) String() string {
-	return enum.Name(compensationNames[:], int(c), "Compensation")
-}
+func (c Compensation) String() string { return compensationNames.Name(c) }
 
 // MarshalText encodes c as its name. A value outside the enum is an error that matches [ErrBadValue].
-func (c Compensation) MarshalText() ([]byte, error) {
-	return enum.Text(compensationNames[:], int(c), "compensation")
-}
+func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.Text(c) }
 
 // UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
-func (c *Compensation) UnmarshalText(text []byte) error {
-	return enum.Parse(c, compensationNames[:], text, "compensation")
-}
+func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
 // defaultUndoAttempts is MaxAttempts of a CompensateRetry that leaves it zero.
 const defaultUndoAttempts = 10
@@ -475,9 +467,6 @@ type failedWhole struct {
 func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResult, now int64) bool {
 	comp := x.comp
 	if comp.failed != nil {
-		if u := r.undo; u != nil && len(u.failed) > 0 && c.noRetry == 0 && c.Status == Failed {
-			c.noRetry = event.NoRetryCause // the effects of this attempt are still there
-		}
 		return false
 	}
 	if (c.Status == Completed || c.Status == Skipped) && x.timedOut == timeoutNone || c.suspend != nil || c.expand != nil || r.cutShort(step, x, c) {

@@ -360,6 +360,9 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	if !r.st.MayRetry(ref) {
 		return 0, event.NoRetryStopping
 	}
+	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // the effects of this attempt are still there
+		return 0, event.NoRetryCause
+	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
 		return 0, refused
 	}

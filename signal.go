@@ -23,6 +23,9 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	if !p.isCompiled() {
 		return nil, ErrNoGraph
 	}
+	if p.undoes {
+		return nil, fmt.Errorf("%w: %w by a State", ErrBadOption, errNoUndo)
+	}
 	x := c.setup(p)
 	return machine.New(&p.net, &x), nil
 }
@@ -41,6 +44,9 @@ func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine
 	}
 	if !p.isCompiled() {
 		return nil, ErrNoGraph
+	}
+	if p.undoes {
+		return nil, fmt.Errorf("%w: %w by a State", ErrBadOption, errNoUndo)
 	}
 	x := c.setup(p)
 	return machine.RestoreState(&p.net, &x, &from)

@@ -72,7 +72,6 @@ const (
 	CauseStoreRejected      CauseKind = machine.CauseStoreRejected      // the store does not take the value
 	CauseCrashed            CauseKind = machine.CauseCrashed            // the process died during each of the last attempts
 	CauseEndFailed          CauseKind = machine.CauseEndFailed          // the end node failed
-	CauseCompensationFailed CauseKind = machine.CauseCompensationFailed // what a node has done could not be undone
 	CauseUpstreamFailure    CauseKind = machine.CauseUpstreamFailure    // a failed node upstream
 	CauseUpstreamCancelled  CauseKind = machine.CauseUpstreamCancelled  // a cancelled node upstream
 	CauseSiblingFailure     CauseKind = machine.CauseSiblingFailure     // a member of the same group failed
@@ -84,6 +83,7 @@ const (
 	CauseCancelNode         CauseKind = machine.CauseCancelNode         // CancelNode was called
 	CauseExternal           CauseKind = machine.CauseExternal           // the call was aborted outside the engine
 	CauseSuperseded         CauseKind = machine.CauseSuperseded         // no other node needs the result any more
+	CauseCompensationFailed CauseKind = machine.CauseCompensationFailed // what a node has done could not be undone
 )
 
 // The kinds of skip.

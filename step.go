@@ -221,8 +221,8 @@ func (s *Step) Kind() string {
 	if c := s.given(); c != nil {
 		return c.Kind
 	}
-	if x := s.node().Undo; s.flags&stepUndo != 0 && x.kind != "" {
-		return x.kind
+	if x := s.node().Undo; s.flags&stepUndo != 0 && x.by != nil {
+		return x.by.Kind
 	}
 	return s.node().Kind
 }
@@ -240,8 +240,8 @@ func (s *Step) Config() any {
 	if c := s.given(); c != nil {
 		return c.Config
 	}
-	if x := s.node().Undo; s.flags&stepUndo != 0 && x.kind != "" {
-		return x.config
+	if x := s.node().Undo; s.flags&stepUndo != 0 && x.by != nil {
+		return x.by.Config
 	}
 	return s.node().Config
 }

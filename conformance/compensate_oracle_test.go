@@ -177,42 +177,124 @@ func (w *world) cleanup(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
-// composite may make a node a composite.
-func (w *world) composite(*rand.Rand, *kahn.Node, int) {}
-
-// check says what is wrong with the end of a run.
-func (w *world) check(g *kahn.Graph, res *kahn.Result, events []kahn.Event) (wrong []string) {
-	wrong = w.wrong
-	w.level(g, res, "", res.Status != kahn.RunCompleted, &wrong)
-	return append(wrong, phases(g, events)...)
+// composite may make a node a composite: a sub-graph, a loop, a map of steps or of sub-graphs, or a step that returns a graph.
+func (w *world) composite(r *rand.Rand, n *kahn.Node, depth int) {
+	if depth == 0 || r.IntN(3) > 0 {
+		return
+	}
+	own := n.Compensate != nil && r.IntN(4) == 0
+	n.Fallback, n.Timeout = nil, 0
+	if r.IntN(4) == 0 {
+		n.Timeout = 40 * ms
+	}
+	switch r.IntN(5) {
+	case 0:
+		n.Do, n.Groups, n.Key, n.Sub = nil, nil, "", w.saga(r, depth-1)
+	case 1:
+		n.Do, n.Groups, n.Key, n.Sub = nil, nil, "", w.saga(r, depth-1)
+		n.Loop = &kahn.Loop{MaxIterations: 3, OnLimit: []kahn.LoopLimit{kahn.LoopFail, kahn.LoopStop}[r.IntN(2)], While: whileLess(1 + r.IntN(4))}
+	case 2:
+		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), FailFast: r.IntN(3) == 0}, map[string]any{"items": numbers(r.IntN(4))}
+		return // its compensation is that of the items
+	case 3:
+		n.Do, n.Groups, n.Key, n.Sub = nil, nil, "", w.saga(r, depth-1)
+		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), Limit: r.IntN(3)}, map[string]any{"items": numbers(r.IntN(4))}
+	case 4:
+		inner := w.saga(r, depth-1)
+		n.Do = func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }
+		n.Groups, n.Key = nil, ""
+	}
+	if n.Compensate = nil; own {
+		n.Compensate = func(ctx context.Context, s *kahn.Step) error {
+			w.mu.Lock()
+			for path := range w.has { // everything inside
+				if strings.HasPrefix(path, s.Path()+"/") || strings.HasPrefix(path, s.Path()+"#") {
+					delete(w.has, path)
+				}
+			}
+			w.mu.Unlock()
+			return nil
+		}
+	} else {
+		n.CompensateRetry = kahn.Retry{}
+	}
 }
 
-// level checks the nodes of a graph. everything is undone if they belong to something that has failed.
-func (w *world) level(g *kahn.Graph, res *kahn.Result, prefix string, bad bool, wrong *[]string) {
-	plan, _ := g.Compile()
-	for n := range res.Nodes() {
-		path := prefix + n.ID
-		d, _ := plan.At(n.ID)
-		if d.Compensate == nil {
-			continue
-		}
-		switch {
-		case bad && w.has[path] && n.Compensation != kahn.CompensationFailed:
-			*wrong = append(*wrong, fmt.Sprintf("%s has an effect that is neither undone nor reported: %v, %v", path, n.Status, n.Compensation))
-		case !bad && (w.undone[path] > 0 || n.Compensation != kahn.CompensationNone):
-			*wrong = append(*wrong, fmt.Sprintf("%s was undone in a run that has completed", path))
-		case n.Compensation == kahn.CompensationRunning,
-			n.Compensation == kahn.CompensationDone && (w.undone[path] == 0 || w.ended[path] == 0),
-			n.Compensation == kahn.CompensationNone && w.undone[path] > 0,
-			n.Compensation == kahn.CompensationFailed && (n.CompensationErr == nil || res.Status == kahn.RunCompleted):
-			*wrong = append(*wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", path, n.Status, n.Compensation, w.undone[path], n.CompensationErr))
-		}
-		for _, before := range plan.Ancestors(n.ID) {
-			if b, e := w.begun[prefix+before], w.ended[path]; b > 0 && w.begun[path] > 0 && (e == 0 && n.Compensation != kahn.CompensationFailed || e > b) {
-				*wrong = append(*wrong, fmt.Sprintf("%s was undone before %s", prefix+before, path))
+// check says what is wrong with the end of a run.
+func (w *world) check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.Event) (wrong []string) {
+	wrong = w.wrong
+	ends, reported := map[string]kahn.Status{}, map[string]bool{}
+	for _, e := range events {
+		switch e.Type {
+		case event.NodeCompleted:
+			ends[e.Path] = kahn.Completed
+		case event.NodeFailed, event.NodeAborted, event.NodeCancelled, event.NodeSkipped:
+			ends[e.Path] = kahn.Failed
+		case event.NodeCompensated:
+			if reported[e.Path] = e.Payload.(event.Compensation).Err != nil; reported[e.Path] && (res.Status == kahn.RunCompleted || !errors.Is(err, kahn.ErrCompensation)) {
+				wrong = append(wrong, fmt.Sprintf("%s could not be undone, and the run is %v: %v", e.Path, res.Status, err))
 			}
 		}
 	}
+	for path := range w.has {
+		bad := ""
+		if res.Status != kahn.RunCompleted {
+			bad = "the run"
+		}
+		for _, around := range enclosing(path) {
+			if bad == "" && ends[around] != kahn.Completed {
+				bad = around
+			}
+			if reported[around] {
+				reported[path] = true
+			}
+		}
+		if bad != "" && !reported[path] {
+			wrong = append(wrong, fmt.Sprintf("%s has an effect that is neither undone nor reported, and %s has not completed", path, bad))
+		}
+	}
+	plan, _ := g.Compile()
+	for n := range res.Nodes() {
+		if d, _ := plan.At(n.ID); n.Sub != nil || d.Compensate == nil || d.Map != nil {
+			continue
+		}
+		switch {
+		case res.Status == kahn.RunCompleted && (w.undone[n.ID] > 0 || n.Compensation != kahn.CompensationNone):
+			wrong = append(wrong, fmt.Sprintf("%s was undone in a run that has completed", n.ID))
+		case n.Compensation == kahn.CompensationRunning,
+			n.Compensation == kahn.CompensationDone && (w.undone[n.ID] == 0 || w.ended[n.ID] == 0),
+			n.Compensation == kahn.CompensationNone && w.undone[n.ID] > 0,
+			(n.Compensation == kahn.CompensationFailed) != (n.CompensationErr != nil) || (n.CompensationErr != nil) != reported[n.ID]:
+			wrong = append(wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", n.ID, n.Status, n.Compensation, w.undone[n.ID], n.CompensationErr))
+		}
+		for path, e := range w.ended { // of what follows the node, and is inside of that
+			if top := topOf(path); w.begun[n.ID] > 0 && slices.Contains(plan.Ancestors(top), n.ID) && (e == 0 && !reported[path] || e > w.begun[n.ID]) {
+				wrong = append(wrong, fmt.Sprintf("%s was undone before %s", n.ID, path))
+			}
+		}
+	}
+	return append(wrong, phases(g, events)...)
+}
+
+// enclosing are the paths of the composites around a node.
+func enclosing(path string) (list []string) {
+	for i := range len(path) {
+		switch path[i] {
+		case '/', '[', '#':
+			if path[i] != '/' || !strings.Contains(path[strings.LastIndexByte(path[:i], '/')+1:i], "#") {
+				list = append(list, path[:i])
+			}
+		}
+	}
+	return list
+}
+
+// topOf is the outermost node that a path leads into.
+func topOf(path string) string {
+	if i := strings.IndexAny(path, "/[#"); i >= 0 {
+		return path[:i]
+	}
+	return path
 }
 
 // phases checks that nothing is undone before all nodes of the run but cleanup nodes have ended, and that these and the end node do not begin meanwhile.
@@ -223,7 +305,7 @@ func phases(g *kahn.Graph, events []kahn.Event) (wrong []string) {
 		n := plan.Node(r)
 		late[n.ID] = n.Cleanup || n.Kind == kahn.KindEnd
 	}
-	own := func(e kahn.Event) bool { return e.Path == e.Node && e.Node != "" }
+	own := func(e kahn.Event) bool { return e.Path == e.Node && topOf(e.Path) == e.Path && e.Node != "" }
 	first, last := -1, -1
 	for i, e := range events {
 		if own(e) && (e.Type == event.NodeCompensating || e.Type == event.NodeCompensated) {
@@ -279,7 +361,7 @@ func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []s
 			}
 		}, opts...)
 		res = trial.Result
-		wrong = w.check(g, trial.Result, trial.events)
+		wrong = w.check(g, trial.Result, trial.err, trial.events)
 		if len(wrong) > 0 {
 			t.Logf("seed %d: %v\n%s\n%s\n%s", seed, res.Status, strings.Join(wrong, "\n"), eventText(trial.events), slices.Sorted(maps.Keys(w.has)))
 		}
@@ -289,10 +371,16 @@ func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []s
 
 // For random graphs, outcomes and stops: effects minus compensations are zero or reported, the order is reverse, and nothing is undone in runs that complete.
 func TestSagas(t *testing.T) {
+	for depth := range 3 {
+		t.Run(fmt.Sprint("depth ", depth), func(t *testing.T) { sagasOf(t, depth) })
+	}
+}
+
+func sagasOf(t *testing.T, depth int) {
 	ends := map[kahn.RunStatus]int{}
 	undone, failed := 0, 0
 	for seed := range uint64(*sagas) {
-		res, wrong := tellSaga(t, seed, 0)
+		res, wrong := tellSaga(t, seed, depth)
 		if len(wrong) > 0 {
 			t.Fatalf("seed %d: %s", seed, strings.Join(wrong, "\n"))
 		}

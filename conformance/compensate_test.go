@@ -16,6 +16,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // undoLog is a compensation that writes down what it undoes: "b" when it begins, "b." when it has ended.
@@ -345,7 +346,7 @@ func TestCompensationByKind(t *testing.T) {
 			return "receipt", nil
 		}
 		g := graph(
-			kahn.Node{ID: "pay", Kind: "charge", Config: "eur", Params: map[string]any{"amount": 7}, CompensateKind: "refund", CompensateConfig: "slowly"},
+			kahn.Node{ID: "pay", Kind: "charge", Config: "eur", Params: map[string]any{"amount": 7}, CompensateBy: &kahn.CompensateBy{Kind: "refund", Config: "slowly"}},
 			kahn.Node{ID: "x", Kind: "refuse", After: []string{"pay"}},
 		)
 		seen := 0
@@ -374,10 +375,11 @@ func TestCompensationIsRefused(t *testing.T) {
 		"end":       {ID: "n", Kind: kahn.KindEnd, Compensate: undo},
 		"gate":      {ID: "n", Kind: kahn.KindGate, Compensate: undo},
 		"condition": kahn.Node{ID: "n", Test: func(kahn.View) (any, error) { return true, nil }, Compensate: undo},
-		"asks":      {ID: "n", Kind: kahn.KindCondition, Do: succeeds("true"), CompensateKind: "undo"},
+		"asks":      {ID: "n", Kind: kahn.KindCondition, Do: succeeds("true"), CompensateBy: &kahn.CompensateBy{Kind: "undo"}},
 		"trigger":   {ID: "n", Kind: kahn.KindTrigger, Compensate: undo},
-		"both":      {ID: "n", Do: succeeds(1), Compensate: undo, CompensateKind: "undo"},
+		"both":      {ID: "n", Do: succeeds(1), Compensate: undo, CompensateBy: &kahn.CompensateBy{Kind: "undo"}},
 		"neither":   {ID: "n", Do: succeeds(1), CompensateTimeout: time.Second},
+		"kindless":  {ID: "n", Do: succeeds(1), CompensateBy: &kahn.CompensateBy{}},
 		"negative":  {ID: "n", Do: succeeds(1), Compensate: undo, CompensateTimeout: -1},
 		"retry":     {ID: "n", Do: succeeds(1), Compensate: undo, CompensateRetry: kahn.Retry{MaxAttempts: -1}},
 	} {
@@ -392,7 +394,7 @@ func TestCompensationIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "n", Do: succeeds(1), CompensateKind: "undo"}), nil)
+	_, err := kahn.Execute(t.Context(), graph(kahn.Node{ID: "n", Do: succeeds(1), CompensateBy: &kahn.CompensateBy{Kind: "undo"}}), nil)
 	require.ErrorIs(t, err, kahn.ErrNoStep)
 }
 
@@ -418,5 +420,99 @@ func TestCompensationEvents(t *testing.T) {
 		require.Equal(t, []string{
 			"node.compensating a 1 true <nil> 0s", "node.compensating a 2 true busy 0s", "node.compensated a 2 false <nil> 250ms", "run.failed  0",
 		}, got)
+	})
+}
+
+// What does not undo nodes refuses a graph with compensations, also one that a step returns.
+func TestCompensationIsRefusedElsewhere(t *testing.T) {
+	g := graph(subgraph("S", graph(kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return nil }})))
+	_, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	require.ErrorContains(t, err, "Compensate")
+	plan := compiled(t, g)
+	_, err = kahn.NewCoordinator(plan, time.Now())
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	_, err = kahn.NewState(plan)
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	res, err := kahn.Execute(t.Context(), g, nil)
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), g, nil, kahn.Redrive(res.Snapshot(), nil))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+	expands := graph(kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(g, nil, nil) }})
+	_, err = kahn.Execute(t.Context(), expands, nil, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+}
+
+// Nested runs that fail are undone when they end, before their composite is attempted again or its failure is handled; those that have completed
+// when the run around them fails, the last iteration first, or by the Compensate of their composite.
+func TestCompensationInside(t *testing.T) {
+	step := func(l *undoLog, id string, do kahn.StepFunc, sources ...string) kahn.Node {
+		return kahn.Node{ID: id, Do: do, Compensate: l.undo, After: sources}
+	}
+	bothModes(t, "again", func(t *testing.T, mode kahn.Mode) {
+		var l undoLog
+		attempts := 0
+		sub := graph(step(&l, "pay", succeeds(1)), kahn.Node{ID: "ship", After: []string{"pay"}, Do: func(context.Context, *kahn.Step) (any, error) {
+			l.add("ship")
+			if attempts++; attempts == 1 {
+				return nil, errSoldOut
+			}
+			return nil, nil
+		}})
+		s := subgraph("S", sub)
+		s.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: -1}
+		r := try(t, graph(s), nil, mode)
+		r.expect("S:ok", "completed")
+		require.Equal(t, "ship S/pay ship", l.String())
+	})
+	bothModes(t, "handled", func(t *testing.T, mode kahn.Mode) {
+		var l undoLog
+		g := graph(step(&l, "a", succeeds(1)), subgraph("S", graph(step(&l, "pay", succeeds(1)), step(&l, "ship", always(errSoldOut), "pay")), "a"),
+			kahn.Node{ID: "sorry", In: []kahn.Edge{{From: "S", On: kahn.OnFailure}}, Do: func(context.Context, *kahn.Step) (any, error) { l.add("sorry"); return nil, nil }})
+		r := try(t, g, nil, mode)
+		r.expect("a:ok S:F sorry:ok", "completed+d")
+		require.Equal(t, "S/ship S/pay sorry", l.String())
+	})
+	bothModes(t, "loop", func(t *testing.T, mode kahn.Mode) {
+		var l undoLog
+		loop := subgraph("L", graph(step(&l, "x", succeeds(1)), step(&l, "y", succeeds(1), "x")))
+		loop.Loop = &kahn.Loop{MaxIterations: 9, While: whileLess(2)}
+		items := mapped("M", numbers(2), kahn.Map{})
+		items.Do, items.Compensate, items.After = succeeds(1), l.undo, []string{"L"}
+		r := try(t, graph(loop, items, kahn.Node{ID: "x", Do: always(errSoldOut), After: []string{"M"}}), nil, mode)
+		require.ElementsMatch(t, []string{"M[0]", "M[1]"}, l.lines[:2])
+		require.Equal(t, []string{"L#2/y", "L#2/x", "L#1/y", "L#1/x"}, l.lines[2:])
+		require.Equal(t, kahn.CompensationDone, r.node("L").Compensation)
+		require.Equal(t, kahn.CompensationDone, r.node("M").Compensation)
+	})
+	bothModes(t, "own", func(t *testing.T, mode kahn.Mode) {
+		var l undoLog
+		s := subgraph("S", graph(step(&l, "pay", succeeds("receipt"))))
+		s.Compensate = func(_ context.Context, s *kahn.Step) error {
+			output, certain := s.Compensated()
+			l.add(fmt.Sprint(s.Path(), " ", output, " ", certain))
+			return nil
+		}
+		try(t, graph(s, kahn.Node{ID: "x", Do: always(errSoldOut), After: []string{"S"}}), nil, mode)
+		require.Equal(t, "S receipt true", l.String())
+	})
+	bothModes(t, "a failed one is not attempted again", func(t *testing.T, mode kahn.Mode) {
+		pay := kahn.Node{ID: "pay", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return kahn.Permanent(errors.New("closed")) }}
+		s := subgraph("S", graph(pay, kahn.Node{ID: "ship", After: []string{"pay"}, Do: always(errSoldOut)}))
+		s.Retry = kahn.Retry{MaxAttempts: 5, InitialDelay: -1}
+		g := graph(s, kahn.Node{ID: "sorry", In: []kahn.Edge{{From: "S", On: kahn.OnFailure}}, Do: succeeds(1)})
+		r := try(t, g, nil, mode)
+		require.Equal(t, kahn.RunFailed, r.Status)
+		require.Equal(t, kahn.CauseCompensationFailed, r.Cause.Kind)
+		require.Equal(t, 1, r.node("S").Attempts)
+		require.ErrorContains(t, r.err, `node "S/pay": compensation failed: closed`)
+	})
+	bothModes(t, "expanded", func(t *testing.T, mode kahn.Mode) {
+		var l undoLog
+		inner := graph(step(&l, "pay", succeeds(1)))
+		g := graph(kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+			kahn.Node{ID: "x", Do: always(errSoldOut), After: []string{"E"}}, kahn.Node{ID: "tidy", Cleanup: true, After: []string{"x"}, Do: func(context.Context, *kahn.Step) (any, error) { l.add("tidy"); return nil, nil }})
+		try(t, g, nil, mode)
+		require.Equal(t, "E/pay tidy", l.String())
 	})
 }

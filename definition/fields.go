@@ -27,19 +27,20 @@ type node struct {
 
 // The objects of a document. They are filled in by init since they refer to one another.
 var (
-	documentRecord record[graph] // the outermost graph
-	graphRecord    record[graph]
-	nodeRecord     record[node]
-	defaultsRecord record[kahn.Defaults]
-	inputRecord    record[kahn.Input]
-	groupRecord    record[kahn.Group]
-	rateRecord     record[kahn.Rate]
-	mapRecord      record[kahn.Map]
-	loopRecord     record[kahn.Loop]
-	gateRecord     record[kahn.Gate]
-	portRecord     record[kahn.Port]
-	retryRecord    record[kahn.Retry]
-	edgeRecord     record[kahn.Edge]
+	documentRecord   record[graph] // the outermost graph
+	graphRecord      record[graph]
+	nodeRecord       record[node]
+	defaultsRecord   record[kahn.Defaults]
+	inputRecord      record[kahn.Input]
+	groupRecord      record[kahn.Group]
+	rateRecord       record[kahn.Rate]
+	mapRecord        record[kahn.Map]
+	loopRecord       record[kahn.Loop]
+	gateRecord       record[kahn.Gate]
+	compensateRecord record[kahn.CompensateBy]
+	portRecord       record[kahn.Port]
+	retryRecord      record[kahn.Retry]
+	edgeRecord       record[kahn.Edge]
 
 	// An edge inside of a node leaves out the fields that follow from its place.
 	afterRecord, nextRecord, branchRecord *record[kahn.Edge]
@@ -84,7 +85,7 @@ func init() {
 		duration("per", func(r *kahn.Rate) *time.Duration { return &r.Per }),
 		count("burst", func(r *kahn.Rate) *int { return &r.Burst }),
 	}}
-	nodeRecord = record[node]{required: []string{"id"}, code: []string{"Do", "Test", "When", "Fallback"}, fields: []field[node]{
+	nodeRecord = record[node]{required: []string{"id"}, code: []string{"Do", "Test", "When", "Fallback", "Compensate"}, fields: []field[node]{
 		id("id", func(n *node) *string { return &n.ID }),
 		name("kind", func(n *node) *string { return &n.Kind }),
 		name("label", func(n *node) *string { return &n.Label }),
@@ -123,6 +124,9 @@ func init() {
 		inner("retry", &retryRecord, func(n *node) *kahn.Retry { return &n.Retry }),
 		bound("timeout", func(n *node) *time.Duration { return &n.Timeout }),
 		duration("overall_timeout", func(n *node) *time.Duration { return &n.OverallTimeout }),
+		optional("compensate", &compensateRecord, func(n *node) **kahn.CompensateBy { return &n.CompensateBy }),
+		inner("compensate_retry", &retryRecord, func(n *node) *kahn.Retry { return &n.CompensateRetry }),
+		duration("compensate_timeout", func(n *node) *time.Duration { return &n.CompensateTimeout }),
 		integer("max_crashes", func(n *node) *int { return &n.MaxCrashes }),
 		integer("priority", func(n *node) *int { return &n.Priority }),
 		duration("estimate", func(n *node) *time.Duration { return &n.Estimate }),
@@ -158,6 +162,10 @@ func init() {
 		duration("timeout", func(g *kahn.Gate) *time.Duration { return &g.Timeout }),
 		enum("on_timeout", func(g *kahn.Gate) *kahn.GateTimeout { return &g.OnTimeout }),
 		names("choices", func(g *kahn.Gate) *[]string { return &g.Choices }),
+	}}
+	compensateRecord = record[kahn.CompensateBy]{alone: "kind", required: []string{"kind"}, fields: []field[kahn.CompensateBy]{
+		name("kind", func(c *kahn.CompensateBy) *string { return &c.Kind }),
+		data("config", func(c *kahn.CompensateBy) *any { return &c.Config }),
 	}}
 	portRecord = record[kahn.Port]{required: []string{"name"}, fields: []field[kahn.Port]{
 		name("name", func(p *kahn.Port) *string { return &p.Name }),

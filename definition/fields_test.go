@@ -20,13 +20,13 @@ import (
 
 // The structs whose fields a document must express.
 var structs = []any{
-	kahn.Graph{}, kahn.Defaults{}, kahn.Input{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
+	kahn.Graph{}, kahn.Defaults{}, kahn.Input{}, kahn.Group{}, kahn.Node{}, kahn.Edge{}, kahn.Map{}, kahn.Loop{}, kahn.Gate{}, kahn.CompensateBy{}, kahn.Port{}, kahn.Retry{}, kahn.Rate{},
 }
 
 // The exceptions: fields that are no data, and that Encode refuses, by struct; fields that belong to the host, as its step
 // function does; and fields that are empty in a graph's own nodes, since all edges are in one list.
 var (
-	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback"}, "Loop": {"While", "Until"}, "Map": {"Key", "Estimate"}, "Gate": {"Check"}}
+	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback", "Compensate"}, "Loop": {"While", "Until"}, "Map": {"Key", "Estimate"}, "Gate": {"Check"}}
 	host = map[string][]string{"Graph": {"Evaluator", "Schemas"}}
 	list = map[string][]string{"Node": {"After", "In"}}
 )

@@ -288,7 +288,7 @@ var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilEx
 // goFields are the names of the Go fields of which Compile speaks.
 var goFields = func() map[string]bool {
 	names := map[string]bool{}
-	for _, of := range []any{kahn.Graph{}, kahn.Node{}, kahn.Edge{}, kahn.Defaults{}, kahn.Gate{}, kahn.Map{}, kahn.Loop{}, kahn.Retry{}, kahn.Rate{}} {
+	for _, of := range []any{kahn.Graph{}, kahn.Node{}, kahn.Edge{}, kahn.Defaults{}, kahn.Gate{}, kahn.CompensateBy{}, kahn.Map{}, kahn.Loop{}, kahn.Retry{}, kahn.Rate{}} {
 		for _, f := range reflect.VisibleFields(reflect.TypeOf(of)) {
 			names[f.Name] = f.IsExported()
 		}

@@ -258,7 +258,7 @@ func (p *payloadJSON) encode(e *Event) error {
 		p.Reason, _ = json.Marshal(v.Reason) // a string can be encoded
 		p.Request = v.Request.said()
 	case Compensation:
-		if p.Error = text(v.Err); e.Type == NodeCompensated {
+		if p.ErrorMessage = text(v.Err); e.Type == NodeCompensated {
 			p.Duration = (*durationJSON)(&v.Duration)
 		} else {
 			p.Certain = &v.Certain
@@ -400,7 +400,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		err = json.Unmarshal(p.Reason, &reason)
 		e.Payload = Invalidation{Reason: reason, Request: value(p.Request)}
 	case NodeCompensating, NodeCompensated:
-		e.Payload = Compensation{Certain: value(p.Certain), Err: textError(p.Error), Duration: time.Duration(value(p.Duration))}
+		e.Payload = Compensation{Certain: value(p.Certain), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration))}
 	case NodeCompleted:
 		done := Completion{
 			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized),

@@ -11,43 +11,44 @@ type CauseKind uint8
 const (
 	CauseNone CauseKind = iota
 
-	CauseStepError         // the step returned an error
-	CauseTimeout           // an attempt, or the node as a whole, took too long
-	CauseRateLimit         // the step reported RateLimited
-	CauseContractInput     // the inputs violate the node's contract
-	CauseContractOutput    // the output violates the node's contract
-	CauseModeration        // a moderation check refused the inputs or the output
-	CausePanic             // user code panicked
-	CauseGoexit            // user code ended its goroutine with runtime.Goexit, as t.FailNow does
-	CauseConditionError    // a guard or a condition failed to decide
-	CauseMergeError        // the inputs could not be merged
-	CauseNoBranchMatch     // a condition with NoMatchFail matched no edge
-	CauseLoopLimit         // a loop reached its iteration bound
-	CauseSubrun            // a nested run failed
-	CauseMapItems          // too many items of a map failed
-	CauseGateTimeout       // a gate's deadline passed
-	CauseStoreError        // the store refused a commit
-	CauseStoreRejected     // the store does not take the value
-	CauseCrashed           // the process died during each of the last attempts
-	CauseEndFailed         // the end node failed
-	CauseUpstreamFailure   // a failed node upstream
-	CauseUpstreamCancelled // a cancelled node upstream
-	CauseSiblingFailure    // a member of the same group failed
-	CauseFailFast          // the run stops at the first failure
-	CauseAbortAll          // AbortAll was called
-	CauseRunTimeout        // the run's deadline passed
-	CauseContext           // the caller's context ended
-	CauseCancelRun         // Cancel was called
-	CauseCancelNode        // CancelNode was called
-	CauseExternal          // the call was aborted outside the engine
-	CauseSuperseded        // no other node needs the result any more
+	CauseStepError          // the step returned an error
+	CauseTimeout            // an attempt, or the node as a whole, took too long
+	CauseRateLimit          // the step reported RateLimited
+	CauseContractInput      // the inputs violate the node's contract
+	CauseContractOutput     // the output violates the node's contract
+	CauseModeration         // a moderation check refused the inputs or the output
+	CausePanic              // user code panicked
+	CauseGoexit             // user code ended its goroutine with runtime.Goexit, as t.FailNow does
+	CauseConditionError     // a guard or a condition failed to decide
+	CauseMergeError         // the inputs could not be merged
+	CauseNoBranchMatch      // a condition with NoMatchFail matched no edge
+	CauseLoopLimit          // a loop reached its iteration bound
+	CauseSubrun             // a nested run failed
+	CauseMapItems           // too many items of a map failed
+	CauseGateTimeout        // a gate's deadline passed
+	CauseStoreError         // the store refused a commit
+	CauseStoreRejected      // the store does not take the value
+	CauseCrashed            // the process died during each of the last attempts
+	CauseEndFailed          // the end node failed
+	CauseUpstreamFailure    // a failed node upstream
+	CauseUpstreamCancelled  // a cancelled node upstream
+	CauseSiblingFailure     // a member of the same group failed
+	CauseFailFast           // the run stops at the first failure
+	CauseAbortAll           // AbortAll was called
+	CauseRunTimeout         // the run's deadline passed
+	CauseContext            // the caller's context ended
+	CauseCancelRun          // Cancel was called
+	CauseCancelNode         // CancelNode was called
+	CauseExternal           // the call was aborted outside the engine
+	CauseSuperseded         // no other node needs the result any more
+	CauseCompensationFailed // what a node has done could not be undone: the cause of a run, as CauseEndFailed is
 )
 
 var causeNames = enum.Of[CauseKind]("cause",
 	"", "step_error", "timeout", "rate_limit", "contract_violated_input", "contract_violated_output", "moderation",
 	"panic", "goexit", "condition_error", "merge_error", "no_branch_match", "loop_limit", "subrun", "map_items",
 	"gate_timeout", "store_error", "store_rejected", "crashed", "end_failed", "upstream_failure", "upstream_cancelled", "sibling_failure",
-	"fail_fast", "abort_all", "run_timeout", "ctx", "cancel_run", "cancel_node", "external", "superseded",
+	"fail_fast", "abort_all", "run_timeout", "ctx", "cancel_run", "cancel_node", "external", "superseded", "compensation_failed",
 )
 
 // String returns the snake-case name of the cause; [CauseNone] is the empty string.
@@ -60,7 +61,7 @@ func (k CauseKind) MarshalText() ([]byte, error) { return causeNames.Text(k) }
 func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k, text) }
 
 // The causes that a node may have, by its status. A store error is in two of the sets: it fails the node whose end cannot be written, and
-// aborts the others. [CauseEndFailed] is in none: it is the cause of a run.
+// aborts the others. [CauseEndFailed] and [CauseCompensationFailed] are in none: they are causes of a run.
 const (
 	ownFailures    = CauseSet(1<<CauseEndFailed - 1<<CauseStepError) // all from CauseStepError to CauseCrashed
 	upstreamCauses = CauseSet(1<<CauseUpstreamFailure | 1<<CauseUpstreamCancelled)

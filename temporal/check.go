@@ -78,6 +78,9 @@ func (c *checker) node(prefix string, n kahn.Node) {
 	if n.Moderation != kahn.ModerateNone {
 		c.refuse(prefix+n.ID, "Moderation asks for a Moderator of the run, and a workflow has none")
 	}
+	if n.Compensate != nil || n.CompensateBy != nil {
+		c.refuse(prefix+n.ID, "Compensate is not performed by a workflow")
+	}
 	if c.pure {
 		return
 	}

@@ -65,6 +65,9 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, err, `node "m": it does not carry over to Temporal: Moderation`)
 	moderated := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "m", Moderation: kahn.ModerateInput}))
 	require.ErrorIs(t, check(moderated, true), ErrUnsupported, "not even if all functions are pure")
+	undone := plan(t, new(kahn.Graph).Add(kahn.Node{ID: "S", Sub: new(kahn.Graph).Add(kahn.Node{ID: "pay", CompensateBy: &kahn.CompensateBy{Kind: "refund"}})}))
+	require.ErrorIs(t, check(undone, true), ErrUnsupported)
+	require.ErrorContains(t, check(undone, true), `node "S/pay": it does not carry over to Temporal: Compensate`)
 	require.ErrorIs(t, Check(nil), kahn.ErrNoGraph)
 
 	// Functions that decide carry over: the history has what they return.

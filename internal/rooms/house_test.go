@@ -270,6 +270,7 @@ func TestArchitectureIsShort(t *testing.T) {
 // goroutines, too.
 var goroutines = map[string]string{
 	"run_worker.go":     "workers",
+	"run_compensate.go": "attempts to undo a node",
 	"run_order.go":      "workers whose results were put off",
 	"events.go":         "the feeding of sinks",
 	"signal.go":         "the effects of an observed Run",

@@ -46,7 +46,7 @@ var walls = map[string]wall{
 		view.go:View view.go:base view.go:blind view.go:notAncestor view.go:sees`},
 	"plan": {"vocabulary errors rules", `contract.go:Contract contract.go:isContract contract.go:phaseCount
 		contract.go:schemaCompiler merge.go:Contribution merge.go:MergeArray merge.go:MergeConcat merge.go:MergeLast merge.go:MergeObject merge.go:builtinMerge
-		signal.go:* mock.go:double step.go:StepFunc view.go:View view.go:everyNode
+		signal.go:* mock.go:double step.go:Step step.go:StepFunc view.go:View view.go:everyNode
 		loop.go:Loop loop.go:While loop.go:Until loop.go:UntilExpr loop.go:Pause loop.go:check loop.go:again
 		map.go:Map map.go:Over map.go:Key map.go:Estimate map.go:check map.go:sub map.go:item map.go:itemNode
 		map.go:inputIndex map.go:inputItem map.go:inputIteration map.go:inputPrevious
