@@ -381,7 +381,7 @@ func (r *Run) askAdmission(created *store.Run) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("Admit: %w", bounded(err))
+		return fmt.Errorf("the function Admit: %w", bounded(err))
 	}
 	c.described().Labels = head.Labels
 	return nil

@@ -437,9 +437,9 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 		}
 		switch where {
 		case 0:
-			again = append(more, kahn.Redrive(s, sel.names))
+			again = append([]kahn.Option{kahn.Redrive(s, sel.names)}, more...)
 		case 1:
-			again = append(more, kahn.Redrive(reload(t, s), sel.names))
+			again = append([]kahn.Option{kahn.Redrive(reload(t, s), sel.names)}, more...)
 		default:
 			again = append(append(stored(db), kahn.Redrive(nil, sel.names)), more...)
 		}

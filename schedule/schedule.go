@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -267,14 +268,13 @@ func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, 
 }
 
 func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, labels map[string]string, tick time.Time, at string) (n store.NewRun, err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v)
-		}
-	}()
 	inputs := map[string]any{}
 	if r.Inputs != nil {
-		if inputs, err = r.Inputs(tick.In(r.times.zone)); err != nil {
+		err = contain(func() (err error) {
+			inputs, err = r.Inputs(tick.In(r.times.zone))
+			return err
+		})
+		if err != nil {
 			return n, err
 		}
 	} else if declares(w.Graph, "tick") {
@@ -282,6 +282,11 @@ func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, label
 	}
 	all := append(append([]kahn.Option{}, options...), w.Options...)
 	return kahn.Prepare(w.Graph, append(all, kahn.RunID(id), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: labels}))...)
+}
+
+// contain calls a function of the host. Its panic is an error.
+func contain(f func() error) error {
+	return foreign.Contain(f, func(v any) error { return foreign.NewPanicError(v) })
 }
 
 // declares reports whether a graph may be given an input.

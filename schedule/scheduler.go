@@ -333,13 +333,14 @@ func (s *Scheduler) tend(ctx context.Context) {
 }
 
 func (s *Scheduler) report(err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			slog.Error("Service.OnError has failed", "error", v, "told", err)
+	if onError := s.service.OnError; onError != nil {
+		failed := contain(func() error {
+			onError("", store.Queue{}, err)
+			return nil
+		})
+		if failed != nil {
+			slog.Error("Service.OnError has failed", "error", failed, "of", err)
 		}
-	}()
-	if tell := s.service.OnError; tell != nil {
-		tell("", store.Queue{}, err)
 		return
 	}
 	slog.Warn("a schedule does not go on", "error", err)

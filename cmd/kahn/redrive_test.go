@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,7 +77,7 @@ func TestRedriveRefused(t *testing.T) {
 	t.Parallel()
 	definition, db, calls, _ := orders(t)
 	args := []string{"run", "-store", db, "-run", "R"}
-	again := append(args, "-redrive")
+	again := append(slices.Clone(args), "-redrive")
 	expect(t, exitUsage, "there is no "+db, "", append(again, definition)...)
 	missing(t, db)
 	expect(t, exitProblems, "run failed", "", append(args, definition)...)
