@@ -733,6 +733,16 @@ func (c *compiler) checkOver(r machine.Ref) {
 		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }), end)
 }
 
+// follows reports whether an edge leads from the node of an id to another one.
+func (p *Plan) follows(ref machine.Ref, id string) bool {
+	return slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return p.names[p.net.Source(i)] == id })
+}
+
+// nameless is the end of a message about an unknown parameter that has the id of a node before.
+func nameless(id string) string {
+	return "; the edge from " + quoteID(id) + " needs a Param to deliver to one"
+}
+
 // givenTo are the names of the parameters of a node that edges, static values and ports provide.
 func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	p, n := c.p, c.p.node(r)

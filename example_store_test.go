@@ -185,7 +185,7 @@ func ExamplePrepareRedrive() {
 	// Output:
 	// failed
 	// nothing is done
-	// refused unknown node: "send[7]": the map has 3 items <nil>
+	// refused unknown node: "send[7]": the map has 3 items, "send[0]" to "send[2]" <nil>
 	// completed
 	// applied  <nil>
 }

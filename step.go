@@ -755,14 +755,6 @@ func (p *Plan) noSuchParam(ref machine.Ref, name string, names []string) string 
 	return text
 }
 
-// follows reports whether an edge leads from the node of an id to another one.
-func (p *Plan) follows(ref machine.Ref, id string) bool {
-	return slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return p.names[p.net.Source(i)] == id })
-}
-
-// nameless is the end of a message about an unknown parameter that has the id of a node before.
-func nameless(id string) string { return "; the edge from " + quoteID(id) + " needs a Param to deliver to one" }
-
 // paramNames lists the parameters that a node may have, in order.
 func (r *Run) paramNames(ref machine.Ref) (names []string) {
 	r.eachParam(ref, func(name string) { names = append(names, name) })
