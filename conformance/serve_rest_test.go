@@ -212,6 +212,10 @@ func TestServeRests(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, kahn.RunCompleted, state.Status)
 	})
+}
+
+// Many runs that sleep hold no goroutines.
+func TestServeManyThatRest(t *testing.T) { // not parallel: it counts goroutines
 	inBubble(t, "many runs that sleep", func(t *testing.T) {
 		s, loops := new(served), pausing("loops", 2, 100*time.Hour)
 		n := size(1_000, 200, 10_000)

@@ -297,6 +297,8 @@ func TestOptionsAreFieldsOfNode(t *testing.T) {
 		"SkipMode": "a function is called with all of its values", "Default": "they have types",
 		"Params": "a function takes values", "Ports": "a function takes values", "Merge": "Either", "MergeJSON": "Either", "Outputs": "an output is one value",
 		"InputSchema": "it judges parameters", "Moderation": "it judges parameters",
+		"Compensate": "it sees a Step, which has no types", "CompensateBy": "it sees a Step, which has no types",
+		"CompensateRetry": "it belongs to Compensate", "CompensateTimeout": "it belongs to Compensate",
 	}
 	node, options := reflect.TypeFor[kahn.Node](), reflect.TypeFor[typed.Options]()
 	for i := range node.NumField() {
