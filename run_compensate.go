@@ -272,7 +272,7 @@ func (u *undo) begin(now int64) {
 
 // perform calls the compensation.
 func (u *undo) perform(step *Step) {
-	err := error(ErrGoexit)
+	err := ErrGoexit
 	defer func() { u.returned(step, err) }()
 	result := contain(func() error {
 		if u.run.wrapped {
@@ -384,7 +384,8 @@ func (u *undo) fail(err error, now int64) {
 	u.status, u.err = CompensationFailed, err
 	err = fmt.Errorf("node %s: %w: %w", quoteID(r.path(u.ref)), ErrCompensation, err)
 	for o := r; o != nil; o = o.outer {
-		o.undoes().failed = append(o.undo.failed, err)
+		x := o.undoes()
+		x.failed = append(x.failed, err)
 	}
 	r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Err: u.err, Duration: time.Duration(now - u.began)}})
 	u.over(now)
@@ -412,7 +413,7 @@ func (u *undo) over(now int64) {
 
 // abortUndos ends what a run that was asked to stop before undoes, and reports whether it undoes something. What has not begun fails when its turn
 // comes.
-func (r *Run) abortUndos(err error, now int64) bool {
+func (r *Run) abortUndos(err error) bool {
 	if r.requests++; r.requests < 2 {
 		return false
 	}

@@ -40,7 +40,7 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 	}
 	q := asked(by)
 	called := r.control(func(now int64) {
-		if r.abortUndos(err, now) {
+		if r.abortUndos(err) {
 			return
 		}
 		r.ask(q)
