@@ -57,7 +57,7 @@ type Plan struct {
 	force    *force // the settings that a graph inherits that a node expands into
 
 	composite bool                  // some node is a composite
-	undoes    bool                  // some node, also inside of a composite, may have to be undone
+	undoes    bool                  // some node, also in a composite, may have to be undone
 	slashed   []string              // the ids that have a slash, sorted
 	subs      map[machine.Ref]*Plan // the compiled Sub of each composite
 	items     map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item

@@ -46,7 +46,7 @@ func (x *compensation) policy() Retry {
 	return p.withDefaults()
 }
 
-// undoing is what a run undoes, and has undone. Each run of a tree undoes its own nodes, in an order of its own; the runs inside of a composite have
+// undoing is what a run undoes, and has undone. Each run of a tree undoes its own nodes, in an order of its own; the runs in a composite have
 // their turn in that of the composite.
 type undoing struct {
 	nodes  map[machine.Ref]*undo

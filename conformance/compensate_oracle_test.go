@@ -267,7 +267,7 @@ func (w *world) check(g *kahn.Graph, res *kahn.Result, err error, events []kahn.
 			(n.Compensation == kahn.CompensationFailed) != (n.CompensationErr != nil) || (n.CompensationErr != nil) != reported[n.ID]:
 			wrong = append(wrong, fmt.Sprintf("%s: %v, %v, undone %d times, %v", n.ID, n.Status, n.Compensation, w.undone[n.ID], n.CompensationErr))
 		}
-		for path, e := range w.ended { // of what follows the node, and is inside of that
+		for path, e := range w.ended { // of what follows the node, and is inside it
 			if top := topOf(path); w.begun[n.ID] > 0 && slices.Contains(plan.Ancestors(top), n.ID) && (e == 0 && !reported[path] || e > w.begun[n.ID]) {
 				wrong = append(wrong, fmt.Sprintf("%s was undone before %s", n.ID, path))
 			}

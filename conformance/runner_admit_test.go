@@ -97,7 +97,7 @@ func TestAdmit(t *testing.T) {
 	})
 }
 
-// ahead is a store whose clock is ahead of that of the process.
+// ahead is a store whose clock is ahead of the clock of the process.
 type ahead struct {
 	*served
 	by time.Duration

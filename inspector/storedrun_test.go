@@ -494,7 +494,7 @@ func mailing(mended *sync.Map) *kahn.Graph {
 	)
 }
 
-// Paths name what is inside of composites in a redrive and in its preview, and an item offers its redrive.
+// Paths name what is in composites in a redrive and in its preview, and an item offers its redrive.
 func TestRedriveByPath(t *testing.T) {
 	t.Parallel()
 	var mended sync.Map

@@ -431,7 +431,7 @@ func (c *streamChecker) stopWaiting(i int) {
 	}
 }
 
-// isInside reports whether a path leads to a node inside of a composite, or of an item.
+// isInside reports whether a path leads to a node in a composite, or of an item.
 func isInside(path, composite string) bool {
 	rest, ok := strings.CutPrefix(path, composite)
 	return ok && rest != "" && strings.IndexByte("/[#", rest[0]) >= 0

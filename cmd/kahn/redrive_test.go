@@ -45,7 +45,7 @@ nodes:
 	return definition, db, calls, mend
 }
 
-// -redrive runs again what has failed, inside of composites, and what follows it; -dry shows it beforehand; -node names paths.
+// -redrive runs again what has failed, in composites, and what follows it; -dry shows it beforehand; -node names paths.
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	definition, db, calls, mend := orders(t)
