@@ -254,9 +254,9 @@ func (p *Plan) sub(r machine.Ref) *Plan {
 // checked. The graphs of expanded nodes are not part of a plan.
 func (p *Plan) At(path string) (n Node, ok bool) {
 	for p != nil {
-		r, ok := p.find(path)
+		r, ok := p.Ref(path)
 		if i := strings.LastIndexByte(path, '['); !ok && i >= 0 && strings.HasSuffix(path, "]") {
-			r, ok = p.find(path[:i])
+			r, ok = p.Ref(path[:i])
 			ok = ok && p.node(r).Map != nil
 		}
 		if ok {

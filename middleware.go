@@ -382,9 +382,9 @@ func (p *Plan) unknownOwn(id string) error {
 // compositeOf finds the node with a Sub that a part of a path names, by its id, or by that and the index of an item or the number of
 // an iteration.
 func (p *Plan) compositeOf(part string) (machine.Ref, bool) {
-	r, ok := p.find(part)
+	r, ok := p.Ref(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
-		r, ok = p.find(part[:i])
+		r, ok = p.Ref(part[:i])
 	}
 	return r, ok && p.sub(r) != nil
 }

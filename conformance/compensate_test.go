@@ -374,7 +374,7 @@ func TestCompensationIsRefused(t *testing.T) {
 		"cleanup":   {ID: "n", Cleanup: true, Compensate: undo},
 		"end":       {ID: "n", Kind: kahn.KindEnd, Compensate: undo},
 		"gate":      {ID: "n", Kind: kahn.KindGate, Compensate: undo},
-		"condition": kahn.Node{ID: "n", Test: func(kahn.View) (any, error) { return true, nil }, Compensate: undo},
+		"condition": {ID: "n", Test: func(kahn.View) (any, error) { return true, nil }, Compensate: undo},
 		"asks":      {ID: "n", Kind: kahn.KindCondition, Do: succeeds("true"), CompensateBy: &kahn.CompensateBy{Kind: "undo"}},
 		"trigger":   {ID: "n", Kind: kahn.KindTrigger, Compensate: undo},
 		"both":      {ID: "n", Do: succeeds(1), Compensate: undo, CompensateBy: &kahn.CompensateBy{Kind: "undo"}},

@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -389,5 +390,27 @@ func TestRedriveOfAWaitingRun(t *testing.T) {
 				c.once(t, then...)
 			})
 		}
+	}
+}
+
+// Paths lead into items that begin anew, or never began, also where a composite follows.
+func TestRedrivePathsIntoItemsThatBeginAnew(t *testing.T) {
+	t.Parallel()
+	list := map[string]any{"l": []int{1, 2}}
+	inner := graph(kahn.Node{ID: "K", Params: list, Map: &kahn.Map{Over: "l"}, Sub: graph(kahn.Node{ID: "x"})}, kahn.Node{ID: "S", Sub: graph(kahn.Node{ID: "y"})})
+	g := graph(kahn.Node{ID: "M", Params: list, Map: &kahn.Map{Over: "l", Limit: 1, FailFast: true}, Sub: inner})
+	res, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) { return nil, errors.New("broken") })
+	require.Error(t, err)
+	p := compiled(t, g)
+	for _, path := range []string{"M[1]/K", "M[1]/K[0]", "M[1]/K[1]/x", "M[1]/S/y", "M[0]/K[0]/x"} {
+		for _, modes := range [][]kahn.Option{nil, {kahn.Anew}} {
+			list, err := kahn.RedrivePreview(p, res.Snapshot(), []string{path}, modes...)
+			require.NoError(t, err, path)
+			require.NotEmpty(t, list, path)
+		}
+	}
+	for _, path := range []string{"M[1]/K[0]/y", "M[1]/S/x", "M[1]/L", "M[1]/K#1"} {
+		_, err := kahn.RedrivePreview(p, res.Snapshot(), []string{path})
+		require.ErrorIs(t, err, kahn.ErrUnknownNode, path)
 	}
 }
