@@ -229,9 +229,15 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 		case err == nil:
 			return nil
 		}
-		select {
-		case <-time.After(answerPause):
-		case <-ctx.Done():
+		pause, stop := context.WithCancelCause(ctx)
+		timer := time.AfterFunc(answerPause, func() { stop(nil) })
+		x.follow(pause, stop) // else the process counts as lost, and another one performs the step again
+		timer.Stop()
+		stop(nil)
+		switch {
+		case errors.Is(context.Cause(pause), errUnwanted):
+			return river.JobCancel(errUnwanted)
+		case ctx.Err() != nil:
 			return err
 		}
 	}
