@@ -85,7 +85,7 @@ func TestOneRunTwice(t *testing.T) {
 func TestRunOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "runs.db")
-	args := []string{"run", "-store", path, "-run", "held", "-lease", "200ms", "definitions/approval.yaml"}
+	args := []string{"run", "-store", path, "-run", "held", "-lease", "1s", "definitions/approval.yaml"}
 	expect(t, exitWaiting, "run suspended", "", args...)
 	db, err := sqlite.Open(path, sqlite.Options{})
 	require.NoError(t, err)
