@@ -32,10 +32,10 @@ var noMatchNames = enum.Of[NoMatch]("no match", "skip", "fail")
 // String returns "skip" or "fail".
 func (n NoMatch) String() string { return noMatchNames.Name(n) }
 
-// MarshalText encodes n as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes n as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (n NoMatch) MarshalText() ([]byte, error) { return noMatchNames.Text(n) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (n *NoMatch) UnmarshalText(text []byte) error { return noMatchNames.Parse(n, text) }
 
 // labeler is implemented by outputs that name the branches to take themselves.
@@ -533,7 +533,7 @@ func (c *compiler) checkTexts() {
 	}
 }
 
-// noted notes the ids that a text names: those of its own graph, or, for the text that ends a loop, those of the graph of the loop.
+// noted notes the ids that a text names: nodes of its own graph or, for the text that ends a loop, of the loop's graph.
 func (c *compiler) noted(loop string, ancestor func(id string) error) func(id string) error {
 	return func(id string) error {
 		if c.named == nil {
@@ -688,8 +688,8 @@ var guardNames = enum.Of[GuardPolicy]("guard policy", "", "allow", "skip", "fail
 // String returns "allow", "skip" or "fail", or "" for the zero value.
 func (p GuardPolicy) String() string { return guardNames.Name(p) }
 
-// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes p as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (p GuardPolicy) MarshalText() ([]byte, error) { return guardNames.Text(p) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (p *GuardPolicy) UnmarshalText(text []byte) error { return guardNames.Parse(p, text) }

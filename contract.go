@@ -151,10 +151,10 @@ func (m Moderation) covers(p event.Phase) bool {
 // String returns "none", "input", "output" or "both".
 func (m Moderation) String() string { return moderationNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m Moderation) MarshalText() ([]byte, error) { return moderationNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.Parse(m, text) }
 
 // Moderate sets the run's moderator, which judges the inputs and outputs of steps, for the nodes that ask for it: see Node.Moderation. A run of

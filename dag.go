@@ -353,10 +353,10 @@ var onNames = enum.Of[On]("on", "success", "failure", "always")
 // String returns "success", "failure" or "always".
 func (o On) String() string { return onNames.Name(o) }
 
-// MarshalText encodes o as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes o as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (o On) MarshalText() ([]byte, error) { return onNames.Text(o) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (o *On) UnmarshalText(text []byte) error { return onNames.Parse(o, text) }
 
 // stray is an edge that stands in the In of a node and names another one as its target.

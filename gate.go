@@ -56,10 +56,10 @@ const timeoutLabel = "timeout"
 // String returns "fail" or "label".
 func (t GateTimeout) String() string { return gateTimeoutNames.Name(t) }
 
-// MarshalText encodes t as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes t as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Text(t) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
 // Decision is a signal that tells who has decided, and why. Its Value plays the part of any other signal's value: it routes,
@@ -386,10 +386,10 @@ var suspendModeNames = enum.Of[SuspendMode]("suspend mode", "", "drain", "stop")
 // String returns "drain" or "stop", or "" for the zero value.
 func (m SuspendMode) String() string { return suspendModeNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m SuspendMode) MarshalText() ([]byte, error) { return suspendModeNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *SuspendMode) UnmarshalText(text []byte) error { return suspendModeNames.Parse(m, text) }
 
 func (m SuspendMode) apply(c *config) error {

@@ -53,10 +53,10 @@ var loopLimitNames = enum.Of[LoopLimit]("loop limit", "fail", "stop")
 // String returns "fail" or "stop".
 func (l LoopLimit) String() string { return loopLimitNames.Name(l) }
 
-// MarshalText encodes l as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes l as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (l LoopLimit) MarshalText() ([]byte, error) { return loopLimitNames.Text(l) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (l *LoopLimit) UnmarshalText(text []byte) error { return loopLimitNames.Parse(l, text) }
 
 // ErrLoopLimit fails a loop that has reached its MaxIterations.

@@ -91,10 +91,10 @@ var missingNames = enum.Of[OnMissing]("on missing", "real", "stub", "fail")
 // String returns "real", "stub" or "fail".
 func (m OnMissing) String() string { return missingNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m OnMissing) MarshalText() ([]byte, error) { return missingNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *OnMissing) UnmarshalText(text []byte) error { return missingNames.Parse(m, text) }
 
 // ErrNoMock fails a node that has no mock under [MissingFail]. Before a run it reports a gate without a mock for which

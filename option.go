@@ -184,10 +184,10 @@ var modeNames = enum.Of[Mode]("mode", "eager", "waves")
 // String returns "eager" or "waves".
 func (m Mode) String() string { return modeNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m Mode) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
 func (m Mode) apply(c *config) error {
@@ -222,10 +222,10 @@ var statusRuleNames = enum.Of[StatusRule]("status rule", "escaped", "leaves", "s
 // String returns "escaped", "leaves" or "strict".
 func (r StatusRule) String() string { return statusRuleNames.Name(r) }
 
-// MarshalText encodes r as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes r as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (r StatusRule) MarshalText() ([]byte, error) { return statusRuleNames.Text(r) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (r *StatusRule) UnmarshalText(text []byte) error { return statusRuleNames.Parse(r, text) }
 
 func (r StatusRule) apply(c *config) error {
@@ -257,10 +257,10 @@ var failureModeNames = enum.Of[FailureMode]("failure mode", "continue", "stop_sc
 // String returns "continue", "stop_scheduling" or "abort_running".
 func (m FailureMode) String() string { return failureModeNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m FailureMode) MarshalText() ([]byte, error) { return failureModeNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *FailureMode) UnmarshalText(text []byte) error { return failureModeNames.Parse(m, text) }
 
 func (m FailureMode) apply(c *config) error {
@@ -289,10 +289,10 @@ var stopModeNames = enum.Of[StopMode]("stop mode", "interrupt", "drain")
 // String returns "interrupt" or "drain".
 func (m StopMode) String() string { return stopModeNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m StopMode) MarshalText() ([]byte, error) { return stopModeNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *StopMode) UnmarshalText(text []byte) error { return stopModeNames.Parse(m, text) }
 
 func (m StopMode) apply(c *config) error {

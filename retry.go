@@ -58,10 +58,10 @@ var jitterNames = enum.Of[Jitter]("jitter", "", "half", "none", "full")
 // String returns "half", "none" or "full", or "" for the zero value.
 func (j Jitter) String() string { return jitterNames.Name(j) }
 
-// MarshalText encodes j as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes j as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (j Jitter) MarshalText() ([]byte, error) { return jitterNames.Text(j) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (j *Jitter) UnmarshalText(text []byte) error { return jitterNames.Parse(j, text) }
 
 // noRetryOr is the reason n, or if there is none that of a failure of this kind outside of an attempt.

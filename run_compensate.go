@@ -28,10 +28,10 @@ var compensationNames = enum.Of[Compensation]("compensation", "none", "running",
 // String returns "none", "running", "done" or "failed".
 func (c Compensation) String() string { return compensationNames.Name(c) }
 
-// MarshalText encodes c as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes c as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.Text(c) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
 // defaultUndoAttempts is MaxAttempts of a CompensateRetry that leaves it zero.

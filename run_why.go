@@ -45,10 +45,10 @@ var whyNames = enum.Of[WhyKind]("kind of why",
 // String returns the name of the kind, such as "backoff".
 func (k WhyKind) String() string { return whyNames.Name(k) }
 
-// MarshalText encodes k as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes k as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (k WhyKind) MarshalText() ([]byte, error) { return whyNames.Text(k) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, text) }
 
 // Why explains the state of a node: see [Run.Why]. Fields that the Kind does not name are zero, but for Status and Since.

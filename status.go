@@ -167,10 +167,10 @@ var handlingNames = enum.Of[Handling]("handling", "default", "handles", "observe
 // String returns "default", "handles" or "observes".
 func (h Handling) String() string { return handlingNames.Name(h) }
 
-// MarshalText encodes h as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes h as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (h Handling) MarshalText() ([]byte, error) { return handlingNames.Text(h) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (h *Handling) UnmarshalText(text []byte) error { return handlingNames.Parse(h, text) }
 
 // AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.

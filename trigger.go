@@ -59,10 +59,10 @@ var pruneModeNames = enum.Of[PruneMode]("prune mode", "forward", "closure")
 // String returns "forward" or "closure".
 func (m PruneMode) String() string { return pruneModeNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m PruneMode) MarshalText() ([]byte, error) { return pruneModeNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *PruneMode) UnmarshalText(text []byte) error { return pruneModeNames.Parse(m, text) }
 
 func (m PruneMode) apply(c *config) error {

@@ -31,8 +31,8 @@ var noRetryNames = enum.Of[NoRetry]("reason for no retry",
 // String returns the reason as it is written in events, such as "attempts_exhausted", or "" for the zero value.
 func (n NoRetry) String() string { return noRetryNames.Name(n) }
 
-// MarshalText encodes n as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+// MarshalText encodes n as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (n NoRetry) MarshalText() ([]byte, error) { return noRetryNames.Text(n) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
 func (n *NoRetry) UnmarshalText(text []byte) error { return noRetryNames.Parse(n, text) }

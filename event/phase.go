@@ -16,8 +16,8 @@ var phaseNames = enum.Of[Phase]("phase", "input", "output")
 // String returns "input" or "output".
 func (p Phase) String() string { return phaseNames.Name(p) }
 
-// MarshalText encodes p as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+// MarshalText encodes p as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (p Phase) MarshalText() ([]byte, error) { return phaseNames.Text(p) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
 func (p *Phase) UnmarshalText(text []byte) error { return phaseNames.Parse(p, text) }

@@ -54,10 +54,10 @@ var causeNames = enum.Of[CauseKind]("cause",
 // String returns the snake-case name of the cause; [CauseNone] is the empty string.
 func (k CauseKind) String() string { return causeNames.Name(k) }
 
-// MarshalText encodes the cause as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes the cause as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (k CauseKind) MarshalText() ([]byte, error) { return causeNames.Text(k) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k, text) }
 
 // The causes that a node may have, by its status. A store error is in two of the sets: it fails the node whose end cannot be written, and

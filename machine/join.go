@@ -83,7 +83,7 @@ func (j Join) MarshalText() ([]byte, error) {
 	return []byte(j.String()), nil
 }
 
-// UnmarshalText decodes what String returns. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes what String returns. It returns an error that matches [ErrBadValue] for anything else.
 func (j *Join) UnmarshalText(text []byte) error {
 	if arg, ok := strings.CutPrefix(string(text), "at_least("); ok {
 		if digits, ok := strings.CutSuffix(arg, ")"); ok {
@@ -126,10 +126,10 @@ var skipModeNames = enum.Of[SkipMode]("skip mode", "", "cascade", "satisfy", "st
 // String returns "cascade", "satisfy" or "strict", or "" for the zero value.
 func (m SkipMode) String() string { return skipModeNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (m SkipMode) MarshalText() ([]byte, error) { return skipModeNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *SkipMode) UnmarshalText(text []byte) error { return skipModeNames.Parse(m, text) }
 
 // UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
@@ -155,10 +155,10 @@ var upstreamNames = enum.Of[UpstreamPolicy]("upstream policy", "", "abort", "ski
 // String returns "abort", "skip", "propagate" or "substitute_default", or "" for the zero value.
 func (p UpstreamPolicy) String() string { return upstreamNames.Name(p) }
 
-// MarshalText encodes p as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes p as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (p UpstreamPolicy) MarshalText() ([]byte, error) { return upstreamNames.Text(p) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames.Parse(p, text) }
 
 // The classes an edge has been seen to resolve into, as a set.

@@ -31,8 +31,8 @@ var skipNames = enum.Of[SkipKind]("skip reason",
 // String returns the snake-case name of the kind; [SkipNone] is the empty string.
 func (k SkipKind) String() string { return skipNames.Name(k) }
 
-// MarshalText encodes the kind as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes the kind as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (k SkipKind) MarshalText() ([]byte, error) { return skipNames.Text(k) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (k *SkipKind) UnmarshalText(text []byte) error { return skipNames.Parse(k, text) }

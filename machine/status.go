@@ -43,7 +43,7 @@ func (s Status) Terminal() bool { return s >= Completed && s < statusCount }
 // String returns the lower-case name of the status, the form in which it is encoded.
 func (s Status) String() string { return statusNames.Name(s) }
 
-// MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes the status as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (s Status) MarshalText() ([]byte, error) { return statusNames.Text(s) }
 
 // UnmarshalText decodes a name, or one of the aliases that other engines use ("succeeded", "error",
@@ -108,7 +108,7 @@ func (s RunStatus) Terminal() bool { return s >= RunCompleted && s < runStatusCo
 // String returns the lower-case name of the status, the form in which it is encoded.
 func (s RunStatus) String() string { return runStatusNames.Name(s) }
 
-// MarshalText encodes the status as its name. A value outside the enum is an error that matches [ErrBadValue].
+// MarshalText encodes the status as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (s RunStatus) MarshalText() ([]byte, error) { return runStatusNames.Text(s) }
 
 // UnmarshalText decodes a name, "succeeded", "error" or "canceled". Anything else is an error that matches

@@ -56,10 +56,10 @@ var modeNames = enum.Of[Mode]("progress mode", "auto", "tty", "plain", "json")
 // String returns "auto", "tty", "plain" or "json".
 func (m Mode) String() string { return modeNames.Name(m) }
 
-// MarshalText encodes m as its name. A value outside the enum is an error that matches [kahn.ErrBadValue].
+// MarshalText encodes m as its name. It returns an error that matches [kahn.ErrBadValue] for a value outside the enum.
 func (m Mode) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [kahn.ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [kahn.ErrBadValue] for anything else.
 func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
 // Progress shows one run. Its methods may be called concurrently. A goroutine begins with the first event, and ends with

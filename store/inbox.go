@@ -96,10 +96,10 @@ var requestKindNames = enum.Of[RequestKind]("kind of request", "", "signal", "ca
 // String returns "signal", "cancel", "cancel_node" or "redrive".
 func (k RequestKind) String() string { return requestKindNames.Name(k) }
 
-// MarshalText encodes k as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+// MarshalText encodes k as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (k RequestKind) MarshalText() ([]byte, error) { return requestKindNames.Text(k) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
 func (k *RequestKind) UnmarshalText(text []byte) error { return requestKindNames.Parse(k, text) }
 
 // PostedRequest is a stored request.
@@ -127,10 +127,10 @@ var requestStatusNames = enum.Of[RequestStatus]("status of a request", "waiting"
 // String returns "waiting", "applied" or "refused".
 func (s RequestStatus) String() string { return requestStatusNames.Name(s) }
 
-// MarshalText encodes s as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+// MarshalText encodes s as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (s RequestStatus) MarshalText() ([]byte, error) { return requestStatusNames.Text(s) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
 func (s *RequestStatus) UnmarshalText(text []byte) error { return requestStatusNames.Parse(s, text) }
 
 // TakenRequest answers a request.

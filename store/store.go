@@ -204,10 +204,10 @@ var appliedNames = enum.Of[Applied]("answer", "", "applied", "duplicate", "stale
 // String returns "applied", "duplicate", "stale" or "conflict".
 func (a Applied) String() string { return appliedNames.Name(a) }
 
-// MarshalText encodes a as its name. A value outside the enum is an error that matches [machine.ErrBadValue].
+// MarshalText encodes a as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
 func (a Applied) MarshalText() ([]byte, error) { return appliedNames.Text(a) }
 
-// UnmarshalText decodes a name. Anything else is an error that matches [machine.ErrBadValue].
+// UnmarshalText decodes a name. It returns an error that matches [machine.ErrBadValue] for anything else.
 func (a *Applied) UnmarshalText(text []byte) error { return appliedNames.Parse(a, text) }
 
 // LeaseReader is a [Store] that tells who holds a run. [Memory], store/sqlite and store/postgres are.

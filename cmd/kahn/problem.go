@@ -137,7 +137,7 @@ func (c *checker) add(p problem) {
 	}
 }
 
-// maxCompared is how many names are compared with one that is not known: a definition may have many such mistakes.
+// maxCompared is how many names are compared with an unknown name: a definition may have many such mistakes.
 const maxCompared = 1000
 
 // meant is the name that is near to what was written, "" if there is none.

@@ -47,7 +47,7 @@ func (r *redrive) modes() (opts []kahn.Option) {
 	return opts
 }
 
-// options are those of a run that is redriven in its store.
+// options returns the options for a redrive of a run in its store.
 func (r *redrive) options() []kahn.Option { return append(r.modes(), kahn.Redrive(nil, r.nodes)) }
 
 // ended refuses to redrive a run that has not ended.

@@ -125,7 +125,7 @@ nodes:
 	require.Equal(t, "ship\nrefund\nship\nrefund\n", string(data))
 }
 
-// A redrive that another process has posted goes on with the command for the run, or is refused, and the run is shown as it has ended.
+// The command for the run begins a redrive that another process has posted; if the redrive is refused, the run is shown as it has ended.
 func TestRedrivePosted(t *testing.T) {
 	t.Parallel()
 	definition, file, calls, mend := orders(t)
