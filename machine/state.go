@@ -87,8 +87,9 @@ type setAside struct {
 
 // stateStops are the stops of the run and of single nodes.
 type stateStops struct {
-	stopped CauseKind // why the whole run was stopped, or CauseNone
-	stops   StopSetup // it fits into the padding behind stopped
+	stopped CauseKind   // why the whole run was stopped, or CauseNone
+	stops   StopSetup   // it fits into the padding behind stopped
+	origins *originSets // nil until first needed. A Result asks for origins when the run has ended, without the lock, while a last worker may read the aftermath
 	*aftermath
 }
 
@@ -98,7 +99,6 @@ type aftermath struct {
 	unchecked    []Ref          // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
 	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
 	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused it, if any
-	origins      *originSets    // nil until first needed
 	losers       *loserSearch   // nil until losers are looked for
 	late         []Ref          // nodes whose predecessor failed after their join was decided, and that do not go on then
 	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own

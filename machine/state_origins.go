@@ -119,7 +119,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 		x = &originSets{
 			nodes: make([]nodeOrigins, len(s.words)), stamps: make([]int32, len(s.words)), known: map[uint64]originSet{}, last: noOrigins,
 		}
-		s.ownAftermath().origins = x
+		s.origins = x
 	}
 	if x.badNodes != s.badNodes {
 		x.badNodes = s.badNodes

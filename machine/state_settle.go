@@ -627,7 +627,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
-	s.ownAftermath().origins = nil // final origins may change now
+	s.origins = nil // final origins may change now
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the end of the tier was not written either
 	}
