@@ -17,7 +17,7 @@ const Version = 1
 const versionText = "1"
 
 // Decode reads a JSON document. The graph is not compiled: the host may still set what is not data, such as merge
-// strategies, and then compile or execute it; see [Loader].
+// strategies, and then compile or execute it; see [Loader]. The schedule of a document is checked and left out.
 //
 // Every problem of the document is reported, in an [*Error] with a [*Problem] each; only those of syntax and limits end
 // the search. The kinds of problems are errors that errors.Is finds, such as [ErrUnknownField].
@@ -51,7 +51,7 @@ func tooLong(limits Limits) error {
 
 // FromTree is Decode of a document that was read from another format into a tree. Readers of such formats are
 // responsible for Limits.Bytes and for strings being valid UTF-8; everything else is checked here. Parts of the tree may be
-// shared: each use counts.
+// shared: each use counts. The schedule of a document is checked and left out; [NewDocument] returns it.
 func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	d := decoder{limits: limits.Resolved(), values: 1}
 	g := d.document(root)
@@ -61,15 +61,24 @@ func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	return g, nil
 }
 
-// partOf is FromTree that also returns the names of other engines that were read, and the graph of a document with problems, without what could not
-// be read. The graph is nil after a problem that ended the search.
-func partOf(root *Value, limits Limits) (*kahn.Graph, []*Problem, error) {
+// NewDocument is FromTree that returns all of the document: its schedule, too, and what stands behind aliases. The graph is not compiled; [Loader] does that.
+func NewDocument(root *Value, limits Limits) (*Document, error) {
+	doc, err := partOf(root, limits)
+	if err != nil {
+		return nil, err
+	}
+	return doc, nil
+}
+
+// partOf is NewDocument that also returns a document with problems, without what could not be read. Its graph is nil after a problem that ended the
+// search.
+func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)
 	if d.stopped {
 		g = nil
 	}
-	return g, d.aliases, d.result()
+	return &Document{Graph: g, Root: root, Schedule: d.schedule, Aliases: d.aliases}, d.result()
 }
 
 // decoder turns a tree into a graph.
@@ -81,6 +90,7 @@ type decoder struct {
 	ids                  map[string]bool   // of the nodes of the graph that is being read
 	aliases              []*Problem        // names of other engines that were read
 	forms                map[string]string // ids of the nodes before, by lookAlike, of those that are not ASCII
+	schedule             *Schedule         // of the document
 }
 
 // enter begins to read an item of a list or an object. It returns false if the item must be passed over; otherwise pop ends
@@ -206,6 +216,9 @@ func (d *decoder) graph(v *Value, r *record[graph]) *kahn.Graph {
 	g := graph{Graph: &kahn.Graph{}}
 	r.read(d, v, &g)
 	d.ids, d.forms = outer, outerForms
+	if g.schedule != nil {
+		d.schedule = g.schedule
+	}
 	if len(d.err.Problems) > 0 && !d.partial {
 		return nil
 	}

@@ -39,7 +39,13 @@ func TestGolden(t *testing.T) {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.Equal(t, string(text), encode(t, decode(t, string(text))), file)
+		root, err := definition.Parse(text, definition.Limits{})
+		require.NoError(t, err)
+		doc, err := definition.NewDocument(root, definition.Limits{})
+		require.NoError(t, err)
+		got, err := doc.Encode()
+		require.NoError(t, err)
+		require.Equal(t, string(text), string(got), file)
 	}
 }
 

@@ -30,6 +30,8 @@
 //
 // A root input is its name, or an object with "name", "optional" and "default".
 //
+// "schedule" says when runs begin: a "cron" in a "zone", or "every"; see [Schedule]. [Document] has it, since it is no part of the graph.
+//
 // Durations are texts with a unit, such as "30s"; a delay may be "none". Config, params and defaults hold any JSON. Their
 // integers come as int64, or as [encoding/json.Number] if they are beyond it, so none loses a digit; other numbers come
 // as float64.

@@ -10,12 +10,19 @@ import (
 // read from. Decode of the document gives an equal graph; the values in Config, Params and Default come back in the form
 // that [Decode] gives them, so an int as an int64.
 //
+// The document has no schedule: see [Document.Encode].
+//
 // Encode reports everything that a document cannot express in one [*Error], with node and field: Go functions and Go values
 // that are not of the form of JSON with [ErrNotData]; and everything that Decode would refuse, such as a duplicate id or an
 // edge to a node that does not exist, with the kind that Decode gives it. Encode does not compile the graph. Its Evaluator
 // and its Schemas are not written: they are the host's, as the step function is, and the host sets them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
-	root, err := Tree(g)
+	return (&Document{Graph: g}).Encode()
+}
+
+// Encode is the function Encode for a graph with its schedule.
+func (d *Document) Encode() ([]byte, error) {
+	root, err := d.Tree()
 	if err != nil {
 		return nil, err
 	}
@@ -23,9 +30,12 @@ func Encode(g *kahn.Graph) ([]byte, error) {
 }
 
 // Tree is Encode for writers of other formats: it returns the document as a tree, without positions.
-func Tree(g *kahn.Graph) (*Value, error) {
-	e := encoder{limits: Limits{Bytes: -1, Values: -1, Nodes: -1, Edges: -1, NameBytes: -1}.Resolved()}
-	v := e.graph(g, &documentRecord)
+func Tree(g *kahn.Graph) (*Value, error) { return (&Document{Graph: g}).Tree() }
+
+// Tree is the function Tree for a graph with its schedule.
+func (d *Document) Tree() (*Value, error) {
+	e := encoder{limits: Limits{Bytes: -1, Values: -1, Nodes: -1, Edges: -1, NameBytes: -1}.Resolved(), schedule: d.Schedule}
+	v := e.graph(d.Graph, &documentRecord)
 	if err := e.result(); err != nil {
 		return nil, err
 	}
@@ -40,6 +50,8 @@ type encoder struct {
 	report
 	limits Limits
 	ids    map[string]bool // of the nodes of the graph that is being shown
+	// schedule is that of the document; the records of graphs within do not show it.
+	schedule *Schedule
 }
 
 // tooDeep reports a place that is nested too deeply.
@@ -61,7 +73,7 @@ func (e *encoder) graph(g *kahn.Graph, r *record[graph]) Value {
 		}
 	}
 	declared := g.Nodes()
-	x := graph{Graph: g, nodes: make([]node, len(declared))}
+	x := graph{Graph: g, nodes: make([]node, len(declared)), schedule: e.schedule}
 	outer := e.ids
 	e.ids = make(map[string]bool, len(declared))
 	for i := range declared {

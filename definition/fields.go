@@ -1,6 +1,7 @@
 package definition
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -10,8 +11,9 @@ import (
 // graph is an object of the document that describes a graph: the graph itself, and the edges until they are in order.
 type graph struct {
 	*kahn.Graph
-	nodes []node
-	edges []kahn.Edge
+	nodes    []node
+	edges    []kahn.Edge
+	schedule *Schedule // of a document
 }
 
 // node is an object of the document that describes a node, with the edges that stand in it.
@@ -61,7 +63,7 @@ func init() {
 		{name: "version", read: func(*decoder, *Value, *graph) {}, show: func(*encoder, *graph) (Value, bool) {
 			return Value{Type: Number, Text: versionText}, true
 		}},
-	}, graphRecord.fields...)}
+	}, append(slices.Clone(graphRecord.fields), scheduleField("schedule"))...)}
 	defaultsRecord = record[kahn.Defaults]{fields: []field[kahn.Defaults]{
 		enum("skip_mode", func(d *kahn.Defaults) *machine.SkipMode { return &d.SkipMode }),
 		enum("on_upstream_failure", func(d *kahn.Defaults) *machine.UpstreamPolicy { return &d.OnUpstreamFailure }),

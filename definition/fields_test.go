@@ -141,8 +141,14 @@ func TestEveryFieldSurvives(t *testing.T) {
 func TestGoldenFileIsComplete(t *testing.T) {
 	text, err := os.ReadFile("testdata/full.json")
 	require.NoError(t, err)
-	g, err := Decode(text, Limits{})
+	root, err := Parse(text, Limits{})
 	require.NoError(t, err)
+	doc, err := NewDocument(root, Limits{})
+	require.NoError(t, err)
+	g := doc.Graph
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[Schedule]()) {
+		require.True(t, f.Name == "Every" || !reflect.ValueOf(doc.Schedule).Elem().FieldByIndex(f.Index).IsZero(), "testdata/full.json does not show Schedule.%s", f.Name)
+	}
 	shown := map[string]bool{}
 	var look func(v reflect.Value)
 	look = func(v reflect.Value) {
@@ -252,6 +258,7 @@ func TestSchemaHasEveryField(t *testing.T) {
 		require.ElementsMatch(t, required, s.Required, name)
 		require.True(t, s.Additional != nil && !*s.Additional, name)
 	}
+	check("schedule", defs["schedule"], fieldNames(&scheduleRecord), scheduleRecord.required)
 	check("document", s, fieldNames(&documentRecord), documentRecord.required)
 	check("graph", defs["graph"], fieldNames(&graphRecord), graphRecord.required)
 	check("defaults", defs["defaults"], fieldNames(&defaultsRecord), defaultsRecord.required)
@@ -279,6 +286,8 @@ func TestSchemaHasEveryValue(t *testing.T) {
 		return p
 	}
 	for name, row := range map[string]struct{ want, got []string }{
+		"missed":              {[]string{"latest", "none", "all"}, property("schedule", "missed").values()},
+		"overlap":             {[]string{"skip", "allow"}, property("schedule", "overlap").values()},
 		"skip_mode":           {spellings[machine.SkipMode](), s.Defs["skip_mode"].values()},
 		"on_upstream_failure": {spellings[machine.UpstreamPolicy](), s.Defs["on_upstream_failure"].values()},
 		"guard_errors":        {spellings[kahn.GuardPolicy](), s.Defs["guard_errors"].values()},

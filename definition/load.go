@@ -29,6 +29,9 @@ type Loader struct {
 	// Prepare, if it is not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. Of a document with
 	// problems it is given the part that could be read, so that the problems of its guards, configs and contracts are reported, too.
 	Prepare func(*kahn.Graph)
+	// CheckSchedule, if it is not nil, is called for the schedule of a document and returns what is wrong with it: the Check of a module schedule is
+	// one. A [*kahn.Problem] among the joined errors names the field, such as Cron.
+	CheckSchedule func(*Schedule) error
 }
 
 // Document is a graph together with the text that it was read from.
@@ -36,6 +39,8 @@ type Document struct {
 	Graph *kahn.Graph
 	Root  *Value // the text as a tree
 	File  string // the name of the document in its problems, or ""
+	// Schedule says when runs of the graph begin; nil if the document does not say it.
+	Schedule *Schedule
 	// Aliases are the names of other engines that the document uses and that are read as names of this one, such as the cause provider_error: each with
 	// its place, and with the name to write in its Suggestion. [Encode] writes that one.
 	Aliases []*Problem
@@ -52,18 +57,19 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	if err != nil {
 		return nil, named(err, l.File)
 	}
-	g, aliases, err := partOf(root, l.Limits)
+	doc, err := partOf(root, l.Limits)
 	if err != nil {
-		l.addFromPart(err, g, root)
+		l.addFromPart(err, doc)
 		return nil, named(err, l.File)
 	}
+	g := doc.Graph
 	if l.Prepare != nil {
 		l.Prepare(g)
 	}
-	for _, p := range aliases {
+	for _, p := range doc.Aliases {
 		p.File = l.File
 	}
-	doc := &Document{Graph: g, Root: root, File: l.File, Aliases: aliases}
+	doc.File = l.File
 	var all kahn.GraphError
 	_, err = g.Compile()
 	if failed, ok := err.(*kahn.GraphError); ok {
@@ -77,6 +83,7 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	if l.Kinds != nil {
 		all.Problems = append(all.Problems, checkKinds(g, l.Kinds, false)...)
 	}
+	all.Problems = append(all.Problems, l.checkSchedule(doc.Schedule, g, true)...)
 	if all.Problems = checkMembers(all.Problems, g, partsOf(root)); len(all.Problems) > 0 {
 		return nil, doc.Locate(&all)
 	}

@@ -11,8 +11,9 @@ import (
 
 // addFromPart adds to the problems of a document those of the part of its graph that could be read, as far as they do not follow from
 // what could not be read.
-func (l Loader) addFromPart(err error, g *kahn.Graph, root *Value) {
+func (l Loader) addFromPart(err error, doc *Document) {
 	written, ok := err.(*Error)
+	g, root := doc.Graph, doc.Root
 	if !ok || g == nil {
 		return
 	}
@@ -34,6 +35,9 @@ func (l Loader) addFromPart(err error, g *kahn.Graph, root *Value) {
 	found.Problems = slices.DeleteFunc(found.Problems, func(p error) bool {
 		return !lost.leaves(p) && !parts.closes(p) && !lost.leavesLabel(p, parts, graphs)
 	})
+	if !lost.schedule {
+		found.Problems = append(found.Problems, l.checkSchedule(doc.Schedule, g, !lost.inputs)...)
+	}
 	if found.Problems = checkMembers(found.Problems, g, parts); len(found.Problems) == 0 {
 		return
 	}
@@ -54,6 +58,8 @@ type loss struct {
 	nodes  bool                // there may be other nodes, too
 	inputs bool                // there may be other inputs
 	groups bool                // there may be other groups
+	// schedule: it could not be read as a whole.
+	schedule bool
 }
 
 // ownFields are the fields of a node that matter to no other node.
@@ -111,6 +117,8 @@ func (l *loss) inGraph(path string, p *Problem) {
 	}
 	switch field {
 	case "name", "defaults", "strict_guards", "$schema", "version":
+	case "schedule":
+		l.schedule = true
 	case "edges":
 		l.edges = true
 	case "groups":
@@ -118,7 +126,7 @@ func (l *loss) inGraph(path string, p *Problem) {
 	case "inputs":
 		l.inputs = true
 	case "": // the field may be any
-		l.edges, l.groups, l.inputs = true, true, true
+		l.edges, l.groups, l.inputs, l.schedule = true, true, true, true
 	default:
 		l.nodes = true
 	}

@@ -58,7 +58,10 @@ var words = map[string]word{
 	"skip": {"disabled", ""}, "enabled": {"disabled", "it is the opposite"}, "cache": {"memo", ""}, "wait": {"gate", ""}, "approval": {"gate", ""},
 	"sub": {"graph", ""}, "subgraph": {"graph", ""}, "subworkflow": {"graph", ""}, "template": {"graph", ""}, "dag": {"graph nodes", ""},
 	"mergestrategy": {"merge", ""}, "sourceoutputkey": {"key", ""}, "targetparamlabel": {"param", ""}, "onparentfailure": {"on_upstream_failure", ""},
-	"triggers": {"nodes", `a trigger is a node of kind "trigger"`}, "schedule": {"nodes", `what starts runs is no part of a document; a trigger is a node of kind "trigger"`},
+	"triggers":  {"nodes", `a trigger is a node of kind "trigger"`},
+	"schedules": {"schedule", "a document has one"}, "timetable": {"schedule", ""}, "cron": {"schedule", `the expression is its "cron"`}, "cronexpression": {"cron schedule", ""},
+	"crontab": {"cron schedule", ""}, "timezone": {"zone", ""}, "tz": {"zone", ""}, "interval": {"every", ""}, "period": {"every", ""}, "catchup": {"missed", `it is "latest", "none" or "all"`},
+	"misfire": {"missed", `it is "latest", "none" or "all"`}, "concurrencypolicy": {"overlap", `it is "skip" or "allow"`}, "startingdeadlineseconds": {"starting_deadline", asDuration},
 }
 
 // values are what other engines write for the values of enums.
@@ -68,6 +71,7 @@ var values = map[string]string{
 	"succeeded": "success", "completed": "success", "ok": "success", "passed": "success", "failed": "failure", "error": "failure step_error",
 	"done": "always all_done", "finished": "always all_done", "providererror": "step_error", "contractviolated": "contract_violated_output",
 	"ratelimited": "rate_limit", "ignore": "allow skip", "continue": "allow", "default": "substitute_default", "break": "stop",
+	"forbid": "skip", "latestonly": "latest", "last": "latest", "once": "latest", "one": "latest", "never": "none", "catchup": "all",
 }
 
 // fold removes what does not count when words are compared.

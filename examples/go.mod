@@ -22,6 +22,8 @@ require (
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/seed-c794f7ef/kahn/schedule v0.0.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
@@ -39,6 +41,7 @@ replace (
 	github.com/seed-c794f7ef/kahn/expression => ../expression
 	github.com/seed-c794f7ef/kahn/inspector => ../inspector
 	github.com/seed-c794f7ef/kahn/progress => ../progress
+	github.com/seed-c794f7ef/kahn/schedule => ../schedule
 	github.com/seed-c794f7ef/kahn/schema => ../schema
 	github.com/seed-c794f7ef/kahn/store/postgres => ../store/postgres
 	github.com/seed-c794f7ef/kahn/store/sqlite => ../store/sqlite

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/schedule"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -27,6 +28,18 @@ var scenario = flag.String("scenario", "", "for TestPage: only the scenarios who
 // page/package-lock.json.
 func TestPage(t *testing.T) {
 	s := &stand{memory: &store.Memory{}}
+	report := (&kahn.Graph{Name: "report"}).Add(kahn.Node{ID: "n"})
+	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	served := &kahn.Runner{}
+	scheduler, err := schedule.New(served, kahn.Service{Store: s.memory, Workflows: []kahn.Workflow{{Graph: report, Step: nothing}}},
+		schedule.Schedule{Name: "<b>nightly", Workflow: "report", Cron: "30 2 * * *", Zone: "Europe/Berlin"})
+	require.NoError(t, err)
+	serving := make(chan error, 1)
+	go func() { serving <- scheduler.Serve(t.Context()) }()
+	defer func() {
+		require.NoError(t, served.Shutdown(context.Background()))
+		require.NoError(t, <-serving)
+	}()
 	s.desk = newDesk(t, func(o *Options) {
 		waiting, err := kahn.Prepare(order(), kahn.RunID("stored"))
 		require.NoError(t, err)
@@ -35,11 +48,11 @@ func TestPage(t *testing.T) {
 		plan, err := order().Compile()
 		require.NoError(t, err)
 		o.Store = s.memory
+		o.Scheduler = scheduler
 		o.Workflows = []Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
 			return o.Runner.Start(ctx, order(), nil, opts...)
 		}}}
 	})
-	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	s.stage = map[string]play{
 		"orders":     {graph: s.graph},
 		"chain":      {graph: func() *kahn.Graph { return layered("chain", 16, 3, takes(300*time.Millisecond)) }},

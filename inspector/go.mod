@@ -4,12 +4,17 @@ go 1.25.0
 
 require (
 	github.com/seed-c794f7ef/kahn v0.0.0
+	github.com/seed-c794f7ef/kahn/schedule v0.0.0
 	github.com/stretchr/testify v1.12.1
 )
 
 require (
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 )
 
-replace github.com/seed-c794f7ef/kahn => ../
+replace (
+	github.com/seed-c794f7ef/kahn => ../
+	github.com/seed-c794f7ef/kahn/schedule => ../schedule
+)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/schedule"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -36,6 +37,7 @@ const (
 	Cancel   Action = "cancel"    // cancel, abort or leave a run, cancel a node
 	Redrive  Action = "redrive"   // repeat a part of a run that has ended, fork a run, end a backoff
 	Start    Action = "start"     // start a run of Options.Start
+	Schedule Action = "schedule"  // run a schedule of Options.Scheduler now, pause and resume it
 )
 
 // Options configures a handler. Runner or Store must be set.
@@ -66,6 +68,8 @@ type Options struct {
 	Redact func(*http.Request, Value) any
 	// Start has the workflows that may be started from the page, by name. The context does not end with the request.
 	Start map[string]StartFunc
+	// Scheduler has schedules that are shown: their next ticks and last runs. Operators may run them now, pause and resume them. Nil: none.
+	Scheduler *schedule.Scheduler
 	// Hosts are the names, without a port, under which the handler may be reached, beside the loopback names. Requests for other
 	// hosts are refused: another site may have made its name point at this server.
 	Hosts []string

@@ -268,7 +268,7 @@ func TestList(t *testing.T) {
 	require.Empty(t, body)
 
 	info := get[infoReply](d, "api/v1/info")
-	require.Equal(t, []Action{View, ViewData, Signal, Cancel, Redrive, Start}, info.Actions)
+	require.Equal(t, []Action{View, ViewData, Signal, Cancel, Redrive, Start, Schedule}, info.Actions)
 	require.Equal(t, []string{"orders", "other 0", "other 1"}, info.Known)
 	require.Equal(t, []string{"orders"}, info.Workflows)
 	require.Equal(t, counts{"failed": 5, "running": 1}, info.Counts)

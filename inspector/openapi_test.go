@@ -98,7 +98,7 @@ var enums = map[reflect.Type][]string{
 	reflect.TypeFor[kahn.WhyKind]():        names(kahn.WhyEnded, kahn.WhySignal),
 	reflect.TypeFor[store.RequestKind]():   names(store.KindSignal, store.KindRedrive),
 	reflect.TypeFor[store.RequestStatus](): names(store.RequestWaiting, store.RequestRefused),
-	reflect.TypeFor[Action]():              {string(View), string(ViewData), string(Signal), string(Cancel), string(Redrive), string(Start)},
+	reflect.TypeFor[Action]():              {string(View), string(ViewData), string(Signal), string(Cancel), string(Redrive), string(Start), string(Schedule)},
 }
 
 func (d *describer) schema(t reflect.Type) object {

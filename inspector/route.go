@@ -111,6 +111,10 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 		{method: "POST", path: "api/v1/node/cancel", action: Cancel, summary: "Asks one node to stop." + orPosted, params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).cancelNode},
 		{method: "POST", path: "api/v1/node/retry", action: Redrive, summary: "Ends the backoff of a node: its next attempt begins at once.", params: []param{runParam, pathParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).retry, live: true},
 		{method: "POST", path: "api/v1/start", action: Start, summary: "Starts a run of a workflow that the host has named.", params: []param{{Name: "workflow", Required: true, Note: "name of the workflow"}}, body: func() any { return &startBody{} }, reply: runReply{}, serve: (*call).start},
+		{method: "GET", path: "api/v1/schedules", summary: "The schedules by name, each with its next ticks and its latest runs.", reply: schedulesReply{}, serve: (*call).schedules},
+		{method: "POST", path: "api/v1/schedule/run", action: Schedule, summary: "Creates a run of a schedule that is due at once.", params: []param{scheduleParam}, body: func() any { return &emptyBody{} }, reply: runReply{}, serve: (*call).runSchedule},
+		{method: "POST", path: "api/v1/schedule/pause", action: Schedule, summary: "Keeps the ticks of a schedule from running.", params: []param{scheduleParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).pauseSchedule},
+		{method: "POST", path: "api/v1/schedule/resume", action: Schedule, summary: "Ends the pause of a schedule. Ticks of the pause are not missed.", params: []param{scheduleParam}, body: func() any { return &emptyBody{} }, reply: doneReply{}, serve: (*call).resumeSchedule},
 	}
 }
 

@@ -19,6 +19,7 @@ type infoReply struct {
 	Workflows []string `json:"workflows"` // that can be started
 	Known     []string `json:"known"`     // of the runs that there are
 	Stored    bool     `json:"stored"`    // there is a store
+	Schedules bool     `json:"schedules"` // there is a Scheduler
 	Limits    limits   `json:"limits"`
 	Counts    counts   `json:"counts"`
 	Actor     string   `json:"actor,omitempty"`
@@ -34,8 +35,8 @@ type limits struct {
 type counts map[string]int
 
 func (c *call) info() (any, error) {
-	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Stored: c.h.Store != nil, Actor: c.actor(), Now: stamp(time.Now())}
-	for _, a := range []Action{View, ViewData, Signal, Cancel, Redrive, Start} {
+	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Stored: c.h.Store != nil, Schedules: c.h.Scheduler != nil, Actor: c.actor(), Now: stamp(time.Now())}
+	for _, a := range []Action{View, ViewData, Signal, Cancel, Redrive, Start, Schedule} {
 		if c.h.allows(c.r, a) {
 			reply.Actions = append(reply.Actions, a)
 		}

@@ -32,6 +32,8 @@ func queryOf(x *route, run string) []string {
 			params = append(params, "of", "output")
 		case p.Name == "workflow" && p.Required:
 			params = append(params, "workflow", "orders")
+		case p.Name == "schedule":
+			params = append(params, "schedule", "report")
 		}
 	}
 	return params
@@ -180,7 +182,7 @@ func TestAuthorize(t *testing.T) {
 			return errors.New("secret reason")
 		}
 	})
-	all := []Action{View, ViewData, Signal, Cancel, Redrive, Start}
+	all := []Action{View, ViewData, Signal, Cancel, Redrive, Start, Schedule}
 	for i := range 2 * len(routes) {
 		x := &routes[i/2]
 		good := queryOf(x, []string{d.id(), "stored"}[i%2])

@@ -77,8 +77,8 @@ const (
 	noneLate = time.Minute
 )
 
-// definition is what the row of a schedule holds.
-type definition struct {
+// written is what the row of a schedule holds.
+type written struct {
 	Workflow         string            `json:"workflow"`
 	Cron             string            `json:"cron,omitempty"`
 	Zone             string            `json:"zone,omitempty"`
@@ -131,7 +131,7 @@ func (s *Schedule) define() (*rule, json.RawMessage, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("schedule %q: %w", s.Name, err)
 	}
-	d := definition{
+	d := written{
 		Workflow: cmp.Or(s.Workflow, s.Name), Cron: s.Cron, Zone: s.Zone, Missed: s.Missed, Overlap: s.Overlap, Labels: s.Labels,
 		Every: text(s.Every), StartingDeadline: text(s.StartingDeadline), Jitter: text(s.Jitter),
 	}
@@ -158,7 +158,7 @@ func hashOf(data []byte) string {
 
 // ruleOf reads the row of a schedule. Its inputs are those that the process has.
 func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
-	var d definition
+	var d written
 	s := Schedule{Name: row.Name}
 	err := json.Unmarshal(row.Definition, &d)
 	for _, x := range []struct {

@@ -10,6 +10,7 @@ require (
 	github.com/seed-c794f7ef/kahn/expression v0.0.0
 	github.com/seed-c794f7ef/kahn/inspector v0.0.0-00010101000000-000000000000
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
+	github.com/seed-c794f7ef/kahn/schedule v0.0.0
 	github.com/seed-c794f7ef/kahn/schema v0.0.0
 	github.com/seed-c794f7ef/kahn/store/sqlite v0.0.0-00010101000000-000000000000
 	github.com/stretchr/testify v1.12.1
@@ -24,6 +25,7 @@ require (
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
@@ -41,6 +43,7 @@ replace (
 	github.com/seed-c794f7ef/kahn/expression => ../../expression
 	github.com/seed-c794f7ef/kahn/inspector => ../../inspector
 	github.com/seed-c794f7ef/kahn/progress => ../../progress
+	github.com/seed-c794f7ef/kahn/schedule => ../../schedule
 	github.com/seed-c794f7ef/kahn/schema => ../../schema
 	github.com/seed-c794f7ef/kahn/store/sqlite => ../../store/sqlite
 )

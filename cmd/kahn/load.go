@@ -27,15 +27,24 @@ func readFile(name string) (data []byte, err error) {
 
 // load reads the definition in a file. If it has problems, the error lists all of them, with their places.
 func (p performer) load(file string) (*kahn.Graph, error) {
+	doc, err := p.document(file)
+	if err != nil {
+		return nil, err
+	}
+	return doc.Graph, nil
+}
+
+// document is load with the schedule of the definition.
+func (p performer) document(file string) (*definition.Document, error) {
 	data, err := readFile(file)
 	if err != nil {
 		return nil, err
 	}
-	g, found := p.vet(file, data)
+	doc, found := p.vet(file, data)
 	if errs := found.errors(); len(errs) > 0 {
 		return nil, errs
 	}
-	return g, nil
+	return doc, nil
 }
 
 // equip sets the evaluator, the schema compiler and strict guards, and declares the input here of a definition that this command performs.

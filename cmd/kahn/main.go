@@ -3,6 +3,7 @@
 //	kahn vet FILE...      report every problem, with file, line and column
 //	kahn draw FILE        draw the graph in Mermaid, DOT or SVG
 //	kahn run FILE         run it
+//	kahn serve PATH...    run definitions at the times of their schedules
 //	kahn test FILE...     run the tests beside definitions
 //	kahn schema           print the JSON Schema of definitions, for editors
 //	kahn completion SHELL print the completions for bash, zsh or fish

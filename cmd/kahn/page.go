@@ -71,27 +71,39 @@ func (p page) hosts() (names []string) {
 
 // servePage shows the runs of the Runner, and of the store if there is one. end stops the server and leaves the runs that were begun on the page, and waits for both.
 func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err error) {
-	listener, err := h.page.listen()
-	if err != nil {
-		return nil, err
-	}
-	options := inspector.Options{
-		Runner: rn,
-		Hosts:  h.page.hosts(),
-		Log:    slog.New(slog.DiscardHandler), // the run's events record each action of the page
-	}
-	if h.page.remote {
-		options.Authorize = func(*http.Request, inspector.Action) error { return nil }
-	}
+	options := inspector.Options{Runner: rn}
 	if db != nil {
 		plan, err := h.graph.Compile()
 		if err != nil {
-			return nil, errors.Join(err, listener.Close())
+			return nil, err
 		}
 		options.Store = db
 		options.Workflows = []inspector.Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
-			return rn.Start(ctx, h.graph, h.step, append(opts, kahn.Limit(h.limit), h.knowStoredRoots(db))...)
+			return rn.Start(ctx, h.graph, h.step, append(opts, kahn.Limit(h.limit), knowStoredRoots(h.t, h.graph, db))...)
 		}}}
+	}
+	close, err := h.page.serve(h.t, options)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		close()
+		leaving, cancel := context.WithTimeout(context.Background(), grace)
+		defer cancel()
+		_ = rn.Shutdown(leaving) // runs that were begun on the page are left: it is no error that their steps were interrupted
+	}, nil
+}
+
+// serve serves the page. end stops the server, and waits for it.
+func (p page) serve(t *terminal, options inspector.Options) (end func(), err error) {
+	listener, err := p.listen()
+	if err != nil {
+		return nil, err
+	}
+	options.Hosts = p.hosts()
+	options.Log = slog.New(slog.DiscardHandler) // the run's events record each action of the page
+	if p.remote {
+		options.Authorize = func(*http.Request, inspector.Action) error { return nil }
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", inspector.Handler(options))
@@ -105,10 +117,10 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 	go func() {
 		defer close(served)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			h.t.printf("kahn: -ui: %v\n", err)
+			t.printf("kahn: -ui: %v\n", err)
 		}
 	}()
-	h.t.printf("open http://%s/\n", listener.Addr())
+	t.printf("open http://%s/\n", listener.Addr())
 	return func() {
 		stop()
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -116,9 +128,6 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 		_ = server.Shutdown(closing) // Close ends the connections of clients that do not close them
 		_ = server.Close()
 		<-served
-		leaving, cancel := context.WithTimeout(context.Background(), grace)
-		defer cancel()
-		_ = rn.Shutdown(leaving) // runs that were begun on the page are left: it is no error that their steps were interrupted
 	}, nil
 }
 

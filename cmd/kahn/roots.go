@@ -40,16 +40,16 @@ func (h *host) knowRoots(given map[string]any) kahn.Option {
 }
 
 // knowStoredRoots is knowRoots for a run that the page performs: the store has its inputs.
-func (h *host) knowStoredRoots(db *sqlite.Store) kahn.Option {
+func knowStoredRoots(t *terminal, g *kahn.Graph, db *sqlite.Store) kahn.Option {
 	return kahn.Around(func(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
 		stored, err := db.Load(ctx, run.ID())
 		if err == nil {
 			var given map[string]any
 			if given, err = storedRoots(stored); err == nil {
-				return withRoots(ctx, h.graph, given), nil
+				return withRoots(ctx, g, given), nil
 			}
 		}
-		h.t.printf("kahn: run %s: %v\n", run.ID(), err)
+		t.printf("kahn: run %s: %v\n", run.ID(), err)
 		return nil, nil
 	})
 }

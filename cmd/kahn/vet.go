@@ -6,6 +6,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/schedule"
 )
 
 var vetCommand = command{
@@ -60,12 +61,12 @@ func vetFiles(t *terminal, by performer, files []string, format string) int {
 	return code
 }
 
-// vet finds the problems of a definition. The graph is nil if it has some.
-func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
+// vet finds the problems of a definition. The document is nil if it has some.
+func (p performer) vet(file string, data []byte) (*definition.Document, problems) {
 	c := checker{file: file, text: data, by: p}
 	root, parseErr := parserOf(file)(data, definition.Limits{})
 	parsed := func([]byte, definition.Limits) (*definition.Value, error) { return root, parseErr }
-	doc, err := definition.Loader{Parse: parsed, File: file, Prepare: p.equip, Kinds: p.kinds()}.Load(data)
+	doc, err := definition.Loader{Parse: parsed, File: file, Prepare: p.equip, Kinds: p.kinds(), CheckSchedule: schedule.Check}.Load(data)
 	c.addError(err)
 	var g *kahn.Graph
 	var plan *kahn.Plan
@@ -88,7 +89,7 @@ func (p performer) vet(file string, data []byte) (*kahn.Graph, problems) {
 		c.addWarnings(doc, warnings)
 		c.addAliases(doc.Aliases)
 	}
-	return g, c.finish()
+	return doc, c.finish()
 }
 
 // addReserved reports an input with the name of the folder of the definition.

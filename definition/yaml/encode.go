@@ -11,8 +11,11 @@ import (
 )
 
 // Encode writes a graph as a YAML document: see [definition.Encode]. Decode gives an equal graph.
-func Encode(g *kahn.Graph) ([]byte, error) {
-	root, err := definition.Tree(g)
+func Encode(g *kahn.Graph) ([]byte, error) { return EncodeDocument(&definition.Document{Graph: g}) }
+
+// EncodeDocument is Encode for a graph with its schedule.
+func EncodeDocument(doc *definition.Document) ([]byte, error) {
+	root, err := doc.Tree()
 	if err != nil {
 		return nil, err
 	}

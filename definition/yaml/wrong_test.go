@@ -44,6 +44,12 @@ func TestWrongDocuments(t *testing.T) {
 			File:    "w",
 			Kinds:   map[string]definition.Kind{"exec": {}, "http": {}, "mail": {}},
 			Prepare: func(g *kahn.Graph) { g.Evaluator = reader{} },
+			CheckSchedule: func(s *definition.Schedule) error {
+				if s.Cron == "daily" {
+					return errors.Join(&kahn.Problem{Field: "Cron", Err: errors.New("it has one field"), Suggestion: "@daily"})
+				}
+				return nil
+			},
 		}
 		if strings.HasSuffix(name, ".yaml") {
 			loader.Parse = yaml.Parse

@@ -38,7 +38,11 @@ func TestGolden(t *testing.T) {
 		require.NoError(t, err)
 		g, err := definition.Decode(text, definition.Limits{})
 		require.NoError(t, err)
-		got, err := yaml.Encode(g)
+		root, err := definition.Parse(text, definition.Limits{})
+		require.NoError(t, err)
+		doc, err := definition.NewDocument(root, definition.Limits{})
+		require.NoError(t, err)
+		got, err := yaml.EncodeDocument(doc)
 		require.NoError(t, err)
 		want, err := os.ReadFile(filepath.Join("testdata", strings.TrimSuffix(filepath.Base(file), ".json")+".yaml"))
 		require.NoError(t, err)
@@ -46,6 +50,11 @@ func TestGolden(t *testing.T) {
 		again, err := yaml.Decode(got, definition.Limits{})
 		require.NoError(t, err)
 		same(t, g, again)
+		root, err = yaml.Parse(got, definition.Limits{})
+		require.NoError(t, err)
+		read, err := definition.NewDocument(root, definition.Limits{})
+		require.NoError(t, err)
+		require.Equal(t, doc.Schedule, read.Schedule)
 	}
 }
 

@@ -19,6 +19,8 @@ require (
 	github.com/nexus-rpc/nexus-proto-annotations v0.1.0 // indirect
 	github.com/nexus-rpc/sdk-go v0.7.0 // indirect
 	github.com/robfig/cron v1.2.0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/seed-c794f7ef/kahn/schedule v0.0.0 // indirect
 	github.com/stretchr/objx v0.5.3 // indirect
 	github.com/stretchr/testify v1.12.1 // indirect
 	go.temporal.io/api v1.63.4 // indirect
@@ -39,3 +41,5 @@ replace github.com/seed-c794f7ef/kahn => ../..
 replace github.com/seed-c794f7ef/kahn/inspector => ../../inspector
 
 replace github.com/seed-c794f7ef/kahn/temporal => ../../temporal
+
+replace github.com/seed-c794f7ef/kahn/schedule => ../../schedule

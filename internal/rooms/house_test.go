@@ -30,9 +30,9 @@ const module = "github.com/seed-c794f7ef/kahn"
 var storeys = []struct{ name, packages string }{
 	{"programs", "bench cmd/kahn examples verify"},
 	{"pages", "inspector"},
-	{"queues", "river"},
+	{"queues", "river schedule"},
 	{"formats", "definition/yaml"},
-	{"around the root", "bulk definition expression internal/trees kahntest metrics otel profile progress schedule schema sse store/postgres store/sqlite storetest temporal trace typed"},
+	{"around the root", "bulk definition expression internal/trees kahntest metrics otel profile progress schema sse store/postgres store/sqlite storetest temporal trace typed"},
 	{"the root", "kahn"},
 	{"contracts", "store"},
 	{"events", "event"},

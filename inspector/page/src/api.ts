@@ -2,9 +2,9 @@ import { signal } from "@preact/signals"
 
 // The endpoints, as openapi.json describes them.
 
-export type Action = "view" | "view_data" | "signal" | "cancel" | "redrive" | "start"
+export type Action = "view" | "view_data" | "signal" | "cancel" | "redrive" | "start" | "schedule"
 
-export interface Info { actions: Action[]; workflows: string[]; known: string[]; stored: boolean; counts: Record<string, number>; actor?: string }
+export interface Info { actions: Action[]; workflows: string[]; known: string[]; stored: boolean; schedules?: boolean; counts: Record<string, number>; actor?: string }
 export interface Row {
 	id: string; workflow: string; status: string; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
@@ -43,6 +43,9 @@ export interface Timeline { start?: string; now_ms: number; spans: Span[]; trunc
 
 export interface StoredRow { id: string; workflow: string; status: string; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue }
 export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }
+
+export interface ScheduleRun { id: string; status: string; tick?: string; kind?: string; left_out?: string; ended?: string }
+export interface Schedule { name: string; workflow: string; cron?: string; zone?: string; every?: string; missed: string; overlap: string; paused?: boolean; next: string[]; last: ScheduleRun[] }
 
 export interface Fault { code: string; message: string; action?: string; choices?: string[]; answered?: Answered }
 

@@ -9,6 +9,7 @@ import { connection, generation, keepLive, later, onRows } from "./live"
 import { route } from "./route"
 import { RunView } from "./run"
 import { RunsView } from "./runs"
+import { SchedulesView } from "./schedules"
 import { StoredView } from "./stored"
 import { texts } from "./texts"
 import { Announcer, Dialog, moveRows, shortcut } from "./ui"
@@ -48,7 +49,7 @@ function App() {
 		helping.value = starting.value = false
 		asked.value = undefined
 	}, [r.view, r.id])
-	document.title = r.view === "run" ? `${visible(r.node || r.id)} – ${texts.title}` : `${r.view === "gates" ? texts.gates : r.view === "stored" ? texts.stored : texts.runs} – ${texts.title}`
+	document.title = r.view === "run" ? `${visible(r.node || r.id)} – ${texts.title}` : `${r.view === "gates" ? texts.gates : r.view === "stored" ? texts.stored : r.view === "schedules" ? texts.schedules : texts.runs} – ${texts.title}`
 	return (
 		<>
 			<header class="top">
@@ -57,6 +58,7 @@ function App() {
 					<a href="#/runs" class={r.view === "runs" || r.view === "run" ? "on" : ""} aria-current={r.view === "runs" ? "page" : undefined}>{texts.runs}</a>
 					<a href="#/gates" class={r.view === "gates" ? "on" : ""} aria-current={r.view === "gates" ? "page" : undefined}>{texts.gates}{waiting.value > 0 && <span class="bubble" title={texts.waitingGates(waiting.value)}>{waiting}</span>}</a>
 					{info.value.stored && <a href="#/stored" class={r.view === "stored" ? "on" : ""} aria-current={r.view === "stored" ? "page" : undefined}>{texts.stored}</a>}
+					{info.value.schedules && <a href="#/schedules" class={r.view === "schedules" ? "on" : ""} aria-current={r.view === "schedules" ? "page" : undefined}>{texts.schedules}</a>}
 				</nav>
 				<span class="spring" />
 				{(connection.value !== "stream" || !reachable.value) && <span class="connection" role="status">{connection.value === "poll" && reachable.value ? texts.polling : texts.offline}</span>}
@@ -65,6 +67,7 @@ function App() {
 			{r.view === "runs" && <RunsView />}
 			{r.view === "gates" && <Gates />}
 			{r.view === "stored" && <StoredView />}
+			{r.view === "schedules" && <SchedulesView />}
 			{r.view === "run" && <RunView key={r.id} id={r.id} />}
 			<Confirm />
 			<StartDialog />

@@ -2,7 +2,7 @@ import { signal } from "@preact/signals"
 
 // Everything that a link shares is in the fragment of the address.
 export interface Route {
-	view: "runs" | "gates" | "run" | "stored"
+	view: "runs" | "gates" | "run" | "stored" | "schedules"
 	id: string
 	tab: "graph" | "timeline" | "log" | "table" | ""
 	node: string
@@ -37,7 +37,7 @@ export function parse(hash: string): Route {
 	for (const name of texts) route[name] = params.get(name) ?? ""
 	for (const name of lists) route[name] = params.getAll(name)
 	if (view === "gates") route.view = "gates"
-	if (view === "stored") route.view = "stored"
+	if (view === "stored" || view === "schedules") route.view = view
 	if (view === "runs" && id) {
 		route.view = "run"
 		route.id = id
@@ -59,7 +59,7 @@ export function href(change: Partial<Route>): string {
 	const params = new URLSearchParams()
 	for (const name of texts) if (r[name]) params.set(name, r[name])
 	for (const name of lists) for (const value of r[name]) params.append(name, value)
-	let path = r.view === "gates" || r.view === "stored" ? r.view : "runs"
+	let path = r.view === "gates" || r.view === "stored" || r.view === "schedules" ? r.view : "runs"
 	if (r.view === "run") {
 		path += "/" + encodeURIComponent(r.id)
 		if (r.tab) path += "/" + r.tab

@@ -1,6 +1,6 @@
 // Lists, tables and texts: what they show, and that a reload comes back to it.
 import assert from "node:assert/strict"
-import { api, base, close, completed, data, drawn, link, open, server, stage, tabTo, until } from "./harness.mjs"
+import { api, base, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
 
 export const views = {
 	async "the list is live, filtered and searched"() {
@@ -306,5 +306,33 @@ export const views = {
 		await page.getByRole("link", { name: run }).waitFor()
 		assert.equal(await page.getByRole("button", { name: "Start a run" }).count(), 0)
 		await close(page)
+	},
+
+	async "schedules show their ticks, and are run, paused and resumed"() {
+		const page = await open(base)
+		await page.getByRole("link", { name: "Schedules" }).click()
+		const row = page.getByRole("row", { name: /<b>nightly/ })
+		await row.getByText("30 2 * * *").waitFor()
+		await row.getByText("Europe/Berlin").waitFor()
+		assert.equal(await row.locator("td:nth-child(3) time").count(), 5)
+		const before = await row.locator("td:nth-child(4) li").count()
+		await row.getByRole("button", { name: "Run now: <b>nightly" }).click()
+		await until("the run", async () => (await row.locator("td:nth-child(4) li").count()) > before)
+		await row.locator("td:nth-child(4) .badge", { hasText: "completed" }).first().waitFor()
+		await row.getByRole("button", { name: "Pause <b>nightly" }).click()
+		await row.getByText("paused").waitFor()
+		assert.equal(await row.locator("td:nth-child(3) time").count(), 0)
+		await page.reload()
+		await row.getByRole("button", { name: "Resume <b>nightly" }).click()
+		await until("ticks", async () => (await row.locator("td:nth-child(3) time").count()) === 5)
+		assert.deepEqual(await serious(page), [])
+		assert.equal(await overflow(page), 0)
+		await row.locator("td:nth-child(4) a").first().click()
+		await page.getByRole("heading", { name: "report" }).waitFor()
+		await close(page)
+		const viewer = await open(`${server}/view/#/schedules`)
+		await viewer.getByRole("row", { name: /<b>nightly/ }).waitFor()
+		assert.equal(await viewer.getByRole("button", { name: "Pause <b>nightly" }).count(), 0)
+		await close(viewer)
 	},
 }

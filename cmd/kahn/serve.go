@@ -1,0 +1,358 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+	_ "time/tzdata" // the zones of schedules, where the machine has none
+
+	"github.com/google/uuid"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/inspector"
+	"github.com/seed-c794f7ef/kahn/schedule"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+var serveCommand = command{
+	name: "serve", args: "PATH...", least: 1, most: manyFiles,
+	summary: "run definitions at the times of their schedules",
+	text: `
+A PATH is a definition, or a folder of definitions: of its files that end in .yaml, .yml or .json those that are no tests. Each definition is a workflow;
+one with a schedule runs at its times:
+
+    name: report
+    schedule: {cron: "30 2 * * *", zone: Europe/Berlin}
+
+The definitions decide which commands run: serve only those that you would run as a script.
+
+Runs and schedules are kept in a file of SQLite, each step as it ends. A command that begins again goes on with the runs that have not ended, and
+the latest tick that was missed meanwhile runs, unless the schedule says otherwise. Several commands may serve one file on one machine: each tick has one
+run. The page shows the runs and the schedules; there operators start runs, answer gates, and pause a schedule or run it now.
+
+The first Ctrl-C, or SIGTERM, ends the command: it takes no further run, lets the steps that are at work end, and stops those that have not ended after
+-grace. Its runs go on when the command begins again, and a step that was stopped runs again then. A second Ctrl-C kills the process.
+
+A schedule whose definition is gone stays in the file, and is reported; -forget removes it.
+
+The exit code is 0 if the command was ended, 1 if the store has failed, and 2 if nothing was served, because of a bad flag or definition.`,
+	register: func(f *flags) action {
+		s := &server{}
+		f.file(&s.store, "store", "keep runs and schedules in this `file` (default: kahn.db)")
+		f.StringVar(&s.page.addr, "ui", "localhost:8080", "show the page on this `address`; port 0 is any free one, none is no page")
+		f.BoolVar(&s.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever opens the page can see and do everything")
+		f.IntVar(&s.runs, "runs", 10, "perform at most `n` runs at the same time; 0 means no limit")
+		f.IntVar(&s.limit, "limit", 0, "run at most `n` steps of each run at the same time; 0 means no limit")
+		f.DurationVar(&s.lease, "lease", 10*time.Second, "how long a process that hangs keeps its runs")
+		f.DurationVar(&s.grace, "grace", 10*time.Second, "how long steps that are at work may take after Ctrl-C")
+		f.Func("forget", "remove the schedule of this `name` from the store; may be repeated", func(name string) error {
+			s.forget = append(s.forget, name)
+			return nil
+		})
+		f.BoolVar(&s.verbose, "v", false, "print what commands write, line by line")
+		return s.serve
+	},
+}
+
+// server performs the command serve.
+type server struct {
+	store        string
+	page         page
+	runs, limit  int
+	lease, grace time.Duration
+	forget       []string
+	verbose      bool
+
+	t         *terminal
+	db        *sqlite.Store
+	runner    *kahn.Runner
+	flows     []flow
+	schedules []schedule.Schedule
+}
+
+// flow is a definition that is served.
+type flow struct {
+	file, here string
+	graph      *kahn.Graph
+	plan       *kahn.Plan
+}
+
+// serve performs the command.
+func (s *server) serve(ctx context.Context, t *terminal, args []string) int {
+	s.t = t
+	if s.store == "" {
+		s.store = "kahn.db"
+	}
+	if s.page.addr == "none" {
+		s.page.addr = ""
+	}
+	if err := s.check(); err != nil {
+		return t.refuse(err)
+	}
+	if code := s.load(args); code != exitOK {
+		return code
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	db, err := sqlite.Open(s.store, sqlite.Options{})
+	if err != nil {
+		return t.refuse(err)
+	}
+	s.db = db
+	defer func() { _ = db.Close() }() // what was committed is in the file
+	return s.work(ctx)
+}
+
+// check refuses flags that do not go together.
+func (s *server) check() error {
+	switch {
+	case s.page.addr == "" && s.page.remote:
+		return errors.New("-ui-remote is for -ui")
+	case s.lease <= 0:
+		return errors.New("-lease must be longer than 0")
+	case s.grace < 0:
+		return errors.New("-grace must not be negative")
+	case s.runs < 0 || s.limit < 0:
+		return errors.New("-runs and -limit must not be negative")
+	}
+	return nil
+}
+
+// definitionsIn returns the definitions among the paths: files, and those in folders.
+func definitionsIn(paths []string) (files []string, err error) {
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			files = append(files, filepath.Clean(path))
+			continue
+		}
+		before := len(files)
+		entries, err := os.ReadDir(path) // sorted by name
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range entries {
+			file := filepath.Join(path, e.Name())
+			if e.Type()&(fs.ModeDir|fs.ModeNamedPipe|fs.ModeSocket|fs.ModeDevice) == 0 && slices.Contains(extensions, filepath.Ext(file)) && !isTests(file) {
+				files = append(files, file)
+			}
+		}
+		if len(files) == before {
+			return nil, fmt.Errorf("%s: there is no definition in this folder: no file ends in %s", path, strings.Join(extensions, ", "))
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files), nil
+}
+
+// load reads the definitions, or reports all that is wrong with them and returns the exit code.
+func (s *server) load(paths []string) int {
+	files, err := definitionsIn(paths)
+	if err != nil {
+		return s.t.refuse(err)
+	}
+	var all problems
+	names, schedules := map[string]string{}, map[string]string{}
+	for _, file := range files {
+		doc, err := performer{}.document(file)
+		if found, ok := err.(problems); ok {
+			all = append(all, found...)
+			continue
+		}
+		if err == nil {
+			err = s.add(doc, file, names, schedules)
+		}
+		if err != nil {
+			all = append(all, problem{File: file, Severity: isError, Message: err.Error()})
+		}
+	}
+	if len(all) > 0 {
+		all.write(s.t.err)
+		s.t.printf("kahn: nothing is served, because of %s\n", count(len(all), "problem"))
+		return exitUsage
+	}
+	return exitOK
+}
+
+// add adds a definition. names and schedules have the files of those before it.
+func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
+	g := doc.Graph
+	g.Name = name(g, file)
+	if other := names[g.Name]; other != "" {
+		return fmt.Errorf("%s has the name %q, too; give one of them another name", other, g.Name)
+	}
+	names[g.Name] = file
+	folder, err := filepath.Abs(filepath.Dir(file))
+	if err != nil {
+		return err
+	}
+	plan, err := g.Compile()
+	if err != nil {
+		return err
+	}
+	s.flows = append(s.flows, flow{file, folder, g, plan})
+	if doc.Schedule == nil {
+		return nil
+	}
+	inputs := map[string]any{here: folder}
+	maps.Copy(inputs, doc.Schedule.Inputs)
+	doc.Schedule.Inputs = inputs
+	x, err := schedule.FromDocument(doc)
+	if err != nil {
+		return err
+	}
+	if other := schedules[x.Name]; other != "" {
+		return fmt.Errorf("the schedule of %s has the name %q, too; give one of them another name", other, x.Name)
+	}
+	schedules[x.Name] = file
+	s.schedules = append(s.schedules, x)
+	return nil
+}
+
+// work serves until the context ends, and returns the exit code.
+func (s *server) work(ctx context.Context) int {
+	s.runner = &kahn.Runner{MaxRuns: s.runs}
+	service := kahn.Service{Store: s.db, OnError: s.report}
+	for i := range s.flows {
+		f := &s.flows[i]
+		service.Workflows = append(service.Workflows, kahn.Workflow{Graph: f.graph, Step: steps().Step, Options: s.options(f)})
+	}
+	scheduler, err := schedule.New(s.runner, service, s.schedules...)
+	if err != nil {
+		return s.t.refuse(err)
+	}
+	if err := s.tidy(ctx, scheduler); err != nil {
+		return s.t.refuse(err)
+	}
+	endPage := func() {}
+	if s.page.addr != "" {
+		if endPage, err = s.show(scheduler); err != nil {
+			return s.t.refuse(err)
+		}
+	}
+	defer endPage()
+	s.announce()
+	err = scheduler.Serve(ctx)
+	ended := ctx.Err() != nil
+	if ended {
+		s.t.printf("ending: no further run begins, and steps that are at work have %v to end\n", s.grace)
+	} else {
+		s.t.printf("kahn: %v\n", err)
+	}
+	leaving, cancel := context.WithTimeout(context.Background(), s.grace)
+	defer cancel()
+	if s.runner.Shutdown(leaving) != nil {
+		s.t.printf("steps were stopped; they run again when the command begins again\n")
+	}
+	if !ended {
+		return exitProblems
+	}
+	return exitOK
+}
+
+// options are those of the runs of a definition.
+func (s *server) options(f *flow) []kahn.Option {
+	opts := []kahn.Option{kahn.Lease("", s.lease), kahn.Limit(s.limit), kahn.StoreEvents(), kahn.Retain(s.page.events()), knowStoredRoots(s.t, f.graph, s.db), kahn.Around(s.follow)}
+	if s.verbose {
+		opts = append(opts, kahn.OnEvent(func(e kahn.Event) {
+			if d, ok := e.Payload.(event.Delta); ok {
+				s.t.write(fmt.Sprintf("%s %s | %v\n", e.RunID, e.Path, d.Chunk))
+			}
+		}))
+	}
+	return opts
+}
+
+// follow reports the begin and the end of a run. It is a function for kahn.Around.
+func (s *server) follow(ctx context.Context, run *kahn.Run) (context.Context, func(*kahn.Result)) {
+	begun := time.Now()
+	s.t.printf("%s %s: at work\n", clock(begun), run.ID())
+	return ctx, func(res *kahn.Result) {
+		var b strings.Builder
+		now := time.Now()
+		fmt.Fprintf(&b, "%s %s: %v after %v\n", clock(now), res.ID(), res.Status, now.Sub(begun).Round(time.Millisecond))
+		if res.Status != kahn.RunCompleted {
+			reportNodes(&b, res)
+		}
+		s.t.printf("%s", b.String())
+	}
+}
+
+func clock(t time.Time) string { return t.Format("15:04:05") }
+
+// report prints an error of the service.
+func (s *server) report(_ string, _ store.Queue, err error) {
+	s.t.printf("kahn: %v\n", err)
+}
+
+// tidy removes the schedules that are to be forgotten, and reports those of the store that no definition has.
+func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error {
+	for _, name := range s.forget {
+		if err := scheduler.Remove(ctx, name); err != nil {
+			return fmt.Errorf("-forget: %w", err)
+		}
+	}
+	stored, _, err := s.db.Schedules(ctx)
+	for _, x := range stored {
+		if !slices.ContainsFunc(s.schedules, func(own schedule.Schedule) bool { return own.Name == x.Name }) {
+			s.t.printf("the schedule %s is in the store and in none of the definitions; to remove it: -forget %s\n", x.Name, shellWord(x.Name))
+		}
+	}
+	return err
+}
+
+// announce prints what is served.
+func (s *server) announce() {
+	s.t.printf("serving %s over %s\n", count(len(s.flows), "definition"), s.store)
+	for i := range s.schedules {
+		x := &s.schedules[i]
+		times, err := schedule.Every(x.Every)
+		when := "every " + x.Every.String()
+		if x.Every == 0 {
+			times, err = schedule.Cron(x.Cron, x.Zone)
+			when = strings.TrimSpace(x.Cron + " " + x.Zone)
+		}
+		if err == nil { // FromDocument has read it
+			s.t.printf("%s: %s, next at %s\n", x.Name, when, times.Next(time.Now()).Format(time.RFC3339))
+		}
+	}
+}
+
+// show serves the page.
+func (s *server) show(scheduler *schedule.Scheduler) (end func(), err error) {
+	options := inspector.Options{Runner: s.runner, Store: s.db, Scheduler: scheduler, Start: map[string]inspector.StartFunc{}}
+	for i := range s.flows {
+		f := &s.flows[i]
+		perform := func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return s.runner.Start(ctx, f.graph, steps().Step, append(slices.Clone(s.options(f)), opts...)...)
+		}
+		options.Workflows = append(options.Workflows, inspector.Workflow{Plan: f.plan, Perform: perform})
+		options.Start[f.graph.Name] = func(ctx context.Context, text json.RawMessage) (*kahn.Run, error) {
+			inputs := map[string]any{}
+			if len(text) > 0 {
+				if err := json.Unmarshal(text, &inputs); err != nil {
+					return nil, fmt.Errorf("%w: the inputs are no object: %w", kahn.ErrBadOption, err)
+				}
+			}
+			inputs[here] = f.here
+			return perform(ctx, kahn.Durable(s.db), kahn.RunID(f.graph.Name+"-"+uuid.NewString()[:8]), kahn.Inputs(inputs))
+		}
+	}
+	return s.page.serve(s.t, options)
+}

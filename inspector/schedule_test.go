@@ -1,0 +1,101 @@
+package inspector
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/schedule"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// scheduler serves a workflow with two schedules over a store in memory.
+func scheduler(t *testing.T, list ...schedule.Schedule) (*schedule.Scheduler, *kahn.Runner) {
+	t.Helper()
+	g := (&kahn.Graph{Name: "report"}).Add(kahn.Node{ID: "n"})
+	rn := &kahn.Runner{}
+	s, err := schedule.New(rn, kahn.Service{Store: &store.Memory{}, Workflows: []kahn.Workflow{{Graph: g, Step: func(context.Context, *kahn.Step) (any, error) { return nil, nil }}}}, list...)
+	require.NoError(t, err)
+	return s, rn
+}
+
+// The page shows the next ticks and the last runs, and operators run, pause and resume a schedule.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	s, rn := scheduler(t, schedule.Schedule{Name: "often", Workflow: "report", Every: 7 * time.Hour}, schedule.Schedule{Name: "report", Cron: "30 2 * * *", Zone: "Europe/Berlin", Missed: schedule.None, Overlap: schedule.Allow})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(t.Context()) }()
+	d := newDesk(t, func(o *Options) { o.Scheduler = s })
+	var list []scheduleRow
+	require.Eventually(t, func() bool { list = get[schedulesReply](d, "api/v1/schedules").Schedules; return len(list) == 2 }, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, []string{"often", "7h0m0s", "report", "", "latest", "skip"}, []string{list[0].Name, list[0].Every, list[0].Workflow, list[0].Cron, list[0].Missed, list[0].Overlap})
+	require.Equal(t, []string{"report", "30 2 * * *", "Europe/Berlin", "none", "allow"}, []string{list[1].Name, list[1].Cron, list[1].Zone, list[1].Missed, list[1].Overlap})
+	for _, row := range list {
+		require.Len(t, row.Next, 5, row.Name)
+		require.True(t, slices.IsSorted(row.Next), row.Name)
+		require.Empty(t, row.Last, row.Name)
+	}
+
+	var answer runReply
+	require.NoError(t, json.Unmarshal(d.post("api/v1/schedule/run", "{}", "schedule", "report"), &answer))
+	require.Eventually(t, func() bool {
+		last := get[schedulesReply](d, "api/v1/schedules").Schedules[1].Last
+		return len(last) == 1 && last[0].ID == answer.Run && last[0].Status == kahn.RunCompleted && last[0].Kind == "now" && last[0].Ended != ""
+	}, 10*time.Second, 5*time.Millisecond)
+
+	require.JSONEq(t, `{"status":"accepted"}`, string(d.post("api/v1/schedule/pause", "{}", "schedule", "report")))
+	row := get[schedulesReply](d, "api/v1/schedules").Schedules[1]
+	require.True(t, row.Paused)
+	require.Empty(t, row.Next)
+	require.JSONEq(t, `{"status":"accepted"}`, string(d.post("api/v1/schedule/resume", "{}", "schedule", "report")))
+	require.Len(t, get[schedulesReply](d, "api/v1/schedules").Schedules[1].Next, 5)
+
+	for _, path := range []string{"run", "pause", "resume"} {
+		f := d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/schedule/"+path+"?schedule=nightly", "{}")
+		require.Equal(t, fault{Code: "unknown_schedule", Message: `there is no schedule "nightly"`}, *f, path)
+	}
+	require.Contains(t, d.audit.String(), "action=schedule/pause")
+	require.NoError(t, rn.Shutdown(context.Background()))
+	require.NoError(t, <-served)
+}
+
+// What a function of the host says about a tick is for those who may see data; without a Scheduler there are no schedules.
+func TestSchedulesArePrivate(t *testing.T) {
+	t.Parallel()
+	var s *schedule.Scheduler
+	synctest.Test(t, func(t *testing.T) {
+		var rn *kahn.Runner
+		s, rn = scheduler(t, schedule.Schedule{Name: "report", Every: time.Hour, Inputs: func(time.Time) (map[string]any, error) { panic("secret") }})
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(t.Context()) }()
+		time.Sleep(90 * time.Minute)
+		require.NoError(t, rn.Shutdown(context.Background()))
+		require.NoError(t, <-served)
+	})
+	may := []Action{View}
+	d := newDesk(t, func(o *Options) {
+		o.Scheduler = s
+		o.Authorize = func(_ *http.Request, a Action) error {
+			if slices.Contains(may, a) {
+				return nil
+			}
+			return errNoSchedules
+		}
+	})
+	last := get[schedulesReply](d, "api/v1/schedules").Schedules[0].Last
+	require.NotEmpty(t, last)
+	require.Equal(t, "inputs", last[0].LeftOut)
+	may = append(may, ViewData)
+	require.Contains(t, get[schedulesReply](d, "api/v1/schedules").Schedules[0].Last[0].LeftOut, "secret")
+
+	d = newDesk(t, nil)
+	require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodGet, "api/v1/schedules", "").Code)
+	require.Equal(t, "no_schedules", d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/schedule/run?schedule=x", "{}").Code)
+}

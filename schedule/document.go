@@ -1,0 +1,74 @@
+package schedule
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/definition"
+)
+
+// FromDocument returns the schedule of a document, whose graph is the workflow. A schedule without a name has that of the graph. The runs have the inputs
+// of the schedule, and the input "tick" unless the schedule gives it or the graph declares inputs and not this one. The error matches [ErrBadSchedule];
+// a document without a schedule has the error, too.
+func FromDocument(doc *definition.Document) (Schedule, error) {
+	d := doc.Schedule
+	if d == nil {
+		return Schedule{}, fmt.Errorf("%w %q: the document has none", ErrBadSchedule, doc.Graph.Name)
+	}
+	s := Schedule{
+		Name: cmp.Or(d.Name, doc.Graph.Name), Workflow: doc.Graph.Name, Cron: d.Cron, Zone: d.Zone, Every: d.Every, Missed: Missed(d.Missed),
+		StartingDeadline: d.StartingDeadline, Overlap: Overlap(d.Overlap), Jitter: d.Jitter, Labels: maps.Clone(d.Labels),
+	}
+	if len(d.Inputs) > 0 {
+		given, ticks := maps.Clone(d.Inputs), declares(doc.Graph, definition.InputTick)
+		s.Inputs = func(tick time.Time) (map[string]any, error) {
+			all := map[string]any{}
+			if ticks {
+				all[definition.InputTick] = tick.UTC().Format(time.RFC3339)
+			}
+			maps.Copy(all, given)
+			return all, nil
+		}
+	}
+	_, _, err := s.define()
+	return s, err
+}
+
+// Check returns what is wrong with the schedule of a document, for the CheckSchedule of a [definition.Loader]: each problem is a [*kahn.Problem] that
+// names the field, such as Cron, and matches [ErrBadSchedule].
+func Check(d *definition.Schedule) error {
+	s := Schedule{
+		Name: cmp.Or(d.Name, "name"), Cron: d.Cron, Zone: d.Zone, Every: d.Every, Missed: Missed(d.Missed), StartingDeadline: d.StartingDeadline,
+		Overlap: Overlap(d.Overlap), Jitter: d.Jitter,
+	}
+	var errs []error
+	add := func(field string, err error) {
+		if err != nil {
+			errs = append(errs, &kahn.Problem{Field: field, Err: err})
+		}
+	}
+	switch {
+	case d.Every != 0:
+		_, err := Every(d.Every)
+		add("Every", err)
+	case d.Cron != "":
+		_, err := Cron("@daily", d.Zone)
+		add("Zone", err)
+		_, err = Cron(d.Cron, "")
+		add("Cron", err)
+	}
+	for name := range d.Labels {
+		s.Labels = map[string]string{name: ""}
+		if _, _, err := s.define(); err != nil && len(errs) == 0 {
+			add("Labels", err)
+		}
+	}
+	if _, _, err := s.define(); err != nil && len(errs) == 0 {
+		add("", err)
+	}
+	return errors.Join(errs...)
+}
