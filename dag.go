@@ -240,6 +240,13 @@ type Node struct {
 	// Memo is the version of the step's code, for a node whose output depends on nothing but that version, its Config and
 	// its inputs: a run with a [Memo] takes the output from an earlier run; the Result of one without has a warning. Empty: the step is called in every run.
 	Memo string
+	// MemoName takes the place of the node's path in the key of its output, so that nodes of any graphs which do the same share outputs, and
+	// a node that is renamed or moved keeps them.
+	MemoName string
+	// MemoKey returns what the output of the node depends on, as a text: with the path, or MemoName, and Memo it is all that the key is made of.
+	// Without it the key is made of the inputs, see [Memo]. It is called before each attempt, like a step, and what it returns must not depend
+	// on anything else than the Step; with an error the step is called, the output is not kept, and the node's log says why.
+	MemoKey func(s *Step) (string, error)
 
 	// Retry is the node's retry policy. The zero value takes the default of the graph, else of the run, else one attempt.
 	Retry Retry

@@ -450,8 +450,11 @@ func (c *compiler) checkNode(i int) {
 	if text := badChoices(n.Choices); text != "" {
 		bad(ErrBadValue, "Choices", "%s", text)
 	}
-	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n) || n.Sub != nil || n.Map != nil) {
+	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n) || n.Sub != nil) {
 		bad(ErrBadValue, "Memo", "Memo is for steps: the outputs of conditions, gates, triggers, composites and the end node depend on more than inputs")
+	}
+	if n.Memo == "" && (n.MemoName != "" || n.MemoKey != nil) {
+		bad(ErrBadValue, "Memo", "it has a MemoName or a MemoKey, and no Memo: without a version its output is not kept")
 	}
 	if isGate(n) && (n.InputSchema != nil || n.OutputSchema != nil || n.Moderation != ModerateNone) {
 		bad(ErrBadValue, "", "a gate has no step whose inputs or output could be judged")

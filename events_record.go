@@ -339,7 +339,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 		special := x != nil && (rec.fallback || x.Memoized || x.Tokens != [2]int{})
 		var done event.Completion
 		if special {
-			done = event.Completion{Fallback: rec.fallback, Memoized: x.Memoized && !rec.fallback, InputTokens: x.Tokens[0], OutputTokens: x.Tokens[1]}
+			done = event.Completion{Fallback: rec.fallback, Memoized: x.Memoized && !rec.fallback, Hit: r.hitOf(c.Ref, x), InputTokens: x.Tokens[0], OutputTokens: x.Tokens[1]}
 			if rec.fallback {
 				done.Err = x.lastErr
 			}

@@ -403,19 +403,39 @@ func ExampleIdempotencyKey() {
 
 // A step that is expensive, and whose output depends on its inputs alone, is not called again for the same inputs.
 func ExampleMemo() {
-	g := new(kahn.Graph).Add(kahn.Node{ID: "embed", Memo: "v1"})
+	g := new(kahn.Graph).Add(kahn.Node{ID: "embed", Memo: "v1", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		text, err := kahn.Root[string](s, "text")
+		fmt.Println("embed", text)
+		return len(text), err
+	}})
 	var memo kahn.Memo
-	for _, text := range []string{"a cat", "a dog", "a cat"} {
-		res, err := kahn.Execute(context.Background(), g, printID, &memo, kahn.Inputs(map[string]any{"text": text}))
+	for i, text := range []string{"a cat", "a dog", "a cat"} {
+		res, err := kahn.Execute(context.Background(), g, nil, &memo, kahn.Inputs(map[string]any{"text": text, "request": i}))
 		embed, _ := res.Node("embed")
 		fmt.Println(text, embed.Memoized, err)
 	}
 	// Output:
-	// embed
+	// embed a cat
 	// a cat false <nil>
-	// embed
+	// embed a dog
 	// a dog false <nil>
 	// a cat true <nil>
+}
+
+// After a mend of what the steps use the run calls them all.
+func ExampleRefresh() {
+	g := new(kahn.Graph).Add(kahn.Node{ID: "embed", Memo: "v1"})
+	var memo kahn.Memo
+	for _, opts := range [][]kahn.Option{{&memo}, {&memo}, {&memo, kahn.Refresh()}} {
+		_, err := kahn.Execute(context.Background(), g, printID, opts...)
+		fmt.Println(err)
+	}
+	// Output:
+	// embed
+	// <nil>
+	// <nil>
+	// embed
+	// <nil>
 }
 
 // A coordinator of a bare state takes it to another process.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -360,10 +361,23 @@ func (r *Run) contract(x *extra) {
 
 // keepExpanded gives the output of an expanded node to the memo, since the attempt of its step had no output to keep.
 func (w *worker) keepExpanded(value any) {
-	r := w.run
-	if m := r.cfg.memo; m != nil && r.plan.node(w.task.Ref).Memo != "" && r.cfg.test == nil {
-		m.keep(w.step, value)
+	r, s := w.run, w.step
+	m := r.memoOf(w.task.Ref)
+	if m == nil {
+		return
 	}
+	r.st.Lock()
+	var f *flight
+	if r.tree != nil {
+		f = r.tree.flights[place{r, s.ref}]
+	}
+	r.st.Unlock()
+	k, err := s.memoKey()
+	if err != nil {
+		s.Log(slog.LevelWarn, "memo: "+errorText(err))
+		return
+	}
+	m.keep(s, k, value, f)
 }
 
 // keeps reports whether a node was expanded in an earlier life of the run, and its graph is not known.

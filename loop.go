@@ -281,6 +281,7 @@ func (s *Step) Iteration() int {
 	if c := s.given(); c != nil {
 		return c.View.Iteration
 	}
+	s.read(readLoop, "")
 	return s.run.innermostIteration()
 }
 
@@ -290,6 +291,7 @@ func (v View) Iteration() int {
 	if v.data != nil {
 		return v.data.Iteration
 	}
+	v.reads(readLoop, "")
 	return v.run.innermostIteration()
 }
 

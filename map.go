@@ -89,6 +89,7 @@ func (s *Step) Item() (value any, ok bool) {
 	if c := s.given(); c != nil {
 		return c.Item, c.InMap
 	}
+	s.read(readItem, "")
 	if items, i := s.run.innermost(s.ref); items != nil {
 		return s.run.clone(items.at(i)), true
 	}
@@ -103,6 +104,7 @@ func (s *Step) Index() int {
 		}
 		return c.Index
 	}
+	s.read(readIndex, "")
 	_, i := s.run.innermost(s.ref)
 	return i
 }
@@ -202,6 +204,9 @@ func itemNode(n *node) *node {
 	}
 	if x := n.Undo; x != nil {
 		item.Compensate, item.CompensateBy, item.CompensateRetry, item.CompensateTimeout = x.do, x.by, x.retry, x.timeout
+	}
+	if n.Sub == nil {
+		item.Memo, item.MemoName, item.MemoKey = n.Memo, n.MemoName, n.MemoKey
 	}
 	if n.Sub != nil {
 		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot

@@ -1,42 +1,59 @@
 package kahn
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
+	"time"
 
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 // Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling
 // their steps. It is an option, and may be shared by any number of runs: of those that want the same output at the same time
-// one asks the Cache and calls the step, and the others wait for its node to end: each holds its slot, but while the node is performed
-// by a graph that its step has returned, see [Expand]. Only outputs of completed nodes are kept: after a failure the next run calls the
-// step. Nobody waits for a node that waits for a signal because its step returned [Suspend], nor for a run that has been left.
+// one asks the Cache and calls the step, and the others wait for its node to end. Only outputs of completed nodes are kept.
 //
-// A node that finds its output is not started: its node.completed says Memoized. If the inputs have no JSON form, or the
-// Cache fails, the step is called and the node's log says why. A step that was suspended is called when its signal comes,
-// which is no input of the node, and its output is not kept. The zero value keeps everything in memory.
+// The inputs of a node are its Config, its parameters and what its predecessors delivered, of an item its value, and beside them what its step
+// has read: root inputs, the index of an item, results of farther ancestors. A change of anything else is a hit, and so is an item that has
+// moved. See docs/memo.md for what is in a key; [Node.MemoKey] replaces it.
 //
+// A node that finds its output is not started: its Result says Memoized, of which run, and when. If the inputs have no JSON form, or the Cache
+// fails, the step is called and the node's log says why. The zero value keeps everything in memory.
+type Memo struct {
+	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts that hold a checksum: one that is damaged is a miss, and a warning in the
+	// node's log. Its methods are called from the goroutines of steps, with their contexts. Nil: a map in memory that grows with every
+	// output, and whose values the runs share, as they are. See [store.DirCache] and package store/sqlite for caches that last.
+	Cache interface {
+		Get(ctx context.Context, key string) (data []byte, ok bool, err error)
+		Put(ctx context.Context, key string, data []byte) error
+	}
+	// MaxAge is how old an output may be to be a hit; 0 means any age.
+	MaxAge time.Duration
+
+	mu      sync.Mutex // guards what follows
+	values  map[string]memoEntry
+	flights map[string]*flight // by key
+}
+
 // The single flight is not that of golang.org/x/sync/singleflight: its DoChan, which a waiter can leave when its context ends,
 // calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting; and all waiters share the
 // error of the caller, which may have been cancelled or timed out.
-type Memo struct {
-	// Cache keeps outputs of nodes by key, a hex SHA-256 of the node's path, its Memo, Kind and Config, and its inputs. Values are shared
-	// between runs, which must not change them. Its methods are called from the goroutines of steps, with their contexts. Nil: a map in
-	// memory that grows with every output.
-	Cache interface {
-		Get(ctx context.Context, key string) (value any, ok bool, err error)
-		Put(ctx context.Context, key string, value any) error
-	}
 
-	mu      sync.Mutex // guards what follows
-	values  map[string]any
-	flights map[string]*flight // by key
+// Refresh makes the run call the steps of all nodes that its [Memo] would have an output for, and replace these.
+func Refresh() Option {
+	return optionFunc(func(c *config) error {
+		c.refresh = true
+		return nil
+	})
 }
 
 // flight is one attempt that looks for an output, or produces it, for all attempts that want it at the same time.
@@ -45,8 +62,10 @@ type flight struct {
 	key      string
 	expanded chan struct{} // closed when the step has returned a graph, which may want the slots of those who wait
 	landed   chan struct{} // closed at the end of the flight; the fields below are fixed then
-	value    any
-	ok       bool // there is an output
+	entry    memoEntry
+	reads    []string // what the step has read
+	of       string   // the key of the output
+	ok       bool     // there is an output
 }
 
 func (m *Memo) apply(c *config) error {
@@ -54,6 +73,9 @@ func (m *Memo) apply(c *config) error {
 		return fmt.Errorf("%w: nil Memo", ErrBadOption)
 	}
 	c.memo = m
+	if m.MaxAge < 0 {
+		return fmt.Errorf("%w: the MaxAge %v of a Memo is negative", ErrBadOption, m.MaxAge)
+	}
 	return nil
 }
 
@@ -66,15 +88,15 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 	if _, d := s.resumption(); d != nil {
 		return perform()
 	}
-	key, err := s.memoKey()
+	k, err := s.memoKey()
 	if err != nil {
 		s.Log(slog.LevelWarn, "not memoized: "+errorText(err))
 		return perform()
 	}
 	for {
-		f, first := m.join(key)
+		f, first := m.join(k.flight)
 		if first {
-			return f.fly(w, perform)
+			return f.fly(w, k, perform)
 		}
 		expanded, yielded := f.expanded, false
 		for waiting := true; waiting; {
@@ -90,13 +112,31 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 				return attemptResult{err: s.Err()}
 			}
 		}
-		switch {
-		case f.ok:
-			return attemptResult{value: f.value, memoized: true}
-		case yielded:
+		if f.ok {
+			if of, err := k.with(s, f.reads); err == nil && of == f.of {
+				return f.entry.hit()
+			}
+		}
+		if yielded {
 			return attemptResult{err: errBoardAgain}
 		}
 	}
+}
+
+// memoOf returns the memo of a node; nil if its output is not kept.
+func (r *Run) memoOf(ref machine.Ref) *Memo {
+	if m := r.cfg.memo; m != nil && r.plan.node(ref).Memo != "" && r.cfg.test == nil {
+		return m
+	}
+	return nil
+}
+
+// beginReading has an attempt note what its step reads.
+func (r *Run) beginReading(s *Step) {
+	s.flags |= stepMemo
+	r.st.Lock()
+	defer r.st.Unlock()
+	r.extra(s.ref).reads = nil
 }
 
 // yieldSlots releases the slots of an attempt that waits for a flight: the nodes inside of the expanded node may want slots that its run
@@ -130,46 +170,33 @@ func (m *Memo) join(key string) (*flight, bool) {
 
 // fly finds the output, or produces and keeps it. The flight lands also if the step panics or ends its goroutine. If the step has returned
 // a graph, the worker has the flight afterwards.
-func (f *flight) fly(w *worker, perform func() attemptResult) attemptResult {
+func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attemptResult {
 	m, s := f.memo, w.step
 	defer func() {
 		if w.flight == nil {
 			f.land()
 		}
 	}()
-	value, ok, err := m.get(s, f.key)
-	switch {
-	case err != nil:
-		f.land() // the waiting attempts go on, each by itself
-		s.Log(slog.LevelWarn, "memo: "+errorText(err))
-		return perform()
-	case ok:
-		f.value, f.ok = value, true
-		return attemptResult{value: value, memoized: true}
+	if !s.run.cfg.refresh {
+		found, err := m.find(s, k, f)
+		switch {
+		case err != nil:
+			f.land() // the waiting attempts go on, each by itself
+			s.Log(slog.LevelWarn, "memo: "+errorText(err))
+			return perform()
+		case found:
+			return f.entry.hit()
+		}
 	}
 	res := perform()
 	switch {
 	case res.err == nil && s.Err() == nil: // a value after the timeout does not count
-		f.value, f.ok = res.value, true
-		if err := m.put(s, f.key, res.value); err != nil {
-			s.Log(slog.LevelWarn, "memo: "+errorText(err))
-		}
+		m.keep(s, k, res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
 		w.flight = f
 	}
 	return res
-}
-
-// keep keeps the output of a step that was expanded.
-func (m *Memo) keep(s *Step, value any) {
-	key, err := s.memoKey()
-	if err == nil {
-		err = m.put(s, key, value)
-	}
-	if err != nil {
-		s.Log(slog.LevelWarn, "memo: "+errorText(err))
-	}
 }
 
 // land ends a flight, once.
@@ -202,16 +229,16 @@ func (t *tree) board(at place, f *flight) {
 	t.flights[at] = f
 }
 
-// landFlight ends the flight of a node that was expanded, with the lock held: the node has ended, is attempted again, or is left. It comes
-// with the output of a node that has completed.
-func (r *Run) landFlight(ref machine.Ref, output any, ok bool) {
+// landFlight ends the flight of a node that was expanded, with the lock held: the node has ended, is attempted again, or is left. The flight of a
+// node that has completed has the output.
+func (r *Run) landFlight(ref machine.Ref, ok bool) {
 	if r.tree == nil {
 		return
 	}
 	at := place{r, ref}
 	if f := r.tree.flights[at]; f != nil {
 		delete(r.tree.flights, at)
-		f.value, f.ok = output, ok
+		f.ok = f.ok && ok
 		f.land()
 	}
 }
@@ -227,45 +254,376 @@ func (t *tree) landFlights() {
 	}
 }
 
-func (m *Memo) get(s *Step, key string) (value any, ok bool, err error) {
-	if m.Cache != nil {
-		return m.Cache.Get(s, key)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	value, ok = m.values[key]
-	return value, ok, nil
-}
-
-func (m *Memo) put(s *Step, key string, value any) error {
-	if m.Cache != nil {
-		return m.Cache.Put(s, key, value)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.values == nil {
-		m.values = map[string]any{}
-	}
-	m.values[key] = value
-	return nil
+// memoKey is what an output is kept by, before its step is called: as far as the inputs are known by then.
+type memoKey struct {
+	base   string // of all inputs but those that only the step knows to be some: those that it reads
+	flight string // of base and of the inputs of the run, which the step may read
+	fixed  bool   // it is the host's own, see Node.MemoKey: what the step reads is no matter
 }
 
 // memoKey identifies the output that the step is going to produce.
-func (s *Step) memoKey() (string, error) {
+func (s *Step) memoKey() (memoKey, error) {
 	n := s.node()
-	inputs := map[string]any{} // of a nested run they are the parameters of its composite
-	s.run.eachInput(func(name string) {
-		if v, ok := s.run.input(name); ok {
-			inputs[name] = v
+	form := map[string]any{"node": n.MemoName, "memo": n.Memo}
+	if n.MemoName == "" {
+		form["node"] = s.run.memoPath(s.ref)
+	}
+	if n.MemoKey != nil {
+		own, err := n.MemoKey(s)
+		if err != nil {
+			return memoKey{}, err
+		}
+		form["key"] = own
+		base, err := memoHash(form)
+		return memoKey{base, base, true}, err
+	}
+	form["kind"], form["config"], form["params"] = n.Kind, n.Config, s.run.memoParams(s)
+	if x := s.run.items; x != nil {
+		form["item"] = x.at(int(s.ref))
+	} else {
+		form["upstream"] = s.UpstreamAll()
+	}
+	base, err := memoHash(form)
+	if err != nil {
+		return memoKey{}, err
+	}
+	inputs := map[string]any{"": base}
+	of, _, _ := s.run.home(s.ref, s.flags)
+	of.eachInput(func(name string) {
+		if v, ok := of.input(name); ok {
+			inputs["."+name] = v
 		}
 	})
-	data, err := canonical(map[string]any{
-		"node": s.Path(), "memo": n.Memo, "kind": n.Kind, "config": n.Config, "params": s.Params(), "upstream": s.UpstreamAll(),
-		"inputs": inputs,
-	})
+	flight, err := memoHash(inputs)
+	if err != nil { // the step may not read the input that has no form
+		flight = base
+	}
+	return memoKey{base, flight, false}, nil
+}
+
+// memoParams are the parameters that a node gets whether its step reads them or not. Others are inputs only if it does: those of a node that
+// declares none are all inputs of the run, and those of an item those of its map, with the list.
+func (r *Run) memoParams(s *Step) map[string]any {
+	m := map[string]any{}
+	if r.items != nil {
+		return m
+	}
+	names, _ := r.ownParams(s.ref)
+	for _, name := range names {
+		if v, ok := r.param(s.ref, s.flags, name); ok {
+			m[name] = v
+		}
+	}
+	return m
+}
+
+// memoPath is the path of a node without the numbers of items and iterations: it stays when a list grows or a loop goes another way.
+func (r *Run) memoPath(ref machine.Ref) string {
+	names := []string{}
+	for {
+		if r.items == nil {
+			names = append(names, r.plan.names[ref])
+		}
+		if r.outer == nil {
+			slices.Reverse(names)
+			return strings.Join(names, "/")
+		}
+		r, ref = r.outer, r.within.ref
+	}
+}
+
+// with is the key of an output whose step has read some inputs.
+func (k memoKey) with(s *Step, reads []string) (string, error) {
+	if len(reads) == 0 || k.fixed {
+		return k.base, nil
+	}
+	form := map[string]any{"": k.base}
+	for _, name := range reads {
+		form["."+name] = s.reread(name)
+	}
+	return memoHash(form)
+}
+
+func memoHash(form map[string]any) (string, error) {
+	data, err := canonical(form)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// What a step reads has a name, of its kind and of what it is.
+const (
+	readRoot     = "root:"
+	readParam    = "param:"
+	readParams   = "params"
+	readUpstream = "upstream:"
+	readNode     = "node:"
+	readBefore   = "predecessors"
+	readTrigger  = "trigger"
+	readItem     = "item"
+	readIndex    = "index"
+	readLoop     = "iteration"
+)
+
+// read notes what the step of a memoized node reads.
+func (s *Step) read(kind, name string) {
+	if s.flags&stepMemo == 0 {
+		return
+	}
+	r, item := s.run, s.run.items != nil
+	names, all := r.ownParams(s.ref)
+	known := false // it is in the key
+	switch kind {
+	case readParam:
+		known = item && name == inputItem || !item && slices.Contains(names, name)
+	case readRoot:
+		known = item && name == inputItem
+	case readParams:
+		known = !item && !all
+	case readUpstream:
+		known = !item
+	case readItem:
+		known = item
+	}
+	if known {
+		return
+	}
+	r.st.Lock()
+	defer r.st.Unlock()
+	if x := r.extra(s.ref); !slices.Contains(x.reads, kind+name) && s.state.Load() == stepActive {
+		x.reads = append(x.reads, kind+name)
+	}
+}
+
+// ownParams are the names of the parameters that a node has by itself, which are in its key. all: it gets all inputs of the run beside these.
+func (r *Run) ownParams(ref machine.Ref) (names []string, all bool) {
+	r, ref, _ = r.home(ref, 0)
+	all = r.plan.eachOwnParam(ref, func(name string) { names = append(names, name) })
+	return names, all
+}
+
+// reread returns the value of what a step of the node has read, as another step of it would read it.
+func (s *Step) reread(read string) any {
+	kind, name, named := strings.Cut(read, ":")
+	if named {
+		kind += ":"
+	}
+	v, ok := any(nil), true
+	switch kind {
+	case readRoot:
+		v, ok = s.run.input(name)
+	case readParam:
+		v, ok = s.run.param(s.ref, s.flags, name)
+	case readParams:
+		v = s.run.params(s.ref, s.flags, false)
+	case readUpstream:
+		v, ok = s.run.upstream(s.ref, s.flags, name)
+	case readBefore:
+		list := []any{}
+		for _, p := range s.predecessors() {
+			list = append(list, []any{p.ID, p.Status.String()})
+		}
+		v = list
+	case readTrigger:
+		if f := s.run.cfg.fired; f != nil {
+			v = []any{f.payload}
+		}
+	case readItem, readIndex:
+		items, i := s.run.innermost(s.ref)
+		if ok = items != nil; ok {
+			if v = i; kind == readItem {
+				v = items.at(i)
+			}
+		}
+	case readLoop:
+		v = s.run.innermostIteration()
+	case readNode:
+		r, ref, _ := s.run.home(s.ref, s.flags)
+		view := View{run: r, ref: ref}
+		failure := ""
+		if err := view.Err(name); err != nil {
+			failure = errorText(err)
+		}
+		v = []any{view.Status(name).String(), view.Output(name), failure}
+	}
+	if !ok {
+		return nil
+	}
+	return []any{v}
+}
+
+// memoEntry is what is kept by a key: an output, or the sets of inputs that steps have read under which there are some.
+type memoEntry struct {
+	reads [][]string
+	value any
+	has   bool   // there is a value
+	run   string // the id of the run that has called the step
+	at    time.Time
+}
+
+func (e *memoEntry) hit() attemptResult {
+	return attemptResult{value: e.value, hit: &event.Hit{Run: e.run, At: e.at}}
+}
+
+// maxReads is how many sets of inputs are kept for a key: a step whose reads depend on nothing that the Memo knows must not make each look-up longer.
+const maxReads = 16
+
+// find looks for the output under each set of inputs that steps have read.
+func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
+	first, err := m.get(s, k.base)
+	if err != nil {
+		return false, err
+	}
+	now := s.run.timeAt(s.run.now())
+	fresh := func(e *memoEntry) bool { return e.has && (m.MaxAge <= 0 || now.Sub(e.at) < m.MaxAge) }
+	if fresh(&first) {
+		f.entry, f.of, f.ok = first, k.base, true
+		return true, nil
+	}
+	for _, reads := range slices.Backward(first.reads) {
+		of, err := k.with(s, reads)
+		if err != nil {
+			return false, err
+		}
+		e, err := m.get(s, of)
+		if err != nil {
+			return false, err
+		}
+		if fresh(&e) {
+			f.entry, f.reads, f.of, f.ok = e, reads, of, true
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// keep keeps the output of a step, by its key and what it has read, and gives it to a flight. f may be nil.
+func (m *Memo) keep(s *Step, k memoKey, value any, f *flight) {
+	if err := m.keeps(s, k, value, f); err != nil {
+		s.Log(slog.LevelWarn, "memo: "+errorText(err))
+	}
+}
+
+func (m *Memo) keeps(s *Step, k memoKey, value any, f *flight) error {
+	r := s.run
+	var reads []string
+	if !k.fixed {
+		r.st.Lock()
+		reads = slices.Clone(r.extra(s.ref).reads)
+		r.st.Unlock()
+	}
+	slices.Sort(reads)
+	of, err := k.with(s, reads)
+	if err != nil {
+		return err
+	}
+	e := memoEntry{value: value, has: true, run: r.ID(), at: r.timeAt(r.now())}
+	if f != nil {
+		f.entry, f.reads, f.of, f.ok = e, reads, of, true
+	}
+	if of == k.base {
+		return m.put(s, of, e)
+	}
+	first, err := m.get(s, k.base)
+	if err != nil {
+		return err
+	}
+	known := slices.ContainsFunc(first.reads, func(set []string) bool { return slices.Equal(set, reads) })
+	if !known || first.has {
+		sets := append(slices.Clone(first.reads[max(len(first.reads)-maxReads+1, 0):]), reads)
+		if known {
+			sets = first.reads
+		}
+		if err := m.put(s, k.base, memoEntry{reads: sets}); err != nil {
+			return err
+		}
+	}
+	return m.put(s, of, e)
+}
+
+// get returns what there is by a key: the zero entry for nothing, and for one that is damaged, of which the node's log tells.
+func (m *Memo) get(s *Step, key string) (memoEntry, error) {
+	if m.Cache == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.values[key], nil
+	}
+	data, ok, err := m.Cache.Get(s, key)
+	if err != nil || !ok {
+		return memoEntry{}, err
+	}
+	e, err := decodeMemo(s.run.cfg.codec, data)
+	if err != nil {
+		s.Log(slog.LevelWarn, "memo: the entry "+key+" of the cache is damaged, and counts as none: "+errorText(err))
+		return memoEntry{}, nil
+	}
+	return e, nil
+}
+
+func (m *Memo) put(s *Step, key string, e memoEntry) error {
+	if m.Cache == nil {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.values == nil {
+			m.values = map[string]memoEntry{}
+		}
+		m.values[key] = e
+		return nil
+	}
+	data, err := encodeMemo(s.run.cfg.codec, e)
+	if err != nil {
+		return err
+	}
+	return m.Cache.Put(s, key, data)
+}
+
+// entryJSON is an entry as a cache has it, behind the checksum of its text.
+type entryJSON struct {
+	Reads [][]string      `json:"reads,omitempty"`
+	Run   string          `json:"run,omitempty"`
+	At    time.Time       `json:"at,omitzero"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+func encodeMemo(codec Codec, e memoEntry) ([]byte, error) {
+	x := entryJSON{Reads: e.reads, Run: e.run, At: e.at}
+	if e.has {
+		var err error
+		if x.Value, err = encodeValue(codec, e.value); err != nil {
+			return nil, err
+		}
+	}
+	text, err := json.Marshal(x)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text)
+	return append(append(hex.AppendEncode(nil, sum[:]), '\n'), text...), nil
+}
+
+func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
+	head, text, _ := bytes.Cut(data, []byte("\n"))
+	if sum := sha256.Sum256(text); string(head) != hex.EncodeToString(sum[:]) {
+		return e, fmt.Errorf("%w: its checksum is another one", ErrBadValue)
+	}
+	var x entryJSON
+	if err := json.Unmarshal(text, &x); err != nil {
+		return e, err
+	}
+	e = memoEntry{reads: x.Reads, run: x.Run, at: x.At}
+	if x.Value != nil {
+		e.has = true
+		e.value, err = decodeValue(codec, x.Value)
+	}
+	return e, err
+}
+
+// hitOf returns the hit of a node, whose output may be that of its fallback after all, with the lock held.
+func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
+	if x.Memoized && !r.records[ref].fallback {
+		return x.Hit
+	}
+	return nil
 }

@@ -54,6 +54,7 @@ type config struct {
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo
+	refresh        bool  // the memo looks for nothing
 	bounds         *room // of transactions, for tests; nil for the usual ones
 	checkValues    bool  // outputs are encoded when their nodes complete
 	from           *Snapshot
@@ -130,6 +131,9 @@ func configure(opts []Option, readable bool) (*config, error) {
 	}
 	if c.repeats != 0 && !c.redrive && !c.fork {
 		return nil, fmt.Errorf("%w: KeepDescendants, DespiteHandlers and Anew are for a run that is redriven or forked", ErrBadOption)
+	}
+	if c.refresh && c.memo == nil {
+		return nil, fmt.Errorf("%w: Refresh is for a run with a Memo", ErrBadOption)
 	}
 	if !readable {
 		c.retain = 0

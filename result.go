@@ -87,6 +87,8 @@ type NodeResult struct {
 	Duration time.Duration
 	// Memoized is true if the output is that of an earlier run, see [Memo].
 	Memoized bool
+	// Hit says of which run, and when it was produced; nil if Memoized is false, and if an older version has written the run down.
+	Hit *event.Hit
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
 	// Mocked is true if a mock took the place of the node's step: see [TestMode].
@@ -281,7 +283,9 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	if x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.Abandoned, x.guardErr, x.lastErr
 		res.Decision = clonePtr(x.decision)
-		res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback
+		if res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback; res.Memoized {
+			res.Hit = clonePtr(x.Hit)
+		}
 		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // else its beginning was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}

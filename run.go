@@ -747,6 +747,7 @@ type extra struct {
 	reentries int32     // how often the step was entered again in the same attempt
 	due       int64     // of a node that backs off: when it is ready, in ns since the run's start
 	refused   error     // why the store has refused the output of the last attempt; nil if it has not
+	reads     []string  // of a memoized node: what its step has read, see Memo
 	left      bool      // the current attempt was interrupted because the run is being left
 
 	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
@@ -755,13 +756,14 @@ type extra struct {
 // nodeFacts are what a run knows of a node beside its State, in the form in which a snapshot keeps them: a new fact of that kind is a field
 // here and a line of nodeWriter.
 type nodeFacts struct {
-	Message   string `json:"message,omitempty"`  // of a step that skipped itself
-	Answer    string `json:"answer,omitempty"`   // of a condition, if it is not the labels of the branches taken, see conclusion
-	Memoized  bool   `json:"memoized,omitempty"` // the output is that of an earlier run
-	Harmless  int32  `json:"harmless,omitempty"` // attempts that have had no effect
-	Abandoned bool   `json:"abandoned,omitempty"`
-	Sleeps    bool   `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
-	Tokens    [2]int `json:"tokens,omitzero"`  // input and output, reported over all attempts
+	Message   string     `json:"message,omitempty"`  // of a step that skipped itself
+	Answer    string     `json:"answer,omitempty"`   // of a condition, if it is not the labels of the branches taken, see conclusion
+	Memoized  bool       `json:"memoized,omitempty"` // the output is that of an earlier run
+	Hit       *event.Hit `json:"hit,omitempty"`      // and of which; nil in a file of an older version
+	Harmless  int32      `json:"harmless,omitempty"` // attempts that have had no effect
+	Abandoned bool       `json:"abandoned,omitempty"`
+	Sleeps    bool       `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
+	Tokens    [2]int     `json:"tokens,omitzero"`  // input and output, reported over all attempts
 	// Of a node that has not ended: the attempts that were interrupted because the run was left, which do not count, and the last ones that
 	// ended with their process.
 	Cut     int32 `json:"cut,omitempty"`

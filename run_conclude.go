@@ -28,9 +28,9 @@ type conclusion struct {
 	hint     time.Duration // the wait that a RateLimited error asked for, or 0
 	noRetry  event.NoRetry // why it is not to be retried; zero if that is open, or if it has not failed
 	abortRun bool
-	harmless bool // the attempt has had no effect
-	fallback bool // the value is the fallback's
-	memoized bool // the value is that of another run
+	harmless bool       // the attempt has had no effect
+	fallback bool       // the value is the fallback's
+	hit      *event.Hit // the value is that of another run; nil if it is not
 }
 
 // conclude makes the conclusion of a result, as far as possible without the lock. It calls user code for labels and random
@@ -50,7 +50,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 		}
 	}
 	if res.err == nil {
-		c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: res.value, memoized: res.memoized}
+		c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: res.value, hit: res.hit}
 		if v, ok := res.value.(EndVerdict); ok && ref == w.run.plan.end && v.Status != RunPending && v.Status != RunCompleted && v.Status != RunFailed {
 			return w.failure(attemptResult{err: fmt.Errorf("%w: status %v", ErrBadVerdict, v.Status), kind: CauseStepError})
 		}
@@ -292,7 +292,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		x.Harmless++
 	}
 	r.contract(x)
-	r.landFlight(ref, nil, false)
+	r.landFlight(ref, false)
 	r.disarm(&x.attempt)
 	r.disarm(&x.grace)
 	r.records[ref].active, r.records[ref].end = activeNone, now
@@ -392,8 +392,9 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 		if c.answer != "" {
 			r.extra(ref).Answer = c.answer
 		}
-		if rec.value = c.value; c.memoized {
-			r.extra(ref).Memoized = true
+		if rec.value = c.value; c.hit != nil {
+			x := r.extra(ref)
+			x.Memoized, x.Hit = true, c.hit
 			r.st.Refund(ref)
 		}
 		if ref == r.plan.end {
@@ -407,7 +408,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	if err := r.st.Settle(r.st.Token(ref), c.Outcome); err != nil {
 		r.st.NoteBug(err)
 	}
-	r.landFlight(ref, c.value, c.Status == Completed && !c.fallback)
+	r.landFlight(ref, c.Status == Completed && !c.fallback)
 	if len(r.extras) > 0 {
 		r.disarmNode(ref)
 		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child != nil {

@@ -603,7 +603,7 @@ func (l *looker) node(p *Plan, ref machine.Ref, n *nodeState, prefix string) Sna
 // result makes the result of one node.
 func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	x := SnapshotNode{NodeResult: NodeResult{
-		ID: prefix + n.ID, RunID: l.run, Status: n.Status, Attempts: int(n.Attempts), Memoized: n.Memoized, Fallback: n.Fallback, Tolerated: n.Tolerated,
+		ID: prefix + n.ID, RunID: l.run, Status: n.Status, Attempts: int(n.Attempts), Memoized: n.Memoized, Hit: clonePtr(n.Hit), Fallback: n.Fallback, Tolerated: n.Tolerated,
 		Abandoned: n.Abandoned, GuardErr: n.GuardErr.restore(), LastErr: n.LastErr.restore(), Labels: slices.Clone(n.Labels), Skip: event.SkipReason{Kind: n.Skip, Message: n.Message},
 		Cause: Cause{Kind: n.Cause}, attempts: n.history(),
 	}, Until: n.Due, Sleeps: n.Sleeps}

@@ -385,8 +385,8 @@ type attemptResult struct {
 	err   error
 	kind  CauseKind // of err, where it is known without a look at err
 
-	memoized bool // the value is that of another run
-	judged   bool // the value has passed the node's contract and the moderator
+	hit    *event.Hit // the value is that of another run; nil if it is not
+	judged bool       // the value has passed the node's contract and the moderator
 }
 
 // attempt calls the user's function.
@@ -414,7 +414,11 @@ func (w *worker) attempt() (res attemptResult) {
 
 // own is attempt for a node whose attempt is more than a call of the host's step function.
 func (w *worker) own(n *node) (res attemptResult) {
-	if m := w.run.cfg.memo; m != nil && n.Memo != "" && w.run.cfg.test == nil && w.step.flags&stepAgain == 0 {
+	if m := w.run.memoOf(w.task.Ref); m != nil {
+		w.run.beginReading(w.step)
+		if w.step.flags&stepAgain != 0 {
+			return w.performOwn(n)
+		}
 		return m.through(w, func() attemptResult { return w.performForKeeps(n) })
 	}
 	return w.performOwn(n)

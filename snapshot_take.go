@@ -258,6 +258,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.TextIf("message", n.Message)
 	w.TextIf("answer", n.Answer)
 	w.Flag("memoized", n.Memoized)
+	writeIf(w, "hit", n.Hit)
 	w.NumberIf("harmless", int64(n.Harmless))
 	w.Flag("abandoned", n.Abandoned)
 	w.Flag("sleeps", n.Sleeps)

@@ -129,6 +129,7 @@ const (
 	stepCrashed                           // its process has died too often: nothing but its fallback is called
 	stepAgain                             // the step is called for the graph that it has returned in an earlier life of the run
 	stepUndo                              // it undoes what the node has done
+	stepMemo                              // what it reads is noted, see Memo
 )
 
 // liveContext is the context of an attempt, made on first use: a cancelable context under a parent of its own, through which
@@ -296,6 +297,7 @@ func (s *Step) Param(name string) (value any, ok bool) {
 		value, ok = c.Params[name]
 		return value, ok
 	}
+	s.read(readParam, name)
 	v, ok := s.run.param(s.ref, s.flags, name)
 	return s.run.clone(v), ok
 }
@@ -305,6 +307,7 @@ func (s *Step) Params() map[string]any {
 	if c := s.given(); c != nil {
 		return maps.Clone(c.Params)
 	}
+	s.read(readParams, "")
 	return s.run.params(s.ref, s.flags, true)
 }
 
@@ -315,6 +318,7 @@ func (s *Step) Upstream(id string) (value any, ok bool) {
 		value, ok = c.Upstream[id]
 		return value, ok
 	}
+	s.read(readUpstream, id)
 	v, ok := s.run.upstream(s.ref, s.flags, id)
 	return s.run.clone(v), ok
 }
@@ -328,7 +332,9 @@ func (s *Step) UpstreamAll() map[string]any {
 	r, ref, flags := s.run.home(s.ref, s.flags)
 	for _, i := range r.plan.net.In(ref) {
 		if v, ok := r.delivered(ref, flags, i); ok {
-			m[r.plan.ID(r.plan.net.Source(i))] = r.clone(v)
+			from := r.plan.ID(r.plan.net.Source(i))
+			s.read(readUpstream, from)
+			m[from] = r.clone(v)
 		}
 	}
 	return m
@@ -345,6 +351,7 @@ func (s *Step) Root(name string) (value any, ok bool) {
 		value, ok = c.Root[name]
 		return value, ok
 	}
+	s.read(readRoot, name)
 	v, ok := s.run.input(name)
 	return s.run.clone(v), ok
 }
@@ -377,7 +384,11 @@ func (s *Step) View() View {
 		return NewView(c.view())
 	}
 	r, ref, _ := s.run.home(s.ref, s.flags)
-	return View{run: r, ref: ref}
+	v := View{run: r, ref: ref}
+	if s.flags&stepMemo != 0 {
+		v.reader = s
+	}
+	return v
 }
 
 // Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if the
@@ -616,6 +627,11 @@ func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
 		return append([]Predecessor{}, c.Predecessors...)
 	}
+	s.read(readBefore, "")
+	return s.predecessors()
+}
+
+func (s *Step) predecessors() []Predecessor {
 	r, ref, _ := s.run.home(s.ref, s.flags)
 	var refs []machine.Ref
 	for _, i := range r.plan.net.In(ref) {

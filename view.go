@@ -26,6 +26,8 @@ type View struct {
 	ref   machine.Ref
 	judge bool // of a guard, a condition or the test of a loop
 	blind bool // of a guard that is a text: it may read the output of a failed node, see Unread
+
+	reader *Step // of a memoized node: what it reads is noted; else nil
 }
 
 // ID returns the id of the node to which the View belongs.
@@ -68,6 +70,7 @@ func (v View) Root(name string) (value any, ok bool) {
 	if v.data != nil {
 		return v.data.root(name)
 	}
+	v.reads(readRoot, name)
 	value, ok = v.run.input(name)
 	if !ok && v.judge {
 		if err := v.run.plan.notInput(name); err != nil {
@@ -82,6 +85,7 @@ func (v View) Trigger() (payload any, ok bool) {
 	if v.data != nil {
 		return v.data.Trigger, v.data.Fired
 	}
+	v.reads(readTrigger, "")
 	if f := v.run.cfg.fired; f != nil {
 		return v.run.clone(f.payload), true
 	}
@@ -269,11 +273,18 @@ func (p *Plan) sees(r machine.Ref, id string) (machine.Ref, bool) {
 
 // ask is ancestor for methods that record an error if the node is not an ancestor.
 func (v View) ask(id string) (machine.Ref, bool) {
+	v.reads(readNode, id)
 	r, ok := v.ancestor(id)
 	if !ok && v.judge && !slices.Contains(v.run.plan.pruned, id) {
 		v.run.noteSlip(v.ref, v.run.plan.notAncestor(v.ref, id))
 	}
 	return r, ok
+}
+
+func (v View) reads(kind, name string) {
+	if v.reader != nil {
+		v.reader.read(kind, name)
+	}
 }
 
 // slips are what an evaluation of a guard or a condition asked its View for, as far as it may be a mistake. K identifies nodes.

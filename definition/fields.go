@@ -87,7 +87,7 @@ func init() {
 		duration("per", func(r *kahn.Rate) *time.Duration { return &r.Per }),
 		count("burst", func(r *kahn.Rate) *int { return &r.Burst }),
 	}}
-	nodeRecord = record[node]{required: []string{"id"}, code: []string{"Do", "Test", "When", "Fallback", "Compensate"}, fields: []field[node]{
+	nodeRecord = record[node]{required: []string{"id"}, code: []string{"Do", "Test", "When", "Fallback", "Compensate", "MemoKey"}, fields: []field[node]{
 		id("id", func(n *node) *string { return &n.ID }),
 		name("kind", func(n *node) *string { return &n.Kind }),
 		name("label", func(n *node) *string { return &n.Label }),
@@ -135,6 +135,7 @@ func init() {
 		names("groups", func(n *node) *[]string { return &n.Groups }),
 		name("key", func(n *node) *string { return &n.Key }),
 		name("memo", func(n *node) *string { return &n.Memo }),
+		name("memo_name", func(n *node) *string { return &n.MemoName }),
 
 		many("ports", &portRecord, func(n *node) *[]kahn.Port { return &n.Ports }),
 		names("outputs", func(n *node) *[]string { return &n.Outputs }),

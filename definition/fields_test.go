@@ -26,7 +26,7 @@ var structs = []any{
 // The exceptions: fields that are no data, and that Encode refuses, by struct; fields that belong to the host, as its step
 // function does; and fields that are empty in a graph's own nodes, since all edges are in one list.
 var (
-	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback", "Compensate"}, "Loop": {"While", "Until"}, "Map": {"Key", "Estimate"}, "Gate": {"Check"}}
+	code = map[string][]string{"Node": {"Do", "Test", "When", "Fallback", "Compensate", "MemoKey"}, "Loop": {"While", "Until"}, "Map": {"Key", "Estimate"}, "Gate": {"Check"}}
 	host = map[string][]string{"Graph": {"Evaluator", "Schemas"}}
 	list = map[string][]string{"Node": {"After", "In"}}
 )

@@ -189,6 +189,9 @@ func (w *writer) payload(p *payloadJSON) {
 	if p.Memoized != nil {
 		w.Is("memoized", *p.Memoized)
 	}
+	if p.Hit != nil {
+		w.JSON("hit", p.Hit)
+	}
 	if p.Fallback != nil {
 		w.Is("fallback", *p.Fallback)
 	}

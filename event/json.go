@@ -96,6 +96,7 @@ type payloadJSON struct {
 	Label        *string                 `json:"label,omitempty"`
 	Labels       []string                `json:"labels,omitempty"`
 	Memoized     *bool                   `json:"memoized,omitempty"`
+	Hit          *Hit                    `json:"hit,omitempty"`
 	Fallback     *bool                   `json:"fallback,omitempty"`
 	InputTokens  int                     `json:"input_tokens,omitempty"`
 	OutputTokens int                     `json:"output_tokens,omitempty"`
@@ -264,7 +265,7 @@ func (p *payloadJSON) encode(e *Event) error {
 			p.Certain = &v.Certain
 		}
 	case Completion:
-		p.Duration, p.Memoized, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, &v.Fallback
+		p.Duration, p.Memoized, p.Hit, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, v.Hit, &v.Fallback
 		p.InputTokens, p.OutputTokens, p.ErrorMessage = v.InputTokens, v.OutputTokens, text(v.Err)
 		p.Output, p.OutputBytes, p.OutputError = v.Output.Value, v.Output.Bytes, text(v.Output.Err)
 		if len(v.Labels) == 1 {
@@ -403,7 +404,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		e.Payload = Compensation{Certain: value(p.Certain), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration))}
 	case NodeCompleted:
 		done := Completion{
-			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized),
+			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized), Hit: p.Hit,
 			Fallback: value(p.Fallback), Err: textError(p.ErrorMessage), InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
 			Output: Output{p.Output, p.OutputBytes, textError(p.OutputError)},
 		}

@@ -113,7 +113,7 @@ func payloadAttrs(payload any) []slog.Attr {
 	case Completion:
 		return some(
 			slog.Duration("duration", p.Duration), names("labels", p.Labels), slog.Bool("fallback", p.Fallback),
-			slog.Bool("memoized", p.Memoized), errorAttr(p.Err), slog.Int("input_tokens", p.InputTokens),
+			slog.Bool("memoized", p.Memoized), p.Hit.attr(), errorAttr(p.Err), slog.Int("input_tokens", p.InputTokens),
 			slog.Int("output_tokens", p.OutputTokens), slog.Int("output_bytes", p.Output.Bytes),
 		)
 	case NodeEnd:
@@ -180,4 +180,11 @@ func errorAttr(err error) slog.Attr {
 		return slog.Attr{}
 	}
 	return slog.String("error", messageOf(err))
+}
+
+func (h *Hit) attr() slog.Attr {
+	if h == nil {
+		return slog.Attr{}
+	}
+	return slog.Group("hit", slog.String("run", h.Run), slog.Time("at", h.At))
 }

@@ -154,11 +154,18 @@ type Completion struct {
 	Duration     time.Duration
 	Labels       []string // the branches that a condition took
 	Memoized     bool     // the output is that of an earlier run
+	Hit          *Hit     // of which; nil if Memoized is false
 	Fallback     bool     // the fallback produced the output
 	Err          error    // the error that the fallback replaced
 	InputTokens  int      // as the step reported with Step.Tokens
 	OutputTokens int
 	Output       Output // see kahn.EventOutputs
+}
+
+// Hit says of which run an output is that a memo had, and when its step returned.
+type Hit struct {
+	Run string    `json:"run"`
+	At  time.Time `json:"at"`
 }
 
 // Output is an output as an event carries it by the option kahn.EventOutputs; zero without that.

@@ -23,7 +23,8 @@ type Options struct {
 	Handling                          kahn.Handling
 	CancelLosers, CancelOnLateFailure bool
 	ContinueOnFail, Cleanup, Critical bool
-	Memo                              string
+	Memo, MemoName                    string
+	MemoKey                           func(s *kahn.Step) (string, error)
 	Retry                             kahn.Retry
 	Timeout, OverallTimeout           time.Duration
 	MaxCrashes, Priority              int
@@ -40,6 +41,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.Join, n.OnUpstreamFailure, n.Handling = o.Join, o.OnUpstreamFailure, o.Handling
 	n.CancelLosers, n.CancelOnLateFailure = o.CancelLosers, o.CancelOnLateFailure
 	n.ContinueOnFail, n.Cleanup, n.Critical = o.ContinueOnFail, o.Cleanup, o.Critical
+	n.MemoName, n.MemoKey = o.MemoName, o.MemoKey
 	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout
 	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate
 	n.Groups, n.Key, n.OutputSchema = o.Groups, o.Key, o.OutputSchema
