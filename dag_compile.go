@@ -451,7 +451,7 @@ func (c *compiler) checkNode(i int) {
 		bad(ErrBadValue, "Choices", "%s", text)
 	}
 	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n) || n.Sub != nil) {
-		bad(ErrBadValue, "Memo", "Memo is for steps: the outputs of conditions, gates, triggers, composites and the end node depend on more than inputs")
+		bad(ErrBadValue, "Memo", "Memo is for steps and maps of steps: the outputs of conditions, gates, triggers, sub-graphs, loops and the end node depend on more than inputs")
 	}
 	if n.Memo == "" && (n.MemoName != "" || n.MemoKey != nil) {
 		bad(ErrBadValue, "Memo", "it has a MemoName or a MemoKey, and no Memo: without a version its output is not kept")

@@ -1,6 +1,7 @@
 package inspector
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -215,6 +216,9 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 		if x.is {
 			list = append(list, x.name)
 		}
+	}
+	if res.Hit != nil {
+		list[0] += fmt.Sprintf(": run %s, %s", res.Hit.Run, res.Hit.At.UTC().Format(time.DateTime+"Z"))
 	}
 	return list
 }

@@ -1,0 +1,137 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// DirCache is a cache for a kahn.Memo in the folder Dir, with a file for each entry. Any number of processes may use one folder. The time of a
+// file says when it was used last, to the hour; the folder grows until [DirCache.Prune] is called.
+type DirCache struct{ Dir string }
+
+const (
+	usedWithin = time.Hour // a use is not noted if the last one was noted within that time
+	partial    = ".part"   // how the names of files end that are being written
+)
+
+// file is the file of an entry.
+func (c DirCache) file(key string) (string, error) {
+	if c.Dir == "" {
+		return "", fmt.Errorf("%w: a DirCache without Dir", machine.ErrBadValue)
+	}
+	if len(key) < 3 || strings.Trim(key, "0123456789abcdef") != "" {
+		return "", fmt.Errorf("%w: the key %.80q of a cache: hex digits are expected", machine.ErrBadValue, key)
+	}
+	return filepath.Join(c.Dir, key[:2], key), nil
+}
+
+// Get returns what is kept by a key.
+func (c DirCache) Get(_ context.Context, key string) (data []byte, ok bool, err error) {
+	name, err := c.file(key)
+	if err != nil {
+		return nil, false, err
+	}
+	data, err = os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > usedWithin {
+		now := time.Now()
+		_ = os.Chtimes(name, now, now) // a folder that may only be read is a cache, too
+	}
+	return data, true, nil
+}
+
+// Put keeps data by a key. A reader of the same key sees the former data or the new, and so does whoever comes after a crash.
+func (c DirCache) Put(_ context.Context, key string, data []byte) error {
+	name, err := c.file(key)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o777); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(name), key+"-*"+partial)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), name)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Prune removes the entries that were not used for the given time, and then those whose last use is longest ago until the entries have at
+// most that many bytes together. Zero means no bound. It returns how many entries it has removed.
+func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
+	if c.Dir == "" || unused < 0 || bytes < 0 {
+		return 0, fmt.Errorf("%w: Prune(%v, %d) of the cache in %q: a folder and bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes, c.Dir)
+	}
+	type entry struct {
+		name string
+		used time.Time
+		size int64
+	}
+	var entries []entry
+	total, now := int64(0), time.Now()
+	err = filepath.WalkDir(c.Dir, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil // nothing was kept yet, or another process prunes, too
+		case err != nil:
+			return err
+		case ctx.Err() != nil:
+			return ctx.Err()
+		}
+		part := strings.HasSuffix(name, partial)
+		if _, err := c.file(filepath.Base(name)); d.IsDir() || err != nil && !part {
+			return nil
+		}
+		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if part {
+			if now.Sub(info.ModTime()) > usedWithin {
+				return os.Remove(name) // whoever wrote it is gone
+			}
+			return nil
+		}
+		entries, total = append(entries, entry{name, info.ModTime(), info.Size()}), total+info.Size()
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return a.used.Compare(b.used) })
+	for _, e := range entries {
+		old := unused > 0 && now.Sub(e.used) > unused
+		if !old && (bytes == 0 || total <= bytes) {
+			break
+		}
+		if err := os.Remove(e.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return removed, err
+		}
+		removed, total = removed+1, total-e.size
+	}
+	return removed, nil
+}

@@ -1,0 +1,155 @@
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It notes when an
+// entry was used last, to the hour, and grows until [Cache.Prune] is called.
+type Cache struct{ db *sql.DB }
+
+// cacheID is the application id of the file of a cache.
+const cacheID = 0x6b61686d
+
+const (
+	usedWithin  = time.Hour // a use is not noted if the last one was noted within that time
+	pruneInOnce = 500       // entries that one statement removes, so that others write in between
+)
+
+// OpenCache opens the cache in the file at path and makes it if there is none. A file that holds something else is an error that matches
+// [ErrSchema].
+func OpenCache(path string) (*Cache, error) {
+	c, err := openCache(path)
+	if err != nil {
+		return nil, fmt.Errorf("cache %q: %w", path, err)
+	}
+	return c, nil
+}
+
+func openCache(path string) (*Cache, error) {
+	if path == "" || path == ":memory:" {
+		return nil, fmt.Errorf("%w: the path of a file is expected", machine.ErrBadValue)
+	}
+	path, err := realPath(path)
+	if err != nil {
+		return nil, err
+	}
+	db, err := sql.Open("sqlite", fileDSN(path, "rwc")+fmt.Sprintf("&_busy_timeout=%d&_txlock=immediate&_pragma=synchronous(1)", DefaultBusyTimeout.Milliseconds()))
+	if err != nil {
+		return nil, err
+	}
+	c := &Cache{db}
+	if err := c.setUp(); err != nil {
+		return nil, errors.Join(describe(err), db.Close())
+	}
+	return c, nil
+}
+
+// setUp makes the table in a file that is new.
+func (c *Cache) setUp() error {
+	ctx := context.Background()
+	tx, err := c.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	var id, tables int
+	if err := tx.QueryRowContext(ctx, "SELECT a.application_id, (SELECT count(*) FROM sqlite_schema) FROM pragma_application_id AS a").Scan(&id, &tables); err != nil {
+		return err
+	}
+	switch {
+	case id == cacheID:
+		return nil
+	case tables > 0 || id != 0:
+		return fmt.Errorf("%w: the file is no cache: it holds another database", ErrSchema)
+	}
+	for _, text := range []string{
+		fmt.Sprintf("PRAGMA application_id = %d", cacheID),
+		"CREATE TABLE cache (key TEXT PRIMARY KEY, data BLOB NOT NULL, used INTEGER NOT NULL)",
+		"CREATE INDEX cache_used ON cache (used)",
+	} {
+		if _, err := tx.ExecContext(ctx, text); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	_, err = c.db.ExecContext(ctx, "PRAGMA journal_mode = WAL")
+	return err
+}
+
+// Close closes the file.
+func (c *Cache) Close() error { return c.db.Close() }
+
+// Get returns what is kept by a key, and notes that it was used.
+func (c *Cache) Get(ctx context.Context, key string) (data []byte, ok bool, err error) {
+	var used int64
+	switch err := c.db.QueryRowContext(ctx, "SELECT data, used FROM cache WHERE key = ?", key).Scan(&data, &used); {
+	case errors.Is(err, sql.ErrNoRows):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, describe(err)
+	}
+	if now := time.Now(); now.Sub(time.Unix(used, 0)) > usedWithin {
+		_, err = c.db.ExecContext(ctx, "UPDATE cache SET used = ? WHERE key = ?", now.Unix(), key)
+	}
+	return data, true, describe(err)
+}
+
+// Put keeps data by a key.
+func (c *Cache) Put(ctx context.Context, key string, data []byte) error {
+	if data == nil {
+		data = []byte{}
+	}
+	_, err := c.db.ExecContext(ctx, "INSERT INTO cache VALUES (?, ?, ?) ON CONFLICT (key) DO UPDATE SET data = excluded.data, used = excluded.used",
+		key, data, time.Now().Unix())
+	return describe(err)
+}
+
+// Prune removes the entries that were not used for the given time, and then those whose last use is longest ago until the entries have at
+// most that many bytes together. Zero means no bound. It returns how many entries it has removed, a few hundred in each transaction.
+func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
+	if unused < 0 || bytes < 0 {
+		return 0, fmt.Errorf("%w: Prune(%v, %d) of a cache: bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes)
+	}
+	if unused > 0 {
+		before := time.Now().Add(-unused).Unix()
+		n, err := c.remove(ctx, "SELECT key FROM cache WHERE used < ? ORDER BY used LIMIT ?", before, pruneInOnce)
+		if removed += n; err != nil {
+			return removed, err
+		}
+	}
+	if bytes > 0 {
+		// The entries whose bytes, with all that were used after them, are more than there may be.
+		n, err := c.remove(ctx, `SELECT key FROM (SELECT key, used, sum(length(data)) OVER (ORDER BY used DESC, key DESC) AS total FROM cache)
+			WHERE total > ? ORDER BY used, key LIMIT ?`, bytes, pruneInOnce)
+		if removed += n; err != nil {
+			return removed, err
+		}
+	}
+	return removed, nil
+}
+
+// remove removes the entries that a query finds until it finds no more.
+func (c *Cache) remove(ctx context.Context, query string, args ...any) (removed int, err error) {
+	for {
+		result, err := c.db.ExecContext(ctx, "DELETE FROM cache WHERE key IN ("+query+")", args...)
+		if err != nil {
+			return removed, describe(err)
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return removed, err
+		}
+		if removed += int(n); n < pruneInOnce {
+			return removed, nil
+		}
+	}
+}
