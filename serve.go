@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,12 @@ type Service struct {
 	// stored with the run. After an error, a panic among them, the run is tried again later, as one that cannot begin. Admit is called from several
 	// goroutines, and may be called again for a run that has not begun, here or in another process; not for one that has begun. ctx ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
+	// Retention says which runs are removed when they have ended, with their events; none if it is empty. Each process removes them every PruneEvery, in
+	// batches; zero means 1 min. Each process should have the same Retention. Serve waits for the batch that is being removed when it returns.
+	Retention  []store.Retention
+	PruneEvery time.Duration
+	// Blobs is the blob store of the runs' codec, from which blobs are removed to which no run refers any more: see [store.PruneQuery].
+	Blobs store.BlobSweeper
 	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
 	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes
 	// match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
@@ -62,6 +69,8 @@ const (
 	defaultRestAfter = 5 * time.Second
 	// reportPause is the time between two reports of the same unclaimable queue.
 	reportPause = time.Minute
+	// defaultPrune is the time between two removals of runs.
+	defaultPrune = time.Minute
 	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind that of the store.
 	restPause = defaultPoll
 	// startsAtOnce is how many runs are started at the same time, so that a store can write their leases in one transaction.
@@ -94,6 +103,7 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	}
 	over := rn.shutdownBegun()
 	defer v.withdraw()
+	defer v.startRetaining(ctx)()
 	stop, err := v.watchRequests()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
@@ -176,8 +186,13 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		return nil, fmt.Errorf("%w: Serve without Workflows", ErrBadOption)
 	case s.Poll < 0:
 		return nil, fmt.Errorf("%w: Serve: Poll %v", ErrBadOption, s.Poll)
+	case s.PruneEvery < 0:
+		return nil, fmt.Errorf("%w: Serve: PruneEvery %v", ErrBadOption, s.PruneEvery)
 	case s.Poll == 0:
 		s.Poll = defaultPoll
+	}
+	if err := store.CheckRetention(s.Retention); err != nil {
+		return nil, fmt.Errorf("%w: Serve: %w", ErrBadOption, err)
 	}
 	switch {
 	case s.RestAfter == 0:
@@ -284,6 +299,40 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 		next = slices.MinFunc([]time.Time{next, v.reportAt, v.takeAt}, time.Time.Compare)
 	}
 	return max(time.Until(next), time.Millisecond), nil
+}
+
+// startRetaining removes runs of the Retention in a goroutine of its own until end is called, which waits for it.
+func (v *serving) startRetaining(ctx context.Context) (end func()) {
+	if len(v.service.Retention) == 0 {
+		return func() {}
+	}
+	ctx, stop := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		v.retain(ctx)
+	}()
+	return func() {
+		stop()
+		<-done
+	}
+}
+
+// retain removes runs again and again. Processes that began together do not do so together.
+func (v *serving) retain(ctx context.Context) {
+	every := cmp.Or(v.service.PruneEvery, defaultPrune)
+	for timer := time.NewTimer(rand.N(every)); ; timer.Reset(every) {
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+		err := guarded(func() error { return store.Retain(ctx, v.service.Store, v.service.Retention, v.service.Blobs) })
+		if err != nil && ctx.Err() == nil {
+			v.report("", store.Queue{}, fmt.Errorf("%w: remove runs: %w", ErrStore, err))
+		}
+	}
 }
 
 // watchRequests wakes the loop when a request is posted for a run: one that rests is due then.

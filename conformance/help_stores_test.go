@@ -394,3 +394,11 @@ type eternal interface {
 	store.Inbox
 	store.EventStore
 }
+
+// Prune fails as the test wants.
+func (s *served) Prune(ctx context.Context, q store.PruneQuery) (store.Pruned, error) {
+	if err := s.try("prune", ""); err != nil {
+		return store.Pruned{}, err
+	}
+	return s.Memory.Prune(ctx, q)
+}

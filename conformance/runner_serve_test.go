@@ -469,6 +469,75 @@ func TestServePolls(t *testing.T) {
 	})
 }
 
+// Runs that have ended are removed by status when their time has passed, with their events and blobs, more of them than a batch has; a failure of the store is reported, and
+// the next time the rest is removed. Serve returns only when no removal is at work.
+func TestServeRetention(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "retention", func(t *testing.T) {
+		s, g, blobs := new(served), flow("w"), new(store.MemoryBlobs)
+		long := strings.Repeat("long", 100)
+		x := s.service(g)
+		x.Workflows[0].Step = func(_ context.Context, step *kahn.Step) (any, error) {
+			if strings.HasPrefix(step.RunID(), "fails") {
+				return nil, errors.New("refused")
+			}
+			return step.RunID() + long, nil
+		}
+		x.Workflows[0].Options = append(x.Workflows[0].Options, kahn.StoreEvents(), kahn.Encoding(&store.Blobs{Codec: kahn.Types{}, Store: blobs, Over: 100}))
+		x.Retention = []store.Retention{{Statuses: []kahn.RunStatus{kahn.RunCompleted}, For: time.Hour}, {Workflow: "w", For: 24 * time.Hour}}
+		x.PruneEvery, x.Blobs = 10*time.Minute, blobs
+		count := func() (completed, failed int) {
+			counts, err := s.Count(t.Context(), store.Filter{})
+			require.NoError(t, err)
+			for _, c := range counts {
+				switch c.Status {
+				case kahn.RunCompleted:
+					completed = c.Runs
+				case kahn.RunFailed:
+					failed = c.Runs
+				}
+			}
+			return completed, failed
+		}
+		for i := range 250 {
+			s.create(t, g, time.Time{}, fmt.Sprint("completes ", i))
+		}
+		s.create(t, g, time.Time{}, "fails")
+		end := serve(t, new(kahn.Runner), x)
+		time.Sleep(59 * time.Minute)
+		completed, failed := count()
+		require.Equal(t, []int{250, 1}, []int{completed, failed})
+		require.NotZero(t, blobs.Len())
+		s.mu.Lock()
+		prunes := 0
+		s.fail = func(call, _ string) error {
+			if call == "prune" {
+				if prunes++; prunes == 2 {
+					return errors.New("the disk is full")
+				}
+			}
+			return nil
+		}
+		s.mu.Unlock()
+		s.take()
+		time.Sleep(11 * time.Minute)
+		completed, failed = count()
+		require.Equal(t, []int{150, 1}, []int{completed, failed})
+		require.Equal(t, []string{"told : " + kahn.ErrStore.Error()}, s.take())
+		time.Sleep(20 * time.Minute)
+		completed, failed = count()
+		require.Equal(t, []int{0, 1}, []int{completed, failed})
+		_, err := s.LoadEvents(t.Context(), "completes 7", 0, 10)
+		require.ErrorIs(t, err, store.ErrUnknownRun)
+		time.Sleep(time.Hour)
+		require.Zero(t, blobs.Len())
+		time.Sleep(22 * time.Hour)
+		completed, failed = count()
+		require.Equal(t, []int{0, 0}, []int{completed, failed})
+		end()
+	})
+}
+
 // What makes no sense is refused before anything is performed.
 func TestServeRefuses(t *testing.T) {
 	t.Parallel()
@@ -482,6 +551,9 @@ func TestServeRefuses(t *testing.T) {
 		"no store":            {kahn.Service{Workflows: []kahn.Workflow{ok}}, nil, kahn.ErrBadOption},
 		"no workflow":         {kahn.Service{Store: s}, nil, kahn.ErrBadOption},
 		"a negative interval": {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}, Poll: -1}, nil, kahn.ErrBadOption},
+		"a negative removal":  {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}, PruneEvery: -1}, nil, kahn.ErrBadOption},
+		"no time to keep":     {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}, Retention: []store.Retention{{}}}, nil, kahn.ErrBadOption},
+		"runs at work":        {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}, Retention: []store.Retention{{For: 1, Statuses: []kahn.RunStatus{kahn.RunRunning}}}}, nil, kahn.ErrBadOption},
 		"no graph":            {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Step: s.step}}}, nil, kahn.ErrNoGraph},
 		"no step function":    {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g}}}, nil, kahn.ErrNoStep},
 		"a version twice":     {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok, {Graph: flow("w"), Step: s.step}}}, nil, kahn.ErrBadOption},

@@ -84,8 +84,8 @@ func (p *Performer) Register(config *river.Config) error {
 	case p.byQueue != nil:
 		return fmt.Errorf("%w: riverkahn: the Performer is registered already", machine.ErrBadValue)
 	}
-	if err := p.checkRetention(); err != nil {
-		return err
+	if err := store.CheckRetention(p.Retention); err != nil {
+		return fmt.Errorf("riverkahn: %w", err)
 	}
 	queue := cmp.Or(p.Queue, defaultQueue)
 	byQueue, queues, plans, err := p.queues()

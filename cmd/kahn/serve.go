@@ -58,6 +58,7 @@ The exit code is 0 if the command was ended, 1 if the store has failed, and 2 if
 		f.IntVar(&s.limit, "limit", 0, "run at most `n` steps of each run at the same time; 0 means no limit")
 		f.DurationVar(&s.lease, "lease", 10*time.Second, "how long a process that hangs keeps its runs")
 		f.DurationVar(&s.grace, "grace", 10*time.Second, "how long steps that are at work may take after Ctrl-C")
+		f.DurationVar(&s.keep, "keep", 0, "remove runs this long after they have ended; 0 keeps them")
 		f.Func("forget", "remove the schedule of this `name` from the store; may be repeated", func(name string) error {
 			s.forget = append(s.forget, name)
 			return nil
@@ -73,6 +74,7 @@ type server struct {
 	page         page
 	runs, limit  int
 	lease, grace time.Duration
+	keep         time.Duration
 	forget       []string
 	verbose      bool
 
@@ -125,6 +127,8 @@ func (s *server) check() error {
 		return errors.New("-lease must be longer than 0")
 	case s.grace < 0:
 		return errors.New("-grace must not be negative")
+	case s.keep < 0:
+		return errors.New("-keep must not be negative")
 	case s.runs < 0 || s.limit < 0:
 		return errors.New("-runs and -limit must not be negative")
 	}
@@ -229,6 +233,9 @@ func (s *server) add(doc *definition.Document, file string, names, schedules map
 func (s *server) work(ctx context.Context) int {
 	s.runner = &kahn.Runner{MaxRuns: s.runs}
 	service := kahn.Service{Store: s.db, OnError: s.report}
+	if s.keep > 0 {
+		service.Retention = []store.Retention{{For: s.keep}}
+	}
 	for i := range s.flows {
 		f := &s.flows[i]
 		service.Workflows = append(service.Workflows, kahn.Workflow{Graph: f.graph, Step: steps().Step, Options: s.options(f)})

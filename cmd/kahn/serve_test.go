@@ -170,7 +170,7 @@ func TestServeRefuses(t *testing.T) {
 	require.Contains(t, stderr, filepath.Join(wrong, "b.yaml")+":2:")
 	require.Contains(t, stderr, "nothing is served, because of 2 problems")
 	for flag, part := range map[string]string{
-		"-grace=-1s": "-grace must not be negative", "-lease=0s": "-lease must be longer", "-runs=-1": "-runs and -limit must not be negative",
+		"-grace=-1s": "-grace must not be negative", "-keep=-1s": "-keep must not be negative", "-lease=0s": "-lease must be longer", "-runs=-1": "-runs and -limit must not be negative",
 		"-forget=x": `-forget: unknown schedule "x"`, "-ui=8.8.8.8:80": "other machines may reach",
 	} {
 		expect(t, exitUsage, part, "", "serve", db, flag, file(t, "a.yaml", valid))

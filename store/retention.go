@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Retention says how long runs are kept that have ended.
+type Retention struct {
+	Workflow string              // whose runs; empty means all
+	Statuses []machine.RunStatus // those in which the runs have ended; none means all
+	For      time.Duration       // since their ends
+}
+
+// CheckRetention returns an error that matches [machine.ErrBadValue] if a Retention makes no sense.
+func CheckRetention(list []Retention) error {
+	for i, r := range list {
+		if r.For <= 0 {
+			return fmt.Errorf("%w: Retention %d keeps runs for %v, not for a time above 0", machine.ErrBadValue, i+1, r.For)
+		}
+		q := PruneQuery{EndedBefore: time.Now(), Statuses: r.Statuses}
+		if err := q.Check(); err != nil {
+			return fmt.Errorf("Retention %d: %w", i+1, err)
+		}
+	}
+	return nil
+}
+
+// Retain removes the runs that have been kept for long enough, with their events, and the blobs to which no run refers any more unless blobs is
+// nil. It removes them in batches of 100 and rests between two batches as long as a batch has taken, so that other statements get their turn. What
+// the end of ctx leaves, the next call removes.
+func Retain(ctx context.Context, in Admin, list []Retention, blobs BlobSweeper) error {
+	var errs []error
+	for _, r := range list {
+		errs = append(errs, r.retain(ctx, in, blobs))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *Retention) retain(ctx context.Context, in Admin, blobs BlobSweeper) error {
+	q := PruneQuery{EndedBefore: time.Now().Add(-r.For), Workflow: r.Workflow, Statuses: r.Statuses, Blobs: blobs}
+	for {
+		begun := time.Now()
+		pruned, err := in.Prune(ctx, q)
+		if err != nil || !pruned.More || pruned.Runs == 0 {
+			return err
+		}
+		rest := time.NewTimer(time.Since(begun))
+		select {
+		case <-rest.C:
+		case <-ctx.Done():
+			rest.Stop()
+			return context.Cause(ctx)
+		}
+	}
+}
