@@ -99,6 +99,8 @@ type source struct {
 	waiting bool                 // it is a gate
 	text    bool                 // of a gate: its value is a text
 	imports []*source            // of a sub-pipeline: the inputs of its graph by which values come in from around it
+	undone  bool                 // it has a Compensate
+	result  any                  // of an Each: the view of a result
 }
 
 // choice tells how a node's output became a choice.

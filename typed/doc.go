@@ -16,6 +16,7 @@
 //
 //   - [New], [Pipeline], [Block], [Val]: a pipeline, the places to add nodes to, and the values of nodes.
 //   - [Do0] to [Do8]: steps. [Options], [Val.With] and [Val.Fallback]: what else a node has.
+//   - [Val.Compensate], [Undo], [Undo0] to [Undo4], [UndoEach]: functions that undo what nodes have done.
 //   - [Root], [Gate]: values from outside, given before the run and while it waits.
 //   - [If], [Switch], [Either]: branches, and the value of the branch that was taken.
 //   - [Try], [Tried]: a value or an error.

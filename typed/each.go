@@ -78,7 +78,7 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 		return f(inner, each)
 	})
 	vals, errs = results[T](src)
-	vals.view = listOf(result.view)
+	src.result, vals.view = result.view, listOf(result.view)
 	return vals, errs
 }
 
@@ -121,6 +121,7 @@ func itemOf[A any](item any) A {
 // results are the values of a map.
 func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 	register[[]T](src.block.in.build)
+	src.result = view[T](nil)
 	vals = Val[[]T]{src: src, view: listOf[T](nil)}
 	errs = Val[[]error]{src: src, view: func(s *kahn.Step, id string, v any) ([]error, error) {
 		if s == nil {

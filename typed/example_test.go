@@ -207,6 +207,27 @@ func ExampleVal_Fallback() {
 	// Output: 1.1 <nil>
 }
 
+// A node is undone when the run ends badly, with the values that it took and the value that it made.
+func ExampleVal_Compensate() {
+	charge := func(_ context.Context, order string) (int, error) { return 30, nil }
+	refund := func(ctx context.Context, order string, sum int) error {
+		_, certain := kahn.StepOf(ctx).Compensated()
+		fmt.Println("refund", order, sum, certain)
+		return nil
+	}
+	ship := func(context.Context, int) (string, error) { return "", errors.New("no truck") }
+	p := typed.New("order", func(b *typed.Block) typed.Val[string] {
+		order := typed.Do0(b, "order", ret("order 7"))
+		paid := typed.Do1(b, "charge", charge, order).Compensate(typed.Undo1(refund, order))
+		return typed.Do1(b, "ship", ship, paid)
+	})
+	res, _ := p.Execute(context.Background())
+	fmt.Println(res.Status)
+	// Output:
+	// refund order 7 30 true
+	// failed
+}
+
 // Everything that works with graphs works with the graph of a pipeline.
 func ExamplePipeline_Plan() {
 	p := typed.New("small", func(b *typed.Block) typed.Val[string] {

@@ -27,6 +27,9 @@ type Options struct {
 	MemoKey                           func(s *kahn.Step) (string, error)
 	Retry                             kahn.Retry
 	Timeout, OverallTimeout           time.Duration
+	CompensateBy                      *kahn.CompensateBy // for a run with a step function; else see [Val.Compensate]
+	CompensateRetry                   kahn.Retry
+	CompensateTimeout                 time.Duration
 	MaxCrashes, Priority              int
 	Estimate                          time.Duration
 	Groups                            []string
@@ -43,6 +46,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.ContinueOnFail, n.Cleanup, n.Critical = o.ContinueOnFail, o.Cleanup, o.Critical
 	n.MemoName, n.MemoKey = o.MemoName, o.MemoKey
 	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout
+	n.CompensateBy, n.CompensateRetry, n.CompensateTimeout = o.CompensateBy, o.CompensateRetry, o.CompensateTimeout
 	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate
 	n.Groups, n.Key, n.OutputSchema = o.Groups, o.Key, o.OutputSchema
 	n.Gate = o.gate(n.Gate)

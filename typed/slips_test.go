@@ -11,6 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/typed"
 )
 
+func drop[T any](context.Context, T) error { return nil }
+
+func drop2[T any](context.Context, T, T) error { return nil }
+
 // Slips that the compiler cannot find are errors before anything runs, which name the node and the choices.
 func TestSlips(t *testing.T) {
 	t.Parallel()
@@ -168,6 +172,66 @@ func TestSlips(t *testing.T) {
 			return typed.Gate[int](b, "x").With(typed.Options{Gate: &kahn.Gate{OnTimeout: kahn.GateLabel, Timeout: 1}})
 		}, kahn.ErrBadValue, `by OnTimeout label, and its value is no text`},
 		"nil fallback": {func(b *typed.Block) typed.Val[int] { return typed.Do0(b, "x", ret(1)).Fallback(nil) }, kahn.ErrBadValue, "Fallback"},
+		"undo of an input": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do1(b, "x", same[int], typed.Root[int](b, "r").Compensate(typed.Undo0(drop[int])))
+		}, kahn.ErrBadValue, `"r": bad value: Compensate is for nodes`},
+		"undo of an either": {func(b *typed.Block) typed.Val[int] {
+			return typed.Either(b, "x", typed.Do0(b, "y", ret(1))).Compensate(typed.Undo0(drop[int]))
+		}, kahn.ErrBadValue, `"x": bad value: it has no effect: give Compensate to the nodes whose values it takes`},
+		"undo of a try": {func(b *typed.Block) typed.Val[int] {
+			y := typed.Do0(b, "y", ret(1))
+			typed.Try(b, "x", y).Compensate(typed.Undo0(drop[typed.Tried[int]]))
+			return y
+		}, kahn.ErrBadValue, `"x": bad value: it has no effect`},
+		"undo of a gate": {func(b *typed.Block) typed.Val[int] {
+			return typed.Gate[int](b, "x").Compensate(typed.Undo0(drop[int]))
+		}, kahn.ErrBadValue, `a gate is never undone`},
+		"zero undo": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo[int]{})
+		}, kahn.ErrBadValue, `"x": bad value: Compensate has the zero Undo`},
+		"nil undo": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo0[int](nil))
+		}, kahn.ErrBadValue, `"x": bad value: the function of its Compensate is nil`},
+		"undone twice": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo0(drop[int])).Compensate(typed.Undo0(drop[int]))
+		}, kahn.ErrBadValue, `"x": bad value: Compensate was called before`},
+		"undone in two ways": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo0(drop[int])).With(typed.Options{CompensateBy: &kahn.CompensateBy{Kind: "undo"}})
+		}, kahn.ErrBadValue, `it has both a Compensate and a CompensateBy`},
+		"retry of no undo": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).With(typed.Options{CompensateRetry: kahn.RetryStandard()})
+		}, kahn.ErrBadValue, `it has neither a Compensate nor a CompensateBy`},
+		"undo of a value that is not taken": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo1(drop2[int], typed.Do0(b, "y", ret(1))))
+		}, kahn.ErrBadValue, `node "x": bad value: its Compensate takes "y", which the node does not take`},
+		"undo of the zero value": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo1(drop2[int], typed.Val[int]{}))
+		}, kahn.ErrBadValue, `node "x": bad value: input 1 of its Compensate is the zero Val`},
+		"undo of elsewhere": {func(b *typed.Block) typed.Val[int] {
+			return typed.Do0(b, "x", ret(1)).Compensate(typed.Undo1(drop2[int], leaked))
+		}, typed.ErrElsewhere, `node "x" takes "leaked"`},
+		"undo of a list": {func(b *typed.Block) typed.Val[int] {
+			list := typed.Do0(b, "l", ret([]int{1}))
+			vals, _ := typed.Each(b, "e", list, same[int])
+			vals.Compensate(typed.Undo0(drop[[]int]))
+			return typed.Do0(b, "x", ret(1))
+		}, kahn.ErrBadValue, `"e": bad value: its items are undone one by one: give Compensate an UndoEach`},
+		"undo of the items of no list": {func(b *typed.Block) typed.Val[int] {
+			list := typed.Do0(b, "l", ret([]int{1}))
+			typed.Do1(b, "e", same[[]int], list).Compensate(typed.UndoEach(drop2[int], list))
+			return typed.Do0(b, "x", ret(1))
+		}, kahn.ErrBadValue, `"e": bad value: UndoEach is for an Each`},
+		"undo of another list": {func(b *typed.Block) typed.Val[int] {
+			vals, _ := typed.Each(b, "e", typed.Do0(b, "l", ret([]int{1})), same[int])
+			vals.Compensate(typed.UndoEach(drop2[int], typed.Do0(b, "m", ret([]int{1}))))
+			return typed.Do0(b, "x", ret(1))
+		}, kahn.ErrBadValue, `node "e": bad value: its Compensate takes "m"`},
+		"undo of errors": {func(b *typed.Block) typed.Val[int] {
+			list := typed.Do0(b, "l", ret([]int{1}))
+			_, errs := typed.Each(b, "e", list, same[int])
+			errs.Compensate(typed.UndoEach(func(context.Context, int, error) error { return nil }, list))
+			return typed.Do0(b, "x", ret(1))
+		}, kahn.ErrBadValue, `"e": bad value: Compensate is for the results of an Each, not for its errors`},
 		"cycle by After": {func(b *typed.Block) typed.Val[int] {
 			x := typed.Do0(b, "x", ret(1))
 			y := typed.Do1(b, "y", same[int], x)
@@ -220,6 +284,7 @@ func TestTooLate(t *testing.T) {
 		"input":   func(b *typed.Block, x typed.Val[bool]) { typed.Root[int](b, "y") },
 		"branch":  func(b *typed.Block, x typed.Val[bool]) { typed.If(x) },
 		"options": func(b *typed.Block, x typed.Val[bool]) { x.With(typed.Options{}) },
+		"undo":    func(b *typed.Block, x typed.Val[bool]) { x.Compensate(typed.Undo0(drop[bool])) },
 		"fallback": func(b *typed.Block, x typed.Val[bool]) {
 			x.Fallback(func(context.Context, error) (bool, error) { return true, nil })
 		},
@@ -297,8 +362,7 @@ func TestOptionsAreFieldsOfNode(t *testing.T) {
 		"SkipMode": "a function is called with all of its values", "Default": "they have types",
 		"Params": "a function takes values", "Ports": "a function takes values", "Merge": "Either", "MergeJSON": "Either", "Outputs": "an output is one value",
 		"InputSchema": "it judges parameters", "Moderation": "it judges parameters",
-		"Compensate": "it sees a Step, which has no types", "CompensateBy": "it sees a Step, which has no types",
-		"CompensateRetry": "it belongs to Compensate", "CompensateTimeout": "it belongs to Compensate",
+		"Compensate": "Val.Compensate",
 	}
 	node, options := reflect.TypeFor[kahn.Node](), reflect.TypeFor[typed.Options]()
 	for i := range node.NumField() {
@@ -323,10 +387,14 @@ func TestOptionsArrive(t *testing.T) {
 	o := typed.Options{
 		Kind: "kind", Label: "label", Config: 7, OnUpstreamFailure: kahn.UpstreamSkip, Handling: kahn.Handles, CancelLosers: true, CancelOnLateFailure: true,
 		ContinueOnFail: true, Critical: true, Memo: "1", MemoName: "name", MemoKey: func(*kahn.Step) (string, error) { return "", nil }, Retry: kahn.RetryStandard(), Timeout: 1, OverallTimeout: 2, MaxCrashes: 3, Priority: 4, Estimate: 5,
-		Groups: []string{"g"}, Key: "key", OutputSchema: any(nil),
+		Groups: []string{"g"}, Key: "key", OutputSchema: any(nil), CompensateRetry: kahn.RetryStandard(), CompensateTimeout: 6,
+		CompensateBy: &kahn.CompensateBy{Kind: "undo"},
 	}
 	for _, join := range []typed.Options{{Join: kahn.AllDone}, {Cleanup: true}} {
 		o.Join, o.Cleanup = join.Join, join.Cleanup
+		if o.Cleanup { // which is never undone
+			o.CompensateBy, o.CompensateRetry, o.CompensateTimeout = nil, kahn.Retry{}, 0
+		}
 		p := typed.New("p", func(b *typed.Block) typed.Val[int] {
 			b.Graph().Groups = []kahn.Group{{Name: "g"}}
 			return typed.Do0(b, "x", ret(1)).With(o)

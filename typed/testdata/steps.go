@@ -14,3 +14,5 @@ func price(context.Context, Order) (int, error)      { return 0, nil }
 func bill(context.Context, Order, int) (bool, error) { return true, nil }
 func choose(context.Context) (Carrier, error)        { return Air, nil }
 func list(context.Context) ([]Order, error)          { return nil, nil }
+
+func unbill(context.Context, Order, bool) error { return nil }

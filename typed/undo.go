@@ -1,0 +1,217 @@
+package typed
+
+import (
+	"context"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// Undo is a function that undoes a node whose value is a T, with the values that the function takes: see [Val.Compensate].
+type Undo[T any] struct {
+	missing, each bool
+	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function for a node
+}
+
+// Compensate gives the node a function that undoes what the node has done, once, and returns the value. The function is called when the run is about
+// to end failed, cancelled or timed out: see Compensate of [kahn.Node].
+//
+//	receipt := typed.Do1(b, "charge", charge, order).Compensate(typed.Undo1(refund, order)) // refund: func(context.Context, Order, Receipt) error
+//
+// The last parameter of the function is the value that the node has made. It is the zero T if the node failed, timed out or crashed after it
+// had started: the effect is unknown then. The function asks the Step of its attempt:
+//
+//	_, certain := kahn.StepOf(ctx).Compensated()
+//
+// The items of an [Each] have an [UndoEach]. How often and how long the function is tried is said by [Options].
+func (v Val[T]) Compensate(u Undo[T]) Val[T] {
+	src := v.src
+	if src == nil {
+		return v
+	}
+	build := src.block.in.build
+	bad := func(text string) { build.report("%q: %w: %s", src.id, kahn.ErrBadValue, text) }
+	switch {
+	case src.input:
+		bad("Compensate is for nodes")
+	case build.over(src.id):
+	case src.either, src.tries != nil:
+		bad("it has no effect: give Compensate to the nodes whose values it takes")
+	case u.bind == nil:
+		bad("Compensate has the zero Undo")
+	case u.missing:
+		bad("the function of its Compensate is nil")
+	case src.undone:
+		bad("Compensate was called before")
+	case src.over && !u.each:
+		bad("its items are undone one by one: give Compensate an UndoEach")
+	case !src.over && u.each:
+		bad("UndoEach is for an Each")
+	default:
+		src.undone = true
+		undo := u.bind(src, v.view)
+		src.node.Compensate = func(_ context.Context, s *kahn.Step) error {
+			output, _ := s.Compensated()
+			return undo(s, output)
+		}
+	}
+	return v
+}
+
+// undoes returns the Undo of a function, which bind connects with the values that it takes.
+func undoes[T any](missing bool, bind func(src *source) func(*kahn.Step, T) error) Undo[T] {
+	return Undo[T]{missing: missing, bind: func(src *source, v view[T]) func(*kahn.Step, any) error {
+		undo := bind(src)
+		return func(s *kahn.Step, output any) error {
+			t, err := made(v, s, src.id, output)
+			if err != nil {
+				return err
+			}
+			return undo(s, t)
+		}
+	}}
+}
+
+// made is the value that a node has made, as its compensation has it.
+func made[T any](v view[T], s *kahn.Step, id string, output any) (t T, err error) {
+	if output == nil {
+		return t, nil
+	}
+	return v.read(s, id, output)
+}
+
+// given returns a value that the node takes, for its compensation. It is the input with the given number, from 1.
+func given[T any](src *source, v Val[T], number int) in[T] {
+	build := src.block.in.build
+	if v.src == nil {
+		build.report("node %q: %w: input %d of its Compensate is the zero Val, which no node makes", src.id, kahn.ErrBadValue, number)
+		return in[T]{}
+	}
+	of, ok := src.block.in.reach(v.src)
+	if !ok {
+		build.elsewhere(src, v.src)
+		return in[T]{}
+	}
+	if of.item && of.from != nil { // a node hands the item on
+		of = of.from
+	}
+	if slices.Contains(src.takes, of) || slices.Contains(src.imported(), of) {
+		return in[T]{name: of.id, root: of.input, view: v.view}
+	}
+	build.report("node %q: %w: its Compensate takes %q, which the node does not take, so that it may not be there", src.id, kahn.ErrBadValue, v.src.id)
+	return in[T]{}
+}
+
+// UndoEach undoes the items of an [Each] or [EachSub] over the list, one by one: the function gets the item, and its result.
+//
+//	receipts, errs := typed.Each(b, "charge", orders, charge)
+//	receipts.Compensate(typed.UndoEach(refund, orders)) // refund: func(context.Context, Order, Receipt) error
+func UndoEach[A, T any](undo func(ctx context.Context, item A, made T) error, list Val[[]A]) Undo[[]T] {
+	return Undo[[]T]{missing: undo == nil, each: true, bind: func(src *source, _ view[[]T]) func(*kahn.Step, any) error {
+		given(src, list, 1)
+		v, is := src.result.(view[T])
+		if !is {
+			src.block.in.build.report("%q: %w: Compensate is for the results of an Each, not for its errors", src.id, kahn.ErrBadValue)
+		}
+		return func(s *kahn.Step, output any) error {
+			item, _ := s.Item()
+			a, err := view[A](nil).read(s, itemInput, item)
+			if err != nil {
+				return err
+			}
+			t, err := made(v, s, src.id, output)
+			if err != nil {
+				return err
+			}
+			return undo(s, a, t)
+		}
+	}}
+}
+
+// Undo0 undoes a node by a function of what the node has made.
+func Undo0[T any](undo func(ctx context.Context, made T) error) Undo[T] {
+	return undoes(undo == nil, func(*source) func(*kahn.Step, T) error {
+		return func(s *kahn.Step, t T) error { return undo(s, t) }
+	})
+}
+
+// Undo1 undoes a node by a function of a value that the node takes, and of what the node has made. A value that the node does not take is an error of
+// [New]: only those that the node takes are certainly there.
+func Undo1[A, T any](undo func(ctx context.Context, v1 A, made T) error, v1 Val[A]) Undo[T] {
+	return undoes(undo == nil, func(src *source) func(*kahn.Step, T) error {
+		in1 := given(src, v1, 1)
+		return func(s *kahn.Step, t T) error {
+			a, err := in1.get(s)
+			if err != nil {
+				return err
+			}
+			return undo(s, a, t)
+		}
+	})
+}
+
+// Undo2 is [Undo1] for a function of two values that the node takes.
+func Undo2[A, B, T any](undo func(ctx context.Context, v1 A, v2 B, made T) error, v1 Val[A], v2 Val[B]) Undo[T] {
+	return undoes(undo == nil, func(src *source) func(*kahn.Step, T) error {
+		in1, in2 := given(src, v1, 1), given(src, v2, 2)
+		return func(s *kahn.Step, t T) error {
+			a, err := in1.get(s)
+			if err != nil {
+				return err
+			}
+			b, err := in2.get(s)
+			if err != nil {
+				return err
+			}
+			return undo(s, a, b, t)
+		}
+	})
+}
+
+// Undo3 is [Undo1] for a function of three values that the node takes.
+func Undo3[A, B, C, T any](undo func(ctx context.Context, v1 A, v2 B, v3 C, made T) error, v1 Val[A], v2 Val[B], v3 Val[C]) Undo[T] {
+	return undoes(undo == nil, func(src *source) func(*kahn.Step, T) error {
+		in1, in2, in3 := given(src, v1, 1), given(src, v2, 2), given(src, v3, 3)
+		return func(s *kahn.Step, t T) error {
+			a, err := in1.get(s)
+			if err != nil {
+				return err
+			}
+			b, err := in2.get(s)
+			if err != nil {
+				return err
+			}
+			c, err := in3.get(s)
+			if err != nil {
+				return err
+			}
+			return undo(s, a, b, c, t)
+		}
+	})
+}
+
+// Undo4 is [Undo1] for a function of four values that the node takes.
+func Undo4[A, B, C, D, T any](undo func(ctx context.Context, v1 A, v2 B, v3 C, v4 D, made T) error, v1 Val[A], v2 Val[B], v3 Val[C], v4 Val[D]) Undo[T] {
+	return undoes(undo == nil, func(src *source) func(*kahn.Step, T) error {
+		in1, in2, in3, in4 := given(src, v1, 1), given(src, v2, 2), given(src, v3, 3), given(src, v4, 4)
+		return func(s *kahn.Step, t T) error {
+			a, err := in1.get(s)
+			if err != nil {
+				return err
+			}
+			b, err := in2.get(s)
+			if err != nil {
+				return err
+			}
+			c, err := in3.get(s)
+			if err != nil {
+				return err
+			}
+			d, err := in4.get(s)
+			if err != nil {
+				return err
+			}
+			return undo(s, a, b, c, d, t)
+		}
+	})
+}
