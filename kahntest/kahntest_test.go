@@ -194,6 +194,89 @@ func TestScriptCheck(t *testing.T) {
 	}
 }
 
+// Compensations follow the script: those that the step function performs, and those that are a method of the Script.
+func TestScriptUndos(t *testing.T) {
+	errShut := errors.New("shut")
+	kahntest.InFakeTime(t, func(t *testing.T) {
+		steps := &kahntest.Script{
+			Acts: map[string][]kahntest.Act{"ship": {{Err: errBusy}}, "M[0]": {{Value: "first"}}},
+			Undos: map[string][]kahntest.Act{
+				"charge":  {{Err: errBusy}, {Err: errBusy}, {}},
+				"reserve": {{Delay: time.Minute, Err: kahn.Permanent(errShut)}},
+				"M[1]":    {{Err: kahn.Permanent(errShut)}},
+				"S":       {{Do: func(_ context.Context, s *kahn.Step) (any, error) { _, _ = s.Compensated(); return nil, nil }}},
+			},
+		}
+		by := &kahn.CompensateBy{Kind: "undo"}
+		g := new(kahn.Graph).Add(
+			kahn.Node{ID: "reserve", CompensateBy: by},
+			kahn.Node{ID: "charge", Compensate: steps.Undo, CompensateRetry: kahn.Retry{InitialDelay: time.Second, Multiplier: 1, Jitter: kahn.JitterNone}, After: []string{"reserve"}},
+			kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": []int{1, 2}}, CompensateBy: by, After: []string{"charge"}},
+			kahn.Node{ID: "S", Sub: kahntest.Graph(t, "x"), CompensateBy: by, After: []string{"M"}},
+			kahn.Node{ID: "ship", Compensate: steps.Undo, After: []string{"S"}},
+		)
+		r := kahntest.Run(t, g, steps.Step, kahn.Limit(1))
+		kahntest.RequireStatuses(t, r.Result, "reserve:ok charge:ok M:ok S:ok ship:F")
+		if !errors.Is(r.Err, errShut) || !errors.Is(r.Err, kahn.ErrCompensation) || r.Duration != time.Minute+2*time.Second {
+			t.Errorf("%v after %v", r.Err, r.Duration)
+		}
+		for id, want := range map[string]kahn.Compensation{"reserve": kahn.CompensationFailed, "charge": kahn.CompensationDone, "S": kahn.CompensationDone, "ship": kahn.CompensationDone} {
+			if n, _ := r.Node(id); n.Compensation != want {
+				t.Errorf("%s: %v, expected %v", id, n.Compensation, want)
+			}
+		}
+		calls := slices.DeleteFunc(steps.Calls(), func(c kahntest.Call) bool { return strings.HasPrefix(c.Node, "M") }) // items are undone at once
+		seq := &strings.Builder{}
+		for _, c := range calls {
+			fmt.Fprint(seq, c.Node, " ", c.Attempt, " ", c.Undo, "; ")
+		}
+		const want = "reserve 1 false; charge 1 false; S/x 1 false; ship 1 false; ship 1 true; S 1 true; charge 1 true; charge 2 true; charge 3 true; reserve 1 true; "
+		if seq.String() != want {
+			t.Errorf("called   %s\nexpected %s", seq, want)
+		}
+		if items := steps.CallsOf("M[1]"); len(items) != 2 || items[0].Undo || !items[1].Undo {
+			t.Errorf("%v", items)
+		}
+	})
+	steps := &kahntest.Script{Acts: map[string][]kahntest.Act{"B": {{Err: errBusy}}}}
+	g := new(kahn.Graph).Add(kahn.Node{ID: "A", CompensateBy: &kahn.CompensateBy{Kind: "undo"}}, kahn.Node{ID: "B", After: []string{"A"}})
+	kahntest.Run(t, g, steps.Step)
+	kahntest.RequireCalls(t, steps, "A B undo:A")
+	undone := 0
+	steps = &kahntest.Script{Acts: steps.Acts, Else: func(_ context.Context, s *kahn.Step) (any, error) {
+		if s.Kind() == "undo" {
+			undone++
+		}
+		return nil, nil
+	}}
+	kahntest.Run(t, g, steps.Step)
+	if undone != 1 {
+		t.Errorf("Else has undone %d nodes", undone)
+	}
+}
+
+// Acts for the compensation of a node that has none fail the test.
+func TestScriptCheckUndos(t *testing.T) {
+	undo := func(context.Context, *kahn.Step) error { return nil }
+	list := map[string]any{"list": []int{1}}
+	inner := new(kahn.Graph).Add(kahn.Node{ID: "x", Compensate: undo}, kahn.Node{ID: "y"})
+	expands := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}}, kahn.Node{ID: "ship"}, kahn.Node{ID: "E", Do: expands},
+		kahn.Node{ID: "S", Sub: inner, Compensate: undo}, kahn.Node{ID: "M", Compensate: undo, Map: &kahn.Map{Over: "list"}, Params: list},
+		kahn.Node{ID: "L", Sub: inner, Compensate: undo, Loop: &kahn.Loop{MaxIterations: 2, While: func(kahn.View) (bool, error) { return false, nil }}})
+	const all = " (there is charge, S/x, S, M[0], L#1/x, L)"
+	for path, want := range map[string]string{
+		"charge": "", "S": "", "S/x": "", "M[3]": "", "L": "", "L#2/x": "", "E/x": "",
+		"chagre": `"chagre"; did you mean "charge"?` + all, "ship": `"ship"`, "S/y": `"S/y"`, "M": `"M"`, "L#1": `"L#1"`, "E": `"E"`,
+	} {
+		err := (&kahntest.Script{Undos: map[string][]kahntest.Act{path: {{}}}}).Check(g)
+		if want == "" && err != nil || want != "" && (!errors.Is(err, kahn.ErrUnknownNode) || !strings.Contains(err.Error(), "Script.Undos: unknown node that has a Compensate: "+want)) {
+			t.Errorf("%s: %v, expected %q", path, err, want)
+		}
+	}
+}
+
 func TestScriptElse(t *testing.T) {
 	steps := &kahntest.Script{
 		Acts: map[string][]kahntest.Act{"B": {{Do: func(_ context.Context, s *kahn.Step) (any, error) { v, _ := s.Upstream("A"); return v, nil }}}},

@@ -22,7 +22,10 @@ type Script struct {
 	// Acts are the results of the attempts of a node, by the node's path and the number of the attempt; the last act is also
 	// that of all further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
 	Acts map[string][]Act
-	// Else performs the nodes that have no acts. If it is nil they complete with their ids.
+	// Undos are the results of the attempts to undo a node, as Acts are those of the attempts to perform it. They are for the nodes that have a
+	// CompensateBy, and for those whose Compensate is [Script.Undo]. The Value of an act is not used.
+	Undos map[string][]Act
+	// Else performs and undoes the nodes that have no acts. If it is nil they complete with their ids, and are undone.
 	Else kahn.StepFunc
 
 	mu    sync.Mutex
@@ -48,17 +51,23 @@ type Call struct {
 	Node    string
 	Attempt int
 	Params  map[string]any
+	// Undo says that the call undoes the node.
+	Undo bool
 }
 
 // Step is the step function.
 func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
+	undo := step.Compensating()
 	s.mu.Lock()
-	s.calls = append(s.calls, Call{Node: step.Path(), Attempt: step.Attempt(), Params: step.Params()})
+	s.calls = append(s.calls, Call{Node: step.Path(), Attempt: step.Attempt(), Params: step.Params(), Undo: undo})
 	s.mu.Unlock()
 	if met, ok := ctx.Value(scriptsKey{}).(*scripts); ok {
 		met.add(s)
 	}
 	acts := s.Acts[step.Path()]
+	if undo {
+		acts = s.Undos[step.Path()]
+	}
 	switch {
 	case len(acts) > 0:
 		return acts[min(step.Attempt(), len(acts))-1].perform(ctx, step)
@@ -66,6 +75,12 @@ func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 		return s.Else(ctx, step)
 	}
 	return step.ID(), nil
+}
+
+// Undo is a Compensate of a [kahn.Node] that follows the script.
+func (s *Script) Undo(ctx context.Context, step *kahn.Step) error {
+	_, err := s.Step(ctx, step)
+	return err
 }
 
 // scripts are the scripts that the steps of a run have followed.
@@ -92,59 +107,68 @@ const maxPaths = 10_000
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
 // Check returns an error that matches [kahn.ErrUnknownNode] if there are acts for a path at which the graph has no node that
-// the step function performs. It suggests paths, and lists them. It accepts acts for nodes inside of a node with a step,
-// since the step may return a graph with [kahn.Expand].
+// the step function performs, or in Undos for one at which it has no node that can be undone. It suggests paths, and lists them. It accepts acts
+// for nodes inside of a node with a step, since the step may return a graph with [kahn.Expand].
 func (s *Script) Check(g *kahn.Graph) error {
-	if len(s.Acts) == 0 {
+	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil
 	}
-	paths, all := performed(nil, g, "")
+	places, all := placesOf(nil, g, "")
 	if !all {
 		return nil
 	}
-	known, called, steps := map[string]bool{}, map[string]bool{}, []string(nil)
-	for _, p := range paths {
-		known[p.path] = true
-		if p.script {
-			steps, called[p.path] = append(steps, p.path), true
-		}
+	expands := map[string]bool{}
+	for _, p := range places {
+		expands[p.path] = expands[p.path] || p.step
 	}
 	var problems []error
-	for _, path := range slices.Sorted(maps.Keys(s.Acts)) {
-		first := number.ReplaceAllStringFunc(path, func(n string) string {
-			if n[0] == '#' {
-				return "#1"
+	look := func(acts map[string][]Act, field, what string, is func(place) bool) {
+		known, choices := map[string]bool{}, []string(nil)
+		for _, p := range places {
+			if is(p) {
+				known[p.path], choices = true, append(choices, p.path)
 			}
-			return "[0]"
-		})
-		inside := func(path string) bool {
+		}
+		found := func(path string) bool {
 			for i, c := range []byte(path) {
-				if c == '/' && known[path[:i]] {
+				if c == '/' && expands[path[:i]] {
 					return true
 				}
 			}
-			return called[path]
+			return known[path]
 		}
-		if !inside(path) && !inside(first) {
-			problems = append(problems, fmt.Errorf("Script.Acts: %w that the step function performs: %q%s", kahn.ErrUnknownNode, path, instead(path, steps)))
+		for _, path := range slices.Sorted(maps.Keys(acts)) {
+			first := number.ReplaceAllStringFunc(path, func(n string) string {
+				if n[0] == '#' {
+					return "#1"
+				}
+				return "[0]"
+			})
+			if !found(path) && !found(first) {
+				problems = append(problems, fmt.Errorf("Script.%s: %w that %s: %q%s", field, kahn.ErrUnknownNode, what, path, instead(path, choices)))
+			}
 		}
 	}
+	look(s.Acts, "Acts", "the step function performs", func(p place) bool { return p.script })
+	look(s.Undos, "Undos", "has a Compensate", func(p place) bool { return p.undo })
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step: the path, of the first item or iteration, and whether the step function of the run performs it.
+// place is a node that has a step, or that can be undone: the path, of the first item or iteration, whether it has a step, whether that is performed by
+// the step function of the run, and whether the node can be undone.
 type place struct {
-	path   string
-	script bool
+	path               string
+	step, script, undo bool
 }
 
-// performed appends the nodes that have steps, and reports whether these are all.
-func performed(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
+// placesOf appends these nodes, and reports whether they are all.
+func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	for _, n := range g.Nodes() {
 		path := prefix + n.ID
 		if n.Map != nil {
 			path += "[0]"
 		}
+		p := place{path: path, undo: n.Compensate != nil || n.CompensateBy != nil}
 		if n.Loop != nil {
 			path += "#1"
 		}
@@ -153,11 +177,14 @@ func performed(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 			return list, false
 		case n.Sub != nil:
 			var all bool
-			if list, all = performed(list, n.Sub, path+"/"); !all {
+			if list, all = placesOf(list, n.Sub, path+"/"); !all {
 				return list, false
 			}
 		case n.Test == nil && n.TestExpr == "" && n.Kind != kahn.KindTrigger && (n.Kind != kahn.KindGate || n.Do != nil):
-			list = append(list, place{path, n.Do == nil})
+			p.step, p.script = true, n.Do == nil
+		}
+		if p.step || p.undo {
+			list = append(list, p)
 		}
 	}
 	return list, true
@@ -205,17 +232,20 @@ func (s *Script) Calls() []Call {
 	return slices.Clone(s.calls)
 }
 
-// CallsOf returns the calls of one node.
+// CallsOf returns the calls of one node, also those that undo it.
 func (s *Script) CallsOf(node string) []Call {
 	return slices.DeleteFunc(s.Calls(), func(c Call) bool { return c.Node != node })
 }
 
-// RequireCalls ends the test unless the nodes were called in this order, each as often as it is named: "A B B C". Nodes that
-// run at the same time are called in any order: pass kahn.Limit(1) to the run.
+// RequireCalls ends the test unless the nodes were called in this order, each as often as it is named: "A B B C". A call that undoes a node is
+// named "undo:B". Nodes that run at the same time are called in any order: pass kahn.Limit(1) to the run, which does not bound compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()
 	var got []string
 	for _, c := range s.Calls() {
+		if c.Undo {
+			c.Node = "undo:" + c.Node
+		}
 		got = append(got, c.Node)
 	}
 	if names := strings.Fields(want); !slices.Equal(got, names) {
