@@ -727,7 +727,7 @@ func (c *compiler) nest() {
 		if p.memoized == nil && sub.memoized != nil && !n.Disabled {
 			p.memoized = insideOf(n.ID, sub.memoized)
 		}
-		if len(sub.stepless) > 0 && !n.Disabled {
+		if len(sub.stepless) > 0 && !n.Disabled && (n.Undo == nil || n.Undo.by == nil) { // else it is there for its compensation
 			p.stepless = append(p.stepless, r)
 		}
 		if len(sub.moderated) > 0 && !n.Disabled {

@@ -62,7 +62,7 @@
 //     [Run.Why], [Why], [WhyKind], [Bound].
 //   - Judging inputs and outputs: [Contract], [Violation], [ContractError]; [Moderate],
 //     [Moderation], [Flag], [ModerationError]; [event.Phase].
-//   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError],
+//   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError], [AssertCompensation],
 //     [AssertCalls], [AssertOutput]; [TestSummary], [TestNode]; package
 //     kahntest.
 //   - Driving a run from elsewhere: [Coordinator], [NewCoordinator], [GraphCalls], [Call], [Predecessor], [NewStep], [Reply];

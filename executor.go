@@ -264,7 +264,7 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	}
 	stepless, moderated := p.stepless, p.moderated
 	if t := r.cfg.test; t != nil && p.tested == nil {
-		stepless, moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)
+		stepless, moderated = t.leftSteps(p, within), t.leftModerated(p, within)
 	}
 	if r.stepless && len(stepless) > 0 {
 		return fmt.Errorf("%w: %s needs one", ErrNoStep, p.some(stepless, (*Plan).needsStep, r.cfg.test == nil))

@@ -267,7 +267,7 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph and reports the nodes, those of nested graphs included, whose Kind has no function although they
+// Check compiles the graph and reports the nodes, those of nested graphs included, whose Kind, or CompensateBy.Kind, has no function although they
 // need one: each is a problem of the [*GraphError] that is returned, and matches [ErrUnknownKind]. The error is also that of
 // [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
@@ -304,7 +304,7 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 	look = func(p *Plan, t *testMode, within *double, prefix string) {
 		needy := p.stepless
 		if t != nil {
-			needy = t.left(p, within, (*Plan).needsStep)
+			needy = t.leftSteps(p, within)
 		} else if seen[p] {
 			return
 		} else {
@@ -316,14 +316,18 @@ func (p *Plan) checkKinds(kinds []string, t *testMode, within *double) error {
 			if p.itemOf != "" {
 				path = strings.TrimSuffix(prefix, "/") + "[]"
 			}
-			inner := p.sub(r)
-			if n.Map != nil && n.Sub != nil {
-				inner = p.items[r]
-			}
-			if inner == nil {
-				if !known[n.Kind] {
-					ps.ofNode(path, "Kind", "%w: %s%s", ErrUnknownKind, quoteID(n.Kind), ps.instead(n.Kind, func() []string { return kinds })).Node = strings.ReplaceAll(path, "[]", "")
+			own, undo := t.byStep(p, r, within)
+			check := func(is bool, field, kind string) {
+				if is && !known[kind] {
+					ps.ofNode(path, field, "%w: %s%s", ErrUnknownKind, quoteID(kind), ps.instead(kind, func() []string { return kinds })).Node = strings.ReplaceAll(path, "[]", "")
 				}
+			}
+			check(own, "Kind", n.Kind)
+			if undo {
+				check(true, "CompensateBy.Kind", n.Undo.by.Kind)
+			}
+			inner := p.inner(r)
+			if inner == nil {
 				continue
 			}
 			inside, d := t, (*double)(nil)

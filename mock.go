@@ -49,6 +49,10 @@ type TestMode struct {
 	// and takes the branch labelled "approved". If "approved" is none of its choices it needs a mock: an error before the run that
 	// matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
+	// Undos replace the compensations of nodes, by path: a Mock is what an attempt to undo the node returns, and its Value is not used. A
+	// node that is mocked is undone only if it has one here. An entry for a node without a compensation is an error that matches
+	// [ErrBadOption]. Middleware does not see what is mocked.
+	Undos map[string]Mock
 	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
 	// composites are real then, and OnMissing applies to the nodes inside of composites one by one. Default: [MissingReal].
 	OnMissing OnMissing
@@ -110,6 +114,11 @@ func (t TestMode) apply(c *config) error {
 	for _, id := range slices.Sorted(maps.Keys(t.Mocks)) {
 		if err := t.Mocks[id].validate(); err != nil {
 			return fmt.Errorf("%w: TestMode.Mocks: %s: %w", ErrBadOption, quoteID(id), err)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(t.Undos)) {
+		if err := t.Undos[id].validate(); err != nil {
+			return fmt.Errorf("%w: TestMode.Undos: %s: %w", ErrBadOption, quoteID(id), err)
 		}
 	}
 	if t.OnMissing >= missingCount {
@@ -187,6 +196,7 @@ type double struct {
 	path     string
 	role     string  // the outcome of the node once it was performed
 	mock     *Mock   // performs it; or nil
+	undo     *Mock   // undoes it; or nil
 	unmocked bool    // Unmock names it, or a composite that it is inside of
 	itemOf   *double // that of the map, if the nodes are its items
 	calls    atomic.Int64
@@ -222,10 +232,43 @@ func (t *testMode) validate(p *Plan) error {
 	for _, path := range t.Unmock {
 		look("Unmock", path, false)
 	}
+	for _, path := range slices.Sorted(maps.Keys(t.Undos)) {
+		look("Undos", path, false)
+		if why := p.notUndone(path); why != "" {
+			unknown = append(unknown, fmt.Errorf("%w: TestMode.Undos: node %s %s", ErrBadOption, quoteID(path), why))
+		}
+	}
 	for _, a := range t.Assertions {
 		look("Assertions", a.Node, true)
 	}
 	return errors.Join(unknown...)
+}
+
+// notUndone says why the node of a path cannot be undone; "" if it can, or if it is not known.
+func (p *Plan) notUndone(path string) string {
+	r, ok := p.find(path)
+	if !ok {
+		composite, inside, deeper := strings.Cut(path, "/")
+		composite, item := strings.CutSuffix(composite, "[]")
+		if r, ok = p.find(composite); !ok {
+			return ""
+		}
+		switch sub := p.subs[r]; {
+		case deeper && sub == nil: // a step may be expanded into any graph
+			return ""
+		case deeper:
+			return sub.notUndone(inside)
+		case item && p.node(r).Undo != nil:
+			return ""
+		}
+	}
+	switch n := p.node(r); {
+	case n.Undo == nil:
+		return "has no Compensate"
+	case n.Map != nil:
+		return fmt.Sprintf("is a map, whose items are undone one by one: %s", quoteID(path+"[]"))
+	}
+	return ""
 }
 
 // has reports whether there is a node of the given path. The paths of items may have numbers, or must not.
@@ -275,17 +318,59 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 		}
 		return flags
 	})
-	q.stepless, q.moderated = t.left(p, within, (*Plan).needsStep), t.left(p, within, (*Plan).needsModerator)
+	q.stepless, q.moderated = t.leftSteps(p, within), t.leftModerated(p, within)
 	return &q
 }
 
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
-// left returns, of the nodes that of lists for a plan, those that test mode leaves real. of also lists composites that
-// contain such nodes.
-func (t *testMode) left(p *Plan, within *double, of func(*Plan) []machine.Ref) (left []machine.Ref) {
-	for _, r := range of(p) {
+// byStep tells what the step function of a run performs: a node, or the items of a map, and their compensations. t is nil outside of test mode. Of
+// composites it tells nothing of what is inside.
+func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
+	n := p.node(r)
+	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)
+	if t == nil || !own && !undo {
+		return own, undo
+	}
+	d := t.double(p, r, within)
+	if items := p.items[r]; n.Map != nil && d.mock == nil && items != nil {
+		d = t.double(items, items.declared[0], d)
+	}
+	return own && d.mock == nil, undo && d.mock == nil && d.undo == nil
+}
+
+// inner is the plan of what a composite consists of, nil for other nodes.
+func (p *Plan) inner(r machine.Ref) *Plan {
+	if n := p.node(r); n.Map != nil && n.Sub != nil {
+		return p.items[r]
+	}
+	return p.sub(r)
+}
+
+// leftSteps returns the nodes of a plan that need the step function of the run in test mode, and the composites that contain such nodes.
+func (t *testMode) leftSteps(p *Plan, within *double) (left []machine.Ref) {
+	for _, r := range p.stepless {
+		d, inner := t.double(p, r, within), p.inner(r)
+		own, undo := t.byStep(p, r, within)
+		switch {
+		case own || undo:
+			left = append(left, r)
+		case d.mock != nil || inner == nil:
+		case !t.names(d):
+			if (t.OnMissing == MissingReal || d.unmocked) && len(inner.stepless) > 0 {
+				left = append(left, r)
+			}
+		case len(t.leftSteps(inner, d)) > 0:
+			left = append(left, r)
+		}
+	}
+	return left
+}
+
+// leftModerated returns the nodes that ask for a moderator, and that test mode leaves real, as leftSteps does.
+func (t *testMode) leftModerated(p *Plan, within *double) (left []machine.Ref) {
+	for _, r := range p.moderated {
 		d := t.double(p, r, within)
 		if d.mock != nil {
 			continue
@@ -297,17 +382,30 @@ func (t *testMode) left(p *Plan, within *double, of func(*Plan) []machine.Ref) (
 		switch {
 		case inner == nil || !t.names(d) && (t.OnMissing == MissingReal || d.unmocked):
 			left = append(left, r)
-		case t.names(d) && len(t.left(inner, d, of)) > 0:
+		case t.names(d) && len(t.leftModerated(inner, d)) > 0:
 			left = append(left, r)
 		}
 	}
 	return left
 }
 
-// names reports whether a mock or Unmock names nodes inside of a composite.
+// mockedUndo is what undoes a node in test mode, nil if its own compensation does.
+func (r *Run) mockedUndo(ref machine.Ref) *Mock {
+	if r.cfg.test == nil {
+		return nil
+	}
+	return r.plan.doubles[ref].undo
+}
+
+// names reports whether Mocks, Undos or Unmock name nodes inside of a composite.
 func (t *testMode) names(d *double) bool {
 	is := func(path string) bool { return strings.HasPrefix(path, d.inside()) || path == d.path+"[]" }
 	for path := range t.Mocks {
+		if is(path) {
+			return true
+		}
+	}
+	for path := range t.Undos {
 		if is(path) {
 			return true
 		}
@@ -329,6 +427,9 @@ func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	}
 	d := &double{path: path, itemOf: itemOf}
 	t.doubles[path] = d
+	if undo, has := t.Undos[path]; has {
+		d.undo = &undo
+	}
 	mock, mocked := t.Mocks[path]
 	switch {
 	case slices.Contains(t.Unmock, path):
@@ -554,6 +655,19 @@ func AssertCalls(node string, want int) Assertion {
 			return nil
 		}
 		return fmt.Errorf("%d calls", calls)
+	}}
+}
+
+// AssertCompensation expects that what the node has done was undone, was not, or could not be.
+func AssertCompensation(node string, want Compensation) Assertion {
+	return Assertion{Node: node, Want: fmt.Sprintf("compensation %v", want), check: func(n NodeResult, _ int) error {
+		switch {
+		case n.Compensation == want:
+			return nil
+		case n.CompensationErr != nil:
+			return fmt.Errorf("%v: %s", n.Compensation, errorText(n.CompensationErr))
+		}
+		return errors.New(n.Compensation.String())
 	}}
 }
 

@@ -100,7 +100,7 @@ func (r *Run) allowUndo() {
 // effect tells whether a node has had an effect outside: perhaps, and certainly. The lock is held.
 func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
-	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) {
+	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil {
 		return false, false
 	}
 	known, memoized := int32(0), false // attempts that had none
@@ -275,6 +275,9 @@ func (u *undo) perform(step *Step) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()
 	result := contain(func() error {
+		if mock := u.run.mockedUndo(u.ref); mock != nil {
+			return mock.perform(step.node(), step).err
+		}
 		if u.run.wrapped {
 			_, err := u.run.step(step, step)
 			return err
