@@ -563,7 +563,10 @@ func (c *compiler) checkCompensation(i int, bad report) {
 	field := "Compensate"
 	switch {
 	case x.do == nil && x.by == nil:
-		bad(ErrBadValue, field, "it has neither a Compensate nor a CompensateBy, and yet other fields about compensation")
+		if field = "CompensateRetry"; x.retry.isZero() {
+			field = "CompensateTimeout"
+		}
+		bad(ErrBadValue, field, "%s is for a Compensate, and the node has none", field)
 	case x.do != nil && x.by != nil:
 		bad(ErrBadValue, field, "it has both a Compensate and a CompensateBy")
 	case x.by != nil:

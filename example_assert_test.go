@@ -78,6 +78,21 @@ func ExampleAssert() {
 	// Output: passed: 1
 }
 
+// In test mode compensations are mocked, too: here that of a node which is mocked itself, and which would not be undone otherwise.
+func ExampleAssertCompensation() {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}},
+		kahn.Node{ID: "ship", After: []string{"charge"}},
+	)
+	res, err := kahn.Execute(context.Background(), g, nil, kahn.TestMode{
+		Mocks:      map[string]kahn.Mock{"charge": {Value: "receipt"}, "ship": {Err: errors.New("no truck")}},
+		Undos:      map[string]kahn.Mock{"charge": {Err: kahn.Permanent(errors.New("the account is closed"))}},
+		Assertions: []kahn.Assertion{kahn.AssertCompensation("charge", kahn.CompensationFailed)},
+	})
+	fmt.Println(errors.Is(err, kahn.ErrCompensation), res.Test.Passed, res.Test.Err())
+	// Output: true 1 <nil>
+}
+
 // The step functions of a graph are replaced by mocks, and the result is held against assertions.
 func ExampleTestMode() {
 	declined := errors.New("card declined")

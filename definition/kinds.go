@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// checkKinds returns the problems of nodes whose kind the host does not perform, and of configs that violate the schemas of their kinds. A
+// checkKinds returns the problems of nodes whose kind, or that of whose compensation, the host does not perform, and of configs that violate the schemas of their kinds. A
 // graph without Schemas has its configs unchecked. In a part of a graph a node may have a step that could not be read.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
@@ -47,19 +47,31 @@ func (c *kindChecker) node(graph string, n *kahn.Node) {
 	add := func(field, suggestion string, err error) {
 		c.problems = append(c.problems, &kahn.Problem{Graph: graph, Node: n.ID, Field: field, Suggestion: suggestion, Err: err})
 	}
-	switch {
-	case performed:
-		for _, v := range c.violations(n) {
-			add("Config"+fieldOf(v.Path), "", errors.New(v.Message))
-		}
-	case n.Kind != "" && !own:
+	unknown := func(field, kind string, more []string) {
 		end, meant := fmt.Sprintf("; there are %s", strings.Join(c.known, ", ")), ""
-		if name, ok := nearest.Name(n.Kind, append(slices.Sorted(maps.Keys(ownKinds)), c.known...)); ok {
+		if name, ok := nearest.Name(kind, append(more, c.known...)); ok {
 			end, meant = fmt.Sprintf("; did you mean %s?", quote(name)), name
 		}
-		add("Kind", meant, fmt.Errorf("%w %s%s", kahn.ErrUnknownKind, quote(n.Kind), end))
+		add(field, meant, fmt.Errorf("%w %s%s", kahn.ErrUnknownKind, quote(kind), end))
+	}
+	switch {
+	case performed && n.Sub == nil:
+		for _, v := range c.violations(n.Kind, n.Config) {
+			add("Config"+fieldOf(v.Path), "", errors.New(v.Message))
+		}
+	case performed:
+	case n.Kind != "" && !own:
+		unknown("Kind", n.Kind, slices.Sorted(maps.Keys(ownKinds)))
 	case needsStep(n) && !c.part:
 		add("Kind", "", fmt.Errorf("%w %s: the node has a step to perform; there are %s", kahn.ErrUnknownKind, quote(n.Kind), strings.Join(c.known, ", ")))
+	}
+	if by := n.CompensateBy; by == nil || by.Kind == "" { // without a kind it is refused by Compile
+	} else if _, performed := c.kinds[by.Kind]; !performed {
+		unknown("CompensateBy.Kind", by.Kind, nil)
+	} else {
+		for _, v := range c.violations(by.Kind, by.Config) {
+			add("CompensateBy.Config"+fieldOf(v.Path), "", errors.New(v.Message))
+		}
 	}
 }
 
@@ -70,26 +82,26 @@ func needsStep(n *kahn.Node) bool {
 }
 
 // violations checks a config against the schema of its kind.
-func (c *kindChecker) violations(n *kahn.Node) []kahn.Violation {
-	schema := c.kinds[n.Kind].Config
-	if schema == nil || c.schemas == nil || n.Sub != nil {
+func (c *kindChecker) violations(kind string, config any) []kahn.Violation {
+	schema := c.kinds[kind].Config
+	if schema == nil || c.schemas == nil {
 		return nil
 	}
-	contract, compiled := c.contracts[n.Kind]
+	contract, compiled := c.contracts[kind]
 	if !compiled {
 		var err error
 		if contract, err = c.schemas.Compile(schema); err != nil {
-			c.problems = append(c.problems, fmt.Errorf("the schema of kind %s: %w", quote(n.Kind), err))
+			c.problems = append(c.problems, fmt.Errorf("the schema of kind %s: %w", quote(kind), err))
 		}
-		c.contracts[n.Kind] = contract
+		c.contracts[kind] = contract
 	}
 	if contract == nil {
 		return nil
 	}
-	if n.Config == nil {
+	if config == nil {
 		return contract.Check(map[string]any{})
 	}
-	return contract.Check(n.Config)
+	return contract.Check(config)
 }
 
 var (

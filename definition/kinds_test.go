@@ -74,6 +74,22 @@ func TestLoadKnowsKinds(t *testing.T) {
 	require.ErrorAs(t, err, &all)
 	require.Equal(t, "exec", all.Problems[1].Suggestion)
 
+	// So are those of compensations, which no kind of the engine's own undoes.
+	_, err = loader.Load([]byte(`{"version": 1, "nodes": [
+  {"id": "a", "kind": "any", "compensate": {"kind": "exce"}},
+  {"id": "b", "kind": "any", "compensate": {"kind": "exec", "config": {"url": 1, "args": []}}},
+  {"id": "c", "kind": "any", "compensate": {"kind": "http"}},
+  {"id": "d", "kind": "any", "compensate": {"kind": "gate"}},
+  {"id": "e", "kind": "any", "compensate": {"kind": "any"}},
+  {"id": "f", "compensate": {"kind": "exec", "config": {"args": []}}, "graph": {"nodes": [{"id": "g", "kind": "any", "compensate": {"kind": "htpp", "config": {}}}]}}
+]}`))
+	require.EqualError(t, err, `definition: 5 problems
+	line 2, column 53: $.nodes[0].compensate.kind: node "a": unknown kind "exce"; did you mean "exec"?
+	line 3, column 79: $.nodes[1].compensate.config.url: node "b": not for this kind
+	line 4, column 44: $.nodes[2].compensate: node "c": it is empty
+	line 5, column 53: $.nodes[3].compensate.kind: node "d": unknown kind "gate"; there are any, bad, exec, http
+	line 7, column 141: $.nodes[5].graph.nodes[0].compensate.kind: node "f/g": unknown kind "htpp"; did you mean "http"?`)
+
 	loader.Kinds = nil
 	_, err = loader.Load([]byte(`{"version": 1, "nodes": [{"id": "a", "kind": "exce"}]}`))
 	require.NoError(t, err)

@@ -283,7 +283,7 @@ func (at part) position() Position {
 }
 
 // renamed are the fields of documents whose names do not follow from those of the Go fields.
-var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilExpr": "until", "Sub": "graph", "On": "outcome", "ID": "id", "In": "after"}
+var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilExpr": "until", "CompensateBy": "compensate", "Sub": "graph", "On": "outcome", "ID": "id", "In": "after"}
 
 // goFields are the names of the Go fields of which Compile speaks.
 var goFields = func() map[string]bool {
