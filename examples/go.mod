@@ -10,6 +10,7 @@ require (
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
 	github.com/seed-c794f7ef/kahn/store/postgres v0.0.0
 	github.com/seed-c794f7ef/kahn/store/sqlite v0.0.0
+	golang.org/x/tools v0.49.0
 )
 
 require (

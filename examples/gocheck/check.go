@@ -36,6 +36,15 @@ func newChecker() *checker {
 // packages that depend on a failed one, and goes on with all others.
 func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	pkg := s.Config().(*goPackage)
+	// The imports of the package are the outputs of the nodes that it follows. Types are shared, never changed.
+	checked, err := c.checkWith(ctx, pkg, func(path string) (*types.Package, error) { return kahn.Upstream[*types.Package](s, path) })
+	if err != nil {
+		return nil, err
+	}
+	return checked, nil
+}
+
+func (c *checker) checkWith(ctx context.Context, pkg *goPackage, load func(path string) (*types.Package, error)) (*types.Package, error) {
 	switch {
 	case pkg.Error != nil:
 		return nil, pkg.Error
@@ -52,10 +61,7 @@ func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 		GoVersion: pkg.goVersion(),
 		Sizes:     c.sizes,
 		Error:     func(err error) { errs = append(errs, err) },
-		// The imports of the package are the outputs of the nodes that it follows. Types are shared, never changed.
-		Importer: importerFunc(func(path string) (*types.Package, error) {
-			return kahn.Upstream[*types.Package](s, cmp.Or(pkg.ImportMap[path], path))
-		}),
+		Importer:  importerFunc(func(path string) (*types.Package, error) { return load(cmp.Or(pkg.ImportMap[path], path)) }),
 	}
 	checked, err := config.Check(pkg.ImportPath, c.fset, files, nil)
 	if len(errs) > maxErrors {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/chrometrace"
@@ -124,6 +125,68 @@ func TestCompleted(t *testing.T) {
 	wantText(t, stdout, "3 packages with 2 imports: 3 completed\nrun completed\n",
 		"critical path", "3 packages, example.com/m/a to example.com/m/c\n")
 	wantText(t, stderr, "run started: 3 nodes\n", " example.com/m/c: started\n", " [3/3] run completed in ")
+}
+
+// A second run checks what has changed, and what a change of what that exports reaches.
+func TestCache(t *testing.T) {
+	dir, cache := module(t, with(good, map[string]string{
+		"a/a.go": "package a\n\nimport \"strings\"\n\ntype Names []string\n\nfunc (n Names) Text() string { return strings.Join(n, \", \") }\n\nconst Name = \"a\"\n",
+		"b/b.go": "package b\n\nimport \"example.com/m/a\"\n\nfunc Name() string { return a.Name + \"b\" }\n\nfunc Names() a.Names { return a.Names{Name()} }\n",
+		"c/c.go": "package c\n\nimport \"example.com/m/b\"\n\nvar Name = b.Names().Text()\n",
+	})), t.TempDir()
+	write := func(name, old, now string) {
+		name = filepath.Join(dir, name)
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(text), old) {
+			t.Fatalf("no %q in %s", old, text)
+		}
+		if err := os.WriteFile(name, []byte(strings.Replace(string(text), old, now, 1)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, x := range []struct {
+		name   string
+		change func()
+		called string // of the module
+		code   int
+	}{
+		{"the first run", func() {}, "a b c", exitCompleted},
+		{"nothing", func() {}, "", exitCompleted},
+		{"a file is touched", func() {
+			if err := os.Chtimes(filepath.Join(dir, "a/a.go"), time.Now(), time.Now()); err != nil {
+				t.Fatal(err)
+			}
+		}, "", exitCompleted},
+		{"a body and a comment", func() { write("a/a.go", "return strings", "// Text joins.\n\treturn \"\" + strings") }, "a", exitCompleted},
+		{"a constant that b uses inside", func() { write("a/a.go", `"a"`, `"aa"`) }, "a b", exitCompleted},
+		{"a method", func() { write("a/a.go", "const Name", "func (n Names) More() {}\n\nconst Name") }, "a b c", exitCompleted},
+		{"an error", func() { write("c/c.go", "b.Names().Text()", "b.Names().Texts()") }, "c", exitFailed},
+		{"the error again", func() {}, "c", exitFailed},
+		{"mended", func() { write("c/c.go", "Texts", "Text") }, "", exitCompleted},
+		{"the last package", func() { write("c/c.go", "Text()", "Text() + b.Name()") }, "c", exitCompleted},
+	} {
+		x.change()
+		code, rep := gocheckJSON(t, "-cache", cache, "-C", dir, "./...")
+		wantCode(t, code, x.code)
+		called, others := []string{}, 0
+		for _, pkg := range rep.Packages {
+			if path, ok := strings.CutPrefix(pkg.Path, "example.com/m/"); ok && !pkg.Cached {
+				called = append(called, path)
+			} else if !pkg.Cached {
+				others++
+			}
+		}
+		slices.Sort(called)
+		if got := strings.Join(called, " "); got != x.called || (others > 0) != (x.name == "the first run") {
+			t.Errorf("%s: called %q and %d others, want %q", x.name, got, others, x.called)
+		}
+	}
+	if _, stdout, _ := gocheck(t, "-cache", cache, "-C", dir, "./..."); !strings.Contains(stdout, " of them as they were\n") {
+		t.Error(stdout)
+	}
 }
 
 func TestTypeError(t *testing.T) {

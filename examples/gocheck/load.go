@@ -86,13 +86,16 @@ func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) 
 }
 
 // graph makes a node of every package, which follows the packages that it imports. A package that could not be loaded
-// has nothing to wait for: its step fails at once. That also opens the import cycles that go list has reported.
-func graph(packages []*goPackage) *kahn.Graph {
+// has nothing to wait for: its step fails at once. That also opens the import cycles that go list has reported. each may add to a node.
+func graph(packages []*goPackage, each func(*kahn.Node)) *kahn.Graph {
 	g := &kahn.Graph{Name: "gocheck"}
 	for _, pkg := range packages {
 		node := kahn.Node{ID: pkg.ImportPath, Config: pkg}
 		if pkg.Error == nil {
 			node.After = pkg.Imports
+		}
+		if each != nil {
+			each(&node)
 		}
 		g.Add(node)
 	}

@@ -7,6 +7,7 @@
 //	-limit n       check at most n packages at the same time (default: GOMAXPROCS)
 //	-waves         check tier by tier instead of each package the moment its imports are done
 //	-timeout d     stop checking, and fail, after this long
+//	-cache folder  check only what has changed since the runs before, see cache.go
 //	-json          write the report as JSON
 //	-progress m    show progress as auto (the default), tty, plain or json
 //	-trace file    write the timeline of the run to a file, to be opened in ui.perfetto.dev
@@ -90,6 +91,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	limit := flags.Int("limit", 0, "check at most `n` packages at the same time; 0 means GOMAXPROCS")
 	waves := flags.Bool("waves", false, "check tier by tier instead of each package the moment its imports are done")
 	timeout := flags.Duration("timeout", 0, "stop checking, and fail, after this long; 0 means never")
+	cache := flags.String("cache", "", "check only what has changed since the runs before, which are kept in this `folder`")
 	asJSON := flags.Bool("json", false, "write the report as JSON")
 	timeline := flags.String("trace", "", "write the timeline of the run to this `file`, to be opened in ui.perfetto.dev")
 	var show progress.Mode
@@ -129,14 +131,20 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 
-	g := graph(packages)
+	g := graph(packages, nil)
 	display := progress.New(stderr, show)
 	opts := []kahn.Option{mode, kahn.Limit(*limit), kahn.Timeout(*timeout), kahn.OnEvent(display.Event)}
+	check := newChecker().check
+	if *cache != "" {
+		cached := newCachedChecker(*cache)
+		check, g = cached.check, graph(packages, keeps)
+		opts = append(opts, cached.memo)
+	}
 	var recorder trace.Recorder
 	if *timeline != "" {
 		opts = append(opts, kahn.OnEvent(recorder.Event))
 	}
-	result, err := kahn.Execute(ctx, g, newChecker().check, opts...)
+	result, err := kahn.Execute(ctx, g, check, opts...)
 	_ = display.Close() // report even if the display has failed
 	if result == nil {  // nothing was run: a bad option, or a graph with a cycle
 		fmt.Fprintln(stderr, "gocheck:", err)

@@ -20,6 +20,7 @@ type report struct {
 	Limit    int                 `json:"limit"`
 	Imports  int                 `json:"imports"` // edges of the graph
 	Statuses map[kahn.Status]int `json:"statuses"`
+	Cached   int                 `json:"cached,omitempty"` // packages whose result is that of a run before
 
 	Wall             float64  `json:"wall"`
 	Work             float64  `json:"work"`          // of all packages together
@@ -36,6 +37,7 @@ type packageReport struct {
 	Path    string      `json:"path"`
 	Status  kahn.Status `json:"status"`
 	Time    float64     `json:"time"`
+	Cached  bool        `json:"cached,omitempty"` // the result is that of a run before
 	Error   string      `json:"error,omitempty"`
 	Origins []string    `json:"origins,omitempty"` // of an aborted package: the failed ones that it depends on
 }
@@ -53,12 +55,15 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 		rep.Cause = result.Cause.Err.Error()
 	}
 	for node := range result.Nodes() {
-		pkg := packageReport{Path: node.ID, Status: node.Status, Time: node.Duration.Seconds()}
+		pkg := packageReport{Path: node.ID, Status: node.Status, Time: node.Duration.Seconds(), Cached: node.Memoized}
 		switch node.Status {
 		case kahn.Failed:
 			pkg.Error = errors.Unwrap(node.Err).Error() // of the step, without kahn's words around it
 		case kahn.Aborted:
 			pkg.Origins = node.Cause.Origins
+		}
+		if node.Memoized {
+			rep.Cached++
 		}
 		rep.Statuses[node.Status]++
 		rep.Work += pkg.Time
@@ -131,6 +136,9 @@ func (r *report) writeText(w io.Writer) error {
 		}
 	}
 	fmt.Fprintf(&b, "%d packages with %d imports: %s\n", len(r.Packages), r.Imports, strings.Join(counts, ", "))
+	if r.Cached > 0 {
+		fmt.Fprintf(&b, "%d of them as they were\n", r.Cached)
+	}
 	fmt.Fprintf(&b, "run %v", r.Status)
 	if r.Cause != "" {
 		fmt.Fprintf(&b, ": %s", r.Cause)

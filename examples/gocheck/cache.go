@@ -1,0 +1,114 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"go/token"
+	"go/types"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"golang.org/x/tools/go/gcexportdata"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// version is that of what is kept of a package. It changes when cachedChecker keeps something else.
+const version = "1"
+
+// cachedChecker checks the packages that have changed, and those that a change of what these export reaches. The output of its step is the digest
+// of what the package exports: a change of a function's body leaves it as it was, and the packages that import it are not called.
+type cachedChecker struct {
+	*checker
+	memo  *kahn.Memo
+	kept  store.DirCache // what packages export, by its digest
+	mu    sync.Mutex     // guards known, and the packages in it while one is read
+	known map[string]*types.Package
+}
+
+func newCachedChecker(dir string) *cachedChecker {
+	return &cachedChecker{
+		checker: newChecker(), memo: &kahn.Memo{Cache: store.DirCache{Dir: filepath.Join(dir, "outputs")}},
+		kept: store.DirCache{Dir: filepath.Join(dir, "exports")}, known: map[string]*types.Package{"unsafe": types.Unsafe},
+	}
+}
+
+// keeps has the run keep the output of a node.
+func keeps(n *kahn.Node) { n.Memo, n.MemoKey = version, key }
+
+// key is what the check of a package depends on: the tool chain, its files, and what its imports export.
+func key(s *kahn.Step) (string, error) {
+	pkg := s.Config().(*goPackage)
+	h := sha256.New()
+	fmt.Fprintln(h, runtime.Version(), os.Getenv("GOARCH"), runtime.GOARCH, pkg.ImportPath, pkg.goVersion())
+	for _, name := range pkg.GoFiles {
+		text, err := os.ReadFile(filepath.Join(pkg.Dir, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, name, len(text))
+		h.Write(text)
+	}
+	for _, path := range pkg.Imports {
+		digest, err := kahn.Upstream[string](s, path)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintln(h, path, digest)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// check is the step.
+func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
+	pkg := s.Config().(*goPackage)
+	checked, err := c.checkWith(ctx, pkg, func(path string) (*types.Package, error) {
+		digest, err := kahn.Upstream[string](s, path)
+		if err != nil {
+			return nil, err
+		}
+		return c.load(ctx, path, digest)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if checked == types.Unsafe {
+		return "unsafe", nil
+	}
+	var text bytes.Buffer
+	// Without the positions of the file set, which a comment moves: what they are for is errors about the package itself.
+	if err := gcexportdata.Write(&text, token.NewFileSet(), checked); err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(text.Bytes())
+	digest := hex.EncodeToString(sum[:])
+	c.mu.Lock()
+	c.known[pkg.ImportPath] = checked
+	c.mu.Unlock()
+	return digest, c.kept.Put(ctx, digest, text.Bytes())
+}
+
+// load returns a package that was checked, now or in a run before. All packages are of one universe: one that was read refers to those that
+// were checked in this run by their names, and all that it imports have been checked before.
+func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if pkg := c.known[path]; pkg != nil && pkg.Complete() {
+		return pkg, nil
+	}
+	text, ok, err := c.kept.Get(ctx, digest)
+	if err == nil && !ok {
+		err = errors.New("it is not there any more: remove the folder of the cache")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what %s exports: %w", path, err)
+	}
+	return gcexportdata.Read(bytes.NewReader(text), c.fset, c.known, path)
+}
