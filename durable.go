@@ -725,9 +725,7 @@ func (w *worker) awaitRoom(bytes int) (waited bool) {
 // hasReturned notes that the step of the running attempt has returned, so that nothing ends the attempt but the worker.
 func (r *Run) hasReturned(ref machine.Ref) {
 	r.records[ref].returned = true
-	if x := r.extras[ref]; x != nil {
-		r.disarm(&x.attempt)
-	}
+	r.disarmAttempt(ref)
 }
 
 // free ends a reservation: what it was for is in the outbox, or will not be.

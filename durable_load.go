@@ -743,7 +743,7 @@ func (r *Run) interruptLost(cause *stopCause) {
 			continue // nothing of the host is called, or a worker concludes the composite
 		}
 		x = r.extra(ref)
-		r.disarm(&x.attempt)
+		r.disarmAttempt(ref)
 		r.armGrace(step, x)
 		r.ending = append(r.ending, stopOrder{step, cause})
 	}
@@ -754,8 +754,8 @@ func (r *Run) drop(step *Step, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
 	rec.active, rec.end = activeNone, now
+	r.disarmAttempt(ref)
 	if x := r.extras[ref]; x != nil {
-		r.disarm(&x.attempt)
 		r.disarm(&x.grace)
 		if x.comp != nil {
 			x.comp.working = false

@@ -85,8 +85,8 @@ func (r *Run) held() (left []string) {
 			left = append(left, fmt.Sprintf("%d %s", x.n, x.what))
 		}
 	}
-	if q := r.single; q != nil && q.alarms.Len() > 0 {
-		left = append(left, fmt.Sprintf("%d alarms", q.alarms.Len()))
+	if b := r.bell; b != nil && b.alarms.Len() > 0 {
+		left = append(left, fmt.Sprintf("%d alarms", b.alarms.Len()))
 	}
 	if t := r.tree; t != nil {
 		if t.Used != 0 || len(t.waiting) != 0 || len(t.touched) != 0 {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -209,6 +210,32 @@ func TestAllocationsOfAContextThatMayEnd(t *testing.T) {
 		})
 	}
 	require.LessOrEqual(t, with(t.Context()), with(context.Background())+1)
+}
+
+// TestAllocationsOfAttemptContexts counts the objects that a step costs which asks for the channel of its context, and one with a Timeout: the
+// standard library makes three for context.WithCancel and five for context.WithTimeout. One timer serves all timeouts of a run.
+func TestAllocationsOfAttemptContexts(t *testing.T) {
+	const n = 200
+	asks := func(ctx context.Context, _ *kahn.Step) (any, error) {
+		_ = ctx.Done()
+		return nil, nil
+	}
+	perNode := func(step kahn.StepFunc, timeout time.Duration) float64 {
+		g := &kahn.Graph{}
+		for _, node := range chainGraph(n).Nodes() {
+			node.Timeout = timeout
+			g.Add(node)
+		}
+		p := compiled(t, g.Connect(chainGraph(n).Edges()...))
+		return testing.AllocsPerRun(20, func() {
+			_, err := p.Execute(t.Context(), step)
+			require.NoError(t, err)
+		}) / n
+	}
+	require.Less(t, perNode(nothing, 0), 0.1)
+	require.Less(t, perNode(asks, 0), 4.1)
+	require.Less(t, perNode(nothing, time.Hour), 1.1)
+	require.Less(t, perNode(asks, time.Hour), 7.1)
 }
 
 // bytesPerRun returns how many bytes f allocates. The runtime's own goroutines allocate, too, so it measures five times and returns the least.

@@ -107,6 +107,7 @@ var notNested instance
 type runCrew struct {
 	workers   int      // goroutines in work, abandoned ones not counted
 	timers    int      // callbacks that are armed or running
+	bell      *bell    // the outermost run's; nil until an alarm is armed
 	single    *single  // nil but for runs with one slot; the outermost run's
 	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
 	durable   *durable // the outermost run's; nil without a store
@@ -231,7 +232,7 @@ func (r *Run) prepare(x *restoration) {
 	r.st.DrivenBy((*runHost)(r), nil)
 	if r.cfg.limit == 1 {
 		r.single = &single{rang: -1}
-		r.single.note()
+		r.single.note(r)
 	}
 	if r.nests = r.plan.composite; r.nests {
 		r.makeTree()
@@ -449,7 +450,7 @@ func (r *Run) conclude(now int64) {
 			r.childLeft()
 			return
 		}
-		if r.stage == stageOver {
+		if r.stage == stageOver || !r.bell.silence() {
 			return
 		}
 		r.stage = stageOver
@@ -750,7 +751,7 @@ type extra struct {
 	reads     []string  // of a memoized node: what its step has read, see Memo
 	left      bool      // the current attempt was interrupted because the run is being left
 
-	attempt, overall, grace, backoff, gate *alarm // armed ones; nil otherwise
+	overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }
 
 // nodeFacts are what a run knows of a node beside its State, in the form in which a snapshot keeps them: a new fact of that kind is a field

@@ -378,7 +378,6 @@ func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float6
 			r.tree.touch(r)
 		}
 	})
-	u.backoff.dueIn(delay)
 }
 
 // fail ends the undoing of a node that could not be undone.

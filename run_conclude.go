@@ -293,7 +293,7 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 	}
 	r.contract(x)
 	r.landFlight(ref, false)
-	r.disarm(&x.attempt)
+	r.disarmAttempt(ref)
 	r.disarm(&x.grace)
 	r.records[ref].active, r.records[ref].end = activeNone, now
 	token := r.st.Token(ref)
@@ -409,6 +409,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 		r.st.NoteBug(err)
 	}
 	r.landFlight(ref, c.Status == Completed && !c.fallback)
+	r.disarmAttempt(ref)
 	if len(r.extras) > 0 {
 		r.disarmNode(ref)
 		if x := r.extras[ref]; x != nil && x.comp != nil && x.comp.child != nil {
@@ -541,7 +542,7 @@ func (r *Run) wantsFallback(ref machine.Ref) bool {
 func (w *worker) beginFallback(failed conclusion) {
 	r, old := w.run, w.step
 	x := r.extra(old.ref)
-	r.disarm(&x.attempt)
+	r.disarmAttempt(old.ref)
 	r.disarm(&x.grace)
 	x.lastErr, x.timedOut = failed.err, timeoutNone
 	step := &Step{run: r, ref: old.ref, attempt: old.attempt, flags: old.flags | stepFallback}

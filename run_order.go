@@ -3,10 +3,10 @@ package kahn
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"slices"
 	"sync/atomic"
 
-	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -92,13 +92,12 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //
 // The lock guards all fields but next.
 type single struct {
-	alone       int               // workers that evaluate something without a slot
-	unwritten   int               // what will be evaluated so when the store has written why: see Run.awaitsWrite
-	alarms      due.Queue[*alarm] // those that are armed
-	next        atomic.Int64      // when the first of them is due, for a look without the lock
-	interrupted *Step             // the last attempt that held the slot and was interrupted, or nil
-	rang        int64             // when an alarm has rung, the last time
-	off         []*putOff         // results that are put off
+	alone       int          // workers that evaluate something without a slot
+	unwritten   int          // what will be evaluated so when the store has written why: see Run.awaitsWrite
+	next        atomic.Int64 // when the first alarm of the bell is due, for a look without the lock
+	interrupted *Step        // the last attempt that held the slot and was interrupted, or nil
+	rang        int64        // when an alarm has rung, the last time
+	off         []*putOff    // results that are put off
 }
 
 // slotOrder is the order of a run with one slot and nothing nested in it: gates come in the order of their nodes, and a worker that evaluates
@@ -169,9 +168,7 @@ func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r
 // evaluation takes that comes before.
 func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
-	if x := w.run.extras[w.step.ref]; x != nil {
-		w.run.disarm(&x.attempt)
-	}
+	w.run.disarmAttempt(w.step.ref)
 	q.off = append(q.off, &putOff{*w, c, res, goOn})
 	w.flight = nil // the copy has it
 	w.run.release(w.now)
@@ -200,23 +197,32 @@ func (x *putOff) work() {
 	}
 }
 
-// note is called with the lock held after every change of the alarms.
-func (q *single) note() { q.next.Store(q.alarms.Due()) }
+// note is called with the lock held after every change of the alarms of the run.
+func (q *single) note(r *Run) {
+	if q == nil {
+		return
+	}
+	first := int64(math.MaxInt64)
+	if b := r.outermost().bell; b != nil {
+		first = b.alarms.Due()
+	}
+	q.next.Store(first)
+}
 
 // isDue reports whether an alarm may be due by now: at [math.MaxInt64], which next is without alarms, there may be none.
 func (q *single) isDue(now int64) bool { return q != nil && q.next.Load() <= now }
 
 // ringDue rings the alarms of a run with one slot that are due, with the lock held.
 func (r *Run) ringDue(now int64) {
-	q := r.single
-	for q.isDue(now) {
-		a, ok := q.alarms.Next(now)
+	q, b := r.single, r.outermost().bell
+	for b != nil && q.isDue(now) { // without a bell there is no alarm, although one may be due at the end of the clock
+		a, ok := b.alarms.Next(now)
 		if !ok {
 			return
 		}
-		q.note()
+		q.note(r)
 		q.rang = now
-		if a.timer.Stop() {
+		if a.timer == nil || a.timer.Stop() {
 			a.run.timers--
 		} // else it finds nothing left to do
 		a.run.rung(a, now)
@@ -231,6 +237,10 @@ func (r *Run) ringDue(now int64) {
 func (r *Run) rung(a *alarm, now int64) {
 	if !a.over && !r.concluded() {
 		r.end(a)
+		if a.step != nil {
+			r.timeOut(a.step, r.extra(a.step.ref), timeoutAttempt, a.lasts, now)
+			return
+		}
 		a.ring(now)
 	}
 }

@@ -300,7 +300,7 @@ func (r *Run) collectStops() {
 		x := r.extra(t.Ref)
 		cause := r.causeOf(t.Ref)
 		if x.timedOut == timeoutNone { // else its timeout has stopped it already
-			r.disarm(&x.attempt)
+			r.disarmAttempt(t.Ref)
 			r.halt(step, x, r.st.Word(t.Ref).Kind(), cause)
 		}
 		r.ending = append(r.ending, stopOrder{step, cause})

@@ -2,6 +2,7 @@ package kahn
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
@@ -29,45 +30,119 @@ func (r *Run) disarmAll(rests bool) {
 	}
 }
 
-// alarm is a callback that is armed.
+// bell rings the alarms of a run, and of those nested in it, by one timer, which may fire before anything is due: nothing moves it when an alarm
+// is disarmed. A run that a Coordinator drives has none. The lock guards it.
+type bell struct {
+	alarms due.Queue[*alarm] // those that are armed
+	timer  *time.Timer
+	fires  int64 // when the timer does, in ns since the run's start; [math.MaxInt64] if it has
+	coming int   // calls of ring that are on their way or at work
+}
+
+// bell is that of the outermost run, made now if there is none.
+func (r *Run) bellOfAll() *bell {
+	root := r.outermost()
+	if root.bell == nil {
+		root.bell = &bell{fires: math.MaxInt64}
+	}
+	return root.bell
+}
+
+// wind makes the timer fire when the first alarm is due. It is called with the lock held, when the outermost run has a bell.
+func (r *Run) wind(now int64) {
+	b := r.bell
+	first := b.alarms.Due()
+	if first >= b.fires {
+		return
+	}
+	b.fires = first
+	switch d := time.Duration(first - now); {
+	case b.timer == nil:
+		b.timer = time.AfterFunc(d, r.ring)
+		b.coming++
+	case !b.timer.Reset(d):
+		b.coming++
+	}
+}
+
+// ring is called by the timer of the outermost run: it rings the alarms that are due.
+func (r *Run) ring() {
+	now := r.now()
+	r.st.Lock()
+	b := r.bell
+	b.fires = math.MaxInt64
+	if r.single != nil {
+		r.ringDue(now)
+	} else {
+		for a, ok := b.alarms.Next(now); ok; a, ok = b.alarms.Next(now) {
+			a.run.timers--
+			a.run.rung(a, now)
+			a.run.release(now)
+			now = r.now()
+			r.st.Lock()
+		}
+	}
+	b.coming--
+	r.wind(now)
+	r.release(now)
+}
+
+// silence stops the timer, for which there is no use any more, and reports whether no call of ring is on its way.
+func (b *bell) silence() bool {
+	if b == nil || b.timer == nil {
+		return true
+	}
+	if b.timer.Stop() {
+		b.coming--
+	}
+	b.fires = math.MaxInt64
+	return b.coming == 0
+}
+
+// alarm is a callback that is armed. Its Entry is its place in the bell; Due is when it rings, in ns since the run's start.
 type alarm struct {
-	timer timer
-	run   *Run
-	ring  func(now int64)
-	// Entry is its place among the alarms of a run with one slot. Due is when it rings, in ns since the run's start: see dueIn.
 	due.Entry
-	stored *wake // nil if the store need not know of it
-	over   bool  // it has rung or was disarmed
+	run    *Run
+	ring   func(now int64) // nil for the Timeout of an attempt
+	step   *Step           // that attempt
+	lasts  time.Duration   // that Timeout
+	timer  timer           // of a run that a Coordinator drives; else nil
+	stored *wake           // nil if the store need not know of it
+	over   bool            // it has rung or was disarmed
 }
 
 // after arms a callback that runs with the lock held, unless it is disarmed before. The run does not end while one is
 // armed.
 func (r *Run) after(d time.Duration, f func(now int64)) *alarm {
-	r.timers++
-	d = max(d, 0)
 	a := &alarm{run: r, ring: f}
-	if r.single != nil {
-		r.single.alarms.Add(a, saturate.Add(r.now(), int64(d)))
-		r.single.note()
+	now := r.now()
+	a.arm(saturate.Add(now, int64(max(d, 0))), now)
+	return a
+}
+
+// arm makes an alarm ring at a time, with the lock held.
+func (a *alarm) arm(at, now int64) {
+	r := a.run
+	r.timers++
+	if r.manual == nil || r.single != nil {
+		r.bellOfAll().alarms.Add(a, at)
+		r.single.note(r)
 	}
-	a.timer = r.startTimer(d, func() {
+	if r.manual == nil {
+		r.outermost().wind(now)
+		return
+	}
+	a.Due = at
+	a.timer = r.startTimer(time.Duration(at-now), func() {
 		r.callback(func(now int64) {
 			switch {
 			case r.single == nil:
 				r.rung(a, now)
-			case r.single.alarms.Has(a):
+			case r.bellOfAll().alarms.Has(a):
 				r.ringDue(max(now, a.Due))
 			}
 		})
 	})
-	return a
-}
-
-// dueIn records when an alarm rings, for Why. The alarms of a run with one slot have it already, see after.
-func (a *alarm) dueIn(d time.Duration) {
-	if a.run.single == nil {
-		a.Due = saturate.Add(a.run.now(), int64(d))
-	}
 }
 
 // callback runs f with the lock held, unless the run has ended, and applies the consequences.
@@ -89,22 +164,39 @@ func (r *Run) end(a *alarm) {
 	}
 }
 
-// disarm stops a timer. If it has fired, its callback still runs and does nothing; a callback does not touch the field of its timer,
-// which may hold the next one by then.
+// disarm stops an alarm, if there is one. The timer of a Coordinator may have fired: its callback still runs then and does nothing, and does not
+// touch the field of its alarm, which may hold the next one by then.
 func (r *Run) disarm(t **alarm) {
 	a := *t
 	if a == nil {
 		return
 	}
 	r.end(a)
-	if a.timer.Stop() {
+	armed := false
+	if in := r.outermost().bell; in != nil {
+		armed = in.alarms.Remove(a)
+		r.single.note(r)
+	}
+	if a.timer != nil {
+		armed = a.timer.Stop()
+	}
+	if armed {
 		r.timers--
 	}
-	if q := r.single; q != nil {
-		q.alarms.Remove(a)
-		q.note()
-	}
 	*t = nil
+}
+
+// disarmAttempt stops the alarm for the Timeout of a node's last attempt, with the lock held.
+func (r *Run) disarmAttempt(ref machine.Ref) {
+	step := &r.records[ref].first
+	if len(r.extras) > 0 {
+		if x := r.extras[ref]; x != nil && x.later != nil {
+			step = x.later
+		}
+	}
+	if x := step.ctx.Load(); x != nil {
+		r.disarm(&x.timeout)
+	}
 }
 
 // doze leaves a run that Serve performs, if it has nothing to do for longer than it may keep its place: it goes on when its first alarm is due. It
@@ -180,7 +272,6 @@ func (r *Run) armGrace(step *Step, x *extra) {
 	x.grace = r.after(r.cfg.cancelGrace, func(now int64) {
 		r.abandon(step, now)
 	})
-	x.grace.dueIn(r.cfg.cancelGrace)
 }
 
 // armTimeouts arms the timeouts of an attempt, or of its fallback, that begins.
@@ -199,11 +290,10 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 		timeout = r.cfg.cleanupTimeout
 	}
 	if timeout > 0 {
-		x := r.extra(step.ref)
-		step.endBy(saturate.Add(now, int64(timeout)))
-		x.attempt = r.after(timeout, func(now int64) {
-			r.timeOut(step, x, timeoutAttempt, timeout, now)
-		})
+		at := saturate.Add(now, int64(timeout))
+		alarm := step.timeoutAlarm(timeout)
+		step.endBy(at)
+		alarm.arm(at, now)
 	}
 }
 
@@ -357,8 +447,8 @@ func (r *Run) abandonCheck(ref machine.Ref, e *evaluation) {
 
 // disarmNode stops the timers of a node that is terminal or whose attempt has returned.
 func (r *Run) disarmNode(ref machine.Ref) {
+	r.disarmAttempt(ref)
 	if x := r.extras[ref]; x != nil {
-		r.disarm(&x.attempt)
 		r.disarm(&x.grace)
 		r.disarm(&x.backoff)
 		if r.st.Word(ref).Status().Terminal() {

@@ -474,7 +474,7 @@ func (r *Run) interruptAttempts() {
 		case x == nil || x.timedOut == timeoutNone && !x.left:
 			x = r.extra(ref)
 			x.left = true
-			r.disarm(&x.attempt)
+			r.disarmAttempt(ref)
 			r.armGrace(step, x)
 			r.ending = append(r.ending, stopOrder{step, &stopCause{ErrLeft, context.Canceled}})
 		}
@@ -513,7 +513,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	} else {
 		x.Cut++
 	}
-	r.disarm(&x.attempt)
+	r.disarmAttempt(ref)
 	r.disarm(&x.grace)
 	r.records[ref].active, r.records[ref].end = activeNone, now
 	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil {
@@ -582,11 +582,11 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 			r.abandonReturn(step, x)
 		}
 	})
-	x.grace.dueIn(r.cfg.cancelGrace)
 }
 
 // abandonReturn gives up on a worker that concludes a composite, and leaves the composite as it was before.
 func (r *Run) abandonReturn(step *Step, x *extra) {
+	r.disarmAttempt(step.ref)
 	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // so that the worker's conclusion is not the current Step's
 	x.grace = nil
 	x.comp.working, x.comp.put = false, true
@@ -720,7 +720,7 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	r.tokens[x.wait.Token] = ref
 	r.tree.addToken(x.wait.Token, r)
 	r.records[ref].active, r.records[ref].end = activeNone, now
-	r.disarm(&x.attempt)
+	r.disarmAttempt(ref)
 	r.disarm(&x.grace)
 	if !e.until.IsZero() {
 		r.armGate(ref, x, e.until.Sub(r.timeAt(now)))
@@ -740,7 +740,7 @@ func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	x.reentries++
 	r.reentered = true
 	r.records[ref].active, r.records[ref].end = activeNone, now
-	r.disarm(&x.attempt)
+	r.disarmAttempt(ref)
 	r.disarm(&x.grace)
 	if err := r.st.Retry(r.st.Token(ref)); err != nil {
 		r.st.NoteBug(err)
@@ -804,6 +804,9 @@ func (r *Run) rest(now int64) {
 	}
 	if r.stage != stageResting {
 		r.stage = stageResting
+		if b := r.bell; b != nil && b.alarms.Len() == 0 {
+			b.silence()
+		}
 		r.tellStatus(RunRunning, RunSuspended, now)
 		if r.durable != nil {
 			r.durable.changeStatus()

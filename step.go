@@ -54,7 +54,20 @@ type attemptContext struct {
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
 	handed   *handedContext            // of a Step that middleware has given another context; fixed when it is made
 	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
+	timeout  *alarm                    // for the Timeout of the attempt; nil if none is armed. The run's lock guards it.
 }
+
+// usedContext and timedContext are an attemptContext in one object with what it is made for.
+type (
+	usedContext struct {
+		attemptContext
+		first liveContext
+	}
+	timedContext struct {
+		attemptContext
+		alarm alarm
+	}
+)
 
 // handedContext is the context, derived by middleware, of a Step that stands in for another one; or that of a Step made from a Call, which has
 // no run.
@@ -132,19 +145,25 @@ const (
 	stepMemo                              // what it reads is noted, see Memo
 )
 
-// liveContext is the context of an attempt, made on first use: a cancelable context under a parent of its own, through which
-// the stop ends it with its own error and cause. Package context ends its own contexts only with Canceled.
+// liveContext is the context of an attempt, made on first use. Package context ends its own contexts with Canceled alone, and an attempt that has
+// a deadline may end with DeadlineExceeded: then the context has a parent, through which it ends with the error of the stop.
 type liveContext struct {
 	context.Context
-	release context.CancelFunc
-	parent  parentContext
-	once    sync.Once
+	cancel context.CancelCauseFunc
+	parent *parentContext // nil without a deadline
+}
+
+// boundContext is a liveContext with its parent.
+type boundContext struct {
+	liveContext
+	over parentContext
 }
 
 // parentContext is the parent of a live context: it has the values of the run's context, and ends when fire is called.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
+	once sync.Once
 	fire func() // cancels the live context with Err and Cause as they are then
 }
 
@@ -169,33 +188,80 @@ func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 // Value answers, once stopped, the question that context.Cause asks, with a context that has the cause.
 func (p *parentContext) Value(key any) any {
 	if stop := p.stop.Load(); stop != nil {
-		ctx, cancel := context.WithCancelCause(p.Context)
-		cancel(stop.err)
-		return ctx.Value(key)
+		return stop.value(p.Context, key)
+	}
+	if key == causeKey {
+		return nil // it has not ended; the base would make an object to say so
 	}
 	return p.Context.Value(key)
 }
 
-func newLiveContext(base context.Context) *liveContext {
-	c := &liveContext{parent: parentContext{Context: base}}
-	c.Context, c.release = context.WithCancel(&c.parent)
-	return c
+// causeKey is the key by which package context asks a context for its cause, and for that of a parent.
+var causeKey = func() any {
+	var asked keyAsked
+	_ = context.Cause(&asked)
+	return asked.key
+}()
+
+type keyAsked struct {
+	context.Context
+	key any
+}
+
+func (a *keyAsked) Value(key any) any {
+	a.key = key
+	return nil
+}
+
+func (a *keyAsked) Err() error { return context.Canceled }
+
+// make makes the context, with the values of base. A parent that is given has them already.
+func (c *liveContext) make(base context.Context, parent *parentContext) {
+	switch c.parent = parent; {
+	case parent != nil:
+		base = parent
+	case base.Done() != nil: // that of a function of Around, or of a run that was stopped before it began
+		base = context.WithoutCancel(base)
+	}
+	c.Context, c.cancel = context.WithCancelCause(base)
 }
 
 // end ends the context. When it returns the context has ended, whichever goroutine ended it.
 func (c *liveContext) end(cause *stopCause) {
-	c.once.Do(func() {
-		c.parent.stop.Store(cause)
-		c.parent.fire()
-		c.release()
-	})
+	if p := c.parent; p != nil {
+		p.once.Do(func() {
+			p.stop.Store(cause)
+			p.fire()
+		})
+	}
+	c.cancel(cause.err)
 }
 
 // stopCause is the cause of an attempt's end: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
-// attemptEnded is the cause of a context whose attempt has returned.
-var attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
+// value is that of a key in a context over base that has ended for the cause: package context asks it for the cause.
+func (c *stopCause) value(base context.Context, key any) any {
+	if c != attemptEnded {
+		return c.over(base).Value(key)
+	}
+	if value := endedContext.Value(key); value != nil {
+		return value
+	}
+	return base.Value(key)
+}
+
+func (c *stopCause) over(base context.Context) context.Context {
+	ctx, cancel := context.WithCancelCause(base)
+	cancel(c.err)
+	return ctx
+}
+
+// attemptEnded is the cause of a context whose attempt has returned, and endedContext one that has ended for it, which all these attempts share.
+var (
+	attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
+	endedContext = attemptEnded.over(context.Background())
+)
 
 func (s *Step) node() *node { return s.run.plan.node(s.ref) }
 
@@ -461,6 +527,9 @@ func (s *Step) Done() <-chan struct{} {
 	if h := s.handed(); h != nil {
 		return h.Done()
 	}
+	if s.state.Load() == stepReturned {
+		return endedContext.Done()
+	}
 	return s.context().Done()
 }
 
@@ -491,7 +560,10 @@ func (s *Step) Value(key any) any {
 	}
 	// context.Cause and the derived contexts of package context find the cancellation of a parent through Value, so an
 	// attempt that was stopped, or that has a context, must answer with it.
-	if s.ended() != nil || s.live() != nil {
+	switch stop := s.ended(); {
+	case stop == attemptEnded:
+		return stop.value(s.run.base, key)
+	case stop != nil || s.live() != nil:
 		return s.context().Value(key)
 	}
 	return s.run.base.Value(key)
@@ -514,6 +586,21 @@ func (s *Step) own() *attemptContext {
 	return s.ctx.Load()
 }
 
+// timeoutAlarm makes the alarm for the Timeout of the attempt. The step has not been called yet, and the run's lock is held.
+func (s *Step) timeoutAlarm(lasts time.Duration) *alarm {
+	if s.ctx.Load() == nil {
+		x := &timedContext{}
+		x.timeout = &x.alarm
+		s.ctx.CompareAndSwap(nil, &x.attemptContext)
+	}
+	x := s.ctx.Load()
+	if x.timeout == nil { // a stop has made it
+		x.timeout = &alarm{}
+	}
+	*x.timeout = alarm{run: s.run, step: s, lasts: lasts}
+	return x.timeout
+}
+
 func (s *Step) live() *liveContext {
 	if x := s.ctx.Load(); x != nil {
 		return x.live.Load()
@@ -533,10 +620,13 @@ func (s *Step) ended() *stopCause {
 }
 
 func (s *Step) context() *liveContext {
-	x := s.own()
+	x := s.ctx.Load()
+	if x == nil {
+		x = s.use()
+	}
 	live := x.live.Load()
 	if live == nil {
-		live = newLiveContext(s.run.base)
+		live = s.newLive()
 		if !x.live.CompareAndSwap(nil, live) {
 			live = x.live.Load()
 		}
@@ -547,13 +637,42 @@ func (s *Step) context() *liveContext {
 	return live
 }
 
+// use makes the attemptContext of a Step that has none, with a live context if the attempt has no deadline.
+func (s *Step) use() *attemptContext {
+	if _, bound := s.Deadline(); bound {
+		return s.own()
+	}
+	x := &usedContext{}
+	x.first.make(s.run.base, nil)
+	x.live.Store(&x.first)
+	s.ctx.CompareAndSwap(nil, &x.attemptContext)
+	return s.ctx.Load()
+}
+
+func (s *Step) newLive() *liveContext {
+	if _, bound := s.Deadline(); !bound {
+		c := &liveContext{}
+		c.make(s.run.base, nil)
+		return c
+	}
+	c := &boundContext{}
+	c.over.Context = s.run.base
+	c.make(nil, &c.over)
+	return &c.liveContext
+}
+
 // returned ends the attempt's context, unless it has ended before, because its step has returned, and drops it, since the
 // Result keeps the Step. It is called without the run's lock.
 func (s *Step) returned() {
-	s.state.CompareAndSwap(stepActive, stepReturned)
-	if x := s.ctx.Load(); x != nil {
-		if live := x.live.Swap(nil); live != nil {
-			live.end(s.ended()) // a goroutine that stops the attempt at the same time does not find it any more
+	first := s.state.CompareAndSwap(stepActive, stepReturned)
+	x := s.ctx.Load()
+	if x == nil {
+		return
+	}
+	if live := x.live.Load(); live != nil {
+		live.end(s.ended()) // before it is dropped: who sees the error sees Done closed, too
+		if x.live.Store(nil); first && x.deadline == 0 {
+			s.ctx.Store(nil) // it may hold the live context
 		}
 	}
 }

@@ -268,3 +268,30 @@ func TestWaitersTogether(t *testing.T) {
 		})
 	}
 }
+
+// TestAroundKeepsItsCancellation: the end of a context that a function of Around has made stops no step, whether or not the step has a deadline.
+func TestAroundKeepsItsCancellation(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Hour} {
+		inBubble(t, fmt.Sprint("timeout ", timeout), func(t *testing.T) {
+			var end context.CancelFunc
+			res, err := kahn.Execute(context.Background(), graph(kahn.Node{ID: "A", Timeout: timeout, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+				child, cancel := context.WithCancel(ctx)
+				defer cancel()
+				end()
+				select {
+				case <-ctx.Done():
+				case <-child.Done():
+				case <-time.After(ms):
+				}
+				return ctx.Value(noteKey{}), errors.Join(ctx.Err(), child.Err())
+			}}), nil, kahn.Around(func(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
+				ctx, end = context.WithCancel(context.WithValue(ctx, noteKey{}, "around"))
+				return ctx, nil
+			}))
+			require.NoError(t, err)
+			value, err := kahn.Output[string](res, "A")
+			require.NoError(t, err)
+			require.Equal(t, "around", value)
+		})
+	}
+}

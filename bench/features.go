@@ -1,0 +1,241 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// feature is something that a host may use. What it adds is the difference between a run with it and a run without.
+type feature struct {
+	name          string
+	shape         *shape
+	with, without contestant
+
+	// What a program writes for the same around a step of the hand-written executor, and that executor without it; nil if there is no such thing.
+	handWith, handWithout *contestant
+	measured              float64 // how many times as much kahn adds, on two busy cores; see gate
+}
+
+// plainStep does nothing.
+func plainStep(context.Context, *kahn.Step) (any, error) { return nil, nil }
+
+// kahnOn is a contestant under a context that may end, as nearly all are. change makes the nodes what they are to be.
+func kahnOn(step kahn.StepFunc, change func(n *kahn.Node), opts ...kahn.Option) contestant {
+	return contestant{"kahn", func(j job) (func() error, error) {
+		plan, err := graphOf(j.shape, change).Compile()
+		if err != nil {
+			return nil, err
+		}
+		return func() error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			_, err := plan.Execute(ctx, step, opts...)
+			return err
+		}, nil
+	}}
+}
+
+// graphOf is a shape with nodes that are changed.
+func graphOf(s *shape, change func(n *kahn.Node)) *kahn.Graph {
+	plain, g := kahnGraph(s, false), &kahn.Graph{}
+	for _, n := range plain.Nodes() {
+		if change != nil {
+			change(&n)
+		}
+		g.Add(n)
+	}
+	return g.Connect(plain.Edges()...)
+}
+
+// handOn is the hand-written executor with a clock, under a context that may end.
+func handOn(step stepFunc) *contestant {
+	return &contestant{"hand-written", func(j job) (func() error, error) {
+		h := newHandWritten(j.shape, step)
+		h.clock = true
+		return func() error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			_, err := h.run(ctx)
+			return err
+		}, nil
+	}}
+}
+
+const featureTimeout = time.Hour // of steps that return at once
+
+// asksDone is what a step does that waits for something else: it asks for the channel of its context.
+func asksDone(ctx context.Context, _ *kahn.Step) (any, error) {
+	if ctx.Done() == nil {
+		return nil, fmt.Errorf("the context of a step cannot end")
+	}
+	return nil, nil
+}
+
+// features are the rows of the table. The first three have a counterpart in the standard library.
+func features() []feature {
+	all := chain(1000)
+	plain, hand := kahnOn(plainStep, nil), handOn(func(context.Context, int) error { return nil })
+	timeout := func(n *kahn.Node) { n.Timeout = featureTimeout }
+	within := func(limit time.Duration, asks bool) *contestant {
+		return handOn(func(ctx context.Context, _ int) error {
+			var cancel context.CancelFunc
+			if limit > 0 {
+				ctx, cancel = context.WithTimeout(ctx, limit)
+			} else {
+				ctx, cancel = context.WithCancel(ctx)
+			}
+			defer cancel()
+			if asks && ctx.Done() == nil {
+				return fmt.Errorf("the context of a step cannot end")
+			}
+			return nil
+		})
+	}
+	same := func(next kahn.StepFunc) kahn.StepFunc { return next }
+	return []feature{
+		{name: "ctx.Done()", shape: all, with: kahnOn(asksDone, nil), without: plain, handWith: within(0, true), handWithout: hand, measured: 1.2},
+		{name: "Timeout", shape: all, with: kahnOn(plainStep, timeout), without: plain, handWith: within(featureTimeout, false), handWithout: hand, measured: 1},
+		{name: "Timeout and ctx.Done()", shape: all, with: kahnOn(asksDone, timeout), without: plain, handWith: within(featureTimeout, true), handWithout: hand, measured: 1.2},
+		{name: "OnEvent", shape: all, with: kahnOn(plainStep, nil, kahn.OnEvent(func(kahn.Event) {})), without: plain},
+		{name: "OnNode", shape: all, with: kahnOn(plainStep, nil, kahn.OnNode(func(kahn.NodeResult) {})), without: plain},
+		{name: "Use", shape: all, with: kahnOn(plainStep, nil, kahn.Use(same)), without: plain},
+		{name: "a History", shape: all, with: kahnOn(plainStep, nil, &kahn.History{}), without: plain},
+		{name: "When", shape: all, with: kahnOn(plainStep, func(n *kahn.Node) { n.When = func(kahn.View) (bool, error) { return true, nil } }), without: plain},
+		{name: "Limit(1)", shape: all, with: kahnOn(plainStep, nil, kahn.Limit(1)), without: plain},
+		{name: "Retry", shape: all, with: kahnOn(plainStep, func(n *kahn.Node) { n.Retry = kahn.RetryStandard() }), without: plain},
+		{name: "Upstream of three", shape: layered(1000), with: upstreamOn(true), without: upstreamOn(false)},
+		{name: "Start, and Wait", shape: all, with: kahnBegun(func(ctx context.Context, g *kahn.Graph) (*kahn.Run, error) { return kahn.Start(ctx, g, plainStep) }), without: plain},
+		{name: "a Runner", shape: all, with: kahnBegun(inRunner()), without: plain},
+	}
+}
+
+// upstreamOn is a contestant whose steps return a value and, if they read, ask for that of each of their predecessors by its id.
+func upstreamOn(read bool) contestant {
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		if read {
+			for _, id := range s.Config().([]string) {
+				if _, ok := s.Upstream(id); !ok {
+					return nil, fmt.Errorf("%s has no value from %s", s.ID(), id)
+				}
+			}
+		}
+		return s, nil
+	}
+	return contestant{"kahn", func(j job) (func() error, error) {
+		in, i := j.shape.predecessors(), 0
+		return kahnOn(step, func(n *kahn.Node) {
+			ids := []string{}
+			for _, from := range in.row(i) {
+				ids = append(ids, strconv.Itoa(int(from)))
+			}
+			n.Config = ids
+			i++
+		}).prepare(j)
+	}}
+}
+
+// kahnBegun is a contestant whose runs are begun and then waited for.
+func kahnBegun(begin func(context.Context, *kahn.Graph) (*kahn.Run, error)) contestant {
+	return contestant{"kahn", func(j job) (func() error, error) {
+		g := graphOf(j.shape, nil)
+		return func() error {
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			run, err := begin(ctx, g)
+			if err != nil {
+				return err
+			}
+			_, err = run.Wait()
+			return err
+		}, nil
+	}}
+}
+
+// inRunner begins runs in a Runner that remembers none.
+func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
+	rn := &kahn.Runner{History: -1}
+	return func(ctx context.Context, g *kahn.Graph) (*kahn.Run, error) { return rn.Start(ctx, g, plainStep) }
+}
+
+// addition is what a feature adds.
+type addition struct {
+	ns, bytes, allocs float64 // a node
+	relative          float64 // to the run without it
+	hand              float64 // ns a node that the counterpart adds; 0 if there is none
+	ratio             float64 // of the two, the median of those of the rounds
+}
+
+// measure takes the rounds of a feature.
+func (f *feature) measure(rounds int, target time.Duration) (a addition, err error) {
+	all := []contestant{f.with, f.without}
+	if f.handWith != nil {
+		all = append(all, *f.handWith, *f.handWithout)
+	}
+	entries, err := contestOn(f.shape, rounds, target, all...)
+	if err != nil {
+		return a, fmt.Errorf("%s: %w", f.name, err)
+	}
+	with, without := entries[0], entries[1]
+	a = addition{ns: with.more(without), bytes: with.bytes() - without.bytes(), allocs: with.allocs() - without.allocs(), relative: with.over(without)}
+	if f.handWith != nil {
+		var ratios []float64
+		for i := range with.readings {
+			ratios = append(ratios, (with.readings[i].ns-without.readings[i].ns)/(entries[2].readings[i].ns-entries[3].readings[i].ns))
+		}
+		a.hand, a.ratio = entries[2].more(entries[3]), median(ratios)
+	}
+	return a, nil
+}
+
+// additions prints the table.
+func additions(out io.Writer, rounds int, target time.Duration) error {
+	t := table{header: []string{"feature", "more ns/node", "B/node", "allocs/node", "a run takes", "the standard library", "kahn / that"}}
+	for _, f := range features() {
+		a, err := f.measure(rounds, target)
+		if err != nil {
+			return err
+		}
+		hand, ratio := "-", "-"
+		if a.hand != 0 {
+			hand, ratio = short(a.hand), times(a.ratio)
+		}
+		t.add(f.name, short(a.ns), short(a.bytes), short(a.allocs), times(a.relative), hand, ratio)
+	}
+	fmt.Fprint(out, "### What a feature adds to a run of 1,000 steps that do nothing, under a context that may end\n\n")
+	t.print(out)
+	return nil
+}
+
+// additionBudget is how many times as much as the standard library kahn may add.
+const additionBudget = 1.2
+
+// checkAdditions holds kahn to it, or to half as much again as was measured.
+func checkAdditions(out io.Writer, rounds int, target time.Duration) (ok bool, err error) {
+	ok = true
+	t := table{header: []string{"kahn / the standard library", "more ns/node", "measured", "budget", "fails above", "verdict"}}
+	for _, f := range features() {
+		if f.handWith == nil {
+			continue
+		}
+		limit := (&budget{ratio: additionBudget, measured: f.measured}).gate()
+		verdict, a := "TOO MUCH", addition{}
+		for try := 0; try < tries && verdict != "ok"; try++ {
+			if a, err = f.measure(rounds*(1+try), target); err != nil {
+				return false, err
+			}
+			if a.ratio <= limit {
+				verdict = "ok"
+			}
+		}
+		ok = ok && verdict == "ok"
+		t.add(f.name, short(a.ns), times(a.ratio), times(additionBudget), times(limit), verdict)
+	}
+	fmt.Fprintln(out)
+	t.print(out)
+	return ok, nil
+}
