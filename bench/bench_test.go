@@ -182,13 +182,13 @@ func TestSprint(t *testing.T) {
 	slow := contestant{"slow", func(job) (func() error, error) {
 		return func() error { time.Sleep(time.Millisecond); return nil }, nil
 	}}
-	ns, err := sprint(sized(3), 5, kahnEager, slow)
+	ns, err := sprint(sized(3), 5, 10*time.Millisecond, kahnEager, slow)
 	if err != nil || len(ns) != 2 || ns[1] < float64(time.Millisecond) || ns[0] >= ns[1] {
 		t.Errorf("%v, %v", ns, err)
 	}
 	broken := errors.New("broken")
 	failing := contestant{"failing", func(job) (func() error, error) { return func() error { return broken }, nil }}
-	if _, err := sprint(sized(1), 2, failing.once()); !errors.Is(err, broken) {
+	if _, err := sprint(sized(1), 2, time.Millisecond, failing.once()); !errors.Is(err, broken) {
 		t.Errorf("%v instead of the run's error", err)
 	}
 }

@@ -14,12 +14,32 @@ type job struct {
 	visit func(node int) // the step of every node; nil for a step that does nothing, in the form that costs least
 	limit int            // steps at once; 0 means no limit
 	kinds []string       // by node; nil for none
+	ends  bool           // the caller's context may end, as that of nearly all programs
+}
+
+// lasting is a context that may end, and does not.
+var lasting, _ = context.WithCancel(context.Background())
+
+// context is the one in which the caller runs the graph.
+func (j job) context() context.Context {
+	if j.ends {
+		return lasting
+	}
+	return context.Background()
 }
 
 // contestant is an executor. prepare does all work that is needed once for a graph, and returns the run.
 type contestant struct {
 	name    string
 	prepare func(j job) (run func() error, err error)
+}
+
+// underContext is the contestant with a context that may end.
+func (c contestant) underContext() contestant {
+	return contestant{c.name, func(j job) (func() error, error) {
+		j.ends = true
+		return c.prepare(j)
+	}}
 }
 
 var (
@@ -97,7 +117,7 @@ func prepareBuilt(j job) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	step, ctx := kahnStep(j.visit), context.Background()
+	step, ctx := kahnStep(j.visit), j.context()
 	var opts []kahn.Option
 	if j.limit > 0 {
 		opts = append(opts, kahn.Limit(j.limit))
@@ -136,7 +156,7 @@ func prepareKahn(j job, opts ...kahn.Option) (func() error, error) {
 	if j.limit > 0 {
 		opts = append(opts, kahn.Limit(j.limit))
 	}
-	step, ctx := kahnStep(j.visit), context.Background()
+	step, ctx := kahnStep(j.visit), j.context()
 	return func() error {
 		_, err := plan.Execute(ctx, step, opts...)
 		return err
@@ -156,7 +176,7 @@ func handStep(visit func(node int)) stepFunc {
 func prepareHand(j job, clock bool) (func() error, error) {
 	h := newHandWritten(j.shape, handStep(j.visit))
 	h.limit, h.clock = j.limit, clock
-	ctx := context.Background()
+	ctx := j.context()
 	return func() error {
 		_, err := h.run(ctx)
 		return err
@@ -166,6 +186,6 @@ func prepareHand(j job, clock bool) (func() error, error) {
 func prepareErrgroup(j job) (func() error, error) {
 	w := newWithErrgroup(j.shape, handStep(j.visit))
 	w.limit = j.limit
-	ctx := context.Background()
+	ctx := j.context()
 	return func() error { return w.run(ctx) }, nil
 }

@@ -65,7 +65,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		if err != nil || *clock {
 			return ok && flat, err
 		}
-		short, err := checkSprints(out, *rounds)
+		short, err := checkSprints(out, *rounds, target)
 		if err != nil {
 			return false, err
 		}
@@ -85,8 +85,8 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		print func() error
 	}{
 		{"ratios", func() error { return ratios(out, shapes, *rounds, target) }},
-		{"small", func() error { return small(out, *rounds) }},
-		{"build", func() error { return build(out, *rounds) }},
+		{"small", func() error { return small(out, *rounds, target) }},
+		{"build", func() error { return build(out, *rounds, target) }},
 		{"scaling", func() error { return scaling(out, counts, *rounds, target) }},
 		{"contention", func() error { return contention(out, *rounds, target) }},
 		{"lock", func() error { return lock(out, *rounds, target) }},

@@ -91,7 +91,7 @@ func prepareEino(j job) (func() error, error) {
 	if j.limit > 0 {
 		return nil, errNoLimit
 	}
-	ctx := context.Background()
+	ctx := j.context()
 	g := compose.NewGraph[token, token]()
 	ids := make([]string, j.shape.n)
 	for node := range ids {
