@@ -84,6 +84,11 @@ func TestQueryPlans(t *testing.T) {
 			}
 		}
 	}
+	text, list, err := sqlite.RecentQuery(&store.Query{After: after, Filter: store.Filter{Workflow: "w", Labels: map[string]string{"tenant": "x"}}})
+	require.NoError(t, err)
+	recent := explain(t, s.DB(), text, list...)
+	require.Contains(t, recent, "kahn_runs USING INDEX kahn_runs_workflow")
+	require.Contains(t, recent, "kahn_labels EXISTS USING COVERING INDEX kahn_labels_value (name=? AND value=? AND run=?)")
 	require.Contains(t, explain(t, s.DB(), sqlite.CountQuery(&store.Filter{})), "COVERING INDEX kahn_runs_workflow")
 	text, values := sqlite.PruneQuery(s, &store.PruneQuery{EndedBefore: day, Statuses: []kahn.RunStatus{kahn.RunFailed, kahn.RunCompleted}})
 	plan := explain(t, s.DB(), text, values...)
@@ -97,6 +102,47 @@ func TestQueryPlans(t *testing.T) {
 	require.NotContains(t, plan, "USE TEMP B-TREE FOR GROUP BY")
 	plan = explain(t, s.DB(), fmt.Sprintf(sqlite.NodesPage, "NULL, NULL"), 1, 2, 3)
 	require.Contains(t, plan, "USING INTEGER PRIMARY KEY")
+}
+
+// TestPagesOfLabels: pages of runs with a label that all runs have, that few have, and that the oldest alone has, are those of the filter.
+func TestPagesOfLabels(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, ":memory:", sqlite.Options{})
+	const n = 300
+	want := map[string][]string{}
+	for i := range n {
+		labels := map[string]string{"every": "run"}
+		if i%50 == 0 {
+			labels["some"] = "runs"
+		}
+		if i == 0 {
+			labels["only"] = "run"
+		}
+		id := fmt.Sprintf("run-%03d", i)
+		_, _, err := s.Create(t.Context(), store.NewRun{ID: id, Spec: store.Spec{Labels: labels}})
+		require.NoError(t, err)
+		for name := range labels {
+			want[name] = append(want[name], id)
+		}
+	}
+	for name, ids := range want {
+		value := "run"
+		if name == "some" {
+			value = "runs"
+		}
+		var got []string
+		q := store.Query{Limit: 4, Filter: store.Filter{Labels: map[string]string{name: value, "every": "run"}}}
+		for more := true; more; more = q.After != "" {
+			page, err := s.List(t.Context(), q)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(page.Runs), 4)
+			for _, r := range page.Runs {
+				got = append(got, r.ID)
+			}
+			q.After = page.Next
+		}
+		require.ElementsMatch(t, ids, got, name)
+	}
 }
 
 // firstPage returns the cursor of a page.

@@ -11,6 +11,11 @@ func ListQuery(q *store.Query) (text string, values []any, err error) {
 	return text, anys(list), err
 }
 
+func RecentQuery(q *store.Query) (text string, values []any, err error) {
+	text, list, err := recentQuery(q, store.DefaultPage)
+	return text, anys(list), err
+}
+
 func CountQuery(f *store.Filter) string {
 	c := conditionOf(f)
 	return countQuery(&c)

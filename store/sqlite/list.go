@@ -101,8 +101,27 @@ func listQuery(q *store.Query, most int) (text string, values []driver.Value, er
 		}
 		c.add("created <= ? AND (created < ? OR id > ?)", created, created, id)
 	}
-	text = "SELECT " + listedColumns + " FROM kahn_runs" + c.where() + " ORDER BY created DESC, id LIMIT ?"
+	text = "SELECT " + listedColumns + ", run FROM kahn_runs" + c.where() + " ORDER BY created DESC, id LIMIT ?"
 	return text, append(c.values, int64(most+1)), nil
+}
+
+// recent is how many runs recentQuery looks at for each run of a page.
+const recent = 20
+
+// recentQuery is the statement of a page of runs with labels that looks at a bounded number of runs, in the order of the list: labels that most runs
+// have fill the page, while listQuery collects all runs that have them first.
+func recentQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
+	all := *q
+	all.Labels = nil
+	text, values, err = listQuery(&all, recent*(most+1)-1)
+	if err != nil {
+		return "", nil, err
+	}
+	c := condition{values: values}
+	for _, name := range slices.Sorted(maps.Keys(q.Labels)) {
+		c.add("EXISTS (SELECT 1 FROM kahn_labels WHERE kahn_labels.run = page.run AND name = ? AND value = ?)", name, q.Labels[name])
+	}
+	return "SELECT * FROM (" + text + ") AS page" + c.where() + " ORDER BY created DESC, id LIMIT ?", append(c.values, int64(most+1)), nil
 }
 
 // read executes a query outside of transactions.
@@ -123,22 +142,36 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	if err != nil {
 		return page, err
 	}
-	text, values, err := listQuery(&q, most)
+	if len(q.Labels) > 0 {
+		page.Runs, err = s.listBy(ctx, recentQuery, &q, most)
+	}
+	if err == nil && len(page.Runs) <= most {
+		page.Runs, err = s.listBy(ctx, listQuery, &q, most)
+	}
 	if err != nil {
-		return page, err
+		return store.Page{}, err
+	}
+	page.Cut(most, time.Time.UnixMilli)
+	return page, nil
+}
+
+// listBy reads the runs of a page, and one more, by a statement.
+func (s *Store) listBy(ctx context.Context, by func(*store.Query, int) (string, []driver.Value, error), q *store.Query, most int) (runs []store.Run, err error) {
+	text, values, err := by(q, most)
+	if err != nil {
+		return nil, err
 	}
 	err = s.read(ctx, text, func(row []driver.Value) error {
 		r, err := readHead(row)
 		if err == nil {
-			page.Runs = append(page.Runs, *r)
+			runs = append(runs, *r)
 		}
 		return err
 	}, values...)
 	if err != nil {
-		return store.Page{}, fmt.Errorf("list runs: %w", err)
+		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	page.Cut(most, time.Time.UnixMilli)
-	return page, nil
+	return runs, nil
 }
 
 // countQuery is the statement of Count.
