@@ -22,6 +22,7 @@
 //   - [Try], [Tried]: a value or an error.
 //   - [Each], [EachSub], [Items], [Filled]: lists, with the errors of their items.
 //   - [Sub]: pipelines within pipelines.
+//   - [Pipe], [Overlap], [Stage], [Values]: stages within one node that overlap. [ErrStage]: a stage ended its goroutine.
 //   - [Run], [Pipeline.Execute], [Pipeline.Start], [Pipeline.Output]: runs and their results.
 //   - [Pipeline.Graph], [Pipeline.Plan], [Pipeline.Encoding], [Pipeline.Types]: for everything else that works with graphs.
 //

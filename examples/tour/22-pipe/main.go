@@ -1,0 +1,73 @@
+// Stages that overlap are one node: tokens of a model become sentences, and sentences speech, while the model still writes. A failure retries the
+// node as a whole.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/typed"
+)
+
+// tokens are what a model says to a prompt.
+func tokens(prompt string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for _, token := range []string{"You", " asked", " for ", prompt, ".", " Here", " it", " is", "."} {
+			if !yield(token, nil) {
+				return
+			}
+		}
+	}
+}
+
+// sentences joins tokens.
+func sentences(tokens iter.Seq2[string, error]) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		text := ""
+		for token, err := range tokens {
+			if err != nil {
+				yield("", err)
+				return
+			}
+			if text += token; token == "." {
+				if !yield(text, nil) {
+					return
+				}
+				text = ""
+			}
+		}
+	}
+}
+
+// speak takes its time; the voice is busy at the first try.
+func speak(ctx context.Context, sentence string) (string, error) {
+	if kahn.StepOf(ctx).Attempt() == 1 {
+		return "", errors.New("the voice is busy")
+	}
+	return fmt.Sprintf("<speech of %q>", sentence), nil
+}
+
+func main() {
+	answer := typed.New("answer", func(b *typed.Block) typed.Val[int] {
+		return typed.Do1(b, "say", func(ctx context.Context, prompt string) (said int, err error) {
+			written := typed.Overlap(ctx, sentences(typed.Overlap(ctx, tokens(prompt), 16)), 4)
+			for audio, err := range typed.Pipe(ctx, written, speak, typed.Stage{Parallel: 2}) {
+				if err != nil {
+					return 0, err
+				}
+				fmt.Println(audio)
+				said++
+			}
+			return said, nil
+		}, typed.Root[string](b, "prompt")).With(typed.Options{Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}})
+	})
+	said, err := typed.Run(context.Background(), answer, kahn.Inputs(map[string]any{"prompt": "a poem"}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(said, "sentences")
+}

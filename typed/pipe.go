@@ -1,0 +1,238 @@
+package typed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"runtime/debug"
+	"sync"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+)
+
+// Stage says how a stage of a [Pipe] works. The zero value is one call at a time, in order, one value ahead.
+type Stage struct {
+	Parallel  int  // calls at the same time; 0 means 1
+	Ahead     int  // values that may wait behind the stage for the next one; 0 means as many as Parallel
+	Unordered bool // values leave the stage as they are ready, and not in the order in which they came
+}
+
+// ErrStage says that a function of a stage has ended its goroutine, as runtime.Goexit and testing.T.FailNow do.
+var ErrStage = errors.New("a stage has ended its goroutine")
+
+// Pipe calls f for each value of seq while the one who ranges over the result works with those before: the stages of a pipe overlap. A pipe is
+// made and used within one step, such as a function of [Do1]; so it is retried, cancelled and stored as one node:
+//
+//	sentences := typed.Overlap(ctx, split(ctx, tokens(ctx, prompt)), 8)
+//	for audio, err := range typed.Pipe(ctx, sentences, speak, typed.Stage{Parallel: 4}) {
+//		...
+//	}
+//
+// The first error, of seq, of f, or of ctx when it has ended, is the last value of the result. The context of f ends then, and when the range is
+// left; the goroutines of the pipe have ended when the range statement has. A panic of seq or f goes on in the range statement, as an error
+// with the stack where it began. A Stage with a negative number is an error that matches [kahn.ErrBadValue].
+func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
+	return func(yield func(U, error) bool) {
+		p, err := newPipe[U](ctx, stage)
+		if err != nil {
+			var none U
+			yield(none, err)
+			return
+		}
+		defer p.end()
+		type call struct {
+			value T
+			to    slot[U]
+		}
+		calls := make(chan call)
+		var callers sync.WaitGroup
+		for range p.parallel {
+			callers.Add(1)
+			p.all.Go(func() {
+				defer callers.Done()
+				for c := range calls {
+					p.fill(c.to, stage.Unordered, func() (U, error) { return f(p.ctx, c.value) })
+				}
+			})
+		}
+		finish := func() {
+			close(calls)
+			if stage.Unordered {
+				callers.Wait()
+			}
+		}
+		p.all.Go(func() {
+			pull(p, seq, finish, func(value T) bool {
+				to := make(slot[U], 1)
+				if !stage.Unordered && !p.send(to) {
+					return false
+				}
+				select {
+				case calls <- call{value, to}:
+					return true
+				case <-p.ctx.Done():
+					return false
+				}
+			})
+		})
+		p.hand(yield)
+	}
+}
+
+// Overlap ranges over seq in a goroutine of its own, up to ahead values before the one who ranges over the result: see [Pipe]. With seq a function
+// of another pipe it is a stage that makes values of any number of others, such as sentences of words.
+func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		p, err := newPipe[T](ctx, Stage{Ahead: ahead})
+		if err != nil {
+			var none T
+			yield(none, err)
+			return
+		}
+		defer p.end()
+		p.all.Go(func() {
+			pull(p, seq, func() {}, func(value T) bool {
+				to := make(slot[T], 1)
+				to <- result[T]{value: value}
+				return p.send(to)
+			})
+		})
+		p.hand(yield)
+	}
+}
+
+// Values makes the values of a sequence the beginning of a [Pipe].
+func Values[T any](seq iter.Seq[T]) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		for v := range seq {
+			if !yield(v, nil) {
+				return
+			}
+		}
+	}
+}
+
+// pipe is a stage at work, whose values are Us. Its goroutines end when it does.
+type pipe[U any] struct {
+	outer, ctx context.Context
+	cancel     context.CancelFunc
+	parallel   int
+	out        chan slot[U] // in the order in which the values leave the stage; closed behind the last one
+	all        sync.WaitGroup
+}
+
+// slot is where one value of a stage will be, or its error.
+type slot[U any] chan result[U]
+
+type result[U any] struct {
+	value U
+	err   error
+}
+
+func newPipe[U any](ctx context.Context, stage Stage) (*pipe[U], error) {
+	if stage.Parallel < 0 || stage.Ahead < 0 {
+		return nil, fmt.Errorf("%w: a stage with Parallel %d, %d ahead: at least 0", kahn.ErrBadValue, stage.Parallel, stage.Ahead)
+	}
+	p := &pipe[U]{outer: ctx, parallel: max(stage.Parallel, 1)}
+	p.out = make(chan slot[U], cmp.Or(stage.Ahead, p.parallel))
+	p.ctx, p.cancel = context.WithCancel(ctx)
+	return p, nil
+}
+
+func (p *pipe[U]) end() {
+	p.cancel()
+	p.all.Wait()
+}
+
+// send reports whether the stage still takes values.
+func (p *pipe[U]) send(to slot[U]) bool {
+	select {
+	case p.out <- to:
+		return true
+	case <-p.ctx.Done():
+		return false
+	}
+}
+
+// fill calls a function of the host for a slot, which then has its result, whatever the function does. last sends it afterwards.
+func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
+	r := result[U]{err: ErrStage} // of a function that ends the goroutine
+	defer func() {
+		to <- r
+		if last {
+			p.send(to)
+		}
+	}()
+	var value U
+	err := foreign.Contain(func() (err error) {
+		value, err = f()
+		return err
+	}, panicked)
+	r = result[U]{value, err}
+}
+
+// pull ranges over what comes in, and ends the output behind it: with an error if there is one. A sequence that ends after the context has is not
+// known to be whole.
+func pull[T, U any](p *pipe[U], seq iter.Seq2[T, error], finish func(), take func(T) bool) {
+	err := ErrStage
+	defer func() {
+		finish()
+		if err != nil {
+			to := make(slot[U], 1)
+			to <- result[U]{err: err}
+			p.send(to)
+		}
+		close(p.out)
+	}()
+	err = foreign.Contain(func() error {
+		for value, err := range seq {
+			if err != nil {
+				return err
+			}
+			if !take(value) {
+				return nil
+			}
+		}
+		return nil
+	}, panicked)
+}
+
+// hand yields the values of the stage.
+func (p *pipe[U]) hand(yield func(U, error) bool) {
+	for to := range p.out {
+		var r result[U]
+		select {
+		case r = <-to:
+		case <-p.ctx.Done():
+			r.err = context.Cause(p.outer)
+		}
+		if stop, is := r.err.(*stagePanic); is {
+			panic(stop)
+		}
+		if !yield(r.value, r.err) || r.err != nil {
+			return
+		}
+	}
+	if p.outer.Err() != nil {
+		var none U
+		yield(none, context.Cause(p.outer))
+	}
+}
+
+// stagePanic is a panic of a stage, which goes on where its values are used.
+type stagePanic struct {
+	value any
+	stack []byte
+}
+
+func panicked(v any) error { return &stagePanic{v, debug.Stack()} }
+
+func (p *stagePanic) Error() string { return fmt.Sprintf("%v\n\n%s", p.value, p.stack) }
+
+func (p *stagePanic) Unwrap() error {
+	err, _ := p.value.(error)
+	return err
+}
