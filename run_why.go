@@ -73,6 +73,10 @@ type Why struct {
 	Cause   Cause
 	Skip    event.SkipReason
 	Err     error
+	// Compensation tells whether what a node that has ended has done was undone, and CompensationErr why that has failed. Of a node that is
+	// held, and of the end node, it is CompensationRunning if the node waits until others are undone: Nodes, as far as that has begun.
+	Compensation    Compensation
+	CompensationErr error
 }
 
 // Bound names one bound on how many steps run at the same time, or how often they start.
@@ -170,6 +174,7 @@ func (at place) whyEnded(y *Why) {
 	res := NodeResult{Status: y.Status}
 	r.addCause(ref, &res)
 	y.Cause, y.Err = res.Cause, res.Err
+	y.Compensation, y.CompensationErr = r.compensationOf(ref)
 	switch {
 	case y.Skip.Kind == SkipConditionBranch || y.Skip.Kind == SkipUpstreamSkipped:
 		if x := r.st.SkipOf(ref); x.Edge >= 0 {
@@ -178,6 +183,19 @@ func (at place) whyEnded(y *Why) {
 	case y.Skip.Kind == SkipParentFailure, machine.IsUpstream(y.Cause.Kind):
 		at.edges(y, r.st.Carries)
 	}
+}
+
+// awaitsUndos adds the nodes that are being undone before the node begins, and reports whether the run undoes any.
+func (at place) awaitsUndos(y *Why) bool {
+	x := at.run.undo
+	if x == nil || x.by != at.run {
+		return false
+	}
+	y.Compensation = CompensationRunning
+	for _, u := range x.active {
+		y.name(u.run.path(u.ref))
+	}
+	return true
 }
 
 // edges adds the in-edges that satisfy a condition.
@@ -227,6 +245,9 @@ func (at place) whyUndecided(y *Why) {
 	switch {
 	case at.ref == r.plan.end:
 		y.Kind = WhyWaiting
+		if at.awaitsUndos(y) {
+			break
+		}
 		at.edges(y, open)
 		y.nameThose(r, func(ref machine.Ref, w machine.Word) bool { return ref != at.ref && !w.Status().Terminal() })
 	case r.cfg.mode == Waves:
@@ -264,6 +285,9 @@ func (at place) whyReady(y *Why) {
 		return
 	case fresh:
 		y.Kind = WhyHeld
+		if at.awaitsUndos(y) {
+			return
+		}
 		y.nameHolders(r, heldBy{r}, s.Sleepers(), func(c *Run, ref machine.Ref) bool { return c == r && c.st.Word(ref).Shown() == Suspended })
 		return
 	case s.ParksNodes() && r.durable.failed == nil && (r.heldBack || r.isParked(ref) || r.single != nil && r.single.unwritten > 0):
@@ -564,20 +588,15 @@ func (y Why) String() string {
 	nodes := y.nodes()
 	switch y.Kind {
 	case WhyEnded:
-		return y.ended()
+		return y.ended() + y.undone()
 	case WhyPending:
 		return "the run is pending"
-	case WhyWaiting:
-		return "it waits for " + nodes
+	case WhyWaiting, WhyHeld:
+		return y.held(nodes)
 	case WhyTier:
 		return "its tier has not begun: it waits for " + nodes
 	case WhyChecking:
 		return "it is being checked"
-	case WhyHeld:
-		if nodes == "" {
-			return "the run was left: nothing begins in this life"
-		}
-		return "nothing else is started as long as " + nodes + " waits for a signal"
 	case WhyStore:
 		return "the store has not confirmed it yet"
 	case WhyOrder:
@@ -654,6 +673,37 @@ func (b Bound) String() string {
 		return "the key " + b.Name + " in all runs"
 	}
 	return "the run"
+}
+
+// held puts in words what a node waits for that others hold up.
+func (y Why) held(nodes string) string {
+	switch {
+	case y.Compensation == CompensationRunning && nodes == "":
+		return "it waits until what was done is undone"
+	case y.Compensation == CompensationRunning:
+		return "it waits until what was done is undone, now that of " + nodes
+	case y.Kind == WhyWaiting:
+		return "it waits for " + nodes
+	case nodes == "":
+		return "the run was left: nothing begins in this life"
+	}
+	return "nothing else is started as long as " + nodes + " waits for a signal"
+}
+
+// undone puts in words whether what a node has done was undone.
+func (y Why) undone() string {
+	switch y.Compensation {
+	case CompensationRunning:
+		return "; it is being undone"
+	case CompensationDone:
+		return "; it was undone"
+	case CompensationFailed:
+		if y.CompensationErr == nil {
+			return "; not all of what it has done could be undone"
+		}
+		return "; it could not be undone: " + errorText(y.CompensationErr)
+	}
+	return ""
 }
 
 // ended puts in words how a node has ended.

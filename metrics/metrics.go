@@ -15,6 +15,8 @@
 //   - kahn_attempt_duration_seconds: attempts, by workflow, kind and outcome, which is "ok", "suspended" or a cause such as "timeout"
 //   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, also those that never began
 //   - kahn_node_retries_total: attempts after the first, by workflow and kind
+//   - kahn_compensation_duration_seconds: compensations of nodes, from their first attempts to their ends, by workflow, kind of the node, and status, which
+//     is "done" or "failed"; their attempts count in no other metric
 //
 // The nodes inside of composites count, too, and a composite counts as one attempt of its own. The module otel gives the same to OpenTelemetry, with traces.
 package metrics
@@ -100,6 +102,17 @@ func (x *run) event(e event.Event) {
 	path := e.Path
 	if path == "" {
 		path = e.Node
+	}
+	if undo, is := e.Payload.(event.Compensation); is {
+		if e.Type == event.NodeCompensated {
+			declared, _ := x.plan.At(path)
+			status := kahn.CompensationDone
+			if undo.Err != nil {
+				status = kahn.CompensationFailed
+			}
+			m.of(compensationDuration, x, declared.Kind, status.String()).observe(undo.Duration)
+		}
+		return
 	}
 	n := x.nodes[path]
 	if n == nil {

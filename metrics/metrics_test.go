@@ -57,6 +57,50 @@ func step(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
+// Compensations are timed by what became of them, and count in nothing else.
+func TestMetricsOfCompensations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m metrics.Metrics
+		undo := func(_ context.Context, s *kahn.Step) error {
+			time.Sleep(2 * time.Second)
+			if s.ID() == "pack" || s.Attempt() == 1 {
+				return errors.New("no luck")
+			}
+			return nil
+		}
+		g := (&kahn.Graph{Name: "order"}).Add(
+			kahn.Node{ID: "hold", Kind: "bank", Compensate: undo, CompensateRetry: kahn.Retry{InitialDelay: time.Second, Jitter: kahn.JitterNone}},
+			kahn.Node{ID: "pack", Kind: "hand", Compensate: undo, CompensateRetry: kahn.Retry{MaxAttempts: 1}},
+			kahn.Node{ID: "lose", Kind: "hand", After: []string{"hold", "pack"}},
+		)
+		_, err := kahn.Execute(context.Background(), g, step, m.Options()...)
+		require.ErrorIs(t, err, kahn.ErrCompensation)
+		require.Equal(t, `kahn_runs_active{workflow="order"} 0
+kahn_run_duration_seconds_sum{workflow="order",status="failed"} 9
+kahn_run_duration_seconds_count{workflow="order",status="failed"} 1
+kahn_attempts_active{workflow="order",kind="bank"} 0
+kahn_attempts_active{workflow="order",kind="hand"} 0
+kahn_attempt_queue_seconds_sum{workflow="order",kind="bank"} 0
+kahn_attempt_queue_seconds_count{workflow="order",kind="bank"} 1
+kahn_attempt_queue_seconds_sum{workflow="order",kind="hand"} 0
+kahn_attempt_queue_seconds_count{workflow="order",kind="hand"} 2
+kahn_attempt_duration_seconds_sum{workflow="order",kind="bank",outcome="ok"} 2
+kahn_attempt_duration_seconds_count{workflow="order",kind="bank",outcome="ok"} 1
+kahn_attempt_duration_seconds_sum{workflow="order",kind="hand",outcome="ok"} 2
+kahn_attempt_duration_seconds_count{workflow="order",kind="hand",outcome="ok"} 1
+kahn_attempt_duration_seconds_sum{workflow="order",kind="hand",outcome="step_error"} 2
+kahn_attempt_duration_seconds_count{workflow="order",kind="hand",outcome="step_error"} 1
+kahn_nodes_total{workflow="order",kind="bank",status="completed"} 1
+kahn_nodes_total{workflow="order",kind="hand",status="completed"} 1
+kahn_nodes_total{workflow="order",kind="hand",status="failed"} 1
+kahn_compensation_duration_seconds_sum{workflow="order",kind="bank",status="done"} 5
+kahn_compensation_duration_seconds_count{workflow="order",kind="bank",status="done"} 1
+kahn_compensation_duration_seconds_sum{workflow="order",kind="hand",status="failed"} 2
+kahn_compensation_duration_seconds_count{workflow="order",kind="hand",status="failed"} 1
+`, scrape(t, &m))
+	})
+}
+
 // All times are those of the clock: one slot, steps of two seconds, a retry after one.
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,6 +23,7 @@ const (
 	attemptDuration
 	nodesTotal
 	nodeRetries
+	compensationDuration
 )
 
 // families describe the metrics. Each has the label workflow; kind says whether it has the label kind, and last names its third label.
@@ -38,6 +39,8 @@ var families = [...]struct {
 	attemptDuration: {"kahn_attempt_duration_seconds", "Durations of attempts, in seconds.", "histogram", true, "outcome"},
 	nodesTotal:      {"kahn_nodes_total", "Nodes that have ended.", "counter", true, "status"},
 	nodeRetries:     {"kahn_node_retries_total", "Attempts after the first.", "counter", true, ""},
+
+	compensationDuration: {"kahn_compensation_duration_seconds", "Durations of compensations, in seconds.", "histogram", true, "status"},
 }
 
 // bounds are the upper bounds of the buckets of histograms, in seconds: steps take between a millisecond and hours.

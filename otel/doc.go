@@ -12,7 +12,7 @@
 //
 // A node's span begins when the node became ready to start, and ends with the node: the first thing in it may be a wait. The span of a node that
 // began, a composite like any other, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span without duration that says
-// so. Retries are events of the node's span.
+// so. Retries are events of the node's span. Each attempt to undo a node has a span beside that of the node, "compensate" and its id, with a link to it.
 //
 // # Lives
 //
@@ -31,5 +31,6 @@
 //   - kahn.node.duration: seconds from the first attempt to the end of the last one, by kind and status
 //   - kahn.nodes.ended: nodes, by kind and status, also those that never began
 //   - kahn.node.retries: attempts after the first, by kind
+//   - kahn.compensation.duration: seconds of an attempt to undo a node, by the kind of its compensation and by outcome; it counts in none of those before
 //   - kahn.store.duration: seconds that a call of the store took, by operation and outcome; see [Telemetry.Store]
 package otelkahn

@@ -29,7 +29,7 @@ type instruments struct {
 	runsActive, attemptsActive                                metric.Int64UpDownCounter
 	nodesEnded, retries                                       metric.Int64Counter
 	runDuration, nodeDuration, attemptDuration, queueDuration metric.Float64Histogram
-	storeDuration                                             metric.Float64Histogram
+	compensationDuration, storeDuration                       metric.Float64Histogram
 }
 
 // seconds are the bounds of the histograms: steps take between a millisecond and hours.
@@ -53,15 +53,16 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 		return x
 	}
 	in = instruments{
-		runsActive:      upDown("kahn.runs.active", "{run}", "Runs at work."),
-		attemptsActive:  upDown("kahn.attempts.active", "{attempt}", "Attempts under way."),
-		nodesEnded:      counter("kahn.nodes.ended", "{node}", "Nodes that have ended."),
-		retries:         counter("kahn.node.retries", "{attempt}", "Attempts after the first."),
-		runDuration:     histogram("kahn.run.duration", "Time of a run, from its start to its end or its rest."),
-		nodeDuration:    histogram("kahn.node.duration", "Time of a node, from its first attempt to the end of its last one."),
-		attemptDuration: histogram("kahn.attempt.duration", "Time of an attempt."),
-		queueDuration:   histogram("kahn.attempt.queue.duration", "Time between readiness and start of an attempt."),
-		storeDuration:   histogram("kahn.store.duration", "Time of a call of the store."),
+		runsActive:           upDown("kahn.runs.active", "{run}", "Runs at work."),
+		attemptsActive:       upDown("kahn.attempts.active", "{attempt}", "Attempts under way."),
+		nodesEnded:           counter("kahn.nodes.ended", "{node}", "Nodes that have ended."),
+		retries:              counter("kahn.node.retries", "{attempt}", "Attempts after the first."),
+		runDuration:          histogram("kahn.run.duration", "Time of a run, from its start to its end or its rest."),
+		nodeDuration:         histogram("kahn.node.duration", "Time of a node, from its first attempt to the end of its last one."),
+		attemptDuration:      histogram("kahn.attempt.duration", "Time of an attempt."),
+		queueDuration:        histogram("kahn.attempt.queue.duration", "Time between readiness and start of an attempt."),
+		compensationDuration: histogram("kahn.compensation.duration", "Time of an attempt to undo a node."),
+		storeDuration:        histogram("kahn.store.duration", "Time of a call of the store."),
 	}
 	return in, errors.Join(errs...)
 }

@@ -231,6 +231,9 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		if x == nil {
 			return next(ctx, s)
 		}
+		if s.Compensating() {
+			return x.compensation(ctx, s, next)
+		}
 		start := time.Now()
 		_, resumed := s.Resumed()
 		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func(string) []trace.Link { return x.linksTo(s) })
@@ -262,6 +265,44 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		outcome, failure = outcomeOf(err)
 		return value, err
 	}
+}
+
+// known returns the span of a node, nil if there is none in this life of the run.
+func (x *runSpans) known(path string) *nodeSpan {
+	x.mu.Lock()
+	n := x.nodes[path]
+	x.mu.Unlock()
+	if n != nil {
+		<-n.made
+	}
+	return n
+}
+
+// compensation is an attempt to undo a node: a span beside that of the node, which has ended, with a link to it.
+func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.StepFunc) (value any, err error) {
+	parent := x.ctx
+	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(s.Path()), kindKey.String(s.Kind()), attemptKey.Int(s.Attempt()))}
+	if within := x.known(siteOf(x.plan, s.Path()).within); within != nil {
+		parent = within.ctx
+	}
+	if of := x.known(s.Path()); of != nil {
+		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: of.span.SpanContext()}))
+	}
+	_, certain := s.Compensated()
+	start := time.Now()
+	ctx, span := x.t.tracer.Start(trace.ContextWithSpan(ctx, trace.SpanFromContext(parent)), "compensate "+nameOf(s.Path()), opts...)
+	outcome, failure := kahn.CausePanic.String(), "the compensation panicked, or ended its goroutine"
+	defer func() { // even then
+		if failure != "" {
+			span.SetStatus(codes.Error, failure)
+		}
+		span.SetAttributes(outcomeKey.String(outcome), attribute.Bool("kahn.certain", certain))
+		span.End()
+		x.t.compensationDuration.Record(ctx, time.Since(start).Seconds(), metric.WithAttributes(x.workflow, kindKey.String(s.Kind()), outcomeKey.String(outcome)))
+	}()
+	value, err = next(ctx, s)
+	outcome, failure = outcomeOf(err)
+	return value, err
 }
 
 // retried reports whether an attempt is a retry: a step that has suspended itself is entered again in the same attempt.

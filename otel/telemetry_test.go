@@ -62,16 +62,19 @@ type spans struct {
 	run   trace.ReadOnlySpan
 	nodes map[string]trace.ReadOnlySpan
 	tries map[string][]trace.ReadOnlySpan // by path of the node
+	undos map[string][]trace.ReadOnlySpan
 }
 
 func (b *bench) ended() spans {
-	s := spans{b.t, nil, map[string]trace.ReadOnlySpan{}, map[string][]trace.ReadOnlySpan{}}
+	s := spans{b.t, nil, map[string]trace.ReadOnlySpan{}, map[string][]trace.ReadOnlySpan{}, map[string][]trace.ReadOnlySpan{}}
 	byID := map[api.SpanID]trace.ReadOnlySpan{}
 	for _, x := range b.spans.Ended() {
 		byID[x.SpanContext().SpanID()] = x
 	}
 	for _, x := range b.spans.Ended() {
 		switch path, isNode := attr(x, "kahn.node.path"); {
+		case strings.HasPrefix(x.Name(), "compensate "):
+			s.undos[path] = append(s.undos[path], x)
 		case isNode:
 			require.NotContains(b.t, s.nodes, path, "a second span of one node")
 			s.nodes[path] = x
@@ -105,6 +108,54 @@ func (s spans) attr(path string, key attribute.Key) string {
 func (s spans) parent(path string) api.SpanID { return s.nodes[path].Parent().SpanID() }
 
 var errStep = errors.New("no such table")
+
+// An attempt to undo a node has a span beside that of the node, with a link to it, and counts in no metric of attempts.
+func TestSpansOfCompensations(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, otelkahn.Options{})
+	undo := func(_ context.Context, s *kahn.Step) error {
+		if s.ID() == "pay" && s.Attempt() == 1 {
+			return errStep
+		}
+		return nil
+	}
+	do := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
+	sub := new(kahn.Graph).Add(kahn.Node{ID: "pay", Kind: "bank", Do: do, Compensate: undo, CompensateRetry: kahn.Retry{InitialDelay: -1}})
+	g := (&kahn.Graph{Name: "order"}).Add(
+		kahn.Node{ID: "book", Kind: "shop", Do: do, CompensateBy: &kahn.CompensateBy{Kind: "unbook"}},
+		kahn.Node{ID: "S", Sub: sub, After: []string{"book"}},
+		kahn.Node{ID: "ship", Kind: "shop", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.NoEffect(errStep) }, After: []string{"S"}},
+	)
+	_, s := b.run(g, do)
+	require.Len(t, s.tries, 3)
+	require.Len(t, s.undos["S/pay"], 2)
+	require.Len(t, s.undos["book"], 1)
+	first, second := s.undos["S/pay"][0], s.undos["S/pay"][1]
+	require.Equal(t, s.nodes["S"].SpanContext().SpanID(), first.Parent().SpanID())
+	require.Equal(t, s.run.SpanContext().SpanID(), s.undos["book"][0].Parent().SpanID())
+	require.Equal(t, s.nodes["S/pay"].SpanContext().SpanID(), first.Links()[0].SpanContext.SpanID())
+	require.Equal(t, "compensate pay", first.Name())
+	require.Equal(t, codes.Error, first.Status().Code)
+	require.Equal(t, codes.Unset, second.Status().Code)
+	for span, want := range map[trace.ReadOnlySpan][4]string{first: {"1", "step_error", "true", "bank"}, second: {"2", "ok", "true", "bank"}, s.undos["book"][0]: {"1", "ok", "true", "unbook"}} {
+		for i, key := range []attribute.Key{"kahn.attempt", "kahn.outcome", "kahn.certain", "kahn.node.kind"} {
+			got, _ := attr(span, key)
+			require.Equal(t, want[i], got, "%s of %s", key, span.Name())
+		}
+	}
+	var all metricdata.ResourceMetrics
+	require.NoError(t, b.metrics.Collect(t.Context(), &all))
+	counts := map[string]uint64{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		if h, is := m.Data.(metricdata.Histogram[float64]); is {
+			for _, p := range h.DataPoints {
+				counts[m.Name] += p.Count
+			}
+		}
+	}
+	require.Equal(t, uint64(3), counts["kahn.compensation.duration"])
+	require.Equal(t, uint64(3), counts["kahn.attempt.duration"])
+}
 
 func TestSpansOfARun(t *testing.T) {
 	t.Parallel()

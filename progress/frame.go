@@ -41,7 +41,7 @@ type layout struct {
 // those that running steps leave. The last frame of a run stays on the screen and shows all failures and warnings. What is left goes
 // to the ends of the outputs, of failures first.
 func (s *state) layout(height int) (l layout) {
-	failed, waiting, running := s.counts[kahn.Failed], s.waiting.Len(), s.running.Len()
+	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)
 	forFailures := max((l.left+1)/2, l.left-running-waiting)
 	if s.over {
@@ -75,7 +75,7 @@ func (l *layout) besideSteps(running int) int {
 	return l.left
 }
 
-// frame is the picture of the run: the header, the failures, the warnings, what the run waits for, and the steps that are running, longest
+// frame is the picture of the run: the header, the failures, the warnings, what the run waits for, and the steps that are running, or undo their nodes, longest
 // first. It has at most width columns.
 func (s *state) frame(now time.Time, width, height int) []row {
 	if s.over {
@@ -85,7 +85,11 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	c := canvas{width: width, left: l.left}
 	c.rows = append(c.rows, row{text: s.header(now, width)})
 	for _, f := range s.failed[:l.failures.shown] {
-		c.add("FAILED "+f.id+": "+f.text, true)
+		what := "FAILED "
+		if f.undo {
+			what = "COMPENSATION FAILED "
+		}
+		c.add(what+f.id+": "+f.text, true)
 		c.addOutput(f.output, tailLines)
 	}
 	c.addMore(l.failures, "failed")
@@ -103,6 +107,9 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	c.addMore(l.waits, "waiting")
 	for i, n := range first(&s.running, l.steps.shown) {
 		name := "=> " + n.path
+		if n.undo {
+			name = "<= " + n.path
+		}
 		if n.attempt > 1 {
 			name += fmt.Sprintf(" (attempt %d)", n.attempt)
 		}

@@ -46,6 +46,8 @@ func (s *state) line(e event.Event) string {
 			text += " after " + seconds(payload.Duration)
 		}
 		return text + ": " + describe(payload)
+	case event.Compensation:
+		return undoLine(e, payload)
 	case event.Pause:
 		return fmt.Sprintf("%s: iteration %d has ended, the next one in %s", path(e), payload.Iteration, seconds(payload.Delay))
 	case event.Suspension:
@@ -73,6 +75,21 @@ func (s *state) line(e event.Event) string {
 		return fmt.Sprintf("%s: attempt %d started", path(e), e.Attempt)
 	}
 	return path(e) + ": started"
+}
+
+// undoLine is the line for an attempt to undo a node, or the end of that.
+func undoLine(e event.Event, p event.Compensation) string {
+	switch {
+	case e.Type == event.NodeCompensated && p.Err != nil:
+		return fmt.Sprintf("%s: compensation failed after %s: %s", path(e), seconds(p.Duration), errorText(p.Err))
+	case e.Type == event.NodeCompensated:
+		return fmt.Sprintf("%s: compensated in %s", path(e), seconds(p.Duration))
+	case p.Err != nil:
+		return fmt.Sprintf("%s: compensation, attempt %d, after: %s", path(e), e.Attempt, errorText(p.Err))
+	case !p.Certain:
+		return path(e) + ": compensating, its effect is unknown"
+	}
+	return path(e) + ": compensating"
 }
 
 // awaited names nodes that a run waits for: those that have begun to wait since the run was last suspended, or, if there are none, the
@@ -108,7 +125,11 @@ func (s *state) reminder(now time.Time) string {
 	}
 	var names []string
 	for _, n := range first(&s.running, most) {
-		names = append(names, n.path+" "+tenths(now.Sub(n.since)))
+		what := ""
+		if n.undo {
+			what = " compensating"
+		}
+		names = append(names, n.path+what+" "+tenths(now.Sub(n.since)))
 	}
 	for _, n := range first(&s.waiting, most-len(names)) {
 		names = append(names, n.path+" waits")

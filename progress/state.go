@@ -28,12 +28,14 @@ type state struct {
 	before  map[string]kahn.Status // the nodes that had ended before the first event, by path; later events may correct them
 	source  *kahn.Run              // asked before the first event about what it has done before; nil if there is nothing to ask
 	plan    *kahn.Plan             // tells the nodes of the outermost graph from the items of its maps; nil if the run is not known
-	running list.List              // of *live, in the order in which their attempts began
+	running list.List              // of *live, in the order in which their attempts began, also of those to undo nodes
 	waiting list.List              // of *live that are suspended, in the order in which they began to wait
-	failed  []failure              // the first ones
-	warned  []failure              // the first warnings
-	warning int                    // how many there are
-	rests   bool                   // the latest event was the suspension of the run
+	undoing map[string]*live       // the nodes that are being undone, at any depth, by path
+	undone  [kahn.CompensationFailed + 1]int
+	failed  []failure // the first ones
+	warned  []failure // the first warnings
+	warning int       // how many there are
+	rests   bool      // the latest event was the suspension of the run
 	over    bool
 	ended   event.RunEnd
 }
@@ -44,16 +46,18 @@ type live struct {
 	status  kahn.Status
 	attempt int
 	since   time.Time
+	undo    bool          // it is being undone
 	info    string        // what a suspended node waits for, if it says so
 	signal  bool          // the suspended node waits for a signal itself; a composite waits for nodes inside of it
 	output  *tail         // of the attempt; nil if there is none
 	element *list.Element // in running or waiting, or nil
 }
 
-// failure is a node that failed, with the end of its output, or a warning.
+// failure is a node that failed, or could not be undone, with the end of its output, or a warning.
 type failure struct {
 	id, text string
 	output   []string
+	undo     bool
 }
 
 // nodeStatus is the status that each event type of nodes stands for.
@@ -76,6 +80,9 @@ func (s *state) record(e event.Event) {
 	switch payload := e.Payload.(type) {
 	case event.Start:
 		s.total = payload.TotalNodes
+	case event.Compensation:
+		s.recordUndo(e, payload)
+		return
 	case event.StatusChange:
 		s.rests = payload.To == kahn.RunSuspended
 	case event.RunEnd:
@@ -117,11 +124,46 @@ func (s *state) record(e event.Event) {
 		switch {
 		case status != kahn.Failed:
 		case counts:
-			s.fail(failure{e.Node, describe(payload), n.output.last(tailLines)})
+			s.fail(failure{id: e.Node, text: describe(payload), output: n.output.last(tailLines)})
 		case around != nil && n.output != nil: // shown below the composite, and below its failure
 			around.output = n.output
 		}
 	}
+}
+
+// recordUndo records an attempt to undo a node, or the end of that.
+func (s *state) recordUndo(e event.Event, p event.Compensation) {
+	id := path(e)
+	n, known := s.undoing[id]
+	if known {
+		s.running.Remove(n.element)
+		s.undone[kahn.CompensationRunning]--
+		delete(s.undoing, id)
+	}
+	switch {
+	case e.Type == event.NodeCompensating:
+		s.undoes(id, e.Attempt, e.Time)
+	case p.Err == nil:
+		s.undone[kahn.CompensationDone]++
+	default:
+		s.undone[kahn.CompensationFailed]++
+		f := failure{id: id, text: errorText(p.Err), undo: true}
+		if known {
+			f.output = n.output.last(tailLines)
+		}
+		s.fail(f)
+	}
+}
+
+// undoes shows a node that is being undone.
+func (s *state) undoes(id string, attempt int, at time.Time) {
+	if s.undoing == nil {
+		s.undoing = map[string]*live{}
+	}
+	n := &live{path: id, attempt: attempt, since: at, undo: true}
+	n.element = s.running.PushBack(n)
+	s.undoing[id] = n
+	s.undone[kahn.CompensationRunning]++
 }
 
 // outermost reports whether the node of an event is one of the outermost graph. The item of a map of that graph has a path like such a node: the
@@ -179,7 +221,7 @@ func enclosing(path string) iter.Seq[string] {
 
 // fail keeps a failure, as long as there is room, in place of an earlier one of the node.
 func (s *state) fail(f failure) {
-	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id }); i >= 0 {
+	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id && old.undo == f.undo }); i >= 0 {
 		s.failed[i] = f
 	} else if len(s.failed) < maxFailures {
 		s.failed = append(s.failed, f)
@@ -189,6 +231,9 @@ func (s *state) fail(f failure) {
 // output adds to the output of a node, if it is live.
 func (s *state) output(path, text string) {
 	n, ok := s.live[path]
+	if undo, is := s.undoing[path]; is {
+		n, ok = undo, true
+	}
 	if !ok {
 		return
 	}
@@ -271,6 +316,17 @@ func (s *state) inherit(p past) {
 			}
 			s.before[n.ID] = n.Status
 		}
+		switch n.Compensation {
+		case kahn.CompensationRunning:
+			if n.Sub == nil { // of a composite it is told which nodes inside are being undone
+				s.undoes(n.ID, 0, since)
+			}
+		case kahn.CompensationFailed:
+			s.fail(failure{id: n.ID, text: errorText(n.CompensationErr), undo: true})
+			fallthrough
+		case kahn.CompensationDone:
+			s.undone[n.Compensation]++
+		}
 		if n.Status == kahn.Failed {
 			s.fail(failure{id: n.ID, text: n.Cause.Kind.String() + ": " + causeless(n.Cause.Kind, n.Err)})
 		}
@@ -303,6 +359,8 @@ func first(list *list.List, most int) (nodes []*live) {
 var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
+
+var undoWords = map[kahn.Compensation]string{kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated"}
 
 // done is how many of the nodes have ended: "[12/40]". All of them have when the run has, also those for which no event has arrived.
 func (s *state) done() string {
@@ -339,6 +397,17 @@ func (s *state) summary() string {
 			text += fmt.Sprintf("%s%d %v", sep, n, status)
 			sep = " "
 		}
+	}
+	add := func(n int, what string) {
+		if n > 0 {
+			text += sep + what
+			sep = " "
+		}
+	}
+	n := s.undone[kahn.CompensationFailed]
+	add(n, plural(n, "compensation")+" failed")
+	for _, c := range []kahn.Compensation{kahn.CompensationRunning, kahn.CompensationDone} {
+		add(s.undone[c], fmt.Sprintf("%d %s", s.undone[c], undoWords[c]))
 	}
 	return text
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,6 +48,19 @@ type Report struct {
 	DependencyTime time.Duration `json:"dependency_time_ns"`
 	Nodes          []Node        `json:"nodes"`    // in the order of declaration, without those inside of composites
 	Failures       []Failure     `json:"failures"` // a forest: each tree in preorder, its root an origin
+	// Compensations are the nodes that were undone, or could not be, in the order in which that began, also those inside of composites.
+	Compensations []Compensation `json:"compensations,omitempty"`
+}
+
+// Compensation is a node that was undone, or could not be.
+type Compensation struct {
+	Node     string            `json:"node"` // its path
+	Status   kahn.Compensation `json:"status"`
+	Attempts int               `json:"attempts"`
+	Certain  bool              `json:"certain"` // whether it has certainly had an effect: it has completed
+	Start    time.Duration     `json:"start_ns"`
+	Duration time.Duration     `json:"duration_ns"` // so far, if it has not ended
+	Error    string            `json:"error,omitempty"`
 }
 
 // Step is one node on the critical path, for which the next node waited.
@@ -174,7 +188,35 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		r.Warnings = append(r.Warnings, foreign.ErrorText(w))
 	}
 	r.Failures = append(r.Failures, failures(p, results)...)
+	r.Compensations = compensations(events)
 	return r
+}
+
+// compensations reads what was undone from the events of a run.
+func compensations(events []event.Event) (list []Compensation) {
+	at := map[string]int{} // by path: those that have not ended
+	for _, e := range events {
+		undo, is := e.Payload.(event.Compensation)
+		if !is {
+			continue
+		}
+		path, now := cmp.Or(e.Path, e.Node), e.Time.Sub(events[0].Time)
+		i, known := at[path]
+		if !known {
+			i, at[path] = len(list), len(list)
+			list = append(list, Compensation{Node: path, Start: now - undo.Duration, Certain: undo.Certain})
+		}
+		c := &list[i]
+		c.Status, c.Attempts, c.Duration = kahn.CompensationRunning, e.Attempt, events[len(events)-1].Time.Sub(events[0].Time)-c.Start
+		if e.Type != event.NodeCompensated {
+			continue
+		}
+		delete(at, path)
+		if c.Status, c.Duration = kahn.CompensationDone, now-c.Start; undo.Err != nil {
+			c.Status, c.Error = kahn.CompensationFailed, foreign.ErrorText(undo.Err)
+		}
+	}
+	return list
 }
 
 // failures arranges failed and stopped nodes as trees, each node below the one that caused its end.

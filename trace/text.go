@@ -13,7 +13,7 @@ import (
 )
 
 // WriteText writes the report for people: a summary, the critical path, the nodes that ran in the order of their starts,
-// the failures below their origins, and the nodes that did not run with the reason.
+// the failures below their origins, what was undone, and the nodes that did not run with the reason.
 func (r *Report) WriteText(w io.Writer) error {
 	out := bufio.NewWriter(w) // remembers its first error
 	fmt.Fprintf(out, "run %s", r.RunID)
@@ -101,6 +101,23 @@ func (r *Report) WriteText(w io.Writer) error {
 		}
 		if f.Error != "" {
 			fmt.Fprintf(out, ": %s", clean(f.Error))
+		}
+		out.WriteString("\n")
+	}
+
+	if len(r.Compensations) > 0 {
+		fmt.Fprintf(out, "\ncompensations\n%11s %11s  node\n", "start", "took")
+	}
+	for _, c := range r.Compensations {
+		fmt.Fprintf(out, "%11s %11s  %s: %v", seconds(c.Start), seconds(c.Duration), clean(c.Node), c.Status)
+		if !c.Certain {
+			out.WriteString(", its effect was unknown")
+		}
+		if c.Attempts > 1 {
+			fmt.Fprintf(out, ", %d attempts", c.Attempts)
+		}
+		if c.Error != "" {
+			fmt.Fprintf(out, ": %s", clean(c.Error))
 		}
 		out.WriteString("\n")
 	}
