@@ -65,6 +65,9 @@ func (n names) look(g *kahn.Graph, prefix string) {
 		} else if !fed[node.ID] {
 			n.inputs["input"] = true // the parameter of jq
 		}
+		if by := node.CompensateBy; by != nil && !kinds[by.Kind].verbatim {
+			n.findCalls(by.Config, !fed[node.ID])
+		}
 		for _, port := range node.Ports {
 			n.inputs[port.Name] = true
 		}

@@ -117,10 +117,40 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 	}
 }
 
+// reportUndone writes what was undone, and what could not be. Of a composite that is what is inside, unless it has a compensation of its own.
+func reportUndone(b *strings.Builder, res *kahn.Result, prefix string) {
+	for n := range res.Nodes() {
+		if n.Compensation == kahn.CompensationNone {
+			continue
+		}
+		before, path := b.Len(), screenText(prefix+n.ID)
+		if n.Sub != nil {
+			inside := prefix + n.ID + "/"
+			for item := range n.Sub.Nodes() {
+				if strings.HasPrefix(item.ID, n.ID+"[") {
+					inside = prefix
+				}
+				break
+			}
+			reportUndone(b, n.Sub, inside)
+		}
+		switch {
+		case b.Len() > before:
+		case n.Compensation == kahn.CompensationFailed:
+			fmt.Fprintf(b, "%s: could not be undone: %s\n", path, screenText(fmt.Sprint(n.CompensationErr)))
+		case n.Compensation == kahn.CompensationDone:
+			fmt.Fprintf(b, "%s: undone\n", path)
+		default: // the run was left
+			fmt.Fprintf(b, "%s: being undone when the run stopped\n", path)
+		}
+	}
+}
+
 // report writes the outcome of the run, and of every node that did not complete.
 func report(t *terminal, res *kahn.Result) {
 	var b strings.Builder
 	reportNodes(&b, res)
+	reportUndone(&b, res, "")
 	degraded := ""
 	if res.Degraded {
 		degraded = ", in spite of failures"

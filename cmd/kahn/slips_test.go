@@ -126,5 +126,18 @@ func allSlips() []slip {
 		{file: surveyFile, was: "\"next\": {\"to\": \"summary\", \"param\": \"count\"}", is: "\"next\": \"summary\"", mend: `let an edge to this node have it as its param`},
 		{file: surveyFile, was: "      \"next\": {\"to\": \"summary\", \"param\": \"count\"}\n", is: "      \"next\": []\n", mend: `or an edge with this param`},
 		{file: surveyFile, was: "      \"output_schema\": {\"type\": \"object\", \"required\": [\"files\", \"lines\"], \"properties\": {\"lines\": {\"type\": \"integer\"}}},\n      \"next\": {\"to\": \"summary\", \"param\": \"count\"}", is: "      \"next\": {\"to\": \"count\", \"param\": \"count\"}", mend: `take one of these edges out`},
+		// compensations
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate: {kind: exce, config: {command: [\"true\"]}}\n", mend: `did you mean "exec"?`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate: exec\n", mend: `such as {"kind": "exec"}`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate: {kind: exec, config: {comand: [\"true\"]}}\n", mend: `did you mean "command"?`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate: {kind: exec}\n", mend: `command: the field is missing`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensat: {kind: exec, config: {command: [\"true\"]}}\n", mend: `did you mean "compensate"?`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate: {kind: exec, config: {command: [echo, '{{outptu}}']}}\n", mend: `did you mean "output"?`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate: {kind: gate, config: {command: [\"true\"]}}\n", mend: `unknown kind "gate"; there are`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate_retry: {max_attempts: 3}\n", mend: `compensate_retry is for a compensate, and the node has none`},
+		{file: releaseFile, was: "  - id: vet\n    kind: exec\n", is: "  - id: vet\n    kind: exec\n    compensate_timeout: 3s\n", mend: `compensate_timeout is for a compensate, and the node has none`},
+		{file: releaseFile, was: "command: [go, vet, ./...]", is: "command: [echo, '{{output}}']", mend: `only the config of a compensate has {{output}}`},
+		{file: releaseFile, was: "    test: $nodes.checksum.status", is: "    compensate: {kind: exec, config: {command: [\"true\"]}}\n    test: $nodes.checksum.status", mend: `a condition is never undone`},
+		{file: approvalFile, was: "    kind: gate", is: "    kind: gate\n    compensate: {kind: write, config: {path: x, text: x}}", mend: `a gate is never undone`},
 	}
 }

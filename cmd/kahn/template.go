@@ -21,6 +21,8 @@ import (
 //	error "node"            the text of its error, or nothing
 //	tempdir                 the directory for temporary files
 //	json value              a value as JSON
+//	output                  of a compensation: the output of the node that is undone, nothing if its effect is unknown
+//	certain                 of a compensation: whether the node has certainly had its effect
 //
 // Beyond a bound the error matches errBound.
 func expand(s *kahn.Step, v any) (any, error) {
@@ -84,6 +86,14 @@ func expandText(s *kahn.Step, text string) (string, error) {
 			return ""
 		}),
 		"tempdir": os.TempDir,
+		"output": func() (any, error) {
+			output, _ := s.Compensated()
+			return output, notUndoing(s)
+		},
+		"certain": func() (bool, error) {
+			_, certain := s.Compensated()
+			return certain, notUndoing(s)
+		},
 		"json": func(v any) (string, error) {
 			text, err := json.Marshal(v)
 			if err != nil {
@@ -103,6 +113,14 @@ func expandText(s *kahn.Step, text string) (string, error) {
 		return "", kahn.Permanent(err)
 	}
 	return b.String(), nil
+}
+
+// notUndoing is an error unless the step undoes its node.
+func notUndoing(s *kahn.Step) error {
+	if s.Compensating() {
+		return nil
+	}
+	return errors.New("only the config of a compensate has it")
 }
 
 // ofAncestor is a function of templates that refuses the ids of nodes which the view does not have.

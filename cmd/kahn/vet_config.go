@@ -9,31 +9,36 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// checkConfigs checks the configs of nodes against the schemas of their kinds, also in documents that definition.Load refuses with an error.
+// checkConfigs checks the configs of nodes, and of their compensations, against the schemas of their kinds, also in documents that definition.Load refuses
+// with an error.
 func (c *checker) checkConfigs(root *definition.Value, refused error) {
 	scopes := scopesOf(refused)
 	for at, n := range nodesOf(root) {
 		scope := scopes.of(at, n)
-		k, ok := kinds[text(n, "kind")]
-		if !ok || member(n, "graph") != nil || member(n, "test") != nil {
-			continue
+		check := func(at place, of *definition.Value, undo bool) {
+			k, ok := kinds[text(of, "kind")]
+			config := member(of, "config")
+			switch {
+			case !ok, config == nil && scopes.unread.misses(at.path, "config"): // it may have one
+				return
+			case config == nil:
+				c.checkConfig(k, at, &definition.Value{Type: definition.Object, At: of.At}, map[string]any{})
+				return
+			case config.Type == definition.Null, config.Problem != nil: // a problem of the definition
+				return
+			}
+			at = at.in(".config")
+			c.checkConfig(k, at, config, valueOf(config))
+			if !k.verbatim {
+				scope.inputs, scope.undo = scopes.inputsOf(root, at), undo
+				c.checkTemplates(at, config, scope)
+			}
 		}
-		config := member(n, "config")
-		if config == nil && scopes.unread.misses(at.path, "config") { // it may have one
-			continue
+		if member(n, "graph") == nil && member(n, "test") == nil {
+			check(at, n, false)
 		}
-		if config == nil {
-			c.checkConfig(k, at, &definition.Value{Type: definition.Object, At: n.At}, map[string]any{})
-			continue
-		}
-		if config.Type == definition.Null || config.Problem != nil { // a problem of the definition
-			continue
-		}
-		at = at.in(".config")
-		c.checkConfig(k, at, config, valueOf(config))
-		if !k.verbatim {
-			scope.inputs = scopes.inputsOf(root, at)
-			c.checkTemplates(at, config, scope)
+		if by := member(n, "compensate"); by != nil && by.Problem == nil && by.Type == definition.Object {
+			check(at.in(".compensate"), by, true)
 		}
 	}
 }

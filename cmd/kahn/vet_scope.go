@@ -17,6 +17,7 @@ type scope struct {
 	free   bool     // the other parameters are inputs that are not declared
 	id     string
 	wires  *wiring
+	undo   bool // it is the config of a compensation
 }
 
 // wiring is how the edges in the text of a graph connect its nodes, whether or not the graph compiles.

@@ -28,6 +28,7 @@ type templateCall struct {
 // templateFunctions are the functions that templates have, beside what package text/template brings.
 var templateFunctions = template.FuncMap{
 	"input": none, "param": none, "status": none, "error": none, "json": none, "tempdir": os.TempDir,
+	"output": none, "certain": none,
 }
 
 func none(...any) string { return "" }
@@ -121,6 +122,9 @@ func isNaming(function string) bool {
 	return function == "input" || function == "param" || function == "status" || function == "error"
 }
 
+// isUndoing reports whether a function tells of the node that is undone.
+func isUndoing(function string) bool { return function == "output" || function == "certain" }
+
 // checkTemplates finds the defects of the templates in a config.
 func (c *checker) checkTemplates(at place, v *definition.Value, in scope) {
 	if v.Type == definition.Text {
@@ -167,10 +171,15 @@ func (c *checker) checkTemplate(at place, v *definition.Value, in scope) {
 			continue
 		}
 		if !slices.Contains(templateNames, call.function) {
-			bad(call.at, meant(call.function, templateNames), "there is no function %q (choose from %s)", call.function, strings.Join(slices.Sorted(maps.Keys(templateFunctions)), ", "))
+			elsewhere := func(name string) bool { return isUndoing(name) && !in.undo }
+			known := slices.DeleteFunc(slices.Sorted(maps.Keys(templateFunctions)), elsewhere)
+			bad(call.at, meant(call.function, slices.DeleteFunc(slices.Clone(templateNames), elsewhere)), "there is no function %q (choose from %s)", call.function, strings.Join(known, ", "))
 			continue
 		}
 		switch isNamed := isNaming(call.function); {
+		case isUndoing(call.function) && !in.undo:
+			bad(call.at, "", "only the config of a compensate has {{%s}}, which tells of the node that is undone; what an edge delivers is {{param \"name\"}}", call.function)
+			continue
 		case isNamed && call.noText:
 			bad(call.nameAt, "", `a name is a text in double quotes, as in {{%s "name"}}`, call.function)
 			continue
