@@ -1,0 +1,42 @@
+// A run that fails undoes what its steps have done: the last step first, and also what may have been done by a step whose answer was lost. Nothing in the
+// graph says when: it holds for failures, cancellations and timeouts alike.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+func main() {
+	do := func(_ context.Context, s *kahn.Step) (any, error) {
+		fmt.Println("  ", s.ID())
+		switch s.ID() {
+		case "ship":
+			return nil, kahn.NoEffect(errors.New("no truck")) // certainly nothing was shipped
+		case "invoice":
+			return nil, errors.New("the answer was lost") // the invoice may have been sent
+		}
+		return "receipt of " + s.ID(), nil
+	}
+	undo := func(_ context.Context, s *kahn.Step) error {
+		receipt, certain := s.Compensated()
+		fmt.Println("  undo", s.ID(), "| receipt:", receipt, "| certain:", certain)
+		return nil
+	}
+	order := func(last string) *kahn.Graph {
+		return new(kahn.Graph).Add(
+			kahn.Node{ID: "reserve", Do: do, Compensate: undo},
+			kahn.Node{ID: "charge", Do: do, Compensate: undo, After: []string{"reserve"}},
+			kahn.Node{ID: last, Do: do, Compensate: undo, After: []string{"charge"}},
+		)
+	}
+	for _, last := range []string{"mail", "ship", "invoice"} {
+		fmt.Println("an order that ends with", last)
+		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error is that of the step
+		charge, _ := res.Node("charge")
+		fmt.Println(res.Status, "| charge:", charge.Status, "| compensation:", charge.Compensation)
+	}
+}
