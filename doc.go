@@ -113,7 +113,8 @@
 // cleanup nodes and the end node, which come after it: for the nodes that completed, and for those that were begun and failed or were
 // stopped, whose effect is unknown unless the step has returned [NoEffect]. What follows a node is undone before it, independent nodes at once. A
 // run whose failures were handled undoes nothing, but for nested runs that failed, and iterations and items of composites that did. A stop does not
-// end a compensation; a second one, by [Run.AbortAll], does. One that fails for good fails the run with [CauseCompensationFailed].
+// end a compensation; a second one, by [Run.AbortAll], does. One that fails for good fails the run with [CauseCompensationFailed]. Over a store a
+// later life of the run goes on with what is to be undone. A [Redrive] performs again what was undone, under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //

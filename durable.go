@@ -57,6 +57,7 @@ type durable struct {
 	expires     time.Time              // of the lease, at the earliest: it was asked for leaseTime before
 	scratch     []byte                 // in which the committer encodes records
 	kept        []keptEpoch            // see keptEpoch
+	undone      map[string]int         // by path: of undoing.times what no record of a node tells
 	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in those of nodes
 	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it
 	line        []*ending              // attempts that wait for room in the outbox, in the order of their ends
@@ -82,6 +83,7 @@ type transaction struct {
 	at      map[place]int // indexes into entries, if there are more than a few
 	due     bool          // it is to be written even without entries
 	ended   []*Run        // nested runs whose results are to be evaluated afterwards
+	undos   []undoRecord  // of nodes that are undone
 	emitted []place       // nodes of which only the number of deltas has changed: their records are replaced with the next changes
 	back    *takenBack    // what a redrive takes back with it; nil for any other transaction
 	bytes   int           // of the values in the entries
@@ -100,6 +102,13 @@ type transaction struct {
 	header   *snapshotFile
 	show     uint64  // the id of the last event to be shown afterwards
 	events   []Event // to be stored: drafts of those that no transaction before holds
+}
+
+// undoRecord is the record of the undoing of a node, which is encoded later.
+type undoRecord struct {
+	*undo
+	key   string
+	state *undoState
 }
 
 // collected is the output of an iteration of a loop that collects them, or the list of a map. It has a record of its own, so that the record of
@@ -300,7 +309,7 @@ func (tx *transaction) parks(at place) bool {
 // hasWork reports whether there is something to be written.
 func (d *durable) hasWork() bool {
 	tx := d.outbox
-	return len(tx.entries) > 0 || len(tx.ended) > 0 || tx.due || len(tx.commit.Taken) > 0
+	return len(tx.entries) > 0 || len(tx.undos) > 0 || len(tx.ended) > 0 || tx.due || len(tx.commit.Taken) > 0
 }
 
 // outdate marks the record of the run, or of the composite that the run performs, so that the next commit writes it again.
@@ -439,6 +448,7 @@ func (r *Run) storeFailed(err error) {
 		r.stage = stageRunning // its end was not written, so it has not ended
 	}
 	r.lost(err)
+	r.failUndos(runs, err)
 	s.Stop(CauseStoreError, noRef, machine.StopAsking)
 	for ref := range r.extras {
 		if s.Word(ref).Status().Terminal() {
@@ -666,7 +676,7 @@ type ending struct {
 
 // full reports whether the outbox has no room for any end that changes other nodes than those in it.
 func (d *durable) full() bool {
-	return len(d.outbox.entries)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
+	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
 // mostRows is how many rows the outbox may have. Ends that change the same nodes share a transaction, also if these nodes are more than the bound.

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/internal/jsonwrite"
@@ -147,6 +149,10 @@ func (d *durable) take(root *Run) *transaction {
 		d.steps++
 		tx.takeNode(&tx.entries[i])
 	}
+	for i := range tx.undos {
+		u := &tx.undos[i]
+		u.key, u.state = u.run.key(u.ref)+undoMark, u.undo.state()
+	}
 	return tx
 }
 
@@ -170,9 +176,9 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if d.stale || len(tx.signals) > 0 { // a record of the run that a former version has written has signals
 		file := root.fileHeader() // the inputs are in the Spec
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
-			file.Version = answersVersion
+			file.Version = max(file.Version, answersVersion)
 		}
-		file.Answered = nil
+		file.Answered, file.Undone = nil, d.undone
 		tx.header, d.stale = &file, false
 	}
 	if d.unspecified {
@@ -206,7 +212,7 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	r := e.run
 	n := r.nodeState(e.ref)
 	r.extras[e.ref].addToRecord(&n)
-	n.Deltas = r.deltasOf(e.ref)
+	n.Deltas, n.Undo = r.deltasOf(e.ref), nil
 	if n.Event = tx.show; n.Value != nil {
 		n.Value.raw = e.text
 	}
@@ -360,6 +366,9 @@ func (r *Run) written(tx *transaction) {
 			}
 		}
 	}
+	for _, u := range tx.undos {
+		u.stored = u.state.Status
+	}
 	r.log.publish(tx.show)
 	for i := range tx.entries {
 		if e := &tx.entries[i]; e.is(nodeParked) {
@@ -512,7 +521,7 @@ func (r *Run) encodeValues(tx *transaction) error {
 func (r *Run) encodeNodes(tx *transaction) error {
 	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch[:0]}}
 	c := &tx.commit
-	c.Nodes = slices.Grow(c.Nodes, len(tx.nodes)+len(tx.outputs)+len(tx.signals))
+	c.Nodes = slices.Grow(c.Nodes, len(tx.nodes)+len(tx.outputs)+len(tx.signals)+len(tx.undos))
 	for i := range tx.nodes {
 		n, at := &tx.nodes[i], tx.places[i]
 		key := at.run.key(at.ref)
@@ -525,6 +534,11 @@ func (r *Run) encodeNodes(tx *transaction) error {
 	for i := range tx.signals {
 		n := nodeState{Facts: machine.Facts{Status: Completed}, Taken: &tx.signals[i]}
 		c.Nodes = append(c.Nodes, store.NodeRecord{Node: r.plan.signalKey(tx.signal + i), Terminal: true, Columns: n.columns(&w, "")})
+	}
+	for i := range tx.undos {
+		u := &tx.undos[i]
+		n := u.state.record(tx.show)
+		c.Nodes = append(c.Nodes, store.NodeRecord{Node: u.key, Terminal: n.Status.Terminal(), Columns: n.columns(&w, "")})
 	}
 	if w.Err != nil {
 		return w.Err
@@ -777,4 +791,58 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 		}
 	}
 	return last, of
+}
+
+// storedUndos are the records of a store that tell how far the undoing of nodes has come, by the keys of the nodes.
+type storedUndos map[string]*undoState
+
+// undoMark ends the key of such a record: no path has letters after this sign.
+const undoMark = "#undo"
+
+// add adds a record. The attempt under way has ended without its life.
+func (u *storedUndos) add(key string, s *undoState) {
+	if *u == nil {
+		*u = storedUndos{}
+	}
+	if s.AtWork && s.Status == CompensationRunning {
+		s.AtWork = false
+		s.Cut++
+		s.Crashes++
+	}
+	(*u)[strings.TrimSuffix(key, undoMark)] = s
+}
+
+// restore gives the nodes what was read, and counts how often what they have done was undone.
+func (u storedUndos) restore(file *snapshotFile, records map[string]nodeState) {
+	if len(u) == 0 {
+		return
+	}
+	file.Undone = maps.Clone(file.Undone)
+	if file.Undone == nil {
+		file.Undone = map[string]int{}
+	}
+	for i := range file.Nodes {
+		file.Nodes[i].Undo = u[file.Nodes[i].ID]
+	}
+	for key, s := range u {
+		if s.Status == CompensationDone {
+			file.Undone[pathOfKey(key)]++
+		}
+		if n, ok := records[key]; ok {
+			n.Undo = s
+			records[key] = n
+		}
+	}
+}
+
+// fillPast fills in the iterations of a loop that others have followed.
+func (f *filler) fillPast(n *nodeState, key string) {
+	in := n.Inside
+	in.Past = nil
+	for k := 1; k < in.Iteration; k++ {
+		prefix := keyInside(key, n.Attempts, k, false)
+		past := insideState{Iteration: k, Nodes: withoutItems(f.nodes[prefix])}
+		f.fillIn(past.Nodes, func(n *nodeState) string { return prefix + n.ID })
+		in.Past = append(in.Past, past)
+	}
 }

@@ -45,7 +45,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := json.Unmarshal(stored.Record, &file); err != nil {
 		return file, fmt.Errorf("%w: stored run: %w", ErrBadValue, err)
 	}
-	if err := checkVersion(file.Version, answersVersion); err != nil {
+	if err := checkVersion(file.Version, undoVersion); err != nil {
 		return file, fmt.Errorf("%w: stored run %s: %w", ErrBadValue, quoteID(stored.ID), err)
 	}
 	file.Version = snapshotVersion
@@ -54,11 +54,12 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 			return file, err
 		}
 	}
-	file.Nodes, file.counted = nil, file.Deltas
+	file.Nodes, file.counted, file.undone = nil, file.Deltas, file.Undone
 	file.Deltas = maps.Clone(file.Deltas)
 	if file.Status = stored.Status; file.Status == RunPending {
 		file.Status = RunRunning
 	}
+	var undos storedUndos
 	records, outputs, taken, lists := map[string]nodeState{}, map[string]json.RawMessage{}, map[string]answeredState{}, map[string]json.RawMessage{}
 	for key, s := range stored.Nodes {
 		if s.Record == nil {
@@ -85,6 +86,11 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 			taken[key] = *n.Taken
 			continue
 		}
+		if n.Undo != nil {
+			file.LastEvent = max(file.LastEvent, n.Event)
+			undos.add(key, n.Undo)
+			continue
+		}
 		file.LastEvent = max(file.LastEvent, n.Event)
 		file.count(key, &n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
@@ -104,6 +110,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
+	undos.restore(&file, records)
 	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
 	f := newFiller(records, outputs, lists)
 	f.fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
@@ -223,6 +230,9 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 			n.Inside.Nodes = slices.Clone(f.items[prefix])
 			f.fillIn(n.Inside.Nodes, func(item *nodeState) string { return prefix + item.ID[strings.LastIndexByte(item.ID, '['):] })
 			continue
+		}
+		if n.Inside.Undoes {
+			f.fillPast(n, key(n))
 		}
 		n.Inside.Nodes = withoutItems(f.nodes[prefix])
 		f.fillIn(n.Inside.Nodes, func(n *nodeState) string { return prefix + n.ID })
@@ -472,6 +482,7 @@ type takenBack struct {
 	keys    []string          // of the nodes that run again, and of those inside of them
 	counts  []store.Readiness // what becomes of the counters of nodes that run again, or follow such a node
 	started []store.Attempt   // attempts that go on although the record of their node is taken back
+	undone  []string          // the paths of nodes that were undone, once for each record of that which is taken back
 
 	fates map[string]fate // by key, while keys is made
 }
@@ -481,12 +492,21 @@ func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back 
 	back.fates = map[string]fate{}
 	back.level(a, nodes, "", stored)
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
-		if back.takes(key) {
-			back.keys = append(back.keys, key)
-		}
+		back.take(key, stored[key])
 	}
 	back.fates = nil
 	return back
+}
+
+// take takes the record with a key back, unless it is kept.
+func (back *takenBack) take(key string, n store.Node) {
+	if !back.takes(key) {
+		return
+	}
+	back.keys = append(back.keys, key)
+	if of, undo := strings.CutSuffix(key, undoMark); undo && n.Status == Completed {
+		back.undone = append(back.undone, pathOfKey(of))
+	}
 }
 
 // takeBackInside is takeBack for the inside of an expanded node with a key; all of it if a is empty.
@@ -497,8 +517,8 @@ func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 		back.level(a, n.Inside.Nodes, prefix, n.stored)
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.stored)) {
-		if strings.HasPrefix(key, prefix) && back.takes(key) {
-			back.keys = append(back.keys, key)
+		if strings.HasPrefix(key, prefix) {
+			back.take(key, n.stored[key])
 		}
 	}
 	return back
@@ -515,7 +535,7 @@ const (
 
 // takes reports whether the record with a key is taken back: so is one of a node that the plan does not have, see Adopt.
 func (back *takenBack) takes(key string) bool {
-	if f := back.fates[key]; f != 0 {
+	if f := back.fates[strings.TrimSuffix(key, undoMark)]; f != 0 {
 		return f != fateKept
 	}
 	for i := len(key) - 1; i > 0; i-- {
@@ -589,7 +609,19 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 
 // takeBack makes the next transaction the first one of a redrive.
 func (d *durable) takeBack(back *takenBack) {
+	d.countTaken(back)
 	d.outbox.back, d.outbox.due, d.stale = back, true, true
+}
+
+// countTaken counts in the record of the run what the records have told that are taken back.
+func (d *durable) countTaken(back *takenBack) {
+	if d.undone == nil && len(back.undone) > 0 {
+		d.undone = map[string]int{}
+	}
+	for _, path := range back.undone {
+		d.undone[path]++
+	}
+	back.undone = nil
 }
 
 // takeBackMore makes the next transaction take back more.
@@ -597,6 +629,8 @@ func (d *durable) takeBackMore(more *takenBack) {
 	if len(more.keys)+len(more.counts) == 0 || d.failed != nil {
 		return
 	}
+	d.countTaken(more)
+	d.stale = d.stale || len(d.undone) > 0
 	back := orZero(d.outbox.back)
 	back.keys, back.counts, back.started = append(back.keys, more.keys...), append(back.counts, more.counts...), append(back.started, more.started...)
 	d.outbox.back, d.outbox.due = back, true
@@ -699,6 +733,7 @@ func (r *Run) lose(err error) {
 	if r.stage > stageResting {
 		r.stage = stageRunning // its end was not written, so it has not ended
 	}
+	interruptUndos(runs, &stopCause{err, context.Canceled})
 	for _, c := range runs {
 		c.leaving = true
 		c.st.Leave()
@@ -710,6 +745,7 @@ func (r *Run) lose(err error) {
 			c.disarm(&x.overall)
 			c.disarm(&x.gate)
 		}
+		c.restUndos()
 		if c.tree != nil {
 			c.tree.touch(c)
 		}
@@ -780,6 +816,9 @@ func (r *Run) endLost(now int64) {
 	r.endAtRest(now)
 	for _, at := range d.lost.places {
 		at.setBack(d.stored[at], d.lost.attempts[at])
+	}
+	if r.undo != nil {
+		r.setUndosBack()
 	}
 	for _, c := range d.lost.ended {
 		c.verdict, c.summed, c.result = verdict{status: RunSuspended}, false, Result{}

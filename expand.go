@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -307,6 +308,9 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 		return
 	}
 	r.st.Expand(ref)
+	if e.plan.undoes {
+		r.allowUndo()
+	}
 	r.goOnExpanded(ref, x, e.held, now)
 }
 
@@ -340,6 +344,144 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 		h.run.flush(now)
 		r.tree.touch(h.run)
 	})
+}
+
+// regains reports whether the step of a node has to be called again for the graph that it has returned in an earlier life of the run, since what nodes
+// inside have done may have to be undone.
+func (r *Run) regains(ref machine.Ref) bool {
+	x := r.extras[ref]
+	return x != nil && x.kept != nil && x.comp == nil && x.kept.Inside.Undoes && r.st.Word(ref).Status().Terminal() && x.kept.Inside.mayUndo()
+}
+
+// mayUndo reports whether a node inside has begun, and was not undone.
+func (in *insideState) mayUndo() bool {
+	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
+		return n.Attempts > 0 && (n.Undo == nil || n.Undo.Status == CompensationRunning) || n.Inside != nil && n.Inside.mayUndo()
+	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.mayUndo() })
+}
+
+// regain calls the step of a node for the graph that it has returned in an earlier life of the run, and makes the nested run as it was. It calls user
+// code, without the lock.
+func (u *undo) regain(step *Step) error {
+	r, ref := u.run, u.ref
+	do := r.plan.node(ref).Do
+	if do == nil || r.wrapped {
+		do = r.step
+	}
+	_, err := do(step, step)
+	facts := inspectError(err)
+	if facts.expand == nil {
+		if err == nil {
+			err = fmt.Errorf("%w: the step has returned none", ErrGraphChanged)
+		}
+		return fmt.Errorf("the graph whose nodes are to be undone: %w", err)
+	}
+	e := facts.expand
+	x := &expansion{inputs: e.inputs, state: e.state}
+	if x.inputs == nil {
+		x.inputs = map[string]any{}
+	}
+	w := &worker{run: r, step: step}
+	w.task.Ref = ref
+	if err := w.compileExpansion(x, e.graph); err != nil {
+		return fmt.Errorf("the graph whose nodes are to be undone: %w", err)
+	}
+	r.lock()
+	n := cloneNodes([]nodeState{*r.extras[ref].kept})[0]
+	r.st.Unlock()
+	if hash := n.Inside.Expanded; x.plan.Hash() != hash {
+		return fmt.Errorf("%w: the step has returned one with the hash %s, and before one with the hash %s", ErrGraphChanged, x.plan.Hash(), quoteID(hash))
+	}
+	n.Inside.end()
+	ended := &nodeState{ID: n.ID, Facts: machine.Facts{Status: Completed, Substituted: n.Substituted}, Attempts: n.Attempts, Inside: n.Inside}
+	h, err := holdGraph(x.plan, ref, ended, r.prefix)
+	if err != nil {
+		return err
+	}
+	h.ref = ref
+	r.lock()
+	defer r.st.Unlock()
+	if u.step != step { // it was given up
+		return errAbandoned
+	}
+	h.revive(r.expandedRun(step, x))
+	r.nests = true
+	for _, name := range x.plan.lacks {
+		r.lend(name, ref)
+	}
+	comp := &composite{}
+	h.installPast(r, comp)
+	h.resume(nil, true)
+	r.extras[ref].comp = comp
+	return nil
+}
+
+// end ends the nodes that have not ended, at every depth: what they are inside of has been stopped.
+func (in *insideState) end() {
+	in.Due = time.Time{}
+	ended := machine.Facts{Status: Aborted, Cause: CauseAbortAll}
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if !n.Status.Terminal() {
+			substituted := n.Substituted
+			n.Facts = ended
+			n.Substituted = substituted
+		}
+		if n.Inside != nil {
+			n.Inside.end()
+			n.Inside.addItems(n.ID, ended)
+		}
+	}
+}
+
+// addItems adds the items of a map that have not begun.
+func (in *insideState) addItems(id string, ended machine.Facts) {
+	known := map[string]bool{}
+	for i := range in.Nodes {
+		known[in.Nodes[i].ID] = true
+	}
+	for i := range in.Items {
+		if item := fmt.Sprintf("%s[%d]", id, i); !known[item] {
+			in.Nodes = append(in.Nodes, nodeState{ID: item, Facts: ended})
+		}
+	}
+}
+
+// keptNodes are the nodes inside of an expanded node whose graph is not known, with what was undone of them since it was called again for that.
+func (x *extra) keptNodes() []nodeState {
+	if x.comp == nil || len(x.comp.past) == 0 {
+		return x.kept.Inside.Nodes
+	}
+	nodes := cloneNodes(x.kept.Inside.Nodes)
+	x.comp.past[0].addUndos(nodes)
+	return nodes
+}
+
+// addUndos adds to nodes of a snapshot what the run has undone of them, and of those inside.
+func (r *Run) addUndos(nodes []nodeState) {
+	for i := range nodes {
+		n := &nodes[i]
+		ref, ok := r.plan.Ref(n.ID)
+		if !ok {
+			continue
+		}
+		if r.undo != nil && r.undo.nodes[ref] != nil && r.ownUndo(ref) != nil {
+			n.Undo = r.undo.nodes[ref].state()
+		}
+		x := r.extras[ref]
+		if n.Inside == nil || x == nil || x.comp == nil {
+			continue
+		}
+		for _, c := range append(slices.Clone(x.comp.past), x.comp.child) {
+			switch {
+			case c == nil:
+			case c.iteration > 0 && c.iteration < n.Inside.Iteration && c.iteration <= len(n.Inside.Past):
+				c.addUndos(n.Inside.Past[c.iteration-1].Nodes)
+			default:
+				c.addUndos(n.Inside.Nodes)
+			}
+		}
+	}
 }
 
 // isExpansion reports whether the run performs a graph that a step has returned.
@@ -408,4 +550,31 @@ func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func
 	at.run.extras[at.ref].answers++
 	at.run.outdated(at.ref)
 	return nil
+}
+
+// reportKept reports what could not be undone of nodes inside of a node that was expanded in an earlier life.
+func (r *Run) reportKept(in *insideState, prefix string) {
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if n.Undo != nil && n.Undo.Status == CompensationFailed {
+			r.reportUndone(prefix+n.ID, n.Undo.Err.restore())
+		}
+		if n.Inside != nil {
+			r.reportKept(n.Inside, n.prefixInside(prefix))
+		}
+	}
+}
+
+// undone is the state of the undoing of what is inside of a composite in a snapshot.
+func (in *insideState) undone() (c Compensation) {
+	for i := range in.Nodes {
+		n := &in.Nodes[i]
+		if n.Undo != nil {
+			c = max(c, n.Undo.Status)
+		}
+		if n.Inside != nil {
+			c = max(c, n.Inside.undone())
+		}
+	}
+	return c
 }

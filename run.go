@@ -334,7 +334,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	if r.mayEnd && ended != nil {
 		r.endForContext(ended, now)
 	}
-	if r.bound > now && !r.st.Done() {
+	if r.bound > now && !r.st.Done() && !r.isUndoing() {
 		r.deadline = r.afterAsStored(time.Duration(r.bound-now), func(int64) { r.timeUp() })
 	}
 	r.takeStops(now)
@@ -757,11 +757,12 @@ type extra struct {
 // nodeFacts are what a run knows of a node beside its State, in the form in which a snapshot keeps them: a new fact of that kind is a field
 // here and a line of nodeWriter.
 type nodeFacts struct {
-	Message   string     `json:"message,omitempty"`  // of a step that skipped itself
-	Answer    string     `json:"answer,omitempty"`   // of a condition, if it is not the labels of the branches taken, see conclusion
-	Memoized  bool       `json:"memoized,omitempty"` // the output is that of an earlier run
-	Hit       *event.Hit `json:"hit,omitempty"`      // and of which; nil in a file of an older version
-	Harmless  int32      `json:"harmless,omitempty"` // attempts that have had no effect
+	Message   string     `json:"message,omitempty"`   // of a step that skipped itself
+	Answer    string     `json:"answer,omitempty"`    // of a condition, if it is not the labels of the branches taken, see conclusion
+	Memoized  bool       `json:"memoized,omitempty"`  // the output is that of an earlier run
+	Hit       *event.Hit `json:"hit,omitempty"`       // and of which; nil in a file of an older version
+	Harmless  int32      `json:"harmless,omitempty"`  // attempts that have had no effect
+	Inherited bool       `json:"inherited,omitempty"` // it has ended in the run that this one is a fork of, which undoes it or not
 	Abandoned bool       `json:"abandoned,omitempty"`
 	Sleeps    bool       `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // input and output, reported over all attempts

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -56,6 +58,9 @@ type undoing struct {
 	failed []error         // of the nodes of this run, and of those nested in it, that could not be undone, in the order in which that was known
 	active []*undo         // of by: those at work or backing off, in this run and those nested in it
 	abort  *stopCause      // of the outermost run: nothing is to be undone any more
+
+	times    map[string]int  // of the outermost run: how often what nodes have done was undone, by path, see Step.IdempotencyKey
+	reported map[string]bool // of the outermost run: the paths of the nodes that failed names
 }
 
 // undo is the undoing of a node.
@@ -64,12 +69,19 @@ type undo struct {
 	ref                     machine.Ref
 	status                  Compensation
 	attempts                int32
+	cut, crashes            int32      // of the attempts: those that were interrupted or crashed, which do not count, and the last ones that crashed
 	step                    *Step      // of the attempt at work, or nil
 	stop                    *stopCause // why the attempt at work was asked to stop, or nil
 	err                     error      // what the last attempt has failed with
 	began                   int64      // when the first attempt began, in ns since the run's start
+	due                     int64      // when the next attempt begins, after a backoff
+	before                  int32      // how often what the node has done was undone before
 	inside                  []*Run     // of a composite: nested runs whose turn has not come, the first one last
+	regained                bool       // the step was called again for the graph that it had returned in an earlier life
 	attempt, grace, backoff *alarm
+
+	noted  uint64       // the last transaction with a record of it
+	stored Compensation // the status in the store
 }
 
 // compensate performs the compensation of a node, with the step function of the run if it has a kind of its own.
@@ -100,7 +112,7 @@ func (r *Run) allowUndo() {
 // effect tells whether a node has had an effect outside: perhaps, and certainly. The lock is held.
 func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
-	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil {
+	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil || x != nil && x.Inherited {
 		return false, false
 	}
 	known, memoized := int32(0), false // attempts that had none
@@ -116,14 +128,14 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node has to be undone that has not been.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if r.undo != nil && r.undo.nodes[ref] != nil {
+	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
 		return false
 	}
 	if r.ownUndo(ref) != nil {
 		perhaps, _ := r.effect(ref)
 		return perhaps
 	}
-	return len(r.undoable(ref)) > 0
+	return len(r.undoable(ref)) > 0 || r.regains(ref)
 }
 
 // undoable are the nested runs of a composite that has ended, or whose attempt has, in which something may have to be undone.
@@ -160,19 +172,21 @@ func (r *Run) undoesSome() bool {
 // reverses is called when everything but the end node is over, and before that when everything but cleanup nodes is. It reports whether the run, which
 // is about to end badly, begins to undo what its nodes have done. The failures of items concern their map.
 func (r *Run) reverses() bool {
-	if r.items != nil || r.isLost() || r.st.IsClosed() || r.st.Untroubled() && r.undo == nil {
+	if r.items != nil || r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
 	}
 	status, _ := r.st.RunStatus(machine.StatusRule(r.cfg.statusRule))
-	if r.undo != nil && len(r.undo.failed) > 0 && status == RunCompleted {
-		status = RunFailed
+	if r.undo != nil && status == RunCompleted {
+		if status = cmp.Or(r.undo.status, status); len(r.undo.failed) > 0 {
+			status = RunFailed
+		}
 	}
 	return status != RunCompleted && r.reverse(status, r, nil)
 }
 
 // undoesAfterEnd reports whether the end node has turned a completed run into a failed one, which has something to undo.
 func (r *Run) undoesAfterEnd(now int64) bool {
-	if !r.st.AllowsUndo() || r.plan.end == noRef || r.st.IsClosed() || r.undo != nil && r.undo.status != RunPending {
+	if !r.st.AllowsUndo() || r.plan.end == noRef || r.st.IsClosed() || r.cfg.reads {
 		return false
 	}
 	v := verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
@@ -188,10 +202,17 @@ func (r *Run) reverse(status RunStatus, by *Run, then func(now int64)) bool {
 	if r.st.Reverse(r.undoesNode, by == r) == 0 {
 		return false
 	}
+	if root := r.outermost(); root.undo == nil {
+		root.undoes()
+		root.outdate()
+	}
 	x := r.undoes()
 	x.by, x.then = by, then
 	if by == r {
-		x.status = status
+		if x.status != status {
+			x.status = status
+			r.outdate()
+		}
 		if r.outer == nil {
 			r.disarm(&r.deadline) // it is for what is done, not for what is undone
 		}
@@ -216,20 +237,28 @@ func (r *Run) performUndos(now int64) {
 	if r.undo.by == nil || r.outermost().leaving || r.isLost() {
 		return
 	}
-	for ref, ok := r.st.NextUndo(); ok; ref, ok = r.st.NextUndo() {
+	for !r.holdsBack() {
+		ref, ok := r.st.NextUndo()
+		if !ok {
+			break
+		}
 		u := r.undo.nodes[ref]
 		if u == nil {
-			u = &undo{run: r, ref: ref, status: CompensationRunning, began: now}
+			u = &undo{run: r, ref: ref, status: CompensationRunning, began: now, before: r.timesUndone(r.path(ref))}
 			r.undo.nodes[ref] = u
 			if r.ownUndo(ref) == nil {
 				u.inside = r.undoable(ref)
 			}
 		}
-		if r.ownUndo(ref) == nil {
+		switch {
+		case r.ownUndo(ref) == nil && !r.regains(ref):
+			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
-			continue
+		case u.due > now: // of an earlier life
+			u.pause(time.Duration(u.due - now))
+		default:
+			u.begin(now)
 		}
-		u.begin(now)
 	}
 }
 
@@ -245,36 +274,82 @@ func (u *undo) nextInside(now int64) {
 			return
 		}
 	}
-	u.status = r.undoneInside(u.ref)
+	if u.status = r.undoneInside(u.ref); u.regained {
+		r.countUndone(r.path(u.ref))
+		u.note()
+	}
 	u.over(now)
 }
 
-// begin begins an attempt to undo a node.
+// begin begins an attempt to undo a node. Over a store the node is undone once the start of the attempt is stored.
 func (u *undo) begin(now int64) {
 	r, by := u.run, u.run.undo.by
 	if stop := r.outermost().undoes().abort; stop != nil {
 		u.fail(stop.err, now)
 		return
 	}
-	u.attempts++
-	step := &Step{run: r, ref: u.ref, attempt: u.attempts, flags: stepUndo | stepDetached | r.records[u.ref].first.flags&stepSubstituted}
-	_, certain := r.effect(u.ref)
-	r.event(entry{kind: evNodeCompensating, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Certain: certain, Err: u.err}})
-	u.step, u.stop = step, nil
-	if d := r.ownUndo(u.ref).timeout; d > 0 {
-		step.endBy(now + int64(d))
-		u.attempt = by.after(d, func(int64) { u.halt(&stopCause{ErrTimeout, context.DeadlineExceeded}) })
+	if most := r.mostCrashes(u.ref); most >= 0 && int(u.crashes) > most {
+		u.fail(fmt.Errorf("%w: %d times in a row", ErrCrashed, u.crashes), now)
+		return
 	}
+	u.attempts++
+	u.due = 0
+	step := &Step{run: r, ref: u.ref, attempt: u.attempts, flags: stepUndo | stepDetached}
+	if r.st.Word(u.ref).Is(machine.WordSubstituted) {
+		step.flags |= stepSubstituted
+	}
+	u.step, u.stop = step, nil
 	by.undo.active = append(by.undo.active, u)
 	by.enlist()
-	go u.perform(step)
+	if r.ownUndo(u.ref) == nil {
+		step.flags = step.flags&^stepUndo | stepAgain
+		step.attempt = r.records[u.ref].attempts
+		u.armTimeout(now)
+		go u.perform(step, nil)
+		return
+	}
+	_, certain := r.effect(u.ref)
+	r.event(entry{kind: evNodeCompensating, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Certain: certain, Err: u.err}})
+	recorded := u.note()
+	if d := r.durable; recorded != nil {
+		d.outbox.begins++
+	} else {
+		u.armTimeout(now)
+	}
+	go u.perform(step, recorded)
 }
 
-// perform calls the compensation.
-func (u *undo) perform(step *Step) {
+// rules is how the node is undone: as a compensation without any, if its step is called again for its graph alone.
+func (u *undo) rules() *compensation {
+	if x := u.run.ownUndo(u.ref); x != nil {
+		return x
+	}
+	return &compensation{timeout: max(u.run.plan.node(u.ref).Timeout, 0)}
+}
+
+// armTimeout bounds the attempt that begins.
+func (u *undo) armTimeout(now int64) {
+	if d := u.rules().timeout; d > 0 {
+		u.step.endBy(saturate.Add(now, int64(d)))
+		u.attempt = u.run.undo.by.after(d, func(int64) { u.halt(&stopCause{ErrTimeout, context.DeadlineExceeded}) })
+	}
+}
+
+// perform calls the compensation, if the store has its start.
+func (u *undo) perform(step *Step, recorded *writing) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()
+	if recorded != nil {
+		<-recorded.done
+		if err = u.mayBegin(step, recorded); err != nil {
+			return
+		}
+		err = ErrGoexit
+	}
 	result := contain(func() error {
+		if step.flags&stepUndo == 0 {
+			return u.regain(step)
+		}
 		if mock := u.run.mockedUndo(u.ref); mock != nil {
 			return mock.perform(step.node(), step).err
 		}
@@ -285,6 +360,25 @@ func (u *undo) perform(step *Step) {
 		return u.run.compensate(step, step, u.run.step)
 	})
 	err = result
+}
+
+// mayBegin lets the timeout of an attempt begin whose start is stored. It returns an error if it must not begin.
+func (u *undo) mayBegin(step *Step, recorded *writing) error {
+	r, now := u.run, u.run.now()
+	r.st.Lock()
+	d := r.durable
+	if d.failed == nil && recorded.err == nil && !time.Now().Before(d.expires) {
+		root := r.outermost()
+		root.lose(fmt.Errorf("%w: the lease has run out", ErrStore))
+		defer root.release(now)
+	} else {
+		defer r.st.Unlock()
+	}
+	if d.failed != nil || recorded.err != nil || u.step != step || u.stop != nil {
+		return errNotCalled
+	}
+	u.armTimeout(now)
+	return nil
 }
 
 // halt asks the attempt at work to stop, and gives up on it if it does not in time.
@@ -302,8 +396,20 @@ func (u *undo) halt(cause *stopCause) {
 		u.run.leftBehind(u.ref)
 		by.dismiss()
 		u.leave()
+		if u.run.isLost() || cause.err == ErrLeft {
+			u.putOff()
+			return
+		}
 		u.fail(fmt.Errorf("%w: %w", cause.err, errAbandoned), now)
 	})
+}
+
+// putOff ends an attempt that was interrupted because the run is being left: another one follows in a later life.
+func (u *undo) putOff() {
+	u.cut++
+	u.run.st.PauseUndo(u.ref)
+	u.run.st.ContinueUndo(u.ref)
+	u.note()
 }
 
 // leave ends the attempt at work, or the backoff after it.
@@ -339,10 +445,23 @@ func (u *undo) returned(step *Step, err error) {
 	by.dismiss()
 	u.leave()
 	switch {
+	case r.isLost(), err != nil && stop != nil && stop.err == ErrLeft:
+		u.putOff()
+	case err == errNotCalled && stop == nil:
+		u.attempts--
+		u.fail(r.durable.failed, now)
+	case err == errNotCalled:
+		u.fail(stop.err, now)
 	case stop != nil && stop.err == ErrTimeout: // whatever it has returned: a deadline is a contract
-		u.failed(timeoutAfter(r.ownUndo(u.ref).timeout, err), CauseTimeout, errorFacts{}, random, now)
+		u.failed(timeoutAfter(u.rules().timeout, err), CauseTimeout, errorFacts{}, random, now)
+	case err == nil && r.ownUndo(u.ref) == nil:
+		r.st.PauseUndo(u.ref)
+		u.regained, u.err, u.inside = true, nil, r.undoable(u.ref)
+		u.nextInside(now)
 	case err == nil:
 		u.status, u.err = CompensationDone, nil
+		r.countUndone(r.path(u.ref))
+		u.note()
 		r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Duration: time.Duration(now - u.began)}})
 		u.over(now)
 	case stop != nil:
@@ -362,17 +481,25 @@ func (u *undo) returned(step *Step, err error) {
 
 // failed ends an attempt that has failed: another one follows, or the node cannot be undone.
 func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float64, now int64) {
-	r, by := u.run, u.run.undo.by
-	policy := r.ownUndo(u.ref).policy()
-	delay, refused := policy.next(int(u.attempts), kind, facts.hint(), random)
-	if u.err = err; facts.permanent || facts.abortRun || refused != 0 {
+	policy := u.rules().policy()
+	delay, refused := policy.next(int(u.attempts-u.cut), kind, facts.hint(), random)
+	if u.err, u.crashes = err, 0; facts.permanent || facts.abortRun || refused != 0 {
 		u.fail(err, now)
 		return
 	}
+	u.due = saturate.Add(now, int64(delay))
+	u.note()
+	u.pause(delay)
+}
+
+// pause puts off the next attempt.
+func (u *undo) pause(delay time.Duration) {
+	r, by := u.run, u.run.undo.by
 	r.st.PauseUndo(u.ref)
 	by.undo.active = append(by.undo.active, u)
 	u.backoff = by.after(delay, func(int64) {
 		u.leave()
+		u.due = 0
 		r.st.ContinueUndo(u.ref)
 		if r.tree != nil {
 			r.tree.touch(r)
@@ -384,14 +511,44 @@ func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float6
 func (u *undo) fail(err error, now int64) {
 	r := u.run
 	u.status, u.err = CompensationFailed, err
-	err = fmt.Errorf("node %s: %w: %w", quoteID(r.path(u.ref)), ErrCompensation, err)
+	r.reportUndone(r.path(u.ref), err)
+	u.note()
+	r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Err: u.err, Duration: time.Duration(now - u.began)}})
+	u.over(now)
+}
+
+// reportUndone adds a failure to what the run, and those around it, report, once for each node.
+func (r *Run) reportUndone(path string, err error) {
+	root := r.outermost().undoes()
+	if root.reported[path] {
+		return
+	}
+	if root.reported == nil {
+		root.reported = map[string]bool{}
+	}
+	root.reported[path] = true
+	err = fmt.Errorf("node %s: %w: %w", quoteID(path), ErrCompensation, err)
 	for o := r; o != nil; o = o.outer {
 		x := o.undoes()
 		x.failed = append(x.failed, err)
 	}
-	r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Err: u.err, Duration: time.Duration(now - u.began)}})
-	u.over(now)
 }
+
+// note has the next transaction of the store hold how far the undoing of the node has come. It returns that transaction, nil without a store.
+func (u *undo) note() *writing {
+	d := u.run.durable
+	if d == nil || d.failed != nil {
+		return nil
+	}
+	if next := d.sequence + 1; u.noted != next {
+		u.noted = next
+		d.outbox.undos = append(d.outbox.undos, undoRecord{undo: u})
+	}
+	return d.outbox.writing
+}
+
+// isUndoing reports whether the outermost run undoes what its nodes have done, or has: its Timeout is over then.
+func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
 // over ends the turn of a node.
 func (u *undo) over(now int64) {
@@ -411,43 +568,6 @@ func (u *undo) over(now int64) {
 	if r.tree != nil {
 		r.tree.touch(by)
 	}
-}
-
-// abortUndos ends what a run that was asked to stop before undoes, and reports whether it undoes something. What has not begun fails when its turn
-// comes.
-func (r *Run) abortUndos(err error) bool {
-	if r.requests++; r.requests < 2 {
-		return false
-	}
-	r.requests = 2
-	var runs []*Run
-	for _, of := range append(r.descendantsOf(), r) {
-		if of.undo != nil && of.undo.by != nil {
-			runs = append(runs, of)
-		}
-	}
-	if len(runs) == 0 {
-		return false
-	}
-	stop := &stopCause{err, context.Canceled}
-	r.undoes().abort = stop
-	for _, of := range runs {
-		for _, u := range slices.Clone(of.undo.active) {
-			if u.step != nil {
-				u.halt(stop)
-				continue
-			}
-			u.leave()
-			u.run.st.ContinueUndo(u.ref) // its turn comes at once, and fails
-			if r.tree != nil {
-				r.tree.touch(u.run)
-			}
-		}
-		if r.tree != nil {
-			r.tree.touch(of)
-		}
-	}
-	return true
 }
 
 // descendantsOf are the runs nested in this one that have not ended.
@@ -522,12 +642,12 @@ func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	}
 	u := r.undo.nodes[ref]
 	switch {
+	case u != nil && u.status == CompensationFailed && u.err != nil:
+		return u.status, u.err
 	case r.ownUndo(ref) == nil:
 		return r.undoneInside(ref), nil
 	case u == nil:
 		return CompensationNone, nil
-	case u.status == CompensationFailed:
-		return u.status, u.err
 	}
 	return u.status, nil
 }
@@ -535,7 +655,10 @@ func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 // undoneInside is the state of the undoing of what the last attempt of a composite has done inside.
 func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	x := r.extras[ref]
-	if x == nil || x.comp == nil {
+	switch {
+	case x != nil && x.comp == nil && x.kept != nil:
+		return x.kept.Inside.undone()
+	case x == nil || x.comp == nil:
 		return CompensationNone
 	}
 	for _, in := range append(slices.Clone(x.comp.past), x.comp.child) {
@@ -582,10 +705,6 @@ func (r *Run) refusesUndo(p *Plan) error {
 	case !p.undoes:
 	case r.manual != nil || r.cfg.manual != nil:
 		return fmt.Errorf("%w: %w by a Coordinator", ErrBadOption, errNoUndo)
-	case r.cfg.from != nil:
-		return fmt.Errorf("%w: %w when a run goes on from a snapshot", ErrBadOption, errNoUndo)
-	case r.durable != nil || r.cfg.store != nil:
-		return fmt.Errorf("%w: %w over a store", ErrBadOption, errNoUndo)
 	}
 	return nil
 }

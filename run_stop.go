@@ -633,3 +633,113 @@ func (r *Run) stopLateMembers() {
 		}
 	}
 }
+
+// interruptUndos interrupts what is being undone in some runs of a tree that is being left.
+func interruptUndos(runs []*Run, cause *stopCause) {
+	for _, r := range runs {
+		if r.undo == nil {
+			continue
+		}
+		for _, u := range slices.Clone(r.undo.active) {
+			if u.step != nil {
+				u.halt(cause)
+			}
+		}
+	}
+}
+
+// interruptUndoing interrupts what is being undone in a run that is being left.
+func (r *Run) interruptUndoing() {
+	if r.leaving && r.undo != nil {
+		interruptUndos(append(r.descendantsOf(), r), &stopCause{ErrLeft, context.Canceled})
+	}
+}
+
+// failUndos fails what is being undone in a run whose store has failed.
+func (r *Run) failUndos(runs []*Run, err error) {
+	runs = slices.DeleteFunc(slices.Clone(runs), func(c *Run) bool { return c.undo == nil || c.undo.by == nil })
+	if len(runs) > 0 {
+		r.undoes()
+		r.endUndos(runs, &stopCause{err, context.Canceled})
+	}
+}
+
+// setUndosBack puts what is undone of the nodes of a run that is left without its store, and of the runs nested in it, back to what the store has.
+func (r *Run) setUndosBack() {
+	if r.undo != nil {
+		r.undo.failed, r.undo.reported = nil, nil
+		for ref, u := range r.undo.nodes {
+			if u.status = u.stored; u.status == CompensationNone {
+				delete(r.undo.nodes, ref)
+			}
+		}
+	}
+	if !r.nests {
+		return
+	}
+	for _, x := range r.extras {
+		if x.comp == nil {
+			continue
+		}
+		for _, c := range append(slices.Clone(x.comp.past), x.comp.child) {
+			if c != nil {
+				c.setUndosBack()
+			}
+		}
+	}
+}
+
+// restUndos ends the backoffs of a run that ends at rest: they go on in its next life.
+func (r *Run) restUndos() {
+	if r.undo == nil {
+		return
+	}
+	for _, u := range slices.Clone(r.undo.active) {
+		if u.step == nil {
+			u.leave()
+		}
+	}
+}
+
+// abortUndos ends what a run that was asked to stop before undoes, and reports whether it undoes something. What has not begun fails when its turn
+// comes.
+func (r *Run) abortUndos(err error) bool {
+	if r.requests++; r.requests < 2 {
+		return false
+	}
+	r.requests = 2
+	var runs []*Run
+	for _, of := range append(r.descendantsOf(), r) {
+		if of.undo != nil && of.undo.by != nil {
+			runs = append(runs, of)
+		}
+	}
+	if len(runs) == 0 {
+		return false
+	}
+	r.undoes()
+	r.outdate()
+	r.endUndos(runs, &stopCause{err, context.Canceled})
+	return true
+}
+
+// endUndos ends what is being undone in some runs of the tree. What has not begun fails when its turn comes.
+func (r *Run) endUndos(runs []*Run, stop *stopCause) {
+	r.undo.abort = stop
+	for _, of := range runs {
+		for _, u := range slices.Clone(of.undo.active) {
+			if u.step != nil {
+				u.halt(stop)
+				continue
+			}
+			u.leave()
+			u.run.st.ContinueUndo(u.ref) // its turn comes at once, and fails
+			if r.tree != nil {
+				r.tree.touch(u.run)
+			}
+		}
+		if r.tree != nil {
+			r.tree.touch(of)
+		}
+	}
+}

@@ -28,6 +28,9 @@ func (r *Run) disarmAll(rests bool) {
 			r.disarm(&x.gate)
 		}
 	}
+	if rests {
+		r.restUndos()
+	}
 }
 
 // bell rings the alarms of a run, and of those nested in it, by one timer, which may fire before anything is due: nothing moves it when an alarm

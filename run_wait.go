@@ -428,6 +428,7 @@ func (r *Run) interrupt() {
 		}
 		r.leave()
 		r.interruptAttempts()
+		r.interruptUndoing()
 	})
 }
 
@@ -446,6 +447,7 @@ func (r *Run) leaveForContext(cause *stopCause, now int64) {
 	}
 	r.leave()
 	r.interruptAttempts()
+	r.interruptUndoing()
 }
 
 func (r *Run) interruptAttempts() {
@@ -540,9 +542,9 @@ func (r *Run) Leave() {
 
 // leave keeps the run, and the runs nested in it, from starting anything else. A run that was stopped goes on to its end,
 // its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
-// is being left too.
+// is being left too. But over a store a run is left that is stopped and undoes what its nodes have done: that may take long.
 func (r *Run) leave() {
-	if r.leaving || r.st.StoppedFor() != CauseNone {
+	if r.leaving || r.st.StoppedFor() != CauseNone && !(r.durable != nil && r.isUndoing()) {
 		return
 	}
 	r.leaving = true

@@ -39,6 +39,9 @@ type Snapshot struct {
 // snapshotVersion is the version of the JSON form. A reader accepts no other.
 const snapshotVersion = 1
 
+// undoVersion is the version of a snapshot, and of the record of a run in a store, if something was undone in it: older readers would overlook that.
+const undoVersion = 3
+
 // answersVersion is the version of the record of a run in a store, if there are records of signals with IDs, or answers to requests that the store
 // does not have yet: older readers would overlook them, and take a repeated signal for a new one.
 const answersVersion = 2
@@ -70,10 +73,31 @@ type snapshotFile struct {
 	Forked    string            `json:"forked,omitempty"`         // in a store alone: the run whose results it began with
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // in a store alone
 	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // in a store alone
+	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
+	Undone    map[string]int    `json:"undone,omitempty"`         // how often what nodes have done was undone, by path; in a store without what records of nodes tell
 	Nodes     []nodeState       `json:"nodes"`                    // those that are not idle, in the order of declaration
 
+	undone   map[string]int // from a store: the Undone that are not in records
 	counted  map[string]int // from a store: the Deltas that are not in records of nodes
 	recorded int            // from a store: as many of Answered have records of their own
+}
+
+// undoingState is what a run undoes.
+type undoingState struct {
+	Status RunStatus    `json:"status,omitempty"` // with which the run was about to end; none if only nested runs have undone something
+	Abort  *storedError `json:"abort,omitempty"`  // why nothing is to be undone any more
+}
+
+// undoState is how far the undoing of a node has come.
+type undoState struct {
+	Status   Compensation `json:"status"`
+	Attempts int32        `json:"attempts,omitempty"`
+	Cut      int32        `json:"cut,omitempty"` // attempts that do not count, and the last ones that ended with their process: see nodeFacts
+	Crashes  int32        `json:"crashes,omitempty"`
+	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
+	Began    time.Time    `json:"began,omitzero"`
+	Due      time.Time    `json:"due,omitzero"` // when the next attempt begins, after a backoff
+	Err      *storedError `json:"error,omitempty"`
 }
 
 // aheadState is the answer to a request behind one that waits.
@@ -114,6 +138,11 @@ type insideState struct {
 	// Failed are the groups whose members were stopped, in the nested run or in the attempt that it belongs to.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
+	// Undoes: nodes inside may have to be undone. Past are then the iterations of a loop before this one, and Undoing is the status with which the
+	// nested run was about to end when it began to undo what they have done.
+	Undoes  bool          `json:"undoes,omitempty"`
+	Past    []insideState `json:"past,omitempty"`
+	Undoing RunStatus     `json:"undoing,omitempty"`
 	// Expanded is the hash of the graph that the step of an expanded node has returned. Redo is what runs again in there, see [Redrive], once
 	// the step has returned it again.
 	Expanded string     `json:"expanded,omitempty"`
@@ -210,6 +239,8 @@ type nodeState struct {
 	Inside   *insideState  `json:"inside,omitempty"`
 	// Listed tells, in a store, that this is no node: the value is the list of a map.
 	Listed bool `json:"listed,omitempty"`
+	// Undo is how far the undoing of the node has come. In a store it has a record of its own, which is no node.
+	Undo *undoState `json:"undo,omitempty"`
 
 	reopened bool                  // a redrive goes on inside of it: it had ended
 	apart    bool                  // the List has a record of its own in the store
@@ -318,7 +349,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &head); err != nil {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
-	if err := checkVersion(head.Version, snapshotVersion); err != nil {
+	if err := checkVersion(head.Version, snapshotVersion); err != nil && head.Version != undoVersion {
 		return fmt.Errorf("%w: snapshot: %w", ErrBadValue, err)
 	}
 	var file snapshotFile
@@ -448,11 +479,21 @@ func (visit visitor) node(n *nodeState, prefix string) {
 	for i := range in.Collected {
 		visit(path, &in.Collected[i])
 	}
+	outside := prefix
 	prefix = n.prefixInside(prefix)
 	visit.signals(in.Signals, prefix)
 	for i := range in.Nodes {
 		visit.node(&in.Nodes[i], prefix)
 	}
+	for i := range in.Past {
+		visit.past(n, &in.Past[i], outside)
+	}
+}
+
+// past visits the values of an iteration that another has followed.
+func (visit visitor) past(n *nodeState, in *insideState, prefix string) {
+	of := nodeState{ID: n.ID, Inside: in}
+	visit.node(&of, prefix)
 }
 
 // prefixInside is the prefix of the paths of a composite's nodes; prefix is that of the composite's own path.
@@ -469,7 +510,7 @@ func (n *nodeState) prefixInside(prefix string) string {
 // clone returns a copy that shares nothing that eachValue and renderErrors change.
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
-	file.Stop = file.Stop.clone()
+	file.Stop, file.Undoing = file.Stop.clone(), clonePtr(file.Undoing)
 	if file.Fired = clonePtr(file.Fired); file.Fired != nil {
 		file.Fired.Payload = clonePtr(file.Fired.Payload)
 	}
@@ -484,7 +525,7 @@ func cloneNodes(nodes []nodeState) []nodeState {
 		n := &nodes[i]
 		n.Value, n.Saved, n.Signal, n.List = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), clonePtr(n.List)
 		n.Merged, n.Wait, n.Errs = maps.Clone(n.Merged), clonePtr(n.Wait), slices.Clone(n.Errs)
-		n.Inside = n.Inside.clone()
+		n.Inside, n.Undo = n.Inside.clone(), clonePtr(n.Undo)
 	}
 	return nodes
 }
@@ -493,7 +534,10 @@ func (in *insideState) clone() *insideState {
 	if in = clonePtr(in); in != nil {
 		in.Previous, in.Collected, in.Stop, in.Signals = clonePtr(in.Previous), slices.Clone(in.Collected), in.Stop.clone(), slices.Clone(in.Signals)
 		in.deeper = slices.Clone(in.deeper)
-		in.Nodes = cloneNodes(in.Nodes)
+		in.Nodes, in.Past = cloneNodes(in.Nodes), slices.Clone(in.Past)
+		for i := range in.Past {
+			in.Past[i] = *in.Past[i].clone()
+		}
 	}
 	return in
 }
@@ -519,6 +563,9 @@ func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 	file = file.clone()
 	err := file.eachValue(encoder(codec))
 	file.Stop.render()
+	if u := file.Undoing; u != nil {
+		u.Abort = u.Abort.text()
+	}
 	for i := range file.Nodes {
 		file.Nodes[i].renderErrors()
 	}
@@ -560,11 +607,21 @@ func (n *nodeState) renderErrors() {
 	for i, e := range n.Errs {
 		n.Errs[i] = e.text()
 	}
+	if n.Undo != nil {
+		n.Undo.Err = n.Undo.Err.text()
+	}
 	if n.Inside != nil {
-		n.Inside.Stop.render()
-		for i := range n.Inside.Nodes {
-			n.Inside.Nodes[i].renderErrors()
-		}
+		n.Inside.renderErrors()
+	}
+}
+
+func (in *insideState) renderErrors() {
+	in.Stop.render()
+	for i := range in.Nodes {
+		in.Nodes[i].renderErrors()
+	}
+	for i := range in.Past {
+		in.Past[i].renderErrors()
 	}
 }
 
@@ -692,4 +749,58 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 		return nil, r.notOver(status)
 	}
 	return r.Wait()
+}
+
+// state is how far the undoing has come, for a snapshot or the store.
+func (u *undo) state() *undoState {
+	r := u.run
+	s := &undoState{
+		Status: u.status, Attempts: u.attempts, Cut: u.cut, Crashes: u.crashes, AtWork: u.step != nil, Began: r.timeAt(u.began), Err: storeError(u.err),
+	}
+	if u.due != 0 && u.status == CompensationRunning {
+		s.Due = r.timeAt(u.due)
+	}
+	return s
+}
+
+// record is the record of the undoing of a node in the store. It renders its error.
+func (s *undoState) record(event uint64) nodeState {
+	n := nodeState{Facts: machine.Facts{Status: Running}, Start: s.Began, Event: event, Undo: s}
+	switch s.Err = s.Err.text(); s.Status {
+	case CompensationDone:
+		n.Status = Completed
+	case CompensationFailed:
+		n.Status = Failed
+	}
+	return n
+}
+
+// restoreUndoing restores what a run undoes, before its nodes are restored.
+func (r *Run) restoreUndoing(file *snapshotFile) {
+	if len(file.Undone) > 0 {
+		r.undoes().times = maps.Clone(file.Undone)
+	}
+	if file.Cancelled || file.Stop != nil && file.Stop.Kind == CauseAbortAll {
+		r.requests = max(r.requests, 1)
+	}
+	if u := file.Undoing; u != nil {
+		x := r.undoes()
+		if x.status = u.Status; u.Abort != nil {
+			x.abort = &stopCause{u.Abort.restore(), context.Canceled}
+		}
+	}
+}
+
+// restoreUndo restores the undoing of a node.
+func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
+	u := &undo{
+		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: s.Cut, crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),
+		before: r.timesUndone(r.path(ref)),
+	}
+	if !s.Due.IsZero() {
+		u.due = int64(s.Due.Sub(r.start))
+	}
+	if r.undoes().nodes[ref] = u; u.status == CompensationFailed {
+		r.reportUndone(r.path(ref), u.err)
+	}
 }

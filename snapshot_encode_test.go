@@ -60,6 +60,11 @@ func ofNode(at any, variant int) bool {
 		*x = machine.SkipKind(variant % 2)
 	case *timeoutScope:
 		*x = timeoutScope(variant % 2)
+	case *Compensation:
+		*x = Compensation(variant % 2)
+	case *RunStatus:
+		*x = RunStatus(variant % 2)
+	case *[]insideState: // of iterations
 	case *[]nodeState: // of nodes within nodes, which are written like any other
 	default:
 		return false

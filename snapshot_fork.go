@@ -106,6 +106,7 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 		case ended && n != nil && !n.Status.Terminal():
 			a.runs[ref] = true
 			continue
+		case n.isUndone():
 		case !named[ref] && parts[ref] == nil && !(all && n != nil && d.repeats(n)):
 			continue
 		}
@@ -164,7 +165,7 @@ func (d *redo) repeats(n *nodeState) bool {
 
 // node decides how a node runs again that was chosen: it begins anew, or it goes on inside.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
-	if n == nil || named && d.Anew || !d.goesOn(a.plan, ref, n, prefix == "") {
+	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
 		for _, rest := range rests {
 			id := a.plan.names[ref]
 			if n.noItems(a.plan, ref) {
@@ -196,6 +197,59 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		a.runs[ref] = true // nothing inside of it has failed
 	}
 	return nil
+}
+
+// isUndone reports whether something is, or was, undone of a node, or of the nodes inside: it runs again then.
+func (n *nodeState) isUndone() bool {
+	return n != nil && (n.Undo != nil || n.Inside != nil && n.Inside.isUndone())
+}
+
+func (in *insideState) isUndone() bool {
+	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool { return n.isUndone() }) || in.isPastUndone()
+}
+
+// isPastUndone is isUndone for the iterations of a loop that others have followed.
+func (in *insideState) isPastUndone() bool {
+	return slices.ContainsFunc(in.Past, func(past insideState) bool { return past.isUndone() })
+}
+
+// beginsAnew reports whether a node whose results were undone begins anew as a whole: it has been undone itself, or it is a loop of which an iteration was
+// that others have followed.
+func (n *nodeState) beginsAnew() bool {
+	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
+}
+
+// undecided adds the paths of the nodes of which nobody knows whether they are undone: that has not ended, or it has failed.
+func undecided(list []string, nodes []nodeState, prefix string) []string {
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Undo != nil && n.Undo.Status != CompensationDone {
+			list = append(list, prefix+n.ID)
+		}
+		if n.Inside == nil {
+			continue
+		}
+		list = undecided(list, n.Inside.Nodes, n.prefixInside(prefix))
+		for _, past := range n.Inside.Past {
+			of := nodeState{ID: n.ID, Inside: &past}
+			list = undecided(list, past.Nodes, of.prefixInside(prefix))
+		}
+	}
+	return list
+}
+
+// refuseUndecided is the error of a run that cannot go on otherwise than by undoing what its nodes have done; nil if it can.
+func refuseUndecided(nodes []nodeState) error {
+	list := undecided(nil, nodes, "")
+	if len(list) == 0 {
+		return nil
+	}
+	more := ""
+	if len(list) > 1 {
+		more = fmt.Sprintf(" and %d more", len(list)-1)
+	}
+	return fmt.Errorf("%w: nobody knows whether what node %s%s did is undone: repeat the compensation, or declare it done, before a redrive, or give DespiteHandlers if the node is to be "+
+		"performed again all the same", ErrCompensation, quoteID(list[0]), more)
 }
 
 // noItems reports whether a node is a map whose list was empty.
@@ -236,7 +290,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 				return nil, unknown(rest)
 			}
 		}
-		if all = all && d.repeatsInside(in); !all && len(names) == 0 {
+		if all = all && d.repeatsInside(in); !all && len(names) == 0 && !in.isUndone() {
 			return &again{}, nil
 		}
 		return &again{later: &redoState{*d, all, names}}, nil
@@ -532,11 +586,11 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 		n.nodeFacts = nodeFacts{Tokens: n.Tokens, Cut: max(n.Attempts-1, 0)}
 		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
 	}
-	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch = CauseNone, "", nil, false, timeoutNone, 0, 0
+	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
 	if in.redone = ended || a.any(); ended {
 		n.Dormant = false // else it is woken, as by a signal
 	}
-	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun = time.Time{}, CauseNone, nil, false, nil, false
+	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
 	switch {
 	case a.later != nil:
 		in.Redo = a.later
@@ -552,10 +606,11 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 
 // forked makes the composites that go on among the nodes of a fork, at every depth, begin with their first attempt: they are new in its log and in
 // its store.
-func forked(nodes []nodeState) {
+func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
 		n := &nodes[i]
 		n.Event, n.Latest, n.Epoch = 0, 0, 0
+		n.Inherited = undoes && n.Status.Terminal()
 		if n.Inside == nil {
 			continue
 		}
@@ -563,7 +618,10 @@ func forked(nodes []nodeState) {
 			n.Attempts, n.Started, n.Cut, n.Errs, n.Retried, n.LastErr, n.Began, n.Tokens = 1, 1, 0, nil, nil, nil, time.Time{}, [2]int{}
 			n.reopened, n.Dormant, n.apart, n.Inside.apart = true, false, false, 0
 		}
-		forked(n.Inside.Nodes)
+		forked(n.Inside.Nodes, undoes || n.Inside.Undoes)
+		for k := range n.Inside.Past {
+			forked(n.Inside.Past[k].Nodes, true)
+		}
 	}
 }
 
@@ -593,6 +651,7 @@ func (in *insideState) rewind(to int) {
 		}
 	}
 	in.Collected = in.Collected[:min(to-1, len(in.Collected))]
+	in.Past = in.Past[:min(to-1, len(in.Past))]
 	in.apart = min(in.apart, len(in.Collected))
 	if to == 1 || in.DegradedAt >= to {
 		in.Degraded, in.DegradedAt = false, 0

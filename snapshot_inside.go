@@ -49,6 +49,9 @@ func (comp *composite) state() *insideState {
 		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
 		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
+	if in.Undoes = c.st.AllowsUndo(); c.undo != nil {
+		in.Undoing = c.undo.status
+	}
 	if c.recorder != nil {
 		in.First = c.recorder.first
 	}
@@ -72,7 +75,23 @@ func (comp *composite) state() *insideState {
 
 // stateBetween is state for a loop that pauses before its next iteration.
 func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
-	return &insideState{Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
+	undoes := len(comp.past) > 0 || comp.child != nil && comp.child.st.AllowsUndo()
+	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
+}
+
+// pastStates are the iterations before the given one of a loop with nodes that may have to be undone, with their nodes.
+func (x *extra) pastStates(before int) (list []insideState) {
+	if x.kept != nil {
+		return x.kept.Inside.Past
+	}
+	runs := x.comp.past
+	if c := x.comp.child; c != nil && c.iteration < before {
+		runs = append(slices.Clone(runs), c) // the loop pauses
+	}
+	for _, c := range runs {
+		list = append(list, insideState{Iteration: c.iteration, Nodes: c.nodeStates()})
+	}
+	return list
 }
 
 // previous is the output of the iteration before the given one, with its text if that is known.
@@ -95,7 +114,7 @@ func (it iterations) collected(iteration int) (list []stored) {
 // insideNodes are the states of the nodes inside of a composite.
 func (x *extra) insideNodes() []nodeState {
 	if x.kept != nil {
-		return x.kept.Inside.Nodes
+		return x.keptNodes()
 	}
 	return x.comp.child.nodeStates()
 }
@@ -112,10 +131,16 @@ func (x *items) value() any {
 func (h *held) revive(r *Run) {
 	h.run = r
 	for _, in := range h.inside {
-		if !in.begun() {
+		if !in.begun() && in.past == nil {
 			continue
 		}
 		n, step := in.within, in.step(r)
+		for _, past := range in.past {
+			past.revive(r.iterationRun(step, past.within.Inside.Iteration, nil))
+		}
+		if !in.begun() {
+			continue
+		}
 		var c *Run
 		switch node := r.plan.node(in.ref); {
 		case node.Map != nil:
@@ -169,11 +194,19 @@ func (h *held) install() {
 		r.restoreRecord(ref, n)
 		word := r.plan.restored(ref, n)
 		r.st.Restore(ref, &word)
+		if n.Undo != nil {
+			r.restoreUndo(ref, n.Undo)
+		}
 		if r.log != nil {
 			r.recorder.latest[ref] = latest{n.Latest, n.Status.Terminal()}
 		}
 		if kept := h.kept[i]; kept != nil {
-			r.extra(ref).kept = kept
+			if r.extra(ref).kept = kept; kept.Inside.Undoes {
+				r.allowUndo()
+				if kept.Status.Terminal() {
+					r.reportKept(kept.Inside, kept.prefixInside(r.prefix))
+				}
+			}
 			if kept.Status == Running {
 				r.reentered = true
 				r.outdated(ref) // a signal may have been left in it
@@ -190,6 +223,29 @@ func (h *held) install() {
 		case in.pauses():
 			in.installPause(r, x)
 		}
+		for _, past := range in.past {
+			past.installPast(r, x.comp)
+		}
+	}
+}
+
+// installPast restores an iteration of a loop that another has followed.
+func (h *held) installPast(r *Run, comp *composite) {
+	c := h.run
+	comp.past = append(comp.past, c)
+	c.epoch, c.began, c.ended = r.epoch, r.records[h.ref].start, r.records[h.ref].start
+	c.limitTo(c.within)
+	r.setUp(c)
+	h.install()
+}
+
+// resumePast judges the iterations of a loop that others have followed.
+func (h *held) resumePast() {
+	for i, past := range h.past {
+		if i > 0 {
+			past.run.previous = h.past[i-1].run.output()
+		}
+		past.resume(nil, true)
 	}
 }
 
@@ -248,6 +304,9 @@ func (h *held) installInside(x *extra) {
 	x.comp = &composite{child: c, before: state.iterations(), stored: int32(state.apart)}
 	c.epoch, c.cancelled, c.stoppedBy, c.failedGroups = r.epoch, state.Cancelled, state.StoppedFor, failuresOf(state.Failed)
 	c.began = int64(state.Began.Sub(r.start))
+	if state.Undoing != RunPending {
+		c.undoes().status = state.Undoing
+	}
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
@@ -283,7 +342,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 		r.stage = stageOver
 		r.judge()
 		for _, in := range h.inside {
-			if in.begun() {
+			if in.resumePast(); in.begun() {
 				in.resume(in.within.Inside.Stop, true)
 			}
 		}
@@ -320,7 +379,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 		r.boundWaits()
 	}
 	for _, in := range h.inside {
-		if !in.begun() {
+		if in.resumePast(); !in.begun() {
 			continue
 		}
 		if in.continues() {

@@ -144,7 +144,7 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 	if err != nil {
 		return err
 	}
-	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline = nil, nil, false, nil, time.Time{}
+	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.file.Undoing = nil, nil, false, nil, time.Time{}, nil
 	return x.forget(p, c, a)
 }
 
@@ -153,6 +153,9 @@ func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 	p.Hash() // and of its nodes
 	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
 	a, err := d.level(p, nodes, c.redriven, len(c.redriven) == 0, "", false)
+	if err == nil && !d.Despite {
+		err = refuseUndecided(nodes)
+	}
 	if err == nil && !d.Despite {
 		err = a.handled(nil, nodes, "", true, false).refusal()
 	}
@@ -228,6 +231,7 @@ func (r *Run) restore(x *restoration) {
 	if r.log != nil {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
+	r.restoreUndoing(&x.file)
 	observed := r.st.ObservedWords()                   // of a pending run
 	x.held.each(func(h *held) { h.run.base = r.base }) // what functions of Around have put in after nested runs were made
 	x.held.endBackoffs(r.wallClock())
@@ -235,9 +239,10 @@ func (r *Run) restore(x *restoration) {
 	if d := r.durable; d != nil {
 		d.holdStored(x.held)
 		d.holdAnswers(&r.waiters().answered)
-		d.kept, d.forked, d.deltas = x.file.Kept, x.file.Forked, x.file.counted
+		d.kept, d.forked, d.deltas, d.undone = x.file.Kept, x.file.Forked, x.file.counted, x.file.undone
 		switch {
 		case r.cfg.redrive:
+			d.undone = maps.Clone(d.undone)
 			d.takeBack(&x.taken)
 			counts := readDeltas(x.file.Deltas) // records that count them are taken back
 			d.deltas = map[string]int{}
@@ -451,6 +456,7 @@ type held struct {
 	within *nodeState  // the composite whose nodes these are; nil for the outermost run
 	ref    machine.Ref // of that
 	list   *items      // of a map
+	past   []*held     // of a loop with nodes that may have to be undone: the iterations before this one
 
 	run      *Run // the run that goes on; nil until it is made
 	answers  map[machine.Ref]answer
@@ -562,7 +568,8 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 		if node.Loop == nil || n.Status != Running || in.Iteration < 2 || len(in.Nodes) > 0 {
 			return nil, fmt.Errorf("%w: snapshot: node %s pauses", ErrBadValue, quoteID(prefix+n.ID))
 		}
-		return &held{within: n, ref: ref}, nil
+		h = &held{within: n, ref: ref}
+		return h, h.holdPast(p.sub(ref), prefix)
 	}
 	inner := p.sub(ref)
 	if node.Map != nil {
@@ -578,10 +585,29 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.names)) || (in.Iteration > 0) != (node.Loop != nil); bad {
 		return nil, fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
-	if h, err = holdGraph(inner, ref, n, prefix); err == nil {
-		h.list = list
+	if h, err = holdGraph(inner, ref, n, prefix); err != nil {
+		return nil, err
 	}
-	return h, err
+	h.list = list
+	return h, h.holdPast(inner, prefix)
+}
+
+// holdPast matches the iterations of a loop that others have followed with the plan.
+func (h *held) holdPast(inner *Plan, prefix string) error {
+	n := h.within
+	for i := range n.Inside.Past {
+		in := &n.Inside.Past[i]
+		if in.Iteration != i+1 || in.Iteration >= n.Inside.Iteration || in.Items != 0 || in.Expanded != "" || !in.Due.IsZero() {
+			return fmt.Errorf("%w: snapshot: iteration %d of node %s", ErrBadValue, in.Iteration, quoteID(prefix+n.ID))
+		}
+		past := &nodeState{ID: n.ID, Facts: machine.Facts{Status: Completed, Substituted: n.Substituted}, Attempts: n.Attempts, Inside: in}
+		held, err := holdGraph(inner, h.ref, past, prefix)
+		if err != nil {
+			return err
+		}
+		h.past = append(h.past, held)
+	}
+	return nil
 }
 
 // holdGraph is holdInside for a graph that is known.
@@ -748,7 +774,7 @@ func (h *held) settleOverdue(now int64) {
 			}
 		}
 	})
-	if r := h.run; r.outer == nil && r.stage >= stageRunning && r.bound != 0 && r.bound <= now {
+	if r := h.run; r.outer == nil && r.stage >= stageRunning && r.bound != 0 && r.bound <= now && !r.isUndoing() {
 		list = append(list, overdue{r, noRef, r.bound, false})
 	}
 	slices.SortStableFunc(list, func(a, b overdue) int { return cmp.Compare(a.due, b.due) })

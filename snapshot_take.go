@@ -41,6 +41,9 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 				n.Inside.Nodes = r.extras[ref].insideNodes()
 				r.waiters().lend(place{r, ref})
 			}
+			if n.Inside != nil && n.Inside.Undoes {
+				n.Inside.Past = r.extras[ref].pastStates(n.Inside.Iteration)
+			}
 			nodes = append(nodes, n)
 		}
 	}
@@ -112,6 +115,12 @@ func (r *Run) fileHeader() snapshotFile {
 	if r.bound != 0 {
 		file.Deadline = r.timeAt(r.bound)
 	}
+	if x := r.undo; x != nil {
+		file.Version, file.Undone = undoVersion, maps.Clone(x.times)
+		if file.Undoing = (&undoingState{Status: x.status}); x.abort != nil {
+			file.Undoing.Abort = storeError(x.abort.err)
+		}
+	}
 	switch {
 	case r.log != nil:
 		file.LastEvent = r.log.lastID()
@@ -172,6 +181,11 @@ func (r *Run) nodeState(ref machine.Ref) nodeState {
 		}
 		r.extraState(&n, x)
 		r.compositeState(&n, ref, x)
+	}
+	if r.undo != nil {
+		if u := r.undo.nodes[ref]; u != nil && (r.ownUndo(ref) != nil || u.regained || u.err != nil) {
+			n.Undo = u.state()
+		}
 	}
 	return n
 }
@@ -260,6 +274,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.Flag("memoized", n.Memoized)
 	writeIf(w, "hit", n.Hit)
 	w.NumberIf("harmless", int64(n.Harmless))
+	w.Flag("inherited", n.Inherited)
 	w.Flag("abandoned", n.Abandoned)
 	w.Flag("sleeps", n.Sleeps)
 	if n.Tokens != [2]int{} {
@@ -315,6 +330,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	writeIf(w, "list", n.List)
 	writeIf(w, "inside", n.Inside)
 	w.Flag("listed", n.Listed)
+	writeIf(w, "undo", n.Undo)
 }
 
 // writeIf leaves out a member that is nil. Others it leaves to package json.
@@ -366,7 +382,7 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	kept := make([]*nodeState, len(p.names))
 	for i := range nodes {
 		n := &nodes[i]
-		if ref, ok := p.Ref(n.ID); ok && n.Hash == p.nodeHash(ref) && (n.Status == Completed || n.Status == Skipped || n.superseded()) {
+		if ref, ok := p.Ref(n.ID); ok && n.Hash == p.nodeHash(ref) && (n.Status == Completed || n.Status == Skipped || n.superseded()) && !n.isUndone() {
 			kept[ref] = n
 		}
 	}
@@ -603,8 +619,8 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 	branch := make([][]machine.Ref, len(p.names)) // of nodes that ran only on branches that boundaries took because of failures
 	for i := range at {                           // predecessors come first
 		r := machine.Ref(i)
-		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) {
-			continue
+		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {
+			continue // what it has answered by was undone
 		}
 		caught, taken := p.answersOf(r, at, branch)
 		branch[r], answers[r] = taken, union(caught, taken)
@@ -729,7 +745,7 @@ func (x *restoration) fork(p *Plan, c *config) error {
 		return !ok
 	})
 	kept, _ := again.take(old.Nodes, 0, false)
-	forked(kept)
+	forked(kept, p.undoes)
 	x.file = snapshotFile{Version: old.Version, Graph: p.name, Hash: p.Hash(), Epoch: 1, Forked: old.Run, Inputs: old.Inputs, Fired: old.Fired, Estimates: old.Estimates, Mode: old.Mode, Nodes: kept}
 	x.crashed, x.anew = false, true
 	c.from = &Snapshot{file: x.file, codec: c.from.codec} // what else reads it is not to find the events of the old run

@@ -342,14 +342,19 @@ func (s *Step) RunID() string {
 }
 
 // IdempotencyKey returns a key that is the same for all attempts of this node in this run, and for no other node or run:
-// the hex SHA-256 of the run's id and the node's path. All attempts to undo the node have one of their own.
+// the hex SHA-256 of the run's id and the node's path. All attempts to undo the node have one of their own. A node that is performed again
+// after it was undone has another one.
 func (s *Step) IdempotencyKey() string {
 	if c := s.given(); c != nil {
 		return c.IdempotencyKey
 	}
-	text := s.run.ID() + "\x00" + s.Path()
+	path := s.Path()
+	text := s.run.ID() + "\x00" + path
 	if s.flags&stepUndo != 0 {
 		text += "\x00undo"
+	}
+	if undone := s.run.undoneBefore(s, path); undone > 0 {
+		text += fmt.Sprint("\x00", undone)
 	}
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])

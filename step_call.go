@@ -638,3 +638,43 @@ func (form *replyForm) error(x *values) error {
 	}
 	return err
 }
+
+// countUndone counts that what a node has done was undone. The lock is held.
+func (r *Run) countUndone(path string) {
+	x := r.outermost().undoes()
+	if x.times == nil {
+		x.times = map[string]int{}
+	}
+	x.times[path]++
+}
+
+// timesUndone is how often what a node, or a composite around it, has done was undone. The lock is held.
+func (r *Run) timesUndone(path string) (n int32) {
+	x := r.outermost().undo
+	if x == nil || len(x.times) == 0 {
+		return 0
+	}
+	for i := range path {
+		if strings.IndexByte("/[#", path[i]) >= 0 {
+			n += int32(x.times[path[:i]])
+		}
+	}
+	return n + int32(x.times[path])
+}
+
+// undoneBefore is how often what a node has done was undone before the attempt: of the node, or to undo it.
+func (r *Run) undoneBefore(s *Step, path string) int32 {
+	undoes := false
+	for o := r; o != nil; o = o.outer {
+		undoes = undoes || o.plan.undoes
+	}
+	if !undoes {
+		return 0
+	}
+	r.st.Lock()
+	defer r.st.Unlock()
+	if s.flags&stepUndo != 0 {
+		return r.undo.nodes[s.ref].before
+	}
+	return r.timesUndone(path)
+}

@@ -663,6 +663,8 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 		return fmt.Errorf("%w: run %s is %v", ErrFinished, quoteID(file.Run), file.Status)
 	case file.Stop != nil:
 		return fmt.Errorf("%w: run %s is being stopped", ErrFinished, quoteID(file.Run))
+	case file.Undoing != nil && file.Undoing.Status != RunPending:
+		return fmt.Errorf("%w: run %s undoes what its nodes have done", ErrFinished, quoteID(file.Run))
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}

@@ -30,10 +30,76 @@ type world struct {
 	ended  map[string]int
 	clock  int
 	wrong  []string
+	life   int  // of the run
+	dead   bool // the process has died: what its steps do has no effect any more
+	keys   map[string]*keysOf
+}
+
+// keysOf are the keys for idempotency that the calls for a node have had.
+type keysOf struct {
+	does, undoes string // the last ones
+	undone       bool   // since the last call of the step
+	life         int    // in which it was undone
+	spent        map[string]bool
 }
 
 func newWorld(seed uint64) *world {
-	return &world{seed: seed, has: map[string]bool{}, undone: map[string]int{}, begun: map[string]int{}, ended: map[string]int{}}
+	return &world{seed: seed, has: map[string]bool{}, undone: map[string]int{}, begun: map[string]int{}, ended: map[string]int{}, keys: map[string]*keysOf{}}
+}
+
+// called notes the key of a call: all calls of a step have one, until the node was undone, and so have all calls that undo it.
+func (w *world) called(s *kahn.Step) {
+	k, key := w.keys[s.Path()], s.IdempotencyKey()
+	if k == nil {
+		k = &keysOf{spent: map[string]bool{}}
+		w.keys[s.Path()] = k
+	}
+	bad := func(what string) {
+		w.wrong = append(w.wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
+	}
+	if s.Compensating() {
+		if k.undone && key != k.undoes { // of another attempt of a composite around it, in which the step was about to be called
+			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
+		}
+		switch {
+		case k.spent[key], key == k.does:
+			bad("it is undone under a key that is spent")
+		case k.undone && k.life >= w.life:
+			bad("it is undone twice in one life")
+		case !k.undone && k.undoes != "" && key != k.undoes:
+			bad("the attempts to undo it have different keys")
+		}
+		k.undoes = key
+		return
+	}
+	switch {
+	case k.undone:
+		if key == k.does || k.spent[key] {
+			bad("it is performed again under the key of what was undone")
+		}
+		k.spent[k.does], k.spent[k.undoes] = true, true
+		k.undone, k.undoes = false, ""
+	case k.does != "" && key != k.does:
+		bad("its attempts have different keys")
+	}
+	k.does = key
+}
+
+// hasUndone notes that what a node has done was undone.
+func (w *world) hasUndone(path string) {
+	delete(w.has, path)
+	if k := w.keys[path]; k != nil {
+		k.undone, k.life = true, w.life
+	}
+}
+
+// dies ends the life of the process.
+func (w *world) dies(dead bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.dead = dead; !dead {
+		w.life++
+	}
 }
 
 func (w *world) rng(s *kahn.Step, what uint64) *rand.Rand {
@@ -49,8 +115,14 @@ func (w *world) do(ctx context.Context, s *kahn.Step) (any, error) {
 	effect := func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.has[s.Path()] = true
+		if !w.dead {
+			w.has[s.Path()] = true
+		}
 	}
+	if w.mu.Lock(); !w.dead {
+		w.called(s)
+	}
+	w.mu.Unlock()
 	d, early, fate := time.Duration(r.IntN(20))*ms, r.IntN(2) == 0, r.IntN(14)
 	if fate == 0 {
 		return nil, kahn.NoEffect(errSoldOut)
@@ -81,6 +153,11 @@ func (w *world) do(ctx context.Context, s *kahn.Step) (any, error) {
 func (w *world) undo(ctx context.Context, s *kahn.Step) error {
 	r := w.rng(s, 1)
 	w.mu.Lock()
+	if w.dead {
+		w.mu.Unlock()
+		return errors.New("the process has died")
+	}
+	w.called(s)
 	w.clock++
 	w.undone[s.Path()]++
 	if w.begun[s.Path()] == 0 || w.ended[s.Path()] != 0 {
@@ -94,6 +171,9 @@ func (w *world) undo(ctx context.Context, s *kahn.Step) error {
 	fate := r.IntN(8)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.dead {
+		return errors.New("the process has died")
+	}
 	if fate == 0 && w.seed%4 == 0 {
 		return kahn.Permanent(errors.New("for good"))
 	}
@@ -102,7 +182,7 @@ func (w *world) undo(ctx context.Context, s *kahn.Step) error {
 	}
 	w.clock++
 	w.ended[s.Path()] = w.clock
-	delete(w.has, s.Path())
+	w.hasUndone(s.Path())
 	return nil
 }
 
@@ -207,12 +287,22 @@ func (w *world) composite(r *rand.Rand, n *kahn.Node, depth int) {
 	if n.Compensate = nil; own {
 		n.Compensate = func(ctx context.Context, s *kahn.Step) error {
 			w.mu.Lock()
-			for path := range w.has { // everything inside
+			defer w.mu.Unlock()
+			if w.dead {
+				return errors.New("the process has died")
+			}
+			w.clock++
+			w.undone[s.Path()]++
+			w.begun[s.Path()] = w.clock
+			w.clock++
+			w.ended[s.Path()] = w.clock
+			for path := range w.keys { // everything inside
 				if strings.HasPrefix(path, s.Path()+"/") || strings.HasPrefix(path, s.Path()+"#") {
-					delete(w.has, path)
+					if w.hasUndone(path); w.begun[path] > 0 {
+						w.ended[path] = w.clock
+					}
 				}
 			}
-			w.mu.Unlock()
 			return nil
 		}
 	} else {
@@ -318,11 +408,42 @@ func phases(g *kahn.Graph, events []kahn.Event) (wrong []string) {
 		undoes := e.Type == event.NodeCompensating || e.Type == event.NodeCompensated
 		switch {
 		case first < 0 || !own(e) || undoes:
-		case i > first && !late[e.Node], i > first && i < last && e.Type == event.NodeStarted:
+		case i > first && !late[e.Node], i > first && i < last && e.Type == event.NodeStarted && e.Attempt == 1:
 			wrong = append(wrong, fmt.Sprintf("%v lies between compensations", e))
 		}
 	}
 	return wrong
+}
+
+// conditions are random options of a run, and a host that may stop it.
+func conditions(r *rand.Rand, cancel func()) (opts []kahn.Option, host func(*kahn.Run)) {
+	opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)]}
+	if r.IntN(3) == 0 {
+		opts = append(opts, kahn.Limit(1+r.IntN(3)))
+	}
+	if r.IntN(3) == 0 {
+		opts = append(opts, kahn.KeyLimit(1))
+	}
+	if r.IntN(5) == 0 {
+		opts = append(opts, kahn.StatusStrict)
+	}
+	if r.IntN(6) == 0 {
+		opts = append(opts, kahn.Timeout(time.Duration(1+r.IntN(60))*ms))
+	}
+	at, how := time.Duration(r.IntN(60))*ms, r.IntN(8)
+	return opts, func(run *kahn.Run) {
+		time.Sleep(at)
+		switch how {
+		case 0:
+			_ = run.Cancel()
+		case 1:
+			_ = run.AbortAll(nil)
+		case 2:
+			cancel()
+		case 3:
+			_ = run.CancelNode("n1")
+		}
+	}
 }
 
 // tellSaga performs a random saga, stops it in a random way, and says what is wrong with its end.
@@ -331,35 +452,10 @@ func tellSaga(t *testing.T, seed uint64, depth int) (res *kahn.Result, wrong []s
 		w := newWorld(seed)
 		r := rand.New(rand.NewPCG(seed, 7))
 		g := w.saga(r, depth)
-		opts := []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], []kahn.FailureMode{kahn.Continue, kahn.StopScheduling, kahn.AbortRunning}[r.IntN(3)]}
-		if r.IntN(3) == 0 {
-			opts = append(opts, kahn.Limit(1+r.IntN(3)))
-		}
-		if r.IntN(3) == 0 {
-			opts = append(opts, kahn.KeyLimit(1))
-		}
-		if r.IntN(5) == 0 {
-			opts = append(opts, kahn.StatusStrict)
-		}
-		if r.IntN(6) == 0 {
-			opts = append(opts, kahn.Timeout(time.Duration(1+r.IntN(60))*ms))
-		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		at, how := time.Duration(r.IntN(60))*ms, r.IntN(8)
-		trial := tryControlled(t, ctx, g, nil, func(run *kahn.Run) {
-			time.Sleep(at)
-			switch how {
-			case 0:
-				_ = run.Cancel()
-			case 1:
-				_ = run.AbortAll(nil)
-			case 2:
-				cancel()
-			case 3:
-				_ = run.CancelNode("n1")
-			}
-		}, opts...)
+		opts, host := conditions(r, cancel)
+		trial := tryControlled(t, ctx, g, nil, host, opts...)
 		res = trial.Result
 		wrong = w.check(g, trial.Result, trial.err, trial.events)
 		if len(wrong) > 0 {

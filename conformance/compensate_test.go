@@ -16,7 +16,6 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
-	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // undoLog is a compensation that writes down what it undoes: "b" when it begins, "b." when it has ended.
@@ -426,20 +425,11 @@ func TestCompensationEvents(t *testing.T) {
 // What does not undo nodes refuses a graph with compensations, also one that a step returns.
 func TestCompensationIsRefusedElsewhere(t *testing.T) {
 	g := graph(subgraph("S", graph(kahn.Node{ID: "a", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return nil }})))
-	_, err := kahn.Execute(t.Context(), g, nil, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
+	plan := compiled(t, g)
+	_, err := kahn.NewCoordinator(plan, time.Now())
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 	require.ErrorContains(t, err, "Compensate")
-	plan := compiled(t, g)
-	_, err = kahn.NewCoordinator(plan, time.Now())
-	require.ErrorIs(t, err, kahn.ErrBadOption)
 	_, err = kahn.NewState(plan)
-	require.ErrorIs(t, err, kahn.ErrBadOption)
-	res, err := kahn.Execute(t.Context(), g, nil)
-	require.NoError(t, err)
-	_, err = kahn.Execute(t.Context(), g, nil, kahn.Redrive(res.Snapshot(), nil))
-	require.ErrorIs(t, err, kahn.ErrBadOption)
-	expands := graph(kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(g, nil, nil) }})
-	_, err = kahn.Execute(t.Context(), expands, nil, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 

@@ -177,10 +177,10 @@ func TestFormatOfALaterVersion(t *testing.T) {
 	require.NoError(t, err)
 	var stored store.Run
 	require.NoError(t, json.Unmarshal(data, &stored))
-	stored.Record = []byte(strings.Replace(string(stored.Record), `"version": 1`, `"version": 3`, 1))
+	stored.Record = []byte(strings.Replace(string(stored.Record), `"version": 1`, `"version": 4`, 1))
 	_, err = kahn.Execute(t.Context(), plainLeft(), plainStep, kahn.RunID("left"), kahn.Durable(storeWith(t, stored)))
 	require.ErrorIs(t, err, kahn.ErrBadValue)
-	require.ErrorContains(t, err, "version 3 is not known: this version of kahn reads 2")
+	require.ErrorContains(t, err, "version 4 is not known: this version of kahn reads 3")
 }
 
 var formats = flag.String("formats", "", "TestWriteFormats writes what runs leave in this version into this folder")

@@ -177,6 +177,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 		return
 	}
 	if len(s.net.tiers) < 2 {
+		s.brink()
 		return
 	}
 	for r := range Ref(s.net.tiers[1]) {

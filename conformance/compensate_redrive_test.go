@@ -1,0 +1,146 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// shop is a saga of which ship fails until the goods are there. Its calls are written down with the first eight digits of their keys.
+type shop struct {
+	calls  []string
+	keys   map[string]string // by call, the last one
+	sells  bool
+	refund error
+}
+
+func (s *shop) note(step *kahn.Step) {
+	verb := ""
+	if step.Compensating() {
+		verb = "un"
+	}
+	s.calls = append(s.calls, verb+step.Path())
+	s.keys[verb+step.Path()] = step.IdempotencyKey()
+}
+
+func (s *shop) graph() *kahn.Graph {
+	s.keys = map[string]string{}
+	do := func(_ context.Context, step *kahn.Step) (any, error) {
+		s.note(step)
+		if step.ID() == "ship" && !s.sells {
+			return nil, kahn.NoEffect(errSoldOut)
+		}
+		return step.ID(), nil
+	}
+	undo := func(_ context.Context, step *kahn.Step) error {
+		s.note(step)
+		if step.ID() == "pay" {
+			return s.refund
+		}
+		return nil
+	}
+	return graph(kahn.Node{ID: "look", Do: do}, kahn.Node{ID: "pay", After: []string{"look"}, Do: do, Compensate: undo},
+		kahn.Node{ID: "ship", After: []string{"pay"}, Do: do, Compensate: undo})
+}
+
+// A redrive performs what was undone again, under keys that nobody has seen, and keeps the rest; by a snapshot, and over a store.
+func TestRedriveOfCompensatedRun(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		for _, names := range [][]string{nil, {"ship"}} {
+			t.Run(fmt.Sprint(durable, names), func(t *testing.T) {
+				s := new(shop)
+				g, memory := s.graph(), new(store.Memory)
+				opts := []kahn.Option{kahn.RunID("r")}
+				if durable {
+					opts = append(opts, kahn.Durable(memory))
+				}
+				redrive := func(res *kahn.Result) (*kahn.Result, error) {
+					var from *kahn.Snapshot
+					if !durable {
+						from = reload(t, res.Snapshot())
+					}
+					return kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(from, names))...)
+				}
+				res, err := kahn.Execute(t.Context(), g, nil, opts...)
+				require.ErrorIs(t, err, errSoldOut)
+				require.Equal(t, []string{"look", "pay", "ship", "unpay"}, s.calls)
+				first := []string{s.keys["pay"], s.keys["unpay"]}
+				preview, err := kahn.RedrivePreview(compiled(t, g), res.Snapshot(), names)
+				require.NoError(t, err)
+				require.Equal(t, []string{"pay", "ship"}, preview)
+				s.calls = nil
+				res, err = redrive(res)
+				require.ErrorIs(t, err, errSoldOut)
+				require.Equal(t, []string{"pay", "ship", "unpay"}, s.calls)
+				second := []string{s.keys["pay"], s.keys["unpay"]}
+				require.NotContains(t, first, second[0])
+				require.NotContains(t, first, second[1])
+				s.calls, s.sells = nil, true
+				res, err = redrive(res)
+				require.NoError(t, err)
+				require.Equal(t, []string{"pay", "ship"}, s.calls)
+				require.NotContains(t, append(first, second...), s.keys["pay"])
+				require.Equal(t, kahn.RunCompleted, res.Status)
+			})
+		}
+	}
+}
+
+// A redrive is refused while nobody knows whether something is undone.
+func TestRedriveOfFailedCompensation(t *testing.T) {
+	s := &shop{refund: kahn.Permanent(errors.New("no such charge"))}
+	g, memory := s.graph(), new(store.Memory)
+	opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(memory)}
+	_, err := kahn.Execute(t.Context(), g, nil, opts...)
+	require.ErrorIs(t, err, kahn.ErrCompensation)
+	key := s.keys["pay"]
+	_, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(nil, nil))...)
+	require.ErrorIs(t, err, kahn.ErrCompensation)
+	require.ErrorContains(t, err, `"pay"`)
+	s.sells, s.calls = true, nil
+	_, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(nil, nil), kahn.DespiteHandlers)...)
+	require.NoError(t, err)
+	require.Equal(t, []string{"pay", "ship"}, s.calls)
+	require.Equal(t, key, s.keys["pay"]) // it was not undone
+}
+
+// A fork performs again what was undone, and undoes nothing that it has kept.
+func TestForkOfCompensatedRun(t *testing.T) {
+	for _, durable := range []bool{false, true} {
+		s := new(shop)
+		g := s.graph()
+		res, _ := kahn.Execute(t.Context(), g, nil)
+		s.calls = nil
+		opts := []kahn.Option{kahn.Fork(reload(t, res.Snapshot())), kahn.RunID("fork")}
+		memory := new(store.Memory)
+		if durable {
+			opts = append(opts, kahn.Durable(memory))
+		}
+		res, err := kahn.Execute(t.Context(), g, nil, opts...)
+		require.ErrorIs(t, err, errSoldOut)
+		require.Equal(t, []string{"pay", "ship", "unpay"}, s.calls)
+		require.Equal(t, kahn.CompensationDone, must(res.Node("pay")).Compensation)
+
+		s.sells = true
+		done, err := kahn.Execute(t.Context(), g, nil)
+		require.NoError(t, err)
+		s.sells, s.calls = false, nil
+		res, err = kahn.Execute(t.Context(), g, nil, kahn.Fork(done.Snapshot(), "ship"), kahn.RunID("another"))
+		require.ErrorIs(t, err, errSoldOut)
+		require.Equal(t, []string{"ship"}, s.calls)
+		require.Equal(t, kahn.CompensationNone, must(res.Node("pay")).Compensation)
+	}
+}
+
+func must[T any](v T, ok bool) T {
+	if !ok {
+		panic("it is not there")
+	}
+	return v
+}
