@@ -13,19 +13,6 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// doubles fails if twice the argument counts more than 2.6 times as much: a logarithm and fixed costs stay below, a square is 4.
-func doubles(t *testing.T, n int, count func(n int) int64) {
-	t.Helper()
-	var counts []int64
-	for i := range 3 {
-		counts = append(counts, count(n<<i))
-		require.Positive(t, counts[i], "nothing was counted")
-	}
-	for i, c := range counts[1:] {
-		require.Less(t, float64(c), 2.6*float64(counts[i]), "%d steps for %d, and for twice as much %d and %d", counts[0], n, counts[1], counts[2])
-	}
-}
-
 // TestGrowthOfStops stops a run n times while n steps run, which return one after the other: a stop that finds everything stopped does not
 // visit all nodes again.
 func TestGrowthOfStops(t *testing.T) {
