@@ -282,3 +282,32 @@ func BenchmarkRun(b *testing.B) {
 		}
 	}
 }
+
+// TestScales performs each row of the table scale with few units.
+func TestScales(t *testing.T) {
+	for _, x := range scales() {
+		r, err := x.at(3000)
+		if err != nil || r.bytes <= 0 || r.objects <= 0 {
+			t.Errorf("%s: %+v, %v", x.name, r, err)
+		}
+	}
+}
+
+// TestFeatures performs each row of the table features, with the feature, without, and by hand.
+func TestFeatures(t *testing.T) {
+	for _, f := range features() {
+		all := []contestant{f.with, f.without}
+		if f.handWith != nil {
+			all = append(all, *f.handWith, *f.handWithout)
+		}
+		for i, c := range all {
+			run, err := c.prepare(job{shape: layered(300)})
+			if err == nil {
+				err = run()
+			}
+			if err != nil {
+				t.Errorf("%s, %d: %v", f.name, i, err)
+			}
+		}
+	}
+}

@@ -32,7 +32,7 @@ func main() {
 // run is main with its arguments and output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, events, streams, stores, signals, lookers or all")
+	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, signals, lookers or all")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
 	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget, or State.Drive more than 4 times Execute")
@@ -93,6 +93,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		{"events", func() error { return events(out, *rounds, target) }},
 		{"features", func() error { return additions(out, *rounds, target) }},
 		{"memo", func() error { return cached(out, *rounds, target) }},
+		{"scale", func() error { return scale(out, divisor(*quick)) }},
 		{"streams", func() error { return streams(out, *quick) }},
 		{"stores", func() error { return stores(out, *rounds) }},
 		{"signals", func() error { return signals(out, *rounds, target) }},
@@ -112,4 +113,12 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		return false, fmt.Errorf("-table %s: no such table", *which)
 	}
 	return true, nil
+}
+
+// divisor is by how much the sizes of the table scale are divided.
+func divisor(quick bool) int {
+	if quick {
+		return 100
+	}
+	return 1
 }
