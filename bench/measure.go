@@ -12,6 +12,7 @@ import (
 // reading is the result of one sample of runs, by node.
 type reading struct {
 	ns, bytes, allocs float64
+	cpu               float64 // ns of the processor, of the whole process
 }
 
 // entry is a contestant on a shape.
@@ -57,14 +58,23 @@ func (e *entry) sample(target time.Duration) error {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+	user, kernel, err := processTimes()
+	if err != nil {
+		return err
+	}
 	took, err = repeat(e.reps)
 	runtime.ReadMemStats(&after)
+	if err != nil {
+		return err
+	}
+	userAfter, kernelAfter, err := processTimes()
 	if err != nil {
 		return err
 	}
 	nodes := float64(e.reps) * float64(e.shape.n)
 	e.readings = append(e.readings, reading{
 		ns:     float64(took) / nodes,
+		cpu:    float64(userAfter-user+kernelAfter-kernel) / nodes,
 		bytes:  float64(after.TotalAlloc-before.TotalAlloc) / nodes,
 		allocs: float64(after.Mallocs-before.Mallocs) / nodes,
 	})
