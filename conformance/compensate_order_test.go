@@ -1,0 +1,75 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+var sagaSteps = []string{"reserve", "charge", "ship", "notify"}
+
+// saga is the order of docs/saga.md: do performs a step, or its undo. Nobody is told again.
+func saga(do func(ctx context.Context, s *kahn.Step, name string) (any, error)) *kahn.Graph {
+	g := &kahn.Graph{Name: "saga"}
+	for i, name := range sagaSteps {
+		n := kahn.Node{ID: name, After: sagaSteps[max(i-1, 0):i]}
+		n.Do = func(ctx context.Context, s *kahn.Step) (any, error) { return do(ctx, s, name) }
+		if name != "notify" {
+			n.Compensate = func(ctx context.Context, s *kahn.Step) error { _, err := do(ctx, s, "undo "+name); return err }
+		}
+		g.Add(n)
+	}
+	return g
+}
+
+// An order is undone in reverse, whichever step fails, and does not complete then; so it is if the run is cancelled, or takes too long.
+func TestSagaOfAnOrder(t *testing.T) {
+	for fails, want := range map[string]string{
+		"":        "reserve charge ship notify",
+		"reserve": "",
+		"charge":  "reserve undo:reserve",
+		"ship":    "reserve charge undo:charge undo:reserve",
+		"notify":  "reserve charge ship undo:ship undo:charge undo:reserve",
+	} {
+		var did []string
+		res, err := kahn.Execute(t.Context(), saga(func(_ context.Context, s *kahn.Step, name string) (any, error) {
+			if name == fails {
+				return nil, kahn.NoEffect(errors.New("declined"))
+			}
+			did = append(did, strings.ReplaceAll(name, " ", ":"))
+			return "receipt", nil
+		}), nil)
+		require.Equal(t, want, strings.Join(did, " "), fails)
+		require.Equal(t, fails == "", err == nil)
+		require.Equal(t, fails == "", res.Status == kahn.RunCompleted)
+	}
+	for name, want := range map[string]kahn.RunStatus{"cancelled": kahn.RunCancelled, "timed out": kahn.RunFailed} {
+		synctest.Test(t, func(t *testing.T) {
+			var did []string
+			run, err := kahn.Start(t.Context(), saga(func(ctx context.Context, s *kahn.Step, name string) (any, error) {
+				if name == "ship" {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				did = append(did, name)
+				return "receipt", nil
+			}), nil, kahn.Timeout(time.Hour))
+			require.NoError(t, err)
+			synctest.Wait()
+			if name == "cancelled" {
+				require.NoError(t, run.Cancel())
+			}
+			res, err := run.Wait()
+			require.Error(t, err)
+			require.Equal(t, want, res.Status)
+			require.Equal(t, []string{"reserve", "charge", "undo ship", "undo charge", "undo reserve"}, did, name)
+		})
+	}
+}
