@@ -2,8 +2,11 @@ package kahn_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // TestGrowthOfStops stops a run n times while n steps run, which return one after the other: a stop that finds everything stopped does not
@@ -195,6 +199,87 @@ func TestGrowthOfHolds(t *testing.T) {
 				visits = res.EdgeVisits()
 			})
 			return visits
+		})
+	}
+}
+
+// weighed is a store that counts what it is given to write, but for the outputs of nodes: that of a map has all its items.
+type weighed struct {
+	store.Memory
+	rows, bytes int64
+}
+
+func (s *weighed) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	s.rows += int64(len(c.Nodes) + len(c.Reset) + len(c.Readiness) + len(c.Started) + len(c.Completed) + len(c.Ready))
+	bare := c
+	bare.Nodes = slices.Clone(c.Nodes)
+	for i := range bare.Nodes {
+		bare.Nodes[i].Value = nil
+	}
+	data, err := json.Marshal(bare)
+	if err != nil {
+		return 0, err
+	}
+	s.bytes += int64(len(data))
+	return s.Memory.Commit(ctx, l, c)
+}
+
+// TestGrowthOfRedrives: of many nodes that have completed one has failed, and is redriven. The work grows as they do, and what is written does
+// not. The test counts bytes, and so runs alone.
+func TestGrowthOfRedrives(t *testing.T) {
+	items := func(n int, sub *kahn.Graph) *kahn.Graph {
+		return graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)}, Sub: sub}, after("Z", "M"))
+	}
+	fan := func(n int) *kahn.Graph {
+		g := &kahn.Graph{}
+		for i := range n {
+			g.Add(after(fmt.Sprint("n", i)))
+		}
+		return g
+	}
+	for name, row := range map[string]struct {
+		make  func(n int) *kahn.Graph
+		bad   string
+		names []string
+		calls int // of the redrive
+		size  int
+	}{
+		"items":                   {func(n int) *kahn.Graph { return items(n, nil) }, "M[7]", nil, 2, 2_500},
+		"a named item":            {func(n int) *kahn.Graph { return items(n, nil) }, "M[7]", []string{"M[7]"}, 2, 2_000},
+		"items that are graphs":   {func(n int) *kahn.Graph { return items(n, graph(after("x"), after("y", "x"))) }, "M[7]/x", nil, 3, 500},
+		"items of a map in a map": {func(n int) *kahn.Graph { return items(2, items(n, nil)) }, "M[1]/M[7]", nil, 3, 1_000},
+		"a fan":                   {fan, "n7", nil, 1, 2_000},
+		"a fan in a graph":        {func(n int) *kahn.Graph { return graph(subgraph("S", fan(n)), after("Z", "S")) }, "S/n7", nil, 2, 2_000},
+		"a fan that a step has given": {func(n int) *kahn.Graph {
+			return graph(kahn.Node{ID: "X", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(fan(n), nil, nil) }}, after("Z", "X"))
+		}, "X/n7", nil, 2, 2_000},
+	} {
+		var written [2]int64
+		n := size(row.size, row.size/4, 10*row.size) // in the long mode 100,000 items
+		doubles(t, n, func(n int) (bytes int64) {
+			db, broken := new(weighed), true
+			var calls atomic.Int64
+			step := func(_ context.Context, s *kahn.Step) (any, error) {
+				if calls.Add(1); broken && s.Path() == row.bad {
+					return nil, errStep
+				}
+				return nil, nil
+			}
+			g, opts := row.make(n), []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
+			_, err := kahn.Execute(t.Context(), g, step, opts...)
+			require.ErrorIs(t, err, errStep, name)
+			broken, db.rows, db.bytes = false, 0, 0
+			calls.Store(0)
+			bytes, _ = allocated(func() { _, err = kahn.Execute(t.Context(), g, step, append(opts, kahn.Redrive(nil, row.names))...) })
+			require.NoError(t, err, name)
+			require.EqualValues(t, row.calls, calls.Load(), name)
+			t.Log(name, n, bytes, db.rows, db.bytes)
+			if written == [2]int64{} {
+				written = [2]int64{db.rows, db.bytes}
+			}
+			require.LessOrEqual(t, db.rows, written[0]+8, "%s: the rows that a redrive writes grow", name) // a few more if it takes more transactions
+			require.LessOrEqual(t, db.bytes, written[1]+1000, "%s: the bytes that a redrive writes grow", name)
+			return bytes
 		})
 	}
 }
