@@ -218,8 +218,8 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	}
 	tx.list(e.place, key, &n)
 	tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
-	if n.Status == Running && n.Inside != nil {
-		tx.collect(e.place, key, n.Attempts)
+	if n.Inside != nil {
+		tx.collect(e.place, key, &n)
 	}
 }
 
@@ -263,16 +263,16 @@ func (tx *transaction) list(at place, key string, n *nodeState) {
 	n.List = nil
 }
 
-// collect takes the outputs that a loop has collected and the store does not have.
-func (tx *transaction) collect(at place, key string, attempt int32) {
+// collect takes the outputs that a loop has collected, before its last iteration, and the store does not have.
+func (tx *transaction) collect(at place, key string, n *nodeState) {
 	r := at.run
 	comp := r.extras[at.ref].comp
 	if comp == nil {
 		return
 	}
-	for ; int(comp.stored) < len(comp.before.all); comp.stored++ {
+	for most := min(len(comp.before.all), n.Inside.Iteration-1); int(comp.stored) < most; comp.stored++ {
 		i := int(comp.stored) + 1
-		key := collectedKey(key, attempt, i)
+		key := collectedKey(key, n.Attempts, i)
 		tx.outputs = append(tx.outputs, collected{key, key, i, stored{value: comp.before.all[i-1]}, r.timeAt(r.now())})
 	}
 }

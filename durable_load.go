@@ -552,7 +552,7 @@ func (back *takenBack) takes(key string) bool {
 // level finds the fates of the nodes of one graph, whose keys have a prefix, and of those inside.
 func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored map[string]store.Node) {
 	p := a.plan
-	at, _ := p.placed(nodes, "")
+	at := p.found(nodes)
 	fates, keys := make([]fate, len(at)), make([]string, len(at))
 	for r := range at {
 		keys[r] = prefix + p.names[r][len(p.itemOf):]

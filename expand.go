@@ -243,7 +243,7 @@ func (w *worker) redoExpansion(x *expansion, kept *nodeState) (anew bool, err er
 		x.back = new(again).takeBackInside(kept, key)
 		return true, nil
 	}
-	a, err := d.level(x.plan, in.Nodes, d.Names, d.All, kept.prefixInside(r.prefix), true)
+	a, err := d.level(x.plan, in, kept.prefixInside(r.prefix))
 	if err != nil {
 		return false, err
 	}

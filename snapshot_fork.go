@@ -64,6 +64,12 @@ type redoState struct {
 	redo
 	All   bool     `json:"all,omitempty"`
 	Names []string `json:"names,omitempty"`
+	Open  bool     `json:"open,omitempty"` // the node had not ended, so the composites inside go on that have not
+}
+
+// level is [redo.level] for the graph, now that it is known.
+func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, error) {
+	return d.redo.level(p, in.Nodes, d.Names, d.All, prefix, !d.Open)
 }
 
 // again tells which nodes of one graph run again.
@@ -121,12 +127,7 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 // outermost is level for the outermost graph in a fork or an adoption, whose graph may be another one: nodes that it does not have are left out.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
 	p.Hash() // and of its nodes
-	at := make([]*nodeState, len(p.names))
-	for i := range nodes {
-		if ref, ok := p.Ref(nodes[i].ID); ok {
-			at[ref] = &nodes[i]
-		}
-	}
+	at := p.found(nodes)
 	named, parts, err := p.parted(names, at, "")
 	if err != nil {
 		return nil, err
@@ -166,12 +167,16 @@ func (d *redo) repeats(n *nodeState) bool {
 // node decides how a node runs again that was chosen: it begins anew, or it goes on inside.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
+		var before insideState // a path may lead into a graph that a step has returned
+		if n != nil {
+			before.Nodes = []nodeState{*n}
+		}
 		for _, rest := range rests {
 			id := a.plan.names[ref]
 			if n.noItems(a.plan, ref) {
 				return fmt.Errorf("%w: %s: the map has 0 items", ErrUnknownNode, quoteID(prefix+id+rest))
 			}
-			if !a.plan.leads(id+rest) && !(n != nil && n.expanded() && n.Inside.has(strings.TrimPrefix(rest, "/"))) {
+			if !a.plan.leads(id+rest) && !before.has(id+rest) {
 				return a.plan.unknownPath(prefix, id+rest)
 			}
 		}
@@ -262,9 +267,10 @@ func (a *again) any() bool {
 	return a.back > 0 || a.later != nil || len(a.inside) > 0 || slices.Contains(a.runs, true)
 }
 
-// goesOn reports whether a composite can go on inside: it has begun, and is declared as it was.
+// goesOn reports whether a composite can go on inside: it has begun, no attempt comes next, and it is declared as it was.
 func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bool {
-	if n.Inside == nil || outermost && n.Hash != p.nodeHash(ref) {
+	next := n.Status == Retrying || n.Status == Ready && !n.expanded() // a step that has returned a graph is ready to return it again
+	if n.Inside == nil || next || outermost && n.Hash != p.nodeHash(ref) {
 		return false
 	}
 	if n.expanded() {
@@ -293,7 +299,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 		if all = all && d.repeatsInside(in); !all && len(names) == 0 && !in.isUndone() {
 			return &again{}, nil
 		}
-		return &again{later: &redoState{*d, all, names}}, nil
+		return &again{later: &redoState{*d, all, names, !n.Status.Terminal()}}, nil
 	case p.node(ref).Map != nil:
 		inner = p.items[ref].repeated(n.ID, in.Items)
 		for i, rest := range rests {
@@ -421,6 +427,17 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	return at, nil
 }
 
+// found are the nodes of a snapshot by Ref, without those that the plan does not have.
+func (p *Plan) found(nodes []nodeState) []*nodeState {
+	at := make([]*nodeState, len(p.names))
+	for i := range nodes {
+		if ref, ok := p.Ref(nodes[i].ID); ok {
+			at[ref] = &nodes[i]
+		}
+	}
+	return at
+}
+
 // parted finds the nodes to which paths lead, and of paths into composites what comes after the composite.
 func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
@@ -517,7 +534,7 @@ func (p *Plan) unknownPath(prefix, name string) error {
 // paths adds the paths of the nodes that run again, in the order of declaration: those that begin anew, and the composites that go on inside
 // with what runs again in there.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
-	at, _ := a.plan.placed(nodes, prefix)
+	at := a.plan.found(nodes) // of another graph, perhaps
 	for _, ref := range a.plan.declared {
 		in := a.inside[ref]
 		if a.is(ref) {
@@ -609,14 +626,14 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
 		n := &nodes[i]
-		n.Event, n.Latest, n.Epoch = 0, 0, 0
+		n.Event, n.Latest, n.Epoch, n.apart = 0, 0, 0, false
 		n.Inherited = undoes && n.Status.Terminal()
 		if n.Inside == nil {
 			continue
 		}
-		if n.Inside.First, n.Inside.dropped = 0, nil; n.Status == Running {
+		if n.Inside.First, n.Inside.dropped, n.Inside.apart = 0, nil, 0; n.Status == Running {
 			n.Attempts, n.Started, n.Cut, n.Errs, n.Retried, n.LastErr, n.Began, n.Tokens = 1, 1, 0, nil, nil, nil, time.Time{}, [2]int{}
-			n.reopened, n.Dormant, n.apart, n.Inside.apart = true, false, false, 0
+			n.reopened, n.Dormant = true, false
 		}
 		forked(n.Inside.Nodes, undoes || n.Inside.Undoes)
 		for k := range n.Inside.Past {

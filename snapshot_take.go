@@ -521,7 +521,7 @@ func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, red
 			}
 		case in.later != nil && n.Inside.plan != nil:
 			within := n.prefixInside(prefix)
-			if inner, err := in.later.level(n.Inside.plan, n.Inside.Nodes, in.later.Names, in.later.All, within, true); err == nil {
+			if inner, err := in.later.level(n.Inside.plan, n.Inside, within); err == nil {
 				list = inner.handled(list, n.Inside.Nodes, within, redrive, before || !redrive && keptBefore[r])
 			}
 		case in.later != nil && n.Status == Completed: // else it is found when the graph is known
@@ -605,14 +605,8 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 // answers tells, by Ref, what completed nodes have answered that ran because of failures; it is nil if nothing has failed. at are the nodes by
 // Ref.
 func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
-	at = make([]*nodeState, len(p.names))
-	troubled := false
-	for i := range nodes {
-		if r, ok := p.Ref(nodes[i].ID); ok {
-			at[r], troubled = &nodes[i], troubled || nodes[i].isStopped()
-		}
-	}
-	if !troubled {
+	at = p.found(nodes)
+	if !slices.ContainsFunc(at, func(n *nodeState) bool { return n != nil && n.isStopped() }) {
 		return nil, at
 	}
 	answers = make([][]machine.Ref, len(p.names))

@@ -700,12 +700,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 
 // add adds the nodes that run again, those inside of a composite that goes on after it.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
-	p, had := again.plan, map[machine.Ref]*nodeState{}
-	for i := range nodes {
-		if ref, ok := p.Ref(nodes[i].ID); ok {
-			had[ref] = &nodes[i]
-		}
-	}
+	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
 		n, in := had[ref], again.inside[ref]
 		run := AdoptNode{Node: prefix + p.names[ref], Reason: AdoptNoResult}

@@ -219,7 +219,12 @@ func became(t testing.TB, db store.Inbox, id string) (store.RequestStatus, strin
 // counted fails the test unless every counter of readiness of a run that has ended is at what it requires.
 func counted(t *testing.T, s store.Store) {
 	t.Helper()
-	r, err := s.Load(t.Context(), "r")
+	countedRun(t, s, "r")
+}
+
+func countedRun(t *testing.T, s store.Store, id string) {
+	t.Helper()
+	r, err := s.Load(t.Context(), id)
 	require.NoError(t, err)
 	require.True(t, r.Status.Terminal())
 	for key, n := range r.Nodes {

@@ -46,6 +46,7 @@ func TestRedriveGoesOnInside(t *testing.T) {
 			[]string{"L", "L#2/x"}, []kahn.Option{kahn.Anew}, []string{"L#1/w", "L#1/x", "L#2/w", "L#2/x"}},
 		{"a node that a step in a loop has returned", graph(kahn.Node{ID: "L", Sub: graph(after("X")), Loop: &kahn.Loop{MaxIterations: 1, OnLimit: kahn.LoopStop, While: again}}), nil,
 			[]string{"L#1/X/y"}, nil, []string{"L#1/X", "L#1/X/y", "L#1/X/z"}},
+		{"a node that a step inside has returned, anew", graph(subgraph("S", graph(after("X")))), nil, []string{"S", "S/X/y"}, []kahn.Option{kahn.Anew}, []string{"S/X", "S/X/w", "S/X/x", "S/X/y", "S/X/z"}},
 		{"an iteration in a graph that a step has returned", graph(after("XL")), nil, []string{"XL/L#2"}, nil, []string{"XL", "XL/L#2/x"}},
 		{"no such iteration in a graph that a step has returned", graph(after("XL")), nil, []string{"XL/L#02"}, nil, nil},
 		{"a node in a graph that a step has returned, anew", graph(after("X")), nil, []string{"X", "X/y"}, []kahn.Option{kahn.Anew}, []string{"X", "X/w", "X/x", "X/y", "X/z"}},

@@ -21,18 +21,20 @@ import (
 
 // mender is a random nested graph whose steps fail by their paths, in one run after the other fewer of them.
 type mender struct {
-	seed    uint64
-	g       *kahn.Graph
-	expands map[string]*kahn.Graph // what steps return, by id
-	opts    []kahn.Option
-	ids     int
-	memo    bool // each life has a memo
-	stops   bool // a failure may stop what runs beside it: which calls there are depends on time then
-	retries bool // composites may be attempted again
-	loops   bool
-	last    map[string]int          // the iteration at which a loop stands, by its path
-	inner   map[string]*kahn.Result // of the graphs that steps returned, by path: the Result of a life in which such a node does not run lacks it
-	cancel  time.Duration           // when the first run is cancelled; 0: it is not
+	seed     uint64
+	g        *kahn.Graph
+	expands  map[string]*kahn.Graph // what steps return, by id
+	opts     []kahn.Option
+	ids      int
+	versions int
+	memo     bool // each life has a memo
+	stops    bool // a failure may stop what runs beside it: which calls there are depends on time then
+	retries  bool // composites may be attempted again
+	loops    bool
+	last     map[string]int          // the iteration at which a loop stands, by its path
+	fresh    map[string]bool         // nothing has ended in that iteration
+	inner    map[string]*kahn.Result // of the graphs that steps returned, by path: the Result of a life in which such a node does not run lacks it
+	end      cutShort                // how the first run ends early
 
 	mu    sync.Mutex
 	calls map[string]int
@@ -41,7 +43,7 @@ type mender struct {
 
 func newMender(seed uint64) *mender {
 	r := rand.New(rand.NewPCG(seed, 33))
-	m := &mender{seed: seed, expands: map[string]*kahn.Graph{}, last: map[string]int{}, inner: map[string]*kahn.Result{}, retries: r.IntN(2) == 0}
+	m := &mender{seed: seed, expands: map[string]*kahn.Graph{}, last: map[string]int{}, fresh: map[string]bool{}, inner: map[string]*kahn.Result{}, retries: r.IntN(2) == 0}
 	m.g = m.graph(r, 2+r.IntN(6), 1+r.IntN(3))
 	aborts := []kahn.FailureMode{kahn.Continue, kahn.AbortRunning}[r.IntN(2)]
 	m.stops = m.stops || aborts == kahn.AbortRunning
@@ -49,9 +51,15 @@ func newMender(seed uint64) *mender {
 	m.opts = []kahn.Option{[]kahn.Mode{kahn.Eager, kahn.Waves}[r.IntN(2)], kahn.Limit(r.IntN(3)), aborts}
 	m.memo = r.IntN(4) == 0
 	if r.IntN(4) == 0 {
-		m.cancel = time.Duration(1+r.IntN(20)) * ms
+		m.end.after = time.Duration(1+r.IntN(20)) * ms
 	}
 	return m
+}
+
+// cutShort is when a run is cancelled, or left; 0 if it is not.
+type cutShort struct {
+	after time.Duration
+	leave bool
 }
 
 func (m *mender) graph(r *rand.Rand, n, depth int) *kahn.Graph {
@@ -140,7 +148,7 @@ func (m *mender) step(ctx context.Context, s *kahn.Step) (any, error) {
 	item, _ := s.Item()
 	previous, _ := s.Root("previous")
 	up := s.UpstreamAll()
-	text := fmt.Sprint(s.Path(), item, previous)
+	text := fmt.Sprint(s.Path(), s.Config(), item, previous)
 	for _, id := range slices.Sorted(maps.Keys(up)) {
 		text += fmt.Sprint(" ", id, up[id])
 	}
@@ -148,7 +156,7 @@ func (m *mender) step(ctx context.Context, s *kahn.Step) (any, error) {
 }
 
 // run performs a life, and returns its Result and the calls.
-func (m *mender) run(t *testing.T, cancel time.Duration, fails func(path string) bool, opts ...kahn.Option) (*kahn.Result, map[string]int) {
+func (m *mender) run(t *testing.T, end cutShort, fails func(path string) bool, opts ...kahn.Option) (*kahn.Result, map[string]int) {
 	t.Helper()
 	m.calls, m.fails = map[string]int{}, fails
 	if m.memo {
@@ -156,9 +164,11 @@ func (m *mender) run(t *testing.T, cancel time.Duration, fails func(path string)
 	}
 	run, err := kahn.Start(t.Context(), m.g, m.step, append(slices.Clone(m.opts), opts...)...)
 	require.NoError(t, err)
-	if cancel > 0 {
-		time.Sleep(cancel)
-		if err := run.Cancel(); err != nil {
+	if end.after > 0 {
+		time.Sleep(end.after)
+		if end.leave {
+			run.Leave()
+		} else if err := run.Cancel(); err != nil {
 			require.ErrorIs(t, err, kahn.ErrFinished)
 		}
 	}
@@ -186,11 +196,32 @@ func ranBadly(n kahn.NodeResult) bool {
 	return n.Status == kahn.Failed || n.Status == kahn.Aborted || n.Status == kahn.Cancelled
 }
 
-// selection is what a redrive or a fork repeats.
+// selection is what a redrive, a fork or an adoption repeats.
 type selection struct {
-	failed bool     // what failed or was stopped
-	names  []string // and these
-	anew   bool     // the named composites begin anew
+	failed  bool            // what failed or was stopped
+	names   []string        // and these
+	anew    bool            // the named composites begin anew
+	strict  bool            // what has no result, too: a fork or an adoption
+	fork    bool            // expanded nodes begin anew
+	changed map[string]bool // of the outermost graph: the nodes whose declaration is another one
+}
+
+// between reports whether an attempt of a composite has ended and the next one has not begun.
+func between(n kahn.NodeResult) bool { return n.Status == kahn.Retrying || n.Status == kahn.Ready }
+
+// repeats reports whether a node is repeated because of its status, if there is one.
+func (s selection) repeats(n kahn.NodeResult, ok bool) bool {
+	return !ok || ranBadly(n) || s.strict && !n.Status.Terminal()
+}
+
+// any reports whether a node of a level is repeated because of its status.
+func (s selection) any(res *kahn.Result) bool {
+	for n := range res.Nodes() {
+		if s.repeats(n, true) {
+			return true
+		}
+	}
+	return false
 }
 
 func (s selection) String() string {
@@ -220,17 +251,7 @@ func (s selection) iteration(loop string) (first int) {
 	return first
 }
 
-// anyBad reports whether anything at a level has failed or was stopped.
-func anyBad(res *kahn.Result) bool {
-	for n := range res.Nodes() {
-		if ranBadly(n) {
-			return true
-		}
-	}
-	return false
-}
-
-// keeps finds what a redrive keeps of a graph: neither what is selected nor what follows. Composites go on inside.
+// keeps finds what is kept of a graph: neither what is selected nor what follows, nor what has not ended. Composites go on inside.
 func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, sel selection) {
 	again, before := map[string]bool{}, map[string][]string{}
 	for _, e := range g.Edges() {
@@ -246,29 +267,30 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 			stays = stays && !sel.has(path)
 			continue
 		}
-		follows := slices.ContainsFunc(before[n.ID], func(id string) bool { return again[id] })
-		if again[n.ID] = follows || sel.failed && (!ok || ranBadly(r)) || sel.has(path) || sel.below(path); !again[n.ID] {
+		anew := sel.changed[path] || slices.ContainsFunc(before[n.ID], func(id string) bool { return again[id] })
+		if again[n.ID] = anew || sel.failed && sel.repeats(r, ok) || sel.has(path) || sel.below(path); !again[n.ID] {
 			k[path] = true
 			continue
 		}
 		if r.Sub == nil && m.inner[path] != nil {
 			r.Sub = m.inner[path]
 		}
-		if stays = false; follows || r.Sub == nil || sel.has(path) && (sel.anew || !anyBad(r.Sub)) {
+		anew = anew || sel.fork && m.expands[n.ID] != nil || between(r) && m.expands[n.ID] == nil
+		if stays = false; anew || r.Sub == nil || sel.has(path) && (sel.anew || !sel.any(r.Sub)) {
 			maps.DeleteFunc(m.inner, func(at string, _ *kahn.Result) bool { return at == path || kept{path: true}.has(at) })
 			continue
 		}
 		inside := sel
-		inside.failed = sel.failed && ranBadly(r) || sel.has(path)
+		inside.failed = sel.failed && sel.repeats(r, ok) || sel.has(path)
 		switch inner := m.expands[n.ID]; {
 		case n.Map != nil:
 			for item := range r.Sub.Nodes() {
 				at := prefix + item.ID
-				if !(inside.failed && ranBadly(item) || sel.has(at) || sel.below(at)) {
+				if !(inside.failed && sel.repeats(item, true) || sel.has(at) || sel.below(at)) {
 					k[at] = true
-				} else if item.Sub != nil && n.Sub != nil && !(sel.has(at) && (sel.anew || !anyBad(item.Sub))) {
+				} else if item.Sub != nil && n.Sub != nil && !between(item) && !(sel.has(at) && (sel.anew || !sel.any(item.Sub))) {
 					in := sel
-					in.failed = inside.failed && ranBadly(item) || sel.has(at)
+					in.failed = inside.failed && sel.repeats(item, true) || sel.has(at)
 					m.keeps(k, n.Sub, item.Sub, at+"/", in)
 				}
 			}
@@ -276,8 +298,9 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 			last := max(m.last[path], 1)
 			first := sel.iteration(path)
 			if first == 0 {
-				first = last
-				m.keeps(k, n.Sub, r.Sub, fmt.Sprintf("%s#%d/", path, last), inside)
+				if first = last; !m.fresh[path] {
+					m.keeps(k, n.Sub, r.Sub, fmt.Sprintf("%s#%d/", path, last), inside)
+				}
 			}
 			for i := 1; i < first; i++ {
 				k[fmt.Sprintf("%s#%d", path, i)] = true
@@ -289,7 +312,7 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 		}
 	}
 	if end != "" && stays && prefix != "" {
-		if r, _ := res.Node(end); !ranBadly(r) {
+		if r, _ := res.Node(end); !sel.repeats(r, true) {
 			k[prefix+end] = true
 		}
 	}
@@ -312,11 +335,40 @@ func (m *mender) stands(calls map[string]int) {
 	maps.Copy(m.last, last)
 }
 
-// paths lists what can be named of a run.
-func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix string) []string {
+// frozen is what a snapshot says of the inside of a composite.
+type frozen struct {
+	Items     int
+	Iteration int
+	Nodes     []struct {
+		ID     string
+		Inside *frozen
+	}
+}
+
+// pauses notes at which iterations loops stand in a run that was left: such an iteration may have called nothing.
+func (m *mender) pauses(in *frozen, prefix string) {
+	for _, n := range in.Nodes {
+		switch path := prefix + n.ID; {
+		case n.Inside == nil:
+		case n.Inside.Iteration > 0:
+			m.last[path], m.fresh[path] = n.Inside.Iteration, len(n.Inside.Nodes) == 0
+			m.pauses(n.Inside, fmt.Sprintf("%s#%d/", path, n.Inside.Iteration))
+		case n.Inside.Items > 0:
+			m.pauses(n.Inside, prefix)
+		default:
+			m.pauses(n.Inside, path+"/")
+		}
+	}
+}
+
+// paths lists what can be named of a run. Of a graph that a step has returned these are the nodes that have ended.
+func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix string, returned bool) []string {
 	for _, n := range g.Nodes() {
 		r, _ := res.Node(n.ID)
 		path := prefix + n.ID
+		if returned && !r.Status.Terminal() {
+			continue
+		}
 		list = append(list, path)
 		if m.expands[n.ID] != nil && r.Sub != nil {
 			m.inner[path] = r.Sub
@@ -332,7 +384,7 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 			for item := range r.Sub.Nodes() {
 				list = append(list, prefix+item.ID)
 				if item.Sub != nil && n.Sub != nil {
-					list = m.paths(list, n.Sub, item.Sub, prefix+item.ID+"/")
+					list = m.paths(list, n.Sub, item.Sub, prefix+item.ID+"/", returned)
 				}
 			}
 		case n.Loop != nil:
@@ -342,11 +394,11 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 					list = append(list, fmt.Sprintf("%s#%d", path, i+1))
 				}
 			}
-			list = m.paths(list, n.Sub, r.Sub, fmt.Sprintf("%s#%d/", path, last))
+			list = m.paths(list, n.Sub, r.Sub, fmt.Sprintf("%s#%d/", path, last), returned)
 		case n.Sub != nil:
-			list = m.paths(list, n.Sub, r.Sub, path+"/")
+			list = m.paths(list, n.Sub, r.Sub, path+"/", returned)
 		case inner != nil:
-			list = m.paths(list, inner, r.Sub, path+"/")
+			list = m.paths(list, inner, r.Sub, path+"/", true)
 		}
 	}
 	return list
@@ -355,8 +407,8 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 // selects draws what is repeated of a run.
 func (m *mender) selects(r *rand.Rand, res *kahn.Result) selection {
 	sel := selection{failed: true}
-	list := m.paths(nil, m.g, res, "")
-	if m.cancel > 0 || m.stops || r.IntN(3) == 0 {
+	list := m.paths(nil, m.g, res, "", false)
+	if m.end.after > 0 || m.stops || r.IntN(3) == 0 {
 		return sel
 	}
 	for range 1 + r.IntN(3) {
@@ -415,7 +467,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 		opts = stored(db)
 	}
 	r := rand.New(rand.NewPCG(m.seed, 34))
-	res, calls := m.run(t, m.cancel, func(path string) bool { return m.broken(path, 0) }, opts...)
+	res, calls := m.run(t, m.end, func(path string) bool { return m.broken(path, 0) }, opts...)
 	m.stands(calls)
 	failed := map[string]bool{} // whether the last call of a path has failed
 	for path := range calls {
@@ -445,13 +497,13 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 		}
 		before := db.len()
 		time.Sleep(time.Minute)
-		next, called := m.run(t, 0, fails, again...)
+		next, called := m.run(t, cutShort{}, fails, again...)
 		redrives++
 		if where == 2 {
 			counted(t, db)
 		}
 		// The run from the beginning fails where the redrive fails, and where the failures are that the redrive has kept.
-		want, expected := m.run(t, 0, func(path string) bool {
+		want, expected := m.run(t, cutShort{}, func(path string) bool {
 			if k.has(path) {
 				return failed[path]
 			}
@@ -490,13 +542,11 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 				} else if at.Status.Terminal() {
 					continue
 				}
-				got, _ := m.run(t, 0, fails, opts...)
+				got, _ := m.run(t, cutShort{}, fails, opts...)
 				if err := same(got, next, ""); err != nil && exact {
 					t.Errorf("%s, after %d of %d writes: %v", name, writes-before, db.len()-before, err)
 				}
-				if !m.stops || len(m.expands) == 0 { // a stop may come before a step has returned its graph again
-					counted(t, cut)
-				}
+				m.counts(t, cut, "r")
 				cuts++
 			}
 		}

@@ -156,6 +156,49 @@ func TestAdoptComposites(t *testing.T) {
 	})
 }
 
+// A composite in a graph that a step has returned goes on inside. One that backs off begins anew, at once.
+func TestAdoptOpenComposites(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "open composites", func(t *testing.T) {
+		s, broken := new(served), true
+		step := func(_ context.Context, step *kahn.Step) (any, error) {
+			switch s.note("%s", step.Path()); {
+			case step.ID() == "X":
+				return nil, kahn.Expand(graph(subgraph("S", graph(after("x"), gate("y", "x")))), nil, nil)
+			case step.ID() == "bad" && broken:
+				return nil, errStep
+			}
+			return nil, nil
+		}
+		version := func(config string) *kahn.Graph {
+			return graph(after("X"), kahn.Node{ID: "R", Sub: graph(after("good"), after("bad", "good")), Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Hour, MaxDelay: time.Hour}},
+				kahn.Node{ID: "other", Config: config})
+		}
+		opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(s)}
+		run, err := kahn.Start(t.Context(), version("a"), step, opts...)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		run.Leave()
+		_, err = run.Wait()
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"X", "X/S/x", "R/good", "R/bad", "other"}, s.take())
+		broken = false
+		_, err = kahn.Adopt(t.Context(), version("b"), s, "r")
+		require.NoError(t, err)
+		began := time.Now()
+		res, err := kahn.Execute(t.Context(), version("b"), step, opts...)
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"X", "R/good", "R/bad", "other"}, s.take())
+		require.Less(t, time.Since(began), time.Hour/4)
+		r, _ := res.Node("R")
+		require.Equal(t, kahn.Completed, r.Status)
+		require.Equal(t, 1, r.Attempts)
+		res, err = kahn.Execute(t.Context(), version("b"), step, append(opts, kahn.EarlySignals(map[string]any{"X/S/y": "yes"}))...)
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+	})
+}
+
 // A run that somebody performs, or that cannot go on, is refused, and stays as it is.
 func TestAdoptRefuses(t *testing.T) {
 	t.Parallel()

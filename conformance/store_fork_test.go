@@ -73,6 +73,9 @@ func TestFork(t *testing.T) {
 		changed := graph(after("A"), kahn.Node{ID: "B", After: []string{"A"}, Config: "other"}, after("C", "B"), after("D", "A"), after("F"), after("N", "D"))
 		fork, called := old.forked(changed, of("new"), nil)
 		require.Equal(t, []string{"B", "C", "F", "N"}, called)
+		preview, err := kahn.ForkPreview(compiled(t, changed), old.Snapshot(), nil)
+		require.NoError(t, err)
+		require.Equal(t, called, preview, "a node is gone")
 		fork.expect("A:ok B:ok C:ok D:ok F:ok N:ok", "completed")
 		require.Equal(t, "old", fork.node("D").Output)
 		require.NotEqual(t, old.ID(), fork.ID())
@@ -105,6 +108,22 @@ func TestFork(t *testing.T) {
 			slices.Sort(again)
 			require.Equal(t, want, again)
 		}
+	})
+
+	inBubble(t, "composites that a fork has kept go on inside in the next one", func(t *testing.T) {
+		again := func(kahn.View) (bool, error) { return true, nil }
+		g := graph(mapped("M", []int{1, 2, 3}, kahn.Map{}), kahn.Node{ID: "L", Sub: graph(after("x")), Loop: &kahn.Loop{MaxIterations: 3, OnLimit: kahn.LoopStop, While: again, Collect: true}}, after("Z"))
+		db := new(store.Memory)
+		stored := func(id string) []kahn.Option { return []kahn.Option{kahn.Durable(db), kahn.RunID(id)} }
+		try(t, g, of("old"), stored("first")...)
+		var c paths
+		for i, names := range [][]string{{"Z"}, {"M[1]", "L#2"}} {
+			from, err := kahn.ReadSnapshot(t.Context(), db, []string{"first", "second"}[i])
+			require.NoError(t, err)
+			c.n = nil
+			try2(t, g, c.count(of("new")), append(stored([]string{"second", "third"}[i]), kahn.Fork(from, names...))...)
+		}
+		require.Equal(t, map[string]int{"M[1]": 1, "L#2/x": 1, "L#3/x": 1}, c.n)
 	})
 
 	inBubble(t, "what is refused, and what goes on", func(t *testing.T) {
