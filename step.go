@@ -215,12 +215,9 @@ func (a *keyAsked) Value(key any) any {
 
 func (a *keyAsked) Err() error { return context.Canceled }
 
-// make makes the context, with the values of base. A parent that is given has them already.
-func (c *liveContext) make(base context.Context, parent *parentContext) {
-	switch c.parent = parent; {
-	case parent != nil:
-		base = parent
-	case base.Done() != nil: // that of a function of Around, or of a run that was stopped before it began
+// make makes the context, with the values of base, which may be a parent of its own.
+func (c *liveContext) make(base context.Context) {
+	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // that of a function of Around, or of a run that was stopped before it began
 		base = context.WithoutCancel(base)
 	}
 	c.Context, c.cancel = context.WithCancelCause(base)
@@ -648,7 +645,7 @@ func (s *Step) use() *attemptContext {
 		return s.own()
 	}
 	x := &usedContext{}
-	x.first.make(s.run.base, nil)
+	x.first.make(s.run.base)
 	x.live.Store(&x.first)
 	s.ctx.CompareAndSwap(nil, &x.attemptContext)
 	return s.ctx.Load()
@@ -657,12 +654,12 @@ func (s *Step) use() *attemptContext {
 func (s *Step) newLive() *liveContext {
 	if _, bound := s.Deadline(); !bound {
 		c := &liveContext{}
-		c.make(s.run.base, nil)
+		c.make(s.run.base)
 		return c
 	}
 	c := &boundContext{}
 	c.over.Context = s.run.base
-	c.make(nil, &c.over)
+	c.make(&c.over)
 	return &c.liveContext
 }
 
