@@ -835,6 +835,27 @@ func (u storedUndos) restore(file *snapshotFile, records map[string]nodeState) {
 	}
 }
 
+// takeUndos takes back the records of compensations that have failed, by the paths of their nodes, and any of the nodes around.
+func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
+	paths := map[string]bool{} // and whether it is one around
+	for _, path := range failed {
+		paths[path] = false
+	}
+	for _, path := range around {
+		paths[path] = true
+	}
+	for _, key := range slices.Sorted(maps.Keys(stored)) {
+		of, undo := strings.CutSuffix(key, undoMark)
+		if !undo {
+			continue
+		}
+		if any, known := paths[pathOfKey(of)]; known && (any || stored[key].Status == Failed) {
+			back.keys = append(back.keys, key)
+		}
+	}
+	return back
+}
+
 // fillPast fills in the iterations of a loop that others have followed.
 func (f *filler) fillPast(n *nodeState, key string) {
 	in := n.Inside

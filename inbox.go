@@ -307,7 +307,7 @@ func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 			r.refuseRedrives()
 			return x, nil
 		}
-		if !slices.ContainsFunc([]error{ErrUnknownNode, ErrHandlers, ErrBadOption}, func(kind error) bool { return errors.Is(err, kind) }) {
+		if !slices.ContainsFunc([]error{ErrUnknownNode, ErrHandlers, ErrBadOption, ErrCompensation}, func(kind error) bool { return errors.Is(err, kind) }) {
 			return nil, err // the request waits for a process that can judge it
 		}
 	}
@@ -328,7 +328,8 @@ func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 
 // redrivingModes are the modes of a redrive that was posted.
 func redrivingModes(what *store.Redriving) map[RedriveMode]*bool {
-	return map[RedriveMode]*bool{Anew: &what.Anew, DespiteHandlers: &what.DespiteHandlers, KeepDescendants: &what.KeepDescendants}
+	return map[RedriveMode]*bool{Anew: &what.Anew, DespiteHandlers: &what.DespiteHandlers, KeepDescendants: &what.KeepDescendants,
+		RepeatCompensations: &what.RepeatCompensations, CompensatedByHand: &what.CompensatedByHand}
 }
 
 // refuseRedrives refuses the redrives that wait for a run which has ended and is being redriven.

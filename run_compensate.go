@@ -59,6 +59,7 @@ type undoing struct {
 	active []*undo         // of by: those at work or backing off, in this run and those nested in it
 	abort  *stopCause      // of the outermost run: nothing is to be undone any more
 
+	fresh    []*undo         // of the outermost run: those that a redrive has changed, until that is noted
 	times    map[string]int  // of the outermost run: how often what nodes have done was undone, by path, see Step.IdempotencyKey
 	reported map[string]bool // of the outermost run: the paths of the nodes that failed names
 }
@@ -80,6 +81,7 @@ type undo struct {
 	regained                bool       // the step was called again for the graph that it had returned in an earlier life
 	attempt, grace, backoff *alarm
 
+	by     *Request     // who has undone it by hand, nil for nobody
 	noted  uint64       // the last transaction with a record of it
 	stored Compensation // the status in the store
 }
@@ -618,6 +620,21 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 	}
 	next(now)
 	return true
+}
+
+// noteRepairs notes the compensations that a redrive begins once more, or takes for done.
+func (r *Run) noteRepairs() {
+	x := r.undo
+	if x == nil {
+		return
+	}
+	for _, u := range x.fresh {
+		if u.note(); u.status == CompensationDone {
+			u.run.countUndone(u.run.path(u.ref))
+			u.run.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: r.now(), arg: event.Compensation{Request: requestOf(u.by)}})
+		}
+	}
+	x.fresh = nil
 }
 
 // judgeUndone adds to the verdict of a run what was undone: a run that was compensated does not complete, and one in which something could not be undone

@@ -98,6 +98,9 @@ type undoState struct {
 	Began    time.Time    `json:"began,omitzero"`
 	Due      time.Time    `json:"due,omitzero"` // when the next attempt begins, after a backoff
 	Err      *storedError `json:"error,omitempty"`
+	By       *Request     `json:"by,omitempty"` // who has undone it by hand
+
+	fresh bool // a redrive has changed it
 }
 
 // aheadState is the answer to a request behind one that waits.
@@ -755,7 +758,7 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 func (u *undo) state() *undoState {
 	r := u.run
 	s := &undoState{
-		Status: u.status, Attempts: u.attempts, Cut: u.cut, Crashes: u.crashes, AtWork: u.step != nil, Began: r.timeAt(u.began), Err: storeError(u.err),
+		Status: u.status, Attempts: u.attempts, Cut: u.cut, Crashes: u.crashes, AtWork: u.step != nil, Began: r.timeAt(u.began), Err: storeError(u.err), By: u.by,
 	}
 	if u.due != 0 && u.status == CompensationRunning {
 		s.Due = r.timeAt(u.due)
@@ -797,8 +800,12 @@ func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: s.Cut, crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),
 		before: r.timesUndone(r.path(ref)),
 	}
-	if !s.Due.IsZero() {
+	if u.by = s.By; !s.Due.IsZero() {
 		u.due = int64(s.Due.Sub(r.start))
+	}
+	if s.fresh {
+		root := r.outermost().undoes()
+		root.fresh = append(root.fresh, u)
 	}
 	if r.undoes().nodes[ref] = u; u.status == CompensationFailed {
 		r.reportUndone(r.path(ref), u.err)

@@ -35,15 +35,24 @@ const (
 	// Anew makes a redrive or a fork begin the composites that it names anew, with their whole inside. Without it a named composite in which
 	// something has failed goes on inside, as one that failed and is not named does.
 	Anew
+	// RepeatCompensations makes a redrive repeat compensations that have failed, under their keys: of the named nodes, or without names of all. It
+	// performs no node. The run ends again as it has, but without the failures of what is undone then.
+	RepeatCompensations
+	// CompensatedByHand makes a redrive take note that somebody has undone what the named nodes, or without names all whose compensations have
+	// failed, did. The Request of the redrive says who, and is in the events node.compensated.
+	CompensatedByHand
 
-	redriveModes = KeepDescendants | DespiteHandlers | Anew
+	redriveModes = KeepDescendants | DespiteHandlers | Anew | RepeatCompensations | CompensatedByHand
+	repairs      = RepeatCompensations | CompensatedByHand
 )
 
 func (m RedriveMode) apply(c *config) error {
 	if m == 0 || m&^redriveModes != 0 {
 		return fmt.Errorf("%w: RedriveMode(%d)", ErrBadOption, m)
 	}
-	c.repeats |= m
+	if c.repeats |= m; c.repeats&repairs != 0 && c.repeats&(c.repeats-1) != 0 {
+		return fmt.Errorf("%w: RepeatCompensations and CompensatedByHand repeat no nodes, and go with no other RedriveMode", ErrBadOption)
+	}
 	return nil
 }
 
@@ -700,4 +709,69 @@ func (a *again) forgets(path string) bool {
 		}
 	}
 	return false
+}
+
+// repair is a redrive that performs compensations alone: it finds the nodes whose compensations have failed, and makes these begin once more, or over.
+type repair struct {
+	names  map[string]bool // of the nodes that are named; nil for all
+	hand   bool
+	by     *Request
+	paths  []string // of the nodes that were found
+	around []string // of expanded nodes around them whose steps are called for their graphs again
+}
+
+// repairs finds what a redrive with RepeatCompensations or CompensatedByHand is about.
+func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
+	x := &repair{hand: c.repeats&CompensatedByHand != 0, by: c.redrivenBy}
+	for _, name := range c.redriven {
+		if x.names == nil {
+			x.names = map[string]bool{}
+		}
+		x.names[name] = true
+	}
+	x.level(nodes, "")
+	for _, name := range c.redriven {
+		if x.names[name] {
+			if _, _, ok := p.part(name, nil); !ok {
+				return nil, p.unknownPath("", name)
+			}
+			return nil, fmt.Errorf("%w: %s: no compensation of it has failed", ErrUnknownNode, quoteID(name))
+		}
+	}
+	if len(x.paths) == 0 {
+		return nil, fmt.Errorf("%w: no compensation has failed", ErrUnknownNode)
+	}
+	return x, nil
+}
+
+// level repairs nodes of one graph, whose paths have a prefix, and those inside. It reports whether there was one.
+func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
+	for i := range nodes {
+		n := &nodes[i]
+		path := prefix + n.ID
+		inside := false
+		if in := n.Inside; in != nil {
+			inside = x.level(in.Nodes, n.prefixInside(prefix))
+			for k := range in.Past {
+				of := nodeState{ID: n.ID, Inside: &in.Past[k]}
+				inside = x.level(in.Past[k].Nodes, of.prefixInside(prefix)) || inside
+			}
+		}
+		u := n.Undo
+		switch {
+		case u == nil:
+		case u.Status == CompensationFailed && (x.names == nil || x.names[path]):
+			delete(x.names, path)
+			x.paths, some = append(x.paths, path), true
+			u = clonePtr(u)
+			n.Undo, u.fresh, u.Crashes, u.Due = u, true, 0, time.Time{}
+			if u.Status, u.Cut = CompensationRunning, u.Attempts; x.hand {
+				u.Status, u.Err, u.By = CompensationDone, nil, orZero(x.by)
+			}
+		case inside: // of an expanded node whose step is called for its graph again
+			n.Undo, x.around = nil, append(x.around, path)
+		}
+		some = some || inside
+	}
+	return some
 }

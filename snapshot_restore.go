@@ -140,12 +140,43 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 // redrive forgets the nodes that are to run again, and matches the others with the plan. It does not compare a forgotten
 // node with the plan, which may declare another node of that id by now.
 func (x *restoration) redrive(p *Plan, c *config) error {
+	if c.repeats&repairs != 0 {
+		return x.repair(p, c)
+	}
 	a, err := p.redrives(x.file.Nodes, c)
 	if err != nil {
 		return err
 	}
 	x.file.Stop, x.file.Asked, x.file.Cancelled, x.file.Failed, x.file.Deadline, x.file.Undoing = nil, nil, false, nil, time.Time{}, nil
 	return x.forget(p, c, a)
+}
+
+// repair makes the run go on with compensations alone.
+func (x *restoration) repair(p *Plan, c *config) error {
+	if !x.file.Status.Terminal() {
+		return fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(x.file.Run), x.file.Status)
+	}
+	a, err := p.repairs(x.file.Nodes, c)
+	if err != nil {
+		return err
+	}
+	if x.file.Undoing == nil || x.file.Undoing.Status == RunPending {
+		x.file.Undoing = &undoingState{Status: x.file.Status}
+	}
+	x.file.Undoing = &undoingState{Status: x.file.Undoing.Status}
+	if x.stored != nil {
+		x.taken = takeUndos(x.stored.Nodes, a.paths, a.around)
+	}
+	x.file.Kept = append(slices.Clone(x.file.Kept), keptEpoch{x.file.Epoch, x.file.LastEvent})
+	for i := range x.file.Nodes {
+		if n := &x.file.Nodes[i]; n.Epoch == 0 {
+			n.Epoch = x.file.Epoch
+		}
+	}
+	x.file.Epoch++
+	x.crashed = false
+	x.held, err = x.hold(p, c, x.file.Nodes)
+	return err
 }
 
 // redrives tells which nodes run again in a redrive, and the error of one that is refused.
@@ -261,6 +292,7 @@ func (r *Run) restore(x *restoration) {
 		said := requestOf(r.redrivenBy)
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: x.file.Status, To: RunRunning, TotalWaiting: x.held.waiting(), Request: said}})
 		x.held.invalidate(said)
+		r.noteRepairs()
 	case x.crashed:
 		r.event(entry{kind: evRunRecovered, arg: event.Recovery{From: x.file.LastEvent}})
 	default:

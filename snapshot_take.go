@@ -439,6 +439,10 @@ func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]str
 	if err != nil {
 		return nil, err
 	}
+	if c.repeats&repairs != 0 {
+		x, err := p.repairs(cloneNodes(s.file.Nodes), c)
+		return orZero(x).paths, err
+	}
 	again, err := p.redrives(s.file.Nodes, c)
 	if again == nil {
 		return nil, err

@@ -132,7 +132,7 @@ func TestRedriveModes(t *testing.T) {
 	}
 	redrive, fork := kahn.Redrive(res.Snapshot(), nil), kahn.Fork(res.Snapshot())
 	for name, opts := range map[string][]kahn.Option{
-		"none": {redrive, kahn.RedriveMode(0)}, "unknown": {redrive, kahn.RedriveMode(8)}, "unknown among known": {redrive, kahn.Anew | 128},
+		"none": {redrive, kahn.RedriveMode(0)}, "unknown": {redrive, kahn.RedriveMode(32)}, "unknown among known": {redrive, kahn.Anew | 128},
 		"of a fork": {fork, kahn.Anew | kahn.KeepDescendants}, "of a resumption": {kahn.Resume(res.Snapshot()), kahn.Anew}, "of a run": {kahn.DespiteHandlers},
 	} {
 		_, err := kahn.Execute(t.Context(), g, neverStep(t), opts...)

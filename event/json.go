@@ -260,7 +260,7 @@ func (p *payloadJSON) encode(e *Event) error {
 		p.Request = v.Request.said()
 	case Compensation:
 		if p.ErrorMessage = text(v.Err); e.Type == NodeCompensated {
-			p.Duration = (*durationJSON)(&v.Duration)
+			p.Duration, p.Request = (*durationJSON)(&v.Duration), v.Request.said()
 		} else {
 			p.Certain = &v.Certain
 		}
@@ -401,7 +401,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 		err = json.Unmarshal(p.Reason, &reason)
 		e.Payload = Invalidation{Reason: reason, Request: value(p.Request)}
 	case NodeCompensating, NodeCompensated:
-		e.Payload = Compensation{Certain: value(p.Certain), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration))}
+		e.Payload = Compensation{Certain: value(p.Certain), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration)), Request: value(p.Request)}
 	case NodeCompleted:
 		done := Completion{
 			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized), Hit: p.Hit,

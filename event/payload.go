@@ -147,6 +147,8 @@ type Compensation struct {
 	Err error
 	// Duration is, of node.compensated, the time since the first attempt began.
 	Duration time.Duration
+	// Request is, of node.compensated, who has undone by hand what the node did.
+	Request Request
 }
 
 // Completion is the payload of node.completed.

@@ -163,6 +163,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 type undoLife struct {
 	attempts int // that have begun
 	over     bool
+	failed   bool // for good: it may be repeated
 }
 
 // compensation checks an event of the undoing of a node: the node has ended, what follows it has been undone before, and the attempts are counted.
@@ -173,7 +174,7 @@ func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 		return fmt.Errorf("its payload is a %T", e.Payload)
 	case n.terminal == kahn.Idle && !n.unseen && !n.unknown:
 		return fmt.Errorf("before the node's end")
-	case n.undo.over:
+	case n.undo.over && !n.undo.failed:
 		return fmt.Errorf("after the node was undone")
 	case n.Cleanup || n.Kind == kahn.KindEnd:
 		return fmt.Errorf("a node of this kind is not undone")
@@ -198,7 +199,7 @@ func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	if n.undo.attempts == 0 && p.Err == nil && !c.part {
 		return fmt.Errorf("before the first attempt")
 	}
-	n.undo.over = true
+	n.undo.over, n.undo.failed = true, p.Err != nil
 	return nil
 }
 

@@ -148,6 +148,9 @@ type Redriving struct {
 	Anew            bool `json:"anew,omitempty"`
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	KeepDescendants bool `json:"keep_descendants,omitempty"`
+	// These two repeat no nodes, but compensations that have failed, or take note that somebody has undone what the nodes did.
+	RepeatCompensations bool `json:"repeat_compensations,omitempty"`
+	CompensatedByHand   bool `json:"compensated_by_hand,omitempty"`
 }
 
 // Redriving returns what a KindRedrive repeats. A Value that says something else is an error that matches [machine.ErrBadValue].

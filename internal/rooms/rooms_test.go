@@ -60,7 +60,7 @@ var walls = map[string]wall{
 	"step": {"vocabulary errors rules plan features run events snapshots host", "durable.go:lease durable.go:place runner.go:canonical"},
 	"events": {"vocabulary errors rules plan features step run snapshots host", `durable_commit.go:noteDelta
 		durable_commit.go:add durable_commit.go:show durable_commit.go:told durable.go:inTurn runner.go:Run`},
-	"snapshots": {"vocabulary errors rules plan features step run events host", `durable.go:deltas durable.go:forked durable.go:kept durable.go:outdated durable.go:place durable.go:undone
+	"snapshots": {"vocabulary errors rules plan features step run events host", `durable.go:deltas durable.go:forked durable.go:kept durable.go:outdated durable.go:place durable.go:undone durable_commit.go:takeUndos
 		durable_load.go:holdStored durable_load.go:holdAnswers durable_load.go:keptEpoch durable_load.go:takeBack durable_load.go:takenBack durable_load.go:keep store.go:adopt
 		durable.go:isUntold inbox.go:afterAsStored history.go:estimates`},
 	"stores": {"vocabulary errors rules plan features step run events snapshots host", "runner.go:ErrDuplicateRun"},

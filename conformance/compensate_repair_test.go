@@ -1,0 +1,90 @@
+package conformance_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// An operator repeats a compensation that has failed, under its key, or declares it done, in a new epoch that performs nothing else; by a snapshot, over a
+// store, and by a request.
+func TestCompensationsAreRepaired(t *testing.T) {
+	ann := kahn.Request{Actor: "ann", Reason: "called the bank"}
+	for _, how := range []string{"snapshot", "store", "request"} {
+		for _, mode := range []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand} {
+			for _, names := range [][]string{nil, {"pay"}} {
+				s := &shop{refund: kahn.Permanent(errors.New("no such charge"))}
+				g, memory := s.graph(), new(store.Memory)
+				opts := []kahn.Option{kahn.RunID("r"), kahn.StoreEvents(), kahn.Durable(memory)}
+				if how == "snapshot" {
+					opts = opts[:1]
+				}
+				res, err := kahn.Execute(t.Context(), g, nil, opts...)
+				require.ErrorIs(t, err, kahn.ErrCompensation)
+				key := s.keys["unpay"]
+				s.calls, s.refund = nil, nil
+				rec := newRecorder()
+				again := append(opts, kahn.OnEvent(rec.add))
+				switch how {
+				case "snapshot":
+					again = append(again, kahn.Redrive(reload(t, res.Snapshot()), names, ann), mode)
+				case "store":
+					again = append(again, kahn.Redrive(nil, names, ann), mode)
+				default:
+					q, err := kahn.PrepareRedrive(names, ann, mode)
+					require.NoError(t, err)
+					_, err = memory.Post(t.Context(), "r", q)
+					require.NoError(t, err)
+				}
+				preview, err := kahn.RedrivePreview(compiled(t, g), res.Snapshot(), names, mode)
+				require.NoError(t, err)
+				require.Equal(t, []string{"pay"}, preview)
+				res, err = kahn.Execute(t.Context(), g, nil, again...)
+				require.ErrorContains(t, err, errSoldOut.Error())
+				require.NotErrorIs(t, err, kahn.ErrCompensation)
+				require.Equal(t, kahn.RunFailed, res.Status)
+				require.Equal(t, kahn.CompensationDone, must(res.Node("pay")).Compensation)
+				require.Equal(t, 2, res.Snapshot().Epoch())
+				if mode == kahn.RepeatCompensations {
+					require.Equal(t, []string{"unpay"}, s.calls)
+					require.Equal(t, key, s.keys["unpay"])
+				} else {
+					require.Empty(t, s.calls)
+				}
+				for _, e := range rec.all() {
+					if p, ok := e.Payload.(event.Compensation); ok && e.Type == event.NodeCompensated {
+						require.Equal(t, mode == kahn.CompensatedByHand, p.Request.Actor == "ann")
+					}
+				}
+				s.calls, s.sells = nil, true // a redrive charges under another key
+				from := res.Snapshot()
+				if how != "snapshot" {
+					from = nil
+				}
+				pay := s.keys["pay"]
+				_, err = kahn.Execute(t.Context(), g, nil, append(opts, kahn.Redrive(from, nil))...)
+				require.NoError(t, err)
+				require.Equal(t, []string{"pay", "ship"}, s.calls)
+				require.NotEqual(t, pay, s.keys["pay"])
+			}
+		}
+	}
+}
+
+// What has not failed is not repaired.
+func TestRepairsAreRefused(t *testing.T) {
+	s := new(shop)
+	g := s.graph()
+	res, _ := kahn.Execute(t.Context(), g, nil)
+	for _, names := range [][]string{nil, {"pay"}, {"nowhere"}} {
+		_, err := kahn.Execute(t.Context(), g, nil, kahn.Redrive(res.Snapshot(), names), kahn.RepeatCompensations)
+		require.ErrorIs(t, err, kahn.ErrUnknownNode, names)
+	}
+	_, err := kahn.Execute(t.Context(), g, nil, kahn.Redrive(res.Snapshot(), nil), kahn.RepeatCompensations, kahn.Anew)
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+}
