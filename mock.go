@@ -397,7 +397,7 @@ func (r *Run) mockedUndo(ref machine.Ref) *Mock {
 	return r.plan.doubles[ref].undo
 }
 
-// names reports whether Mocks, Undos or Unmock name nodes inside of a composite.
+// names reports whether Mocks, Undos or Unmock name nodes inside a composite.
 func (t *testMode) names(d *double) bool {
 	is := func(path string) bool { return strings.HasPrefix(path, d.inside()) || path == d.path+"[]" }
 	for path := range t.Mocks {

@@ -681,7 +681,7 @@ func (y Why) held(nodes string) string {
 	case y.Compensation == CompensationRunning && nodes == "":
 		return "it waits until what was done is undone"
 	case y.Compensation == CompensationRunning:
-		return "it waits until what was done is undone, now that of " + nodes
+		return "it waits until what was done is undone, now by " + nodes
 	case y.Kind == WhyWaiting:
 		return "it waits for " + nodes
 	case nodes == "":

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// checkKinds returns the problems of nodes whose kind, or that of whose compensation, the host does not perform, and of configs that violate the schemas of their kinds. A
+// checkKinds returns the problems of nodes whose kind, or the kind of whose compensation, the host does not perform, and of configs that violate the schemas of their kinds. A
 // graph without Schemas has its configs unchecked. In a part of a graph a node may have a step that could not be read.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}

@@ -22,7 +22,7 @@ type Script struct {
 	// Acts are the results of the attempts of a node, by the node's path and the number of the attempt; the last act is also
 	// that of all further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
 	Acts map[string][]Act
-	// Undos are the results of the attempts to undo a node, as Acts are those of the attempts to perform it. They are for the nodes that have a
+	// Undos are the results of the attempts to undo a node, as Acts are the results of the attempts to perform it. They are for the nodes that have a
 	// CompensateBy, and for those whose Compensate is [Script.Undo]. The Value of an act is not used.
 	Undos map[string][]Act
 	// Else performs and undoes the nodes that have no acts. If it is nil they complete with their ids, and are undone.

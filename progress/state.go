@@ -318,7 +318,7 @@ func (s *state) inherit(p past) {
 		}
 		switch n.Compensation {
 		case kahn.CompensationRunning:
-			if n.Sub == nil { // of a composite it is told which nodes inside are being undone
+			if n.Sub == nil { // of a composite the nodes inside are shown, by their events
 				s.undoes(n.ID, 0, since)
 			}
 		case kahn.CompensationFailed:

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// undone is a graph whose last step fails, so that the two before it are undone: one that could be at its second attempt, and one that cannot.
+// undone is a graph whose last step fails, so that the two before it are undone: the last two at their second attempts, the first not at all.
 func undone() *kahn.Graph {
 	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
