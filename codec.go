@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Codec turns the values of a run (outputs, inputs, the Info of suspended nodes) into JSON and back, for snapshots and
@@ -49,7 +50,7 @@ type Types map[string]any
 
 // Encoding is the Codec of the run. With it every output is encoded when its node completes, so that one that cannot be
 // encoded fails its node then, with [CauseStoreError], instead of a snapshot later. Default: nil [Types], which encode
-// outputs only when a snapshot is encoded.
+// outputs only when a snapshot is encoded. The error matches [ErrBadOption] if the codec cannot work as it is configured: see [store.CheckCodec].
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -60,6 +61,10 @@ func Encoding(c Codec) Option {
 				return err
 			}
 			c = t.indexed()
+		}
+		err := foreign.Contain(func() error { return store.CheckCodec(c) }, func(v any) error { return foreign.NewPanicError(v) })
+		if err != nil {
+			return fmt.Errorf("%w: Encoding: %w", ErrBadOption, err)
 		}
 		cfg.codec, cfg.checkValues = c, true
 		return nil

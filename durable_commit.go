@@ -588,7 +588,7 @@ func (r *Run) encodeHeader(tx *transaction) error {
 // one under way has been written: it is one of their own, if there is no other. Until then they are kept in memory. Sinks, [Run.Events] and readers of the store see any event only when it is written. So a
 // crash loses those that were not written yet, and nobody has seen these.
 //
-// The store must be a [store.EventStore], otherwise the error matches [ErrBadOption] and nothing is run. A run whose events are stored goes on
+// The store must be a [store.EventStore], and the codec no [store.Sealed] without EventsInClear, otherwise the error matches [ErrBadOption] and nothing is run. A run whose events are stored goes on
 // storing them in later lives, with or without the option. If a run began without it, the stored log begins with the first event of the life
 // that has it. Events are stored as JSON. Outputs in them are as [EventOutputs] says; what
 // steps emit and log, and signals, are in the clear.
@@ -621,6 +621,9 @@ func (c *config) checkEvents() error {
 	if _, ok := c.store.(store.EventStore); !ok {
 		return fmt.Errorf("%w: StoreEvents: %T keeps no events: it is no store.EventStore", ErrBadOption, c.store)
 	}
+	if err := store.CheckEvents(c.codec); err != nil {
+		return fmt.Errorf("%w: StoreEvents: %w", ErrBadOption, err)
+	}
 	return nil
 }
 
@@ -631,6 +634,9 @@ func (r *Run) eventWriter(stored *store.Run) (*eventWriter, error) {
 	}
 	if _, ok := r.cfg.store.(store.EventStore); !ok {
 		return nil, fmt.Errorf("%w: the events of run %s are stored, and %T keeps none: it is no store.EventStore", ErrBadOption, quoteID(r.ID()), r.cfg.store)
+	}
+	if err := store.CheckEvents(r.cfg.codec); err != nil {
+		return nil, fmt.Errorf("%w: the events of run %s are stored: %w", ErrBadOption, quoteID(r.ID()), err)
 	}
 	return &eventWriter{root: r}, nil
 }

@@ -23,8 +23,8 @@ type Service struct {
 	// hash is performed by the first of them.
 	Workflows []Workflow
 	// Poll is the time between two questions to the store for runs that are due. Serve also asks when it knows that a run becomes due, when a
-	// run has ended, and when a request is posted. Zero means 50 ms; a negative Poll is refused. A run that another process creates begins up
-	// to this time later.
+	// run has ended, when a request is posted, and, of a [store.DueNotifier], when another process has created a run. Zero means 50 ms, or 10 s for a
+	// store that notifies; a negative Poll is refused. A run that another process creates begins up to this time later if the store does not notify.
 	Poll time.Duration
 	// RestAfter is how long a run without anything to do keeps its place. Where its next backoff, pause, [SuspendUntil] or deadline ends later than that, the run
 	// is left, and goes on here or in another process when it is due: meanwhile it is none of the MaxRuns, and costs a row in the store. Zero
@@ -65,8 +65,12 @@ type Workflow struct {
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
 const (
-	defaultPoll      = 50 * time.Millisecond
+	defaultPoll = 50 * time.Millisecond
+	// behindNotifier is the Poll of a store that notifies of runs that are due.
+	behindNotifier   = 10 * time.Second
 	defaultRestAfter = 5 * time.Second
+	// calmPause is the time between two questions to a store that notifies of each run that others create.
+	calmPause = 20 * time.Millisecond
 	// reportPause is the time between two reports of the same unclaimable queue.
 	reportPause = time.Minute
 	// defaultPrune is the time between two removals of runs.
@@ -125,6 +129,11 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 		case <-v.wake:
 			timer.Stop()
 			v.takeAt = time.Time{}
+		case <-v.told:
+			timer.Stop()
+			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // at once, unless others create runs all the time
+				v.takeAt = at
+			}
 		case <-timer.C:
 		}
 	}
@@ -161,13 +170,16 @@ type serving struct {
 	announced store.Announcement
 
 	// The loop owns what follows.
-	announceAt time.Time // the next announcement
-	reportAt   time.Time // the next report of unclaimable queues
-	takeAt     time.Time // the next question for runs that are due
-	refused    bool      // the last announcement was refused: the owner is in use
-	failures   int       // of the store, in a row
+	announceAt time.Time     // the next announcement
+	reportAt   time.Time     // the next report of unclaimable queues
+	takeAt     time.Time     // the next question for runs that are due
+	calm       time.Duration // between two questions because of what the store has notified of
+	tookAt     time.Time     // the last one
+	refused    bool          // the last announcement was refused: the owner is in use
+	failures   int           // of the store, in a row
 
-	wake  chan struct{} // a run has ended or did not begin, or a request was posted
+	wake  chan struct{} // a run has ended or did not begin
+	told  chan struct{} // the store has notified of a request or of a run
 	apart deferrals
 }
 
@@ -179,6 +191,8 @@ type version struct {
 
 // newServing checks a Service.
 func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
+	notifier, ok := s.Store.(store.DueNotifier)
+	notifies := ok && notifier.NotifiesDue()
 	switch {
 	case s.Store == nil:
 		return nil, fmt.Errorf("%w: Serve without a Store", ErrBadOption)
@@ -190,6 +204,9 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		return nil, fmt.Errorf("%w: Serve: PruneEvery %v", ErrBadOption, s.PruneEvery)
 	case s.Poll == 0:
 		s.Poll = defaultPoll
+		if notifies {
+			s.Poll = behindNotifier
+		}
 	}
 	if err := store.CheckRetention(s.Retention); err != nil {
 		return nil, fmt.Errorf("%w: Serve: %w", ErrBadOption, err)
@@ -201,8 +218,11 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		s.RestAfter = 0
 	}
 	v := &serving{
-		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, wake: make(chan struct{}, 1),
+		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, wake: make(chan struct{}, 1), told: make(chan struct{}, 1),
 		announced: store.Announcement{Process: machineAndProcess() + "/" + uuid.NewString()},
+	}
+	if notifies {
+		v.calm = calmPause
 	}
 	for _, w := range s.Workflows {
 		if err := v.add(w); err != nil {
@@ -284,6 +304,7 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 		err = v.reportUnclaimable(ctx)
 	}
 	if err == nil && !v.refused && !now.Before(v.takeAt) {
+		v.tookAt = now
 		wait, err = v.take(ctx)
 		v.takeAt = time.Now().Add(wait)
 	}
@@ -345,7 +366,7 @@ func (v *serving) watchRequests() (stop func(), err error) {
 	err = guarded(func() error {
 		end = in.WatchRequests("", func(run string) {
 			v.apart.request(run)
-			v.look()
+			signalOnce(v.told)
 		})
 		return nil
 	})
@@ -357,10 +378,12 @@ func (v *serving) watchRequests() (stop func(), err error) {
 }
 
 // look wakes the loop.
-func (v *serving) look() {
+func (v *serving) look() { signalOnce(v.wake) }
+
+func signalOnce(c chan struct{}) {
 	select {
-	case v.wake <- struct{}{}:
-	default: // it is about to look
+	case c <- struct{}{}:
+	default: // the loop is about to look
 	}
 }
 
@@ -452,7 +475,7 @@ func (v *serving) start(runs []store.Run) (started int) {
 		for j := range some {
 			go v.perform(&some[j], v.apart.begin(some[j].ID), results)
 		}
-		patience, leased := time.NewTimer(v.service.Poll), false // a function of Around may take long
+		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // a function of Around may take long
 	waiting:
 		for range some {
 			select {

@@ -344,3 +344,51 @@ type brokenCodec struct{}
 
 func (brokenCodec) Encode(any) (json.RawMessage, error) { panic("no int") }
 func (brokenCodec) Decode(json.RawMessage) (any, error) { return nil, nil }
+
+// host is a codec of a host that wraps another one.
+type hostCodec struct{ kahn.Codec }
+
+func (c hostCodec) Unwrap() store.Codec { return c.Codec }
+
+// TestSealedAtConstruction: a codec that cannot work is refused before anything is run, and so are events in the clear beside values that are sealed.
+func TestSealedAtConstruction(t *testing.T) {
+	t.Parallel()
+	keys := map[string][]byte{"k": []byte(strings.Repeat("k", 32))}
+	sealed := &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "k"}
+	known := &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "k", EventsInClear: true}
+	for name, c := range map[string]kahn.Codec{
+		"no codec":         &store.Sealed{Keys: keys, Current: "k"},
+		"a short key":      &store.Sealed{Codec: kahn.Types{}, Keys: map[string][]byte{"k": {1}}, Current: "k"},
+		"no current key":   &store.Sealed{Codec: kahn.Types{}, Keys: keys, Current: "x"},
+		"blobs of nothing": &store.Blobs{Codec: kahn.Types{}},
+		"inside":           &store.Blobs{Codec: &store.Sealed{Keys: keys, Current: "k"}, Store: new(store.MemoryBlobs)},
+	} {
+		_, err := kahn.Execute(t.Context(), graph(after("a")), nothing, kahn.Encoding(c))
+		require.ErrorIs(t, err, kahn.ErrBadOption, name)
+		_, err = kahn.Prepare(graph(after("a")), kahn.Encoding(c))
+		require.ErrorIs(t, err, kahn.ErrBadOption, name)
+	}
+	for name, c := range map[string]kahn.Codec{
+		"sealed": sealed, "in blobs": &store.Blobs{Codec: sealed, Store: new(store.MemoryBlobs)}, "in a host's": hostCodec{sealed},
+	} {
+		db := new(store.Memory)
+		_, err := kahn.Execute(t.Context(), graph(after("a")), nothing, kahn.Encoding(c), kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents())
+		require.ErrorIs(t, err, kahn.ErrBadOption, name)
+		require.ErrorContains(t, err, "Sealed.EventsInClear", name)
+		page, err := db.List(t.Context(), store.Query{})
+		require.NoError(t, err)
+		require.Empty(t, page.Runs, name)
+		_, err = kahn.Execute(t.Context(), graph(after("a")), nothing, kahn.Encoding(c), kahn.Durable(db), kahn.RunID("r"))
+		require.NoError(t, err, name)
+	}
+	db := new(store.Memory)
+	run, err := kahn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nothing, kahn.Encoding(known), kahn.Durable(db), kahn.RunID("r"), kahn.StoreEvents())
+	require.NoError(t, err)
+	_, err = run.WaitFor(t.Context(), "g", kahn.Suspended)
+	require.NoError(t, err)
+	run.Leave()
+	_, err = run.Wait()
+	require.NoError(t, err)
+	_, err = kahn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nothing, kahn.Encoding(sealed), kahn.Durable(db), kahn.RunID("r")) // goes on storing them
+	require.ErrorIs(t, err, kahn.ErrBadOption)
+}

@@ -54,6 +54,14 @@ type Blobs struct {
 	Patience time.Duration
 }
 
+// Check returns an error if there is no Codec or no Store.
+func (b *Blobs) Check() error {
+	if b.Store == nil {
+		return errors.New("there is no Store")
+	}
+	return CheckCodec(b.Codec)
+}
+
 const (
 	defaultOver     = 64 << 10
 	defaultPatience = 30 * time.Second

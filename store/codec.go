@@ -1,11 +1,50 @@
 package store
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+)
 
 // Codec turns values into JSON and back. It is the interface of the same name in package kahn.
 type Codec interface {
 	Encode(value any) (json.RawMessage, error)
 	Decode(data json.RawMessage) (any, error)
+}
+
+// CheckCodec returns an error if a codec cannot work as it is configured: one that has a method Check() error, as [Sealed] and [Blobs] do, says so. A
+// nil codec cannot.
+func CheckCodec(c Codec) error {
+	if c == nil {
+		return errors.New("there is no Codec")
+	}
+	if checked, ok := c.(interface{ Check() error }); ok {
+		if err := checked.Check(); err != nil {
+			return fmt.Errorf("%T: %w", c, err)
+		}
+	}
+	return nil
+}
+
+// CheckEvents returns an error if the events of runs with a codec must not be stored: they are in the clear, and the codec is a [Sealed] without
+// EventsInClear, or wraps one. A codec of a host that wraps another one says which by a method Unwrap() Codec.
+func CheckEvents(c Codec) error {
+	for c != nil {
+		switch x := c.(type) {
+		case *Sealed:
+			if !x.EventsInClear {
+				return errors.New("what steps emit and log, answers and errors would be in the clear beside values that are sealed; see Sealed.EventsInClear")
+			}
+			c = x.Codec
+		case *Blobs:
+			c = x.Codec
+		case interface{ Unwrap() Codec }:
+			c = x.Unwrap()
+		default:
+			return nil
+		}
+	}
+	return nil
 }
 
 // wrapped returns the member of an object that has exactly the given members, all of them texts, as what a codec of this package has

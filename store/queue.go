@@ -33,6 +33,14 @@ type QueueStore interface {
 	Queues(ctx context.Context) ([]QueueState, error)
 }
 
+// DueNotifier is a [QueueStore] whose watch of requests, see [Inbox], also hears of runs that other processes have created, or left while they are due. A
+// store need not implement it; store/postgres does.
+type DueNotifier interface {
+	QueueStore
+	// NotifiesDue reports whether the watch hears of such runs. Then a process needs to ask for runs that are due only now and then.
+	NotifiesDue() bool
+}
+
 // ErrOwnerInUse refuses an owner of leases whose name another process uses that is alive. An error of Acquire of store/sqlite that matches it
 // matches [ErrLeased], too.
 var ErrOwnerInUse = errors.New("another process has an owner of the same name")

@@ -9,6 +9,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // ErrSealed is the error of a value that cannot be encrypted or decrypted: its key is unknown, or it was changed.
@@ -32,6 +34,23 @@ type Sealed struct {
 	Current string
 	// Plain lets values be read that were written without encryption. It is for the time of the change.
 	Plain bool
+	// EventsInClear says that the host knows what a log of events has: what steps emit and log, answers and errors, in the clear. Without it runs with
+	// this codec do not store their events.
+	EventsInClear bool
+}
+
+// Check returns an error if there is no Codec, a key has not 32 bytes, or the Current key is missing.
+func (s *Sealed) Check() error {
+	if err := CheckCodec(s.Codec); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.Keys)) {
+		if _, err := s.sealer(name); err != nil {
+			return err
+		}
+	}
+	_, err := s.sealer(s.Current)
+	return err
 }
 
 const sealedMark = "$sealed"

@@ -110,8 +110,11 @@ noted AS (INSERT INTO $S.blobs SELECT b.key, 0 FROM written JOIN $S.blobs b USIN
 dropped AS (DELETE FROM $S.requests q USING written w WHERE q.run = w.run),
 unlinked AS (DELETE FROM $S.blobs b USING written w WHERE b.run = w.run AND b.key <> ALL ($` + fmt.Sprint(next) + `::text[])),
 events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CROSS JOIN ` + events + `)
-SELECT ` + headColumns + ` FROM written r`
+SELECT ` + headColumns + ` FROM written r WHERE r.ended IS NOT NULL OR ` + notified + ` IS NOT NULL`
 }
+
+// notified notifies the stores that listen of the run r, which is due, or may be soon, or has a request: see [Store.NotifiesDue].
+const notified = "pg_notify('$CHANNEL', r.id)::text"
 
 // put writes a whole run, see putText, and returns what is stored of it without record and nodes, nil if nothing was written.
 func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Run) (stored *store.Run, err error) {

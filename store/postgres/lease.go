@@ -192,7 +192,7 @@ func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows
 		found := map[string]bool{}
 		err := s.do(ctx, text, append([]any{leases.ids, leases.owners, leases.epochs}, args...), func(rows pgx.Rows) error {
 			var id string
-			err := rows.Scan(&id)
+			err := rows.Scan(&id, nil)
 			found[id] = true
 			return err
 		})

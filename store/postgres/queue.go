@@ -122,6 +122,9 @@ removed AS (
 SELECT count(*) FROM other`
 }
 
+// NotifiesDue implements [store.DueNotifier]: it reports whether the store listens.
+func (s *Store) NotifiesDue() bool { return s.stopListening != nil }
+
 // Announce implements [store.QueueStore].
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	err := errors.Join(a.Check(), s.check(ctx))
@@ -136,11 +139,11 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var others int
+	if a.Owner == "" { // processes without an owner do not wait for one another
+		return describe(s.pool.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others))
+	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// Of two processes with one owner that announce themselves at once, one finds the other. Processes without an owner do not wait for one another.
-		if a.Owner == "" {
-			return tx.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others)
-		}
+		// Of two processes with one owner that announce themselves at once, one finds the other.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ import (
 const DefaultPoll = 250 * time.Millisecond
 
 // behindListener is the poll interval of a store that listens: polling finds requests whose notification was lost.
-const behindListener = 5 * time.Second
+const behindListener = 10 * time.Second
 
 // DefaultSchema is the schema of the tables.
 const DefaultSchema = "kahn"
@@ -102,9 +102,9 @@ type Options struct {
 	// should be shorter than leases last, so that there is time for another attempt.
 	Timeout time.Duration
 	// Listen is the connection string of one connection of the store's own, over which the server notifies of requests that other processes have
-	// posted. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is empty, the store polls alone.
+	// posted, and of runs that they have created or left. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is empty, the store polls alone.
 	Listen string
-	// Poll is the interval at which the store asks for requests that other processes have posted. Zero means DefaultPoll, or 5 s if Listen is set. An interval
+	// Poll is the interval at which the store asks for requests that other processes have posted. Zero means DefaultPoll, or 10 s if Listen is set. An interval
 	// below 1 ms counts as 1 ms.
 	Poll time.Duration
 }

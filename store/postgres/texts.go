@@ -32,7 +32,7 @@ type texts struct {
 
 // sql puts the schema and the time into a statement.
 func (s *Store) sql(text string) string {
-	return within(s.schema, s.now, text)
+	return strings.ReplaceAll(within(s.schema, s.now, text), "$CHANNEL", channel(s.schema))
 }
 
 // leased is the condition that somebody holds a run.
@@ -162,7 +162,7 @@ func (s *Store) compose() (t texts) {
 SELECT a.id, 'pending', 0, $NOW, 1, a.owner, $NOW + a.ttl * interval '1 microsecond' FROM ` + asked + `
 ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = r.epoch + 1, expires = excluded.expires WHERE NOT ` + leased + ` OR r.owner = excluded.owner
 RETURNING r.run, r.epoch, r.sequence, ` + headColumns)
-	change := func(columns, condition, set string) string {
+	change := func(columns, condition, set, returned string) string {
 		leases, _ := unnest("a", 1, columns)
 		return s.sql(`WITH asked AS MATERIALIZED (SELECT * FROM ` + leases + ` LIMIT cardinality($1::text[])),
 held AS MATERIALIZED (
@@ -170,12 +170,12 @@ held AS MATERIALIZED (
 		SELECT r.run FROM $S.runs r WHERE r.id = a.id AND r.owner = a.owner AND r.epoch = a.epoch` + condition + ` FOR NO KEY UPDATE SKIP LOCKED
 	) r
 )
-UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id`)
+UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id, ` + returned)
 	}
-	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'")
-	t.release = change("id text, owner text, epoch bigint", "", "owner = ''")
+	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'", "false")
+	t.release = change("id text, owner text, epoch bigint", "", "owner = ''", "CASE WHEN r.status = 'running' OR r.wake <= $NOW AND r.ended IS NULL THEN "+notified+" IS NOT NULL END") // a run that is left is due
 	asked, _ = unnest("a", 1, "id text, owner text, epoch bigint")
-	t.leases = s.sql("SELECT r.id FROM " + asked + " JOIN $S.runs r USING (id, owner, epoch) WHERE " + leased)
+	t.leases = s.sql("SELECT r.id, false FROM " + asked + " JOIN $S.runs r USING (id, owner, epoch) WHERE " + leased)
 	// A load has a row for each node. The columns of the run that may be large are in the first row alone.
 	first := func(column string) string { return "CASE WHEN coalesce(n.node, 0) = 0 THEN " + column + " END" }
 	loading := func(value, record string) string {
