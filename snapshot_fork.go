@@ -602,34 +602,6 @@ func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []n
 	return kept, dropped
 }
 
-// goOn makes a composite run that goes on inside of it, in the same attempt, which has all its time again.
-func (n *nodeState) goOn(a *again, epoch int, keep bool) {
-	in := *n.Inside
-	n.Inside = &in
-	ended := n.Status.Terminal()
-	if n.reopened = ended; ended {
-		n.Facts = machine.Facts{Status: Running, Reached: true, Substituted: n.Substituted, Decided: n.Decided, Started: n.Attempts}
-		n.nodeFacts = nodeFacts{Tokens: n.Tokens, Cut: max(n.Attempts-1, 0)}
-		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
-	}
-	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
-	if in.redone = ended || a.any(); ended {
-		n.Dormant = false // else it is woken, as by a signal
-	}
-	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
-	switch {
-	case a.later != nil:
-		in.Redo = a.later
-	case a.back > 0:
-		if a.back == in.Iteration {
-			in.dropped = in.Nodes
-		}
-		in.rewind(a.back)
-	case a.plan != nil:
-		in.Nodes, in.dropped = a.take(in.Nodes, epoch, keep)
-	}
-}
-
 // forked makes the composites that go on among the nodes of a fork, at every depth, begin with their first attempt: they are new in its log and in
 // its store.
 func forked(nodes []nodeState, undoes bool) {
@@ -649,40 +621,6 @@ func forked(nodes []nodeState, undoes bool) {
 			forked(n.Inside.Past[k].Nodes, true)
 		}
 	}
-}
-
-// beginInside tells of the composites that go on in a fork: their other nodes have no events.
-func (h *held) beginInside() {
-	r := h.run
-	for _, in := range h.inside {
-		if !in.continues() {
-			continue
-		}
-		for _, kind := range []eventKind{evNodeQueued, evNodeStarted} {
-			r.event(entry{kind: kind, ref: in.ref, attempt: 1})
-		}
-		if c := in.run; r.recorder != nil {
-			first := r.recorder.latest[in.ref].id
-			c.recorder.first, c.recorder.wave, c.recorder.ended = first, first, first
-		}
-		in.beginInside()
-	}
-}
-
-// rewind makes a loop go on with an iteration, from its beginning.
-func (in *insideState) rewind(to int) {
-	if to < in.Iteration {
-		if in.Previous = nil; to > 1 {
-			in.Previous = clonePtr(&in.Collected[to-2])
-		}
-	}
-	in.Collected = in.Collected[:min(to-1, len(in.Collected))]
-	in.Past = in.Past[:min(to-1, len(in.Past))]
-	in.apart = min(in.apart, len(in.Collected))
-	if to == 1 || in.DegradedAt >= to {
-		in.Degraded, in.DegradedAt = false, 0
-	}
-	in.Iteration, in.Due, in.Nodes = to, time.Time{}, nil
 }
 
 // forgets reports whether a signal for a node is forgotten: the node runs again, or is not known.
@@ -774,4 +712,154 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 		some = some || inside
 	}
 	return some
+}
+
+// Fork begins a new run with results of another one, which it does not change. The new run has an id of its own, [RunID], and the inputs
+// of the old one unless it is given others. A node keeps its result, with all that is inside of it, if it completed, was skipped or was
+// superseded, and the graph declares it as it was, with the same in-edges and the same inside; the graph may be another one. All other nodes run, and
+// so do those that are named, by paths, and everything that follows a node that runs. They start anew, and composites that have not completed go on
+// inside, as in a [Redrive]; an expanded node begins anew. [ForkPreview] tells which
+// nodes these are. Go functions cannot be compared: see [Plan.Hash], and name the nodes whose functions are other ones. A name that the graph does not have is an error that matches [ErrUnknownNode].
+//
+// The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
+// [Durable] the first transaction writes all results that are kept. If the store has the fork already, because the process has died in the
+// middle of it, the fork goes on; one that has ended is an error that matches [ErrFinished], see [ReadResult], and another run of that id is
+// one that matches [ErrDuplicateRun]. Labels and parent are those that [Describe] gives: the fork does not inherit them. A run in a store is forked from
+// [ReadSnapshot]. Values are decoded by the [Codec] and encoded again, so that the runs share blobs only by their content.
+func Fork(s *Snapshot, nodes ...string) Option {
+	return optionFunc(func(c *config) error {
+		if s == nil {
+			return fmt.Errorf("%w: Fork(nil)", ErrBadOption)
+		}
+		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, false, nodes, nil, true
+		return nil
+	})
+}
+
+// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, a composite that goes on inside before the nodes inside. All others keep their results. If the fork would be
+// refused because of nodes that have answered failures, the error, which matches [ErrHandlers], is beside them; of the options [DespiteHandlers]
+// and [Anew] matter. It begins no run, and reads no values.
+func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
+	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
+	if err != nil {
+		return nil, err
+	}
+	again, err := p.forks(s.file.Nodes, c)
+	if again == nil {
+		return nil, err
+	}
+	return again.paths(nil, s.file.Nodes, ""), err
+}
+
+// forkAgain adds to the nodes that are to run again in a fork those that have no result, and what follows.
+func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
+	kept := make([]*nodeState, len(p.names))
+	for i := range nodes {
+		n := &nodes[i]
+		if ref, ok := p.Ref(n.ID); ok && n.Hash == p.nodeHash(ref) && (n.Status == Completed || n.Status == Skipped || n.superseded()) && !n.isUndone() {
+			kept[ref] = n
+		}
+	}
+	losers := map[machine.Ref][]machine.Ref{} // by the node that has decided without them: a loser runs again if that does, which follows it
+	var work []machine.Ref
+	mark := func(r machine.Ref) {
+		if !again[r] {
+			again[r] = true
+			work = append(work, r)
+		}
+	}
+	for i, named := range again {
+		r, n := machine.Ref(i), kept[i]
+		if named {
+			work = append(work, r)
+			continue
+		}
+		if n == nil || r == p.end {
+			mark(r)
+			continue
+		}
+		if n.superseded() {
+			if origin, ok := p.Ref(n.Origin); ok {
+				losers[origin] = append(losers[origin], r)
+			} else {
+				mark(r)
+			}
+		}
+	}
+	for len(work) > 0 {
+		r := work[len(work)-1]
+		work = work[:len(work)-1]
+		for _, a := range p.net.Out(r) {
+			mark(a.To())
+		}
+		for _, loser := range losers[r] {
+			mark(loser)
+		}
+	}
+	return again
+}
+
+// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, a composite that goes on inside
+// before the nodes inside, and, if it would be refused because of nodes
+// that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options [KeepDescendants], [DespiteHandlers] and [Anew] matter. It
+// begins no run, and reads no values.
+func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
+	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
+	if err != nil {
+		return nil, err
+	}
+	if c.repeats&repairs != 0 {
+		x, err := p.repairs(cloneNodes(s.file.Nodes), c)
+		return orZero(x).paths, err
+	}
+	again, err := p.redrives(s.file.Nodes, c)
+	if again == nil {
+		return nil, err
+	}
+	return again.paths(nil, s.file.Nodes, ""), err
+}
+
+// previewed is the config of a preview.
+func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
+	switch {
+	case !p.isCompiled():
+		return nil, ErrNoGraph
+	case s == nil:
+		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
+	}
+	p.Hash() // and of its nodes
+	return configure(opts, false)
+}
+
+// forks tells which nodes run again in a fork, and the error of one that is refused.
+func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
+	d := redo{Strict: true, Anew: c.repeats&Anew != 0, fork: true}
+	a, err := d.outermost(p, nodes, c.redriven)
+	if err == nil && c.repeats&DespiteHandlers == 0 {
+		err = a.handled(nil, nodes, "", false, false).refusal()
+	}
+	return a, err
+}
+
+// fork makes the restoration of a new run: that of the results which it keeps.
+func (x *restoration) fork(p *Plan, c *config) error {
+	again, err := p.forks(x.file.Nodes, c)
+	if err != nil {
+		return err
+	}
+	old := &x.file
+	if c.runID == old.Run {
+		return fmt.Errorf("%w: a fork of run %s needs an id of its own: see RunID", ErrBadOption, quoteID(old.Run))
+	}
+	old.Nodes = slices.DeleteFunc(old.Nodes, func(n nodeState) bool {
+		_, ok := p.Ref(n.ID)
+		return !ok
+	})
+	kept, _ := again.take(old.Nodes, 0, false)
+	forked(kept, p.undoes)
+	x.file = snapshotFile{Version: old.Version, Graph: p.name, Hash: p.Hash(), Epoch: 1, Forked: old.Run, Inputs: old.Inputs, Fired: old.Fired, Estimates: old.Estimates, Mode: old.Mode, Nodes: kept}
+	x.crashed, x.anew = false, true
+	c.from = &Snapshot{file: x.file, codec: c.from.codec} // what else reads it is not to find the events of the old run
+	x.held, err = x.hold(p, c, kept)
+	return err
 }

@@ -15,118 +15,6 @@ import (
 // again. They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of graphs
 // is not.
 
-// compositeState adds to the state of a node that of a composite, without the nodes inside.
-func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
-	if x.items != nil && (!n.Status.Terminal() || x.items.list.IsValid()) {
-		n.List = &stored{x.items.value(), x.items.text}
-	}
-	w := r.st.Word(ref)
-	switch {
-	case x.kept != nil:
-		in := *x.kept.Inside
-		in.Nodes = nil
-		n.Inside, n.Dormant = &in, x.kept.Dormant
-		return
-	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // that was an attempt before
-		return
-	}
-	if p := x.comp.pause; p != nil && n.Status == Running {
-		n.Inside = x.comp.stateBetween(p, r.timeAt(p.due))
-	} else if x.comp.child != nil {
-		n.Inside = x.comp.state()
-	}
-	if n.Status != Running {
-		return
-	}
-	n.Dormant, n.Draining = w.Is(machine.WordDormant), w.Is(machine.WordDraining)
-	n.TimedOut, n.Timeout = x.timedOut, x.timeout
-}
-
-// state is the state of the run nested in a composite, without its nodes and the outputs that a loop has collected.
-func (comp *composite) state() *insideState {
-	c := comp.child
-	in := &insideState{
-		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
-		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
-	}
-	if in.Undoes = c.st.AllowsUndo(); c.undo != nil {
-		in.Undoing = c.undo.status
-	}
-	if c.recorder != nil {
-		in.First = c.recorder.first
-	}
-	if c.iteration > 1 {
-		in.Previous = comp.previous(c.iteration, c.previous)
-	}
-	if c.items != nil {
-		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // one that has ended may not have its list
-	}
-	if c.concluded() {
-		in.Ended = c.timeAt(c.ended)
-	}
-	if c.rootInputs != nil {
-		if in.plan = c.plan; c.plan.tested != nil {
-			in.plan = c.plan.tested
-		}
-		in.Expanded = in.plan.Hash()
-	}
-	return in
-}
-
-// stateBetween is state for a loop that pauses before its next iteration.
-func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
-	undoes := len(comp.past) > 0 || comp.child != nil && comp.child.st.AllowsUndo()
-	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
-}
-
-// pastStates are the iterations before the given one of a loop with nodes that may have to be undone, with their nodes.
-func (x *extra) pastStates(before int) (list []insideState) {
-	if x.kept != nil {
-		return x.kept.Inside.Past
-	}
-	runs := x.comp.past
-	if c := x.comp.child; c != nil && c.iteration < before {
-		runs = append(slices.Clone(runs), c) // the loop pauses
-	}
-	for _, c := range runs {
-		list = append(list, insideState{Iteration: c.iteration, Nodes: c.nodeStates()})
-	}
-	return list
-}
-
-// previous is the output of the iteration before the given one, with its text if that is known.
-func (comp *composite) previous(iteration int, value any) *stored {
-	v := storedValue(value)
-	if comp.text != nil && comp.text.of == iteration {
-		v.raw = comp.text.raw
-	}
-	return v
-}
-
-// collected are the outputs of the iterations before the given one, of a loop that collects them.
-func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // one that was stopped while it paused has that of the last one, too
-		list = append(list, stored{value: v})
-	}
-	return list
-}
-
-// insideNodes are the states of the nodes inside of a composite.
-func (x *extra) insideNodes() []nodeState {
-	if x.kept != nil {
-		return x.keptNodes()
-	}
-	return x.comp.child.nodeStates()
-}
-
-// value is the list as the map's parameter gave it.
-func (x *items) value() any {
-	if !x.list.IsValid() {
-		return nil
-	}
-	return x.list.Interface()
-}
-
 // revive makes the nested runs. It does not change the run itself.
 func (h *held) revive(r *Run) {
 	h.run = r
@@ -159,6 +47,86 @@ func (h *held) revive(r *Run) {
 		}
 		in.revive(c)
 	}
+}
+
+// holdInside is holdNodes for the inside of a composite, if there is one.
+func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
+	node := p.node(ref)
+	var list *items
+	if node.Map != nil && !n.Checking && !n.Status.Terminal() {
+		var value any
+		if n.List != nil {
+			value = n.List.value
+		}
+		if list, err = p.itemsOf(ref, value, contain); err != nil {
+			return nil, fmt.Errorf("snapshot: node %s: %w", quoteID(prefix+n.ID), err)
+		}
+		list.stored = n.apart
+	}
+	in := n.Inside
+	if in == nil {
+		if list != nil { // the map has not begun
+			return &held{within: n, ref: ref, list: list}, nil
+		}
+		return nil, nil
+	}
+	if !in.Due.IsZero() {
+		if node.Loop == nil || n.Status != Running || in.Iteration < 2 || len(in.Nodes) > 0 {
+			return nil, fmt.Errorf("%w: snapshot: node %s pauses", ErrBadValue, quoteID(prefix+n.ID))
+		}
+		h = &held{within: n, ref: ref}
+		return h, h.holdPast(p.sub(ref), prefix)
+	}
+	inner := p.sub(ref)
+	if node.Map != nil {
+		if list == nil {
+			if in.Items > len(in.Nodes) { // all items of a map that has ended have
+				return nil, fmt.Errorf("%w: snapshot: node %s has %d items", ErrBadValue, quoteID(prefix+n.ID), in.Items)
+			}
+			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
+			list.keep(n)
+		}
+		inner = list.plan
+	}
+	if bad := in.Items < 0 || in.Items != 0 && (node.Map == nil || in.Items != len(inner.names)) || (in.Iteration > 0) != (node.Loop != nil); bad {
+		return nil, fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
+	}
+	if h, err = holdGraph(inner, ref, n, prefix); err != nil {
+		return nil, err
+	}
+	h.list = list
+	return h, h.holdPast(inner, prefix)
+}
+
+// holdPast matches the iterations of a loop that others have followed with the plan.
+func (h *held) holdPast(inner *Plan, prefix string) error {
+	n := h.within
+	for i := range n.Inside.Past {
+		in := &n.Inside.Past[i]
+		if in.Iteration != i+1 || in.Iteration >= n.Inside.Iteration || in.Items != 0 || in.Expanded != "" || !in.Due.IsZero() {
+			return fmt.Errorf("%w: snapshot: iteration %d of node %s", ErrBadValue, in.Iteration, quoteID(prefix+n.ID))
+		}
+		past := &nodeState{ID: n.ID, Facts: machine.Facts{Status: Completed, Substituted: n.Substituted}, Attempts: n.Attempts, Inside: in}
+		held, err := holdGraph(inner, h.ref, past, prefix)
+		if err != nil {
+			return err
+		}
+		h.past = append(h.past, held)
+	}
+	return nil
+}
+
+// holdGraph is holdInside for a graph that is known.
+func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held, error) {
+	in := n.Inside
+	in.Nodes = inner.inOrder(in.Nodes) // a store has none
+	h, err := holdNodes(inner, in.Nodes, n.prefixInside(prefix), false)
+	if err != nil {
+		return nil, err
+	}
+	h.within, h.ref, h.dropped = n, ref, in.dropped
+	h.early(in.Signals)
+	return h, nil
 }
 
 // step makes the Step of the attempt that a composite of the run is in.
@@ -227,6 +195,68 @@ func (h *held) install() {
 			past.installPast(r, x.comp)
 		}
 	}
+}
+
+// goOn makes a composite run that goes on inside of it, in the same attempt, which has all its time again.
+func (n *nodeState) goOn(a *again, epoch int, keep bool) {
+	in := *n.Inside
+	n.Inside = &in
+	ended := n.Status.Terminal()
+	if n.reopened = ended; ended {
+		n.Facts = machine.Facts{Status: Running, Reached: true, Substituted: n.Substituted, Decided: n.Decided, Started: n.Attempts}
+		n.nodeFacts = nodeFacts{Tokens: n.Tokens, Cut: max(n.Attempts-1, 0)}
+		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
+	}
+	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
+	if in.redone = ended || a.any(); ended {
+		n.Dormant = false // else it is woken, as by a signal
+	}
+	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
+	switch {
+	case a.later != nil:
+		in.Redo = a.later
+	case a.back > 0:
+		if a.back == in.Iteration {
+			in.dropped = in.Nodes
+		}
+		in.rewind(a.back)
+	case a.plan != nil:
+		in.Nodes, in.dropped = a.take(in.Nodes, epoch, keep)
+	}
+}
+
+// beginInside tells of the composites that go on in a fork: their other nodes have no events.
+func (h *held) beginInside() {
+	r := h.run
+	for _, in := range h.inside {
+		if !in.continues() {
+			continue
+		}
+		for _, kind := range []eventKind{evNodeQueued, evNodeStarted} {
+			r.event(entry{kind: kind, ref: in.ref, attempt: 1})
+		}
+		if c := in.run; r.recorder != nil {
+			first := r.recorder.latest[in.ref].id
+			c.recorder.first, c.recorder.wave, c.recorder.ended = first, first, first
+		}
+		in.beginInside()
+	}
+}
+
+// rewind makes a loop go on with an iteration, from its beginning.
+func (in *insideState) rewind(to int) {
+	if to < in.Iteration {
+		if in.Previous = nil; to > 1 {
+			in.Previous = clonePtr(&in.Collected[to-2])
+		}
+	}
+	in.Collected = in.Collected[:min(to-1, len(in.Collected))]
+	in.Past = in.Past[:min(to-1, len(in.Past))]
+	in.apart = min(in.apart, len(in.Collected))
+	if to == 1 || in.DegradedAt >= to {
+		in.Degraded, in.DegradedAt = false, 0
+	}
+	in.Iteration, in.Due, in.Nodes = to, time.Time{}, nil
 }
 
 // installPast restores an iteration of a loop that another has followed.

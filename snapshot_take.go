@@ -224,6 +224,118 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 	}
 }
 
+// compositeState adds to the state of a node that of a composite, without the nodes inside.
+func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
+	if x.items != nil && (!n.Status.Terminal() || x.items.list.IsValid()) {
+		n.List = &stored{x.items.value(), x.items.text}
+	}
+	w := r.st.Word(ref)
+	switch {
+	case x.kept != nil:
+		in := *x.kept.Inside
+		in.Nodes = nil
+		n.Inside, n.Dormant = &in, x.kept.Dormant
+		return
+	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // that was an attempt before
+		return
+	}
+	if p := x.comp.pause; p != nil && n.Status == Running {
+		n.Inside = x.comp.stateBetween(p, r.timeAt(p.due))
+	} else if x.comp.child != nil {
+		n.Inside = x.comp.state()
+	}
+	if n.Status != Running {
+		return
+	}
+	n.Dormant, n.Draining = w.Is(machine.WordDormant), w.Is(machine.WordDraining)
+	n.TimedOut, n.Timeout = x.timedOut, x.timeout
+}
+
+// state is the state of the run nested in a composite, without its nodes and the outputs that a loop has collected.
+func (comp *composite) state() *insideState {
+	c := comp.child
+	in := &insideState{
+		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
+		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
+	}
+	if in.Undoes = c.st.AllowsUndo(); c.undo != nil {
+		in.Undoing = c.undo.status
+	}
+	if c.recorder != nil {
+		in.First = c.recorder.first
+	}
+	if c.iteration > 1 {
+		in.Previous = comp.previous(c.iteration, c.previous)
+	}
+	if c.items != nil {
+		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // one that has ended may not have its list
+	}
+	if c.concluded() {
+		in.Ended = c.timeAt(c.ended)
+	}
+	if c.rootInputs != nil {
+		if in.plan = c.plan; c.plan.tested != nil {
+			in.plan = c.plan.tested
+		}
+		in.Expanded = in.plan.Hash()
+	}
+	return in
+}
+
+// stateBetween is state for a loop that pauses before its next iteration.
+func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
+	undoes := len(comp.past) > 0 || comp.child != nil && comp.child.st.AllowsUndo()
+	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
+}
+
+// pastStates are the iterations before the given one of a loop with nodes that may have to be undone, with their nodes.
+func (x *extra) pastStates(before int) (list []insideState) {
+	if x.kept != nil {
+		return x.kept.Inside.Past
+	}
+	runs := x.comp.past
+	if c := x.comp.child; c != nil && c.iteration < before {
+		runs = append(slices.Clone(runs), c) // the loop pauses
+	}
+	for _, c := range runs {
+		list = append(list, insideState{Iteration: c.iteration, Nodes: c.nodeStates()})
+	}
+	return list
+}
+
+// previous is the output of the iteration before the given one, with its text if that is known.
+func (comp *composite) previous(iteration int, value any) *stored {
+	v := storedValue(value)
+	if comp.text != nil && comp.text.of == iteration {
+		v.raw = comp.text.raw
+	}
+	return v
+}
+
+// collected are the outputs of the iterations before the given one, of a loop that collects them.
+func (it iterations) collected(iteration int) (list []stored) {
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // one that was stopped while it paused has that of the last one, too
+		list = append(list, stored{value: v})
+	}
+	return list
+}
+
+// insideNodes are the states of the nodes inside of a composite.
+func (x *extra) insideNodes() []nodeState {
+	if x.kept != nil {
+		return x.keptNodes()
+	}
+	return x.comp.child.nodeStates()
+}
+
+// value is the list as the map's parameter gave it.
+func (x *items) value() any {
+	if !x.list.IsValid() {
+		return nil
+	}
+	return x.list.Interface()
+}
+
 // nodeWriter writes nodes of snapshots and of stores.
 type nodeWriter struct{ jsonwrite.Writer }
 
@@ -340,126 +452,9 @@ func writeIf[T any](w *nodeWriter, key string, v *T) {
 	}
 }
 
-// Fork begins a new run with results of another one, which it does not change. The new run has an id of its own, [RunID], and the inputs
-// of the old one unless it is given others. A node keeps its result, with all that is inside of it, if it completed, was skipped or was
-// superseded, and the graph declares it as it was, with the same in-edges and the same inside; the graph may be another one. All other nodes run, and
-// so do those that are named, by paths, and everything that follows a node that runs. They start anew, and composites that have not completed go on
-// inside, as in a [Redrive]; an expanded node begins anew. [ForkPreview] tells which
-// nodes these are. Go functions cannot be compared: see [Plan.Hash], and name the nodes whose functions are other ones. A name that the graph does not have is an error that matches [ErrUnknownNode].
-//
-// The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
-// [Durable] the first transaction writes all results that are kept. If the store has the fork already, because the process has died in the
-// middle of it, the fork goes on; one that has ended is an error that matches [ErrFinished], see [ReadResult], and another run of that id is
-// one that matches [ErrDuplicateRun]. Labels and parent are those that [Describe] gives: the fork does not inherit them. A run in a store is forked from
-// [ReadSnapshot]. Values are decoded by the [Codec] and encoded again, so that the runs share blobs only by their content.
-func Fork(s *Snapshot, nodes ...string) Option {
-	return optionFunc(func(c *config) error {
-		if s == nil {
-			return fmt.Errorf("%w: Fork(nil)", ErrBadOption)
-		}
-		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, false, nodes, nil, true
-		return nil
-	})
-}
-
-// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, a composite that goes on inside before the nodes inside. All others keep their results. If the fork would be
-// refused because of nodes that have answered failures, the error, which matches [ErrHandlers], is beside them; of the options [DespiteHandlers]
-// and [Anew] matter. It begins no run, and reads no values.
-func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
-	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
-	if err != nil {
-		return nil, err
-	}
-	again, err := p.forks(s.file.Nodes, c)
-	if again == nil {
-		return nil, err
-	}
-	return again.paths(nil, s.file.Nodes, ""), err
-}
-
-// forkAgain adds to the nodes that are to run again in a fork those that have no result, and what follows.
-func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
-	kept := make([]*nodeState, len(p.names))
-	for i := range nodes {
-		n := &nodes[i]
-		if ref, ok := p.Ref(n.ID); ok && n.Hash == p.nodeHash(ref) && (n.Status == Completed || n.Status == Skipped || n.superseded()) && !n.isUndone() {
-			kept[ref] = n
-		}
-	}
-	losers := map[machine.Ref][]machine.Ref{} // by the node that has decided without them: a loser runs again if that does, which follows it
-	var work []machine.Ref
-	mark := func(r machine.Ref) {
-		if !again[r] {
-			again[r] = true
-			work = append(work, r)
-		}
-	}
-	for i, named := range again {
-		r, n := machine.Ref(i), kept[i]
-		if named {
-			work = append(work, r)
-			continue
-		}
-		if n == nil || r == p.end {
-			mark(r)
-			continue
-		}
-		if n.superseded() {
-			if origin, ok := p.Ref(n.Origin); ok {
-				losers[origin] = append(losers[origin], r)
-			} else {
-				mark(r)
-			}
-		}
-	}
-	for len(work) > 0 {
-		r := work[len(work)-1]
-		work = work[:len(work)-1]
-		for _, a := range p.net.Out(r) {
-			mark(a.To())
-		}
-		for _, loser := range losers[r] {
-			mark(loser)
-		}
-	}
-	return again
-}
-
 // superseded reports whether the node has ended because no other node waited for its result any more.
 func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
-}
-
-// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, a composite that goes on inside
-// before the nodes inside, and, if it would be refused because of nodes
-// that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options [KeepDescendants], [DespiteHandlers] and [Anew] matter. It
-// begins no run, and reads no values.
-func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
-	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
-	if err != nil {
-		return nil, err
-	}
-	if c.repeats&repairs != 0 {
-		x, err := p.repairs(cloneNodes(s.file.Nodes), c)
-		return orZero(x).paths, err
-	}
-	again, err := p.redrives(s.file.Nodes, c)
-	if again == nil {
-		return nil, err
-	}
-	return again.paths(nil, s.file.Nodes, ""), err
-}
-
-// previewed is the config of a preview.
-func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
-	switch {
-	case !p.isCompiled():
-		return nil, ErrNoGraph
-	case s == nil:
-		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
-	}
-	p.Hash() // and of its nodes
-	return configure(opts, false)
 }
 
 // handled is a completed node that ran because of failures, and the nodes that had failed, by their paths.
@@ -717,36 +712,3 @@ func (n *nodeState) isStopped() bool {
 
 // isBad reports whether the node counts against its run: see machine.Locked.Bad.
 func (n *nodeState) isBad() bool { return n.isStopped() && !n.Tolerated && !n.superseded() }
-
-// forks tells which nodes run again in a fork, and the error of one that is refused.
-func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
-	d := redo{Strict: true, Anew: c.repeats&Anew != 0, fork: true}
-	a, err := d.outermost(p, nodes, c.redriven)
-	if err == nil && c.repeats&DespiteHandlers == 0 {
-		err = a.handled(nil, nodes, "", false, false).refusal()
-	}
-	return a, err
-}
-
-// fork makes the restoration of a new run: that of the results which it keeps.
-func (x *restoration) fork(p *Plan, c *config) error {
-	again, err := p.forks(x.file.Nodes, c)
-	if err != nil {
-		return err
-	}
-	old := &x.file
-	if c.runID == old.Run {
-		return fmt.Errorf("%w: a fork of run %s needs an id of its own: see RunID", ErrBadOption, quoteID(old.Run))
-	}
-	old.Nodes = slices.DeleteFunc(old.Nodes, func(n nodeState) bool {
-		_, ok := p.Ref(n.ID)
-		return !ok
-	})
-	kept, _ := again.take(old.Nodes, 0, false)
-	forked(kept, p.undoes)
-	x.file = snapshotFile{Version: old.Version, Graph: p.name, Hash: p.Hash(), Epoch: 1, Forked: old.Run, Inputs: old.Inputs, Fired: old.Fired, Estimates: old.Estimates, Mode: old.Mode, Nodes: kept}
-	x.crashed, x.anew = false, true
-	c.from = &Snapshot{file: x.file, codec: c.from.codec} // what else reads it is not to find the events of the old run
-	x.held, err = x.hold(p, c, kept)
-	return err
-}
