@@ -317,19 +317,10 @@ func (r *Run) memoParams(s *Step) map[string]any {
 	return m
 }
 
-// memoPath is the path of a node without the numbers of items and iterations: it stays when a list grows or a loop goes another way.
+// memoPath is the path of a node, and of an item that of its map: an item that has moved is the same.
 func (r *Run) memoPath(ref machine.Ref) string {
-	names := []string{}
-	for {
-		if r.items == nil {
-			names = append(names, r.plan.names[ref])
-		}
-		if r.outer == nil {
-			slices.Reverse(names)
-			return strings.Join(names, "/")
-		}
-		r, ref = r.outer, r.within.ref
-	}
+	r, ref, _ = r.home(ref, 0)
+	return r.path(ref)
 }
 
 // with is the key of an output whose step has read some inputs.

@@ -210,7 +210,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 	res, calls := m.run(t, m.end, func(path string) bool { return m.broken(path, 0) }, stored(db, "run 0")...)
 	failed := map[string]bool{}
 	for round := 1; round <= 3; round++ {
-		m.stands(calls)
+		m.stands(t, res)
 		for path := range calls {
 			failed[path] = m.broken(path, round-1)
 		}
@@ -303,7 +303,7 @@ func (m *mender) adopts(t *testing.T, name string) (again, cuts int) {
 	res, calls := m.run(t, end, func(path string) bool { return m.broken(path, 0) }, stored(db)...)
 	failed := map[string]bool{}
 	for round := 1; round <= 3 && !res.Status.Terminal(); round++ {
-		m.stands(calls)
+		m.stands(t, res)
 		for path := range calls {
 			failed[path] = m.broken(path, round-1)
 		}

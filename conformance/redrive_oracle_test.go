@@ -318,21 +318,22 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 	}
 }
 
-// stands notes at which iterations loops stand after the calls of a life.
-func (m *mender) stands(calls map[string]int) {
-	last := map[string]int{}
-	for path := range calls {
-		for i := range path {
-			if path[i] != '#' {
-				continue
+// stands notes at which iterations loops stand: a stop may come before an iteration has called anything.
+func (m *mender) stands(t *testing.T, res *kahn.Result) {
+	p, err := m.g.Compile()
+	require.NoError(t, err)
+	nodes, err := res.Snapshot().Nodes(p)
+	require.NoError(t, err)
+	var note func(nodes []kahn.SnapshotNode)
+	note = func(nodes []kahn.SnapshotNode) {
+		for _, n := range nodes {
+			if n.Iteration > 0 && n.Inside != nil {
+				m.last[n.ID] = n.Iteration
 			}
-			var n int
-			if _, err := fmt.Sscan(strings.SplitN(path[i+1:], "/", 2)[0], &n); err == nil {
-				last[path[:i]] = max(last[path[:i]], n)
-			}
+			note(n.Inside)
 		}
 	}
-	maps.Copy(m.last, last)
+	note(nodes)
 }
 
 // frozen is what a snapshot says of the inside of a composite.
@@ -468,7 +469,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 	}
 	r := rand.New(rand.NewPCG(m.seed, 34))
 	res, calls := m.run(t, m.end, func(path string) bool { return m.broken(path, 0) }, opts...)
-	m.stands(calls)
+	m.stands(t, res)
 	failed := map[string]bool{} // whether the last call of a path has failed
 	for path := range calls {
 		failed[path] = m.broken(path, 0)
@@ -553,7 +554,7 @@ func (m *mender) check(t *testing.T, where int, name string) (redrives, cuts int
 		if t.Failed() {
 			return redrives, cuts
 		}
-		m.stands(called)
+		m.stands(t, next)
 		for path := range called {
 			failed[path] = fails(path)
 		}
