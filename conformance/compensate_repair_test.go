@@ -2,6 +2,7 @@ package conformance_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -29,7 +30,7 @@ func TestCompensationsAreRepaired(t *testing.T) {
 				key := s.keys["unpay"]
 				s.calls, s.refund = nil, nil
 				rec := newRecorder()
-				again := append(opts, kahn.OnEvent(rec.add))
+				again := append(slices.Clone(opts), kahn.OnEvent(rec.add))
 				switch how {
 				case "snapshot":
 					again = append(again, kahn.Redrive(reload(t, res.Snapshot()), names, ann), mode)

@@ -145,7 +145,7 @@ func (s *Script) Check(g *kahn.Graph) error {
 				return "[0]"
 			})
 			if !found(path) && !found(first) {
-				problems = append(problems, fmt.Errorf("Script.%s: %w that %s: %q%s", field, kahn.ErrUnknownNode, what, path, instead(path, choices)))
+				problems = append(problems, fmt.Errorf("%s: %w that %s: %q%s", "Script."+field, kahn.ErrUnknownNode, what, path, instead(path, choices)))
 			}
 		}
 	}
