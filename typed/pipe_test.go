@@ -147,7 +147,7 @@ func TestPipe(t *testing.T) {
 				return v, err
 			}, typed.Stage{Parallel: 3, Unordered: true}))
 			require.ErrorIs(t, err, errPipe)
-			require.GreaterOrEqual(t, cancelled.Load(), int64(2)) // a third call may have begun
+			require.GreaterOrEqual(t, cancelled.Load(), int64(1)) // of the values that came before and beside
 		}
 		_, err := all(typed.Overlap(t.Context(), fails(4), 2))
 		require.ErrorIs(t, err, errPipe)
