@@ -3,8 +3,10 @@ package kahn
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/seed-c794f7ef/kahn/machine"
 )
@@ -389,4 +391,211 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 		}
 	}
 	return fmt.Errorf("%w: %s%s", ErrNotAncestor, quoteID(id), instead(id, near))
+}
+
+// Param returns a parameter of the step as a T: a number from JSON, such as 3.0, as an integer if it is one, and a list from JSON, or the output of
+// a map, as a list of its elements, which must not be null then. Otherwise a value of another type is an error that matches [ErrType], no
+// value one that matches [ErrNoValue] and says why there is none: the node has no such parameter, nothing was delivered, or it is
+// null. Where there is none since an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly] instead.
+func Param[T any](s *Step, name string) (T, error) {
+	v, ok := s.Param(name)
+	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })
+}
+
+// Upstream returns the value that the edge from a node delivered, as a T. Errors are those of [Param].
+func Upstream[T any](s *Step, id string) (T, error) {
+	v, ok := s.Upstream(id)
+	return typed[T](v, ok, "upstream", id, func() error { return s.noUpstream(id) })
+}
+
+// Root returns a root input as a T. Errors are those of [Param].
+func Root[T any](s *Step, name string) (T, error) {
+	v, ok := s.Root(name)
+	return typed[T](v, ok, "root input", name, func() error { return fmt.Errorf("%w: %s", ErrNoValue, s.noRoot(name)) })
+}
+
+// noParam says why the step has no value for a parameter.
+func (s *Step) noParam(name string) error {
+	if err := s.tooEarly("", name); err != nil {
+		return err
+	}
+	var text string
+	if c := s.given(); c != nil {
+		text = "the call has no such parameter" + instead(name, slices.Sorted(maps.Keys(c.Params)))
+		if slices.ContainsFunc(c.Predecessors, func(p Predecessor) bool { return p.ID == name }) {
+			text += nameless(name)
+		}
+	} else if names := s.run.paramNames(s.ref); slices.Contains(names, name) {
+		text = "nothing was delivered" + s.lackedKeys(name)
+	} else {
+		r, ref, _ := s.run.home(s.ref, s.flags)
+		text = r.plan.noSuchParam(ref, name, names)
+	}
+	return fmt.Errorf("%w: %s", ErrNoValue, text)
+}
+
+// early are the edges of a node that had not resolved when its early join began it.
+type early struct {
+	Join  string      `json:"join"`
+	Edges []earlyEdge `json:"edges"`
+}
+
+// earlyEdge is such an edge: the node that it comes from, the parameter that it would feed, and the status of that node now.
+type earlyEdge struct {
+	From   string `json:"from"`
+	Param  string `json:"param,omitempty"`
+	Status Status `json:"status"`
+}
+
+// early returns the edges for which the node did not wait, or nil. An edge that would deliver nothing counts only while it is open.
+func (s *Step) early() *early {
+	r, ref, flags := s.run.home(s.ref, s.flags)
+	net := &r.plan.net
+	if !net.Is(ref, machine.FlagEarly) {
+		return nil
+	}
+	r.st.Lock()
+	defer r.st.Unlock()
+	var x *early
+	for _, i := range net.In(ref) {
+		substituted := flags&stepSubstituted != 0
+		from := net.Source(i)
+		if status := r.st.Status(from); status.Terminal() &&
+			(r.st.Delivery(ref, i, substituted) != machine.DeliverNothing || r.st.DeliveryOf(ref, i, substituted) == machine.DeliverNothing) {
+			continue
+		}
+		if x == nil {
+			join, _, _ := net.Rules(ref)
+			x = &early{Join: join.String()}
+		}
+		x.Edges = append(x.Edges, earlyEdge{r.plan.names[from], r.plan.termsOf(i).Param, r.st.Status(from)})
+	}
+	return x
+}
+
+// tooEarly returns the error of an input, a parameter or that of a node, for which an early join did not wait; nil if there is no such edge.
+func (s *Step) tooEarly(id, param string) error {
+	var x *early
+	if c := s.given(); c != nil {
+		x = c.early
+	} else {
+		x = s.early()
+	}
+	if x == nil {
+		return nil
+	}
+	for _, e := range x.Edges {
+		if id != "" && e.From == id || param != "" && e.Param == param {
+			return fmt.Errorf("%w: %s is %v, and the join %s began this node without it; %v waits for all, and takes what succeeded",
+				ErrTooEarly, quoteID(e.From), e.Status, x.Join, AllDoneMinOne)
+		}
+	}
+	return nil
+}
+
+func (p *Plan) noSuchParam(ref machine.Ref, name string, names []string) string {
+	text := "the node has no such parameter" + instead(name, names)
+	if p.follows(ref, name) {
+		text += nameless(name)
+	}
+	return text
+}
+
+// paramNames lists the parameters that a node may have, in order.
+func (r *Run) paramNames(ref machine.Ref) (names []string) {
+	r.eachParam(ref, func(name string) { names = append(names, name) })
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// lackedKeys names the edges of a parameter whose sources have completed with outputs that lack the edges' Keys.
+func (s *Step) lackedKeys(name string) string {
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	var b strings.Builder
+	in := r.plan.inputsOf(ref)
+	if in == nil {
+		return ""
+	}
+	p, _ := in.param(name)
+	if p == nil {
+		return ""
+	}
+	for _, i := range p.edges {
+		e := r.plan.edgeAt(i)
+		if text, ok := r.lackedKey(e); ok {
+			b.WriteString("; the output of " + quoteID(r.plan.names[e.From]) + text)
+		}
+	}
+	return b.String()
+}
+
+// lackedKey names the members of the source's output if the edge's Key is not among them. ok is false if the source did not
+// complete or has the key.
+func (r *Run) lackedKey(e planEdge) (text string, ok bool) {
+	r.st.Lock()
+	status := r.st.Status(e.From)
+	r.st.Unlock()
+	if status != Completed || e.On == OnFailure || e.Key == "" {
+		return "", false
+	}
+	output := r.records[e.From].value
+	if _, has := portOf(output, e.Key, ""); has {
+		return "", false
+	}
+	return " has no " + quoteID(e.Key) + instead(e.Key, memberNames(output, e.Key)), true
+}
+
+// noUpstream says why no edge from a node has delivered a value.
+func (s *Step) noUpstream(id string) error {
+	if err := s.tooEarly(id, ""); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %s", ErrNoValue, s.emptyEdge(id))
+}
+
+// emptyEdge is the reason of noUpstream where the edge has resolved in time, or there is none.
+func (s *Step) emptyEdge(id string) string {
+	if c := s.given(); c != nil {
+		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))
+	}
+	r, ref, _ := s.run.home(s.ref, s.flags)
+	p := r.plan
+	var sources []string
+	for _, i := range p.net.In(ref) {
+		e := p.edgeAt(i)
+		if from := p.names[e.From]; from != id {
+			sources = append(sources, from)
+			continue
+		}
+		r.st.Lock()
+		status := r.st.Status(e.From)
+		r.st.Unlock()
+		switch {
+		case status != Completed:
+			return fmt.Sprintf("it is %v", status)
+		case e.On == OnFailure:
+			return "it completed, and the edge is for its failure"
+		}
+		if text, ok := r.lackedKey(e); ok {
+			return "its output" + text
+		}
+		return "it completed, but the edge delivered nothing" // its branch was not taken
+	}
+	slices.Sort(sources)
+	return "no edge from it leads to this node" + instead(id, slices.Compact(sources))
+}
+
+// noRoot says why there is no root input of a name.
+func (s *Step) noRoot(name string) string {
+	if c := s.given(); c != nil {
+		return "the call has no such input" + instead(name, slices.Sorted(maps.Keys(c.Root)))
+	}
+	var names []string
+	s.run.eachInput(func(name string) { names = append(names, name) })
+	slices.Sort(names)
+	text := "the run has no such input" + instead(name, slices.Compact(names))
+	if r, _, _ := s.run.home(s.ref, s.flags); r.outer != nil {
+		text += "; the inputs of a graph inside another one are the parameters of its node"
+	}
+	return text
 }
