@@ -15,10 +15,12 @@ import (
 var _ store.ScheduleStore = (*Store)(nil)
 
 // schedulesText is the statement of Schedules. It has a row without a name if there is no schedule, for the time alone.
-const schedulesText = `SELECT coalesce(s.name, ''), coalesce(s.revision, 0), coalesce(s.paused, false), coalesce(s.tick, ''), coalesce(s.active, ''), s.definition,
+func schedulesText() string {
+	return `SELECT coalesce(s.name, ''), coalesce(s.revision, 0), coalesce(s.paused, false), coalesce(s.tick, ''), coalesce(s.active, ''), s.definition,
 	coalesce(t.status <> 'pending', true), t.run IS NULL OR t.ended IS NOT NULL, a.run IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now
 FROM (SELECT $NOW AS now) n LEFT JOIN $S.schedules s ON $1::text[] IS NULL OR s.name = ANY ($1)
 	LEFT JOIN $S.runs t ON t.id = s.tick LEFT JOIN $S.runs a ON a.id = s.active ORDER BY s.name`
+}
 
 // Schedules implements [store.ScheduleStore].
 func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.ScheduleState, now time.Time, err error) {
@@ -34,7 +36,7 @@ func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.Sc
 			asked = append(asked, name)
 		}
 	}
-	err = s.do(ctx, s.sql(schedulesText), []any{asked}, func(rows pgx.Rows) error {
+	err = s.do(ctx, s.sql(schedulesText()), []any{asked}, func(rows pgx.Rows) error {
 		var x store.ScheduleState
 		var revision int64
 		var definition []byte
@@ -55,7 +57,8 @@ func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.Sc
 }
 
 // putScheduleText writes a row whose revision is the one before, and returns the stored revision otherwise.
-const putScheduleText = `WITH put AS (
+func putScheduleText() string {
+	return `WITH put AS (
 	INSERT INTO $S.schedules AS s (name, revision, paused, tick, active, definition) SELECT $1, $2::bigint + 1, $3, $4, $5, $6
 	WHERE $2::bigint = 0 OR EXISTS (SELECT FROM $S.schedules o WHERE o.name = $1)
 	ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, paused = excluded.paused, tick = excluded.tick, active = excluded.active, definition = excluded.definition
@@ -63,6 +66,7 @@ const putScheduleText = `WITH put AS (
 	RETURNING 1
 )
 SELECT (SELECT count(*) FROM put) > 0, coalesce((SELECT revision FROM $S.schedules WHERE name = $1), 0)`
+}
 
 // PutSchedule implements [store.ScheduleStore]. The row of the schedule is locked until the run is created.
 func (s *Store) PutSchedule(ctx context.Context, x store.Schedule, create *store.NewRun) error {
@@ -81,7 +85,7 @@ func (s *Store) PutSchedule(ctx context.Context, x store.Schedule, create *store
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		var put bool
 		var stored int64
-		err := tx.QueryRow(ctx, s.sql(putScheduleText), x.Name, int64(x.Revision), x.Paused, x.Tick, x.Active, []byte(x.Definition)).Scan(&put, &stored)
+		err := tx.QueryRow(ctx, s.sql(putScheduleText()), x.Name, int64(x.Revision), x.Paused, x.Tick, x.Active, []byte(x.Definition)).Scan(&put, &stored)
 		if err == nil && !put {
 			err = x.Changed(uint64(stored))
 		}
