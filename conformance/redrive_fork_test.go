@@ -140,7 +140,7 @@ func (m *mender) named(r *rand.Rand, list []string) (names []string) {
 
 // holds compares a life with what is kept: its calls are those of a run from the beginning, but for what is kept, and its Result is that run's.
 // It reports whether the two had to be equal.
-func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool, fails func(string) bool, next *kahn.Result, called map[string]int) (exact bool) {
+func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool, fails func(string) bool, before, next *kahn.Result, called map[string]int) (exact bool) {
 	t.Helper()
 	want, expected := m.run(t, cutShort{}, func(path string) bool {
 		if k.has(path) {
@@ -157,6 +157,7 @@ func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool
 		for path, bad := range failed {
 			exact = exact && !(bad && k.has(path))
 		}
+		exact = exact && !m.anyNode(t, before, func(n kahn.SnapshotNode) bool { return k.has(n.ID) && n.Status != kahn.Failed && ranBadly(n.NodeResult) })
 	}
 	if exact && !maps.Equal(called, expected) {
 		t.Errorf("%s: called\n%v, expected\n%v, kept %v", name, called, expected, slices.Sorted(maps.Keys(k)))
@@ -253,7 +254,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 		next, called := m.run(t, cutShort{}, fails, append(stored(db, id), more...)...)
 		again++
 		previewed(t, name, preview, k, called)
-		exact := m.holds(t, name, k, failed, fails, next, called)
+		exact := m.holds(t, name, k, failed, fails, res, next, called)
 		if where == 2 {
 			countedRun(t, db, id)
 			for writes := range db.len() {
@@ -353,7 +354,7 @@ func (m *mender) adopts(t *testing.T, name string) (again, cuts int) {
 		previewed(t, name, list, k, called)
 		if next.Status.Terminal() {
 			counted(t, db)
-			exact := m.holds(t, name, k, failed, fails, next, called)
+			exact := m.holds(t, name, k, failed, fails, res, next, called)
 			for writes := before; writes < db.len(); writes++ {
 				cut := db.replay(t, "r", writes)
 				at, err := cut.Load(t.Context(), "r")

@@ -320,20 +320,23 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 
 // stands notes at which iterations loops stand: a stop may come before an iteration has called anything.
 func (m *mender) stands(t *testing.T, res *kahn.Result) {
-	p, err := m.g.Compile()
-	require.NoError(t, err)
-	nodes, err := res.Snapshot().Nodes(p)
-	require.NoError(t, err)
-	var note func(nodes []kahn.SnapshotNode)
-	note = func(nodes []kahn.SnapshotNode) {
-		for _, n := range nodes {
-			if n.Iteration > 0 && n.Inside != nil {
-				m.last[n.ID] = n.Iteration
-			}
-			note(n.Inside)
+	m.anyNode(t, res, func(n kahn.SnapshotNode) bool {
+		if n.Iteration > 0 && n.Inside != nil {
+			m.last[n.ID] = n.Iteration
 		}
+		return false
+	})
+}
+
+// anyNode reports whether something holds for a node of a run, at any depth.
+func (m *mender) anyNode(t *testing.T, res *kahn.Result, holds func(kahn.SnapshotNode) bool) bool {
+	nodes, err := res.Snapshot().Nodes(nil) // the graph may be another one by now
+	require.NoError(t, err)
+	var some func(nodes []kahn.SnapshotNode) bool
+	some = func(nodes []kahn.SnapshotNode) bool {
+		return slices.ContainsFunc(nodes, func(n kahn.SnapshotNode) bool { return holds(n) || some(n.Inside) })
 	}
-	note(nodes)
+	return some(nodes)
 }
 
 // frozen is what a snapshot says of the inside of a composite.
