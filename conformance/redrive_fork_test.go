@@ -157,7 +157,9 @@ func (m *mender) holds(t *testing.T, name string, k kept, failed map[string]bool
 		for path, bad := range failed {
 			exact = exact && !(bad && k.has(path))
 		}
-		exact = exact && !m.anyNode(t, before, func(n kahn.SnapshotNode) bool { return k.has(n.ID) && n.Status != kahn.Failed && ranBadly(n.NodeResult) })
+		exact = exact && !m.anyNode(t, before, func(n kahn.SnapshotNode) bool {
+			return k.has(n.ID) && n.Status != kahn.Failed && ranBadly(n.NodeResult)
+		})
 	}
 	if exact && !maps.Equal(called, expected) {
 		t.Errorf("%s: called\n%v, expected\n%v, kept %v", name, called, expected, slices.Sorted(maps.Keys(k)))
