@@ -241,6 +241,8 @@ func TestTimeout(t *testing.T) {
 	_, err = s.Commit(t.Context(), lease, c)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NotErrorIs(t, err, store.ErrUnusable)
+	_, err = s.Load(t.Context(), "r")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
 	_, err = s.Commit(ended, lease, c) // who calls need not wait for the server
