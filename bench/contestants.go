@@ -14,7 +14,7 @@ type job struct {
 	visit func(node int) // the step of every node; nil for a step that does nothing, in the form that costs least
 	limit int            // steps at once; 0 means no limit
 	kinds []string       // by node; nil for none
-	ends  bool           // the caller's context may end, as that of nearly all programs
+	ends  bool           // the caller's context may end, as in nearly all programs
 }
 
 // lasting is a context that may end, and does not.

@@ -114,7 +114,7 @@ func features() []feature {
 	}
 }
 
-// upstreamOn is a contestant whose steps return a value and, if they read, ask for that of each of their predecessors by its id.
+// upstreamOn is a contestant whose steps return a value. With read, each step also asks for the value of each predecessor, by id.
 func upstreamOn(read bool) contestant {
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
 		if read {
@@ -164,7 +164,7 @@ func inRunner() func(context.Context, *kahn.Graph) (*kahn.Run, error) {
 
 // addition is what a feature adds.
 type addition struct {
-	cpu, bytes, allocs float64 // a node; time is that of the processor, which other load on the machine hardly changes
+	cpu, bytes, allocs float64 // a node; cpu is processor time, which other load on the machine hardly changes
 	relative           float64 // to the run without it
 	hand               float64 // ns a node that the counterpart adds; 0 if there is none
 	ratio              float64 // of the two

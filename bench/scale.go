@@ -130,8 +130,8 @@ func (x *scaled) at(n int) (r scaleReading, err error) {
 	return r, nil
 }
 
-// scale measures each row at three sizes, each twice as large as the one before: the figures are those of the largest, and the exponents are those with
-// which they have grown over the two doublings. Sizes are divided, for a short look.
+// scale measures each row at three sizes, each twice as large as the one before. It prints the figures of the largest size, and the exponents
+// by which they grew over the two doublings. Sizes are divided, for a short look.
 func scale(out io.Writer, divided int) error {
 	t := table{header: []string{"work", "of", "units", "CPU ns", "exponent", "B allocated", "exponent", "objects", "B kept"}}
 	for _, x := range scales() {

@@ -31,15 +31,15 @@ var serveCommand = command{
 	name: "serve", args: "PATH...", least: 1, most: manyFiles,
 	summary: "run definitions at the times of their schedules",
 	text: `
-A PATH is a definition, or a folder of definitions: of its files that end in .yaml, .yml or .json those that are no tests. Each definition is a workflow;
+A PATH is a definition, or a folder whose .yaml, .yml and .json files are definitions, apart from tests. Each definition is a workflow;
 one with a schedule runs at its times:
 
     name: report
     schedule: {cron: "30 2 * * *", zone: Europe/Berlin}
 
-The definitions decide which commands run: serve only those that you would run as a script.
+The definitions decide which commands run: serve a definition only if you would run it as a script.
 
-Runs and schedules are kept in a file of SQLite, each step as it ends. A command that begins again goes on with the runs that have not ended, and
+Runs and schedules are kept in a file of SQLite, each step as it ends. A command that is started again continues the runs that have not ended, and
 the latest tick that was missed meanwhile runs, unless the schedule says otherwise. Several commands may serve one file on one machine: each tick has one
 run. The page shows the runs and the schedules; there operators start runs, answer gates, and pause a schedule or run it now.
 
