@@ -104,6 +104,7 @@ func TestRunnerLimits(t *testing.T) {
 		synctest.Wait()
 		b := start(t, rn, four(), x.step("b", 0, nil))
 		completed(t, a, b)
+		slices.Sort(x.order[:2]) // The burst begins two steps at once: which of the two calls first is for Go's scheduler to say.
 		if got := strings.Join(x.order, " "); got != "a.A@0s a.B@0s a.C@1s b.A@2s a.D@3s b.B@4s b.C@5s b.D@6s" {
 			t.Error(got)
 		}
