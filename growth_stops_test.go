@@ -255,7 +255,7 @@ func TestGrowthOfRedrives(t *testing.T) {
 		}, "X/n7", nil, 2, 2_000},
 	} {
 		var written [2]int64
-		n := size(row.size, row.size/4, 10*row.size) // in the long mode 100,000 items
+		n := size(row.size, row.size/2, 10*row.size) // in the long mode 100,000 items
 		doubles(t, n, func(n int) (bytes int64) {
 			db, broken := new(weighed), true
 			var calls atomic.Int64
