@@ -334,11 +334,13 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is not known any more, unless Loop.Collect keeps it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
 		case back > 0:
 			return &again{back: back}, nil
-		case !in.Due.IsZero():
-			if len(rests) > 0 {
-				return nil, unknown(rests[0])
+		case !in.Due.IsZero(): // it pauses before an iteration: whatever is named of it, is still to run
+			for i, rest := range rests {
+				if !inner.leads(names[i]) {
+					return nil, unknown(rest)
+				}
 			}
-			return &again{}, nil // it pauses
+			return &again{}, nil
 		}
 	default:
 		for i, rest := range rests {
@@ -715,17 +717,16 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 }
 
 // Fork begins a new run with results of another one, which it does not change. The new run has an id of its own, [RunID], and the inputs
-// of the old one unless it is given others. A node keeps its result, with all that is inside of it, if it completed, was skipped or was
-// superseded, and the graph declares it as it was, with the same in-edges and the same inside; the graph may be another one. All other nodes run, and
-// so do those that are named, by paths, and everything that follows a node that runs. They start anew, and composites that have not completed go on
-// inside, as in a [Redrive]; an expanded node begins anew. [ForkPreview] tells which
-// nodes these are. Go functions cannot be compared: see [Plan.Hash], and name the nodes whose functions are other ones. A name that the graph does not have is an error that matches [ErrUnknownNode].
+// of the old one unless it is given others. A node keeps its result, with all that is inside, if it completed, was skipped or was
+// superseded, and the graph, which may be another one, declares it as it was, with the same in-edges and the same inside. All other nodes run, and
+// so do the named ones, by paths, and everything that follows a node that runs. Composites that have not completed go on inside, as in a [Redrive]; an
+// expanded node begins anew, and one that keeps its result has no inside in a store. [ForkPreview] lists the nodes that run. Go functions cannot
+// be compared, see [Plan.Hash]: name the nodes whose functions are other ones. An unknown name is an error that matches [ErrUnknownNode].
 //
 // The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
-// [Durable] the first transaction writes all results that are kept. If the store has the fork already, because the process has died in the
-// middle of it, the fork goes on; one that has ended is an error that matches [ErrFinished], see [ReadResult], and another run of that id is
-// one that matches [ErrDuplicateRun]. Labels and parent are those that [Describe] gives: the fork does not inherit them. A run in a store is forked from
-// [ReadSnapshot]. Values are decoded by the [Codec] and encoded again, so that the runs share blobs only by their content.
+// [Durable] the first transaction writes all results that are kept. A fork that the store has already, because the process has died, goes on; one
+// that has ended returns an error that matches [ErrFinished], see [ReadResult], another run of that id [ErrDuplicateRun]. Labels and parent come
+// from [Describe] alone. A run in a store is forked from [ReadSnapshot]. Values are decoded and encoded again: runs share blobs by content.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {

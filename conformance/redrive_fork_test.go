@@ -50,6 +50,11 @@ func oracle(t *testing.T, f func(t *testing.T, seed uint64) (again, cuts int)) {
 	runs := size(25, 10, 20_000)
 	for seed := range seeds(t, runs) {
 		synctest.Test(t, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					t.Log("seed", seed)
+				}
+			}()
 			a, c := f(t, seed)
 			again, cuts = again+a, cuts+c
 		})
@@ -356,7 +361,7 @@ func (m *mender) adopts(t *testing.T, name string) (again, cuts int) {
 		next, called := m.run(t, cut, fails, stored(db)...)
 		previewed(t, name, list, k, called)
 		if next.Status.Terminal() {
-			counted(t, db)
+			m.counts(t, db, "r")
 			exact := m.holds(t, name, k, failed, fails, res, next, called)
 			for writes := before; writes < db.len(); writes++ {
 				cut := db.replay(t, "r", writes)

@@ -394,6 +394,55 @@ func TestRedriveOfAWaitingRun(t *testing.T) {
 	}
 }
 
+// A loop that pauses has not begun its next iteration: whatever a redrive or a fork names of it runs as it would have.
+func TestRedriveOfALoopThatPauses(t *testing.T) {
+	t.Parallel()
+	again := func(kahn.View) (bool, error) { return true, nil }
+	g := graph(kahn.Node{ID: "L", Sub: graph(after("x"), after("y", "x")), Loop: &kahn.Loop{MaxIterations: 2, OnLimit: kahn.LoopStop, While: again, Pause: time.Hour}})
+	for _, where := range []string{"in memory", "from JSON", "in a store"} {
+		for name, redo := range map[string]func(s *kahn.Snapshot, names ...string) []kahn.Option{
+			"redrive": func(s *kahn.Snapshot, names ...string) []kahn.Option { return []kahn.Option{kahn.Redrive(s, names)} },
+			"fork":    func(s *kahn.Snapshot, names ...string) []kahn.Option { return []kahn.Option{kahn.Fork(s, names...)} },
+		} {
+			inBubble(t, name+", "+where, func(t *testing.T) {
+				db, opts := new(store.Memory), []kahn.Option(nil)
+				if where == "in a store" {
+					opts = []kahn.Option{kahn.Durable(db), kahn.RunID("r")}
+				}
+				var c paths
+				step := c.count(nothing)
+				run, err := kahn.Start(t.Context(), g, step, opts...)
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				run.Leave()
+				res, err := run.Wait()
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunSuspended, res.Status)
+				c.once(t, "L#1/x", "L#1/y")
+				s := res.Snapshot()
+				switch {
+				case where == "from JSON":
+					s = reload(t, s)
+				case where == "in a store" && name == "fork":
+					s, err = kahn.ReadSnapshot(t.Context(), db, "r")
+					require.NoError(t, err)
+					opts[1] = kahn.RunID("fork")
+				case where == "in a store":
+					s = nil
+				}
+				for _, path := range []string{"L#2/q", "L#3/x", "L#02/x"} {
+					_, err = kahn.Execute(t.Context(), g, step, append(opts, redo(s, path)...)...)
+					require.ErrorIs(t, err, kahn.ErrUnknownNode, path)
+				}
+				c = paths{}
+				_, err = kahn.Execute(t.Context(), g, step, append(opts, redo(s, "L#2/y")...)...)
+				require.NoError(t, err)
+				c.once(t, "L#2/x", "L#2/y")
+			})
+		}
+	}
+}
+
 // Paths lead into items that begin anew, or never began, also where a composite follows.
 func TestRedrivePathsIntoItemsThatBeginAnew(t *testing.T) {
 	t.Parallel()

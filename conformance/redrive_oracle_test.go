@@ -214,6 +214,9 @@ func (s selection) repeats(n kahn.NodeResult, ok bool) bool {
 	return !ok || ranBadly(n) || s.strict && !n.Status.Terminal()
 }
 
+// goesOn reports whether a named composite goes on inside: it has not completed, or something inside is repeated because of its status.
+func (s selection) goesOn(n kahn.NodeResult) bool { return s.repeats(n, true) || s.any(n.Sub) }
+
 // any reports whether a node of a level is repeated because of its status.
 func (s selection) any(res *kahn.Result) bool {
 	for n := range res.Nodes() {
@@ -276,7 +279,7 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 			r.Sub = m.inner[path]
 		}
 		anew = anew || sel.fork && m.expands[n.ID] != nil || between(r) && m.expands[n.ID] == nil
-		if stays = false; anew || r.Sub == nil || sel.has(path) && (sel.anew || !sel.any(r.Sub)) {
+		if stays = false; anew || r.Sub == nil || sel.has(path) && (sel.anew || !sel.goesOn(r)) {
 			maps.DeleteFunc(m.inner, func(at string, _ *kahn.Result) bool { return at == path || kept{path: true}.has(at) })
 			continue
 		}
@@ -288,7 +291,7 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 				at := prefix + item.ID
 				if !(inside.failed && sel.repeats(item, true) || sel.has(at) || sel.below(at)) {
 					k[at] = true
-				} else if item.Sub != nil && n.Sub != nil && !between(item) && !(sel.has(at) && (sel.anew || !sel.any(item.Sub))) {
+				} else if item.Sub != nil && n.Sub != nil && !between(item) && !(sel.has(at) && (sel.anew || !sel.goesOn(item))) {
 					in := sel
 					in.failed = inside.failed && sel.repeats(item, true) || sel.has(at)
 					m.keeps(k, n.Sub, item.Sub, at+"/", in)

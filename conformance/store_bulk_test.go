@@ -318,3 +318,51 @@ func TestBulkRedriveFired(t *testing.T) {
 	require.Empty(t, refused)
 	require.Equal(t, []string{"closure", "forward"}, done)
 }
+
+// A bulk redrive repeats of each run what failed in it, at every depth, and what is named by its path; a run without that path is reported.
+func TestBulkRedriveInside(t *testing.T) {
+	t.Parallel()
+	list := func(n int) *kahn.Graph {
+		g := graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)}, Sub: graph(kahn.Node{ID: "S", Sub: graph(after("x"), after("y", "x"))})}, after("Z", "M"))
+		g.Name = fmt.Sprint("list of ", n)
+		return g
+	}
+	inBubble(t, "items of maps", func(t *testing.T) {
+		s, graphs := new(store.Memory), []*kahn.Graph{list(5), list(2)}
+		broken := map[string]bool{"M[1]/S/x": true, "M[4]/S/y": true}
+		var c paths
+		step := c.count(func(_ context.Context, s *kahn.Step) (any, error) {
+			if broken[s.Path()] {
+				return nil, errStep
+			}
+			return nil, nil
+		})
+		perform := func(want kahn.RunStatus) map[string]int {
+			c = paths{}
+			for i := range 4 {
+				res, _ := kahn.Execute(t.Context(), graphs[i%2], step, kahn.Durable(s), kahn.RunID(fmt.Sprint("r", i)))
+				require.NotNil(t, res)
+				require.Equal(t, want, res.Status)
+			}
+			return c.n
+		}
+		perform(kahn.RunFailed)
+		clear(broken)
+		report, err := bulk.Redrive(t.Context(), graphs, s, bulk.Selection{DryRun: true}, []string{"M[4]/S/y"})
+		require.NoError(t, err)
+		done, refused := runsOf(report)
+		require.ElementsMatch(t, []string{"r0", "r2"}, done)
+		for _, run := range []string{"r1", "r3"} {
+			require.ErrorIs(t, refused[run], kahn.ErrUnknownNode, "its list is shorter")
+		}
+		report, err = bulk.Redrive(t.Context(), graphs, s, bulk.Selection{}, nil)
+		require.NoError(t, err)
+		done, refused = runsOf(report)
+		require.Len(t, done, 4)
+		require.Empty(t, refused)
+		require.Equal(t, map[string]int{"M[1]/S/x": 4, "M[1]/S/y": 4, "M[4]/S/y": 2, "Z": 4}, perform(kahn.RunCompleted))
+		for i := range 4 {
+			countedRun(t, s, fmt.Sprint("r", i))
+		}
+	})
+}
