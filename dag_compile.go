@@ -450,8 +450,8 @@ func (c *compiler) checkNode(i int) {
 	if text := badChoices(n.Choices); text != "" {
 		bad(ErrBadValue, "Choices", "%s", text)
 	}
-	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n) || n.Sub != nil) {
-		bad(ErrBadValue, "Memo", "Memo is for steps and maps of steps: the outputs of conditions, gates, triggers, sub-graphs, loops and the end node depend on more than inputs")
+	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n)) {
+		bad(ErrBadValue, "Memo", "Memo is for steps, maps, sub-graphs and loops: the outputs of conditions with a Test, of gates, triggers and the end node depend on more than inputs")
 	}
 	if n.Memo == "" && (n.MemoName != "" || n.MemoKey != nil) {
 		bad(ErrBadValue, "Memo", "it has a MemoName or a MemoKey, and no Memo: without a version its output is not kept")

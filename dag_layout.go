@@ -93,7 +93,7 @@ func (c *compiler) resolve(r machine.Ref) {
 	set(machine.FlagLateCancel, n.CancelOnLateFailure)
 	set(factTimed, n.Timeout > 0 || n.OverallTimeout > 0 || n.Cleanup || isEnd)
 	contracts := c.p.contracts[r]
-	set(machine.FlagAdmit, contracts[event.PhaseInput] != nil || n.Moderation.covers(event.PhaseInput) || n.Memo != "" && !composite)
+	set(machine.FlagAdmit, contracts[event.PhaseInput] != nil || n.Moderation.covers(event.PhaseInput) || n.Memo != "" && n.Map == nil)
 	set(factJudge, contracts[event.PhaseOutput] != nil || n.Moderation.covers(event.PhaseOutput))
 	set(factOwn, n.Do != nil || n.Test != nil || flags&machine.FlagAdmit != 0 || trigger)
 	set(machine.FlagPlain, flags&(machine.FlagInline|factTimed|machine.FlagAdmit|factJudge) == 0 && !isEnd)

@@ -519,7 +519,7 @@ func (w *worker) keepExpanded(value any) {
 		s.Log(slog.LevelWarn, "memo: "+errorText(err))
 		return
 	}
-	m.keep(s, k, value, f)
+	m.keep(s, k, s.readsSoFar(), value, f)
 }
 
 // keeps reports whether a node was expanded in an earlier life of the run, and its graph is not known.

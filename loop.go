@@ -300,6 +300,7 @@ func (r *Run) innermostIteration() int {
 		if r.iteration > 0 {
 			return r.iteration
 		}
+		r.seen.note(readLoop, "")
 	}
 	return 0
 }

@@ -90,7 +90,7 @@ func (s *Step) Item() (value any, ok bool) {
 		return c.Item, c.InMap
 	}
 	s.read(readItem, "")
-	if items, i := s.run.innermost(s.ref); items != nil {
+	if items, i := s.run.innermost(s.ref, readItem); items != nil {
 		return s.run.clone(items.at(i)), true
 	}
 	return nil, false
@@ -105,7 +105,7 @@ func (s *Step) Index() int {
 		return c.Index
 	}
 	s.read(readIndex, "")
-	_, i := s.run.innermost(s.ref)
+	_, i := s.run.innermost(s.ref, readIndex)
 	return i
 }
 
@@ -205,9 +205,7 @@ func itemNode(n *node) *node {
 	if x := n.Undo; x != nil {
 		item.Compensate, item.CompensateBy, item.CompensateRetry, item.CompensateTimeout = x.do, x.by, x.retry, x.timeout
 	}
-	if n.Sub == nil {
-		item.Memo, item.MemoName, item.MemoKey = n.Memo, n.MemoName, n.MemoKey
-	}
+	item.Memo, item.MemoName, item.MemoKey = n.Memo, n.MemoName, n.MemoKey
 	if n.Sub != nil {
 		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot
 	}
@@ -286,12 +284,13 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost finds the item that a node is, or is inside of. The index is -1 if there is none.
-func (r *Run) innermost(ref machine.Ref) (*items, int) {
+// innermost finds the item that a node is, or is inside of. The index is -1 if there is none. read is why it is looked for, see sights.
+func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {
 			return nil, -1
 		}
+		r.seen.note(read, "")
 	}
 	return r.items, int(ref)
 }

@@ -65,6 +65,7 @@ type flight struct {
 	entry    memoEntry
 	reads    []string // what the step has read
 	of       string   // the key of the output
+	by       memoKey  // by which its leader has asked
 	ok       bool     // there is an output
 }
 
@@ -98,7 +99,11 @@ func (m *Memo) through(w *worker, perform func() attemptResult) attemptResult {
 		if first {
 			return f.fly(w, k, perform)
 		}
+		w.standAside()
 		expanded, yielded := f.expanded, false
+		if s.run.plan.net.Is(s.ref, machine.FlagInline) {
+			expanded = nil // it is a composite, and holds no slots
+		}
 		for waiting := true; waiting; {
 			select {
 			case <-f.landed:
@@ -145,7 +150,7 @@ func (r *Run) beginReading(s *Step) {
 func (r *Run) yieldSlots(s *Step) bool {
 	ok := false
 	r.control(func(int64) {
-		if ok = r.current(s.ref) == s && r.st.Word(s.ref).Is(machine.WordAdmitting); ok {
+		if ok = r.current(s.ref) == s && r.st.Word(s.ref).Is(machine.WordAdmitting) && !r.plan.net.Is(s.ref, machine.FlagComposite); ok {
 			r.st.Expand(s.ref)
 		}
 	})
@@ -190,8 +195,11 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 	}
 	res := perform()
 	switch {
+	case res.inside:
+		close(f.expanded)
+		f.by, w.flight = k, f
 	case res.err == nil && s.Err() == nil: // a value after the timeout does not count
-		m.keep(s, k, res.value, f)
+		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
 		w.flight = f
@@ -278,6 +286,9 @@ func (s *Step) memoKey() (memoKey, error) {
 		return memoKey{base, base, true}, err
 	}
 	form["kind"], form["config"], form["params"] = n.Kind, n.Config, s.run.memoParams(s)
+	if sub := s.run.plan.sub(s.ref); sub != nil {
+		form["graph"] = sub.Hash()
+	}
 	if x := s.run.items; x != nil {
 		form["item"] = x.at(int(s.ref))
 	} else {
@@ -287,18 +298,33 @@ func (s *Step) memoKey() (memoKey, error) {
 	if err != nil {
 		return memoKey{}, err
 	}
-	inputs := map[string]any{"": base}
+	flight := base
 	of, _, _ := s.run.home(s.ref, s.flags)
-	of.eachInput(func(name string) {
-		if v, ok := of.input(name); ok {
-			inputs["."+name] = v
-		}
-	})
-	flight, err := memoHash(inputs)
-	if err != nil { // the step may not read the input that has no form
-		flight = base
+	if inputs := of.inputsHash(); inputs != "" {
+		flight += " " + inputs
 	}
 	return memoKey{base, flight, false}, nil
+}
+
+// inputsHash identifies all inputs of the run, which it encodes once; empty if one has no form, which a step may not read.
+func (r *Run) inputsHash() string {
+	made, _ := r.textsMade().LoadOrStore("", &hashedInputs{}) // the other keys are Refs
+	x := made.(*hashedInputs)
+	x.once.Do(func() {
+		inputs := map[string]any{}
+		r.everyInput(false, func(name string) {
+			if v, ok := r.given(name, false); ok {
+				inputs[name] = v
+			}
+		})
+		x.hash, _ = memoHash(inputs)
+	})
+	return x.hash
+}
+
+type hashedInputs struct {
+	once sync.Once
+	hash string
 }
 
 // memoParams are the parameters that a node gets whether its step reads them or not. Others are inputs only if it does: those of a node that
@@ -358,33 +384,145 @@ const (
 	readLoop     = "iteration"
 )
 
-// read notes what the step of a memoized node reads.
-func (s *Step) read(kind, name string) {
-	if s.flags&stepMemo == 0 {
-		return
-	}
+// keyed reports whether what a step may read is in the node's key anyway.
+func (s *Step) keyed(kind, name string) bool {
 	r, item := s.run, s.run.items != nil
-	names, all := r.ownParams(s.ref)
-	known := false // it is in the key
 	switch kind {
 	case readParam:
-		known = item && name == inputItem || !item && slices.Contains(names, name)
+		if item {
+			return name == inputItem
+		}
+		names, _ := r.ownParams(s.ref)
+		return slices.Contains(names, name)
 	case readRoot:
-		known = item && name == inputItem
+		return item && name == inputItem
 	case readParams:
-		known = !item && !all
+		_, all := r.ownParams(s.ref)
+		return !item && !all
 	case readUpstream:
-		known = !item
+		return !item
 	case readItem:
-		known = item
+		return item
 	}
-	if known {
+	return false
+}
+
+// read notes what the step of a memoized node reads.
+func (s *Step) read(kind, name string) {
+	if s.flags&stepMemo == 0 || s.keyed(kind, name) {
 		return
 	}
+	r := s.run
 	r.st.Lock()
 	defer r.st.Unlock()
 	if x := r.extra(s.ref); !slices.Contains(x.reads, kind+name) && s.state.Load() == stepActive {
 		x.reads = append(x.reads, kind+name)
+	}
+}
+
+func (s *Step) readsSoFar() []string {
+	s.run.st.Lock()
+	defer s.run.st.Unlock()
+	return slices.Clone(s.run.extra(s.ref).reads)
+}
+
+// sights are what is read inside a memoized composite and comes from outside it. All of that passes through the runs nested in the composite,
+// which note it. Nil notes nothing.
+type sights struct {
+	of      *Step // the attempt of the composite
+	mu      sync.Mutex
+	reads   []string
+	depends bool // on an answer from outside, or on its lack
+}
+
+func (x *sights) note(kind, name string) {
+	if x == nil || x.of.keyed(kind, name) {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !slices.Contains(x.reads, kind+name) {
+		x.reads = append(x.reads, kind+name)
+	}
+}
+
+// seenBy notes what is read from the outermost run, for all composites that the run is inside of.
+func (r *Run) seenBy(kind string) {
+	for ; r.outer != nil; r = r.outer {
+		r.seen.note(kind, "")
+	}
+}
+
+// depends notes that a node waits, or was answered: what becomes of the composites that it is inside of is not only a matter of their inputs.
+func (r *Run) depends() {
+	for ; r.outer != nil; r = r.outer {
+		if x := r.seen; x != nil {
+			x.mu.Lock()
+			x.depends = true
+			x.mu.Unlock()
+		}
+	}
+}
+
+// keepWhole gives the output of a composite to the memo. A failure that was handled inside would be hidden, and is not kept.
+func (w *worker) keepWhole(c *conclusion, seen *sights) {
+	r, s := w.run, w.step
+	r.st.Lock()
+	f := r.tree.flights[place{r, s.ref}]
+	r.st.Unlock()
+	seen.mu.Lock()
+	reads, depends := slices.Clone(seen.reads), seen.depends
+	seen.mu.Unlock()
+	if f != nil && c.Status == Completed && !c.Degraded && !depends {
+		f.memo.keep(s, f.by, reads, c.value, f)
+	}
+}
+
+// beginsInside reports whether nested runs perform a node, and no look-up of its output comes before.
+func (r *Run) beginsInside(ref machine.Ref) bool {
+	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
+}
+
+// beginWhole begins the look-up for a composite, with the lock held.
+func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
+	if x := r.extras[ref]; x != nil {
+		x.comp = nil // of the attempt before
+	}
+	r.life().begunInside(r, ref, before, now)
+}
+
+// goInside begins the nested run of a composite whose output was not found.
+func (w *worker) goInside() bool {
+	r, step := w.run, w.step
+	ref := step.ref
+	w.phase, w.now = phaseEngine, r.now()
+	r.lock()
+	r.ringDue(w.now)
+	x := r.extra(ref)
+	if r.current(ref) == step && !r.isLost() && r.st.Word(ref).Is(machine.WordDraining) {
+		r.st.StopDrained(ref) // nothing of it has begun
+	}
+	if r.current(ref) != step || r.isLost() || r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone || x.left {
+		r.st.Unlock()
+		return w.finish(attemptResult{err: errNotAdmitted, kind: CauseStepError}, true)
+	}
+	if r.single != nil && r.single.interrupted == step {
+		r.single.interrupted = nil
+	}
+	var seen *sights
+	if w.flight != nil {
+		seen = &sights{of: step}
+		r.tree.board(place{r, ref}, w.flight)
+		w.flight = nil
+	}
+	r.beginComposite(step, seen, w.now)
+	return w.next(true)
+}
+
+// standAside lets others begin while the worker waits for a flight: see single.alone.
+func (w *worker) standAside() {
+	if w.alone {
+		w.run.control(func(int64) { w.evaluated() })
 	}
 }
 
@@ -422,7 +560,7 @@ func (s *Step) reread(read string) any {
 			v = []any{f.payload}
 		}
 	case readItem, readIndex:
-		items, i := s.run.innermost(s.ref)
+		items, i := s.run.innermost(s.ref, kind)
 		if ok = items != nil; ok {
 			if v = i; kind == readItem {
 				v = items.at(i)
@@ -491,19 +629,16 @@ func (m *Memo) find(s *Step, k memoKey, f *flight) (found bool, err error) {
 }
 
 // keep keeps the output of a step, by its key and what it has read, and gives it to a flight. f may be nil.
-func (m *Memo) keep(s *Step, k memoKey, value any, f *flight) {
-	if err := m.keeps(s, k, value, f); err != nil {
+func (m *Memo) keep(s *Step, k memoKey, reads []string, value any, f *flight) {
+	if err := m.keeps(s, k, reads, value, f); err != nil {
 		s.Log(slog.LevelWarn, "memo: "+errorText(err))
 	}
 }
 
-func (m *Memo) keeps(s *Step, k memoKey, value any, f *flight) error {
+func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) error {
 	r := s.run
-	var reads []string
-	if !k.fixed {
-		r.st.Lock()
-		reads = slices.Clone(r.extra(s.ref).reads)
-		r.st.Unlock()
+	if k.fixed {
+		reads = nil
 	}
 	slices.Sort(reads)
 	of, err := k.with(s, reads)

@@ -422,16 +422,21 @@ func (r *Run) branchText(ref machine.Ref) string {
 	if len(r.plan.labelsOf(ref)) <= many {
 		return r.plan.branchNames(ref, r.st.Route(ref))
 	}
-	if r.texts.Load() == nil {
-		r.texts.CompareAndSwap(nil, &sync.Map{})
-	}
-	texts := r.texts.Load()
+	texts := r.textsMade()
 	text, ok := texts.Load(ref)
 	if !ok {
 		text = r.plan.branchNames(ref, r.st.Route(ref))
 		texts.Store(ref, text)
 	}
 	return text.(string)
+}
+
+// textsMade is the map of texts that are made once.
+func (r *Run) textsMade() *sync.Map {
+	if r.texts.Load() == nil {
+		r.texts.CompareAndSwap(nil, &sync.Map{})
+	}
+	return r.texts.Load()
 }
 
 // nodeError is the error of a terminal node that did not complete and was not skipped, else nil. It reads words and

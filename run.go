@@ -60,7 +60,7 @@ type runNodes struct {
 	checks  map[machine.Ref]*evaluation         // that workers perform
 	slips   map[machine.Ref]*slips[machine.Ref] // see slipsOf
 	slipped atomic.Bool                         // there was one; not guarded
-	texts   atomic.Pointer[sync.Map]            // see branchText
+	texts   atomic.Pointer[sync.Map]            // see branchText and inputsHash
 }
 
 // runReports is how a run's events are recorded.
@@ -95,6 +95,7 @@ type instance struct {
 	within     *Step          // the attempt of the composite that the run is a part of
 	remaining  int64          // the longest path of the tree that remains after the run
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
+	seen       *sights        // of a composite that is memoized: what is read through it; else nil
 	items      *items         // in the run of a map's items: these
 	iteration  int            // in the run of a loop's iteration: its number, from 1; else 0
 	previous   any            // the output of the iteration before

@@ -352,6 +352,7 @@ func (r *Run) refusesSignal(name string) error {
 func (r *Run) signalled(ref machine.Ref, a *answer, now int64) {
 	x, d := r.extra(ref), a.decision
 	x.decision = d
+	r.depends()
 	if kept := x.texts.known(); a.text != nil {
 		kept.signal = a.text
 		x.texts = &kept

@@ -14,6 +14,8 @@ type composite struct {
 	working bool // a worker concludes the composite: its nested run has ended
 	put     bool // the worker was given up because the run is being left: another one must conclude the composite
 
+	seen *sights // of a memoized one that has begun in this life; else nil
+
 	past   []*Run       // of a loop with nodes that may have to be undone: the runs of the iterations before
 	failed *failedWhole // the attempt has failed, and what it has done inside is undone first; else nil
 
@@ -45,9 +47,10 @@ func (r *Run) path(ref machine.Ref) string {
 	return r.prefix + r.plan.names[ref]
 }
 
-func (r *Run) beginComposite(step *Step, now int64) {
+// beginComposite begins the nested run of a composite. seen is nil unless what is read inside matters to a memo.
+func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	x := r.extra(step.ref)
-	x.comp = &composite{}
+	x.comp = &composite{seen: seen}
 	var child *Run
 	switch n := r.plan.node(step.ref); {
 	case n.Map != nil:
@@ -80,6 +83,9 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 		tree: r.tree, outer: r, nests: p.composite,
 		turn:     &turn{order: append(slices.Clone(r.placeInTree()), r.plan.decl[step.ref], index)},
 		instance: &instance{prefix: prefix, within: step},
+	}
+	if x := r.extras[step.ref]; x != nil && x.comp != nil {
+		c.seen = x.comp.seen
 	}
 	c.limitTo(step)
 	return c
@@ -215,6 +221,9 @@ func (w *worker) returned() bool {
 	default:
 		c = w.ofChild(comp.child)
 	}
+	if comp.seen != nil {
+		w.keepWhole(&c, comp.seen)
+	}
 	w.phase = phaseEngine
 	return w.finishAs(c, attemptResult{}, true)
 }
@@ -266,7 +275,12 @@ func (r *Run) spread() {
 // input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the
 // parameters of its composite, or the inputs given to Expand.
 func (r *Run) input(name string) (value any, ok bool) {
-	if value, ok = r.given(name); ok {
+	return r.given(name, true)
+}
+
+// given is input. noted: a memo has to know of it, see sights.
+func (r *Run) given(name string, noted bool) (value any, ok bool) {
+	if value, ok = r.delivers(name, noted); ok {
 		return value, true
 	}
 	if in := r.plan.input(name); in != nil && in.Default != nil {
@@ -275,7 +289,7 @@ func (r *Run) input(name string) (value any, ok bool) {
 	return nil, false
 }
 
-func (r *Run) given(name string) (value any, ok bool) {
+func (r *Run) delivers(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.cfg.inputs[name]; ok || r.outer == nil {
 		return value, ok
 	}
@@ -291,11 +305,17 @@ func (r *Run) given(name string) (value any, ok bool) {
 			return r.previous, true
 		}
 	}
+	if noted {
+		r.seen.note(readParam, name)
+	}
 	return r.outer.param(r.within.ref, r.within.flags, name)
 }
 
 // eachInput calls f with the names of the root inputs, some of them perhaps more than once.
-func (r *Run) eachInput(f func(name string)) {
+func (r *Run) eachInput(f func(name string)) { r.everyInput(true, f) }
+
+// everyInput is eachInput. noted: a memo has to know of it, see sights.
+func (r *Run) everyInput(noted bool, f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)
 	}
@@ -308,6 +328,9 @@ func (r *Run) eachInput(f func(name string)) {
 			f(name)
 		}
 	case r.outer != nil:
+		if noted {
+			r.seen.note(readParams, "")
+		}
 		r.outer.eachParam(r.within.ref, f)
 	}
 	if r.iteration > 0 {

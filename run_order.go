@@ -51,7 +51,7 @@ func (freeOrder) next(r *Run, now int64) (t machine.Task, alone, ok bool) {
 			if r.durable != nil {
 				r.flush(now)
 			}
-		case !t.Check && r.plan.net.Is(t.Ref, machine.FlagComposite):
+		case !t.Check && r.beginsInside(t.Ref):
 			if r.beginInside(t, now); r.holdsBack() {
 				return machine.Task{}, false, false
 			}
@@ -319,7 +319,7 @@ func (treeOrder) next(r *Run, now int64) (task machine.Task, alone, ok bool) {
 		switch {
 		case ok && task.Gate: // only held tasks come before it
 			r.reachGate(task.Ref, now)
-		case ok && !task.Check && r.plan.net.Is(task.Ref, machine.FlagComposite):
+		case ok && !task.Check && r.beginsInside(task.Ref):
 			r.beginInside(task, now)
 		default:
 			if ok && (task.Check || !s.InTree() || r.plan.net.Is(task.Ref, machine.FlagInline)) {

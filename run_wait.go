@@ -45,6 +45,7 @@ func (r *Run) waiters() *waits {
 
 // beganToWait takes note that a node of the run waits.
 func (r *Run) beganToWait(ref machine.Ref) {
+	r.depends()
 	if r.log == nil {
 		return
 	}

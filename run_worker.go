@@ -297,7 +297,12 @@ func (w *worker) take() bool {
 	case !t.Check:
 		before := r.records[t.Ref].attempts
 		w.step = r.beginAttempt(t, w.now)
-		w.way, w.recorded = r.life().begun(w.step, t.Attempt, before, w.now)
+		if r.plan.net.Is(t.Ref, machine.FlagComposite) {
+			w.way = wayFull
+			r.beginWhole(t.Ref, before, w.now)
+		} else {
+			w.way, w.recorded = r.life().begun(w.step, t.Attempt, before, w.now)
+		}
 		if r.leaving {
 			r.boundTest(t.Ref)
 		}
@@ -320,8 +325,12 @@ func (w *worker) take() bool {
 func (r *Run) beginInside(t machine.Task, now int64) {
 	before := r.records[t.Ref].attempts
 	step := r.beginAttempt(t, now)
+	if step.flags&stepAdmitting != 0 { // it has a Memo, and the run has none
+		r.records[t.Ref].attempts = step.attempt
+		r.st.Admitted(t.Ref)
+	}
 	r.life().begunInside(r, t.Ref, before, now)
-	r.beginComposite(step, now)
+	r.beginComposite(step, nil, now)
 }
 
 // leave uncounts the worker and releases the lock.
@@ -387,6 +396,7 @@ type attemptResult struct {
 
 	hit    *event.Hit // the value is that of another run; nil if it is not
 	judged bool       // the value has passed the node's contract and the moderator
+	inside bool       // there is none yet: nested runs are to perform the node
 }
 
 // attempt calls the user's function.
@@ -426,6 +436,11 @@ func (w *worker) own(n *node) (res attemptResult) {
 
 // performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep one that is refused.
 func (w *worker) performForKeeps(n *node) attemptResult {
+	if w.run.plan.net.Is(w.task.Ref, machine.FlagComposite) {
+		res := w.admission()
+		res.inside = res.err == nil
+		return res
+	}
 	res := w.performOwn(n)
 	if res.err != nil || !w.run.plan.net.Is(w.task.Ref, factJudge) {
 		return res
@@ -657,6 +672,9 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 // finish settles an attempt and, if the worker goes on, takes its next task, in one critical section. It reports whether
 // there is a next task.
 func (w *worker) finish(res attemptResult, goOn bool) bool {
+	if res.inside {
+		return w.goInside()
+	}
 	w.phase = phaseUser
 	c := w.conclude(res)
 	if w.step.flags&stepAgain != 0 {

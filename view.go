@@ -88,6 +88,7 @@ func (v View) Trigger() (payload any, ok bool) {
 		return v.data.Trigger, v.data.Fired
 	}
 	v.reads(readTrigger, "")
+	v.run.seenBy(readTrigger)
 	if f := v.run.cfg.fired; f != nil {
 		return v.run.clone(f.payload), true
 	}
