@@ -35,7 +35,7 @@ type Codec interface {
 // Values that JSON can express are written as they are: nil, booleans, strings, float64, map[string]any, []any. All other
 // types are written with their names, as {"$type": "int", "value": 7}, so that a value comes back with the type that it had:
 // integers of every size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number
-// and json.RawMessage; lists, and maps by string, of any of these; [Outputs] and [EndVerdict]; and the types registered
+// and json.RawMessage; lists, and maps by string, of any of these; [Outputs], [EndVerdict] and [FileRef]; and the types registered
 // here, by their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that
 // it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed predecessors, keep their fields too. A value of
 // any other type is an error that names the type: Encode writes nothing that Decode would read as another type.
@@ -44,8 +44,8 @@ type Codec interface {
 // when a store, a snapshot that is encoded, or [EventOutputs] needs them: that is for packages that know the types of the values of a graph.
 //
 // The nil Types knows the built-in types alone. A type that is registered twice goes by the first of its names; the names
-// bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict
-// and error are taken: as an option, Types with one of them, or with nil, match ErrBadOption.
+// bool, string, float32, float64, int to int64, uint to uint64, bytes, time, duration, number, raw, any, outputs, verdict,
+// kahn.file and error are taken: as an option, Types with one of them, or with nil, match ErrBadOption.
 type Types map[string]any
 
 // Encoding is the Codec of the run. With it every output is encoded when its node completes, so that one that cannot be
@@ -104,7 +104,7 @@ var leaves = map[string]reflect.Type{
 	"uint32": reflect.TypeFor[uint32](), "uint64": reflect.TypeFor[uint64](), "bytes": reflect.TypeFor[[]byte](),
 	"time": reflect.TypeFor[time.Time](), "duration": reflect.TypeFor[time.Duration](),
 	"number": reflect.TypeFor[json.Number](), "raw": reflect.TypeFor[json.RawMessage](), "any": reflect.TypeFor[any](),
-	"outputs": reflect.TypeFor[Outputs](), "verdict": reflect.TypeFor[EndVerdict](),
+	"outputs": reflect.TypeFor[Outputs](), "verdict": reflect.TypeFor[EndVerdict](), "kahn.file": reflect.TypeFor[FileRef](),
 }
 
 var leafNames = func() map[reflect.Type]string {

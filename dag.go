@@ -248,6 +248,9 @@ type Node struct {
 	// Without it the key is made of the inputs, see [Memo]. It is called before each attempt, like a step, and what it returns must not depend
 	// on anything else than the Step; with an error the step is called, the output is not kept, and the node's log says why.
 	MemoKey func(s *Step) (string, error)
+	// Files are the names of files that the step reads: their contents are in the key of its output, also beside a MemoKey. They are read for each
+	// look-up; if one cannot be, the step is called, and the node's log says why.
+	Files []string
 
 	// Retry is the node's retry policy. The zero value takes the default of the graph, else of the run, else one attempt.
 	Retry Retry

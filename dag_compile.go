@@ -453,6 +453,17 @@ func (c *compiler) checkNode(i int) {
 	if n.Memo != "" && (n.Test != nil || n.TestExpr != "" || n.Kind == KindTrigger || n.Kind == KindEnd || isGate(n)) {
 		bad(ErrBadValue, "Memo", "Memo is for steps, maps, sub-graphs and loops: the outputs of conditions with a Test, of gates, triggers and the end node depend on more than inputs")
 	}
+	for i, name := range n.Files {
+		switch {
+		case name == "":
+			bad(ErrBadValue, fmt.Sprintf("Files[%d]", i), "a file without a name")
+		case slices.Contains(n.Files[:i], name):
+			bad(ErrBadValue, fmt.Sprintf("Files[%d]", i), "file %s is named twice", quoteID(name))
+		}
+	}
+	if n.Memo == "" && len(n.Files) > 0 {
+		bad(ErrBadValue, "Files", "it has Files, and no Memo: they are a part of the key by which its output is kept")
+	}
 	if n.Memo == "" && (n.MemoName != "" || n.MemoKey != nil) {
 		bad(ErrBadValue, "Memo", "it has a MemoName or a MemoKey, and no Memo: without a version its output is not kept")
 	}

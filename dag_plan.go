@@ -432,6 +432,7 @@ type nodeExtras struct {
 	Fallback                  func(ctx context.Context, err error) (any, error)
 	Memo, MemoName            string
 	MemoKey                   func(s *Step) (string, error)
+	Files                     []string
 	Retry                     Retry
 	OverallTimeout            time.Duration
 	MaxCrashes                int
@@ -469,7 +470,7 @@ var noExtras nodeExtras
 // hasExtras reports whether a node has some of the less common fields.
 func (n *Node) hasExtras() bool {
 	return n.TestExpr != "" || n.WhenExpr != "" || n.Sub != nil || n.Map != nil || n.Loop != nil || n.Choices != nil || n.Gate != nil ||
-		n.Default != nil || n.Fallback != nil || n.Memo != "" || n.MemoName != "" || n.MemoKey != nil || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil ||
+		n.Default != nil || n.Fallback != nil || n.Memo != "" || n.MemoName != "" || n.MemoKey != nil || n.Files != nil || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil ||
 		n.Ports != nil || n.Merge != "" || n.Outputs != nil || n.InputSchema != nil || n.OutputSchema != nil ||
 		n.compensates()
 }
@@ -486,7 +487,7 @@ func (n *node) keep(from *Node) {
 	if n.nodeExtras = &noExtras; from.hasExtras() {
 		n.nodeExtras = &nodeExtras{
 			TestExpr: from.TestExpr, WhenExpr: from.WhenExpr, Sub: from.Sub, Map: from.Map, Loop: from.Loop, Choices: from.Choices,
-			Gate: from.Gate, Default: from.Default, Fallback: from.Fallback, Memo: from.Memo, MemoName: from.MemoName, MemoKey: from.MemoKey, Retry: from.Retry,
+			Gate: from.Gate, Default: from.Default, Fallback: from.Fallback, Memo: from.Memo, MemoName: from.MemoName, MemoKey: from.MemoKey, Files: from.Files, Retry: from.Retry,
 			OverallTimeout: from.OverallTimeout, MaxCrashes: from.MaxCrashes, Groups: from.Groups, Ports: from.Ports, Merge: from.Merge, Outputs: from.Outputs,
 			InputSchema: from.InputSchema, OutputSchema: from.OutputSchema, Undo: from.compensation(),
 		}
@@ -503,7 +504,7 @@ func (n *node) whole() Node {
 		CancelOnLateFailure: n.CancelOnLateFailure, ContinueOnFail: n.ContinueOnFail, Cleanup: n.Cleanup, Critical: n.Critical,
 		MergeJSON: n.MergeJSON,
 		TestExpr:  n.TestExpr, WhenExpr: n.WhenExpr, Sub: n.Sub, Map: n.Map, Loop: n.Loop, Choices: n.Choices,
-		Gate: n.Gate, Default: n.Default, Fallback: n.Fallback, Memo: n.Memo, MemoName: n.MemoName, MemoKey: n.MemoKey, Retry: n.Retry,
+		Gate: n.Gate, Default: n.Default, Fallback: n.Fallback, Memo: n.Memo, MemoName: n.MemoName, MemoKey: n.MemoKey, Files: n.Files, Retry: n.Retry,
 		OverallTimeout: n.OverallTimeout, MaxCrashes: n.MaxCrashes, Groups: n.Groups, Ports: n.Ports, Merge: n.Merge, Outputs: n.Outputs,
 		InputSchema: n.InputSchema, OutputSchema: n.OutputSchema,
 	}

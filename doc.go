@@ -37,7 +37,7 @@
 //   - Data: [Inputs], [Upstream], [Root], [Outputs], [Graph.RegisterMerge], [Contribution], [CloneInputs], [UpstreamItems],
 //     [OutputItems]; [InputError].
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
-//   - Functions around steps: [StepOf], [Use], [Around], [PerRun], [Memo], [Refresh], [Kinds].
+//   - Functions around steps: [StepOf], [Use], [Around], [PerRun], [Memo], [Refresh], [File] and [FileRef], [Kinds].
 //   - Limits and order: [KeyLimit], [Rate], [KeyRate], [RateLimited], [Mode], [Estimates], [History].
 //   - Undoing: Node.Compensate, [CompensateBy], [NoEffect], [Step.Compensated], [Step.Compensating], [Compensation].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -402,6 +405,48 @@ func ExampleIdempotencyKey() {
 }
 
 // A step that is expensive, and whose output depends on its inputs alone, is not called again for the same inputs.
+func ExampleFile() {
+	dir, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	name := filepath.Join(dir, "in.txt")
+	write := func(text string) {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			log.Fatal(err)
+		}
+	}
+	g := new(kahn.Graph).Add(kahn.Node{ID: "count", Memo: "v1", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		file, err := kahn.Root[kahn.FileRef](s, "file")
+		if err != nil {
+			return nil, err
+		}
+		text, err := file.Content()
+		fmt.Println("counting")
+		return len(text), err
+	}})
+	memo := new(kahn.Memo)
+	for _, text := range []string{"five!", "five!", "sixsix"} {
+		write(text) // the second time it is touched
+		file, err := kahn.File(name)
+		if err != nil {
+			log.Fatal(err)
+		}
+		res, err := kahn.Execute(context.Background(), g, nil, memo, kahn.Inputs(map[string]any{"file": file}))
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(res.Output)
+	}
+	// Output:
+	// counting
+	// 5
+	// 5
+	// counting
+	// 6
+}
+
 func ExampleMemo() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "embed", Memo: "v1", Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		text, err := kahn.Root[string](s, "text")

@@ -514,10 +514,15 @@ func (w *worker) keepExpanded(value any) {
 		f = r.tree.flights[place{r, s.ref}]
 	}
 	r.st.Unlock()
-	k, err := s.memoKey()
-	if err != nil {
-		s.Log(slog.LevelWarn, "memo: "+errorText(err))
-		return
+	var k memoKey
+	if f != nil {
+		k = f.by
+	} else {
+		var err error
+		if k, err = s.memoKey(); err != nil {
+			s.Log(slog.LevelWarn, "memo: "+errorText(err))
+			return
+		}
 	}
 	m.keep(s, k, s.readsSoFar(), value, f)
 }

@@ -205,7 +205,7 @@ func itemNode(n *node) *node {
 	if x := n.Undo; x != nil {
 		item.Compensate, item.CompensateBy, item.CompensateRetry, item.CompensateTimeout = x.do, x.by, x.retry, x.timeout
 	}
-	item.Memo, item.MemoName, item.MemoKey = n.Memo, n.MemoName, n.MemoKey
+	item.Memo, item.MemoName, item.MemoKey, item.Files = n.Memo, n.MemoName, n.MemoKey, n.Files
 	if n.Sub != nil {
 		item.Groups, item.Key = nil, "" // it is a composite, which holds no slot
 	}

@@ -8,7 +8,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +19,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling
@@ -202,7 +206,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 		m.keep(s, k, s.readsSoFar(), res.value, f)
 	case res.err != nil && inspectError(res.err).expand != nil:
 		close(f.expanded)
-		w.flight = f
+		f.by, w.flight = k, f
 	}
 	return res
 }
@@ -275,6 +279,17 @@ func (s *Step) memoKey() (memoKey, error) {
 	form := map[string]any{"node": n.MemoName, "memo": n.Memo}
 	if n.MemoName == "" {
 		form["node"] = s.run.memoPath(s.ref)
+	}
+	if len(n.Files) > 0 {
+		sums := make([]string, len(n.Files))
+		for i, name := range n.Files {
+			f, err := File(name)
+			if err != nil {
+				return memoKey{}, err
+			}
+			sums[i] = f.SHA256
+		}
+		form["files"] = sums
 	}
 	if n.MemoKey != nil {
 		own, err := n.MemoKey(s)
@@ -362,12 +377,110 @@ func (k memoKey) with(s *Step, reads []string) (string, error) {
 }
 
 func memoHash(form map[string]any) (string, error) {
-	data, err := canonical(form)
+	data, err := canonicalBut(form, pathKey)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// FileRef is a file as a value: where it is, and the SHA-256 of its content, as hex digits. See [File].
+type FileRef struct {
+	Path, SHA256 string
+}
+
+// File returns the file with the given path as a value, for inputs, parameters and outputs: what depends on it depends on its content. Only the
+// digest is in keys of a [Memo]: a file that was touched or moved is the same. Codec [store.Blobs] keeps the content beside the value, so
+// that [FileRef.Restore] makes the file again in another process or after it was removed.
+func File(path string) (FileRef, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return FileRef{}, err
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return FileRef{}, err
+	}
+	return FileRef{Path: path, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// pathKey is the name of the member of a FileRef's JSON that is not in keys.
+const pathKey = "$file"
+
+// fileJSON is a FileRef, with its digest as the reference to a blob.
+type fileJSON struct {
+	Path    string  `json:"$file"`
+	Content blobRef `json:"content"`
+}
+
+type blobRef struct {
+	Key string `json:"$blob"`
+}
+
+// MarshalJSON writes the content as a reference to a blob: {"$file": path, "content": {"$blob": digest}}.
+func (f FileRef) MarshalJSON() ([]byte, error) {
+	return json.Marshal(fileJSON{f.Path, blobRef{f.SHA256}})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (f *FileRef) UnmarshalJSON(data []byte) error {
+	var x fileJSON
+	if err := json.Unmarshal(data, &x); err != nil {
+		return err
+	}
+	if x.Path == "" || len(x.Content.Key) != hex.EncodedLen(sha256.Size) {
+		return fmt.Errorf("%w: it is no file: %s", ErrBadValue, valueText(string(data)))
+	}
+	f.Path, f.SHA256 = x.Path, x.Content.Key
+	return nil
+}
+
+// Content returns the content of the file. The error matches [ErrBadValue] if it is not what it was when the value was made.
+func (f FileRef) Content() ([]byte, error) {
+	data, err := os.ReadFile(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	return data, f.check(data)
+}
+
+func (f FileRef) check(data []byte) error {
+	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != f.SHA256 {
+		return fmt.Errorf("%w: file %s has changed", ErrBadValue, quoteID(f.Path))
+	}
+	return nil
+}
+
+// BlobKey returns the key under which [store.Blobs] keep the content, the digest.
+func (f FileRef) BlobKey() string { return f.SHA256 }
+
+// Restore makes sure that the file is there with its content, which it takes from the blobs if the file has gone or has changed. The file appears
+// whole or not at all.
+func (f FileRef) Restore(ctx context.Context, from store.BlobStore) error {
+	if now, err := File(f.Path); err == nil && now.SHA256 == f.SHA256 {
+		return nil
+	}
+	data, err := from.Get(ctx, f.SHA256)
+	if err == nil {
+		err = f.check(data)
+	}
+	if err != nil {
+		return fmt.Errorf("the content of file %s: %w", quoteID(f.Path), err)
+	}
+	beside, err := os.CreateTemp(filepath.Dir(f.Path), "."+filepath.Base(f.Path)+".*")
+	if err != nil {
+		return err
+	}
+	_, err = beside.Write(data)
+	if err = errors.Join(err, beside.Chmod(0o644), beside.Close()); err == nil {
+		err = os.Rename(beside.Name(), f.Path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(beside.Name()))
+	}
+	return nil
 }
 
 // What a step reads has a name, of its kind and of what it is.
@@ -476,47 +589,6 @@ func (w *worker) keepWhole(c *conclusion, seen *sights) {
 	if f != nil && c.Status == Completed && !c.Degraded && !depends {
 		f.memo.keep(s, f.by, reads, c.value, f)
 	}
-}
-
-// beginsInside reports whether nested runs perform a node, and no look-up of its output comes before.
-func (r *Run) beginsInside(ref machine.Ref) bool {
-	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
-}
-
-// beginWhole begins the look-up for a composite, with the lock held.
-func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
-	if x := r.extras[ref]; x != nil {
-		x.comp = nil // of the attempt before
-	}
-	r.life().begunInside(r, ref, before, now)
-}
-
-// goInside begins the nested run of a composite whose output was not found.
-func (w *worker) goInside() bool {
-	r, step := w.run, w.step
-	ref := step.ref
-	w.phase, w.now = phaseEngine, r.now()
-	r.lock()
-	r.ringDue(w.now)
-	x := r.extra(ref)
-	if r.current(ref) == step && !r.isLost() && r.st.Word(ref).Is(machine.WordDraining) {
-		r.st.StopDrained(ref) // nothing of it has begun
-	}
-	if r.current(ref) != step || r.isLost() || r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone || x.left {
-		r.st.Unlock()
-		return w.finish(attemptResult{err: errNotAdmitted, kind: CauseStepError}, true)
-	}
-	if r.single != nil && r.single.interrupted == step {
-		r.single.interrupted = nil
-	}
-	var seen *sights
-	if w.flight != nil {
-		seen = &sights{of: step}
-		r.tree.board(place{r, ref}, w.flight)
-		w.flight = nil
-	}
-	r.beginComposite(step, seen, w.now)
-	return w.next(true)
 }
 
 // standAside lets others begin while the worker waits for a flight: see single.alone.

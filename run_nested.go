@@ -63,6 +63,47 @@ func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	r.beginChild(x.comp, child, now)
 }
 
+// beginsInside reports whether nested runs perform a node, and no look-up of its output comes before.
+func (r *Run) beginsInside(ref machine.Ref) bool {
+	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
+}
+
+// beginWhole begins the look-up for a composite, with the lock held.
+func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
+	if x := r.extras[ref]; x != nil {
+		x.comp = nil // of the attempt before
+	}
+	r.life().begunInside(r, ref, before, now)
+}
+
+// goInside begins the nested run of a composite whose output was not found.
+func (w *worker) goInside() bool {
+	r, step := w.run, w.step
+	ref := step.ref
+	w.phase, w.now = phaseEngine, r.now()
+	r.lock()
+	r.ringDue(w.now)
+	x := r.extra(ref)
+	if r.current(ref) == step && !r.isLost() && r.st.Word(ref).Is(machine.WordDraining) {
+		r.st.StopDrained(ref) // nothing of it has begun
+	}
+	if r.current(ref) != step || r.isLost() || r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone || x.left {
+		r.st.Unlock()
+		return w.finish(attemptResult{err: errNotAdmitted, kind: CauseStepError}, true)
+	}
+	if r.single != nil && r.single.interrupted == step {
+		r.single.interrupted = nil
+	}
+	var seen *sights
+	if w.flight != nil {
+		seen = &sights{of: step}
+		r.tree.board(place{r, ref}, w.flight)
+		w.flight = nil
+	}
+	r.beginComposite(step, seen, w.now)
+	return w.next(true)
+}
+
 // subRun makes the run of a composite's sub-graph.
 func (r *Run) subRun(step *Step, p *Plan) *Run {
 	c := r.nested(step, p, r.path(step.ref)+"/", 0)

@@ -670,7 +670,10 @@ func hasReplaced(text []byte) bool {
 }
 
 // canonical is a JSON form of inputs that is the same for equal values. It calls user code.
-func canonical(inputs map[string]any) ([]byte, error) {
+func canonical(inputs map[string]any) ([]byte, error) { return canonicalBut(inputs, "") }
+
+// canonicalBut is canonical without the member of objects that has a name, beside a member content.
+func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if inputs == nil {
 		inputs = map[string]any{}
 	}
@@ -695,22 +698,25 @@ func canonical(inputs map[string]any) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(shortest(form)); err != nil {
+	if err := e.Encode(shortest(form, without)); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
 	}
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// shortest brings the numbers of a JSON value into their shortest form, in place. An integer keeps all its digits.
-func shortest(v any) any {
+// shortest brings the numbers of a JSON value into their shortest form, and removes a member of objects, in place. An integer keeps all its digits.
+func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:
+		if _, file := v["content"]; file && without != "" {
+			delete(v, without)
+		}
 		for key, x := range v {
-			v[key] = shortest(x)
+			v[key] = shortest(x, without)
 		}
 	case []any:
 		for i, x := range v {
-			v[i] = shortest(x)
+			v[i] = shortest(x, without)
 		}
 	case json.Number:
 		text := string(v)

@@ -2,9 +2,14 @@ package conformance_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +20,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // mapCache is a cache in memory that keeps texts.
@@ -321,4 +327,160 @@ func TestMemoReads(t *testing.T) {
 		require.NotNil(t, n.Hit)
 		require.Equal(t, "old", n.Hit.Run)
 	})
+}
+
+// TestMemoFiles: the content of a file is in the key, and nothing else of it: neither its time nor, if it is a value, its path.
+func TestMemoFiles(t *testing.T) {
+	for name, x := range map[string]struct {
+		change func(t *testing.T, path string) string
+		calls  [2]int // of the node with Files, and of the one that gets the file as an input
+		warns  bool
+	}{
+		"nothing": {change: func(_ *testing.T, path string) string { return path }},
+		"file touched": {change: func(t *testing.T, path string) string {
+			later := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+			require.NoError(t, os.Chtimes(path, later, later))
+			return path
+		}},
+		"file written again": {change: func(t *testing.T, path string) string {
+			require.NoError(t, os.WriteFile(path, []byte("first"), 0o600))
+			return path
+		}},
+		"file changed": {change: func(t *testing.T, path string) string {
+			require.NoError(t, os.WriteFile(path, []byte("other"), 0o600))
+			return path
+		}, calls: [2]int{1, 1}},
+		"file copied": {change: func(t *testing.T, path string) string {
+			require.NoError(t, os.WriteFile(path+".copy", []byte("first"), 0o600))
+			return path + ".copy"
+		}},
+		"file gone": {change: func(t *testing.T, path string) string {
+			require.NoError(t, os.Remove(path))
+			require.NoError(t, os.WriteFile(path+".copy", []byte("first"), 0o600))
+			return path + ".copy"
+		}, calls: [2]int{1, 0}, warns: true},
+	} {
+		for _, whole := range []bool{false, true} {
+			inBubble(t, fmt.Sprint(name, ", of a sub-graph ", whole), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "a.txt")
+				require.NoError(t, os.WriteFile(path, []byte("first"), 0o600))
+				declares := kahn.Node{ID: "declares", Memo: "1", Files: []string{path}}
+				if whole {
+					declares.Sub = graph(kahn.Node{ID: "inner"})
+				}
+				g := graph(declares, kahn.Node{ID: "gets", Memo: "1"})
+				memo, c := &kahn.Memo{Cache: mapCache{}}, calls{}
+				run := func(path string) trial {
+					c = calls{}
+					f, err := kahn.File(path)
+					require.NoError(t, err)
+					return try(t, g, c.count(func(_ context.Context, s *kahn.Step) (any, error) {
+						if s.ID() != "gets" {
+							return "done", nil
+						}
+						f, err := kahn.Root[kahn.FileRef](s, "file")
+						if err != nil {
+							return nil, err
+						}
+						text, err := f.Content()
+						return string(text), err
+					}), memo, kahn.Limit(1), kahn.Inputs(map[string]any{"file": f}))
+				}
+				run(path)
+				require.Len(t, c.called(), 2)
+				r := run(x.change(t, path))
+				require.Equal(t, x.calls[0], c.of("declares")+c.of("inner"))
+				require.Equal(t, x.calls[1], c.of("gets"))
+				require.Equal(t, x.warns, len(r.find(event.NodeLog, "declares")) > 0)
+			})
+		}
+	}
+	t.Run("slips", func(t *testing.T) {
+		_, err := kahn.File(filepath.Join(t.TempDir(), "none"))
+		require.ErrorIs(t, err, fs.ErrNotExist)
+		_, err = kahn.File(t.TempDir())
+		require.Error(t, err)
+		for text, n := range map[string]kahn.Node{
+			"no Memo": {ID: "A", Files: []string{"a"}}, "twice": {ID: "A", Memo: "1", Files: []string{"a", "a"}}, "without a name": {ID: "A", Memo: "1", Files: []string{""}},
+		} {
+			_, err := graph(n).Compile()
+			require.ErrorIs(t, err, kahn.ErrBadValue)
+			require.ErrorContains(t, err, text)
+		}
+	})
+}
+
+// TestFileRef: a file as a value comes back from codecs and blobs, which keep its content, and can be made again.
+func TestFileRef(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) kahn.FileRef {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		f, err := kahn.File(path)
+		require.NoError(t, err)
+		return f
+	}
+	f := write("a", "first")
+	require.Equal(t, fmt.Sprintf("%x", sha256.Sum256([]byte("first"))), f.SHA256)
+	type box struct {
+		In    []any
+		Named map[string]*kahn.FileRef
+	}
+	blobs := new(store.MemoryBlobs)
+	codec := &store.Blobs{Codec: kahn.Types{"box": box{}}, Store: blobs, Over: 60, Patience: 10 * time.Millisecond}
+	for name, x := range map[string]struct {
+		value any
+		files int
+	}{
+		"alone":    {f, 1},
+		"in lists": {[]any{"x", []kahn.FileRef{f, write("b", "second")}}, 2},
+		"deep":     {map[string]any{"x": map[string]any{"y": f}}, 1},
+		"none":     {map[string]any{"$file": "x", "content": "y"}, 0},
+		"long":     {[]any{f, strings.Repeat("x", 1000)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := blobs.Len()
+			data, err := codec.Encode(x.value)
+			require.NoError(t, err)
+			keys := store.BlobKeys(data)
+			require.Len(t, keys, x.files)
+			require.GreaterOrEqual(t, blobs.Len(), before)
+			for _, key := range keys {
+				content, err := blobs.Get(t.Context(), key)
+				require.NoError(t, err)
+				require.Equal(t, key, fmt.Sprintf("%x", sha256.Sum256(content)))
+			}
+			back, err := codec.Decode(data)
+			require.NoError(t, err)
+			require.Equal(t, x.value, back)
+		})
+	}
+	data, err := codec.Encode(box{In: []any{1}, Named: map[string]*kahn.FileRef{"g": {}, "f": &f}})
+	require.Error(t, err, "%s", data) // the zero FileRef is no file
+	require.NoError(t, os.Remove(f.Path))
+	_, err = codec.Encode(f) // it was kept before
+	require.NoError(t, err)
+	require.NoError(t, f.Restore(t.Context(), blobs))
+	text, err := f.Content()
+	require.NoError(t, err)
+	require.Equal(t, "first", string(text))
+	require.NoError(t, os.WriteFile(f.Path, []byte("changed"), 0o600))
+	_, err = f.Content()
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+	require.NoError(t, f.Restore(t.Context(), blobs))
+	now, err := kahn.File(f.Path)
+	require.NoError(t, err)
+	require.Equal(t, f, now)
+
+	g := write("c", "never kept")
+	require.NoError(t, os.WriteFile(g.Path, []byte("changed"), 0o600))
+	_, err = codec.Encode(g)
+	require.ErrorIs(t, err, store.ErrNoBlob)
+	require.ErrorIs(t, g.Restore(t.Context(), blobs), store.ErrNoBlob)
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, left, 3) // nothing that was begun
+	for _, text := range []string{`{}`, `{"$file": "a"}`, `{"$file": "a", "content": {"$blob": "12"}}`, `7`, `{"$file": "", "content": {"$blob": "` + f.SHA256 + `"}}`} {
+		require.Error(t, json.Unmarshal([]byte(text), new(kahn.FileRef)), text)
+	}
 }

@@ -136,6 +136,7 @@ func init() {
 		name("key", func(n *node) *string { return &n.Key }),
 		name("memo", func(n *node) *string { return &n.Memo }),
 		name("memo_name", func(n *node) *string { return &n.MemoName }),
+		names("files", func(n *node) *[]string { return &n.Files }),
 
 		many("ports", &portRecord, func(n *node) *[]kahn.Port { return &n.Ports }),
 		names("outputs", func(n *node) *[]string { return &n.Outputs }),

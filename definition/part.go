@@ -66,7 +66,7 @@ type loss struct {
 var ownFields = []string{
 	"label", "config", "params", "choices", "disabled", "when", "guard_errors", "no_match", "join", "skip_mode", "on_upstream_failure", "default",
 	"handling", "cancel_losers", "cancel_on_late_failure", "continue_on_fail", "cleanup", "critical", "retry", "timeout", "overall_timeout",
-	"max_crashes", "priority", "estimate", "groups", "key", "memo", "memo_name", "ports", "merge", "merge_json", "input_schema", "output_schema", "moderation",
+	"max_crashes", "priority", "estimate", "groups", "key", "memo", "memo_name", "files", "ports", "merge", "merge_json", "input_schema", "output_schema", "moderation",
 }
 
 // inNode is the path of a problem in a node: the field, and what follows.

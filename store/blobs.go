@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -78,7 +80,11 @@ func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 	if over == 0 {
 		over = defaultOver
 	}
-	if _, looks := wrapped(data, blobMark); len(data) <= over && !looks {
+	held, err := b.keepContents(value, data)
+	if err != nil {
+		return nil, err
+	}
+	if _, looks := wrapped(data, blobMark); (len(data) <= over || held) && !looks {
 		return data, nil
 	}
 	key := blobKey(data)
@@ -86,6 +92,87 @@ func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 		return nil, fmt.Errorf("blob %s: %w", key, err)
 	}
 	return json.Marshal(map[string]string{blobMark: key})
+}
+
+// Content is a value with a content of its own, such as a file, which [Blobs] keep beside it. Its JSON has {"$blob": key} in the place of the content.
+type Content interface {
+	// BlobKey returns the hex SHA-256 of the content.
+	BlobKey() string
+	// Content returns the content. It is called when the value is encoded.
+	Content() ([]byte, error)
+}
+
+// keepContents puts the contents of all values in a value into the Store. held: there are some, and the data stays where it is written, so that
+// [BlobKeys] finds them.
+func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
+	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) {
+		return false, nil
+	}
+	eachContent(reflect.ValueOf(value), 0, func(c Content) {
+		held = true
+		if err == nil {
+			err = b.keepContent(c)
+		}
+	})
+	return held, err
+}
+
+func (b *Blobs) keepContent(c Content) error {
+	key := c.BlobKey()
+	data, err := c.Content()
+	if err == nil && blobKey(data) != key {
+		err = ErrBlobDamaged
+	}
+	call := func(ctx context.Context) error { return b.Store.Put(ctx, key, data) }
+	if err != nil { // it may have been kept before
+		call = func(ctx context.Context) error {
+			_, missing := b.Store.Get(ctx, key)
+			return missing
+		}
+	}
+	if failed := b.repeat(call); failed != nil {
+		return fmt.Errorf("blob %s: %w", key, errors.Join(err, failed))
+	}
+	return nil
+}
+
+// maxContentDepth is how deep contents are looked for.
+const maxContentDepth = 100
+
+// eachContent calls f with the values in v that have a content, map entries in the order of their keys.
+func eachContent(v reflect.Value, depth int, f func(c Content)) {
+	if !v.IsValid() || depth > maxContentDepth {
+		return
+	}
+	if v.CanInterface() && v.Kind() != reflect.Interface && (v.Kind() != reflect.Pointer || !v.IsNil()) {
+		if c, is := v.Interface().(Content); is {
+			f(c)
+			return
+		}
+	}
+	switch v.Kind() {
+	case reflect.Interface, reflect.Pointer:
+		eachContent(v.Elem(), depth+1, f)
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			return
+		}
+		for i := range v.Len() {
+			eachContent(v.Index(i), depth+1, f)
+		}
+	case reflect.Map:
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		for _, key := range keys {
+			eachContent(v.MapIndex(key), depth+1, f)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				eachContent(v.Field(i), depth+1, f)
+			}
+		}
+	}
 }
 
 // Decode reads what Encode wrote.

@@ -25,6 +25,7 @@ type Options struct {
 	ContinueOnFail, Cleanup, Critical bool
 	Memo, MemoName                    string
 	MemoKey                           func(s *kahn.Step) (string, error)
+	Files                             []string
 	Retry                             kahn.Retry
 	Timeout, OverallTimeout           time.Duration
 	CompensateBy                      *kahn.CompensateBy // for a run with a step function; else see [Val.Compensate]
@@ -44,7 +45,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.Join, n.OnUpstreamFailure, n.Handling = o.Join, o.OnUpstreamFailure, o.Handling
 	n.CancelLosers, n.CancelOnLateFailure = o.CancelLosers, o.CancelOnLateFailure
 	n.ContinueOnFail, n.Cleanup, n.Critical = o.ContinueOnFail, o.Cleanup, o.Critical
-	n.MemoName, n.MemoKey = o.MemoName, o.MemoKey
+	n.MemoName, n.MemoKey, n.Files = o.MemoName, o.MemoKey, o.Files
 	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout
 	n.CompensateBy, n.CompensateRetry, n.CompensateTimeout = o.CompensateBy, o.CompensateRetry, o.CompensateTimeout
 	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate

@@ -386,7 +386,7 @@ func TestOptionsArrive(t *testing.T) {
 	t.Parallel()
 	o := typed.Options{
 		Kind: "kind", Label: "label", Config: 7, OnUpstreamFailure: kahn.UpstreamSkip, Handling: kahn.Handles, CancelLosers: true, CancelOnLateFailure: true,
-		ContinueOnFail: true, Critical: true, Memo: "1", MemoName: "name", MemoKey: func(*kahn.Step) (string, error) { return "", nil }, Retry: kahn.RetryStandard(), Timeout: 1, OverallTimeout: 2, MaxCrashes: 3, Priority: 4, Estimate: 5,
+		ContinueOnFail: true, Critical: true, Memo: "1", MemoName: "name", MemoKey: func(*kahn.Step) (string, error) { return "", nil }, Files: []string{"a"}, Retry: kahn.RetryStandard(), Timeout: 1, OverallTimeout: 2, MaxCrashes: 3, Priority: 4, Estimate: 5,
 		Groups: []string{"g"}, Key: "key", OutputSchema: any(nil), CompensateRetry: kahn.RetryStandard(), CompensateTimeout: 6,
 		CompensateBy: &kahn.CompensateBy{Kind: "undo"},
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/seed-c794f7ef/kahn"
 )
@@ -40,6 +41,11 @@ func (w *warner) graph(g *kahn.Graph, path string) {
 		}
 		if n.Memo != "" {
 			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "Memo", Err: errors.New("the memo keeps nothing: kahn run keeps no outputs for other runs")})
+		}
+		for i, name := range n.Files {
+			if info, err := os.Stat(name); err != nil || info.IsDir() {
+				w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: fmt.Sprintf("Files[%d]", i), Err: fmt.Errorf("there is no file %q, from the folder in which kahn runs", name)})
+			}
 		}
 		if n.Sub != nil {
 			inner := n.ID

@@ -57,7 +57,7 @@ var walls = map[string]wall{
 		durable.go:ref durable.go:run durable_load.go:setKeys durable_load.go:key durable_load.go:takenBack durable_load.go:takeBackInside durable_load.go:takeBackMore
 		inbox.go:afterAsStored
 		store.go:causeOfKeep store.go:keep`},
-	"step": {"vocabulary errors rules plan features run events snapshots host", "durable.go:lease durable.go:place runner.go:canonical"},
+	"step": {"vocabulary errors rules plan features run events snapshots host", "durable.go:lease durable.go:place runner.go:canonicalBut"},
 	"events": {"vocabulary errors rules plan features step run snapshots host", `durable_commit.go:noteDelta
 		durable_commit.go:add durable_commit.go:show durable_commit.go:told durable.go:inTurn runner.go:Run`},
 	"snapshots": {"vocabulary errors rules plan features step run events host", `durable.go:deltas durable.go:forked durable.go:kept durable.go:outdated durable.go:place durable.go:undone durable_commit.go:takeUndos
