@@ -166,6 +166,11 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 			d.stale = true
 		}
 	}
+	if root.undo != nil || d.undoing != CompensationNone {
+		if now := root.compensation(); now != d.undoing {
+			d.undoing, c.Compensation = now, &now
+		}
+	}
 	c.WakeAt = d.wakeAt(root)
 	if back := tx.back; back != nil {
 		c.Reopen, c.Reset, c.Readiness, c.Started = true, back.keys, back.counts, back.started

@@ -296,7 +296,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	if e.held == nil {
 		if x.kept != nil { // a redrive begins it anew
 			r.waiters().drop(place{r, ref})
-			x.kept = nil
+			r.dropKept(x)
 		}
 		c := r.expandedRun(step, e)
 		r.st.Expand(ref)
@@ -319,7 +319,7 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	waits := r.waiters()
 	told := waits.drop(place{r, ref})
 	began, keeping := len(waits.began), len(waits.kept)
-	x.kept = nil
+	r.dropKept(x)
 	r.flush(now)
 	h.installInside(x)
 	h.invalidate(requestOf(r.outermost().redrivenBy))
@@ -497,8 +497,17 @@ func (r *Run) forgetExpansion(ref machine.Ref) {
 // contract ends the expansion of an attempt that is over and to be repeated: the next attempt begins without it.
 func (r *Run) contract(x *extra) {
 	if x.kept != nil || x.comp != nil && x.comp.isExpansion() {
-		x.kept, x.saved, x.texts = nil, nil, nil
+		r.dropKept(x)
+		x.saved, x.texts = nil, nil
 	}
+}
+
+// dropKept forgets what a node had inside in an earlier life of the run. What is restored of it is counted by itself.
+func (r *Run) dropKept(x *extra) {
+	if x.kept != nil && x.kept.Inside.Undoes && x.kept.Inside.undoing() {
+		r.outermost().undo.busy--
+	}
+	x.kept = nil
 }
 
 // keepExpanded gives the output of an expanded node to the memo, since the attempt of its step had no output to keep.
@@ -568,6 +577,13 @@ func (r *Run) reportKept(in *insideState, prefix string) {
 			r.reportKept(n.Inside, n.prefixInside(prefix))
 		}
 	}
+}
+
+// undoing reports whether an earlier life has begun to undo something inside, and has not ended that.
+func (in *insideState) undoing() bool {
+	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
+		return n.Undo != nil && n.Undo.Status == CompensationRunning || n.Inside != nil && n.Inside.undoing()
+	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.undoing() })
 }
 
 // undone is the state of the undoing of what is inside of a composite in a snapshot.

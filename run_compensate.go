@@ -9,32 +9,9 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
-	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
-
-// Compensation tells how far the undoing of a node has come: see Compensate of [Node].
-type Compensation uint8
-
-// The states of a compensation. That of a composite without a Compensate of its own tells of the nodes inside.
-const (
-	CompensationNone    Compensation = iota // nothing is undone
-	CompensationRunning                     // it has begun, or its turn is to come
-	CompensationDone                        // what the node has done is undone
-	CompensationFailed                      // it has failed for good
-)
-
-var compensationNames = enum.Of[Compensation]("compensation", "none", "running", "done", "failed")
-
-// String returns "none", "running", "done" or "failed".
-func (c Compensation) String() string { return compensationNames.Name(c) }
-
-// MarshalText encodes c as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
-func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.Text(c) }
-
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
-func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
 // defaultUndoAttempts is MaxAttempts of a CompensateRetry that leaves it zero.
 const defaultUndoAttempts = 10
@@ -59,9 +36,10 @@ type undoing struct {
 	active []*undo         // of by: those at work or backing off, in this run and those nested in it
 	abort  *stopCause      // of the outermost run: nothing is to be undone any more
 
-	fresh    []*undo         // of the outermost run: those that a redrive has changed, until that is noted
-	times    map[string]int  // of the outermost run: how often what nodes have done was undone, by path, see Step.IdempotencyKey
-	reported map[string]bool // of the outermost run: the paths of the nodes that failed names
+	busy     int              // of the outermost run: runs of the tree that undo something now, and nodes of which a life before has begun that
+	fresh    []*undo          // of the outermost run: those that a redrive has changed, until that is noted
+	times    map[string]int   // of the outermost run: how often what nodes have done was undone, by path, see Step.IdempotencyKey
+	reported map[string]error // of the outermost run: what failed has, by the paths of the nodes
 }
 
 // undo is the undoing of a node.
@@ -78,6 +56,7 @@ type undo struct {
 	due                     int64      // when the next attempt begins, after a backoff
 	before                  int32      // how often what the node has done was undone before
 	inside                  []*Run     // of a composite: nested runs whose turn has not come, the first one last
+	resumed                 bool       // a life before has begun it, and its turn has not come in this one
 	regained                bool       // the step was called again for the graph that it had returned in an earlier life
 	attempt, grace, backoff *alarm
 
@@ -208,6 +187,7 @@ func (r *Run) reverse(status RunStatus, by *Run, then func(now int64)) bool {
 		root.undoes()
 		root.outdate()
 	}
+	r.outermost().undo.busy++
 	x := r.undoes()
 	x.by, x.then = by, then
 	if by == r {
@@ -252,6 +232,7 @@ func (r *Run) performUndos(now int64) {
 				u.inside = r.undoable(ref)
 			}
 		}
+		u.taken()
 		switch {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
@@ -261,6 +242,14 @@ func (r *Run) performUndos(now int64) {
 		default:
 			u.begin(now)
 		}
+	}
+}
+
+// taken notes that the turn of a node has come, which a life before may have begun to undo.
+func (u *undo) taken() {
+	if u.resumed {
+		u.resumed = false
+		u.run.outermost().undo.busy--
 	}
 }
 
@@ -276,7 +265,9 @@ func (u *undo) nextInside(now int64) {
 			return
 		}
 	}
-	if u.status = r.undoneInside(u.ref); u.regained {
+	u.status = r.undoneInside(u.ref)
+	if u.regained || u.stored == CompensationRunning { // it has a record, which ends
+		u.status = max(u.status, CompensationDone)
 		r.countUndone(r.path(u.ref))
 		u.note()
 	}
@@ -522,17 +513,18 @@ func (u *undo) fail(err error, now int64) {
 // reportUndone adds a failure to what the run, and those around it, report, once for each node.
 func (r *Run) reportUndone(path string, err error) {
 	root := r.outermost().undoes()
-	if root.reported[path] {
-		return
-	}
 	if root.reported == nil {
-		root.reported = map[string]bool{}
+		root.reported = map[string]error{}
 	}
-	root.reported[path] = true
-	err = fmt.Errorf("node %s: %w: %w", quoteID(path), ErrCompensation, err)
+	known, ok := root.reported[path]
+	if !ok {
+		known = fmt.Errorf("node %s: %w: %w", quoteID(path), ErrCompensation, err)
+		root.reported[path] = known
+	}
 	for o := r; o != nil; o = o.outer {
-		x := o.undoes()
-		x.failed = append(x.failed, err)
+		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) { // a nested run may have been made after it was reported
+			x.failed = append(x.failed, known)
+		}
 	}
 }
 
@@ -561,6 +553,7 @@ func (u *undo) over(now int64) {
 		}
 		return
 	}
+	r.outermost().undo.busy--
 	x := r.undo
 	by, then := x.by, x.then
 	x.by, x.then = nil, nil
@@ -650,6 +643,30 @@ func (r *Run) judgeUndone(v *verdict) {
 	if len(x.failed) > 0 && v.status != RunCancelled {
 		v.status, v.degraded, v.cause = RunFailed, false, CauseCompensationFailed
 	}
+}
+
+// compensation is how far the outermost run, and those nested in it, have come with what they undo. The lock is held.
+func (r *Run) compensation() Compensation {
+	switch x := r.undo; {
+	case x == nil:
+		return CompensationNone
+	case x.busy > 0 && !r.status().Terminal():
+		return CompensationRunning
+	case len(x.failed) > 0:
+		return CompensationFailed
+	case len(x.times) > 0:
+		return CompensationDone
+	}
+	return CompensationNone
+}
+
+// Compensation tells how far the run has come with undoing what its nodes have done, at every depth: [CompensationRunning] while anything is undone,
+// [CompensationFailed] if something could not be undone, and [CompensationDone] if something was undone, which may have been done anew since. A store
+// lists runs by it, see [store.Filter].
+func (r *Run) Compensation() Compensation {
+	r.st.Lock()
+	defer r.st.Unlock()
+	return r.outermost().compensation()
 }
 
 // compensationOf is the state of the undoing of a node, and why it has failed.

@@ -807,7 +807,11 @@ func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 		root := r.outermost().undoes()
 		root.fresh = append(root.fresh, u)
 	}
-	if r.undoes().nodes[ref] = u; u.status == CompensationFailed {
+	switch r.undoes().nodes[ref] = u; u.status {
+	case CompensationFailed:
 		r.reportUndone(r.path(ref), u.err)
+	case CompensationRunning:
+		u.resumed = true
+		r.outermost().undoes().busy++
 	}
 }

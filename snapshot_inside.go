@@ -171,7 +171,10 @@ func (h *held) install() {
 		if kept := h.kept[i]; kept != nil {
 			if r.extra(ref).kept = kept; kept.Inside.Undoes {
 				r.allowUndo()
-				if kept.Status.Terminal() {
+				if kept.Inside.undoing() {
+					r.outermost().undoes().busy++
+				}
+				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // else its graph is made again, and tells
 					r.reportKept(kept.Inside, kept.prefixInside(r.prefix))
 				}
 			}

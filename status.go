@@ -86,6 +86,17 @@ const (
 	CauseCompensationFailed CauseKind = machine.CauseCompensationFailed // what a node has done could not be undone
 )
 
+// Compensation tells how far the undoing of what was done has come: of a node, see Compensate of [Node], or of a run.
+type Compensation = machine.Compensation
+
+// The states of a compensation. Those of a composite without a Compensate of its own, and of a run, tell of the nodes inside.
+const (
+	CompensationNone    Compensation = machine.CompensationNone    // nothing is undone
+	CompensationRunning Compensation = machine.CompensationRunning // it has begun, or its turn is to come
+	CompensationDone    Compensation = machine.CompensationDone    // what was done is undone
+	CompensationFailed  Compensation = machine.CompensationFailed  // it has failed for good
+)
+
 // The kinds of skip.
 const (
 	SkipNone            machine.SkipKind = machine.SkipNone

@@ -215,6 +215,8 @@ type StoredRun struct {
 	// Created is when the run was created, Ended when it ended, and WakeAt when it goes on without an answer: the first of its backoffs and
 	// deadlines, or before it has begun when it may begin. Zero if it does not.
 	Created, Ended, WakeAt time.Time
+	// Compensation is how far the run has come with undoing what its nodes have done: see [Run.Compensation].
+	Compensation Compensation
 	// Counts is how many nodes of the outermost graph are in each status. Nodes of which nothing is stored, since they are idle, are not counted.
 	Counts map[Status]int
 	// Waiting are the nodes that wait for an answer, as in the Result, but that Info is JSON, as the run's [Codec] has written it.
@@ -255,7 +257,7 @@ func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error)
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	x := &StoredRun{
-		ID: stored.ID, Workflow: stored.Workflow, Plan: stored.Plan, Labels: stored.Labels, Parent: stored.Parent, Status: stored.Status,
+		ID: stored.ID, Workflow: stored.Workflow, Plan: stored.Plan, Labels: stored.Labels, Parent: stored.Parent, Status: stored.Status, Compensation: stored.Compensation,
 		Created: stored.Created, Ended: stored.Ended, WakeAt: stored.WakeAt, Counts: map[Status]int{}, Holder: holder, HeldUntil: until,
 	}
 	if !stored.Status.Terminal() && stored.Posted > stored.Taken {

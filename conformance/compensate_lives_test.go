@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,7 @@ type doomedStore struct {
 	kept   bool
 	dies   func()
 	dead   bool
+	wrong  []string // what the store has told about compensations that its records do not
 }
 
 var errDied = fmt.Errorf("%w: the process has died", store.ErrUnusable)
@@ -34,7 +36,11 @@ func (m *doomedStore) Commit(ctx context.Context, l store.Lease, c store.Commit)
 		return 0, errDied
 	}
 	if m.writes++; m.writes != m.last {
-		return m.Memory.Commit(ctx, l, c)
+		a, err := m.Memory.Commit(ctx, l, c)
+		if wrong := misledBy(m.Memory, l.Run); wrong != "" {
+			m.wrong = append(m.wrong, fmt.Sprintf("write %d: %s", m.writes, wrong))
+		}
+		return a, err
 	}
 	m.dead = true
 	if m.kept {
@@ -56,6 +62,40 @@ func (m *doomedStore) Release(ctx context.Context, l store.Lease) error {
 		return errDied
 	}
 	return m.Memory.Release(ctx, l)
+}
+
+// misledBy says in which way the state of a run's compensations in a store, by which runs are found, is not that of the records of its nodes.
+func misledBy(s store.Store, run string) string {
+	stored, err := s.Load(context.Background(), run)
+	if err != nil {
+		return err.Error()
+	}
+	has, keys := map[kahn.Status]bool{}, map[string]kahn.Status{}
+	for key, n := range stored.Nodes {
+		if strings.HasSuffix(key, "#undo") {
+			keys[key] = n.Status
+		}
+	}
+	for key, status := range keys {
+		covered := slices.ContainsFunc(enclosing(strings.TrimSuffix(key, "#undo")), func(around string) bool { _, has := keys[around+"#undo"]; return has })
+		if status != kahn.Running || !covered { // else it is undone with the composite around it
+			has[status] = true
+		}
+	}
+	ended := kahn.CompensationNone
+	switch {
+	case has[kahn.Failed]:
+		ended = kahn.CompensationFailed
+	case has[kahn.Completed]:
+		ended = kahn.CompensationDone
+	}
+	switch is := stored.Compensation; {
+	case stored.Status.Terminal() && is == ended:
+	case stored.Status.Terminal() || has[kahn.Running] && is != kahn.CompensationRunning,
+		is == kahn.CompensationFailed && !has[kahn.Failed], is == kahn.CompensationDone && !has[kahn.Completed]:
+		return fmt.Sprintf("the run is %v, its compensation %v, and its records are %v", stored.Status, is, keys)
+	}
+	return ""
 }
 
 // livesOfSaga performs a random saga over a store. Its process dies with the given writes, one in each life, and the next one goes on with the run. It
@@ -84,14 +124,14 @@ func livesOfSaga(t *testing.T, seed uint64, depth int, deaths []int, kept bool) 
 				}
 				res, err = run.Wait()
 			}
-			if m.dead {
+			if wrong = append(wrong, m.wrong...); m.dead {
 				w.dies(false)
 				time.Sleep(time.Minute) // the lease
 				continue
 			}
 			writes = m.writes
 			events := storedEvents(t, memory, "r")
-			wrong = w.check(g, res, err, events)
+			wrong = append(wrong, w.check(g, res, err, events)...)
 			if e := kahntest.CheckEvents(g, res, events); e != nil {
 				wrong = append(wrong, e.Error())
 			}

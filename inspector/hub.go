@@ -223,6 +223,7 @@ type seen struct {
 	over   bool // it has ended, or was left
 	last   uint64
 	counts [16]int // of the nodes in each status, of a run without events
+	undoes kahn.Compensation
 }
 
 // runsMessage tells of changes in the list.
@@ -280,7 +281,7 @@ func (w *watch) list() runsMessage {
 	for run, at := range w.hub.handler.Runner.Runs() {
 		id := run.ID()
 		now[id] = true
-		x := seen{run: run, over: over(run), status: run.Status()}
+		x := seen{run: run, over: over(run), status: run.Status(), undoes: run.Compensation()}
 		if _, x.last = run.EventRange(); x.last == 0 {
 			for status, n := range run.Counts() {
 				x.counts[status] = n

@@ -44,9 +44,12 @@ func afterParam(note string) param {
 	return param{Name: "after", Number: true, Most: math.MaxInt32, Note: note}
 }
 
+var compensationParam = param{Name: "compensation", Choices: undoStates, Note: "only runs that undo something now, or in which something was undone or could not be"}
+
 var (
 	runStatuses  = names(kahn.RunPending, kahn.RunCancelled)
 	nodeStatuses = names(kahn.Idle, kahn.Skipped)
+	undoStates   = names(kahn.CompensationRunning, kahn.CompensationFailed)
 	levels       = []string{"debug", "info", "warn", "error"}
 )
 
@@ -74,7 +77,7 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 		{method: "GET", path: "api/v1/info", summary: "What the client may do, the limits of the Runner, the workflows that can be started.", reply: infoReply{}, serve: (*call).info},
 		{method: "GET", path: "api/v1/runs", summary: "The runs, latest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"},
-			{Name: "workflow", Note: "only runs of this workflow"}, textParam,
+			compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, textParam,
 			{Name: "before", Note: "the cursor that a page has given for the next one"}, limitParam(50, 500),
 		}, reply: runsReply{}, serve: (*call).runs},
 		{method: "GET", path: "api/v1/run", summary: "One run.", params: []param{runParam}, reply: runRow{}, serve: (*call).run},
@@ -95,7 +98,7 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 		{method: "GET", path: "api/v1/timeline", summary: "When each attempt was queued, began and ended.", params: []param{runParam, limitParam(5_000, 20_000)}, reply: timelineReply{}, serve: (*call).timeline},
 		{method: "GET", path: "api/v1/gates", summary: "What waits for a signal, in all runs or in one.", params: []param{{Name: "run", Note: "only of this run"}, limitParam(100, 500)}, reply: gatesReply{}, serve: (*call).gates},
 		{method: "GET", path: "api/v1/stored", summary: "The runs of the store, the newest first.", params: []param{
-			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
+			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
 			{Name: "queue", Choices: []string{"unclaimable"}, Note: "unclaimable: only runs that have not ended, and whose workflow and plan no live process works, one queue after the other"},
 			{Name: "after", Note: "next of the page before"}, limitParam(50, 500),
 		}, reply: storedReply{}, serve: (*call).listStored},

@@ -62,6 +62,8 @@ type runRow struct {
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"`
+	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
+	Compensation string `json:"compensation,omitempty"`
 	Arrived  string         `json:"arrived"`
 	Started  string         `json:"started,omitempty"`
 	Ended    string         `json:"ended,omitempty"`
@@ -134,11 +136,12 @@ func (c *call) runs() (any, error) {
 		}
 	}
 	workflow, q := c.query.text("workflow"), strings.ToLower(c.query.text("q"))
-	statuses := c.query.texts["status"]
+	statuses, undoing := c.query.texts["status"], c.query.text("compensation")
 	var list []arrival
 	for run, at := range c.h.Runner.Runs() {
 		x := arrival{time.Unix(0, at.UnixNano()), run.ID(), run}
 		if workflow != "" && run.Name() != workflow || statuses != nil && !slices.Contains(statuses, run.Status().String()) ||
+			undoing != "" && undoing != run.Compensation().String() ||
 			!strings.Contains(strings.ToLower(x.id), q) && !strings.Contains(strings.ToLower(run.Name()), q) {
 			continue
 		}
@@ -194,6 +197,7 @@ func (h *handler) arrivalOf(run *kahn.Run) time.Time {
 // rowOf has what everybody may see of a run.
 func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(run.Started()), Actions: h.actionsOf(run)}
+	row.Compensation = compensationName(run.Compensation())
 	row.count(run)
 	row.First, row.Last = run.EventRange()
 	if row.Status.Terminal() {
@@ -210,6 +214,14 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	row.Left = over(run)
 	row.addWaits(run)
 	return row
+}
+
+// compensationName is how far something is undone, empty for nothing.
+func compensationName(c kahn.Compensation) string {
+	if c == kahn.CompensationNone {
+		return ""
+	}
+	return c.String()
 }
 
 // over reports whether a run does nothing any more: it has ended, or was left.

@@ -13,6 +13,8 @@ type storedRow struct {
 	ID       string            `json:"id"`
 	Workflow string            `json:"workflow"`
 	Status   kahn.RunStatus    `json:"status"`
+	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
+	Compensation string `json:"compensation,omitempty"`
 	Created  string            `json:"created,omitempty"`
 	Ended    string            `json:"ended,omitempty"`
 	WakeAt   string            `json:"wake_at,omitempty"` // when it goes on, or may begin
@@ -38,6 +40,9 @@ func (c *call) listStored() (any, error) {
 		var s kahn.RunStatus
 		_ = s.UnmarshalText([]byte(name)) // it is one of runStatuses
 		q.Statuses = append(q.Statuses, s)
+	}
+	if name := c.query.text("compensation"); name != "" {
+		_ = q.Compensation.UnmarshalText([]byte(name)) // it is one of undoStates
 	}
 	if c.h.Store == nil {
 		return nil, errNoStore
@@ -65,7 +70,7 @@ func (c *call) listStored() (any, error) {
 		}
 	}
 	for _, run := range page.Runs {
-		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Queue: c.h.queueOf(&run, unclaimable)}
+		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Compensation: compensationName(run.Compensation), Queue: c.h.queueOf(&run, unclaimable)}
 		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() && len(run.Labels) > 0 {
 			row.Labels = map[string]string{}
 			for name, label := range run.Labels {

@@ -1,6 +1,31 @@
 package machine
 
-import "github.com/seed-c794f7ef/kahn/internal/ordset"
+import (
+	"github.com/seed-c794f7ef/kahn/internal/enum"
+	"github.com/seed-c794f7ef/kahn/internal/ordset"
+)
+
+// Compensation tells how far the undoing of what was done has come: of a node, or of a run.
+type Compensation uint8
+
+// The states of a compensation. Those of a composite without a compensation of its own, and of a run, tell of the nodes inside.
+const (
+	CompensationNone    Compensation = iota // nothing is undone
+	CompensationRunning                     // it has begun, or its turn is to come
+	CompensationDone                        // what was done is undone
+	CompensationFailed                      // it has failed for good
+)
+
+var compensationNames = enum.Of[Compensation]("compensation", "none", "running", "done", "failed")
+
+// String returns "none", "running", "done" or "failed".
+func (c Compensation) String() string { return compensationNames.Name(c) }
+
+// MarshalText encodes c as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
+func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.Text(c) }
+
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
 // undoing is what a State knows of the undoing of its nodes, which a Run performs by Reverse, NextUndo and Undone. It counts cleanup nodes apart
 // from the others, so that the end of these is seen where the last of them ends.

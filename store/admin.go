@@ -216,6 +216,8 @@ type Filter struct {
 	Labels   map[string]string   // a run has all of them
 	Parent   string
 	Prefix   string // of the id
+	// Compensation is how far the runs have come with undoing what their nodes have done. None selects all.
+	Compensation machine.Compensation
 	// A run was created, or has ended, at or after the first of two times, and before the second. A run that has not ended is in no
 	// range of ends.
 	CreatedFrom, CreatedBefore, EndedFrom, EndedBefore time.Time
@@ -229,7 +231,7 @@ func (f *Filter) Matches(r *Run) bool {
 		}
 	}
 	return (f.Workflow == "" || r.Workflow == f.Workflow) && (f.Plan == "" || r.Plan == f.Plan) && (f.Parent == "" || r.Parent == f.Parent) && strings.HasPrefix(r.ID, f.Prefix) &&
-		(len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) &&
+		(f.Compensation == machine.CompensationNone || f.Compensation == r.Compensation) && (len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) &&
 		within(r.Created, f.CreatedFrom, f.CreatedBefore) && within(r.Ended, f.EndedFrom, f.EndedBefore)
 }
 

@@ -138,6 +138,8 @@ func (r *Run) Check() error {
 		return bad("sequence %d, and a record of %d bytes", r.Sequence, len(r.Record))
 	case !begun && (r.Status != machine.RunPending || len(r.Nodes) > 0):
 		return bad("it has not begun, and is %v with %d nodes", r.Status, len(r.Nodes))
+	case r.Compensation > machine.CompensationFailed || !begun && r.Compensation != machine.CompensationNone:
+		return bad("compensation %v at sequence %d", r.Compensation, r.Sequence)
 	case r.Status.Terminal() == r.Ended.IsZero():
 		return bad("it is %v, and ended at %v", r.Status, r.Ended)
 	case r.Created.IsZero():

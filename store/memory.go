@@ -225,6 +225,9 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	if c.Run != nil {
 		r.Record = c.Run
 	}
+	if c.Compensation != nil {
+		r.Compensation = *c.Compensation
+	}
 	if c.Status != machine.RunPending {
 		r.Status = c.Status
 	}

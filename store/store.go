@@ -86,6 +86,8 @@ type Commit struct {
 	Spec *Spec `json:"spec,omitempty"`
 	// Run replaces the run's record, if it is not nil.
 	Run json.RawMessage `json:"run,omitempty"`
+	// Compensation replaces how far the run has come with undoing what its nodes have done, if it is not nil.
+	Compensation *machine.Compensation `json:"compensation,omitempty"`
 	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
 	// status changes, else RunPending.
 	Status machine.RunStatus `json:"status"`
@@ -159,8 +161,10 @@ type Run struct {
 	Record   json.RawMessage   `json:"record,omitempty"` // nil until the first commit
 	Status   machine.RunStatus `json:"status"`           // RunPending until the first commit
 	Sequence uint64            `json:"sequence"`         // of the last commit, or 0
-	WakeAt   time.Time         `json:"wake_at,omitzero"` // of the last commit; before the first one, when a run that was created may begin
-	Nodes    map[string]Node   `json:"nodes"`
+	// Compensation is how far the run has come with undoing what its nodes have done: see kahn.Run.Compensation.
+	Compensation machine.Compensation `json:"compensation,omitzero"`
+	WakeAt       time.Time            `json:"wake_at,omitzero"` // of the last commit; before the first one, when a run that was created may begin
+	Nodes        map[string]Node      `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
 	// Posted and Taken are the numbers of the last request that was posted for the run, and of the last one that was answered: see [Inbox].

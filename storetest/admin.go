@@ -40,6 +40,7 @@ var adminChecks = []check[func() store.Admin]{
 	{"runs come and go between pages", onStore(listMoving)},
 	{"limits and cursors", onStore(listBad)},
 	{"runs are listed as they change", onStore(listChanges)},
+	{"runs are listed by what they undo", onStore(listUndone)},
 	{"runs are counted", onStore(countRuns)},
 	{"nodes are listed", onStore(listNodes)},
 	{"a run is inserted", onStore(inserted)},

@@ -72,6 +72,7 @@ func insertBad(ctx context.Context, s store.Admin) error {
 		"a negative attempt":        func(r *store.Run) { r.Nodes["x"] = store.Node{State: store.State{Attempt: -1}} },
 		"an end without a start":    func(r *store.Run) { r.Nodes["x"] = store.Node{State: store.State{Completed: true}} },
 		"an unknown node status":    func(r *store.Run) { r.Nodes["x"] = store.Node{Columns: store.Columns{Status: 99}} },
+		"an unknown compensation":   func(r *store.Run) { r.Compensation = 9 },
 		"a pending run with nodes":  func(r *store.Run) { r.Status, r.Sequence, r.Record = machine.RunPending, 0, nil },
 	} {
 		r := storedRun("r", 2)

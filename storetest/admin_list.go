@@ -33,6 +33,7 @@ func storedRun(id string, i int) *store.Run {
 		r.Ended = r.Created.Add(time.Duration(1000-i) * time.Minute)
 		fallthrough
 	default:
+		r.Compensation = machine.Compensation(i % 4)
 		r.Nodes["a"] = store.Node{Columns: data("done"), State: store.State{Terminal: true, Attempt: 1, Completed: true}}
 		r.Nodes["b/x"] = store.Node{Columns: data("ready"), State: store.State{Resolved: 1, Required: 2, Queued: true}}
 	}
@@ -89,6 +90,9 @@ func filters() map[string]store.Filter {
 		"created in a part of a second": {CreatedFrom: at(7).Add(time.Microsecond), CreatedBefore: at(8).Add(time.Microsecond)},
 		"ended from":                    {EndedFrom: storedRun("", 10).Ended}, "ended before": {EndedBefore: storedRun("", 10).Ended}, "ended at all": {EndedFrom: epoch},
 		"another parent": {Parent: "Mother"}, "a plan": {Plan: storedRun("", 10).Plan}, "no such plan": {Plan: "p"}, "a workflow and a plan": {Workflow: "w1", Plan: storedRun("", 11).Plan},
+		"compensating": {Compensation: machine.CompensationRunning}, "compensation failed": {Compensation: machine.CompensationFailed}, "compensated": {Compensation: machine.CompensationDone},
+		"compensation failed of a workflow and a status": {Compensation: machine.CompensationFailed, Workflow: "w0", Statuses: []machine.RunStatus{machine.RunCompleted}},
+		"no such compensation":                           {Compensation: machine.CompensationFailed, Workflow: "w2"},
 		"all of it": {Workflow: "w1", Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}, Labels: map[string]string{"even": "true"}, Parent: "mother",
 			Prefix: "b", CreatedFrom: at(11), CreatedBefore: at(40), EndedFrom: epoch.Add(970 * time.Minute), EndedBefore: epoch.Add(980 * time.Minute)},
 	}
@@ -269,6 +273,73 @@ func listChanges(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	return errors.Join(sees("cancelled", status(machine.RunCancelled), 1), sees("ended", ended, 1), sees("ended before", store.Filter{EndedBefore: ended.EndedFrom}, 0))
+}
+
+func undoing(c machine.Compensation) *machine.Compensation { return &c }
+
+// listUndone follows what a run undoes: each commit that changes it is seen at once, and no other one changes it.
+func listUndone(ctx context.Context, s store.Admin) error {
+	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
+	if err != nil {
+		return err
+	}
+	sees := func(what string, want machine.Compensation) error {
+		for c := machine.CompensationRunning; c <= machine.CompensationFailed; c++ {
+			f := store.Filter{Compensation: c}
+			page, err := s.List(ctx, store.Query{Filter: f})
+			counts, failed := s.Count(ctx, f)
+			if err = errors.Join(err, failed); err != nil || len(page.Runs) != len(counts) || (len(page.Runs) == 1) != (c == want) {
+				return fmt.Errorf("%s: compensation %v: %d runs, counts %v, %w", what, c, len(page.Runs), counts, err)
+			}
+			if c == want && page.Runs[0].Compensation != want {
+				return fmt.Errorf("%s: it is listed with %v", what, page.Runs[0].Compensation)
+			}
+		}
+		loaded, err := s.Load(ctx, "r")
+		if err != nil {
+			return err
+		}
+		return same(what+": what Load returns", loaded.Compensation, want)
+	}
+	sequence := uint64(1)
+	commit := func(what string, c store.Commit, want machine.Compensation) error {
+		sequence++
+		c.Sequence = sequence
+		got, err := s.Commit(ctx, lease, c)
+		return errors.Join(expect(what, got, err, store.AppliedNow), sees(what, want))
+	}
+	for _, step := range []struct {
+		what string
+		c    store.Commit
+		want machine.Compensation
+	}{
+		{"before", store.Commit{}, machine.CompensationNone},
+		{"it begins", store.Commit{Compensation: undoing(machine.CompensationRunning), Nodes: []store.NodeRecord{{Node: "a#undo", Columns: data("undo")}}}, machine.CompensationRunning},
+		{"another commit", store.Commit{Run: record("more")}, machine.CompensationRunning},
+		{"a node", store.Commit{Nodes: []store.NodeRecord{{Node: "b", Columns: data("b")}}}, machine.CompensationRunning},
+		{"it is done", store.Commit{Compensation: undoing(machine.CompensationDone)}, machine.CompensationDone},
+		{"it begins again", store.Commit{Compensation: undoing(machine.CompensationRunning)}, machine.CompensationRunning},
+		{"it fails with the run", store.Commit{Compensation: undoing(machine.CompensationFailed), Status: machine.RunFailed}, machine.CompensationFailed},
+		{"it is repeated", store.Commit{Reopen: true, Compensation: undoing(machine.CompensationRunning), Status: machine.RunRunning}, machine.CompensationRunning},
+		{"there is none any more", store.Commit{Compensation: undoing(machine.CompensationNone)}, machine.CompensationNone},
+		{"it begins last", store.Commit{Compensation: undoing(machine.CompensationRunning)}, machine.CompensationRunning},
+	} {
+		if err := commit(step.what, step.c, step.want); err != nil {
+			return err
+		}
+	}
+	if err := s.Release(ctx, lease); err != nil {
+		return err
+	}
+	lease, acquired, err := s.Acquire(ctx, "r", "another", ttl)
+	if err != nil {
+		return err
+	}
+	if err := same("what Acquire returns", acquired.Compensation, machine.CompensationRunning); err != nil {
+		return err
+	}
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: sequence, Compensation: undoing(machine.CompensationDone)})
+	return errors.Join(expect("a commit that is repeated", got, err, store.Duplicate), sees("a duplicate", machine.CompensationRunning))
 }
 
 func countRuns(ctx context.Context, s store.Admin) error {

@@ -139,6 +139,15 @@ func TestAdminDefects(t *testing.T) {
 			}
 		}}, filters},
 		{"a filter by parent is folded by case", flawed{query: func(q *store.Query) { q.Parent = strings.ToLower(q.Parent) }}, filters},
+		{"a filter by compensation lets all through", flawed{query: func(q *store.Query) { q.Compensation = machine.CompensationNone }}, filters},
+		{"a filter by compensation takes those that were compensated for failed", flawed{query: func(q *store.Query) { q.Compensation = min(q.Compensation, machine.CompensationDone) }}, filters},
+		{"what a run undoes is not stored", flawed{commit: func(c *store.Commit) { c.Compensation = nil }}, "runs are listed by what they undo"},
+		{"what a run undoes is forgotten by the next commit", flawed{commit: func(c *store.Commit) {
+			if c.Compensation == nil && c.Status != machine.RunRunning {
+				c.Compensation = new(machine.Compensation)
+			}
+		}}, "runs are listed by what they undo"},
+		{"what a run undoes is not inserted", flawed{insert: func(r *store.Run) { r.Compensation = machine.CompensationNone }}, filters},
 		{"a prefix has a pattern", flawed{query: func(q *store.Query) { q.Prefix = strings.TrimSuffix(q.Prefix, "%") }}, filters},
 		{"a range of creation has its end", flawed{query: func(q *store.Query) { q.CreatedBefore = late(q.CreatedBefore) }}, filters},
 		{"a range of creation lacks its begin", flawed{query: func(q *store.Query) { q.CreatedFrom = late(q.CreatedFrom) }}, filters},

@@ -103,7 +103,7 @@ type command struct {
 
 // commands returns the subcommands, in the order of the help. It is a function, since two of them read the table.
 func commands() []command {
-	return []command{vetCommand, drawCommand, runCommand, serveCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
+	return []command{vetCommand, drawCommand, runCommand, serveCommand, listCommand, testCommand, schemaCommand, completionCommand(), versionCommand, helpCommand()}
 }
 
 func helpCommand() command {

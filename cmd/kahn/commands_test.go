@@ -231,7 +231,7 @@ func TestCompletion(t *testing.T) {
 	bash, err := exec.LookPath("bash")
 	require.NoError(t, err)
 	for line, want := range map[string]string{
-		"kahn ":                         "completion draw help run schema serve test version vet",
+		"kahn ":                         "completion draw help list run schema serve test version vet",
 		"kahn v":                        "version vet",
 		"kahn run -ui":                  "-ui -ui-remote -ui-stay",
 		"kahn draw -format ":            "dot mermaid svg",

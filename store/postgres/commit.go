@@ -188,6 +188,7 @@ type rowsOfRuns struct {
 	workflows, plans        []string
 	parents, labels         []*string
 	inputs                  [][]byte
+	undoing                 []*string
 	answered                []*int64
 }
 
@@ -205,6 +206,9 @@ func (s *Store) execute(db queryer, staged []*call[*commit]) (written, locked ma
 		if m.c.Spec != nil {
 			parts |= withSpecs
 		}
+		if m.c.Compensation != nil {
+			parts |= withCompensations
+		}
 		for i := range m.stage.changes {
 			ch := &m.stage.changes[i]
 			nodes.add(m.run.number, ch.node.number, ch.key, &ch.next, ch.record)
@@ -216,6 +220,9 @@ func (s *Store) execute(db queryer, staged []*call[*commit]) (written, locked ma
 	args := []any{rows.runs, rows.owners, rows.epochs, rows.sequences, rows.statuses, rows.wakes, rows.records}
 	if parts&withSpecs != 0 {
 		args = append(args, rows.respecified, rows.workflows, rows.plans, rows.parents, rows.labels, rows.inputs)
+	}
+	if parts&withCompensations != 0 {
+		args = append(args, rows.undoing)
 	}
 	if len(answers.runs) > 0 {
 		parts |= withAnswers
@@ -267,6 +274,11 @@ func (r *rowsOfRuns) add(m *commit) {
 	r.sequences, r.statuses = append(r.sequences, int64(m.c.Sequence)), append(r.statuses, status)
 	r.wakes, r.records = append(r.wakes, instant(m.c.WakeAt)), append(r.records, m.c.Run)
 	r.answered = append(r.answered, lastTaken(&m.c))
+	var undoing *string
+	if m.c.Compensation != nil {
+		undoing = orNull(m.c.Compensation.String())
+	}
+	r.undoing = append(r.undoing, undoing)
 	spec := m.c.Spec
 	r.respecified = append(r.respecified, spec != nil)
 	if spec == nil {

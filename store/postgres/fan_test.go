@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
@@ -86,4 +88,38 @@ func TestFirstStepOfAWideFan(t *testing.T) {
 	require.NoError(t, err)
 	t.Logf("%d roots: the first step after %v, all after %v", n, time.Duration(first.Load()).Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
 	require.Equal(t, n, res.Count(kahn.Completed))
+}
+
+// TestCompensationsOfABatch: commits of many runs share statements, and one that says nothing of what its run undoes leaves that as it is.
+func TestCompensationsOfABatch(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, postgrestest.NewPool(t, database), newSchema())
+	const runs, rounds = 40, 6
+	var all errgroup.Group
+	for i := range runs {
+		all.Go(func() error {
+			id := fmt.Sprint("r", i)
+			lease, _, err := s.Acquire(t.Context(), id, id, time.Minute)
+			if err != nil {
+				return err
+			}
+			for n := range uint64(rounds) {
+				c := store.Commit{Sequence: n + 1, Run: []byte("{}"), Status: kahn.RunRunning}
+				if n == uint64(i%rounds) {
+					c.Compensation = new(kahn.Compensation)
+					*c.Compensation = kahn.Compensation(1 + i%3)
+				}
+				if a, err := s.Commit(t.Context(), lease, c); err != nil || a != store.AppliedNow {
+					return fmt.Errorf("run %s: %v, %w", id, a, err)
+				}
+			}
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+	for i := range runs {
+		r, err := s.Load(t.Context(), fmt.Sprint("r", i))
+		require.NoError(t, err)
+		require.Equal(t, kahn.Compensation(1+i%3), r.Compensation, "run %d", i)
+	}
 }

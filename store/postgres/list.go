@@ -78,6 +78,9 @@ func conditionOf(f *store.Filter) (c condition) {
 	if f.Parent != "" {
 		c.add("r.parent = $%d", f.Parent)
 	}
+	if f.Compensation != machine.CompensationNone {
+		c.add("r.compensation = $%d", f.Compensation.String())
+	}
 	if len(f.Labels) > 0 {
 		c.add("r.labels @> $%d::text::jsonb", labelsText(f.Labels))
 	}

@@ -19,13 +19,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/postgrestest"
 )
 
-// fill fills the tables: runs that have ended, and suspended ones, a tenth of them, with a node each.
+// fill fills the tables: runs that have ended, and suspended ones, a tenth of them, with a node each. A few have undone something.
 func fill(t *testing.T, pool *pgxpool.Pool, schema string, runs int) {
 	t.Helper()
 	for _, text := range []string{
-		"INSERT INTO runs (id, status, sequence, created, ended, epoch, owner, expires, workflow, parent, labels) " +
+		"INSERT INTO runs (id, status, sequence, created, ended, epoch, owner, expires, workflow, parent, labels, compensation) " +
 			"SELECT 'order-' || i, CASE WHEN i % 10 = 0 THEN 'suspended' ELSE 'completed' END, 1, now() - i * interval '1 second', CASE WHEN i % 10 > 0 THEN now() - i * interval '0.5 second' END, " +
-			"1, '', '-infinity', 'w' || i % 20, 'p' || i / 10, jsonb_build_object('tenant', 't' || i % 1000) FROM generate_series(1, $1) i",
+			"1, '', '-infinity', 'w' || i % 20, 'p' || i / 10, jsonb_build_object('tenant', 't' || i % 1000), CASE i % 500 WHEN 1 THEN 'failed' WHEN 2 THEN 'running' WHEN 3 THEN 'done' END FROM generate_series(1, $1) i",
 		"INSERT INTO nodes (run, node, attempt, resolved, required, terminal, queued, completed, key) SELECT run, 0, 1, 0, 0, true, false, true, 'n0' FROM runs WHERE $1 > 0",
 	} {
 		_, err := pool.Exec(t.Context(), strings.NewReplacer("INTO runs", "INTO "+table(schema, "runs"), "FROM runs", "FROM "+table(schema, "runs"), "INTO nodes", "INTO "+table(schema, "nodes")).Replace(text), runs)
@@ -103,6 +103,8 @@ func TestPlans(t *testing.T) {
 		"a status":                {list(store.Query{After: page.Next, Filter: store.Filter{Statuses: []kahn.RunStatus{kahn.RunFailed}}}), "runs_status", false},
 		"a workflow and a status": {filter(store.Filter{Workflow: "w3", Statuses: []kahn.RunStatus{kahn.RunCompleted}}), "runs_", false},
 		"a parent":                {filter(store.Filter{Parent: "p7"}), "runs_parent", false},
+		"compensating":            {list(store.Query{After: page.Next, Filter: store.Filter{Compensation: kahn.CompensationRunning}}), "runs_compensation", false},
+		"compensation failed":     {filter(store.Filter{Compensation: kahn.CompensationFailed}), "runs_compensation", false},
 		"ended long ago":          {filter(store.Filter{EndedBefore: long}), "runs_ended", true},
 		"a label":                 {filter(store.Filter{Labels: map[string]string{"tenant": "none"}}), "runs_labels", true},
 		"a prefix":                {filter(store.Filter{Prefix: "order-77777-"}), "runs_id_key", true},
@@ -137,6 +139,8 @@ func TestPlans(t *testing.T) {
 	}
 	text, args := s.CountQuery(&store.Filter{Workflow: "w3"})
 	require.Contains(t, explain(t, pool, false, text, args...), "Index Only Scan using runs_workflow")
+	text, args = s.CountQuery(&store.Filter{Compensation: kahn.CompensationFailed})
+	require.Contains(t, explain(t, pool, false, text, args...), "Index Scan on runs_compensation")
 }
 
 // TestPlansOfSmallTables: the plan of a commit that was prepared while the tables were empty does not read whole tables when they have grown,

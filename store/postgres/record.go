@@ -179,7 +179,7 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 
 // headColumns are the columns of a head: small ones, and two that may be large.
 const (
-	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.posted, r.taken"
+	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.posted, r.taken, r.compensation"
 	headColumns  = smallColumns + ", r.labels, r.inputs"
 	// listedColumns are those of a head in a list.
 	listedColumns = smallColumns + ", r.labels, NULL::bytea"
@@ -189,14 +189,14 @@ const (
 type head struct {
 	id, status, workflow, plan string
 	created, ended, wake       pgtype.Timestamptz
-	parent                     *string
+	parent, compensation       *string
 	labels                     map[string]string
 	inputs                     []byte
 	posted, taken              uint64
 }
 
 func (h *head) targets() []any {
-	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.posted, &h.taken, &h.labels, &h.inputs}
+	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.posted, &h.taken, &h.compensation, &h.labels, &h.inputs}
 }
 
 // run is the run of the row, without nodes.
@@ -206,6 +206,11 @@ func (h *head) run() (*store.Run, error) {
 	r.Posted, r.Taken = h.posted, h.taken
 	if h.parent != nil {
 		r.Parent = *h.parent
+	}
+	if h.compensation != nil {
+		if err := r.Compensation.UnmarshalText([]byte(*h.compensation)); err != nil {
+			return nil, errors.Join(ErrDamaged, err)
+		}
 	}
 	if err := r.Status.UnmarshalText([]byte(h.status)); err != nil || r.Status > machine.RunCancelled {
 		return nil, errors.Join(ErrDamaged, err)

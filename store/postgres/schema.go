@@ -161,4 +161,7 @@ CREATE TABLE $S.schedules (
 	definition bytea   NOT NULL            -- JSON: what is performed, and when
 );
 CREATE INDEX schedules_tick ON $S.schedules (tick);
+`, `
+ALTER TABLE $S.runs ADD COLUMN compensation text;  -- running, done or failed, of a run that undoes what its nodes have done
+CREATE INDEX runs_compensation ON $S.runs (compensation, created DESC, id) WHERE compensation IS NOT NULL;
 `}

@@ -12,6 +12,7 @@ const (
 	withBlobs
 	withEvents
 	withAnswers
+	withCompensations
 	combinations
 )
 
@@ -69,6 +70,10 @@ func commitText(parts int) string {
 			sets += fmt.Sprintf(", %s = CASE WHEN h.changed THEN h.%[1]s ELSE r.%[1]s END", c)
 		}
 		sets += ", labels = CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END"
+	}
+	if parts&withCompensations != 0 {
+		columns += ", undoing text"
+		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END"
 	}
 	taken, condition := "r.taken", fits()
 	if parts&withAnswers != 0 {

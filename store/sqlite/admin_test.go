@@ -69,6 +69,8 @@ func TestQueryPlans(t *testing.T) {
 		"a status":                {store.Query{After: after, Filter: store.Filter{Statuses: []kahn.RunStatus{kahn.RunFailed}}}, "kahn_runs_status", false},
 		"a workflow and a status": {store.Query{Filter: store.Filter{Workflow: "w", Statuses: []kahn.RunStatus{kahn.RunFailed}}}, "kahn_runs_", false},
 		"a parent":                {store.Query{Filter: store.Filter{Parent: "p"}}, "kahn_runs_parent", false},
+		"compensating":            {store.Query{After: after, Filter: store.Filter{Compensation: kahn.CompensationRunning}}, "kahn_runs_compensation", false},
+		"compensation failed":     {store.Query{Filter: store.Filter{Compensation: kahn.CompensationFailed}}, "kahn_runs_compensation", false},
 		"ended":                   {store.Query{Filter: store.Filter{EndedFrom: day, EndedBefore: day}}, "kahn_runs_ended", true},
 		"a label":                 {store.Query{Filter: store.Filter{Labels: map[string]string{"tenant": "x"}}}, "kahn_labels_value", true},
 		"a prefix":                {store.Query{Filter: store.Filter{Prefix: "order-"}}, "sqlite_autoindex_kahn_runs", true},
@@ -90,6 +92,7 @@ func TestQueryPlans(t *testing.T) {
 	require.Contains(t, recent, "kahn_runs USING INDEX kahn_runs_workflow")
 	require.Contains(t, recent, "kahn_labels EXISTS USING COVERING INDEX kahn_labels_value (name=? AND value=? AND run=?)")
 	require.Contains(t, explain(t, s.DB(), sqlite.CountQuery(&store.Filter{})), "COVERING INDEX kahn_runs_workflow")
+	require.Contains(t, explain(t, s.DB(), sqlite.CountQuery(&store.Filter{Compensation: kahn.CompensationFailed}), "failed"), "INDEX kahn_runs_compensation (compensation=?)")
 	text, values := sqlite.PruneQuery(s, &store.PruneQuery{EndedBefore: day, Statuses: []kahn.RunStatus{kahn.RunFailed, kahn.RunCompleted}})
 	plan := explain(t, s.DB(), text, values...)
 	require.Contains(t, plan, "USING INDEX kahn_runs_ended")

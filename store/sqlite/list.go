@@ -58,6 +58,9 @@ func conditionOf(f *store.Filter) (c condition) {
 	if f.Parent != "" {
 		c.add("parent = ?", f.Parent)
 	}
+	if f.Compensation != machine.CompensationNone {
+		c.add("compensation = ?", f.Compensation.String())
+	}
 	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
 		c.add("run IN (SELECT run FROM kahn_labels WHERE name = ? AND value = ?)", name, f.Labels[name])
 	}
@@ -89,7 +92,7 @@ func above(prefix string) string {
 }
 
 // listedColumns are those that readHead reads, without the inputs.
-const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent"
+const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent, compensation"
 
 // listQuery returns the statement of a page of most runs, and one more, which tells that there is another page.
 func listQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {

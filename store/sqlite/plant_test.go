@@ -74,6 +74,8 @@ var faults = []struct {
 	{"TestContext", "writer.go", "writer.open", "case <-ctx.Done():", "case <-context.Background().Done():"},
 	{"TestClosed", "store.go", "Store.Close", `s.db.Close()`, `s.db.Ping()`},
 	{"TestBackup", "store.go", "Store.Backup", `"VACUUM INTO ?", path`, `"VACUUM INTO ?", path+"x"`},
+	{"TestAdminInMemory", "commit.go", "stage.write", ` || c.Compensation != nil`, ``},
+	{"TestAdminInMemory", "commit.go", "stage.keep", `r.undoing = *c.Compensation`, `_ = c.Compensation`},
 	{"TestStoreInMemory", "commit.go", "stage.write", ` || c.Spec != nil || c.Status`, ` || c.Status`},
 	{"TestStoreInMemory", "spec.go", "specColumns", `values[4] = s.Parent`, `values[4] = s.Workflow`},
 	{"TestStoreInMemory", "commit.go", "rowStatements.prepare", `WHEN 2 THEN "+now+" WHEN 1`, `WHEN 2 THEN NULL WHEN 1`},

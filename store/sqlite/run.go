@@ -19,6 +19,7 @@ type run struct {
 	id       string
 	lease    store.Lease
 	status   machine.RunStatus
+	undoing  machine.Compensation
 	sequence uint64
 	wake     int64  // in milliseconds since 1970; 0 if it is not known
 	spec     uint32 // the checksum of what the run does; 0 if nobody has said it
@@ -85,6 +86,9 @@ func (r *run) checksum(s *summer) int64 {
 	s.ints(int64(r.record), int64(r.sequence), r.wake, r.rows)
 	if r.spec != 0 { // version 1 of the schema did not have it
 		s.ints(int64(r.spec))
+	}
+	if r.undoing != machine.CompensationNone {
+		s.text(r.undoing.String())
 	}
 	return int64(s.sum())
 }
@@ -177,7 +181,7 @@ func (s *Store) closed(err error) error {
 
 // The queries that load a run.
 const (
-	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, wakes, posted, taken FROM kahn_runs WHERE id = ?"
+	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, wakes, posted, taken, compensation FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
 	// One statement with LIMIT 1 reads one row.
 	lastEventQuery = "SELECT event FROM kahn_events WHERE event >= ? AND event < ? ORDER BY event DESC LIMIT 1"
@@ -201,7 +205,10 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 		if stored.Spec, refused = readSpec(row[9:14]); refused != nil {
 			return nil
 		}
-		known.spec = specSum(l.sums, &stored.Spec)
+		if known.undoing, refused = compensationOf(row[17]); refused != nil {
+			return nil
+		}
+		stored.Compensation, known.spec = known.undoing, specSum(l.sums, &stored.Spec)
 		refused = known.status.UnmarshalText([]byte(row[1].(string)))
 		known.record = recordSum(l.sums, bytes)
 		if refused != nil || known.checksum(l.sums) != row[4].(int64) {

@@ -175,4 +175,7 @@ CREATE TABLE kahn_schedules (
 	active     TEXT    NOT NULL,  -- the id of the run that has begun last
 	definition TEXT    NOT NULL   -- JSON: what is performed, and when
 ) STRICT, WITHOUT ROWID;
+`, `
+ALTER TABLE kahn_runs ADD COLUMN compensation TEXT;  -- running, done or failed, of a run that undoes what its nodes have done
+CREATE INDEX kahn_runs_compensation ON kahn_runs (compensation, created DESC, id) WHERE compensation IS NOT NULL;
 `}

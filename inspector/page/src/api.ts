@@ -5,8 +5,9 @@ import { signal } from "@preact/signals"
 export type Action = "view" | "view_data" | "signal" | "cancel" | "redrive" | "start" | "schedule"
 
 export interface Info { actions: Action[]; workflows: string[]; known: string[]; stored: boolean; schedules?: boolean; counts: Record<string, number>; actor?: string }
+export type Undone = "running" | "done" | "failed" // how far what nodes have done is undone
 export interface Row {
-	id: string; workflow: string; status: string; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
+	id: string; workflow: string; status: string; compensation?: Undone; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
 	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; queue?: Queue
 }
@@ -41,7 +42,7 @@ export interface Log { lines: Line[]; after: number; more: boolean; first: numbe
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 
-export interface StoredRow { id: string; workflow: string; status: string; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue }
+export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue }
 export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }
 
 export interface ScheduleRun { id: string; status: string; tick?: string; kind?: string; left_out?: string; ended?: string }

@@ -14,20 +14,21 @@ export interface Route {
 	critical: string // which critical path the timeline shows: "slots", "none" or by default that by dependencies
 	level: string // of the log
 	status: string
+	undone: string // only runs whose compensations are "running", "done" or "failed"
 	workflow: string
 	queue: string // "unclaimable": only runs that no process works
 	q: string
 }
 
-const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "workflow", "queue", "q"] as const
+const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "undone", "workflow", "queue", "q"] as const
 const lists = ["open", "fold"] as const
 
 const nowhere: Route = {
-	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", workflow: "", queue: "", q: "",
+	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", queue: "", q: "",
 }
 
 // filters are what narrows down the content of one view, and means nothing to another.
-export const unfiltered = { status: "", workflow: "", queue: "", q: "", level: "" }
+export const unfiltered = { status: "", undone: "", workflow: "", queue: "", q: "", level: "" }
 
 export function parse(hash: string): Route {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2)

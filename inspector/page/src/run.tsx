@@ -14,7 +14,7 @@ import { ended } from "./status"
 import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
-import { announced, Badge, Plain, Problem, Progress, shortcut } from "./ui"
+import { announced, Badge, Plain, Problem, Progress, shortcut, UndoneTag } from "./ui"
 
 // The graph is hidden where it would be too small to read.
 export const wide = () => innerWidth >= 700
@@ -59,7 +59,7 @@ export function RunView({ id }: { id: string }) {
 			<header class="run-head">
 				<div class="run-title">
 					<h1><Plain text={row.workflow || row.id} /></h1>
-					<Badge status={row.status} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
+					<Badge status={row.status} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
 					<span class="meta">{took(row)}</span>
 				</div>
 				<p class="meta mono run-id"><Plain text={row.id} /></p>

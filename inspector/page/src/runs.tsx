@@ -6,16 +6,16 @@ import { generation, later, now, onRows } from "./live"
 import { go, href, openRun, remember, remembered, route } from "./route"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, duration, Empty, Plain, Problem, Progress, Time } from "./ui"
+import { Badge, duration, Empty, Plain, Problem, Progress, Time, UndoneTag } from "./ui"
 import { visible } from "./visible"
 
 export function RunsView() {
 	const rows = useSignal<Row[] | undefined>(undefined), next = useSignal(""), total = useSignal(0), problem = useSignal<Error | undefined>(undefined)
-	const { status, workflow, q } = route.value
+	const { status, undone, workflow, q } = route.value
 	const shown = useRef(remembered<number>("shown") ?? 50), ask = useRef(0)
 	const load = () => {
-		const own = ++ask.current, { status, workflow, q } = route.peek()
-		return get<Runs>("runs", { status, workflow, q, limit: Math.min(500, shown.current) }).then(r => {
+		const own = ++ask.current, { status, undone, workflow, q } = route.peek()
+		return get<Runs>("runs", { status, compensation: undone, workflow, q, limit: Math.min(500, shown.current) }).then(r => {
 			if (own !== ask.current) return
 			rows.value = r.runs
 			next.value = r.next ?? ""
@@ -23,7 +23,7 @@ export function RunsView() {
 			problem.value = undefined
 		}, err => own === ask.current && (problem.value = err))
 	}
-	useEffect(() => { void load() }, [status, workflow, q, generation.value])
+	useEffect(() => { void load() }, [status, undone, workflow, q, generation.value])
 	useEffect(() => {
 		const loading = later(1000, load)
 		const off = onRows(m => { // rows that are shown change at once, which rows match and in which order a little later
@@ -38,7 +38,7 @@ export function RunsView() {
 		remember("shown", shown.current)
 		void load()
 	}
-	const filtered = status || workflow || q
+	const filtered = status || undone || workflow || q
 	return (
 		<main class="page" id="main">
 			<div class="bar">
@@ -48,6 +48,7 @@ export function RunsView() {
 					<option value="">{texts.anyWorkflow}</option>
 					{info.value.known.map(w => <option key={w} value={w}>{visible(w)}</option>)}
 				</select>
+				<UndoneFilter />
 				<input type="search" id="search" aria-label={texts.searchRuns} placeholder={texts.searchRuns} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 				{may("start") && info.value.workflows.length > 0 && <button class="primary" onClick={() => (starting.value = true)}>{texts.start}</button>}
 			</div>
@@ -75,6 +76,16 @@ export function RunsView() {
 	)
 }
 
+// UndoneFilter chooses runs by what they undo.
+export function UndoneFilter() {
+	return (
+		<select aria-label={texts.compensation} value={route.value.undone} onChange={e => go({ undone: e.currentTarget.value })}>
+			<option value="">{texts.anyCompensation}</option>
+			{Object.entries(texts.undone).map(([state, name]) => <option key={state} value={state}>{name}</option>)}
+		</select>
+	)
+}
+
 // took is how long a run has taken, up to now if it goes on.
 export function took(r: Row): string {
 	if (!r.started) return ""
@@ -84,7 +95,7 @@ export function took(r: Row): string {
 function RunRow({ r }: { r: Row }) {
 	return (
 		<tr>
-			<td><Badge status={r.status} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
+			<td><Badge status={r.status} /><UndoneTag state={r.compensation} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
 			<td class="name"><Plain text={r.workflow} /></td>
 			<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a></td>
 			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.nodesDone(r.done, r.nodes)} /><span class="meta">{r.done}/{r.nodes}</span></td>

@@ -4,14 +4,15 @@ import { get, type Queue, type Stored, type StoredRow } from "./api"
 import { generation } from "./live"
 import { Queues, Since } from "./queues"
 import { go, openRun, route } from "./route"
+import { UndoneFilter } from "./runs"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, Empty, Plain, Problem, Time } from "./ui"
+import { Badge, Empty, Plain, Problem, Time, UndoneTag } from "./ui"
 
 // StoredView lists what the store has: runs of other processes, and those that the Runner has forgotten.
 export function StoredView() {
-	const { status, workflow, queue, q } = route.value
-	const { rows, next, problem, unclaimable, load, more } = useStored({ status, workflow, queue, prefix: q })
+	const { status, undone, workflow, queue, q } = route.value
+	const { rows, next, problem, unclaimable, load, more } = useStored({ status, compensation: undone, workflow, queue, prefix: q })
 	return (
 		<main class="page" id="main">
 			<div class="bar">
@@ -22,18 +23,19 @@ export function StoredView() {
 					<option value="">{texts.all}</option>
 					{runStatuses.map(s => <option key={s}>{s}</option>)}
 				</select>
+				<UndoneFilter />
 				<input aria-label={texts.workflow} placeholder={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value }, true)} />
 				<input type="search" id="search" aria-label={texts.searchStored} placeholder={texts.searchStored} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 			</div>
 			<Queues list={unclaimable.list} runs={unclaimable.runs} />
 			{!rows && (problem ? <Problem error={problem} again={load} /> : <p class="loading">{texts.loading}</p>)}
-			{rows?.length === 0 && <Empty title={status || workflow || queue || q ? texts.noMatch : texts.noStored} />}
+			{rows?.length === 0 && <Empty title={status || undone || workflow || queue || q ? texts.noMatch : texts.noStored} />}
 			{rows && rows.length > 0 && (
 				<table class="runs">
 					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.ended}</th><th scope="col" class="wide">{texts.labels}</th></tr></thead>
 					<tbody>{rows.map(r => (
 						<tr key={r.id}>
-							<td><Badge status={r.status} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
+							<td><Badge status={r.status} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
 							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}</td>
 							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a></td>
 							<td><Time at={r.created} /></td>

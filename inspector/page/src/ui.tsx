@@ -46,6 +46,11 @@ export function Badge({ status, quiet }: { status: string; quiet?: boolean }) {
 	)
 }
 
+// UndoneTag tells how far what a node, or a run, has done is undone.
+export function UndoneTag({ state }: { state?: string }) {
+	return state ? <span class={state === "failed" ? "tag lost" : "tag"}>{texts.undone[state]}</span> : null
+}
+
 export function Progress({ counts, total, label }: { counts: Counts; total: number; label: string }) {
 	let x = 0
 	return (
