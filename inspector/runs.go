@@ -64,9 +64,9 @@ type runRow struct {
 	Cause    string         `json:"cause,omitempty"`
 	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
 	Compensation string `json:"compensation,omitempty"`
-	Arrived  string         `json:"arrived"`
-	Started  string         `json:"started,omitempty"`
-	Ended    string         `json:"ended,omitempty"`
+	Arrived      string `json:"arrived"`
+	Started      string `json:"started,omitempty"`
+	Ended        string `json:"ended,omitempty"`
 	// Counts are how many nodes of the graph are in each status, Nodes how many there are, and Done how many have ended.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`

@@ -10,18 +10,18 @@ import (
 
 // storedRow is one run of the store: of this process, of another one, or of none.
 type storedRow struct {
-	ID       string            `json:"id"`
-	Workflow string            `json:"workflow"`
-	Status   kahn.RunStatus    `json:"status"`
+	ID       string         `json:"id"`
+	Workflow string         `json:"workflow"`
+	Status   kahn.RunStatus `json:"status"`
 	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
-	Compensation string `json:"compensation,omitempty"`
-	Created  string            `json:"created,omitempty"`
-	Ended    string            `json:"ended,omitempty"`
-	WakeAt   string            `json:"wake_at,omitempty"` // when it goes on, or may begin
-	Parent   string            `json:"parent,omitempty"`
-	Labels   map[string]string `json:"labels,omitempty"` // for clients that may view_data
-	Here     bool              `json:"here,omitempty"`   // the Runner has it
-	Queue    *queueRow         `json:"queue,omitempty"`  // that of the run, if no live process works it
+	Compensation string            `json:"compensation,omitempty"`
+	Created      string            `json:"created,omitempty"`
+	Ended        string            `json:"ended,omitempty"`
+	WakeAt       string            `json:"wake_at,omitempty"` // when it goes on, or may begin
+	Parent       string            `json:"parent,omitempty"`
+	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
+	Here         bool              `json:"here,omitempty"`   // the Runner has it
+	Queue        *queueRow         `json:"queue,omitempty"`  // that of the run, if no live process works it
 }
 
 type storedReply struct {
