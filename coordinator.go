@@ -593,7 +593,7 @@ func (k kept) nodeError(ref machine.Ref) error {
 
 // stopErrors are the errors of nodes that were stopped, unless the coordinator has others.
 var stopErrors = map[CauseKind]error{
-	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
+	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseBudget: ErrBudget, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
 	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,
 }
 

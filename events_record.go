@@ -3,6 +3,7 @@ package kahn
 import (
 	"cmp"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/event"
@@ -336,10 +337,10 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 		return true
 	case Completed:
 		x := r.extras[c.Ref]
-		special := x != nil && (rec.fallback || x.Memoized || x.Tokens != [2]int{})
+		special := x != nil && (rec.fallback || x.Memoized || x.Usage.own() != nil)
 		var done event.Completion
 		if special {
-			done = event.Completion{Fallback: rec.fallback, Memoized: x.Memoized && !rec.fallback, Hit: r.hitOf(c.Ref, x), InputTokens: x.Tokens[0], OutputTokens: x.Tokens[1]}
+			done = event.Completion{Fallback: rec.fallback, Memoized: x.Memoized && !rec.fallback, Hit: r.hitOf(c.Ref, x), InputTokens: int(x.Usage.own()[UsageInputTokens]), OutputTokens: int(x.Usage.own()[UsageOutputTokens]), Usage: x.Usage.own()}
 			if rec.fallback {
 				done.Err = x.lastErr
 			}
@@ -376,7 +377,7 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 			ended.Duration = time.Duration(rec.end - rec.start)
 		}
 		if x := r.extras[c.Ref]; x != nil {
-			ended.Abandoned = x.Abandoned
+			ended.Abandoned, ended.Usage = x.Abandoned, x.Usage.own()
 		}
 		e.arg = ended
 	case Skipped:
@@ -460,20 +461,6 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	}
 	if payload := arg(r.extra(s.ref)); payload != nil {
 		r.event(entry{kind: kind, ref: s.ref, attempt: r.records[s.ref].attempts, at: now, arg: payload})
-	}
-}
-
-// countTokens adds to the token counts of node.completed.
-func (r *Run) countTokens(s *Step, input, output int) {
-	if r.log == nil {
-		return
-	}
-	r.st.Lock()
-	defer r.st.Unlock()
-	if r.isAtWork(s) {
-		x := r.extra(s.ref)
-		x.Tokens[0] += input
-		x.Tokens[1] += output
 	}
 }
 
@@ -623,6 +610,9 @@ func (r *Run) endedPayload() event.RunEnd {
 	p := event.RunEnd{
 		Status: r.verdict.status, Degraded: r.verdict.degraded, Cause: r.verdict.cause,
 		CancellationRequested: r.cancelled, TotalSteps: len(r.plan.names), FailedSteps: r.verdict.failed, Duration: time.Duration(r.ended), Request: requestOf(r.asked),
+	}
+	if x := r.remarked().usage; x != nil {
+		p.Usage = maps.Clone(x.live)
 	}
 	if p.Cause == CauseRunTimeout {
 		p.Timeout = r.cfg.timeout

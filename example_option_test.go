@@ -20,6 +20,29 @@ func printID(_ context.Context, s *kahn.Step) (any, error) {
 	return nil, nil
 }
 
+func ExampleBudget() {
+	g := new(kahn.Graph).Add(
+		kahn.Node{ID: "draft"},
+		kahn.Node{ID: "polish", After: []string{"draft"}},
+		kahn.Node{ID: "send", After: []string{"polish"}},
+	)
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Use("cents", 3)
+		return s.ID(), nil
+	}
+	res, err := kahn.Execute(context.Background(), g, step, kahn.Budget(func(used kahn.Usage) error {
+		if used["cents"] > 5 {
+			return fmt.Errorf("%v cents of 5", used["cents"])
+		}
+		return nil
+	}))
+	fmt.Println(res.Cause.Kind, errors.Is(err, kahn.ErrBudget), res.Cause.Err)
+	fmt.Println(res.Usage())
+	// Output:
+	// budget true over budget: 6 cents of 5
+	// map[cents:6]
+}
+
 func ExampleExecute() {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "build"}, kahn.Node{ID: "test", After: []string{"build"}})
 	res, err := kahn.Execute(context.Background(), g, printID)

@@ -54,7 +54,8 @@ type config struct {
 	idempotency    *IdempotencyStore
 	idempotencyKey string
 	memo           *Memo
-	refresh        bool  // the memo looks for nothing
+	refresh        bool // the memo looks for nothing
+	budget         func(Usage) error
 	bounds         *room // of transactions, for tests; nil for the usual ones
 	checkValues    bool  // outputs are encoded when their nodes complete
 	from           *Snapshot

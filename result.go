@@ -114,6 +114,8 @@ type NodeResult struct {
 	LastErr error
 	// Labels are the branches that a condition took.
 	Labels []string
+	// Usage is what the node has used in all attempts that have ended, and what was used inside a composite: see [Step.Use]. Nil for nothing.
+	Usage Usage
 
 	attempts []Attempt // nil for a node with one attempt
 }
@@ -289,7 +291,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // else its beginning was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}
-		res.attempts = r.attempts(ref, w, x)
+		res.attempts, res.Usage = r.attempts(ref, w, x), x.Usage.all()
 	}
 	if res.Status == Completed {
 		res.Output, res.Labels = rec.value, r.branchesOf(ref)

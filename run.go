@@ -184,6 +184,7 @@ type remarks struct {
 	warnedGuards    map[*node]bool   // in the outermost run: the nodes whose guards could not decide
 	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
 	outlasting      map[*Gate]bool   // in the outermost run: those of which there is a warning that they outlast it
+	usage           *runUsage        // of the outermost run: what was used; nil for nothing
 	holders         map[any][]place  // in the outermost run: the nodes that answers of Why have named, by what they hold
 }
 
@@ -750,6 +751,7 @@ type extra struct {
 	due       int64     // of a node that backs off: when it is ready, in ns since the run's start
 	refused   error     // why the store has refused the output of the last attempt; nil if it has not
 	reads     []string  // of a memoized node: what its step has read, see Memo
+	using     Usage     // reported by the current attempt; nil for nothing
 	left      bool      // the current attempt was interrupted because the run is being left
 
 	overall, grace, backoff, gate *alarm // armed ones; nil otherwise
@@ -766,7 +768,8 @@ type nodeFacts struct {
 	Inherited bool       `json:"inherited,omitempty"` // it has ended in the run that this one is a fork of, which undoes it or not
 	Abandoned bool       `json:"abandoned,omitempty"`
 	Sleeps    bool       `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
-	Tokens    [2]int     `json:"tokens,omitzero"`  // input and output, reported over all attempts
+	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
+	Usage     *spent     `json:"usage,omitempty"`  // over all attempts that have ended
 	// Of a node that has not ended: the attempts that were interrupted because the run was left, which do not count, and the last ones that
 	// ended with their process.
 	Cut     int32 `json:"cut,omitempty"`

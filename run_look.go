@@ -605,7 +605,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	x := SnapshotNode{NodeResult: NodeResult{
 		ID: prefix + n.ID, RunID: l.run, Status: n.Status, Attempts: int(n.Attempts), Memoized: n.Memoized, Hit: clonePtr(n.Hit), Fallback: n.Fallback, Tolerated: n.Tolerated,
 		Abandoned: n.Abandoned, GuardErr: n.GuardErr.restore(), LastErr: n.LastErr.restore(), Labels: slices.Clone(n.Labels), Skip: event.SkipReason{Kind: n.Skip, Message: n.Message},
-		Cause: Cause{Kind: n.Cause}, attempts: n.history(),
+		Cause: Cause{Kind: n.Cause}, attempts: n.history(), Usage: n.Usage.all(),
 	}, Until: n.Due, Sleeps: n.Sleeps}
 	if n.Status == Running && n.Dormant {
 		x.Status = Suspended

@@ -359,7 +359,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
-	case CauseFailFast, CauseAbortAll, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
+	case CauseFailFast, CauseAbortAll, CauseBudget, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
 	default: // a cause that concerned the node concerns its whole run
 		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll

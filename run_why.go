@@ -727,6 +727,8 @@ func (y Why) ended() string {
 		return "the run was aborted"
 	case CauseRunTimeout:
 		return "the run took too long"
+	case CauseBudget:
+		return "the run has used more than its budget allows"
 	case CauseContext:
 		return "the caller's context ended"
 	case CauseCancelRun:

@@ -209,6 +209,9 @@ func (w *worker) performPlain() (more bool) {
 		if value != nil {
 			rec.value = value
 		}
+		if len(r.extras) > 0 {
+			r.foldUsage(ref)
+		}
 		s.Complete(ref)
 		next, ok := noRef, false
 		if r.tree == nil && r.durable == nil && !s.IsObserved() { // else release has to run between two nodes
@@ -724,6 +727,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		}
 		r.collectStops()
 	}
+	r.foldUsage(ref)
 	if x := r.extras[ref]; x != nil && x.comp != nil && r.undoesInside(step, x, &c, res, w.now) {
 		return w.next(goOn)
 	}

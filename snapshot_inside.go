@@ -207,7 +207,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	ended := n.Status.Terminal()
 	if n.reopened = ended; ended {
 		n.Facts = machine.Facts{Status: Running, Reached: true, Substituted: n.Substituted, Decided: n.Decided, Started: n.Attempts}
-		n.nodeFacts = nodeFacts{Tokens: n.Tokens, Cut: max(n.Attempts-1, 0)}
+		n.nodeFacts = nodeFacts{Tokens: n.Tokens, Usage: n.Usage, Cut: max(n.Attempts-1, 0)}
 		n.Value, n.Err, n.LastErr, n.Refused, n.Labels, n.Fallback, n.Entries = nil, nil, nil, nil, nil, false, 0
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil

@@ -263,6 +263,9 @@ func (r *Run) restore(x *restoration) {
 		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
 	}
 	r.restoreUndoing(&x.file)
+	if !r.cfg.fork { // which has used nothing yet
+		r.restoreUsage(x.file.Usage)
+	}
 	observed := r.st.ObservedWords()                   // of a pending run
 	x.held.each(func(h *held) { h.run.base = r.base }) // what functions of Around have put in after nested runs were made
 	x.held.endBackoffs(r.wallClock())
@@ -420,6 +423,7 @@ func (n *nodeState) needsExtra() bool {
 func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
+	r.restoreTokens(ref, x)
 	if n.Asked != nil {
 		x.asked = slices.AppendSeq([]machine.Ref{}, r.plan.refsOf(n.Asked))
 	}

@@ -98,7 +98,7 @@ func (r *Run) fileHeader() snapshotFile {
 	tier, _ := r.st.OpenTier()
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && tier >= 0, Failed: r.failedGroups.all(), Estimates: r.estimates(), Nodes: []nodeState{},
+		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && tier >= 0, Failed: r.failedGroups.all(), Estimates: r.estimates(), Usage: r.usages(), Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():
@@ -392,6 +392,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	if n.Tokens != [2]int{} {
 		w.JSON("tokens", n.Tokens)
 	}
+	writeIf(w, "usage", n.Usage)
 	w.NumberIf("cut", int64(n.Cut))
 	w.NumberIf("crashes", int64(n.Crashes))
 	w.IDIf("event", n.Event)

@@ -84,6 +84,7 @@ const (
 	CauseExternal           CauseKind = machine.CauseExternal           // the call was aborted outside the engine
 	CauseSuperseded         CauseKind = machine.CauseSuperseded         // no other node needs the result any more
 	CauseCompensationFailed CauseKind = machine.CauseCompensationFailed // what a node has done could not be undone
+	CauseBudget             CauseKind = machine.CauseBudget             // the run has used more than its budget allows
 )
 
 // Compensation tells how far the undoing of what was done has come: of a node, see Compensate of [Node], or of a run.

@@ -477,16 +477,6 @@ func (s *Step) Log(level slog.Level, message string) {
 	s.run.logStep(s.known(), level, message)
 }
 
-// Tokens adds to the tokens that the node has used, over all its attempts, for its event node.completed. Nothing happens if
-// the run's events have no readers or the attempt has ended.
-func (s *Step) Tokens(input, output int) {
-	if s.given() != nil {
-		s.reporter().Tokens(input, output)
-		return
-	}
-	s.run.countTokens(s.known(), input, output)
-}
-
 // endBy makes t, in ns since the run's start, the deadline of the attempt if it is the earliest so far. The step has not been
 // called yet.
 func (s *Step) endBy(t int64) {

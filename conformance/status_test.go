@@ -118,7 +118,7 @@ func hasNames[E interface {
 func TestEnumsRoundTrip(t *testing.T) {
 	hasNames(t, kahn.Skipped)
 	hasNames(t, kahn.RunCancelled)
-	hasNames(t, kahn.CauseCompensationFailed)
+	hasNames(t, kahn.CauseBudget)
 	hasNames(t, kahn.SkipSuperseded)
 	hasNames(t, kahn.OnAlways)
 	hasNames(t, kahn.GuardFail)

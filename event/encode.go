@@ -201,6 +201,9 @@ func (w *writer) payload(p *payloadJSON) {
 	if p.OutputTokens != 0 {
 		w.Number("output_tokens", p.OutputTokens)
 	}
+	if len(p.Usage) > 0 {
+		w.JSON("usage", p.Usage)
+	}
 	w.TextIf("error_code", p.ErrorCode)
 	if p.ErrorMessage != nil {
 		w.Text("error_message", *p.ErrorMessage)

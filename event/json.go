@@ -100,6 +100,7 @@ type payloadJSON struct {
 	Fallback     *bool                   `json:"fallback,omitempty"`
 	InputTokens  int                     `json:"input_tokens,omitempty"`
 	OutputTokens int                     `json:"output_tokens,omitempty"`
+	Usage        map[string]float64      `json:"usage,omitempty"`
 	ErrorCode    string                  `json:"error_code,omitempty"`
 	ErrorMessage *string                 `json:"error_message,omitempty"`
 	Abandoned    bool                    `json:"abandoned,omitempty"`
@@ -214,7 +215,7 @@ func (p *payloadJSON) encode(e *Event) error {
 	case RunEnd:
 		p.Status, p.Degraded, p.Cause, p.ByEnd, p.TotalSteps = &v.Status, &v.Degraded, v.Cause, true, &v.TotalSteps
 		p.FailedSteps, p.Failed, p.Duration = &v.FailedSteps, listOf(v.Failed), (*durationJSON)(&v.Duration)
-		p.Request, p.Cancelling = v.Request.said(), v.CancellationRequested
+		p.Request, p.Cancelling, p.Usage = v.Request.said(), v.CancellationRequested, v.Usage
 		p.Aggregation, p.OutputBytes, p.OutputError = v.Aggregation.Value, v.Aggregation.Bytes, text(v.Aggregation.Err)
 		if v.Timeout != 0 {
 			p.RunTimeout = (*durationJSON)(&v.Timeout)
@@ -267,6 +268,7 @@ func (p *payloadJSON) encode(e *Event) error {
 	case Completion:
 		p.Duration, p.Memoized, p.Hit, p.Fallback = (*durationJSON)(&v.Duration), &v.Memoized, v.Hit, &v.Fallback
 		p.InputTokens, p.OutputTokens, p.ErrorMessage = v.InputTokens, v.OutputTokens, text(v.Err)
+		p.Usage = v.Usage
 		p.Output, p.OutputBytes, p.OutputError = v.Output.Value, v.Output.Bytes, text(v.Output.Err)
 		if len(v.Labels) == 1 {
 			p.Label = &v.Labels[0]
@@ -276,6 +278,7 @@ func (p *payloadJSON) encode(e *Event) error {
 	case NodeEnd:
 		p.Cause, p.Origins, p.Duration, p.Abandoned = v.Cause, listOf(v.Origins), (*durationJSON)(&v.Duration), v.Abandoned
 		p.NoRetry, p.Request, p.RoutedToEnd, p.FirstFailed = v.NoRetry, v.Request.said(), v.RoutedToEnd, v.OriginalFailedStep
+		p.Usage = v.Usage
 		message := v.message()
 		p.ErrorMessage = &message
 		if e.Type == NodeFailed {
@@ -354,7 +357,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 			Status: value(p.Status), Degraded: value(p.Degraded), Cause: p.Cause, TotalSteps: value(p.TotalSteps),
 			FailedSteps: value(p.FailedSteps), Failed: value(p.Failed), Duration: time.Duration(value(p.Duration)),
 			Timeout: time.Duration(value(p.RunTimeout)), Request: value(p.Request), CancellationRequested: p.Cancelling,
-			Aggregation: Output{p.Aggregation, p.OutputBytes, textError(p.OutputError)},
+			Aggregation: Output{p.Aggregation, p.OutputBytes, textError(p.OutputError)}, Usage: p.Usage,
 		}
 	case Heartbeat:
 		e.Payload = Beat{Last: value(p.LastEvent)}
@@ -405,7 +408,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case NodeCompleted:
 		done := Completion{
 			Duration: time.Duration(value(p.Duration)), Labels: p.Labels, Memoized: value(p.Memoized), Hit: p.Hit,
-			Fallback: value(p.Fallback), Err: textError(p.ErrorMessage), InputTokens: p.InputTokens, OutputTokens: p.OutputTokens,
+			Fallback: value(p.Fallback), Err: textError(p.ErrorMessage), InputTokens: p.InputTokens, OutputTokens: p.OutputTokens, Usage: p.Usage,
 			Output: Output{p.Output, p.OutputBytes, textError(p.OutputError)},
 		}
 		if p.Label != nil {
@@ -415,7 +418,7 @@ func (p *payloadJSON) decode(e *Event) (err error) {
 	case NodeFailed, NodeAborted, NodeCancelled:
 		e.Payload = NodeEnd{
 			Cause: p.Cause, Origins: value(p.Origins), Err: textError(p.ErrorMessage), Duration: time.Duration(value(p.Duration)),
-			Abandoned: p.Abandoned, NoRetry: p.NoRetry, Request: value(p.Request), RoutedToEnd: p.RoutedToEnd, OriginalFailedStep: p.FirstFailed,
+			Abandoned: p.Abandoned, Usage: p.Usage, NoRetry: p.NoRetry, Request: value(p.Request), RoutedToEnd: p.RoutedToEnd, OriginalFailedStep: p.FirstFailed,
 		}
 	case NodeSkipped:
 		var reason SkipReason

@@ -78,7 +78,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		return append(some(
 			slog.String("status", p.Status.String()), slog.Bool("degraded", p.Degraded), slog.String("cause", p.Cause.String()),
 			slog.Int("total", p.TotalSteps), names("failed", p.Failed), slog.Duration("duration", p.Duration), slog.Duration("timeout", p.Timeout),
-			slog.Bool("cancellation_requested", p.CancellationRequested), slog.Int("output_bytes", p.Aggregation.Bytes),
+			slog.Bool("cancellation_requested", p.CancellationRequested), slog.Int("output_bytes", p.Aggregation.Bytes), usageAttr(p.Usage),
 		), p.Request.attrs()...)
 	case Wave:
 		return []slog.Attr{slog.Int("tier", p.Tier), slog.Int("nodes", len(p.Nodes))}
@@ -114,7 +114,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		return some(
 			slog.Duration("duration", p.Duration), names("labels", p.Labels), slog.Bool("fallback", p.Fallback),
 			slog.Bool("memoized", p.Memoized), p.Hit.attr(), errorAttr(p.Err), slog.Int("input_tokens", p.InputTokens),
-			slog.Int("output_tokens", p.OutputTokens), slog.Int("output_bytes", p.Output.Bytes),
+			slog.Int("output_tokens", p.OutputTokens), slog.Int("output_bytes", p.Output.Bytes), usageAttr(p.Usage),
 		)
 	case NodeEnd:
 		err := slog.Attr{}
@@ -124,7 +124,7 @@ func payloadAttrs(payload any) []slog.Attr {
 		return append(some(
 			slog.String("cause", p.Cause.String()), err, names("origins", p.Origins), slog.Duration("duration", p.Duration),
 			slog.Bool("abandoned", p.Abandoned), slog.String("no_retry", p.NoRetry.String()),
-			slog.Bool("routed_to_end", p.RoutedToEnd), slog.String("original_failed_step", p.OriginalFailedStep),
+			slog.Bool("routed_to_end", p.RoutedToEnd), slog.String("original_failed_step", p.OriginalFailedStep), usageAttr(p.Usage),
 		), p.Request.attrs()...)
 	case Skip:
 		return []slog.Attr{slog.String("reason", p.Reason.String())}
@@ -173,6 +173,13 @@ func names(key string, list []string) slog.Attr {
 		return slog.Attr{}
 	}
 	return slog.Any(key, list)
+}
+
+func usageAttr(usage map[string]float64) slog.Attr {
+	if len(usage) == 0 {
+		return slog.Attr{}
+	}
+	return slog.Any("usage", usage)
 }
 
 func errorAttr(err error) slog.Attr {

@@ -52,7 +52,8 @@ type RunEnd struct {
 	CancellationRequested bool
 	// Aggregation is the output of the run: of the end node, else of the only leaf, else of all leaves by id. See kahn.EventOutputs.
 	Aggregation Output
-	Request     Request // who first asked for the run to stop, and why, see Result.StopRequest
+	Usage       map[string]float64 // what the run has used in all its lives
+	Request     Request            // who first asked for the run to stop, and why, see Result.StopRequest
 }
 
 // Beat is the payload of heartbeat, which tells a reader that the run is alive.
@@ -161,7 +162,8 @@ type Completion struct {
 	Err          error    // the error that the fallback replaced
 	InputTokens  int      // as the step reported with Step.Tokens
 	OutputTokens int
-	Output       Output // see kahn.EventOutputs
+	Usage        map[string]float64 // as the step reported with Step.Use, in all attempts; without what is inside a composite
+	Output       Output             // see kahn.EventOutputs
 }
 
 // Hit says of which run an output is that a memo had, and when its step returned.
@@ -187,9 +189,10 @@ type NodeEnd struct {
 	Origins   []string
 	Err       error
 	Duration  time.Duration
-	Abandoned bool    // the step ignored the end of its context and was left behind
-	NoRetry   NoRetry // of node.failed: why there is no other attempt
-	Request   Request // of node.aborted and node.cancelled: who asked for the stop that ended the node, and why
+	Abandoned bool               // the step ignored the end of its context and was left behind
+	Usage     map[string]float64 // as in a Completion
+	NoRetry   NoRetry            // of node.failed: why there is no other attempt
+	Request   Request            // of node.aborted and node.cancelled: who asked for the stop that ended the node, and why
 	// RoutedToEnd is, for node.failed, whether nothing in the graph was there to handle the failure, so that it is left to the end of the
 	// graph. OriginalFailedStep is the path of the node that broke then: this one, or the first that a propagated failure goes back to.
 	RoutedToEnd        bool

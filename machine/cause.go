@@ -42,13 +42,14 @@ const (
 	CauseExternal           // the call was aborted outside the engine
 	CauseSuperseded         // no other node needs the result any more
 	CauseCompensationFailed // what a node has done could not be undone: the cause of a run, as CauseEndFailed is
+	CauseBudget             // the run has used more than its budget allows
 )
 
 var causeNames = enum.Of[CauseKind]("cause",
 	"", "step_error", "timeout", "rate_limit", "contract_violated_input", "contract_violated_output", "moderation",
 	"panic", "goexit", "condition_error", "merge_error", "no_branch_match", "loop_limit", "subrun", "map_items",
 	"gate_timeout", "store_error", "store_rejected", "crashed", "end_failed", "upstream_failure", "upstream_cancelled", "sibling_failure",
-	"fail_fast", "abort_all", "run_timeout", "ctx", "cancel_run", "cancel_node", "external", "superseded", "compensation_failed",
+	"fail_fast", "abort_all", "run_timeout", "ctx", "cancel_run", "cancel_node", "external", "superseded", "compensation_failed", "budget",
 )
 
 // String returns the snake-case name of the cause; [CauseNone] is the empty string.
@@ -65,7 +66,7 @@ func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k
 const (
 	ownFailures    = CauseSet(1<<CauseEndFailed - 1<<CauseStepError) // all from CauseStepError to CauseCrashed
 	upstreamCauses = CauseSet(1<<CauseUpstreamFailure | 1<<CauseUpstreamCancelled)
-	otherFailures  = upstreamCauses | CauseSet(1<<CauseSiblingFailure|1<<CauseFailFast|1<<CauseAbortAll|1<<CauseRunTimeout|1<<CauseStoreError)
+	otherFailures  = upstreamCauses | CauseSet(1<<CauseSiblingFailure|1<<CauseFailFast|1<<CauseAbortAll|1<<CauseBudget|1<<CauseRunTimeout|1<<CauseStoreError)
 	requests       = CauseSet(1<<CauseContext | 1<<CauseCancelRun | 1<<CauseCancelNode | 1<<CauseExternal | 1<<CauseSuperseded)
 )
 

@@ -140,6 +140,9 @@ func (x *run) event(e event.Event) {
 	}
 	if ended {
 		m.of(nodesTotal, x, n.kind, status.String()).value++
+		for name, used := range usageOf(e) {
+			m.of(usageTotal, x, n.kind, name).sum += used
+		}
 		delete(x.nodes, path)
 	}
 }
@@ -148,6 +151,17 @@ func (x *run) event(e event.Event) {
 var statuses = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped,
+}
+
+// usageOf returns what a node has used that has ended, without what was used inside it.
+func usageOf(e event.Event) map[string]float64 {
+	switch payload := e.Payload.(type) {
+	case event.Completion:
+		return payload.Usage
+	case event.NodeEnd:
+		return payload.Usage
+	}
+	return nil
 }
 
 // endOf returns the outcome of the attempt that an event ends, if it ends one, and the status of the node, if it has ended.

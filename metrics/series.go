@@ -24,6 +24,7 @@ const (
 	nodesTotal
 	nodeRetries
 	compensationDuration
+	usageTotal
 )
 
 // families describe the metrics. Each has the label workflow; kind says whether it has the label kind, and last names its third label.
@@ -41,6 +42,7 @@ var families = [...]struct {
 	nodeRetries:     {"kahn_node_retries_total", "Attempts after the first.", "counter", true, ""},
 
 	compensationDuration: {"kahn_compensation_duration_seconds", "Durations of compensations, in seconds.", "histogram", true, "status"},
+	usageTotal:           {"kahn_usage_total", "What steps have used, by the names of the host.", "counter", true, "name"},
 }
 
 // bounds are the upper bounds of the buckets of histograms, in seconds: steps take between a millisecond and hours.
@@ -54,7 +56,7 @@ type key struct {
 
 // series is a number, or a histogram.
 type series struct {
-	value   int64
+	value   int64 // of a number, plus sum
 	count   uint64
 	sum     float64
 	buckets [len(bounds)]uint64 // the durations up to each bound, and above the one before
@@ -133,7 +135,7 @@ func (m *Metrics) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 			last = s.family
 		}
 		if f.typ != "histogram" {
-			fmt.Fprintf(&b, "%s%s %d\n", f.name, s.labels(), s.value)
+			fmt.Fprintf(&b, "%s%s %s\n", f.name, s.labels(), number(float64(s.value)+s.sum))
 			continue
 		}
 		sum := uint64(0)

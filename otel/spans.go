@@ -2,6 +2,8 @@ package otelkahn
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -71,6 +73,7 @@ func (t *Telemetry) around(ctx context.Context, r *kahn.Run) (context.Context, f
 
 func describeRun(span trace.Span, res *kahn.Result) {
 	span.SetAttributes(statusKey.String(res.Status.String()))
+	span.SetAttributes(usageOf(res.Usage())...)
 	if res.Cause.Kind != kahn.CauseNone {
 		span.SetAttributes(causeKey.String(res.Cause.Kind.String()))
 	}
@@ -385,6 +388,14 @@ func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	return s
 }
 
+// usageOf are the attributes of what a node, or a run, has used.
+func usageOf(usage kahn.Usage) (list []attribute.KeyValue) {
+	for _, name := range slices.Sorted(maps.Keys(usage)) {
+		list = append(list, attribute.Float64("kahn.usage."+name, usage[name]))
+	}
+	return list
+}
+
 // describe sets what is known of a node when it has ended.
 func describe(span trace.Span, n kahn.NodeResult) {
 	span.SetAttributes(kindKey.String(n.Kind), statusKey.String(n.Status.String()), attribute.Int("kahn.attempts", n.Attempts))
@@ -400,6 +411,7 @@ func describe(span trace.Span, n kahn.NodeResult) {
 	if len(n.Labels) > 0 {
 		span.SetAttributes(branchesKey.StringSlice(n.Labels))
 	}
+	span.SetAttributes(usageOf(n.Usage)...)
 	for name, is := range map[string]bool{"memoized": n.Memoized, "fallback": n.Fallback, "mocked": n.Mocked, "tolerated": n.Tolerated, "abandoned": n.Abandoned} {
 		if is {
 			span.SetAttributes(attribute.Bool("kahn."+name, true))

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"go.temporal.io/sdk/log"
@@ -19,10 +21,15 @@ type remark struct {
 	Chunk   json.RawMessage `json:"chunk,omitempty"`
 	Input   int             `json:"input,omitempty"` // tokens
 	Output  int             `json:"output,omitempty"`
+
+	Used map[string]float64 `json:"used,omitempty"` // see kahn.Step.Use
 }
 
 // remarkBytes bounds the remarks of an attempt, which the history has. The rest is dropped, and a last message tells how many.
 const remarkBytes = 16 << 10
+
+// maxUsed is how many names of what it uses an attempt has at most, which are as many as a run has.
+const maxUsed = 100
 
 // recorder gets what a step reports while it runs. It is sent with the result of the step, and messages go to the log of the worker, too.
 type recorder struct {
@@ -34,6 +41,7 @@ type recorder struct {
 	size    int
 	dropped int
 	tokens  remark
+	used    map[string]float64
 }
 
 // Log keeps a message of the step.
@@ -69,6 +77,18 @@ func (r *recorder) Tokens(input, output int) {
 	r.tokens.Output += output
 }
 
+// Use counts what the step uses.
+func (r *recorder) Use(name string, amount float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.used == nil {
+		r.used = map[string]float64{}
+	}
+	if _, known := r.used[name]; known || len(r.used) < maxUsed {
+		r.used[name] += amount
+	}
+}
+
 func (r *recorder) keep(m remark, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -91,6 +111,9 @@ func (r *recorder) told() []remark {
 	if r.tokens.Input != 0 || r.tokens.Output != 0 {
 		list = append(list, r.tokens)
 	}
+	if len(r.used) > 0 {
+		list = append(list, remark{Used: maps.Clone(r.used)})
+	}
 	return list
 }
 
@@ -102,6 +125,10 @@ func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	case m.Chunk != nil:
 		if chunk, err := codec.Decode(m.Chunk); err == nil {
 			to.Emit(chunk)
+		}
+	case m.Used != nil:
+		for _, name := range slices.Sorted(maps.Keys(m.Used)) {
+			to.Use(name, m.Used[name])
 		}
 	default:
 		to.Tokens(m.Input, m.Output)

@@ -151,6 +151,9 @@ func (o *perfetto) attempts() {
 		if s.cause != kahn.CauseNone {
 			args["cause"] = s.cause
 		}
+		if len(s.usage) > 0 {
+			args["usage"] = s.usage
+		}
 		if s.node < o.plan.Len() {
 			args["tier"] = o.plan.Tier(machine.Ref(s.node))
 			if kind := o.plan.Node(machine.Ref(s.node)).Kind; kind != "" {

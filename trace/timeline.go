@@ -49,6 +49,7 @@ type span struct {
 	lane       int         // from 0, among those that took slots or among those that did not
 	status     kahn.Status // what the node became at its end; Running if it has no end
 	cause      kahn.CauseKind
+	usage      map[string]float64 // of the last span of a node: what it has used in all attempts
 }
 
 // bound is the start or the end of a span.
@@ -177,7 +178,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 		r.resume(id, at)
 		if n.current >= 0 {
 			s := &r.spans[n.current]
-			s.end, s.status, s.cause = at, status, causeOf(e)
+			s.end, s.status, s.cause, s.usage = at, status, causeOf(e), usageOf(e)
 			r.bounds = append(r.bounds, bound{number, n.current, true})
 			n.current = -1
 		}
@@ -254,6 +255,16 @@ func causeOf(e event.Event) kahn.CauseKind {
 		return payload.Cause
 	}
 	return kahn.CauseNone
+}
+
+func usageOf(e event.Event) map[string]float64 {
+	switch payload := e.Payload.(type) {
+	case event.Completion:
+		return payload.Usage
+	case event.NodeEnd:
+		return payload.Usage
+	}
+	return nil
 }
 
 // lanes hands out the smallest number that is free, and so as few numbers as there are holders at the same time.

@@ -47,6 +47,8 @@ func Set(t testing.TB, v reflect.Value, variant int, own func(at any, variant in
 		v.SetInt([]int64{0, 1, -1, math.MaxInt32}[variant%4])
 	case reflect.Uint64:
 		v.SetUint([]uint64{0, 1, math.MaxUint64}[variant%3])
+	case reflect.Float64:
+		v.SetFloat([]float64{0, 1, -1.5, math.MaxFloat64}[variant%4])
 	case reflect.Bool:
 		v.SetBool(variant%2 == 0)
 	case reflect.Slice:

@@ -1,0 +1,289 @@
+package kahn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Usage is what steps have used, by names of the host's choice: tokens, seconds of a machine, cents. See [Step.Use].
+type Usage map[string]float64
+
+// The names under which [Step.Tokens] counts.
+const (
+	UsageInputTokens  = "input_tokens"
+	UsageOutputTokens = "output_tokens"
+)
+
+// ErrBudget matches the error of a run that its [Budget] has stopped.
+var ErrBudget = errors.New("over budget")
+
+// Budget stops the run as [Run.AbortAll] does, with [CauseBudget], once check returns an error, which the run's error wraps beside [ErrBudget]. check is
+// called after each report of a step, by the goroutine of the step, with what the run has used in all its lives so far, in a map of its own: the
+// calls of steps at the same time overlap. If it panics, the run is stopped too.
+func Budget(check func(Usage) error) Option {
+	return optionFunc(func(c *config) error {
+		if check == nil {
+			return fmt.Errorf("%w: Budget(nil)", ErrBadOption)
+		}
+		c.budget = check
+		return nil
+	})
+}
+
+// maxUsageName is how long the name of a usage may be, in bytes; maxUsageNames how many names a run may use.
+const (
+	maxUsageName  = 100
+	maxUsageNames = 100
+)
+
+// Use adds an amount to what the node has used, over all its attempts, of what the host calls by the name. It counts for the node, for the composites
+// that it is inside of, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a store it is
+// written when the attempt ends; of an attempt that dies with its process nothing counts. The amount must not be negative, the name is not empty, has at
+// most 100 bytes, and a run uses at most 100 names: the node's log says what was refused. Nothing happens after the attempt has ended.
+func (s *Step) Use(name string, amount float64) {
+	if s.given() != nil {
+		if to, is := s.reporter().(interface {
+			Use(name string, amount float64)
+		}); is {
+			to.Use(name, amount)
+		}
+		return
+	}
+	s.run.use(s.known(), name, amount)
+}
+
+// Tokens adds to the tokens that the node has used: it is [Step.Use] with the names [UsageInputTokens] and [UsageOutputTokens].
+func (s *Step) Tokens(input, output int) {
+	if s.given() != nil {
+		s.reporter().Tokens(input, output)
+		return
+	}
+	s.run.use(s.known(), UsageInputTokens, float64(input))
+	s.run.use(s.known(), UsageOutputTokens, float64(output))
+}
+
+// Usage returns what the run has used so far in all its lives, attempts that run included, in a map that the caller owns; nil for nothing.
+func (r *Run) Usage() Usage {
+	r = r.outermost()
+	r.st.Lock()
+	defer r.st.Unlock()
+	if x := r.remarked().usage; x != nil {
+		return maps.Clone(x.live)
+	}
+	return nil
+}
+
+// Usage returns what the steps of the run have used in all its lives, by name; nil for nothing. Of the Result of a nested run it is that of the
+// outermost one.
+func (r *Result) Usage() Usage {
+	if !r.hasRun() {
+		return nil
+	}
+	return r.run.Usage()
+}
+
+// Usage returns what the run had used by then in attempts that had ended, by name; nil for nothing.
+func (s *Snapshot) Usage() Usage {
+	if s == nil {
+		return nil
+	}
+	var sum Usage
+	for _, used := range s.file.Usage {
+		sum = plus(sum, used)
+	}
+	return sum
+}
+
+// UsageByKind returns what the steps have used whose attempts have ended, by the kinds of their nodes.
+func (r *Result) UsageByKind() map[string]Usage {
+	if !r.hasRun() {
+		return nil
+	}
+	root := r.run.outermost()
+	root.st.Lock()
+	defer root.st.Unlock()
+	if x := root.remarked().usage; x != nil {
+		return cloneUsages(x.by)
+	}
+	return nil
+}
+
+func cloneUsages(by map[string]Usage) map[string]Usage {
+	to := maps.Clone(by)
+	for kind, u := range to {
+		to[kind] = maps.Clone(u)
+	}
+	return to
+}
+
+// runUsage is what a run has used: live with the attempts that run, and by kind what is stored, which attempts add when they end. So an attempt that
+// is repeated after a crash counts once.
+type runUsage struct {
+	live Usage
+	by   map[string]Usage
+}
+
+// spent is what a node has used, in ended attempts. It is not written to.
+type spent struct {
+	Own    Usage `json:"own,omitempty"`
+	Inside Usage `json:"inside,omitempty"` // of a composite
+}
+
+// all is what a node has used, and what is inside; nil for nothing.
+func (s *spent) all() Usage {
+	if s == nil {
+		return nil
+	}
+	return plus(s.Own, s.Inside)
+}
+
+// own is all without what is inside.
+func (s *spent) own() Usage {
+	if s == nil {
+		return nil
+	}
+	return s.Own
+}
+
+// plus is the sum of both in a new map, or one of them.
+func plus(a, b Usage) Usage {
+	if len(a) == 0 || len(b) == 0 {
+		if len(a) == 0 {
+			a = b
+		}
+		return maps.Clone(a)
+	}
+	sum := maps.Clone(a)
+	for name, amount := range b {
+		sum[name] += amount
+	}
+	return sum
+}
+
+// use counts what an attempt reports.
+func (r *Run) use(s *Step, name string, amount float64) {
+	if amount == 0 {
+		return
+	}
+	if !(amount > 0) || math.IsInf(amount, 0) || name == "" || len(name) > maxUsageName {
+		r.logStep(s, slog.LevelWarn, fmt.Sprintf("%v: it has used %v of %s", ErrBadValue, amount, quoteID(name)))
+		return
+	}
+	root := r.outermost()
+	r.st.Lock()
+	undoes := s.flags&stepUndo != 0
+	if !undoes && !r.isAtWork(s) || root.concluded() {
+		r.st.Unlock()
+		return
+	}
+	total := root.usage()
+	if _, known := total.live[name]; !known && len(total.live) >= maxUsageNames {
+		r.st.Unlock()
+		r.logStep(s, slog.LevelWarn, fmt.Sprintf("%v: a run uses at most %d names, without %s", ErrBadValue, maxUsageNames, quoteID(name)))
+		return
+	}
+	total.live[name] += amount
+	x := r.extra(s.ref)
+	if x.using == nil {
+		x.using = Usage{}
+	}
+	if x.using[name] += amount; undoes {
+		r.foldUsage(s.ref)
+	}
+	check, live := r.cfg.budget, Usage(nil)
+	if check != nil {
+		live = maps.Clone(total.live)
+	}
+	r.st.Unlock()
+	if check == nil {
+		return
+	}
+	err := foreign.Contain(func() error { return check(live) }, func(v any) error { return newPanicError(v) })
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrBudget, bounded(err))
+		root.control(func(int64) {
+			root.stop(CauseBudget, noRef, &stopCause{err, context.Canceled}, root.cfg.stopMode.manner())
+		})
+	}
+}
+
+// usage is what the run has used, with the lock held.
+func (r *Run) usage() *runUsage {
+	x := r.remark()
+	if x.usage == nil {
+		x.usage = &runUsage{live: Usage{}, by: map[string]Usage{}}
+	}
+	return x.usage
+}
+
+// foldUsage adds what an attempt has used, which ends, to the node, to what it is inside of and to the run, with the lock held: what is stored with the
+// end of the attempt.
+func (r *Run) foldUsage(ref machine.Ref) {
+	x := r.extras[ref]
+	if x == nil || x.using == nil {
+		return
+	}
+	used, kind := x.using, r.plan.node(ref).Kind
+	x.using = nil
+	sum := spent{Own: plus(x.Usage.own(), used)}
+	if x.Usage != nil {
+		sum.Inside = x.Usage.Inside
+	}
+	x.Usage = &sum
+	for r.outer != nil {
+		r, ref = r.outer, r.within.ref
+		y := r.extra(ref)
+		sum := spent{Own: y.Usage.own(), Inside: used}
+		if y.Usage != nil {
+			sum.Inside = plus(y.Usage.Inside, used)
+		}
+		y.Usage = &sum
+		r.outdated(ref)
+	}
+	total := r.usage()
+	total.by[kind] = plus(total.by[kind], used)
+	r.outdate() // the record of the run has the sums
+}
+
+// usages are what the run has used by kind, for a snapshot, with the lock held.
+func (r *Run) usages() map[string]Usage {
+	if x := r.remarked().usage; x != nil && len(x.by) > 0 {
+		return cloneUsages(x.by)
+	}
+	return nil
+}
+
+// restoreUsage restores what was used in earlier lives.
+func (r *Run) restoreUsage(by map[string]Usage) {
+	for kind, used := range by {
+		total := r.usage()
+		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
+	}
+}
+
+// restoreTokens turns the tokens that an older version has written into a usage.
+func (r *Run) restoreTokens(ref machine.Ref, x *extra) {
+	if x.Tokens == [2]int{} {
+		return
+	}
+	used := Usage{}
+	for i, name := range []string{UsageInputTokens, UsageOutputTokens} {
+		if x.Tokens[i] > 0 {
+			used[name] = float64(x.Tokens[i])
+		}
+	}
+	if x.Tokens = [2]int{}; len(used) == 0 {
+		return
+	}
+	total := r.outermost().usage()
+	total.live = plus(total.live, used)
+	x.using = used
+	r.foldUsage(ref)
+}
