@@ -824,7 +824,7 @@ func (u *storedUndos) add(key string, s *undoState) {
 }
 
 // restore gives the nodes what was read, and counts how often what they have done was undone.
-func (u storedUndos) restore(file *snapshotFile, records map[string]nodeState) {
+func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	if len(u) == 0 {
 		return
 	}
@@ -832,16 +832,12 @@ func (u storedUndos) restore(file *snapshotFile, records map[string]nodeState) {
 	if file.Undone == nil {
 		file.Undone = map[string]int{}
 	}
-	for i := range file.Nodes {
-		file.Nodes[i].Undo = u[file.Nodes[i].ID]
+	for i := range f.nodes {
+		f.nodes[i].Undo = u[f.keys[i]]
 	}
 	for key, s := range u {
 		if s.Status == CompensationDone {
 			file.Undone[pathOfKey(key)]++
-		}
-		if n, ok := records[key]; ok {
-			n.Undo = s
-			records[key] = n
 		}
 	}
 }
@@ -873,7 +869,7 @@ func (f *filler) fillPast(n *nodeState, key string) {
 	in.Past = nil
 	for k := 1; k < in.Iteration; k++ {
 		prefix := keyInside(key, n.Attempts, k, false)
-		past := insideState{Iteration: k, Nodes: withoutItems(f.nodes[prefix])}
+		past := insideState{Iteration: k, Nodes: f.of[siblings{prefix: prefix}]}
 		f.fillIn(past.Nodes, func(n *nodeState) string { return prefix + n.ID })
 		in.Past = append(in.Past, past)
 	}

@@ -60,13 +60,14 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		file.Status = RunRunning
 	}
 	var undos storedUndos
-	records, outputs, taken, lists := map[string]nodeState{}, map[string]json.RawMessage{}, map[string]answeredState{}, map[string]json.RawMessage{}
+	f := newFiller(len(stored.Nodes))
+	taken := map[string]answeredState{}
 	for key, s := range stored.Nodes {
 		if s.Record == nil {
 			continue
 		}
-		var n nodeState
-		if err := json.Unmarshal(s.Record, &n); err != nil {
+		n := f.next()
+		if err := json.Unmarshal(s.Record, n); err != nil {
 			return file, fmt.Errorf("%w: stored node %s: %w", ErrBadValue, quoteID(key), err)
 		}
 		if err := n.addColumns(key, &s.Columns); err != nil {
@@ -77,31 +78,26 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 		}
 		switch {
 		case n.Listed:
-			lists[key] = s.Value
+			f.lists[key] = s.Value
 			continue
 		case n.Collected > 0:
-			outputs[key] = s.Value
+			f.outputs[key] = s.Value
 			continue
 		case n.Taken != nil:
 			taken[key] = *n.Taken
 			continue
 		}
+		file.LastEvent = max(file.LastEvent, n.Event)
 		if n.Undo != nil {
-			file.LastEvent = max(file.LastEvent, n.Event)
 			undos.add(key, n.Undo)
 			continue
 		}
-		file.LastEvent = max(file.LastEvent, n.Event)
-		file.count(key, &n)
+		file.count(key, n)
 		if n.Status == Running && n.Inside == nil && n.Attempts > 0 && n.Refused == nil {
 			n.Cut++ // its life has ended without it
 			n.Crashes++
 		}
-		if n.Hash == "" { // it is inside of a composite
-			records[key] = n
-			continue
-		}
-		file.Nodes = append(file.Nodes, n)
+		f.take(key)
 	}
 	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
 		return file, fmt.Errorf("%w: stored run %s: its nodes tell of event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
@@ -110,9 +106,9 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
-	undos.restore(&file, records)
-	slices.SortFunc(file.Nodes, func(a, b nodeState) int { return strings.Compare(a.ID, b.ID) })
-	f := newFiller(records, outputs, lists)
+	undos.restore(&file, f)
+	f.sort()
+	file.Nodes = f.of[siblings{outermost: true}]
 	f.fillIn(file.Nodes, func(n *nodeState) string { return n.ID })
 	restoreEpochs(file.Nodes, file.Kept)
 	return file, f.err
@@ -189,29 +185,112 @@ func (n *nodeState) addColumns(key string, d *store.Columns) error {
 	return nil
 }
 
-// filler moves each record into the composite that it is inside of. It needs no plans of composites, since a node may have
-// been expanded. Records of former attempts and iterations are left out.
+// filler moves each record into the composite that it belongs to. It needs no plans of composites, since a node may have
+// been expanded. Records of former attempts and iterations are left out. There is one piece of memory for all records: the nodes of a graph, and the items of
+// a map, are a part of it.
 type filler struct {
-	nodes map[string][]nodeState // by the prefix of their keys, up to their ids
-	items map[string][]nodeState // by the keys of their maps
+	nodes []nodeState
+	keys  []string // theirs in the store
+	of    map[siblings][]nodeState
 
 	outputs map[string]json.RawMessage // that loops have collected, by the keys of the iterations
 	lists   map[string]json.RawMessage // of maps, by their own keys
 	err     error                      // one of them is missing
 }
 
-func newFiller(records map[string]nodeState, outputs, lists map[string]json.RawMessage) *filler {
-	f := &filler{nodes: map[string][]nodeState{}, items: map[string][]nodeState{}, outputs: outputs, lists: lists}
-	for _, key := range slices.Sorted(maps.Keys(records)) {
-		n := records[key]
-		if prefix, ok := strings.CutSuffix(key, n.ID); ok {
-			f.nodes[prefix] = append(f.nodes[prefix], n)
-		}
-		if at := strings.LastIndexByte(key, '['); at >= 0 && strings.HasSuffix(n.ID, key[at:]) {
-			f.items[key[:at]] = append(f.items[key[:at]], n)
+// siblings names the nodes of one graph, by the prefix of their keys, or the items of a map, by their keys up to the index.
+type siblings struct {
+	prefix           string
+	items, outermost bool
+}
+
+func newFiller(records int) *filler {
+	return &filler{nodes: make([]nodeState, 0, records), of: map[siblings][]nodeState{}, outputs: map[string]json.RawMessage{}, lists: map[string]json.RawMessage{}}
+}
+
+// next is the memory of the next record, which take takes if it is that of a node.
+func (f *filler) next() *nodeState {
+	n := &f.nodes[:len(f.nodes)+1][len(f.nodes)]
+	*n = nodeState{}
+	return n
+}
+
+func (f *filler) take(key string) {
+	f.nodes, f.keys = f.nodes[:len(f.nodes)+1], append(f.keys, key)
+}
+
+// sort brings the nodes of each graph, and the items of each map, together, in the order of their keys.
+func (f *filler) sort() {
+	maps, begun := map[string]bool{}, map[string]bool{} // the keys of the maps that have begun, and those inside them
+	for i := range f.nodes {
+		if n := &f.nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
+			maps[f.keys[i]], begun[n.keyInside(f.keys[i])] = true, true
 		}
 	}
-	return f
+	order := make([]int32, len(f.nodes))
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortFunc(order, func(a, b int32) int { return strings.Compare(f.keys[a], f.keys[b]) })
+	numbers, sizes := map[siblings]int32{{}: 0}, []int32{0} // number 0 has what is left out
+	numberOf := make([]int32, len(f.nodes))
+	for _, i := range order {
+		of := f.siblingsOf(i, maps, begun)
+		number, known := numbers[of]
+		if !known {
+			number = int32(len(sizes))
+			numbers[of], sizes = number, append(sizes, 0)
+		}
+		numberOf[i] = number
+		sizes[number]++
+	}
+	ends := slices.Clone(sizes) // at first where they begin
+	begin := int32(0)
+	for number, size := range sizes {
+		ends[number], begin = begin, begin+size
+	}
+	at := make([]int32, len(f.nodes))
+	for _, i := range order {
+		at[i] = ends[numberOf[i]]
+		ends[numberOf[i]]++
+	}
+	moveTo(f.nodes, at)
+	for of, number := range numbers {
+		end := ends[number]
+		f.of[of] = f.nodes[end-sizes[number] : end : end]
+	}
+	delete(f.of, siblings{})
+}
+
+// siblingsOf names the siblings of a record, zero if it is left out.
+func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
+	n, key := &f.nodes[i], f.keys[i]
+	if n.Hash != "" { // only those have one
+		return siblings{outermost: true}
+	}
+	if at := strings.LastIndexByte(key, '['); at >= 0 && strings.HasSuffix(n.ID, key[at:]) {
+		switch {
+		case begun[key[:at]]:
+			return siblings{prefix: key[:at], items: true}
+		case maps[key[:at]]: // of a former attempt: no other node of its graph has an id like that
+			return siblings{}
+		}
+	}
+	prefix, ok := strings.CutSuffix(key, n.ID)
+	if !ok {
+		return siblings{}
+	}
+	return siblings{prefix: prefix}
+}
+
+// moveTo moves each node to its place. It changes both.
+func moveTo(nodes []nodeState, at []int32) {
+	for i := range nodes {
+		for j := at[i]; int(j) != i; j = at[i] {
+			nodes[i], nodes[j] = nodes[j], nodes[i]
+			at[i], at[j] = at[j], j
+		}
+	}
 }
 
 // fillIn fills the composites among the nodes of a graph, or the items of a map. key is the key of a node in the store.
@@ -227,14 +306,14 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 		f.collect(n, key(n))
 		prefix := n.keyInside(key(n))
 		if n.Inside.Items > 0 {
-			n.Inside.Nodes = slices.Clone(f.items[prefix])
+			n.Inside.Nodes = f.of[siblings{prefix: prefix, items: true}]
 			f.fillIn(n.Inside.Nodes, func(item *nodeState) string { return prefix + item.ID[strings.LastIndexByte(item.ID, '['):] })
 			continue
 		}
 		if n.Inside.Undoes {
 			f.fillPast(n, key(n))
 		}
-		n.Inside.Nodes = withoutItems(f.nodes[prefix])
+		n.Inside.Nodes = f.of[siblings{prefix: prefix}]
 		f.fillIn(n.Inside.Nodes, func(n *nodeState) string { return prefix + n.ID })
 		if n.expanded() && !n.Status.Terminal() {
 			n.Inside.placeSignals()
@@ -258,22 +337,6 @@ func (f *filler) collect(n *nodeState, key string) {
 	default:
 		f.err = fmt.Errorf("%w: stored node %s: it has the outputs of %d of %d iterations", ErrBadValue, quoteID(key), len(list), in.Iteration-1)
 	}
-}
-
-// withoutItems leaves out the items of the maps among the nodes of a graph: no other node of it has an id like theirs.
-func withoutItems(nodes []nodeState) (list []nodeState) {
-	lists := map[string]bool{}
-	for i := range nodes {
-		if n := &nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
-			lists[n.ID] = true
-		}
-	}
-	for _, n := range nodes {
-		if at := strings.LastIndexByte(n.ID, '['); at < 0 || !lists[n.ID[:at]] {
-			list = append(list, n)
-		}
-	}
-	return list
 }
 
 // keyInside is the prefix of the keys of the nodes inside of the composite with the given key. A later attempt repeats

@@ -392,10 +392,11 @@ func (x *deepAnswers) missing(s *kahn.Snapshot, events []kahn.Event) (lost strin
 
 // posted reports whether an answer waits in the store: it came when the run was already at rest.
 func (x *deepAnswers) posted(id string) bool {
-	if x.db == nil {
+	in, ok := x.db.(store.Inbox)
+	if !ok {
 		return false
 	}
-	list, err := x.db.(store.Inbox).LoadRequests(context.Background(), "r", 0, store.MaxPage)
+	list, err := in.LoadRequests(context.Background(), "r", 0, store.MaxPage)
 	if err != nil {
 		panic(err)
 	}

@@ -119,7 +119,7 @@ func (h *held) holdPast(inner *Plan, prefix string) error {
 // holdGraph is holdInside for a graph that is known.
 func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held, error) {
 	in := n.Inside
-	in.Nodes = inner.inOrder(in.Nodes) // a store has none
+	inner.inOrder(in.Nodes) // a store has none
 	h, err := holdNodes(inner, in.Nodes, n.prefixInside(prefix), false)
 	if err != nil {
 		return nil, err

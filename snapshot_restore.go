@@ -83,10 +83,16 @@ type restoration struct {
 // restoration checks, before anything runs, that the run can go on from the snapshot, which is that of a stored run unless stored is nil.
 func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
-	file, err := c.from.decode(c.codec)
-	if err != nil {
+	file, err := c.from.file, error(nil)
+	if stored == nil {
+		file = file.clone() // it is the host's
+	}
+	if err = file.eachOfRun(decoder(c.codec)); err != nil {
 		return nil, err
 	}
+	from := *c.from
+	from.file.Nodes = nil // they are needed once
+	c.from = &from
 	if seen := c.listed; seen != nil && (stored.Status != seen.Status || !stored.Ended.Equal(seen.Ended)) {
 		return nil, fmt.Errorf("%w: run %s changed since it was listed (was %v, now %v)", ErrTransition, quoteID(stored.ID), seen.Status, stored.Status)
 	}
@@ -98,7 +104,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
 		return nil, fmt.Errorf("%w: %v: see Redrive", ErrFinished, file.Status)
 	}
-	file.Nodes = p.inOrder(file.Nodes) // those from a store are not
+	p.inOrder(file.Nodes) // those from a store are not
 	if c.runID == "" && !c.fork {
 		c.runID = file.Run
 	}
@@ -580,7 +586,7 @@ func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 }
 
 // inOrder puts nodes into the order of their declaration.
-func (p *Plan) inOrder(nodes []nodeState) []nodeState {
+func (p *Plan) inOrder(nodes []nodeState) {
 	type numbered struct{ at, i int32 }
 	order := make([]numbered, len(nodes))
 	for i := range nodes {
@@ -591,14 +597,14 @@ func (p *Plan) inOrder(nodes []nodeState) []nodeState {
 	}
 	compare := func(a, b numbered) int { return cmp.Compare(a.at, b.at) }
 	if slices.IsSortedFunc(order, compare) {
-		return nodes
+		return
 	}
 	slices.SortStableFunc(order, compare)
-	sorted := make([]nodeState, len(nodes))
+	at := make([]int32, len(nodes))
 	for i, x := range order {
-		sorted[i] = nodes[x.i]
+		at[x.i] = int32(i)
 	}
-	return sorted
+	moveTo(nodes, at)
 }
 
 // expanded reports whether the node was expanded: only snapshots taken in this process hold its graph.
@@ -612,6 +618,7 @@ func (h *held) keep(i int, prefix string) error {
 		return fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	kept := *n
+	kept.Inside = kept.Inside.clone() // it may be needed for longer than what it was loaded with
 	h.kept[i], n.Inside = &kept, nil
 	if n.Status == Running {
 		n.Status, n.Entries = Ready, max(n.Entries, n.Started-n.Attempts)+1
