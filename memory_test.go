@@ -13,6 +13,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // heap is how many bytes are in use.
@@ -128,6 +129,38 @@ func TestMemoryOfItems(t *testing.T) {
 }
 
 // layers declares n nodes, each after the three before it, one call of Add a node.
+// TestMemoryOfLoading: a run that has ended is read from its store, and its Result holds no more than half as much again as the run itself did. On the way
+// there is one more copy of its records.
+func TestMemoryOfLoading(t *testing.T) {
+	const n = 2_000
+	for name, row := range map[string]struct {
+		g    *kahn.Graph
+		most int64 // that are allocated a node, in bytes
+	}{
+		"items": {graph(kahn.Node{ID: "M", Map: &kahn.Map{Over: "list"}, Params: map[string]any{"list": make([]int, n)}, Sub: graph(after("a"), after("b", "a"), after("c", "b"))}, after("Z", "M")), 3_300},
+		"nodes": {chainGraph(4 * n), 2_100},
+	} {
+		db, p := new(store.Memory), compiled(t, row.g)
+		before := heap()
+		run, err := p.Execute(t.Context(), nothing, kahn.Durable(db), kahn.RunID("r"))
+		require.NoError(t, err)
+		held := heap() - before
+		runtime.KeepAlive(run)
+		run = nil
+		stored := heap() - before
+		held -= stored
+		var read *kahn.Result
+		loaded, _ := allocated(func() { read, err = kahn.ReadResult(t.Context(), row.g, db, "r") })
+		require.NoError(t, err)
+		holds := heap() - before - stored
+		require.Equal(t, kahn.RunCompleted, read.Status)
+		t.Logf("%s: the run held %d bytes a node; reading it takes %d, and holds %d", name, held/(4*n), loaded/(4*n), holds/(4*n))
+		require.LessOrEqual(t, holds, held*3/2, name)
+		require.LessOrEqual(t, loaded, row.most*4*n, name)
+		runtime.KeepAlive(db)
+	}
+}
+
 func layers(n int) *kahn.Graph {
 	g := &kahn.Graph{}
 	ids := make([]string, n)
