@@ -62,7 +62,7 @@ func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
 	}
-	h := &manual{start: now, wake: make(chan struct{}, 1), told: make(chan struct{}), calls: map[*Step]*worker{}}
+	h := &manual{start: now, wake: make(chan struct{}, 1), told: make(chan struct{}), calls: map[*Step]*worker{}, undoing: map[*Step]*undo{}}
 	manually := optionFunc(func(c *config) error {
 		for _, refused := range []struct {
 			name string
@@ -117,8 +117,8 @@ func (c *Coordinator) Result() (*Result, error) {
 // Run returns the run, to look at it, to signal it, to stop it, and for its events, snapshots and Result.
 func (c *Coordinator) Run() *Run { return c.run }
 
-// Next returns an attempt that has begun, each once: its step is to be called, with the Step as it is or elsewhere with its [Step.Call].
-// ok is false if there is none now.
+// Next returns an attempt that has begun, each once: its step is to be called, with the Step as it is or elsewhere with its [Step.Call]. An
+// attempt to undo a node is one, too: see [Step.Compensating] and [Step.Do]. ok is false if there is none now.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -134,15 +134,23 @@ func (c *Coordinator) Next() (s *Step, ok bool) {
 
 // waitsFor reports whether the run waits for the result of an attempt.
 func (c *Coordinator) waitsFor(s *Step) bool {
-	if s == nil || c.h.calls[s] == nil {
+	if s == nil {
+		return false
+	}
+	u := c.h.undoing[s]
+	if u == nil && c.h.calls[s] == nil {
 		return false
 	}
 	c.run.st.Lock()
 	defer c.run.st.Unlock()
+	if u != nil {
+		return u.step == s
+	}
 	return s.run.current(s.ref) == s
 }
 
-// Return reports the result of an attempt: what the step has returned, and in place of a panic a [*PanicError]. What follows has happened
+// Return reports the result of an attempt: what the step has returned, and in place of a panic a [*PanicError]. Of an attempt to undo a node
+// the value does not count. What follows has happened
 // when Return returns. For an attempt that the run does not wait for, since it was abandoned or its result has been reported, the error
 // matches [ErrStale], and nothing has changed.
 func (c *Coordinator) Return(s *Step, value any, err error) error {
@@ -150,7 +158,7 @@ func (c *Coordinator) Return(s *Step, value any, err error) error {
 }
 
 // Crash reports that the process of an attempt has died, more often in a row than the host allows: the node fails with [CauseCrashed] as
-// under [MaxCrashes], so it is not retried, and its Fallback is called. The node's error matches [ErrCrashed] and err. Crash returns the errors of
+// under [MaxCrashes], so it is not retried, and its Fallback is called; a node whose compensation crashes so cannot be undone. The node's error matches [ErrCrashed] and err. Crash returns the errors of
 // [Coordinator.Return]. A host that begins the attempt again elsewhere reports nothing.
 func (c *Coordinator) Crash(s *Step, err error) error {
 	switch {
@@ -170,10 +178,17 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	}
 	if !c.waitsFor(s) {
 		delete(c.h.calls, s)
+		delete(c.h.undoing, s)
 		if s == nil {
 			return fmt.Errorf("%w: no Step", ErrStale)
 		}
 		return fmt.Errorf("%w: the run waits for no result of %v", ErrStale, s)
+	}
+	if u := c.h.undoing[s]; u != nil {
+		delete(c.h.undoing, s)
+		u.answered(s, res)
+		c.h.settle(c.run)
+		return nil
 	}
 	w := c.h.calls[s]
 	delete(c.h.calls, s)
@@ -257,8 +272,17 @@ type manual struct {
 	busy atomic.Bool   // a method of the Coordinator is at work
 	told chan struct{} // is closed when sinks and functions of Around have been told that the run has ended
 
-	calls map[*Step]*worker // that wait for the result of their step
-	begun []*Step           // those of them that Next has not handed out
+	undos []undoCall // attempts to undo nodes that have begun, before the host has them
+
+	calls   map[*Step]*worker // that wait for the result of their step
+	undoing map[*Step]*undo   // by attempt to undo its node: see calls
+	begun   []*Step           // those of both that Next has not handed out
+}
+
+// undoCall is an attempt to undo a node.
+type undoCall struct {
+	*undo
+	step *Step
 }
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
@@ -319,6 +343,31 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 	}
 }
 
+// undo leaves an attempt to undo a node to the host, unless a mock performs it.
+func (h *manual) undo(x undoCall) {
+	if x.step.flags&stepUndo != 0 && x.run.mockedUndo(x.ref) != nil {
+		x.perform(x.step, nil)
+		return
+	}
+	h.undoing[x.step] = x.undo
+	h.begun = append(h.begun, x.step)
+}
+
+// answered ends an attempt to undo a node whose result the host has reported.
+func (u *undo) answered(step *Step, res attemptResult) {
+	err := res.err
+	switch {
+	case res.kind == CauseCrashed:
+		err = Permanent(err)
+	case step.flags&stepUndo == 0:
+		err = ErrGoexit
+		defer func() { u.returned(step, err) }()
+		err = contain(func() error { return u.regainedBy(step, res.err) })
+		return
+	}
+	u.returned(step, err)
+}
+
 // settle does all that can be done now.
 func (h *manual) settle(r *Run) {
 	select {
@@ -328,8 +377,12 @@ func (h *manual) settle(r *Run) {
 	for {
 		r.st.Lock()
 		var next *Run
-		if len(h.jobs) > 0 {
+		var undo undoCall
+		switch {
+		case len(h.jobs) > 0:
 			next, h.jobs = h.jobs[0], h.jobs[1:]
+		case len(h.undos) > 0:
+			undo, h.undos = h.undos[0], h.undos[1:]
 		}
 		observed := r.st.IsObserved() && r.st.SignalsDue()
 		r.st.Unlock()
@@ -337,6 +390,9 @@ func (h *manual) settle(r *Run) {
 		case next != nil:
 			w := &worker{run: next, now: next.now()}
 			h.work(w, w.arrive)
+			continue
+		case undo.step != nil:
+			h.undo(undo)
 			continue
 		case observed:
 			r.st.PublishSignals()
@@ -346,7 +402,7 @@ func (h *manual) settle(r *Run) {
 			r.log.feedReady()
 		}
 		r.st.Lock()
-		more := len(h.jobs) > 0
+		more := len(h.jobs)+len(h.undos) > 0
 		r.st.Unlock()
 		if !more {
 			break

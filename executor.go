@@ -146,9 +146,6 @@ func (p *Plan) run(ctx context.Context, step StepFunc, opts []Option, readable, 
 	if err := r.choosePlan(); err != nil {
 		return nil, false, err
 	}
-	if err := r.refusesUndo(r.plan); err != nil {
-		return nil, false, err
-	}
 	if r.cfg.store == nil || r.cfg.fired != nil || r.plan.prunes == nil { // else the store may know the trigger
 		if err := r.checkPerformers(r.plan, nil); err != nil {
 			return nil, false, err

@@ -129,9 +129,6 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 		return err
 	}
 	p := x.plan
-	if err := r.refusesUndo(p); err != nil {
-		return err
-	}
 	x.warnings = r.warningsInside(ref, p)
 	p.Hash() // calls user code (MarshalJSON), so not later, under the lock
 	for _, name := range p.lacks {
@@ -363,12 +360,18 @@ func (in *insideState) mayUndo() bool {
 // regain calls the step of a node for the graph that it has returned in an earlier life of the run, and makes the nested run as it was. It calls user
 // code, without the lock.
 func (u *undo) regain(step *Step) error {
-	r, ref := u.run, u.ref
-	do := r.plan.node(ref).Do
+	r := u.run
+	do := r.plan.node(u.ref).Do
 	if do == nil || r.wrapped {
 		do = r.step
 	}
 	_, err := do(step, step)
+	return u.regainedBy(step, err)
+}
+
+// regainedBy is the part of regain after the step has returned.
+func (u *undo) regainedBy(step *Step, err error) error {
+	r, ref := u.run, u.ref
 	facts := inspectError(err)
 	if facts.expand == nil {
 		if err == nil {

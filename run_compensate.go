@@ -3,7 +3,6 @@ package kahn
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -298,7 +297,7 @@ func (u *undo) begin(now int64) {
 		step.flags = step.flags&^stepUndo | stepAgain
 		step.attempt = r.records[u.ref].attempts
 		u.armTimeout(now)
-		go u.perform(step, nil)
+		u.launch(step, nil)
 		return
 	}
 	_, certain := r.effect(u.ref)
@@ -308,6 +307,15 @@ func (u *undo) begin(now int64) {
 		d.outbox.begins++
 	} else {
 		u.armTimeout(now)
+	}
+	u.launch(step, recorded)
+}
+
+// launch has an attempt performed, on a goroutine of its own or by a Coordinator.
+func (u *undo) launch(step *Step, recorded *writing) {
+	if h := u.run.manual; h != nil {
+		h.undos = append(h.undos, undoCall{u, step})
+		return
 	}
 	go u.perform(step, recorded)
 }
@@ -417,17 +425,26 @@ func (u *undo) leave() {
 
 // returned ends an attempt that has returned.
 func (u *undo) returned(step *Step, err error) {
-	r := u.run
 	step.returned()
+	if err == nil {
+		u.settle(step, nil, errorFacts{}, 0)
+		return
+	}
 	var facts errorFacts
 	var random float64
-	if err != nil {
-		_ = contain(func() error {
-			facts, random = inspectError(err), r.random()
-			return nil
-		})
-		err = bounded(err)
-	}
+	known := ErrGoexit
+	defer func() { u.settle(step, known, facts, random) }() // even if a method of the error, or the host's source of random numbers, ends the goroutine
+	facts = inspectError(err)
+	known = bounded(err)
+	_ = contain(func() error {
+		random = u.run.random()
+		return nil
+	})
+}
+
+// settle ends an attempt whose error is known.
+func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
+	r := u.run
 	now := r.now()
 	r.st.Lock()
 	if u.step != step { // it was given up
@@ -671,10 +688,13 @@ func (r *Run) Compensation() Compensation {
 
 // compensationOf is the state of the undoing of a node, and why it has failed.
 func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
-	if r.undo == nil {
+	if r.outermost().undo == nil {
 		return CompensationNone, nil
 	}
-	u := r.undo.nodes[ref]
+	var u *undo
+	if r.undo != nil {
+		u = r.undo.nodes[ref]
+	}
 	switch {
 	case u != nil && u.status == CompensationFailed && u.err != nil:
 		return u.status, u.err
@@ -696,16 +716,20 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 		return CompensationNone
 	}
 	for _, in := range append(slices.Clone(x.comp.past), x.comp.child) {
-		if in == nil || in.undo == nil {
-			continue
-		}
 		switch {
-		case in.undo.by != nil:
+		case in == nil:
+			continue
+		case in.undo != nil && in.undo.by != nil:
 			return CompensationRunning
-		case len(in.undo.failed) > 0:
+		case in.undo != nil && len(in.undo.failed) > 0:
 			c = CompensationFailed
-		case len(in.undo.nodes) > 0:
+		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)
+		}
+		for ref := range in.extras { // of an earlier life: a snapshot has what was undone deeper inside
+			if in.ownUndo(ref) == nil && c < CompensationDone {
+				c = max(c, in.undoneInside(ref))
+			}
 		}
 	}
 	return c
@@ -714,8 +738,10 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 // Compensated returns, for a Step that undoes its node, the output of the node, nil if it has none, and whether the effect is certain: the node has
 // completed. Of a node that failed, timed out or was stopped after its start the effect is unknown. For any other Step it returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {
-	s = s.known()
-	if s.flags&stepUndo == 0 {
+	if c := s.given(); c != nil {
+		return c.Compensated, c.Certain
+	}
+	if s = s.known(); s.flags&stepUndo == 0 {
 		return nil, false
 	}
 	r := s.run
@@ -733,14 +759,4 @@ func (s *Step) Compensated() (output any, certain bool) {
 // Compensating reports whether the Step undoes its node, for middleware and for what steps call.
 func (s *Step) Compensating() bool { return s.flags&stepUndo != 0 }
 
-// refusesUndo is the error of a plan with nodes that may have to be undone, where nothing undoes them; nil elsewhere.
-func (r *Run) refusesUndo(p *Plan) error {
-	switch {
-	case !p.undoes:
-	case r.manual != nil || r.cfg.manual != nil:
-		return fmt.Errorf("%w: %w by a Coordinator", ErrBadOption, errNoUndo)
-	}
-	return nil
-}
-
-var errNoUndo = errors.New("the graph has nodes with a Compensate, which are not undone")
+var errNoUndo = fmt.Errorf("%w: the graph has nodes with a Compensate, which a Coordinator undoes, and a State does not", ErrBadOption)

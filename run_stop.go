@@ -28,6 +28,7 @@ func (r *Run) Cancel(by ...Request) error {
 func (r *Run) cancel(q Request) {
 	r.cancelled, r.requests = true, max(r.requests, 1)
 	r.ask(q)
+	r.outdate() // also if something else has stopped the run before
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
@@ -44,6 +45,7 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 			return
 		}
 		r.ask(q)
+		r.outdate() // see cancel
 		r.stop(CauseAbortAll, noRef, &stopCause{err, context.Canceled}, r.cfg.stopMode.manner())
 	})
 	if !called && r.isAtRest() {

@@ -544,9 +544,10 @@ func (r *Run) Leave() {
 
 // leave keeps the run, and the runs nested in it, from starting anything else. A run that was stopped goes on to its end,
 // its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
-// is being left too. But over a store a run is left that is stopped and undoes what its nodes have done: that may take long.
+// is being left too. But over a store, and by a Coordinator, a run is left that is stopped and undoes what its nodes have
+// done: that may take long.
 func (r *Run) leave() {
-	if r.leaving || r.st.StoppedFor() != CauseNone && !(r.durable != nil && r.isUndoing()) {
+	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
 		return
 	}
 	r.leaving = true

@@ -24,7 +24,7 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 		return nil, ErrNoGraph
 	}
 	if p.undoes {
-		return nil, fmt.Errorf("%w: %w by a State", ErrBadOption, errNoUndo)
+		return nil, errNoUndo
 	}
 	x := c.setup(p)
 	return machine.New(&p.net, &x), nil
@@ -46,7 +46,7 @@ func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine
 		return nil, ErrNoGraph
 	}
 	if p.undoes {
-		return nil, fmt.Errorf("%w: %w by a State", ErrBadOption, errNoUndo)
+		return nil, errNoUndo
 	}
 	x := c.setup(p)
 	return machine.RestoreState(&p.net, &x, &from)

@@ -784,7 +784,7 @@ func (r *Run) restoreUndoing(file *snapshotFile) {
 	if len(file.Undone) > 0 {
 		r.undoes().times = maps.Clone(file.Undone)
 	}
-	if file.Cancelled || file.Stop != nil && file.Stop.Kind == CauseAbortAll {
+	if file.Asked != nil || file.Cancelled || file.Stop != nil && file.Stop.Kind == CauseAbortAll {
 		r.requests = max(r.requests, 1)
 	}
 	if u := file.Undoing; u != nil {

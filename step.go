@@ -310,12 +310,19 @@ func (s *Step) Config() any {
 }
 
 // Do returns the function that the node has of its own, nil if the host's step function performs it, and for a Step that was made from a
-// [Call].
+// [Call]. For a Step that undoes its node that is the function of Compensate.
 func (s *Step) Do() StepFunc {
-	if s.given() != nil {
+	switch {
+	case s.given() != nil:
+		return nil
+	case s.flags&stepUndo == 0:
+		return s.node().Do
+	}
+	undo := s.node().Undo.do
+	if undo == nil {
 		return nil
 	}
-	return s.node().Do
+	return func(ctx context.Context, s *Step) (any, error) { return nil, undo(ctx, s) }
 }
 
 // Attempt returns the number of the attempt, from 1.

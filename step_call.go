@@ -51,6 +51,10 @@ type Call struct {
 	Signal     any   `json:"-"`
 	SavedState any   `json:"-"`
 	LastErr    error `json:"-"`
+	// Compensating is set if the Step undoes its node: see [Step.Compensating]. Compensated and Certain are then what [Step.Compensated] returns.
+	Compensating bool `json:"compensating,omitempty"`
+	Compensated  any  `json:"-"`
+	Certain      bool `json:"certain,omitempty"`
 	// View is what [Step.View] shows, and has the iteration, which Step has too. [Step.Call] gives it all ancestors of the node. Those that the
 	// step does not ask for may be removed, to make the call smaller. Without a Config and Root, which are nil then, the View has those of the Call.
 	View ViewData `json:"-"`
@@ -128,6 +132,9 @@ func NewStep(ctx context.Context, c Call, to interface {
 		ctx = context.Background()
 	}
 	s := &Step{attempt: int32(c.Attempt)}
+	if c.Compensating {
+		s.flags = stepUndo
+	}
 	s.ctx.Store(&attemptContext{handed: &handedContext{Context: ctx, attempt: s, call: &c, reporter: to}})
 	return s
 }
@@ -185,6 +192,9 @@ func (s *Step) CallWithoutView() Call {
 		c.Index = 0
 	}
 	c.Signal, c.Resumed = s.Resumed()
+	if c.Compensating = s.Compensating(); c.Compensating {
+		c.Compensated, c.Certain = s.Compensated()
+	}
 	v := s.View()
 	c.View = ViewData{ID: v.ID(), Iteration: v.Iteration(), RunStatus: v.RunStatus(), Codec: c.Codec, Nodes: map[string]NodeData{}}
 	c.View.Trigger, c.View.Fired = v.Trigger()
@@ -285,6 +295,7 @@ type (
 		Signal     *stored           `json:"signal,omitempty"`
 		SavedState *stored           `json:"saved_state,omitempty"`
 		LastErr    *stored           `json:"last_error,omitempty"`
+		Undone     *stored           `json:"compensated,omitempty"`
 		View       *ViewData         `json:"view,omitempty"`
 		Early      *early            `json:"early,omitempty"`
 	}
@@ -422,7 +433,7 @@ func (c Call) MarshalJSON() ([]byte, error) {
 	form := callForm{
 		plainCall: (*plainCall)(&c), Config: x.write("config", c.Config), Params: x.writeAll("params", c.Params), Upstream: x.writeAll("upstream", c.Upstream),
 		Root: x.writeAll("root", c.Root), Item: x.write("item", c.Item), Signal: x.write("signal", c.Signal), SavedState: x.write("saved_state", c.SavedState),
-		LastErr: x.writeError("last_error", "", c.LastErr), View: &view, Early: c.early,
+		LastErr: x.writeError("last_error", "", c.LastErr), Undone: x.write("compensated", c.Compensated), View: &view, Early: c.early,
 	}
 	if x.err != nil {
 		return nil, x.err
@@ -440,6 +451,7 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	c.Config, c.Item = x.read("config", form.Config), x.read("item", form.Item)
 	c.Params, c.Upstream, c.Root = x.readAll("params", form.Params), x.readAll("upstream", form.Upstream), x.readAll("root", form.Root)
 	c.Signal, c.SavedState, c.LastErr = x.read("signal", form.Signal), x.read("saved_state", form.SavedState), x.readError("last_error", "", form.LastErr)
+	c.Compensated = x.read("compensated", form.Undone)
 	if form.View == nil { // it is null
 		form.View = &ViewData{Codec: c.Codec}
 	}
@@ -488,7 +500,7 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 var errExpansion = fmt.Errorf("%w: a graph that a step has returned", ErrNotEncodable)
 
 // Reply is what an attempt has returned, as data: the way back of a [Call]. As JSON its error keeps its text, the sentinel errors that it
-// matches, and what the engine reacts to: [Permanent], [AbortRun], [RateLimited], [Skip], [Suspend] and panics. A graph that a step
+// matches, and what the engine reacts to: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] and panics. A graph that a step
 // returned with [Expand] cannot be encoded: an error that matches [ErrNotEncodable].
 type Reply struct {
 	Value any
@@ -529,6 +541,7 @@ type replyForm struct {
 	Goexit     bool          `json:"goexit,omitempty"`
 	Permanent  bool          `json:"permanent,omitempty"`
 	AbortRun   bool          `json:"abort_run,omitempty"`
+	NoEffect   bool          `json:"no_effect,omitempty"`
 	RateLimit  bool          `json:"rate_limited,omitempty"`
 	RetryAfter time.Duration `json:"retry_after,omitempty"`
 	Skip       *string       `json:"skip,omitempty"`
@@ -571,7 +584,7 @@ func (form *replyForm) writeError(x *values, err error) error {
 	if facts.unsafe {
 		err = bounded(err)
 	}
-	form.Permanent, form.AbortRun, form.Goexit = facts.permanent, facts.abortRun, err == ErrGoexit
+	form.Permanent, form.AbortRun, form.NoEffect, form.Goexit = facts.permanent, facts.abortRun, facts.noEffect, err == ErrGoexit
 	switch p, panicked := err.(*PanicError); {
 	case panicked:
 		form.Panic = &panicForm{Stack: p.Stack}
@@ -626,9 +639,12 @@ func (form *replyForm) error(x *values) error {
 		return &suspendError{s.Token, x.read("suspend info", s.Info), x.read("suspend state", s.State), s.Until, s.Sleeps}
 	case form.RateLimit:
 		err = RateLimited(err, form.RetryAfter)
-	case err == nil && (form.Permanent || form.AbortRun || form.RetryAfter != 0):
-		x.failed("error", "", fmt.Errorf("%w: there is none that is permanent, aborts the run, or is to be retried", ErrBadValue))
+	case err == nil && (form.Permanent || form.AbortRun || form.NoEffect || form.RetryAfter != 0):
+		x.failed("error", "", fmt.Errorf("%w: there is none that is permanent, aborts the run, has had no effect, or is to be retried", ErrBadValue))
 		return nil
+	}
+	if form.NoEffect {
+		err = NoEffect(err)
 	}
 	if form.Permanent {
 		err = Permanent(err)

@@ -33,6 +33,8 @@ type world struct {
 	life   int  // of the run
 	dead   bool // the process has died: what its steps do has no effect any more
 	keys   map[string]*keysOf
+
+	adapt func(n *kahn.Node, whole bool) // changes a node of a random graph, before and after it may become a composite; may be nil
 }
 
 // keysOf are the keys for idempotency that the calls for a node have had.
@@ -231,11 +233,20 @@ func (w *world) saga(r *rand.Rand, depth int) *kahn.Graph {
 		if len(node.In) > 1 && r.IntN(6) == 0 {
 			node.Join = []kahn.Join{kahn.AnySucceeded, kahn.AllDone, kahn.OneFailed}[r.IntN(3)]
 		}
-		w.composite(r, &node, depth)
+		if w.adapt != nil {
+			w.adapt(&node, false)
+		}
+		if w.composite(r, &node, depth); w.adapt != nil {
+			w.adapt(&node, true)
+		}
 		g.Add(node)
 	}
 	for i := range r.IntN(3) {
-		g.Add(kahn.Node{ID: fmt.Sprintf("tidy%d", i), Cleanup: true, After: []string{fmt.Sprintf("n%d", r.IntN(n))}, Do: w.cleanup})
+		node := kahn.Node{ID: fmt.Sprintf("tidy%d", i), Cleanup: true, After: []string{fmt.Sprintf("n%d", r.IntN(n))}, Do: w.cleanup}
+		if w.adapt != nil {
+			w.adapt(&node, true)
+		}
+		g.Add(node)
 	}
 	if r.IntN(4) == 0 {
 		verdict := any(nil)

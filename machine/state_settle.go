@@ -376,7 +376,7 @@ func (s *Locked) ParksNode(r Ref) bool {
 
 // Queue makes a ready node contend for being handed out.
 func (s *Locked) Queue(r Ref) {
-	if s.holds && s.words[r]&wordCount != 0 {
+	if (s.holds || s.undo != nil) && s.words[r]&wordCount != 0 {
 		s.noteAgain(r)
 	}
 	switch f := &s.net.facts[r]; {
