@@ -39,7 +39,7 @@
 //   - Graphs within graphs: Node.Sub, [Map], [MapError], [Loop], [LoopLimit], [Expand]; [KindTrigger], [Fire], [PruneMode].
 //   - Functions around steps: [StepOf], [Use], [Around], [PerRun], [Memo], [Refresh], [File] and [FileRef], [Kinds].
 //   - Limits and order: [KeyLimit], [Rate], [KeyRate], [RateLimited], [Mode], [Estimates], [History].
-//   - Undoing: Node.Compensate, [CompensateBy], [NoEffect], [Step.Compensated], [Step.Compensating], [Compensation], [Run.Compensation].
+//   - Undoing: Node.Compensate, [CompensateBy], [NoEffect], [Step.Compensated], [Step.Compensating], [Compensation], [Undoing], [Run.Compensation].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendUntil], [SuspendFor], [SuspendMode], [Run.Signal], [Decision],

@@ -591,6 +591,12 @@ func (in *insideState) undoing() bool {
 
 // undone is the state of the undoing of what is inside of a composite in a snapshot.
 func (in *insideState) undone() (c Compensation) {
+	if in.undoing() {
+		return CompensationRunning
+	}
+	for i := range in.Past {
+		c = max(c, in.Past[i].undone())
+	}
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
 		if n.Undo != nil {

@@ -110,6 +110,8 @@ type NodeResult struct {
 	// Compensation tells whether what the node has done was undone, and CompensationErr why that has failed: see Compensate of [Node].
 	Compensation    Compensation
 	CompensationErr error
+	// Undoing tells of the Compensate of the node; nil before that was called first, and for a composite without one of its own.
+	Undoing *Undoing
 	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
 	LastErr error
 	// Labels are the branches that a condition took.
@@ -118,6 +120,15 @@ type NodeResult struct {
 	Usage Usage
 
 	attempts []Attempt // nil for a node with one attempt
+}
+
+// Undoing tells how a node was undone, or is: see Compensate of [Node].
+type Undoing struct {
+	Attempts int       // of the compensation
+	Certain  bool      // the node has completed, so it had an effect; else nobody knows
+	Began    time.Time // when the first attempt began
+	Ended    time.Time // when it was undone, or could not be; zero as long as it is being undone
+	By       *Request  // who has undone it by hand, see [CompensatedByHand]; nil if it was undone by its Compensate
 }
 
 // Attempt is one attempt of a node, see [NodeResult.History]. What is not known of it, since it belongs to an earlier life of the run
@@ -298,6 +309,10 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	}
 	if r.undo != nil {
 		res.Compensation, res.CompensationErr = r.compensationOf(ref)
+		if u := r.undo.nodes[ref]; u != nil && r.ownUndo(ref) != nil {
+			_, certain := r.effect(ref)
+			res.Undoing = u.state().shown(certain)
+		}
 	}
 	return res
 }

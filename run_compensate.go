@@ -51,7 +51,7 @@ type undo struct {
 	step                    *Step      // of the attempt at work, or nil
 	stop                    *stopCause // why the attempt at work was asked to stop, or nil
 	err                     error      // what the last attempt has failed with
-	began                   int64      // when the first attempt began, in ns since the run's start
+	began, ended            int64      // when the first attempt began, and when it was known that the node is undone, or cannot be, in ns since the run's start
 	due                     int64      // when the next attempt begins, after a backoff
 	before                  int32      // how often what the node has done was undone before
 	inside                  []*Run     // of a composite: nested runs whose turn has not come, the first one last
@@ -469,7 +469,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 		u.regained, u.err, u.inside = true, nil, r.undoable(u.ref)
 		u.nextInside(now)
 	case err == nil:
-		u.status, u.err = CompensationDone, nil
+		u.status, u.err, u.ended = CompensationDone, nil, now
 		r.countUndone(r.path(u.ref))
 		u.note()
 		r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Duration: time.Duration(now - u.began)}})
@@ -520,7 +520,7 @@ func (u *undo) pause(delay time.Duration) {
 // fail ends the undoing of a node that could not be undone.
 func (u *undo) fail(err error, now int64) {
 	r := u.run
-	u.status, u.err = CompensationFailed, err
+	u.status, u.err, u.ended = CompensationFailed, err, now
 	r.reportUndone(r.path(u.ref), err)
 	u.note()
 	r.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: now, arg: event.Compensation{Err: u.err, Duration: time.Duration(now - u.began)}})
@@ -640,8 +640,9 @@ func (r *Run) noteRepairs() {
 	}
 	for _, u := range x.fresh {
 		if u.note(); u.status == CompensationDone {
+			u.ended = r.now()
 			u.run.countUndone(u.run.path(u.ref))
-			u.run.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: r.now(), arg: event.Compensation{Request: requestOf(u.by)}})
+			u.run.event(entry{kind: evNodeCompensated, ref: u.ref, attempt: u.attempts, at: u.ended, arg: event.Compensation{Request: requestOf(u.by)}})
 		}
 	}
 	x.fresh = nil

@@ -628,6 +628,16 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	if n.Wait != nil && n.Status == Suspended {
 		x.Wait = &Wait{Node: x.ID, Token: n.Wait.Token, Info: n.Wait.Info.shown(), Since: n.Wait.Since, Deadline: n.Wait.Deadline}
 	}
+	switch {
+	case n.Undo != nil:
+		x.Compensation = n.Undo.Status
+		if x.Compensation == CompensationFailed {
+			x.CompensationErr = n.Undo.Err.restore()
+		}
+		x.Undoing = n.Undo.shown(n.Status == Completed && !n.Memoized && !n.Fallback)
+	case n.Inside != nil:
+		x.Compensation = n.Inside.undone()
+	}
 	if x.Err = l.errorOf(n); x.Err != nil {
 		x.Cause.Err = x.Err
 	}

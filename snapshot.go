@@ -97,7 +97,8 @@ type undoState struct {
 	Crashes  int32        `json:"crashes,omitempty"`
 	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
-	Due      time.Time    `json:"due,omitzero"` // when the next attempt begins, after a backoff
+	Ended    time.Time    `json:"ended,omitzero"` // when it was known that the node is undone, or cannot be
+	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins, after a backoff
 	Err      *storedError `json:"error,omitempty"`
 	By       *Request     `json:"by,omitempty"` // who has undone it by hand
 
@@ -761,10 +762,18 @@ func (u *undo) state() *undoState {
 	s := &undoState{
 		Status: u.status, Attempts: u.attempts, Cut: u.cut, Crashes: u.crashes, AtWork: u.step != nil, Began: r.timeAt(u.began), Err: storeError(u.err), By: u.by,
 	}
-	if u.due != 0 && u.status == CompensationRunning {
+	switch {
+	case u.status >= CompensationDone:
+		s.Ended = r.timeAt(u.ended)
+	case u.due != 0 && u.status == CompensationRunning:
 		s.Due = r.timeAt(u.due)
 	}
 	return s
+}
+
+// shown is how far the undoing has come, for a result.
+func (s *undoState) shown(certain bool) *Undoing {
+	return &Undoing{Attempts: int(s.Attempts), Certain: certain, Began: s.Began, Ended: s.Ended, By: clonePtr(s.By)}
 }
 
 // record is the record of the undoing of a node in the store. It renders its error.
@@ -800,6 +809,9 @@ func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 	u := &undo{
 		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: s.Cut, crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),
 		before: r.timesUndone(r.path(ref)),
+	}
+	if !s.Ended.IsZero() {
+		u.ended = int64(s.Ended.Sub(r.start))
 	}
 	if u.by = s.By; !s.Due.IsZero() {
 		u.due = int64(s.Due.Sub(r.start))

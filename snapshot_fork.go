@@ -704,7 +704,7 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 			delete(x.names, path)
 			x.paths, some = append(x.paths, path), true
 			u = clonePtr(u)
-			n.Undo, u.fresh, u.Crashes, u.Due = u, true, 0, time.Time{}
+			n.Undo, u.fresh, u.Crashes, u.Due, u.Ended = u, true, 0, time.Time{}, time.Time{}
 			if u.Status, u.Cut = CompensationRunning, u.Attempts; x.hand {
 				u.Status, u.Err, u.By = CompensationDone, nil, orZero(x.by)
 			}
