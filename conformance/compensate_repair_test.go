@@ -51,6 +51,18 @@ func TestCompensationsAreRepaired(t *testing.T) {
 				require.Equal(t, kahn.RunFailed, res.Status)
 				require.Equal(t, kahn.CompensationDone, must(res.Node("pay")).Compensation)
 				require.Equal(t, 2, res.Snapshot().Epoch())
+				undoing := must(res.Node("pay")).Undoing
+				require.True(t, undoing.Certain)
+				require.False(t, undoing.Ended.Before(undoing.Began))
+				require.Equal(t, mode == kahn.CompensatedByHand, undoing.By != nil && *undoing.By == ann)
+				nodes, err := reload(t, res.Snapshot()).Nodes(compiled(t, g))
+				require.NoError(t, err)
+				pays := nodes[slices.IndexFunc(nodes, func(n kahn.SnapshotNode) bool { return n.ID == "pay" })]
+				require.Equal(t, kahn.CompensationDone, pays.Compensation, "a snapshot tells the same")
+				require.Equal(t, undoing.By, pays.Undoing.By)
+				require.Equal(t, undoing.Attempts, pays.Undoing.Attempts)
+				require.True(t, undoing.Ended.Equal(pays.Undoing.Ended))
+				require.Nil(t, must(res.Node("ship")).Undoing)
 				if mode == kahn.RepeatCompensations {
 					require.Equal(t, []string{"unpay"}, s.calls)
 					require.Equal(t, key, s.keys["unpay"])

@@ -38,12 +38,31 @@ type (
 		Reason string   `json:"reason,omitempty"`
 		// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
+		// Compensations says that no node runs again: compensations that have failed are repeated, or somebody has undone by hand what the nodes did.
+		// Nodes are theirs; without them all that have failed.
+		Compensations undoMode `json:"compensations,omitempty"`
 	}
 	startBody struct {
 		// Inputs are for the function that starts the run, any JSON.
 		Inputs json.RawMessage `json:"inputs,omitempty"`
 	}
 )
+
+// undoMode is what is done about compensations that have failed.
+type undoMode string
+
+const (
+	undoAgain  undoMode = "repeat"
+	undoByHand undoMode = "by_hand"
+)
+
+// option is the mode as an option of a redrive.
+func (m undoMode) option() kahn.RedriveMode {
+	if m == undoByHand {
+		return kahn.CompensatedByHand
+	}
+	return kahn.RepeatCompensations
+}
 
 // doneReply confirms an action.
 type doneReply struct {
@@ -193,7 +212,9 @@ func (c *call) audit(answer any, err error) {
 	case *forkBody:
 		attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes)))
 	case *redriveBody:
-		attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes)))
+		if attrs = append(attrs, slog.String("reason", clip(body.Reason, reasonBytes))); body.Compensations != "" {
+			attrs = append(attrs, slog.String("compensations", clip(string(body.Compensations), reasonBytes)))
+		}
 	case *signalBody:
 		attrs = append(attrs, slog.String("comment", clip(body.Comment, reasonBytes)))
 	}
@@ -482,13 +503,22 @@ func (c *call) redrive() (any, error) {
 	body := c.body.(*redriveBody)
 	q := c.request(body.Reason)
 	modes := despite(body.DespiteHandlers)
+	if m := body.Compensations; m != "" {
+		if m != undoAgain && m != undoByHand {
+			return nil, badBody("compensations is %.60q, and neither %s nor %s", m, undoAgain, undoByHand)
+		}
+		if body.DespiteHandlers {
+			return nil, badBody("despite_handlers is for nodes that run again: with compensations none does")
+		}
+		modes = []kahn.Option{m.option()}
+	}
 	reply := redriveReply{Run: c.target.ID(), Status: accepted.Status}
 	var err error
 	if s := c.stored(); s == nil {
 		_, err = c.h.Runner.Redrive(context.WithoutCancel(c.r.Context()), reply.Run, body.Nodes, q, modes...)
 	} else if s.Status().Terminal() {
 		reply.Status, err = c.redriveStored(s, body.Nodes, q, modes)
-	} else if s.due() && len(body.Nodes) == 0 {
+	} else if s.due() && len(body.Nodes) == 0 && body.Compensations == "" {
 		_, err = c.goOn(s)
 	} else {
 		err = errNotEnded

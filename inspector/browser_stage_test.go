@@ -77,6 +77,9 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			_, _ = run.WaitFor(r.Context(), path, kahn.Suspended, kahn.Retrying) // else the page shows another status
 		}
 		if play.left != nil {
+			if len(play.left) == 0 {
+				_, _ = run.Wait() // it ends there
+			}
 			run.Leave()
 			_, _ = run.Wait()
 		}
@@ -106,6 +109,21 @@ func (h *holding) Header() http.Header            { return h.header }
 func (h *holding) WriteHeader(code int)           { h.code = code }
 func (h *holding) Flush()                         {} // it says that it has, and has not
 func (h *holding) Write(data []byte) (int, error) { return h.body.Write(data) }
+
+// refund is an order whose goods are not there, and whose payment nobody returns; the first of two.
+func refund() *kahn.Graph {
+	var calls atomic.Int64
+	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no truck") }
+	return (&kahn.Graph{Name: "refund"}).Add(
+		kahn.Node{ID: "reserve", Do: func(context.Context, *kahn.Step) (any, error) { return "seat 7", nil }, Compensate: func(context.Context, *kahn.Step) error { return nil }},
+		kahn.Node{ID: "pay", Do: fails, After: []string{"reserve"}, Retry: kahn.Retry{MaxAttempts: 1}, Compensate: func(context.Context, *kahn.Step) error {
+			if calls.Add(1) > 1 {
+				return kahn.Permanent(errors.New("the account is closed"))
+			}
+			return kahn.Permanent(errors.New("the bank does not answer"))
+		}},
+	)
+}
 
 // storm emits 10,000 deltas a second for ten seconds.
 func storm() *kahn.Graph {

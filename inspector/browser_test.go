@@ -47,11 +47,13 @@ func TestPage(t *testing.T) {
 		require.NoError(t, err)
 		plan, err := order().Compile()
 		require.NoError(t, err)
+		refunding, err := refund().Compile()
+		require.NoError(t, err)
 		o.Store = s.memory
 		o.Scheduler = scheduler
 		o.Workflows = []Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
 			return o.Runner.Start(ctx, order(), nil, opts...)
-		}}}
+		}}, {Plan: refunding}}
 	})
 	s.stage = map[string]play{
 		"orders":     {graph: s.graph},
@@ -65,6 +67,8 @@ func TestPage(t *testing.T) {
 		"paths":      {graph: paths, opts: []kahn.Option{kahn.Limit(1)}},
 		"elsewhere":  {graph: order, left: []string{"review", "flaky"}},
 		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not know its plan
+		"refund":     {graph: refund},
+		"refunds":    {graph: refund, left: []string{}}, // another process has performed it
 		"wide":       {graph: func() *kahn.Graph { return layered("wide", 25, 40, nothing) }},
 		"huge":       {graph: func() *kahn.Graph { return layered("huge", 100, 100, nothing) }},
 	}
@@ -85,7 +89,7 @@ func TestPage(t *testing.T) {
 	s.server = httptest.NewServer(mux)
 	defer s.server.Close()
 
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "node", "test/page.mjs", s.server.URL, *scenario)
 	cmd.Dir = "page"

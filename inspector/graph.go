@@ -363,8 +363,12 @@ func (s *storedRun) unended() previewReply {
 
 func (c *call) preview() (any, error) {
 	plan, begin := c.target.Plan(), c.query.texts["node"]
+	var modes []kahn.Option
+	if m := undoMode(c.query.text("compensations")); m != "" {
+		modes = append(modes, m.option())
+	}
 	switch s := c.stored(); {
-	case s != nil && s.due() && begin == nil:
+	case s != nil && s.due() && begin == nil && modes == nil:
 		return s.unended(), nil
 	case !over(c.target):
 		return nil, errNotEnded
@@ -375,7 +379,7 @@ func (c *call) preview() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return previewed(kahn.RedrivePreview(plan, from, begin))
+	return previewed(kahn.RedrivePreview(plan, from, begin, modes...))
 }
 
 // previewed is the reply for what a redrive or a fork would run, and would be refused for.

@@ -98,6 +98,13 @@ func levelOf(e kahn.Event) slog.Level {
 			return slog.LevelError
 		}
 		return slog.LevelWarn
+	case event.Compensation:
+		switch {
+		case e.Type == event.NodeCompensated && p.Err != nil:
+			return slog.LevelError
+		case p.Err != nil:
+			return slog.LevelWarn
+		}
 	case event.RunEnd:
 		if p.Status != kahn.RunCompleted {
 			return slog.LevelError
@@ -144,6 +151,8 @@ func lineOf(e kahn.Event) string {
 			line += ": " + text(p.Err)
 		}
 		return joined(line, p.Request.String())
+	case event.Compensation:
+		return undoLine(e.Type, p)
 	case event.Skip:
 		return "skipped: " + p.Reason.String()
 	case event.Retry:
@@ -173,6 +182,26 @@ func lineOf(e kahn.Event) string {
 		return strings.TrimPrefix(string(e.Type), "node.")
 	}
 	return string(e.Type)
+}
+
+// undoLine puts in words how far a node is undone.
+func undoLine(t event.Type, p event.Compensation) string {
+	switch {
+	case t == event.NodeCompensated && p.Err != nil:
+		return "compensation failed: " + text(p.Err)
+	case t == event.NodeCompensated && p.Request.String() != "":
+		return joined("undone by hand", p.Request.String())
+	case t == event.NodeCompensated:
+		return "compensated after " + p.Duration.Round(time.Microsecond).String()
+	}
+	line := "compensating"
+	if !p.Certain {
+		line += ", its effect is unknown"
+	}
+	if p.Err != nil {
+		line += "; before: " + text(p.Err)
+	}
+	return line
 }
 
 // joined appends a part to a line, if there is one.

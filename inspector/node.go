@@ -31,8 +31,9 @@ type nodeReply struct {
 	Following []neighbour  `json:"downstream"`
 	Gate      *gate        `json:"gate,omitempty"`
 	Decision  *answered    `json:"decision,omitempty"`
+	Undone    *undoneReply `json:"undone,omitempty"`   // nil if nothing of the node is, or was, undone
 	Requests  []requestRow `json:"requests,omitempty"` // of a stored run, for this node
-	Actions   []string     `json:"actions"`            // that make sense now: signal, cancel, retry, redrive
+	Actions   []string     `json:"actions"`            // that make sense now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the answer cannot tell
 }
@@ -99,7 +100,7 @@ func (c *call) node() (any, error) {
 	reply := nodeReply{
 		nodeRow: c.nodeRow(res, at.in.prefix), Parent: at.parent, Type: kind, Composite: noComposite == nil,
 		Groups: n.Groups, Flags: flagsOf(res), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
-		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res),
+		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res), Undone: c.undone(res),
 	}
 	reply.Upstream, reply.Following = c.neighbours(at)
 	for _, a := range res.History() {
@@ -228,6 +229,9 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	list, run, ofRun := []string{}, c.target, c.h.actionsOf(c.target)
 	ended := over(run)
 	_, waits := waitOf(run, res.ID)
+	if ended && res.Compensation == kahn.CompensationFailed && res.Undoing != nil && slices.Contains(ofRun, "compensate") {
+		list = append(list, "compensate")
+	}
 	if s := c.stored(); s != nil {
 		switch {
 		case res.Status == kahn.Suspended && waits && slices.Contains(ofRun, "cancel"):

@@ -172,10 +172,12 @@ func (h *handler) requestsOf(ctx context.Context, row *store.Run) ([]store.Poste
 
 // requestRow is a request that was posted for a stored run.
 type requestRow struct {
-	Kind   store.RequestKind   `json:"kind"`
-	Path   string              `json:"path,omitempty"` // of the node that it is for
-	Status store.RequestStatus `json:"status"`
-	Posted string              `json:"posted"`
+	Kind store.RequestKind `json:"kind"`
+	Path string            `json:"path,omitempty"` // of the node that it is for
+	// Compensations says that a redrive is for compensations that have failed: repeat or by_hand.
+	Compensations undoMode            `json:"compensations,omitempty"`
+	Status        store.RequestStatus `json:"status"`
+	Posted        string              `json:"posted"`
 	// For clients that may view_data: who has asked, and why; the answer of a signal; and why the request was refused.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
@@ -191,6 +193,14 @@ func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 			continue
 		}
 		row := requestRow{Kind: q.Kind, Path: of, Status: q.Status, Posted: stamp(q.Posted)}
+		if what, err := q.Redriving(); err == nil && q.Kind == store.KindRedrive {
+			switch {
+			case what.RepeatCompensations:
+				row.Compensations = undoAgain
+			case what.CompensatedByHand:
+				row.Compensations = undoByHand
+			}
+		}
 		if c.mayViewData() {
 			row.By = clip(q.Actor, shownText)
 			row.Comment = c.dataText(Value{Path: of, Kind: Answer, Name: "comment", Value: q.Comment})

@@ -78,7 +78,7 @@ type runRow struct {
 	Error   string   `json:"error,omitempty"`  // the first line of the first failure
 	First   uint64   `json:"first"`            // the ids of the events that are kept
 	Last    uint64   `json:"last"`
-	// Actions are those that the status of the run allows: cancel, abort, leave, redrive and fork.
+	// Actions are those that the status of the run allows: cancel, abort, leave, redrive and fork; compensate if a compensation has failed.
 	Actions []string `json:"actions"`
 	// Stored says that only the store has the run. Note is what the row cannot tell.
 	Stored bool   `json:"stored,omitempty"`
@@ -216,6 +216,14 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	return row
 }
 
+// compensationOf is how far a run has come with undoing what its nodes have done.
+func compensationOf(run subject) kahn.Compensation {
+	if s, ok := run.(*storedRun); ok {
+		return s.row.Compensation
+	}
+	return run.(*kahn.Run).Compensation()
+}
+
 // compensationName is how far something is undone, empty for nothing.
 func compensationName(c kahn.Compensation) string {
 	if c == kahn.CompensationNone {
@@ -336,10 +344,15 @@ type gate struct {
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
+	// Compensations are the runs that have ended and of which a compensation has failed: somebody has to repeat it, or to undo by hand what was
+	// done. Failed counts all, at least those that the store has.
+	Compensations []undoTask `json:"compensations"`
+	Failed        int        `json:"failed"`
+	Note          string     `json:"note,omitempty"` // what the answer cannot tell
 }
 
 func (c *call) gates() (any, error) {
-	reply := gatesReply{Gates: []gate{}}
+	reply := gatesReply{Gates: []gate{}, Compensations: []undoTask{}}
 	limit := c.query.numbers["limit"]
 	add := func(run subject) {
 		if over(run) {
@@ -360,6 +373,7 @@ func (c *call) gates() (any, error) {
 	for run := range c.h.Runner.Runs() {
 		add(run)
 	}
+	c.addTasks(&reply, limit)
 	return reply, nil
 }
 

@@ -60,6 +60,9 @@ func (h *handler) actionsOf(run subject) []string {
 	ended := over(run)
 	if performed && (ended || isStored && s.due()) || ended && h.asksRedrive(s) {
 		list = append(list, "redrive")
+		if ended && compensationOf(run) == kahn.CompensationFailed {
+			list = append(list, "compensate")
+		}
 	}
 	switch {
 	case ended:

@@ -12,13 +12,15 @@ import (
 //	SELECT kahn.post_cancel('order-18', 'message-2');
 //	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
 //	SELECT kahn.post_redrive('order-20', 'message-4', '{M[3],S/charge}', despite_handlers => true);
+//	SELECT kahn.post_compensation('order-21', 'message-5', '{S/charge}', by_hand => true, actor => 'ann');
 //
 // The arguments are the id of the run, the path or token of the gate or the id of the node, the value of a signal as JSON that the run's codec
 // reads, and the id of the request; of a redrive the paths, NULL for all that failed, and anew, despite_handlers and keep_descendants, see
-// kahn.PrepareRedrive. The result is false if the run has the same request of that id already. Errors have these conditions:
+// kahn.PrepareRedrive; of a compensation, which is kahn.RepeatCompensations, or with by_hand kahn.CompensatedByHand, the paths of nodes whose compensations
+// have failed, NULL for all. The result is false if the run has the same request of that id already. Errors have these conditions:
 //
 //	no_data_found                     the run is not stored
-//	object_not_in_prerequisite_state  the run has ended, or, of a redrive, has not ended
+//	object_not_in_prerequisite_state  the run has ended, or, of a redrive or a compensation, has not ended
 //	unique_violation                  the run has another request of that id
 //	invalid_parameter_value           an id, a gate, a node or a name of a redrive is missing, or the value of a signal is NULL
 //	invalid_text_representation       the value is no JSON
@@ -114,6 +116,16 @@ BEGIN
 	END IF;
 	RETURN $S.post_request(run, request, 'redrive', '', json_strip_nulls(json_build_object('nodes', CASE WHEN cardinality(nodes) > 0 THEN to_json(nodes) END,
 		'anew', CASE WHEN anew THEN true END, 'despite_handlers', CASE WHEN despite_handlers THEN true END, 'keep_descendants', CASE WHEN keep_descendants THEN true END)), actor, comment);
+END $TAG;
+
+CREATE OR REPLACE FUNCTION $S.post_compensation(run text, request text, nodes text[] DEFAULT NULL, by_hand boolean DEFAULT false, actor text DEFAULT '', comment text DEFAULT '')
+	RETURNS boolean LANGUAGE plpgsql AS $TAG
+BEGIN
+	IF array_position(nodes, NULL) IS NOT NULL OR '' = ANY (nodes) THEN
+		RAISE EXCEPTION 'request %: a compensation of a node without a name', request USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	RETURN $S.post_request(run, request, 'redrive', '', json_strip_nulls(json_build_object('nodes', CASE WHEN cardinality(nodes) > 0 THEN to_json(nodes) END,
+		'repeat_compensations', CASE WHEN by_hand THEN NULL ELSE true END, 'compensated_by_hand', CASE WHEN by_hand THEN true END)), actor, comment);
 END $TAG;
 `
 }

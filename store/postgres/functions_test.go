@@ -48,6 +48,10 @@ func (f foreign) Post(ctx context.Context, run string, q store.Request) (posted 
 	case store.KindRedrive:
 		call = "post_redrive(run => $1, request => $2, actor => $3, comment => $4, nodes => $5, anew => $6, despite_handlers => $7, keep_descendants => $8)"
 		args = append(args, what.Nodes, what.Anew, what.DespiteHandlers, what.KeepDescendants)
+		if what.RepeatCompensations || what.CompensatedByHand {
+			call = "post_compensation(run => $1, request => $2, actor => $3, comment => $4, nodes => $5, by_hand => $6)"
+			args = append(args[:5], what.CompensatedByHand)
+		}
 	}
 	err = f.Pool().QueryRow(ctx, "SELECT "+pgx.Identifier{f.Schema()}.Sanitize()+"."+call, args...).Scan(&posted)
 	var answer *pgconn.PgError
@@ -146,6 +150,14 @@ func TestFunctionArguments(t *testing.T) {
 		{`post_redrive('ended', 'all', '{a}')`, "23505: request all was posted for run ended with another content"},
 		{`post_redrive('ended', 'some', '{M[3],S/charge}', anew => true, despite_handlers => true, keep_descendants => true)`, "true"},
 		{`post_redrive('ended', 'some', '{M[3],S/charge}', anew => true)`, "23505: request some was posted for run ended with another content"},
+		{`post_compensation('r', 'v')`, "55000: run r has not ended: it is running"},
+		{`post_compensation('nobody', 'v')`, "P0002: unknown run nobody"},
+		{`post_compensation('ended', 'v', '{a,NULL}')`, "22023: request v: a compensation of a node without a name"},
+		{`post_compensation('ended', 'undo')`, "true"},
+		{`post_compensation('ended', 'undo', '{}', false, 'ann', 'again')`, "false"},
+		{`post_compensation('ended', 'undo', by_hand => true)`, "23505: request undo was posted for run ended with another content"},
+		{`post_compensation('ended', 'hand', '{S/charge}', by_hand => true, actor => 'ann', comment => 'called the bank')`, "true"},
+		{`post_redrive('ended', 'hand', '{S/charge}')`, "23505: request hand was posted for run ended with another content"},
 		{`post_cancel('r', NULL)`, "22023: a request for run r without an id"},
 		{`post_cancel_node('r', '', 'v')`, "22023: request v: a cancel_node needs a node"},
 		{`post_request('r', 'v', 'stop', 'a', NULL, '', '')`, "22023: request v: stop is no kind of request"},
@@ -169,8 +181,10 @@ func TestFunctionArguments(t *testing.T) {
 	require.Len(t, list, 3)
 	redrives, err := f.LoadRequests(t.Context(), "ended", 0, store.MaxPage)
 	require.NoError(t, err)
-	require.Len(t, redrives, 2)
-	for i, want := range []store.Redriving{{}, {Nodes: []string{"M[3]", "S/charge"}, Anew: true, DespiteHandlers: true, KeepDescendants: true}} {
+	wanted := []store.Redriving{{}, {Nodes: []string{"M[3]", "S/charge"}, Anew: true, DespiteHandlers: true, KeepDescendants: true},
+		{RepeatCompensations: true}, {Nodes: []string{"S/charge"}, CompensatedByHand: true}}
+	require.Len(t, redrives, len(wanted))
+	for i, want := range wanted {
 		what, err := redrives[i].Redriving()
 		require.NoError(t, err)
 		require.Equal(t, want, what)
@@ -179,6 +193,47 @@ func TestFunctionArguments(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, posted, "Go and SQL say the same")
 	require.Equal(t, json.RawMessage("null"), list[2].Value)
+}
+
+// TestFunctionsCompensate: a compensation that has failed is repeated, or declared done by hand, by a function of SQL.
+func TestFunctionsCompensate(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	f := openForeign(t, pool, schema)
+	refused, calls := errors.New("no such charge"), 0
+	g := (&kahn.Graph{Name: "order"}).Add(
+		kahn.Node{ID: "pay", Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }, Compensate: func(context.Context, *kahn.Step) error {
+			calls++
+			return kahn.Permanent(refused)
+		}},
+		kahn.Node{ID: "ship", After: []string{"pay"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("no truck") }},
+	)
+	perform := func() error {
+		_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID("r"), kahn.Durable(f.Store))
+		return err
+	}
+	require.ErrorIs(t, perform(), refused)
+	for _, row := range []struct {
+		call  string
+		calls int
+		state kahn.Compensation
+	}{
+		{`post_compensation('r', 'again', actor => 'ann')`, 2, kahn.CompensationFailed},
+		{`post_compensation('r', 'hand', '{pay}', by_hand => true, actor => 'ann', comment => 'called the bank')`, 2, kahn.CompensationDone},
+	} {
+		var posted bool
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT "+pgx.Identifier{schema}.Sanitize()+"."+row.call).Scan(&posted))
+		require.True(t, posted)
+		require.Error(t, perform())
+		require.Equal(t, row.calls, calls)
+		page, err := f.List(t.Context(), store.Query{Filter: store.Filter{Compensation: row.state}})
+		require.NoError(t, err)
+		require.Len(t, page.Runs, 1)
+	}
+	res, err := kahn.ReadResult(t.Context(), g, f.Store, "r")
+	require.Error(t, err)
+	pay, _ := res.Node("pay")
+	require.Equal(t, kahn.Request{Actor: "ann", Reason: "called the bank"}, *pay.Undoing.By)
 }
 
 // TestFunctionBlobs: the blobs to which a value refers belong to the run.

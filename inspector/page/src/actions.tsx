@@ -1,6 +1,6 @@
 import { signal, useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, post, Refused, type Action, type Done, type Info, type RunVerb } from "./api"
+import { get, post, Refused, type Action, type Done, type Info, type RunVerb, type UndoMode } from "./api"
 import { generation } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
@@ -13,17 +13,22 @@ export const info = signal<Info>({ actions: [], workflows: [], known: [], stored
 
 export const may = (a: Action) => info.value.actions.includes(a)
 
-export type Verb = RunVerb | "retry" | "node/cancel"
+export type Verb = Exclude<RunVerb, "compensate"> | "retry" | "node/cancel" | UndoMode
+
+// undoModes are the actions on compensations that have failed.
+export const undoModes: UndoMode[] = ["repeat", "by_hand"]
+
+const isUndoMode = (verb: Verb): verb is UndoMode => verb === "repeat" || verb === "by_hand"
 
 // needed is the permission for each action.
-const needed: Record<Verb, Action> = { cancel: "cancel", abort: "cancel", leave: "cancel", redrive: "redrive", fork: "redrive", retry: "redrive", "node/cancel": "cancel" }
+const needed: Record<Verb, Action> = { cancel: "cancel", abort: "cancel", leave: "cancel", redrive: "redrive", fork: "redrive", retry: "redrive", "node/cancel": "cancel", repeat: "redrive", by_hand: "redrive" }
 
 export const mayDo = (verb: Verb) => may(needed[verb])
 
 // asked is the action that waits to be confirmed. label is what its buttons say, if that is more than the name of the verb.
 export const asked = signal<{ verb: Verb; run: string; node?: string; label?: string } | undefined>(undefined)
 
-export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode }
+export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode, repeat: texts.repeatUndo, by_hand: texts.undoneByHand }
 
 export const message = (err: unknown) => (err instanceof Refused ? err.message : texts.offline)
 
@@ -36,20 +41,21 @@ export function Confirm() {
 }
 
 function ConfirmDialog({ verb, run, node, label = verbNames[verb] }: { verb: Verb; run: string; node?: string; label?: string }) {
-	const previewed = verb === "redrive" || verb === "fork"
+	const undo = isUndoMode(verb) ? verb : undefined
+	const previewed = verb === "redrive" || verb === "fork" || !!undo
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
 	const again = useSignal<{ nodes: string[]; total: number; refused?: string } | undefined>(undefined)
 	const despite = useSignal(false) // an operator has read what was answered, and repeats it all the same
 	useEffect(() => {
-		if (previewed) get<{ nodes: string[]; total: number; refused?: string }>(verb, { run, node }).then(p => (again.value = p), err => (problem.value = message(err)))
+		if (previewed) get<{ nodes: string[]; total: number; refused?: string }>(undo ? "redrive" : verb, { run, node, compensations: undo }).then(p => (again.value = p), err => (problem.value = message(err)))
 	}, [])
 	const close = () => (asked.value = undefined)
 	const perform = async (e: Event) => {
 		e.preventDefault()
 		busy.value = true
 		try {
-			const path = verb === "retry" ? "node/retry" : verb
-			const body = previewed ? { nodes: node ? [node] : undefined, reason: reason.value, despite_handlers: despite.value || undefined } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
+			const path = verb === "retry" ? "node/retry" : undo ? "redrive" : verb
+			const body = previewed ? { nodes: node ? [node] : undefined, reason: reason.value, despite_handlers: despite.value || undefined, compensations: undo } : verb === "cancel" || verb === "abort" ? { reason: reason.value } : {}
 			const reply = await post<{ run?: string } & Partial<Done>>(path, { run, path: path.startsWith("node/") ? node : undefined }, body)
 			announced.value = said(reply)
 			generation.value++
@@ -68,7 +74,7 @@ function ConfirmDialog({ verb, run, node, label = verbNames[verb] }: { verb: Ver
 				<p class="subject"><Plain text={node ?? run} /></p>
 				{again.value && (
 					<div>
-						<p><strong>{again.value.total ? texts.againCount(again.value.total) : texts.nothingAgain}</strong></p>
+						<p><strong>{undo ? texts.failedUndos(again.value.total) : again.value.total ? texts.againCount(again.value.total) : texts.nothingAgain}</strong></p>
 						<ul class="list short">{again.value.nodes.map(path => <li key={path}><Plain text={path} /></li>)}</ul>
 						{again.value.total > again.value.nodes.length && <p>{texts.andMore(again.value.total - again.value.nodes.length)}</p>}
 					</div>

@@ -14,9 +14,10 @@ export interface Row {
 // Queue is a workflow and a plan that no live process works, since when if one ever has.
 export interface Queue { workflow: string; plan?: string; runs: number; since?: string }
 // Posted is a request for a stored run that the run has not taken, or has refused.
-export interface Posted { kind: "signal" | "cancel" | "cancel_node" | "redrive"; path?: string; status: "waiting" | "refused"; posted: string; by?: string; comment?: string; value?: Value; refused?: string }
+export interface Posted { kind: "signal" | "cancel" | "cancel_node" | "redrive"; path?: string; status: "waiting" | "refused"; posted: string; compensations?: UndoMode; by?: string; comment?: string; value?: Value; refused?: string }
 export interface Done { status: "accepted" | "requested" }
-export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" // what the status of a run allows
+export type RunVerb = "cancel" | "abort" | "leave" | "redrive" | "fork" | "compensate" // what the status of a run allows
+export type UndoMode = "repeat" | "by_hand" // what is done about a compensation that has failed
 export interface Runs { runs: Row[]; next?: string; total: number }
 export interface GraphNode { id: string; label?: string; kind?: string; type: string; tier: number; groups?: string[]; composite?: boolean; cleanup?: boolean }
 export interface GraphEdge { from: number; to: number; label?: string; on?: string; data?: boolean }
@@ -35,8 +36,13 @@ export interface NodeDetail extends NodeRow {
 	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }
 	errors?: string[]; config?: Value; inputs?: { name: string; open?: boolean; value?: Value }[]; output?: Value
 	tries: { n: number; start?: string; end?: string; error?: string; delay_ms?: number }[]
-	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; requests?: Posted[]; actions: string[]; data: boolean; note?: string
+	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; undone?: NodeUndone; requests?: Posted[]; actions: string[]; data: boolean; note?: string
 }
+// NodeUndone tells how far what a node has done is undone. Nobody knows of an unknown effect whether the node has had it.
+export interface NodeUndone { state: Undone; unknown?: boolean; attempts?: number; began?: string; ended?: string; by_hand?: boolean; by?: string; comment?: string; error?: string }
+// UndoTask is a run of which a compensation has failed.
+export interface UndoTask { run: string; workflow: string; status: string; ended?: string }
+export interface Inbox { gates: Gate[]; total: number; compensations: UndoTask[]; failed: number; note?: string }
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
 export interface Log { lines: Line[]; after: number; more: boolean; first: number; last: number; note?: string }
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }

@@ -1,15 +1,21 @@
 import { useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, post, Refused, type Answered, type Done, type Gate } from "./api"
-import { may, message, said } from "./actions"
+import { get, post, Refused, type Answered, type Done, type Gate, type Inbox, type UndoTask } from "./api"
+import { asked, may, mayDo, message, said, undoModes, verbNames } from "./actions"
 import { generation, later, now, onRows } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
-import { announced, Badge, duration, Empty, Plain, Problem, Shown, Time } from "./ui"
+import { announced, Badge, duration, Empty, Plain, Problem, Shown, Time, UndoneTag } from "./ui"
 
 export function Gates() {
 	const gates = useSignal<Gate[] | undefined>(undefined), problem = useSignal<Error | undefined>(undefined), total = useSignal(0)
-	const load = () => get<{ gates: Gate[]; total: number }>("gates").then(r => { gates.value = r.gates; total.value = r.total; problem.value = undefined }, err => (problem.value = err))
+	const tasks = useSignal<{ list: UndoTask[]; total: number; note?: string }>({ list: [], total: 0 })
+	const load = () => get<Inbox>("gates").then(r => {
+		gates.value = r.gates
+		total.value = r.total
+		tasks.value = { list: r.compensations, total: r.failed, note: r.note }
+		problem.value = undefined
+	}, err => (problem.value = err))
 	useEffect(() => { void load() }, [generation.value])
 	useEffect(() => {
 		const loading = later(500, load), off = onRows(loading.ask)
@@ -20,7 +26,7 @@ export function Gates() {
 	return (
 		<main class="page narrow" id="main">
 			<h1>{texts.gates}</h1>
-			{!gates.value.length && <Empty title={texts.noGates}><p>{texts.noGatesHint}</p></Empty>}
+			{!gates.value.length && !tasks.value.list.length && <Empty title={texts.noGates}><p>{texts.noGatesHint}</p></Empty>}
 			<ul class="cards">
 				{gates.value.map(g => (
 					<li class="card" key={g.run + "\n" + g.path}>
@@ -40,7 +46,26 @@ export function Gates() {
 				))}
 			</ul>
 			{total.value > gates.value.length && <p class="meta">{texts.of(gates.value.length, total.value)}</p>}
+			{tasks.value.note && <p class="meta">{tasks.value.note}</p>}
+			{tasks.value.list.length > 0 && <h2>{texts.failedRuns}</h2>}
+			<ul class="cards">{tasks.value.list.map(t => <Task key={t.run} t={t} />)}</ul>
+			{tasks.value.total > tasks.value.list.length && <p class="meta">{texts.of(tasks.value.list.length, tasks.value.total)}</p>}
 		</main>
+	)
+}
+
+// Task is a run of which a compensation has failed.
+function Task({ t }: { t: UndoTask }) {
+	return (
+		<li class="card">
+			<header>
+				<Badge status={t.status} quiet />
+				<h3><a data-row href={openRun(t.run)}><Plain text={t.run} /></a></h3>
+				<span class="meta"><Plain text={t.workflow} /></span><UndoneTag state="failed" />
+			</header>
+			{t.ended && <p class="meta">{texts.ended} <Time at={t.ended} /></p>}
+			<p class="buttons">{undoModes.filter(mayDo).map(verb => <button key={verb} onClick={() => (asked.value = { verb, run: t.run })}>{verbNames[verb]}</button>)}</p>
+		</li>
 	)
 }
 

@@ -2,7 +2,7 @@ import { render } from "preact"
 import { useEffect } from "preact/hooks"
 import { signal } from "@preact/signals"
 import "./style.css"
-import { get, reachable, type Gate, type Info } from "./api"
+import { get, reachable, type Inbox, type Info } from "./api"
 import { asked, Confirm, info, StartDialog, starting } from "./actions"
 import { Gates } from "./gates"
 import { connection, generation, keepLive, later, onRows } from "./live"
@@ -15,14 +15,14 @@ import { texts } from "./texts"
 import { Announcer, Dialog, moveRows, shortcut } from "./ui"
 import { visible } from "./visible"
 
-const waiting = signal(0)
+const waiting = signal([0, 0]) // gates, and runs of which a compensation has failed
 const helping = signal(false)
 
 function App() {
 	useEffect(() => {
 		const load = () => {
 			get<Info>("info").then(i => (info.value = i), () => undefined)
-			get<{ gates: Gate[]; total: number }>("gates", { limit: 1 }).then(g => (waiting.value = g.total), () => undefined)
+			get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = [g.total, g.failed]), () => undefined)
 		}
 		const loading = later(700, load)
 		const offs = [onRows(loading.ask), generation.subscribe(loading.ask), loading.stop]
@@ -44,7 +44,7 @@ function App() {
 		addEventListener("keydown", leaveField)
 		return () => { off(); removeEventListener("keydown", leaveField) }
 	}, [])
-	const r = route.value
+	const r = route.value, [gates, failed] = waiting.value
 	useEffect(() => { // a dialog belongs to the view on which it was opened
 		helping.value = starting.value = false
 		asked.value = undefined
@@ -56,7 +56,7 @@ function App() {
 				<a class="brand" href="#/runs"><svg viewBox="0 0 24 24" width="22" height="22" aria-hidden="true"><circle cx="5" cy="12" r="3" /><circle cx="19" cy="5" r="3" /><circle cx="19" cy="19" r="3" /><path d="M7.7 10.7 16.3 6.4M7.7 13.3l8.6 4.3" /></svg>{texts.title}</a>
 				<nav>
 					<a href="#/runs" class={r.view === "runs" || r.view === "run" ? "on" : ""} aria-current={r.view === "runs" ? "page" : undefined}>{texts.runs}</a>
-					<a href="#/gates" class={r.view === "gates" ? "on" : ""} aria-current={r.view === "gates" ? "page" : undefined}>{texts.gates}{waiting.value > 0 && <span class="bubble" title={texts.waitingGates(waiting.value)}>{waiting}</span>}</a>
+					<a href="#/gates" class={r.view === "gates" ? "on" : ""} aria-current={r.view === "gates" ? "page" : undefined}>{texts.gates}{gates + failed > 0 && <span class="bubble" title={texts.tasks(gates, failed)}>{gates + failed}</span>}</a>
 					{info.value.stored && <a href="#/stored" class={r.view === "stored" ? "on" : ""} aria-current={r.view === "stored" ? "page" : undefined}>{texts.stored}</a>}
 					{info.value.schedules && <a href="#/schedules" class={r.view === "schedules" ? "on" : ""} aria-current={r.view === "schedules" ? "page" : undefined}>{texts.schedules}</a>}
 				</nav>

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
-import { get, Refused, type Neighbour, type NodeDetail, type Value } from "./api"
-import { asked, mayDo, verbNames, type Verb } from "./actions"
+import { get, Refused, type Neighbour, type NodeDetail, type NodeUndone, type Value } from "./api"
+import { asked, mayDo, undoModes, verbNames, type Verb } from "./actions"
 import { AnsweredText, AnswerForm } from "./gates"
 import { generation, now } from "./live"
 import type { Model } from "./model"
@@ -9,7 +9,7 @@ import { Requests } from "./requests"
 import { go, href, route } from "./route"
 import { ended, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
-import { announced, Badge, duration, InsideProgress, Plain, Problem, Shown, Time } from "./ui"
+import { announced, Badge, duration, InsideProgress, Plain, Problem, Shown, Time, UndoneTag } from "./ui"
 import { visible, visibleLines } from "./visible"
 
 const close = () => go({ node: "" }, true)
@@ -50,7 +50,7 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 	const began = d.start ? Date.parse(d.start) : 0
 	const took = d.status === "running" && began ? now.value - began : d.duration_ms
 	const offered: Record<string, Verb> = { retry: "retry", redrive: "redrive", cancel: "node/cancel" }
-	const verbs = d.actions.map(a => offered[a]).filter(verb => verb && mayDo(verb))
+	const verbs = [...d.actions.map(a => offered[a]), ...(d.actions.includes("compensate") ? undoModes : [])].filter(verb => verb && mayDo(verb))
 	const copied = useSignal(false)
 	return (
 		<div class="panel-body">
@@ -75,6 +75,7 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 			<Requests list={d.requests} />
 			{d.gate && !d.requests?.some(q => q.kind === "signal" && q.status === "waiting") && d.actions.includes("signal") && <Section title={texts.answer}>{d.gate.info && <Shown value={d.gate.info} run={run} path={d.path} of="info" />}<AnswerForm gate={d.gate} done={reload} /></Section>}
 			{d.decision && <p class="notice">{texts.answeredBy} <Plain text={d.decision.by || texts.somebody} />: <AnsweredText answer={d.decision} /></p>}
+			{d.undone && <Undone u={d.undone} />}
 			{!d.data && <p class="notice">{texts.noData}</p>}
 			{d.note && <p class="meta"><Plain text={d.note} /></p>}
 			{(d.errors?.length ?? 0) > 0 && <Section title={texts.error}><ol class="chain">{d.errors!.map((e, i) => <li key={i}><pre tabIndex={0}><bdi>{visibleLines(e)}</bdi></pre></li>)}</ol></Section>}
@@ -102,6 +103,22 @@ function itemsLabel(counts: Counts = {}) {
 	const failed = counts.failed ?? 0, stopped = (counts.aborted ?? 0) + (counts.cancelled ?? 0)
 	if (failed + stopped === 0) return undefined
 	return texts.redriveItems(failed + stopped, stopped > 0, totalOf(counts))
+}
+
+// Undone says how far what the node has done is undone, since when, and by whom.
+function Undone({ u }: { u: NodeUndone }) {
+	return (
+		<Section title={texts.compensation}>
+			<p class="undone">
+				<UndoneTag state={u.state} />{u.unknown && <span class="tag">{texts.unknownEffect}</span>}
+				{(u.attempts ?? 0) > 1 && <span class="meta">{texts.attemptsMade(u.attempts!)}</span>}
+				{u.began && <span class="meta">{texts.since} <Time at={u.began} /></span>}
+				{u.ended && <span class="meta">{texts.until} <Time at={u.ended} /></span>}
+			</p>
+			{u.by_hand && <p class="notice"><Plain text={texts.byHand(u.by || texts.somebody)} />{u.comment && <q><Plain text={u.comment} /></q>}</p>}
+			{u.error && <p class="problem"><Plain text={u.error} /></p>}
+		</Section>
+	)
 }
 
 const nodeHref = (node: string) => href({ ...route.value, node })

@@ -9,7 +9,7 @@ export function Requests({ list }: { list?: Posted[] }) {
 	return (
 		<ul class="requests" aria-label={texts.requests}>{list.map((q, i) => (
 			<li key={i} class="notice">
-				{texts.requestKind[q.kind]} {q.path && <><Plain text={q.path} />{" "}</>}{q.kind === "redrive" ? <Redriving q={q} /> : <AnsweredText answer={q} />} <Plain text={texts.requestedBy(q.by ?? "")} /> <Time at={q.posted} />,{" "}
+				{texts.requestKind[q.compensations ?? q.kind]} {q.path && <><Plain text={q.path} />{" "}</>}{q.kind === "redrive" ? <Redriving q={q} /> : <AnsweredText answer={q} />} <Plain text={texts.requestedBy(q.by ?? "")} /> <Time at={q.posted} />,{" "}
 				{q.status === "waiting" ? texts.requestWaits : <span class="problem">{texts.requestRefused}{q.refused && <>: <Plain text={q.refused} /></>}</span>}
 			</li>
 		))}</ul>

@@ -1,6 +1,6 @@
 import { useEffect, useMemo } from "preact/hooks"
 import type { RunVerb } from "./api"
-import { asked, mayDo, verbNames } from "./actions"
+import { asked, mayDo, undoModes, verbNames } from "./actions"
 import { GraphView } from "./graph"
 import { generation, onNodes, onRows } from "./live"
 import { LogView } from "./log"
@@ -21,7 +21,7 @@ export const wide = () => innerWidth >= 700
 
 const tabs: [Route["tab"], string, string][] = [["graph", texts.graph, "g"], ["timeline", texts.timeline, "t"], ["log", texts.log, "l"], ["table", texts.table, "n"]]
 
-const order: RunVerb[] = ["fork", "redrive", "leave", "abort", "cancel"]
+const order: Exclude<RunVerb, "compensate">[] = ["fork", "redrive", "leave", "abort", "cancel"]
 
 const storedEvery = 3000 // ms from one reading of a stored run to the next: nothing tells of its changes
 
@@ -53,7 +53,7 @@ export function RunView({ id }: { id: string }) {
 	if (model.problem.value) return <main class="page" id="main"><Problem error={model.problem.value} again={() => model.reload()} /></main>
 	if (!row) return <main class="page" id="main"><p class="loading">{texts.loading}</p></main>
 	const tab = route.value.tab || (wide() ? "graph" : "table")
-	const verbs = order.filter(verb => row.actions.includes(verb) && mayDo(verb))
+	const verbs = [...(row.actions.includes("compensate") ? undoModes : []), ...order.filter(verb => row.actions.includes(verb))].filter(mayDo)
 	return (
 		<main class="run" id="main">
 			<header class="run-head">

@@ -108,6 +108,66 @@ export const actions = {
 		await close(page)
 	},
 
+	async "a compensation that has failed is an operator's task: retried, and then done by hand"() {
+		const run = await stage("refund")
+		const page = await open(base + "#/gates")
+		const card = page.locator(".card", { has: page.getByRole("link", { name: run, exact: true }) })
+		await card.getByText("compensation failed").waitFor()
+		const act = async (from, name, reason, what) => {
+			await from.getByRole("button", { name, exact: true }).click()
+			const dialog = page.getByRole("dialog")
+			await dialog.getByText("1 compensation has failed:").waitFor()
+			assert.deepEqual(await dialog.getByRole("listitem").allTextContents(), ["pay"])
+			await dialog.getByLabel("Reason").fill(reason)
+			await dialog.getByRole("button", { name, exact: true }).click()
+			await dialog.waitFor({ state: "detached" })
+		}
+		await page.goto(link(run, "/graph?node=pay"))
+		const panel = page.getByRole("complementary", { name: "Node" })
+		await panel.getByText("the bank does not answer", { exact: true }).waitFor()
+		await panel.getByText("nobody knows whether it had an effect").waitFor()
+		await act(panel, "Retry compensation", "they are back")
+		await panel.getByText("the account is closed", { exact: true }).waitFor()
+		await page.goto(base + "#/runs?undone=failed")
+		await page.getByRole("link", { name: run, exact: true }).waitFor()
+		await page.goto(base + "#/gates")
+		await act(card, "Done by hand", "called the bank")
+		await card.waitFor({ state: "detached" })
+		await page.goto(link(run, "/graph?node=pay"))
+		await panel.getByText("by hand, by ann").waitFor()
+		await panel.getByText("called the bank").waitFor()
+		await page.locator(".run-title .tag", { hasText: "compensated" }).waitFor()
+		assert.equal(await page.getByRole("button", { name: "Done by hand" }).count(), 0)
+		await page.goto(link(run, "/log"))
+		await page.getByText(/undone by hand.*ann.*called the bank/).waitFor()
+		await page.goto(base + "#/runs?undone=failed")
+		await page.getByRole("heading", { name: "Runs" }).waitFor()
+		await page.getByRole("link", { name: run, exact: true }).waitFor({ state: "detached" })
+		await close(page)
+	},
+
+	async "of a run that another process performs, done by hand is a request"() {
+		const run = await stage("refunds")
+		const page = await open(base + "#/stored?undone=failed", { width: 375, height: 700 })
+		await page.getByRole("link", { name: run, exact: true }).click()
+		const name = "Done by hand"
+		await page.getByRole("button", { name, exact: true }).click()
+		const dialog = page.getByRole("dialog")
+		await dialog.getByLabel("Reason").fill("called the bank")
+		await dialog.getByRole("button", { name, exact: true }).click()
+		await dialog.waitFor({ state: "detached" })
+		await page.locator(".requests").getByText("waits for the process that performs the run").waitFor()
+		await page.locator(".requests").getByText("called the bank").waitFor()
+		await page.goto(base + "#/gates")
+		await page.locator(".card", { hasText: run }).waitFor()
+		for (const [hash, ready] of [["#/gates", ".card .tag"], ["#/runs", "#main h1"], ["#/stored", "#main td .tag"], ["#/runs/" + encodeURIComponent(run) + "/table?node=pay", ".panel .undone"]]) {
+			await page.goto(base + hash)
+			await page.locator(ready).first().waitFor()
+			assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 375, hash)
+		}
+		await close(page)
+	},
+
 	async "a start whose answer is lost is performed once, however often it is asked for"() {
 		const page = await open(base, { quiet: true })
 		const keys = []

@@ -1,0 +1,98 @@
+package inspector
+
+import (
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// undoTask is a run of which a compensation has failed: somebody has to repeat it, or to undo by hand what was done.
+type undoTask struct {
+	Run      string         `json:"run"`
+	Workflow string         `json:"workflow"`
+	Status   kahn.RunStatus `json:"status"`
+	Ended    string         `json:"ended,omitempty"`
+}
+
+// addTasks adds the runs of which a compensation has failed: those of the Runner, and those of the store by one page and one count.
+func (c *call) addTasks(reply *gatesReply, limit int) {
+	here := map[string]undoTask{}
+	for run := range c.h.Runner.Runs() {
+		if over(run) && run.Status().Terminal() && run.Compensation() == kahn.CompensationFailed {
+			here[run.ID()] = undoTask{run.ID(), run.Name(), run.Status(), stamp(lastEnd(run, time.Time{}))}
+		}
+	}
+	page, stored, err := c.storedTasks(max(limit, store.DefaultPage))
+	if err != nil {
+		reply.Note = "The store does not answer: runs of which a compensation has failed may be missing."
+	}
+	reply.Failed = stored
+	add := func(t undoTask) {
+		if len(reply.Compensations) < limit {
+			reply.Compensations = append(reply.Compensations, t)
+		}
+	}
+	for _, r := range page.Runs {
+		delete(here, r.ID)
+		add(undoTask{r.ID, r.Workflow, r.Status, stamp(r.Ended)})
+	}
+	for run := range c.h.Runner.Runs() { // in the order of the Runner
+		if t, alone := here[run.ID()]; alone {
+			if add(t); page.Next == "" { // else it may be on another page
+				reply.Failed++
+			}
+		}
+	}
+}
+
+// storedTasks are the latest runs of the store of which a compensation has failed, and how many there are.
+func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
+	if c.h.Store == nil {
+		return page, 0, nil
+	}
+	failed := store.Filter{Compensation: kahn.CompensationFailed, Statuses: []kahn.RunStatus{kahn.RunCompleted, kahn.RunFailed, kahn.RunCancelled}}
+	err = c.h.contain(c.r, "Store.List", func() error {
+		var counts []store.Count
+		if page, err = c.h.Store.List(c.r.Context(), store.Query{Filter: failed, Limit: most}); err == nil {
+			counts, err = c.h.Store.Count(c.r.Context(), failed)
+		}
+		for _, n := range counts {
+			total += n.Runs
+		}
+		return err
+	})
+	return page, total, err
+}
+
+// undoneReply tells how far what a node has done is undone.
+type undoneReply struct {
+	State    string `json:"state"`              // running, done or failed
+	Unknown  bool   `json:"unknown,omitempty"`  // nobody knows whether the node has had an effect
+	Attempts int    `json:"attempts,omitempty"` // of the compensation
+	Began    string `json:"began,omitempty"`
+	Ended    string `json:"ended,omitempty"`
+	ByHand   bool   `json:"by_hand,omitempty"` // somebody has undone it
+	// For clients that may view_data: who has undone it by hand, and their comment; why it could not be undone.
+	By      string `json:"by,omitempty"`
+	Comment string `json:"comment,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// undone tells how far what a node has done is undone; nil if nothing is.
+func (c *call) undone(res kahn.NodeResult) *undoneReply {
+	if res.Compensation == kahn.CompensationNone {
+		return nil
+	}
+	reply := &undoneReply{State: res.Compensation.String(), Error: firstLine(c.shownError(res.ID, res.CompensationErr))}
+	u := res.Undoing
+	if u == nil { // of a composite: that of the nodes inside
+		return reply
+	}
+	reply.Unknown, reply.Attempts, reply.Began, reply.Ended, reply.ByHand = !u.Certain, u.Attempts, stamp(u.Began), stamp(u.Ended), u.By != nil
+	if u.By != nil && c.mayViewData() {
+		reply.By = clip(u.By.Actor, shownText)
+		reply.Comment = c.dataText(Value{Path: res.ID, Kind: Answer, Name: "comment", Value: u.By.Reason})
+	}
+	return reply
+}
