@@ -42,8 +42,8 @@
 //   - Undoing: Node.Compensate, [CompensateBy], [NoEffect], [Step.Compensated], [Step.Compensating], [Compensation], [Undoing], [Run.Compensation].
 //   - Time: [Timeout], [NoTimeout], [CleanupTimeout], [CancelGrace], [CancelWithContext]; [RetryStandard], [RetryJittered],
 //     [Jitter], [Random].
-//   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendUntil], [SuspendFor], [SuspendMode], [Run.Signal], [Decision],
-//     [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
+//   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendUntil], [SuspendFor], [AwaitRun], [SuspendMode], [Run.Signal],
+//     [Decision], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
 //   - What it has used: [Step.Use], [Usage], [UsageInputTokens], [UsageOutputTokens], [Run.Usage], [Result.Usage], [Budget], [ErrBudget].
 //   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];

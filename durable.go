@@ -69,6 +69,7 @@ type durable struct {
 	events      *eventWriter           // nil if the run's events are not stored
 	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
 	inbox       *inbox                 // nil if the store takes no requests
+	awaits      map[string]string      // by paths of nodes: the runs that the store has been asked to await for them in this life
 }
 
 // place is a node of one of the runs of a tree.

@@ -149,6 +149,7 @@ func (d *durable) take(root *Run) *transaction {
 		d.steps++
 		tx.takeNode(&tx.entries[i])
 	}
+	d.withdrawAwaits(&tx.commit)
 	for i := range tx.undos {
 		u := &tx.undos[i]
 		u.key, u.state = u.run.key(u.ref)+undoMark, u.undo.state()
@@ -222,6 +223,9 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 		n.Value.raw = e.text
 	}
 	tx.list(e.place, key, &n)
+	if d := r.durable; n.Wait != nil || len(d.awaits) > 0 {
+		d.await(&tx.commit, r.path(e.ref), &n)
+	}
 	tx.nodes, tx.places, tx.children = append(tx.nodes, n), append(tx.places, e.place), append(tx.children, e.child())
 	if n.Inside != nil {
 		tx.collect(e.place, key, &n)

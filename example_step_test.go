@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // gives returns a step with this output.
@@ -288,6 +289,32 @@ func ExampleSuspendUntil() {
 	res, err := kahn.Execute(context.Background(), new(kahn.Graph).Add(kahn.Node{ID: "report"}), step)
 	fmt.Println(res.Output, err)
 	// Output: report of order 7 in attempt 1 <nil>
+}
+
+// An order waits for its shipment, which is a run of its own and may be performed anywhere.
+func ExampleAwaitRun() {
+	var db store.Memory
+	ship, order := &kahn.Graph{Name: "ship"}, &kahn.Graph{Name: "order"}
+	ship.Add(kahn.Node{ID: "deliver", Kind: kahn.KindGate})
+	order.Add(kahn.Node{ID: "delivered", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+		status, err := kahn.AwaitRun(ctx, "shipment-7")
+		return status.String(), err
+	}})
+	ctx := context.Background()
+	shipment, err := kahn.Start(ctx, ship, nil, kahn.Durable(&db), kahn.RunID("shipment-7"))
+	if err != nil {
+		panic(err)
+	}
+	run, err := kahn.Start(ctx, order, nil, kahn.Durable(&db), kahn.RunID("order-7"))
+	if err != nil {
+		panic(err)
+	}
+	if err := shipment.Signal(ctx, "deliver", true); err != nil {
+		panic(err)
+	}
+	res, err := run.Wait()
+	fmt.Println(res.Output, err)
+	// Output: completed <nil>
 }
 
 // A step waits for a callback, and goes on without it when its time is over.

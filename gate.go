@@ -1,11 +1,13 @@
 package kahn
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -445,15 +447,73 @@ func expressible(t time.Time) time.Time {
 	return t
 }
 
+// ErrNoAwait is the error of a step that calls [AwaitRun] where no run can be awaited: its own run is not [Durable], or its store is no [store.Awaiter].
+var ErrNoAwait = errors.New("no run can be awaited here")
+
+// ErrAwaitCycle is the error of [AwaitRun] if the run awaits this one, by itself or through others: both would wait for ever.
+var ErrAwaitCycle = errors.New("runs would await one another")
+
+// AwaitRun makes the node of a step wait, suspended, until a run has ended that was started elsewhere, and returns the status of that run then. A step
+// returns the error that it gets. When the run has ended the step is entered again, in the same attempt, and gets the status:
+//
+//	status, err := kahn.AwaitRun(ctx, order)
+//	if err != nil {
+//		return nil, err
+//	}
+//
+// The [Durable] run and the other one have one store, which is a [store.Awaiter] and answers in the transaction that ends the other run, also one that never
+// began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle], [ErrNoAwait], or [ErrBadValue] if ctx is no step's.
+// [Step.SavedState] and [Step.Resumed] stay, and no signal ends the wait. The same attempt may await several runs, one after the other.
+func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
+	s := StepOf(ctx)
+	switch {
+	case s == nil:
+		return RunPending, fmt.Errorf("%w: AwaitRun with a context that is no step's", ErrBadValue)
+	case run == "" || !utf8.ValidString(run):
+		return RunPending, fmt.Errorf("%w: AwaitRun: %s is no id of a run", ErrBadValue, quoteID(run))
+	}
+	for _, e := range s.awaited() {
+		if e.Run != run {
+			continue
+		}
+		switch {
+		case e.Unknown:
+			return RunPending, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(run))
+		case len(e.Cycle) > 0:
+			return RunPending, fmt.Errorf("%w: %s", ErrAwaitCycle, cycleText(e.Cycle))
+		}
+		return e.Status, nil
+	}
+	return RunPending, &suspendError{run: run}
+}
+
+// cycleText names the first and the last runs of a cycle.
+func cycleText(cycle []string) string {
+	const most = 5
+	var list []string
+	for i, id := range cycle {
+		switch {
+		case i < most || i == len(cycle)-1:
+			list = append(list, quoteID(id))
+		case i == most:
+			list = append(list, fmt.Sprintf("%d others", len(cycle)-most-1))
+		}
+	}
+	return strings.Join(append(list, list[0]), ", which awaits ")
+}
+
 type suspendError struct {
 	token       string
 	info, state any
 	until       time.Time // when the step is entered again without a signal; zero if never
 	sleeps      bool      // there will be no signal
+	run         string    // the id of the run that is awaited; "" if the wait is for a signal
 }
 
 func (e *suspendError) Error() string {
 	switch {
+	case e.run != "":
+		return "suspended, waiting for run " + quoteID(e.run)
 	case e.sleeps:
 		return "suspended until " + e.until.Format(time.RFC3339)
 	case !e.until.IsZero():
@@ -462,15 +522,17 @@ func (e *suspendError) Error() string {
 	return "suspended, waiting for " + quoteID(e.token)
 }
 
-// Wait is the wait of a node for a signal.
+// Wait is the wait of a node for a signal, or for the end of a run.
 type Wait struct {
 	Node string
 	// Token is the name under which Run.Signal reaches the node, beside the node's id.
 	Token string
-	// Info is the info that the step passed to Suspend.
+	// Info is the info that the step passed to Suspend; a text that names the run if Run is set.
 	Info any
 	// Since is when the wait began.
 	Since time.Time
 	// Deadline is when the wait ends, zero if never.
 	Deadline time.Time
+	// Run is the id of the run whose end the node waits for, see AwaitRun; "" if it waits for a signal.
+	Run string
 }

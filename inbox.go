@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
+	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -349,16 +350,17 @@ func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }
 
-// takeStops performs the stops that were posted before the run began, up to the first signal, which a goroutine takes. The lock is held.
+// takeStops performs the stops that were posted before the run began, and the ends of runs that it awaits, up to the first signal, which a goroutine
+// takes. The lock is held.
 func (r *Run) takeStops(now int64) {
 	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
 		return
 	}
 	in := r.durable.inbox
-	for len(in.waiting) > 0 && stops(in.waiting[0].Kind) && r.mayTake() {
+	for len(in.waiting) > 0 && (stops(in.waiting[0].Kind) || in.waiting[0].Kind == store.KindEnded) && r.mayTake() {
 		q := &in.waiting[0]
 		in.waiting = in.waiting[1:]
-		r.durable.answerRequest(q.Number, r.performStop(q, now))
+		r.durable.answerRequest(q.Number, r.performNow(q, now))
 	}
 	if len(in.waiting) > 0 && r.mayTake() {
 		r.startTaking()
@@ -386,9 +388,9 @@ func (r *Run) perform(q *store.PostedRequest) {
 			r.setAside(q, err)
 			return
 		}
-	case stops(q.Kind):
+	case stops(q.Kind), q.Kind == store.KindEnded:
 		r.control(func(now int64) {
-			err = r.performStop(q, now)
+			err = r.performNow(q, now)
 			r.durable.answerRequest(q.Number, err)
 		})
 	case q.Kind == store.KindRedrive:
@@ -397,6 +399,91 @@ func (r *Run) perform(q *store.PostedRequest) {
 		err = fmt.Errorf("%w: a request of the kind %v", ErrBadValue, q.Kind)
 	}
 	r.reply(q, err)
+}
+
+// performEnded tells a node that the run has ended which it awaits. An answer that nothing awaits is refused: a node that awaits the run nevertheless, as one
+// inside of a graph that is not known yet, asks the store again when it is restored. The lock is held.
+func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
+	e, err := q.Ended()
+	if err != nil {
+		return err
+	}
+	at, name := r.waiter(q.Node)
+	ref, ok := at.plan.Ref(name)
+	x := at.extras[ref]
+	if !ok || at.st.Word(ref).Status() != Suspended || x == nil || x.wait == nil || x.wait.Run != e.Run {
+		return fmt.Errorf("%w: node %s does not await run %s", ErrUnknownGate, quoteID(q.Node), quoteID(e.Run))
+	}
+	x.awaited = slices.DeleteFunc(x.awaited, func(a awaitedRun) bool { return a.Run == e.Run })
+	x.awaited = append(x.awaited, awaitedRun{e, at.records[ref].attempts})
+	delete(r.durable.awaits, q.Node) // the answer has ended it
+	at.wake(now)
+	if r.tree != nil {
+		r.tree.touch(at)
+	}
+	return at.reenter(ref, now)
+}
+
+// awaitsRun is the error of a signal for a node that awaits the end of a run.
+func awaitsRun(name, run string) error {
+	return fmt.Errorf("%w: node %s waits for the end of run %s, not for a signal", ErrUnknownGate, quoteID(name), quoteID(run))
+}
+
+// mayAwait reports whether nodes of the run may await other runs.
+func (r *Run) mayAwait() bool {
+	if r.durable == nil {
+		return false
+	}
+	_, ok := r.durable.store.(store.Awaiter)
+	return ok && r.durable.inbox != nil
+}
+
+// awaitAgain has the store asked again, with the next transaction, for a node that was restored while it awaits a run: the run is a fork, or was stored
+// elsewhere, or the answer came before the node was known. Without a store that could answer the step is entered again, and learns that from AwaitRun.
+func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
+	if r.mayAwait() {
+		r.durable.pending(place{r, ref}).change()
+		return
+	}
+	x.wait.Deadline = x.wait.Since
+}
+
+// await has the store await a run for a node whose record is being written, or await none any more.
+func (d *durable) await(c *store.Commit, path string, n *nodeState) {
+	run := ""
+	if n.Status == Suspended && n.Wait != nil {
+		run = n.Wait.Run
+	}
+	switch {
+	case d.awaits[path] == run:
+		return
+	case run == "":
+		delete(d.awaits, path)
+	case d.awaits == nil:
+		d.awaits = map[string]string{path: run}
+	default:
+		d.awaits[path] = run
+	}
+	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
+}
+
+// withdrawAwaits has the store await nothing any more for a run that the transaction ends.
+func (d *durable) withdrawAwaits(c *store.Commit) {
+	if !c.Status.Terminal() {
+		return
+	}
+	for _, path := range slices.Sorted(maps.Keys(d.awaits)) {
+		c.Awaits = append(c.Awaits, store.Await{Node: path})
+	}
+	clear(d.awaits)
+}
+
+// performNow performs a request that needs no user code. The lock is held.
+func (r *Run) performNow(q *store.PostedRequest, now int64) error {
+	if q.Kind == store.KindEnded {
+		return r.performEnded(q, now)
+	}
+	return r.performStop(q, now)
 }
 
 // performStop cancels the run or one of its nodes. The lock is held.

@@ -742,17 +742,18 @@ type extra struct {
 	answers  int            // signals that were left in kept
 	items    *items         // of a map, from the check
 
-	wait      *Wait     // of a suspended node
-	answered  *Wait     // the last one that has ended
-	saved     any       // the state that the step gave to Suspend or Expand
-	decision  *Decision // the signal that answered it, nil without one
-	texts     *texts    // of wait, saved and decision; nil for none
-	reentries int32     // how often the step was entered again in the same attempt
-	due       int64     // of a node that backs off: when it is ready, in ns since the run's start
-	refused   error     // why the store has refused the output of the last attempt; nil if it has not
-	reads     []string  // of a memoized node: what its step has read, see Memo
-	using     Usage     // reported by the current attempt; nil for nothing
-	left      bool      // the current attempt was interrupted because the run is being left
+	wait      *Wait        // of a suspended node
+	answered  *Wait        // the last one that has ended
+	saved     any          // the state that the step gave to Suspend or Expand
+	decision  *Decision    // the signal that answered it, nil without one
+	texts     *texts       // of wait, saved and decision; nil for none
+	reentries int32        // how often the step was entered again in the same attempt
+	due       int64        // of a node that backs off: when it is ready, in ns since the run's start
+	refused   error        // why the store has refused the output of the last attempt; nil if it has not
+	reads     []string     // of a memoized node: what its step has read, see Memo
+	using     Usage        // reported by the current attempt; nil for nothing
+	left      bool         // the current attempt was interrupted because the run is being left
+	awaited   []awaitedRun // what it was answered by AwaitRun
 
 	overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }

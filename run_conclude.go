@@ -266,6 +266,9 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 		} else if c.suspend != nil && !c.suspend.sleeps {
 			if err := r.duplicateToken(ref, c.suspend.token); err != nil {
 				c.suspend, c.err = nil, err
+			} else if c.suspend.run != "" && !r.mayAwait() {
+				c.err = fmt.Errorf("%w: run %s", ErrNoAwait, quoteID(c.suspend.run))
+				c.suspend = nil
 			}
 		}
 	}

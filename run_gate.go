@@ -287,6 +287,8 @@ func (r *Run) refusal(ref machine.Ref) error {
 	_, answered := r.signals[ref]
 	answered = answered || !gate && x != nil && x.decision != nil
 	switch status := r.st.Word(ref).Status(); {
+	case status == Suspended && x.wait.Run != "":
+		return awaitsRun(r.plan.names[ref], x.wait.Run)
 	case status == Suspended:
 	case status == Completed, answered, !gate && !status.Terminal():
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))

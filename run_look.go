@@ -626,7 +626,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 		}
 	}
 	if n.Wait != nil && n.Status == Suspended {
-		x.Wait = &Wait{Node: x.ID, Token: n.Wait.Token, Info: n.Wait.Info.shown(), Since: n.Wait.Since, Deadline: n.Wait.Deadline}
+		x.Wait = &Wait{Node: x.ID, Token: n.Wait.Token, Info: n.Wait.Info.shown(), Since: n.Wait.Since, Deadline: n.Wait.Deadline, Run: n.Wait.Run}
 	}
 	switch {
 	case n.Undo != nil:

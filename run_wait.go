@@ -275,8 +275,12 @@ func (r *Run) judgeAtRest(s *signal) error {
 	at, lost := r.locate(s.gate)
 	if lost != nil || !at.run.plan.net.Is(at.ref, machine.FlagGate) {
 		defer r.st.Unlock()
-		named := func(w Wait) bool { return w.Node == s.gate || w.Token == s.gate }
-		if len(r.waiters().keptAt) > 0 || slices.ContainsFunc(r.waiting(), named) { // or the graph is not known in which it waits
+		waits := r.waiting()
+		i := slices.IndexFunc(waits, func(w Wait) bool { return w.Node == s.gate || w.Token == s.gate })
+		switch {
+		case i >= 0 && waits[i].Run != "":
+			return awaitsRun(s.gate, waits[i].Run)
+		case i >= 0 || len(r.waiters().keptAt) > 0: // or the graph is not known in which it waits
 			return nil
 		}
 		return r.noGate(s.gate)
@@ -718,7 +722,14 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	if e.token == "" {
 		x.wait.Token = id
 	}
-	x.saved, x.decision = e.state, nil
+	if e.run == "" {
+		x.saved, x.decision = e.state, nil
+	} else {
+		kept := x.texts.known()
+		kept.info = nil
+		x.texts = &kept
+		x.wait.Run, x.wait.Token, x.wait.Info = e.run, r.path(ref), "waits for the end of run "+quoteID(e.run)
+	}
 	if r.tokens == nil {
 		r.tokens = map[string]machine.Ref{}
 	}

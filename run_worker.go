@@ -744,8 +744,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	switch {
 	case retried:
 	case c.suspend != nil:
-		r.suspend(step, c.suspend, w.now)
-		r.extras[ref].texts = &texts{info: w.kept[0], saved: w.kept[1]}
+		if r.suspend(step, c.suspend, w.now); c.suspend.run == "" {
+			r.extras[ref].texts = &texts{info: w.kept[0], saved: w.kept[1]}
+		}
 	case c.expand != nil:
 		r.expand(step, c.expand, w.now)
 		r.extras[ref].texts = &texts{saved: w.kept[1]}

@@ -228,6 +228,7 @@ type nodeState struct {
 	Began    time.Time         `json:"attempt_start,omitzero"` // of the last attempt, if there was another before
 	Merged   map[string]stored `json:"merged,omitempty"`
 	Wait     *waitState        `json:"wait,omitempty"`
+	Awaited  []awaitedRun      `json:"awaited,omitempty"`
 	Saved    *stored           `json:"saved,omitempty"`
 	Signal   *stored           `json:"signal,omitempty"`
 	// Signalled: there was a signal. Its value may be null, which JSON omits.
@@ -265,6 +266,13 @@ type waitState struct {
 	Info     stored    `json:"info"`
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline,omitzero"`
+	Run      string    `json:"run,omitempty"` // that is awaited
+}
+
+// awaitedRun is what a node was answered that has awaited a run.
+type awaitedRun struct {
+	store.Ended
+	Attempt int32 `json:"attempt"` // of the node
 }
 
 // stored is a value: the value itself in this process, or the text that a codec wrote if it comes from a file.
@@ -529,7 +537,7 @@ func cloneNodes(nodes []nodeState) []nodeState {
 	for i := range nodes {
 		n := &nodes[i]
 		n.Value, n.Saved, n.Signal, n.List = clonePtr(n.Value), clonePtr(n.Saved), clonePtr(n.Signal), clonePtr(n.List)
-		n.Merged, n.Wait, n.Errs = maps.Clone(n.Merged), clonePtr(n.Wait), slices.Clone(n.Errs)
+		n.Merged, n.Wait, n.Errs, n.Awaited = maps.Clone(n.Merged), clonePtr(n.Wait), slices.Clone(n.Errs), slices.Clone(n.Awaited)
 		n.Inside, n.Undo = n.Inside.clone(), clonePtr(n.Undo)
 	}
 	return nodes

@@ -647,6 +647,8 @@ func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNod
 		err = fmt.Errorf("%w: what %s is inside of is %v", ErrUnknownGate, quoteID(name), in.within.Status)
 	case known && in.nodes[i].Status != Suspended && !gate:
 		err = fmt.Errorf("%w: node %s is %v", ErrUnknownGate, quoteID(name), in.nodes[i].Status)
+	case known && in.nodes[i].Wait != nil && in.nodes[i].Wait.Run != "":
+		err = awaitsRun(name, in.nodes[i].Wait.Run)
 	}
 	return in, ref, nil, err
 }
@@ -707,6 +709,8 @@ func (k *keptNode) refusal(name string) error {
 		return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), k.Status)
 	case k.answered:
 		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
+	case k.Wait != nil && k.Wait.Run != "":
+		return awaitsRun(name, k.Wait.Run)
 	}
 	return nil
 }

@@ -422,7 +422,7 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 // needsExtra reports whether a node has facts for which the record has no room.
 func (n *nodeState) needsExtra() bool {
 	return n.nodeFacts != (nodeFacts{}) || n.LastErr != nil || n.GuardErr != nil || n.StopErr != nil || n.Errs != nil || !n.Began.IsZero() || n.Merged != nil ||
-		n.Asked != nil || n.Wait != nil || n.Saved != nil || n.Signal != nil || n.Signalled || n.Refused != nil || n.Status == Retrying
+		n.Asked != nil || n.Wait != nil || n.Saved != nil || n.Signal != nil || n.Signalled || n.Refused != nil || n.Status == Retrying || n.Awaited != nil
 }
 
 // restoreExtra restores the additional record of a node, except what it waits for.
@@ -458,6 +458,7 @@ func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	if n.Saved != nil {
 		x.saved = n.Saved.value
 	}
+	x.awaited = slices.Clone(n.Awaited)
 }
 
 // restoreWait restores what a node waits for, or the signal that has ended its last wait.
@@ -471,7 +472,7 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	if n.Wait == nil || n.Status != Suspended {
 		return
 	}
-	x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline}
+	x.wait = &Wait{Node: n.ID, Token: n.Wait.Token, Info: n.Wait.Info.value, Since: n.Wait.Since, Deadline: n.Wait.Deadline, Run: n.Wait.Run}
 	if r.plan.net.Is(ref, machine.FlagGate) {
 		return
 	}
@@ -480,6 +481,9 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	}
 	r.tokens[x.wait.Token] = ref
 	r.tree.addToken(x.wait.Token, r)
+	if x.wait.Run != "" {
+		r.awaitAgain(ref, x)
+	}
 }
 
 // held are the nodes of one run in a snapshot, matched with the run's plan.

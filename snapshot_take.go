@@ -214,8 +214,9 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 	}
 	text := x.texts.known()
 	if x.wait != nil {
-		n.Wait = &waitState{Token: x.wait.Token, Info: stored{x.wait.Info, text.info}, Since: x.wait.Since, Deadline: x.wait.Deadline}
+		n.Wait = &waitState{Token: x.wait.Token, Info: stored{x.wait.Info, text.info}, Since: x.wait.Since, Deadline: x.wait.Deadline, Run: x.wait.Run}
 	}
+	n.Awaited = slices.Clone(x.awaited)
 	if x.saved != nil {
 		n.Saved = &stored{x.saved, text.saved}
 	}
@@ -432,6 +433,9 @@ func (w *nodeWriter) rest(n *nodeState) {
 		w.JSON("merged", n.Merged)
 	}
 	writeIf(w, "wait", n.Wait)
+	if len(n.Awaited) > 0 {
+		w.JSON("awaited", n.Awaited)
+	}
 	writeIf(w, "saved", n.Saved)
 	writeIf(w, "signal", n.Signal)
 	w.Flag("signalled", n.Signalled)

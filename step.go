@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // StepFunc performs one attempt of one node and returns its output. The context ends when the attempt is to stop, and is
@@ -715,6 +716,23 @@ func (s *Step) SavedState() any {
 	}
 	saved, _ := s.resumption()
 	return s.run.clone(saved)
+}
+
+// awaited are the answers for AwaitRun. One that is an error counts in one attempt.
+func (s *Step) awaited() (list []store.Ended) {
+	if c := s.given(); c != nil {
+		return c.Awaited
+	}
+	s.run.st.Lock()
+	defer s.run.st.Unlock()
+	if x := s.run.extras[s.ref]; x != nil {
+		for _, a := range x.awaited {
+			if a.Status.Terminal() || a.Attempt == s.attempt {
+				list = append(list, a.Ended)
+			}
+		}
+	}
+	return list
 }
 
 // Queued returns when the attempt became ready to start: when the last predecessor that its join waited for ended, the backoff before it

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Call is one attempt of one node as data: everything that its step sees through its [Step]. [Step.Call] makes one of an attempt, and
@@ -55,6 +57,8 @@ type Call struct {
 	Compensating bool `json:"compensating,omitempty"`
 	Compensated  any  `json:"-"`
 	Certain      bool `json:"certain,omitempty"`
+	// Awaited are the runs that the step has awaited, see [AwaitRun].
+	Awaited []store.Ended `json:"awaited,omitempty"`
 	// View is what [Step.View] shows, and has the iteration, which Step has too. [Step.Call] gives it all ancestors of the node. Those that the
 	// step does not ask for may be removed, to make the call smaller. Without a Config and Root, which are nil then, the View has those of the Call.
 	View ViewData `json:"-"`
@@ -195,6 +199,7 @@ func (s *Step) CallWithoutView() Call {
 	if c.Compensating = s.Compensating(); c.Compensating {
 		c.Compensated, c.Certain = s.Compensated()
 	}
+	c.Awaited = s.awaited()
 	v := s.View()
 	c.View = ViewData{ID: v.ID(), Iteration: v.Iteration(), RunStatus: v.RunStatus(), Codec: c.Codec, Nodes: map[string]NodeData{}}
 	c.View.Trigger, c.View.Fired = v.Trigger()
@@ -561,6 +566,8 @@ type suspendForm struct {
 	// Until is when the step is entered again; it Sleeps if no signal is to end that before.
 	Until  time.Time `json:"until,omitzero"`
 	Sleeps bool      `json:"sleeps,omitempty"`
+	// Run is the id of the run that is awaited.
+	Run string `json:"run,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
@@ -595,7 +602,7 @@ func (form *replyForm) writeError(x *values, err error) error {
 		form.Skip = &facts.skip.message
 	case facts.suspend != nil:
 		e := facts.suspend
-		form.Suspend = &suspendForm{e.token, x.write("suspend info", e.info), x.write("suspend state", e.state), e.until, e.sleeps}
+		form.Suspend = &suspendForm{e.token, x.write("suspend info", e.info), x.write("suspend state", e.state), e.until, e.sleeps, e.run}
 	case facts.expand != nil:
 		return errExpansion
 	case facts.rate != nil:
@@ -636,7 +643,7 @@ func (form *replyForm) error(x *values) error {
 		return Skip(*form.Skip)
 	case form.Suspend != nil:
 		s := form.Suspend
-		return &suspendError{s.Token, x.read("suspend info", s.Info), x.read("suspend state", s.State), s.Until, s.Sleeps}
+		return &suspendError{s.Token, x.read("suspend info", s.Info), x.read("suspend state", s.State), s.Until, s.Sleeps, s.Run}
 	case form.RateLimit:
 		err = RateLimited(err, form.RetryAfter)
 	case err == nil && (form.Permanent || form.AbortRun || form.NoEffect || form.RetryAfter != 0):

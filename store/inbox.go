@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -62,16 +63,17 @@ var (
 	ErrUnknownRequest = errors.New("unknown request")
 )
 
-// Request is a signal, the cancel of a run, the cancel of a node or a redrive. kahn.PrepareSignal makes a signal and encodes its value, and
+// Request is a signal, the cancel of a run, the cancel of a node, a redrive, or an answer of the store. kahn.PrepareSignal makes a signal and encodes its value, and
 // kahn.PrepareRedrive makes a redrive.
 type Request struct {
 	// ID identifies the request among those for the run. Posting it again with the same Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
 	Kind RequestKind `json:"kind"`
 	// Node names the node: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal; for KindCancelNode its
-	// id. A KindCancel and a KindRedrive have none.
+	// id; for KindEnded the path of the node that awaits. A KindCancel and a KindRedrive have none.
 	Node string `json:"node,omitempty"`
-	// Value is the value of a signal, as the run's codec has encoded it, or the [Redriving] of a redrive in JSON; nil for other kinds.
+	// Value is the value of a signal, as the run's codec has encoded it, or the [Redriving] of a redrive or the [Ended] of a KindEnded in JSON; nil for
+	// other kinds.
 	Value json.RawMessage `json:"value,omitempty"`
 	// Actor names the person or program that asks, and Comment says why. They are no part of the content that an id stands for.
 	Actor   string `json:"actor,omitempty"`
@@ -87,13 +89,14 @@ const (
 	KindCancel                            // Cancel
 	KindCancelNode                        // CancelNode
 	KindRedrive                           // Redrive, a method of Runner
+	KindEnded                             // none: a store posts it, see [Awaiter]
 
 	requestKindCount
 )
 
-var requestKindNames = enum.Of[RequestKind]("kind of request", "", "signal", "cancel", "cancel_node", "redrive")
+var requestKindNames = enum.Of[RequestKind]("kind of request", "", "signal", "cancel", "cancel_node", "redrive", "ended")
 
-// String returns "signal", "cancel", "cancel_node" or "redrive".
+// String returns "signal", "cancel", "cancel_node", "redrive" or "ended".
 func (k RequestKind) String() string { return requestKindNames.Name(k) }
 
 // MarshalText encodes k as its name. It returns an error that matches [machine.ErrBadValue] for a value outside the enum.
@@ -184,6 +187,8 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%w: a request without an id", machine.ErrBadValue)
 	case r.Kind == 0 || r.Kind >= requestKindCount:
 		return bad("Kind %d: it is one of KindSignal, KindCancel, KindCancelNode and KindRedrive", r.Kind)
+	case r.Kind == KindEnded || strings.HasPrefix(r.ID, endedID):
+		return bad("only a store posts requests of the kind %v, or with an id that begins with %s", KindEnded, foreign.Quote(endedID))
 	case (r.Node != "") != (r.Kind == KindSignal || r.Kind == KindCancelNode):
 		return bad("a %v with the Node %s", r.Kind, foreign.Quote(r.Node))
 	case r.Kind != KindRedrive && (r.Value != nil) != (r.Kind == KindSignal):

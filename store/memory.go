@@ -24,6 +24,7 @@ type Memory struct {
 	served map[Queue]map[string]server // by processes, see Announce
 
 	schedules map[string]Schedule
+	awaited   map[string]map[awaiting]bool // by runs that have not ended: who awaits them
 }
 
 // memoryRun is a run, with its nodes apart.
@@ -35,6 +36,7 @@ type memoryRun struct {
 	stored  int             // the number of nodes before that commit
 	blobs   map[string]bool // the keys of all blobs to which the run has ever referred
 	inbox   inbox
+	awaits  map[string]string // by paths of nodes: the runs that they await
 	lease   Lease
 	expires time.Time
 }
@@ -87,6 +89,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	if old := m.runs[r.ID]; old != nil {
 		x.lease, x.expires = old.lease, old.expires // which has ended; the next epoch is higher
 		m.leave(old)
+		m.withdrawAll(old)
 	}
 	m.runs[r.ID] = x
 	return x
@@ -203,20 +206,29 @@ func (m *Memory) Release(_ context.Context, lease Lease) error {
 
 // Commit implements [Store].
 func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, error) {
+	applied, posted, err := m.commit(ctx, lease, &c)
+	for _, run := range posted {
+		m.watch.Tell(run)
+	}
+	return applied, err
+}
+
+// commit is Commit, and returns the runs for which it has posted requests.
+func (m *Memory) commit(ctx context.Context, lease Lease, c *Commit) (applied Applied, posted []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, err := m.held(ctx, lease)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	defer r.settle()
 	if applied, err := c.Judge(r.Sequence, r.Status, r.next); applied != AppliedNow || err != nil {
-		return applied, err
+		return applied, nil, err
 	}
 	if !c.EventsFollow(r.LastEvent) || !c.TakenFollow(r.Taken, r.Posted) {
-		return Conflict, nil
+		return Conflict, nil, nil
 	}
-	r.apply(&c)
+	r.apply(c)
 	m.addEvents(r, c.Events)
 	r.Sequence, r.WakeAt = c.Sequence, c.WakeAt
 	if c.Spec != nil {
@@ -237,8 +249,8 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	case !r.Status.Terminal():
 		r.Ended = time.Time{}
 	}
-	r.answer(&c)
-	return AppliedNow, nil
+	r.answer(c)
+	return AppliedNow, m.await(r, c), nil
 }
 
 // Load implements [Store].

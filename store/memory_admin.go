@@ -88,14 +88,18 @@ func (m *Memory) Insert(ctx context.Context, r *Run) error {
 	if err != nil {
 		return err
 	}
-	defer unlock()
 	if old := m.runs[r.ID]; old != nil {
 		n := NewRun{ID: r.ID}
 		if _, err := n.Judge(&old.Run, old.leased()); err != nil {
+			unlock()
 			return err
 		}
 	}
-	m.add(*r)
+	posted := m.endAwaits(m.add(*r))
+	unlock()
+	for _, run := range posted {
+		m.watch.Tell(run)
+	}
 	return nil
 }
 
@@ -245,6 +249,7 @@ func (m *Memory) Prune(ctx context.Context, q PruneQuery) (pruned Pruned, err er
 	}
 	for _, r := range list {
 		m.leave(r)
+		m.withdrawAll(r)
 		delete(m.runs, r.ID)
 		m.board.Notify(r.ID)
 		pruned.Runs, pruned.Nodes = pruned.Runs+1, pruned.Nodes+len(r.nodes)

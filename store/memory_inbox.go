@@ -42,6 +42,12 @@ func (m *Memory) post(ctx context.Context, run string, q Request) (bool, error) 
 	if write, err := q.Judge(&r.Run, stored); err != nil || !write {
 		return false, err
 	}
+	r.add(q)
+	return true, nil
+}
+
+// add adds a request.
+func (r *memoryRun) add(q Request) {
 	r.Posted++
 	if r.inbox.numbers == nil {
 		r.inbox.numbers = map[string]uint64{}
@@ -53,7 +59,6 @@ func (m *Memory) post(ctx context.Context, run string, q Request) (bool, error) 
 	if q.Wakes(r.Sequence > 0) {
 		r.wakeNow()
 	}
-	return true, nil
 }
 
 // lockRun locks the store for a run that is stored.

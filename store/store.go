@@ -81,6 +81,8 @@ type Commit struct {
 	// next ones of the run, see [Commit.TakenFollow], nothing changes (Conflict). A transaction that ends the run refuses all others. One that does
 	// nothing but refuse redrives of a run that has ended leaves the run as it is, when it ended included.
 	Taken []TakenRequest `json:"taken,omitempty"`
+	// Awaits are nodes of the run that await other runs, or do so no more. Only an [Awaiter] is given any. A run that the transaction ends awaits nothing.
+	Awaits []Await `json:"awaits,omitempty"`
 	// Spec replaces what the run was asked to do, if it is not nil: in the first commit of a run that was not created with it, and
 	// when the run goes on with other inputs, under another plan or with other labels.
 	Spec *Spec `json:"spec,omitempty"`

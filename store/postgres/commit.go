@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -23,6 +24,8 @@ type commit struct {
 	// While it is being performed:
 	run   *run
 	stage *stage
+	apart bool     // it was not written with others: another transaction has locked its run, or other runs await its end
+	told  []string // the runs for which it has posted requests
 	blobs []string // to which it refers
 }
 
@@ -112,27 +115,50 @@ func (s *Store) write(batch []*call[*commit]) {
 	if len(staged) == 0 {
 		return
 	}
+	if apart := slices.DeleteFunc(slices.Clone(staged), func(c *call[*commit]) bool { return !c.arg.settles() }); len(apart) > 0 && len(staged) > 1 {
+		for i := range staged { // each by itself
+			if staged[i].arg.settles() {
+				s.writeStaged(staged[i : i+1])
+			}
+		}
+		staged = slices.DeleteFunc(staged, func(c *call[*commit]) bool { return c.arg.settles() })
+	}
+	if len(staged) > 0 {
+		s.writeStaged(staged)
+	}
+}
+
+// settles reports whether the commit is written in a transaction of its own, see [parts].
+func (m *commit) settles() bool {
+	return len(m.c.Awaits) > 0 || m.apart && m.c.Status.Terminal()
+}
+
+// writeStaged writes commits that were staged.
+func (s *Store) writeStaged(staged []*call[*commit]) {
 	var written, locked map[int64]bool
 	var err error
-	if len(staged) == 1 && staged[0].size > maxStatement {
+	if len(staged) == 1 && (staged[0].size > maxStatement || staged[0].arg.settles()) {
 		written, locked, err = s.executeParts(staged[0])
 	} else {
 		for _, c := range staged {
 			c.arg.blobs = c.arg.c.BlobKeys()
 		}
-		written, locked, err = s.execute(s.pool, staged)
+		written, locked, err = s.execute(s.pool, staged, 0)
 	}
 	for _, c := range staged {
 		m := c.arg
 		switch {
 		case err == nil && locked[m.run.number]:
 			m.stage.drop()
-			c.err = errLocked
+			m.apart, c.err = true, errLocked
 			continue
 		case err == nil && written[m.run.number]:
 			m.stage.keep(&m.c)
 			if len(m.c.Events) > 0 {
 				s.board.Notify(m.lease.Run)
+			}
+			for _, run := range m.told {
+				s.requests.Tell(run)
 			}
 			m.applied, c.err = store.AppliedNow, nil
 			continue
@@ -192,14 +218,13 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes commits that were staged, and returns the numbers of the runs whose commits are written, and of those that were locked.
-func (s *Store) execute(db queryer, staged []*call[*commit]) (written, locked map[int64]bool, err error) {
+// execute writes commits that were staged, with the given parts of the statement and those that they need, and returns the numbers of the runs whose commits are written, and of those that were locked.
+func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows
 	var blobs blobRows
 	var events eventRows
 	var answers answerRows
-	parts := 0
 	for _, c := range staged {
 		m := c.arg
 		rows.add(m)

@@ -156,6 +156,9 @@ func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	if r.Status.Terminal() {
+		return about("insert", r.ID, s.insertEnded(ctx, r))
+	}
 	_, _, err := s.place(ctx, s.pool, &store.NewRun{ID: r.ID}, r)
 	return about("insert", r.ID, err)
 }

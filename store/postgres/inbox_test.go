@@ -22,6 +22,13 @@ func TestInbox(t *testing.T) {
 	storetest.RunInbox(t, func(t *testing.T) store.Inbox { return open(t) })
 }
 
+func TestAwaits(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	open := newStores(pool)
+	storetest.RunAwaits(t, func(t *testing.T) store.Awaiter { return open(t) })
+}
+
 func openWith(t *testing.T, pool *pgxpool.Pool, o postgres.Options) *postgres.Store {
 	t.Helper()
 	s, err := postgres.Open(t.Context(), pool, o)

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,6 +37,11 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 		_ = tx.Rollback(ctx) // after a commit it does nothing; else an error means that the connection is closed
 	}()
 	p := &parts{s: s, tx: tx}
+	settles := 0
+	if m.settles() {
+		settles = withAwaits
+		p.lockAwaits(m.c.Awaits)
+	}
 	p.exec(fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", s.timeout.Milliseconds()+1))
 	var nodes nodeRows
 	for i := range m.stage.changes {
@@ -61,7 +67,7 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 	last.c.Nodes, last.c.Events, last.stage = nil, nil, &stage{run: m.run}
 	last.blobs = m.c.BlobKeys()
 	for until, pause := time.Now().Add(s.timeout), minLockPause; ; pause = min(2*pause, maxLockPause) {
-		written, locked, err = s.execute(tx, []*call[*commit]{{arg: &last}})
+		written, locked, err = s.execute(tx, []*call[*commit]{{arg: &last}}, settles)
 		if err != nil || len(written) > 0 {
 			break
 		}
@@ -69,6 +75,11 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 			return nil, locked, nil
 		}
 		time.Sleep(pause)
+	}
+	if err == nil && settles != 0 {
+		if m.told, err = s.settleAwaits(tx, m); errors.Is(err, errLocked) {
+			return nil, map[int64]bool{m.run.number: true}, nil
+		}
 	}
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)

@@ -48,6 +48,7 @@ gone AS MATERIALIZED (
 		SELECT r.run FROM $S.runs r WHERE r.run = f.run AND r.epoch = f.epoch FOR UPDATE SKIP LOCKED
 	) r
 ),
+awaits AS (DELETE FROM $S.awaits a USING gone g WHERE a.run = g.run),
 requests AS (DELETE FROM $S.requests q USING gone g WHERE q.run = g.run),
 nodes AS (DELETE FROM $S.nodes n USING gone g WHERE n.run = g.run RETURNING n.run),
 noted AS (INSERT INTO $S.blobs SELECT DISTINCT b.key, 0 FROM $S.blobs b JOIN gone USING (run) ON CONFLICT DO NOTHING),

@@ -164,4 +164,14 @@ CREATE INDEX schedules_tick ON $S.schedules (tick);
 `, `
 ALTER TABLE $S.runs ADD COLUMN compensation text;  -- running, done or failed, of a run that undoes what its nodes have done
 CREATE INDEX runs_compensation ON $S.runs (compensation, created DESC, id) WHERE compensation IS NOT NULL;
+`, `
+ALTER TABLE $S.runs ADD COLUMN awaited boolean NOT NULL DEFAULT false; -- another run has begun to await its end
+
+CREATE TABLE $S.awaits (
+	run     bigint NOT NULL,
+	node    text COLLATE "C" NOT NULL,  -- the path of a node that awaits the end of another run
+	awaited text COLLATE "C" NOT NULL,  -- the id of that run
+	PRIMARY KEY (run, node)
+);
+CREATE INDEX awaits_awaited ON $S.awaits (awaited);
 `}

@@ -13,6 +13,7 @@ const (
 	withEvents
 	withAnswers
 	withCompensations
+	withAwaits // which are settled in the transaction of the statement
 	combinations
 )
 
@@ -76,6 +77,9 @@ func commitText(parts int) string {
 		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END"
 	}
 	taken, condition := "r.taken", fits()
+	if parts&withAwaits == 0 { // else who awaits the run is answered in the same transaction
+		condition += " AND (NOT r.awaited OR w.status IS NULL OR w.status NOT IN ('completed', 'failed', 'cancelled'))"
+	}
 	if parts&withAnswers != 0 {
 		columns += ", answered bigint"
 		condition += " AND r.posted >= coalesce(w.answered, 0)"

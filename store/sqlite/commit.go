@@ -38,8 +38,12 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	}
 	w := s.writer
 	var refused error
+	var posted []string // the runs for which it has posted requests
 	err = w.write(ctx, func() (err error) {
 		applied, refused, err = w.apply(lease, &c)
+		if posted = nil; err == nil && refused == nil && applied == store.AppliedNow && (len(c.Awaits) > 0 || c.Status.Terminal()) {
+			posted, err = s.settleAwaits(lease.Run, &c)
+		}
 		return err
 	})
 	if err == nil {
@@ -51,7 +55,21 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	if len(c.Events) > 0 {
 		s.board.Notify(lease.Run)
 	}
+	for _, run := range posted {
+		s.requests.Tell(run)
+	}
 	return applied, nil
+}
+
+// settleAwaits does what a commit that was applied means for runs that await others, and returns the runs for which requests were posted.
+func (s *Store) settleAwaits(id string, c *store.Commit) (posted []string, err error) {
+	w := s.writer
+	if posted, err = s.await(w.in, w.runs[id].number, id, c); err == nil && c.Status.Terminal() {
+		var ended []string
+		ended, err = s.endAwaits(w.in, w.inboxes.awaited.query, id, c.Status)
+		posted = append(posted, ended...)
+	}
+	return posted, err
 }
 
 // apply is Commit in a transaction. refused is the answer to a commit that is an error of its own: the transaction goes on.

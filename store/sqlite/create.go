@@ -139,7 +139,7 @@ func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, crea
 func remove(do execution, number int64) error {
 	for _, text := range []string{
 		"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?",
-		"DELETE FROM kahn_labels WHERE run = ?", "DELETE FROM kahn_blobs WHERE run = ?", "DELETE FROM kahn_effects WHERE run = ?", "UPDATE kahn_runs SET posted = 0, taken = 0, urgent = 0 WHERE run = ?",
+		"DELETE FROM kahn_labels WHERE run = ?", "DELETE FROM kahn_blobs WHERE run = ?", "DELETE FROM kahn_effects WHERE run = ?", "DELETE FROM kahn_awaits WHERE run = ?", "UPDATE kahn_runs SET posted = 0, taken = 0, urgent = 0 WHERE run = ?",
 	} {
 		if err := do(text, nil, number); err != nil {
 			return err
@@ -193,6 +193,7 @@ func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 	}
 	w := s.writer
 	var refused error
+	var posted []string
 	err := w.write(ctx, func() error {
 		delete(w.runs, r.ID)
 		number, old, leased, err := s.head(w.in, r.ID)
@@ -209,10 +210,16 @@ func (s *Store) Insert(ctx context.Context, r *store.Run) error {
 		if err = w.putNodes(number, r); err != nil {
 			return err
 		}
-		return w.putEvents(number, r.Events)
+		if err = w.putEvents(number, r.Events); err == nil && r.Status.Terminal() {
+			posted, err = s.endAwaits(w.in, w.inboxes.awaited.query, r.ID, r.Status)
+		}
+		return err
 	})
 	if err == nil {
 		err = refused
+	}
+	for _, run := range posted {
+		s.requests.Tell(run)
 	}
 	return about("insert", r.ID, err)
 }

@@ -22,12 +22,14 @@ type inboxStatements struct {
 	answer  *statement
 	take    *statement
 	end     *statement
+	awaited *statement // who awaits a run
 }
 
 func (s *inboxStatements) prepare(w *writer, err *error) {
 	s.numbers = w.prepare(err, "SELECT taken, posted FROM kahn_runs WHERE run = ?")
 	s.answer = w.prepare(err, "UPDATE kahn_requests SET answer = ? WHERE request = ?")
 	s.take = w.prepare(err, "UPDATE kahn_runs SET taken = taken + ? WHERE run = ?")
+	s.awaited = w.prepare(err, "SELECT run, node FROM kahn_awaits WHERE awaited = ? ORDER BY run, node")
 	s.end = w.prepare(err, "UPDATE kahn_runs SET taken = posted WHERE run = ? AND posted > taken")
 }
 
@@ -128,9 +130,15 @@ func (s *Store) post(do execution, id string, q *store.Request) (posted bool, re
 	if last++; last == requestsOfRun {
 		return false, fmt.Errorf("%w: a run of %d requests", store.ErrRejected, last), nil
 	}
+	err = s.putRequest(do, number, last, q)
+	return err == nil, nil, err
+}
+
+// putRequest writes a request of a run with the next number.
+func (s *Store) putRequest(do execution, number, last int64, q *store.Request) error {
 	var sums summer
 	row := number*requestsOfRun + last
-	err = do(sqlAt("INSERT INTO kahn_requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, %s, NULL, ?)", s.now), nil,
+	err := do(sqlAt("INSERT INTO kahn_requests VALUES (?, ?, ?, ?, ?, ?, ?, ?, %s, NULL, ?)", s.now), nil,
 		row, number, q.ID, q.Kind.String(), q.Node, textOrNull(q.Value), q.Actor, q.Comment, requestSum(&sums, row, q))
 	if err == nil {
 		err = do(sqlAt("UPDATE kahn_runs SET posted = ?, since = CASE WHEN posted > taken THEN since ELSE %s END, urgent = max(urgent, ?) WHERE run = ?", s.now), nil,
@@ -139,15 +147,7 @@ func (s *Store) post(do execution, id string, q *store.Request) (posted bool, re
 	if err == nil {
 		err = writeBlobs(do, number, store.BlobKeys(q.Value))
 	}
-	return err == nil, nil, err
-}
-
-// textOrNull is JSON for a column of texts.
-func textOrNull(data json.RawMessage) driver.Value {
-	if data == nil {
-		return nil
-	}
-	return string(data)
+	return err
 }
 
 // requestSum is the checksum of the row of a request, without its status.

@@ -25,6 +25,16 @@ func TestInbox(t *testing.T) {
 	}
 }
 
+func TestAwaits(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]func() string{"file": func() string { return file(t) }, "memory": func() string { return ":memory:" }} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.RunAwaits(t, func(t *testing.T) store.Awaiter { return openStore(t, path(), sqlite.Options{}) })
+		})
+	}
+}
+
 // TestInboxOfAnotherProcess: a run at work takes what another process posts into the file.
 func TestInboxOfAnotherProcess(t *testing.T) {
 	t.Parallel()

@@ -178,4 +178,12 @@ CREATE TABLE kahn_schedules (
 `, `
 ALTER TABLE kahn_runs ADD COLUMN compensation TEXT;  -- running, done or failed, of a run that undoes what its nodes have done
 CREATE INDEX kahn_runs_compensation ON kahn_runs (compensation, created DESC, id) WHERE compensation IS NOT NULL;
+`, `
+CREATE TABLE kahn_awaits (
+	run     INTEGER NOT NULL,
+	node    TEXT    NOT NULL,  -- the path of a node that awaits the end of another run
+	awaited TEXT    NOT NULL,  -- the id of that run
+	PRIMARY KEY (run, node)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX kahn_awaits_awaited ON kahn_awaits (awaited);
 `}

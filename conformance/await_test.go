@@ -1,0 +1,240 @@
+package conformance_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// awaits is a node whose step awaits runs, one after the other, and returns their statuses.
+func awaits(id string, runs ...string) kahn.Node {
+	return kahn.Node{ID: id, Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+		list := []any{}
+		for _, run := range runs {
+			status, err := kahn.AwaitRun(ctx, run)
+			switch {
+			case errors.Is(err, kahn.ErrUnknownRun):
+				list = append(list, "unknown")
+			case errors.Is(err, kahn.ErrAwaitCycle):
+				list = append(list, "cycle")
+			case err != nil:
+				return nil, err
+			default:
+				list = append(list, status.String())
+			}
+		}
+		return list, nil
+	}}
+}
+
+// A process dies at each write of runs that await others, and of the runs that they await: each is told what has become of the others, once it has.
+func TestAwaitAtEveryWrite(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "at each write", func(t *testing.T) {
+		waiting := flow("waiting", awaits("all", "slow", "never", "nobody", "slow"), kahn.Node{ID: "s", Sub: graph(awaits("inner", "never", "slow"))}, awaits("own", "waiting"))
+		slow := flow("slow", kahn.Node{ID: "sleeps", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.SavedState() == nil {
+				return nil, kahn.SuspendUntil(time.Now().Add(time.Hour), "slept")
+			}
+			return nil, nil
+		}})
+		last := false
+		for writes := int64(0); !last; writes++ {
+			s := new(served)
+			s.create(t, waiting, time.Time{}, "waiting")
+			s.create(t, slow, time.Time{}, "slow")
+			s.create(t, slow, time.Now().Add(100*time.Hour), "never")
+			mortal := &perishing{served: s}
+			mortal.writes.Store(writes)
+			v := s.service(waiting, slow)
+			v.Store, v.Poll, v.OnError = mortal, 10*time.Second, func(string, store.Queue, error) {}
+			end := serve(t, new(kahn.Runner), v)
+			time.Sleep(time.Minute)
+			_, err := s.Post(t.Context(), "never", store.Request{ID: "1", Kind: store.KindCancel})
+			require.NoError(t, err)
+			time.Sleep(90 * time.Minute)
+			end()
+			last = mortal.writes.Load() >= 0
+			v.Store, v.OnError = s, s.told
+			end = serve(t, new(kahn.Runner), v)
+			time.Sleep(2 * time.Hour)
+			end()
+			require.Equal(t, kahn.RunCompleted, s.status(t, "waiting"), writes)
+			stored, err := s.Load(t.Context(), "waiting")
+			require.NoError(t, err)
+			want := map[string]any{"all": []any{"completed", "cancelled", "unknown", "completed"}, "s/inner": []any{"cancelled", "completed"}, "own": []any{"cycle"}}
+			for path, list := range want {
+				wanted, err := json.Marshal(list)
+				require.NoError(t, err)
+				require.JSONEq(t, string(wanted), string(stored.Nodes[path].Value), "%s after %d writes", path, writes)
+			}
+			left, err := s.LoadAwaits(t.Context(), "waiting")
+			require.NoError(t, err)
+			require.Empty(t, left)
+			require.Less(t, writes, int64(100))
+		}
+	})
+}
+
+// What a step has learned before stays while it awaits a run, and a signal does not end the wait.
+func TestAwaitKeeps(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "over a store", func(t *testing.T) {
+		var s store.Memory
+		opts := []kahn.Option{kahn.Durable(&s), kahn.RunID("waiting")}
+		step := func(ctx context.Context, s *kahn.Step) (any, error) {
+			if _, ok := s.Resumed(); !ok {
+				return nil, kahn.Suspend("", nil, "state")
+			}
+			status, err := kahn.AwaitRun(ctx, "other")
+			answer, _ := s.Resumed()
+			return []any{status.String(), answer, s.SavedState()}, err
+		}
+		other, err := kahn.Start(t.Context(), flow("other", kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.Durable(&s), kahn.RunID("other"))
+		require.NoError(t, err)
+		run, err := kahn.Start(t.Context(), flow("w"), step, opts...)
+		require.NoError(t, err)
+		synctest.Wait()
+		require.NoError(t, run.Signal(t.Context(), "a", "yes"))
+		synctest.Wait()
+		wait := run.Waiting()
+		require.Len(t, wait, 1)
+		require.Equal(t, "other", wait[0].Run)
+		require.ErrorIs(t, run.Signal(t.Context(), "a", "again"), kahn.ErrUnknownGate)
+		require.ErrorIs(t, run.CheckSignal("a", "again"), kahn.ErrUnknownGate)
+		run.Leave()
+		_, err = run.Wait()
+		require.NoError(t, err)
+		require.ErrorIs(t, run.Signal(t.Context(), "a", "again"), kahn.ErrUnknownGate)
+		shown, err := kahn.ReadRun(t.Context(), &s, "waiting")
+		require.NoError(t, err)
+		require.Equal(t, "other", shown.Waiting[0].Run)
+
+		stored, err := s.Load(t.Context(), "waiting")
+		require.NoError(t, err)
+		var elsewhere store.Memory // where nobody has asked for the run, and nobody knows the other one
+		require.NoError(t, elsewhere.Insert(t.Context(), stored))
+		_, err = kahn.Execute(t.Context(), flow("w"), step, kahn.Durable(&elsewhere), kahn.RunID("waiting"))
+		require.ErrorIs(t, err, kahn.ErrUnknownRun)
+		require.NoError(t, other.Signal(t.Context(), "g", true))
+		_, err = other.Wait()
+		require.NoError(t, err)
+		res, err := kahn.Execute(t.Context(), flow("w"), step, opts...)
+		require.NoError(t, err)
+		require.Equal(t, []any{"completed", "yes", "state"}, res.Output)
+	})
+}
+
+// An answer comes too late for a node that was stopped, or waits for something else by then, and does no harm; and a cycle that was given up is none.
+func TestAwaitGivenUp(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "over a store", func(t *testing.T) {
+		var s store.Memory
+		start := func(id string, nodes ...kahn.Node) *kahn.Run {
+			run, err := kahn.Start(t.Context(), flow(id, nodes...), nil, kahn.Durable(&s), kahn.RunID(id))
+			require.NoError(t, err)
+			synctest.Wait()
+			return run
+		}
+		gate := kahn.Node{ID: "g", Kind: kahn.KindGate}
+		n, err := kahn.Prepare(flow("two", gate, awaits("x", "one")), kahn.RunID("two"))
+		require.NoError(t, err)
+		_, _, err = s.Create(t.Context(), n)
+		require.NoError(t, err)
+		one := start("one", gate, awaits("x", "two"), awaits("y", "two"))
+		require.NoError(t, one.CancelNode("x"))
+		synctest.Wait()
+		list, err := s.LoadAwaits(t.Context(), "one")
+		require.NoError(t, err)
+		require.Equal(t, []store.Await{{Node: "y", Run: "two"}}, list)
+		require.NoError(t, one.CancelNode("y"))
+		synctest.Wait()
+		two, three := start("two", gate, awaits("x", "one")), start("three", awaits("z", "one"))
+		require.NoError(t, two.Signal(t.Context(), "g", true))
+		require.NoError(t, one.Signal(t.Context(), "g", true))
+		_, err = one.Wait()
+		require.Error(t, err) // its nodes were cancelled
+		res, err := two.Wait()
+		require.NoError(t, err)
+		x, _ := res.Node("x")
+		require.Equal(t, []any{"cancelled"}, x.Output) // else it would be a cycle
+		res, err = three.Wait()
+		require.NoError(t, err)
+		require.Equal(t, []any{one.Status().String()}, res.Output)
+		requests, err := s.LoadRequests(t.Context(), "one", 0, 10)
+		require.NoError(t, err)
+		require.Empty(t, requests)
+	})
+}
+
+// bareInbox is an inbox that is no [store.Awaiter].
+type bareInbox struct{ store.Inbox }
+
+// Where no run can be awaited the step learns it, also after it was suspended elsewhere.
+func TestAwaitNowhere(t *testing.T) {
+	t.Parallel()
+	for name, opts := range map[string][]kahn.Option{
+		"without a store":          nil,
+		"a store without awaits":   {kahn.Durable(bareInbox{new(store.Memory)})},
+		"a store without requests": {kahn.Durable(struct{ store.Store }{new(store.Memory)})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := kahn.Execute(t.Context(), flow("w", awaits("a", "other")), nil, opts...)
+			require.ErrorIs(t, err, kahn.ErrNoAwait)
+		})
+	}
+	_, err := kahn.AwaitRun(t.Context(), "other")
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+	_, err = kahn.Execute(t.Context(), flow("w", awaits("a", "")), nil)
+	require.ErrorIs(t, err, kahn.ErrBadValue)
+
+	var s store.Memory
+	_, _, err = s.Create(t.Context(), store.NewRun{ID: "other"})
+	require.NoError(t, err)
+	res, err := kahn.Execute(t.Context(), flow("w", awaits("a", "other")), nil, kahn.Durable(&s))
+	require.NoError(t, err)
+	_, err = kahn.Execute(t.Context(), flow("w", awaits("a", "other")), nil, kahn.Resume(res.Snapshot()))
+	require.ErrorIs(t, err, kahn.ErrNoAwait)
+}
+
+// A step that is performed elsewhere awaits runs by its call and its reply.
+func TestAwaitElsewhere(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "as data", func(t *testing.T) {
+		var s store.Memory
+		_, _, err := s.Create(t.Context(), store.NewRun{ID: "other"})
+		require.NoError(t, err)
+		there := awaits("a", "other", "nobody").Do
+		step := func(ctx context.Context, step *kahn.Step) (any, error) {
+			sent, err := json.Marshal(step.Call())
+			require.NoError(t, err)
+			var call kahn.Call
+			require.NoError(t, json.Unmarshal(sent, &call))
+			answer, err := json.Marshal(call.Perform(ctx, there, nil))
+			require.NoError(t, err)
+			var reply kahn.Reply
+			require.NoError(t, json.Unmarshal(answer, &reply))
+			return reply.Value, reply.Err
+		}
+		run, err := kahn.Start(t.Context(), flow("w"), step, kahn.Durable(&s), kahn.RunID("w"))
+		require.NoError(t, err)
+		synctest.Wait()
+		require.Equal(t, "other", run.Waiting()[0].Run)
+		lease, _, err := s.Acquire(t.Context(), "other", "me", time.Minute)
+		require.NoError(t, err)
+		_, err = s.Commit(t.Context(), lease, store.Commit{Sequence: 1, Status: kahn.RunFailed})
+		require.NoError(t, err)
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.Equal(t, []any{"failed", "unknown"}, res.Output)
+	})
+}

@@ -1,0 +1,284 @@
+package postgres
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Runs that await others are settled in the transaction of the commit that begins a wait, or ends an awaited run. Its statements read what others have
+// committed before each of them. No two commits miss one another:
+//
+//   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The end of a marked run is not written by the
+//     statement of a batch, see commitText, but here, by a statement after the one that has locked its row.
+//   - Commits that begin waits come one after the other, by an advisory lock that each takes first: so whoever closes a cycle sees the rest of it.
+//   - Apart from that lock, which is taken while no row is locked, none waits for a lock: it is undone, and comes back after a pause.
+
+var _ store.Awaiter = (*Store)(nil)
+
+// lockAwaits waits for the other commits that begin waits.
+func (p *parts) lockAwaits(list []store.Await) {
+	if slices.ContainsFunc(list, func(a store.Await) bool { return a.Run != "" }) {
+		p.exec("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", channel(p.s.schema))
+	}
+}
+
+// settleAwaits does what a commit, whose run was written in the transaction, means for runs that await others. It returns the runs for which requests were
+// posted, and errLocked if another transaction has locked one of them.
+func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	var posts postedAnswers
+	if err = s.await(ctx, tx, m, &posts); err == nil && m.c.Status.Terminal() {
+		err = s.endAwaits(ctx, tx, m.lease.Run, m.c.Status, &posts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return posts.write(ctx, s, tx)
+}
+
+// reachText finds what a run awaits, itself or through others: the edges from awaiting runs that have not ended to awaited ones.
+const reachText = `WITH RECURSIVE reach(id) AS (
+	SELECT $1::text COLLATE "C" UNION SELECT a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL
+) SELECT r.id, a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL`
+
+// await keeps what a commit awaits, and adds the answers that there are at once.
+func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAnswers) error {
+	var withdrawn []string
+	var begun []store.Await
+	for _, a := range m.c.Awaits {
+		if withdrawn = append(withdrawn, a.Node); a.Run != "" && !m.c.Status.Terminal() {
+			begun = append(begun, a)
+		}
+	}
+	nothing := func(pgx.Rows) error { return nil }
+	if err := rowsOf(ctx, tx, s.sql("DELETE FROM $S.awaits WHERE run = $1 AND node = ANY ($2)"), []any{m.run.number, withdrawn}, nothing); err != nil {
+		return err
+	}
+	for _, a := range begun {
+		e, err := s.judgeAwait(ctx, tx, m.lease.Run, a.Run)
+		if err == nil && e == nil {
+			err = rowsOf(ctx, tx, s.sql("INSERT INTO $S.awaits VALUES ($1, $2, $3) ON CONFLICT (run, node) DO UPDATE SET awaited = excluded.awaited"),
+				[]any{m.run.number, a.Node, a.Run}, nothing)
+		} else if err == nil {
+			err = posts.add(m.run.number, m.lease.Run, a.Node, e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judgeAwait returns the answer that a run which begins to await another one has at once; nil if it has none, and the row of the other one is marked.
+func (s *Store) judgeAwait(ctx context.Context, tx pgx.Tx, id, awaited string) (*store.Ended, error) {
+	e, marked, known := &store.Ended{Run: awaited}, false, false
+	if storable(awaited) {
+		err := rowsOf(ctx, tx, s.sql(`UPDATE $S.runs r SET awaited = true FROM (SELECT run FROM $S.runs WHERE id = $1 AND ended IS NULL FOR NO KEY UPDATE SKIP LOCKED) l
+WHERE r.run = l.run RETURNING r.run`), []any{awaited}, func(pgx.Rows) error { marked = true; return nil })
+		if err != nil {
+			return nil, err
+		}
+		err = rowsOf(ctx, tx, s.sql("SELECT status FROM $S.runs WHERE id = $1"), []any{awaited}, func(rows pgx.Rows) error {
+			var status string
+			known = true
+			return errors.Join(rows.Scan(&status), e.Status.UnmarshalText([]byte(status)))
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	switch e.Unknown = !known; {
+	case e.Unknown || e.Status.Terminal():
+		return e, nil
+	case !marked:
+		return nil, errLocked
+	}
+	e.Status = machine.RunPending
+	awaits := map[string][]string{}
+	err := rowsOf(ctx, tx, s.sql(reachText), []any{awaited}, func(rows pgx.Rows) error {
+		var from, to string
+		err := rows.Scan(&from, &to)
+		awaits[from] = append(awaits[from], to)
+		return err
+	})
+	if err == nil {
+		e.Cycle, err = store.FindCycle(id, awaited, func(run string) ([]string, error) { return awaits[run], nil })
+	}
+	if err != nil || e.Cycle == nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// endAwaits adds the answers for those who await a run that has ended.
+func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status machine.RunStatus, posts *postedAnswers) error {
+	const awaiting = "$S.awaits a JOIN $S.runs r USING (run) WHERE a.awaited = $1 AND r.ended IS NULL"
+	open, locked := 0, 0
+	err := rowsOf(ctx, tx, s.sql("SELECT count(*) FROM "+awaiting), []any{id}, func(rows pgx.Rows) error { return rows.Scan(&open) })
+	if err == nil {
+		err = rowsOf(ctx, tx, s.sql("SELECT r.run, r.id, a.node FROM "+awaiting+" ORDER BY r.run, a.node FOR NO KEY UPDATE OF r SKIP LOCKED"), []any{id}, func(rows pgx.Rows) error {
+			var run int64
+			var by, node string
+			if err := rows.Scan(&run, &by, &node); err != nil {
+				return err
+			}
+			locked++
+			return posts.add(run, by, node, &store.Ended{Run: id, Status: status})
+		})
+	}
+	if err == nil && locked < open {
+		return errLocked
+	}
+	if err != nil {
+		return err
+	}
+	return rowsOf(ctx, tx, s.sql("DELETE FROM $S.awaits WHERE awaited = $1"), []any{id}, func(pgx.Rows) error { return nil })
+}
+
+// postedAnswers are answers for runs whose rows the transaction has locked.
+type postedAnswers struct {
+	runs, counts []int64 // each run once, and how many answers it gets
+	ids          []string
+	of           map[int64][]answered
+}
+
+// answered is an answer for a node.
+type answered struct {
+	node string
+	end  *store.Ended
+}
+
+func (p *postedAnswers) add(run int64, id, node string, e *store.Ended) error {
+	if p.of == nil {
+		p.of = map[int64][]answered{}
+	}
+	if p.of[run] == nil {
+		p.runs, p.ids = append(p.runs, run), append(p.ids, id)
+	}
+	p.of[run] = append(p.of[run], answered{node, e})
+	return nil
+}
+
+// write posts the answers, and returns the ids of their runs.
+func (p *postedAnswers) write(ctx context.Context, s *Store, tx pgx.Tx) (told []string, err error) {
+	if len(p.runs) == 0 {
+		return nil, nil
+	}
+	for _, run := range p.runs {
+		p.counts = append(p.counts, int64(len(p.of[run])))
+	}
+	var runs, numbers []int64
+	var ids, contents [][]byte
+	err = rowsOf(ctx, tx, s.sql(`UPDATE $S.runs r SET posted = r.posted + p.answers, since = CASE WHEN r.posted > r.taken THEN r.since ELSE $NOW END
+FROM unnest($1::bigint[], $2::bigint[]) AS p(run, answers) WHERE r.run = p.run RETURNING r.run, r.posted - p.answers`), []any{p.runs, p.counts}, func(rows pgx.Rows) error {
+		var run, number int64
+		if err := rows.Scan(&run, &number); err != nil {
+			return err
+		}
+		for _, a := range p.of[run] {
+			number++
+			q, err := a.end.Request(a.node, uint64(number))
+			if err != nil {
+				return err
+			}
+			content, err := json.Marshal(q)
+			if err != nil {
+				return err
+			}
+			runs, numbers, ids, contents = append(runs, run), append(numbers, number), append(ids, []byte(q.ID)), append(contents, content)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	wakes, nothing := false, func(pgx.Rows) error { return nil }
+	err = rowsOf(ctx, tx, s.sql(`INSERT INTO $S.requests (run, number, id, posted, request)
+SELECT q.run, q.number, q.id, $NOW, q.request FROM unnest($1::bigint[], $2::bigint[], $3::bytea[], $4::bytea[]) AS q(run, number, id, request)`), []any{runs, numbers, ids, contents}, nothing)
+	if err == nil {
+		err = rowsOf(ctx, tx, s.sql("SELECT pg_notify('$CHANNEL', id)::text FROM unnest($1::text[]) AS r(id)"), []any{p.ids}, nothing)
+	}
+	if err == nil { // where package riverkahn has its functions in the schema, the jobs of the runs go on
+		err = rowsOf(ctx, tx, s.sql("SELECT to_regprocedure($Q || '.wake_run(text)') IS NOT NULL"), nil, func(rows pgx.Rows) error { return rows.Scan(&wakes) })
+	}
+	if err == nil && wakes {
+		err = rowsOf(ctx, tx, s.sql("SELECT $S.wake_run(id)::text FROM unnest($1::text[]) AS r(id)"), []any{p.ids}, nothing)
+	}
+	return p.ids, err
+}
+
+// LoadAwaits implements [store.Awaiter].
+func (s *Store) LoadAwaits(ctx context.Context, run string) (list []store.Await, err error) {
+	if err := s.check(ctx); err != nil {
+		return nil, about("load awaits of", run, err)
+	}
+	known := false
+	if storable(run) {
+		err = s.do(ctx, s.sql("SELECT a.node, a.awaited FROM $S.runs r LEFT JOIN $S.awaits a USING (run) WHERE r.id = $1 ORDER BY a.node"), []any{run}, func(rows pgx.Rows) error {
+			var node, awaited *string
+			err := rows.Scan(&node, &awaited)
+			if known = true; node != nil && awaited != nil {
+				list = append(list, store.Await{Node: *node, Run: *awaited})
+			}
+			return err
+		})
+	}
+	if err == nil && !known {
+		err = store.ErrUnknownRun
+	}
+	return list, about("load awaits of", run, err)
+}
+
+// insertEnded inserts a run that has ended, and answers those who await the run of this id, of which nothing was written yet.
+func (s *Store) insertEnded(ctx context.Context, r *store.Run) error {
+	for pause := minLockPause; ; pause = min(2*pause, maxLockPause) {
+		err := s.tryInsertEnded(ctx, r)
+		if !errors.Is(err, errLocked) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (s *Store) tryInsertEnded(ctx context.Context, r *store.Run) error {
+	tx, err := s.pool.Begin(ctx)
+	if err != nil {
+		return describe(err)
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+		defer cancel()
+		_ = tx.Rollback(ctx) // after a commit it does nothing; else an error means that the connection is closed
+	}()
+	if _, _, err := s.place(ctx, tx, &store.NewRun{ID: r.ID}, r); err != nil {
+		return err
+	}
+	var posts postedAnswers
+	if err := s.endAwaits(ctx, tx, r.ID, r.Status, &posts); err != nil {
+		return err
+	}
+	told, err := posts.write(ctx, s, tx)
+	if err == nil {
+		err = describe(tx.Commit(ctx))
+	}
+	if err == nil {
+		for _, run := range told {
+			s.requests.Tell(run)
+		}
+	}
+	return err
+}
