@@ -501,3 +501,14 @@ func quoteList(names []string) string {
 	}
 	return b.String()
 }
+
+// ErrNoAwait is the error of a step that calls [AwaitRun] where no run can be awaited: its own run is not [Durable], or its store is no [store.Awaiter].
+var ErrNoAwait = errors.New("no run can be awaited here")
+
+// ErrAwaitCycle is the error of [AwaitRun] if the run awaits this one, by itself or through others: both would wait for ever.
+var ErrAwaitCycle = errors.New("runs would await one another")
+
+// awaitsRun is the error of a signal for a node that awaits the end of a run.
+func awaitsRun(name, run string) error {
+	return fmt.Errorf("%w: node %s waits for the end of run %s, not for a signal", ErrUnknownGate, quoteID(name), quoteID(run))
+}

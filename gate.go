@@ -1,13 +1,11 @@
 package kahn
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -445,61 +443,6 @@ func expressible(t time.Time) time.Time {
 		return u
 	}
 	return t
-}
-
-// ErrNoAwait is the error of a step that calls [AwaitRun] where no run can be awaited: its own run is not [Durable], or its store is no [store.Awaiter].
-var ErrNoAwait = errors.New("no run can be awaited here")
-
-// ErrAwaitCycle is the error of [AwaitRun] if the run awaits this one, by itself or through others: both would wait for ever.
-var ErrAwaitCycle = errors.New("runs would await one another")
-
-// AwaitRun makes the node of a step wait, suspended, until a run has ended that was started elsewhere, and returns the status of that run then. A step
-// returns the error that it gets. When the run has ended the step is entered again, in the same attempt, and gets the status:
-//
-//	status, err := kahn.AwaitRun(ctx, order)
-//	if err != nil {
-//		return nil, err
-//	}
-//
-// The [Durable] run and the other one have one store, which is a [store.Awaiter] and answers in the transaction that ends the other run, also one that never
-// began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle], [ErrNoAwait], or [ErrBadValue] if ctx is no step's.
-// [Step.SavedState] and [Step.Resumed] stay, and no signal ends the wait. The same attempt may await several runs, one after the other.
-func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
-	s := StepOf(ctx)
-	switch {
-	case s == nil:
-		return RunPending, fmt.Errorf("%w: AwaitRun with a context that is no step's", ErrBadValue)
-	case run == "" || !utf8.ValidString(run):
-		return RunPending, fmt.Errorf("%w: AwaitRun: %s is no id of a run", ErrBadValue, quoteID(run))
-	}
-	for _, e := range s.awaited() {
-		if e.Run != run {
-			continue
-		}
-		switch {
-		case e.Unknown:
-			return RunPending, fmt.Errorf("%w: %s", ErrUnknownRun, quoteID(run))
-		case len(e.Cycle) > 0:
-			return RunPending, fmt.Errorf("%w: %s", ErrAwaitCycle, cycleText(e.Cycle))
-		}
-		return e.Status, nil
-	}
-	return RunPending, &suspendError{run: run}
-}
-
-// cycleText names the first and the last runs of a cycle.
-func cycleText(cycle []string) string {
-	const most = 5
-	var list []string
-	for i, id := range cycle {
-		switch {
-		case i < most || i == len(cycle)-1:
-			list = append(list, quoteID(id))
-		case i == most:
-			list = append(list, fmt.Sprintf("%d others", len(cycle)-most-1))
-		}
-	}
-	return strings.Join(append(list, list[0]), ", which awaits ")
 }
 
 type suspendError struct {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/seed-c794f7ef/kahn/internal/due"
 	"github.com/seed-c794f7ef/kahn/internal/saturate"
-	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -424,11 +423,6 @@ func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	return at.reenter(ref, now)
 }
 
-// awaitsRun is the error of a signal for a node that awaits the end of a run.
-func awaitsRun(name, run string) error {
-	return fmt.Errorf("%w: node %s waits for the end of run %s, not for a signal", ErrUnknownGate, quoteID(name), quoteID(run))
-}
-
 // mayAwait reports whether nodes of the run may await other runs.
 func (r *Run) mayAwait() bool {
 	if r.durable == nil {
@@ -436,16 +430,6 @@ func (r *Run) mayAwait() bool {
 	}
 	_, ok := r.durable.store.(store.Awaiter)
 	return ok && r.durable.inbox != nil
-}
-
-// awaitAgain has the store asked again, with the next transaction, for a node that was restored while it awaits a run: the run is a fork, or was stored
-// elsewhere, or the answer came before the node was known. Without a store that could answer the step is entered again, and learns that from AwaitRun.
-func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
-	if r.mayAwait() {
-		r.durable.pending(place{r, ref}).change()
-		return
-	}
-	x.wait.Deadline = x.wait.Since
 }
 
 // await has the store await a run for a node whose record is being written, or await none any more.

@@ -749,6 +749,16 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
+// awaitAgain has the store asked again, with the next transaction, for a node that was restored while it awaits a run: the run is a fork, or was stored
+// elsewhere, or the answer came before the node was known. Without a store that could answer the step is entered again, and learns that from AwaitRun.
+func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
+	if r.mayAwait() {
+		r.durable.pending(place{r, ref}).change()
+		return
+	}
+	x.wait.Deadline = x.wait.Since
+}
+
 // sleep makes the node of an attempt back off whose step returned SuspendUntil. The attempt goes on, so its next start is a re-entry.
 func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	ref := step.ref
