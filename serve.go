@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -96,7 +97,8 @@ const (
 //
 // Before it performs anything, Serve returns an error that matches [ErrBadOption] for a Service without a Store or Workflows, with a negative
 // Poll, with a version twice, with two Owners, or with an option that is about one run; and the errors of [Graph.Compile] and of [Start]
-// about graphs and options. A store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore].
+// about graphs and options. A store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore]; so does a store whose
+// schema a newer program has brought up to date, which matches [store.ErrNewerSchema], too, once the runs that are at work here have ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -117,6 +119,9 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 		wait, err := v.turn(ctx)
 		if errors.Is(err, ErrUnusable) {
 			return fmt.Errorf("%w: %w", ErrStore, err)
+		}
+		if v.outdated != nil && v.held.Load() == 0 {
+			return fmt.Errorf("%w: %w", ErrStore, v.outdated)
 		}
 		timer := time.NewTimer(wait)
 		select {
@@ -176,8 +181,10 @@ type serving struct {
 	calm       time.Duration // between two questions because of what the store has notified of
 	tookAt     time.Time     // the last one
 	refused    bool          // the last announcement was refused: the owner is in use
+	outdated   error         // why nothing new is taken: the schema of the store is newer than this program; nil if it is not
 	failures   int           // of the store, in a row
 
+	held  atomic.Int64  // runs that are at work here, or are being started
 	wake  chan struct{} // a run has ended or did not begin
 	told  chan struct{} // the store has notified of a request or of a run
 	apart deferrals
@@ -296,8 +303,11 @@ func (v *serving) add(w Workflow) error {
 // returns.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
-	if !now.Before(v.announceAt) {
+	if v.outdated == nil && !now.Before(v.announceAt) {
 		err = v.announce(ctx, now)
+	}
+	if v.outdated != nil { // the loop is woken when a run has ended
+		return reportPause, nil
 	}
 	if err == nil && !v.refused && !now.Before(v.reportAt) {
 		v.reportAt = now.Add(reportPause)
@@ -390,6 +400,11 @@ func signalOnce(c chan struct{}) {
 // announce tells the store which queues the process works. It does so again when a third of the time has passed.
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
+	if errors.Is(err, store.ErrNewerSchema) {
+		v.outdated = fmt.Errorf("nothing new is begun, and Serve returns when the runs at work here have ended: %w", err)
+		v.report("", store.Queue{}, v.outdated)
+		return nil
+	}
 	was := v.refused
 	if v.refused = errors.Is(err, store.ErrOwnerInUse); v.refused {
 		v.announceAt = now.Add(min(leastRetry, v.announced.TTL/3))
@@ -415,7 +430,7 @@ func (v *serving) withdraw() {
 	err := guarded(func() error {
 		return v.service.Store.Announce(ctx, store.Announcement{Process: v.announced.Process})
 	})
-	if err != nil && !errors.Is(err, ErrUnusable) { // then Serve has returned it
+	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // then Serve has returned it
 		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
 	}
 }
@@ -473,6 +488,7 @@ func (v *serving) start(runs []store.Run) (started int) {
 		i += len(some)
 		results := make(chan error, len(some))
 		for j := range some {
+			v.held.Add(1)
 			go v.perform(&some[j], v.apart.begin(some[j].ID), results)
 		}
 		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // a function of Around may take long
@@ -502,6 +518,7 @@ var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 // failed before.
 func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
 	defer v.look()
+	defer v.held.Add(-1)
 	var run *Run
 	err := errNotBegun
 	func() {

@@ -26,7 +26,7 @@ type QueueStore interface {
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
 	// process has announced before. If an announcement of another process with an Owner of the same name still holds for more than half of
-	// a.TTL, nothing changes, and the error matches [ErrOwnerInUse].
+	// a.TTL, nothing changes, and the error matches [ErrOwnerInUse]; and if the schema is newer than the store knows, one that matches [ErrNewerSchema].
 	Announce(ctx context.Context, a Announcement) error
 	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was acquired, and of which nothing
 	// was written yet, is in none.
@@ -40,6 +40,10 @@ type DueNotifier interface {
 	// NotifiesDue reports whether the watch hears of such runs. Then a process needs to ask for runs that are due only now and then.
 	NotifiesDue() bool
 }
+
+// ErrNewerSchema refuses the announcement of a program that is older than the schema of its store: a newer one has brought the schema up to date since this
+// one has opened the store. A process that has runs may end them, and takes no others.
+var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
 // ErrOwnerInUse refuses an owner of leases whose name another process uses that is alive. An error of Acquire of store/sqlite that matches it
 // matches [ErrLeased], too.

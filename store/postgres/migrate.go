@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // migrate brings the schema up to date. Of several processes that do it at once, one does, and the others wait for it.
@@ -30,6 +32,14 @@ func (s *Store) migrate(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// newerSchema is the error of a program that is older than the schema, nil if it is not.
+func newerSchema(version int) error {
+	if version <= len(migrations) {
+		return nil
+	}
+	return fmt.Errorf("%w: its version is %d, and this program knows those up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
 // version is the version of the database's schema, 0 if it has none. One that is unknown is an error.

@@ -104,7 +104,8 @@ func seconds(s float64) time.Duration {
 func announceText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	return `WITH other AS (
-	SELECT 1 FROM $S.served WHERE owner = $4 AND owner <> '' AND process <> $3 AND until > $NOW + $5 * interval '1 microsecond' / 2 AND cardinality($1::text[]) > 0 LIMIT 1
+	SELECT 1 FROM $S.served WHERE owner = $4 AND owner <> '' AND process <> $3 AND until > $NOW + $5 * interval '1 microsecond' / 2 AND cardinality($1::text[]) > 0
+		UNION ALL SELECT 1 FROM $S.version WHERE version > $6 LIMIT 1
 ),
 put AS (
 	INSERT INTO $S.served AS s (workflow, plan, process, owner, until)
@@ -119,7 +120,7 @@ removed AS (
 	DELETE FROM $S.served s WHERE s.until <= $NOW AND s.process <> $3
 		AND EXISTS (SELECT FROM $S.served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)
 )
-SELECT count(*) FROM other`
+SELECT count(*), (SELECT version FROM $S.version) FROM other`
 }
 
 // NotifiesDue implements [store.DueNotifier]: it reports whether the store listens.
@@ -135,21 +136,22 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 		return err
 	}
 	workflows, plans := columnsOf(a.Queues)
-	args := []any{append([]string{}, workflows...), append([]string{}, plans...), a.Process, a.Owner, microseconds(a.TTL)}
+	args := []any{append([]string{}, workflows...), append([]string{}, plans...), a.Process, a.Owner, microseconds(a.TTL), len(migrations)}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var others int
+	var others, version int
 	if a.Owner == "" { // processes without an owner do not wait for one another
-		return describe(s.pool.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others))
+		err = s.pool.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others, &version)
+		return errors.Join(describe(err), newerSchema(version))
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		// Of two processes with one owner that announce themselves at once, one finds the other.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err
 		}
-		return tx.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others)
+		return tx.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others, &version)
 	})
-	if err = describe(err); err == nil && others > 0 {
+	if err = errors.Join(describe(err), newerSchema(version)); err == nil && others > 0 {
 		err = store.OwnerInUse(a.Owner)
 	}
 	if err != nil {

@@ -350,3 +350,25 @@ func TestFarthestTimes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 1, pruned.Runs)
 }
+
+// TestNewerSchema: a store that is open learns by Announce that a newer program has brought the schema up to date. Its runs may still be ended.
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	a := store.Announcement{Process: "p", Queues: []store.Queue{{Workflow: "w"}}, TTL: time.Minute}
+	require.NoError(t, s.Announce(t.Context(), a))
+	lease, _, err := s.Acquire(t.Context(), "r", "me", time.Minute)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "UPDATE "+table(schema, "version")+" SET version = version + 1")
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Announce(t.Context(), a), store.ErrNewerSchema)
+	a.Owner, a.Process = "me", "other"
+	require.ErrorIs(t, s.Announce(t.Context(), a), store.ErrNewerSchema)
+	var announced int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table(schema, "served")).Scan(&announced))
+	require.Equal(t, 1, announced, "a refused announcement changes nothing")
+	applied, err := s.Commit(t.Context(), lease, store.Commit{Sequence: 1, Status: kahn.RunCompleted})
+	require.NoError(t, err)
+	require.Equal(t, store.AppliedNow, applied)
+}

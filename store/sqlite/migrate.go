@@ -3,6 +3,8 @@ package sqlite
 import (
 	"database/sql/driver"
 	"fmt"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // migrate brings the schema up to date.
@@ -31,6 +33,11 @@ func (w *writer) migrate() (err error) {
 		}
 	}
 	return execute(w.conn, "COMMIT")
+}
+
+// newerSchema is the error of a program that is older than the schema.
+func newerSchema(version int64) error {
+	return fmt.Errorf("%w: its version is %d, and this program knows those up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
 // schemaVersion is the version of the database's schema, 0 if it has none.

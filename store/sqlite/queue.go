@@ -97,7 +97,17 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	var refused error
 	err := w.write(ctx, func() error {
 		var others []int64
-		if refused = nil; len(a.Queues) > 0 {
+		refused = nil
+		err := w.in("SELECT version FROM kahn_schema", func(row []driver.Value) error {
+			if version := row[0].(int64); version > int64(len(migrations)) {
+				refused = newerSchema(version)
+			}
+			return nil
+		})
+		if err != nil || refused != nil {
+			return err
+		}
+		if len(a.Queues) > 0 {
 			err := w.in(sqlAt(sameOwner, s.now), func(row []driver.Value) error {
 				others = append(others, row[0].(int64))
 				return nil

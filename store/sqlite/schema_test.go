@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -112,4 +113,22 @@ func TestWriteSchema(t *testing.T) {
 	called <- true
 	<-over
 	require.True(t, slices.Contains(calls, "a"))
+}
+
+// TestNewerSchema: a store that is open learns by Announce that a newer program has brought the schema up to date. Its runs may still be ended.
+func TestNewerSchema(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, file(t), sqlite.Options{})
+	a := store.Announcement{Process: "p", Queues: []store.Queue{{Workflow: "w"}}, TTL: time.Minute}
+	require.NoError(t, s.Announce(t.Context(), a))
+	lease, _, err := s.Acquire(t.Context(), "r", "me", time.Minute)
+	require.NoError(t, err)
+	_, err = s.DB().Exec("UPDATE kahn_schema SET version = version + 1")
+	require.NoError(t, err)
+	require.ErrorIs(t, s.Announce(t.Context(), a), store.ErrNewerSchema)
+	a.Queues = nil
+	require.ErrorIs(t, s.Announce(t.Context(), a), store.ErrNewerSchema)
+	applied, err := s.Commit(t.Context(), lease, store.Commit{Sequence: 1, Status: kahn.RunCompleted})
+	require.NoError(t, err)
+	require.Equal(t, store.AppliedNow, applied)
 }

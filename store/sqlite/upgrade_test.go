@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -51,17 +52,20 @@ func (h host) calls(t *testing.T, prefix string) (list []string) {
 }
 
 // build builds the host in a tree of the repository, in a folder that only the build sees. The former version gets the schema of this one: both have the
-// same tables for runs, but a program refuses to open a database that has more tables than it knows.
-func build(t *testing.T, root, variant, to string) {
+// same tables for runs, but a program refuses to open a database that has more tables than it knows. With own it keeps the schema that it had.
+func build(t *testing.T, root, variant, to string, own bool) {
 	t.Helper()
 	module := filepath.Join(root, "store", "sqlite")
 	here, err := filepath.Abs(filepath.Join("testdata", "upgrade"))
 	require.NoError(t, err)
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{
+	replaced := map[string]string{
 		filepath.Join(module, "upgrade", "main.go"):    filepath.Join(here, "main.go.txt"),
 		filepath.Join(module, "upgrade", "variant.go"): filepath.Join(here, variant),
-		filepath.Join(module, "schema.go"):             filepath.Join(here, "..", "..", "schema.go"),
-	}})
+	}
+	if !own {
+		replaced[filepath.Join(module, "schema.go")] = filepath.Join(here, "..", "..", "schema.go")
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "overlay.json")
 	require.NoError(t, os.WriteFile(file, overlay, 0o600))
@@ -71,8 +75,8 @@ func build(t *testing.T, root, variant, to string) {
 	require.NoError(t, err, "%s", out)
 }
 
-// hosts builds the host with the former version and with this one. It skips the test where the former one cannot be had.
-func hosts(t *testing.T) (before, now string) {
+// hosts builds the host with the former version, also with the schema that it had, and with this one. It skips the test where the former one cannot be had.
+func hosts(t *testing.T) (before, unmigrated, now string) {
 	t.Helper()
 	if os.Getenv("KAHN_LONG")+os.Getenv("KAHN_SAMPLE") == "" {
 		t.Skip("it builds the former version: with KAHN_LONG or KAHN_SAMPLE")
@@ -95,17 +99,18 @@ func hosts(t *testing.T) (before, now string) {
 	out, err := tar.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	bin := t.TempDir()
-	before, now = filepath.Join(bin, "before"), filepath.Join(bin, "now")
-	build(t, tree, "former.go.txt", before)
-	build(t, root, "now.go.txt", now)
-	return before, now
+	before, unmigrated, now = filepath.Join(bin, "before"), filepath.Join(bin, "unmigrated"), filepath.Join(bin, "now")
+	build(t, tree, "former.go.txt", before, false)
+	build(t, tree, "former.go.txt", unmigrated, true)
+	build(t, root, "now.go.txt", now, false)
+	return before, unmigrated, now
 }
 
 // Processes of the former version and of this one work one store: what one begins the other continues, and each keeps to its own rules for what it
 // decides itself. See docs/upgrade.md.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	former, now := hosts(t)
+	former, unmigrated, now := hosts(t)
 	both := func(t *testing.T) (before, after host) {
 		db := filepath.Join(t.TempDir(), "runs.db")
 		return host{former, db}, host{now, db}
@@ -186,6 +191,33 @@ func TestUpgrade(t *testing.T) {
 				require.True(t, strings.HasSuffix(call, " 1"), "%s: a sleep is no other attempt", call)
 			}
 			require.Len(t, after.calls(t, run+" after"), 1)
+		}
+	})
+	t.Run("a migration under load", func(t *testing.T) {
+		db := filepath.Join(t.TempDir(), "runs.db")
+		before, after := host{unmigrated, db}, host{now, db}
+		before.command(t, "create", "many")
+		before.command(t, "create", "loop")
+		migrated := make(chan string, 1)
+		go func() { // in the middle of the runs that the former version performs
+			for {
+				if data, err := os.ReadFile(db + ".calls"); err == nil && strings.Count(string(data), "\n") >= 5 {
+					break
+				}
+				time.Sleep(time.Millisecond)
+			}
+			out, err := exec.Command(now, db, "status", "many0").CombinedOutput()
+			migrated <- fmt.Sprint(string(out), err)
+		}()
+		work(t, []host{before, before}, "many", "loop")
+		require.Contains(t, <-migrated, "<nil>")
+		require.Contains(t, before.refused(t, "status", "many0"), "version")
+		for i := range 30 {
+			many, loop := fmt.Sprint("many", i), fmt.Sprint("loop", i)
+			require.Equal(t, []string{many + " a 1", many + " b 1"}, after.calls(t, many+" "), "each step once")
+			require.Equal(t, []string{loop + " L#1/x 1", loop + " L#2/x 1"}, after.calls(t, loop+" "))
+			require.Equal(t, "completed", after.command(t, "status", many))
+			require.Equal(t, "completed", after.command(t, "status", loop))
 		}
 	})
 	t.Run("both at once", func(t *testing.T) {
