@@ -119,7 +119,7 @@ var faults = []struct {
 	{"TestEventsInMemory", "events.go", "Store.LoadEvents", `first+int64(page.Last), int64(limit)`, `first+int64(page.Last), int64(limit+1)`},
 	{"TestEventsInMemory", "events.go", "readLog", `err == nil && number == 0`, `false`},
 	{"TestEventsInMemory", "create.go", "remove", `"DELETE FROM kahn_events WHERE event >= ?`, `"DELETE FROM kahn_events WHERE event < 0 AND event >= ?`},
-	{"TestEventsInMemory", "create.go", "Store.Insert", `return w.putEvents(number, r.Events)`, `return nil`},
+	{"TestEventsInMemory", "create.go", "Store.Insert", `w.putEvents(number, r.Events)`, `error(nil)`},
 	{"TestDamagedEvents", "events.go", "Store.LoadEvents", `row[2] != eventSum(&sums, first+int64(id), []byte(data))`, `row[2] == eventSum(&sums, -1, nil)`},
 	{"TestAwaits", "await.go", "judgeAwait", `e.Unknown || e.Status.Terminal()`, `e.Unknown`},
 	{"TestAwaits", "await.go", "Store.endAwaits", `open != ""`, `open == ""`},
