@@ -32,7 +32,8 @@ func main() {
 // run is main with its arguments and output as parameters. ok is false if a check failed.
 func run(out io.Writer, args []string) (ok bool, err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, signals, lookers or all")
+	which := flags.String("table", "ratios", "ratios, small, build, scaling, makespan, contention, lock, features, memo, scale, events, streams, stores, operating, signals, lookers or all")
+	runs := flags.Int("runs", 100_000, "the runs of the table operating")
 	rounds := flags.Int("rounds", 7, "rounds in which every executor has its turn; medians are taken over them")
 	quick := flags.Bool("quick", false, "three short rounds, and no graph above 100,000 nodes")
 	checking := flags.Bool("check", false, "measure kahn, the hand-written executor and errgroup only, and fail if kahn takes half as much again as it did, and more than its budget, or State.Drive more than 4 times Execute")
@@ -96,6 +97,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		{"scale", func() error { return scale(out, divisor(*quick)) }},
 		{"streams", func() error { return streams(out, *quick) }},
 		{"stores", func() error { return stores(out, *rounds) }},
+		{"operating", func() error { return operating(out, *runs) }},
 		{"signals", func() error { return signals(out, *rounds, target) }},
 		{"lookers", func() error { return lookers(out, *rounds) }},
 		{"makespan", func() error { return makespan(out, *rounds) }},

@@ -141,7 +141,7 @@ func TestEnumsRoundTrip(t *testing.T) {
 	hasNames(t, event.NoRetryDeadline)
 	hasNames(t, event.PhaseOutput)
 	hasNames(t, store.Conflict)
-	hasNames(t, store.KindRedrive)
+	hasNames(t, store.KindEnded)
 	hasNames(t, store.RequestRefused)
 	roundTrip(t, kahn.AllSucceeded, kahn.AnySucceeded, kahn.AtLeast(1), kahn.AtLeast(70_000), kahn.AllDone, kahn.Boundary)
 	for _, outside := range []kahn.Join{99, kahn.AllDone | 1<<8} {

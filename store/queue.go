@@ -149,9 +149,20 @@ type QueueState struct {
 	Served time.Time
 }
 
+// UnclaimableStore is a [QueueStore] that finds the queues of [Unclaimable] by itself, so that the call does not grow with the runs of all others. A store need
+// not implement it; store/postgres does.
+type UnclaimableStore interface {
+	QueueStore
+	// Unclaimable returns those of Queues that are not Live.
+	Unclaimable(ctx context.Context) ([]QueueState, error)
+}
+
 // Unclaimable returns the queues of the runs that no live process performs: their workflow, or its version, is in no process any more.
 // [QueueState].Served says since when. [Filter] with the Workflow and the Plan lists the runs.
 func Unclaimable(ctx context.Context, s QueueStore) ([]QueueState, error) {
+	if own, ok := s.(UnclaimableStore); ok {
+		return own.Unclaimable(ctx)
+	}
 	list, err := s.Queues(ctx)
 	if err != nil {
 		return nil, err

@@ -9,20 +9,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// pruneBatch is how many runs one statement removes.
-const pruneBatch = 16
+// A statement removes pruneBatch runs, and the next one twice as many, up to maxPruneBatch, while one removes fewer than fewPruned nodes.
+const (
+	pruneBatch    = 16
+	maxPruneBatch = 512
+	fewPruned     = 2000
+)
 
-// Prune implements [store.Admin]. It removes runs in statements of 16, and leaves out those that somebody is writing.
+// Prune implements [store.Admin]. It removes runs in statements of 16 to 512, by the number of their nodes, and leaves out those that somebody is writing.
 func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pruned, err error) {
 	if err := q.Check(); err != nil {
 		return pruned, err
 	}
+	size := pruneBatch
 	for pruned.More = true; pruned.More && pruned.Runs < q.Limit; {
-		batch, err := s.prune(ctx, &q, min(pruneBatch, q.Limit-pruned.Runs))
+		batch, err := s.prune(ctx, &q, min(size, q.Limit-pruned.Runs))
 		if err != nil {
 			return pruned, fmt.Errorf("prune: %w", err)
 		}
 		pruned.Runs, pruned.Nodes, pruned.More = pruned.Runs+batch.Runs, pruned.Nodes+batch.Nodes, batch.More
+		if size = pruneBatch; batch.Nodes < fewPruned {
+			size = min(2*max(batch.Runs, pruneBatch), maxPruneBatch)
+		}
 		if batch.Runs == 0 {
 			break // somebody is writing those that are left
 		}

@@ -160,21 +160,42 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesQuery is the statement of Queues.
-const queuesQuery = `SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
-	SELECT workflow, plan, count(*), nullif(min(due), 'infinity') FROM (
-		SELECT r.workflow, r.plan, ` + dueAt + ` AS due FROM $S.runs r WHERE ` + unended + ` AND NOT (r.workflow = '' AND r.plan = '' AND r.sequence = 0)
-		UNION ALL SELECT r.workflow, r.plan, ` + askedAt + ` FROM $S.runs r WHERE ` + asked + `
-	) r GROUP BY workflow, plan
-) q LEFT JOIN (SELECT workflow, plan, max(until) AS until FROM $S.served GROUP BY workflow, plan) s USING (workflow, plan)
-ORDER BY q.workflow, q.plan`
+// queuesText is the statement of Queues, and with $1 of Unclaimable. It finds the queues one after the other by the index runs_due, whatever their lengths are, and counts by
+// entries of that index: so what a queue refers to is in the index, but for runs without a name and a plan, of which those that have not begun do not count.
+func queuesText() string {
+	const in = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
+	const begun = "FROM $S.runs r WHERE r.workflow = '' AND r.plan = '' AND r.sequence > 0 AND " + unended
+	return `WITH RECURSIVE q(workflow, plan) AS (
+	(SELECT r.workflow, r.plan FROM $S.runs r WHERE ` + unended + ` ORDER BY r.workflow, r.plan LIMIT 1)
+	UNION ALL SELECT n.* FROM q CROSS JOIN LATERAL (
+		SELECT r.workflow, r.plan FROM $S.runs r WHERE (r.workflow, r.plan) > (q.workflow, q.plan) AND ` + unended + ` ORDER BY r.workflow, r.plan LIMIT 1
+	) n
+),
+s AS MATERIALIZED (SELECT workflow, plan, max(until) AS until FROM $S.served GROUP BY workflow, plan),
+states AS (
+	SELECT q.workflow, q.plan, CASE WHEN q.workflow = '' AND q.plan = '' THEN (SELECT count(*) ` + begun + `) ELSE (SELECT count(*) ` + in + `) END AS runs,
+		CASE WHEN q.workflow = '' AND q.plan = '' THEN (SELECT min(` + dueAt + `) ` + begun + `) ELSE (SELECT ` + dueAt + ` ` + in + ` ORDER BY ` + dueAt + ` LIMIT 1) END AS due
+	FROM q LEFT JOIN s USING (workflow, plan) WHERE NOT $1 OR coalesce(s.until <= $NOW, true)
+	UNION ALL SELECT r.workflow, r.plan, 1, ` + askedAt + ` FROM $S.runs r WHERE ` + asked + `
+)
+SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
+	SELECT workflow, plan, sum(runs)::bigint AS runs, nullif(min(due), 'infinity') FROM states GROUP BY workflow, plan
+) q LEFT JOIN s USING (workflow, plan) WHERE q.runs > 0 AND (NOT $1 OR coalesce(s.until <= $NOW, true)) ORDER BY q.workflow, q.plan`
+}
 
-// Queues implements [store.QueueStore].
-func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
+// Queues implements [store.QueueStore]. Its time grows with the runs that have not ended, by entries of an index.
+func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) { return s.queues(ctx, false) }
+
+// Unclaimable implements [store.UnclaimableStore]. Its time grows with the queues, and with the runs in those that no live process performs.
+func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
+	return s.queues(ctx, true)
+}
+
+func (s *Store) queues(ctx context.Context, dead bool) (list []store.QueueState, err error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	err = s.do(ctx, s.sql(queuesQuery), nil, func(rows pgx.Rows) error {
+	err = s.do(ctx, s.sql(queuesText()), []any{dead}, func(rows pgx.Rows) error {
 		var q store.QueueState
 		var due, served pgtype.Timestamptz
 		err := rows.Scan(&q.Workflow, &q.Plan, &q.Runs, &due, &served, &q.Live)

@@ -174,4 +174,11 @@ CREATE TABLE $S.awaits (
 	PRIMARY KEY (run, node)
 );
 CREATE INDEX awaits_awaited ON $S.awaits (awaited);
+`, `
+-- A run writes its row again and again, and Prune removes many rows at once: what is dead is removed when it is 2 % of a table, not 20 %.
+ALTER TABLE $S.runs SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.02);
+ALTER TABLE $S.nodes SET (autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE $S.events SET (autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE $S.requests SET (autovacuum_vacuum_scale_factor = 0.02);
+ALTER TABLE $S.served SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 `}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/postgres"
+	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
+)
+
+// operating measures what the operator of a store in PostgreSQL notices: how long a run waits for its first step, and what the calls take that concern many
+// runs, at a number of runs of which a tenth has not ended.
+func operating(out io.Writer, runs int) error {
+	err := onServer(func(s *server) error {
+		if err := s.latencies(out, 300); err != nil {
+			return err
+		}
+		return s.counts(out, runs)
+	})
+	if errors.Is(err, localserver.ErrNoServer) {
+		_, err = fmt.Fprintln(out, "It was left out, since there is no server of PostgreSQL.")
+	}
+	return err
+}
+
+// latencies measures the time from the call of Create, by a process that serves nothing, to the first step, with processes that listen and are idle.
+func (s *server) latencies(out io.Writer, samples int) error {
+	t := table{header: []string{"serving processes", "Create, p50", "to the first step, p50", "p99"}}
+	for _, processes := range []int{1, 5} {
+		created, began, err := s.latency(processes, samples)
+		if err != nil {
+			return err
+		}
+		t.add(fmt.Sprint(processes), millis(created[samples/2]), millis(began[samples/2]), millis(began[samples*99/100]))
+	}
+	fmt.Fprintf(out, "\n### PostgreSQL: from Create to the first step, ms\n\n")
+	t.print(out)
+	return nil
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f", float64(d)/float64(time.Millisecond)) }
+
+func (s *server) latency(processes, samples int) (created, began []time.Duration, err error) {
+	ctx := context.Background()
+	if err := s.clear(); err != nil {
+		return nil, nil, err
+	}
+	called := make(chan time.Time, 1)
+	g := (&kahn.Graph{Name: "latency"}).Add(kahn.Node{ID: "only"})
+	step := func(context.Context, *kahn.Step) (any, error) {
+		called <- time.Now()
+		return nil, nil
+	}
+	ended := make(chan error, processes)
+	var runners []*kahn.Runner
+	for range processes {
+		pool, err := pgxpool.New(ctx, s.pool.Config().ConnString())
+		if err != nil {
+			return nil, nil, err
+		}
+		defer pool.Close()
+		own, err := postgres.Open(ctx, pool, postgres.Options{Listen: s.pool.Config().ConnString()})
+		if err != nil {
+			return nil, nil, err
+		}
+		rn := new(kahn.Runner)
+		runners = append(runners, rn)
+		go func() {
+			err := rn.Serve(ctx, kahn.Service{Store: own, Workflows: []kahn.Workflow{{Graph: g, Step: step}}})
+			ended <- errors.Join(err, own.Close())
+		}()
+	}
+	for i := -10; i < samples && err == nil; i++ { // the first ones begin before all processes listen
+		time.Sleep(30 * time.Millisecond)
+		var n store.NewRun
+		if n, err = kahn.Prepare(g, kahn.RunID(fmt.Sprintf("%d-%d", processes, i))); err != nil {
+			break
+		}
+		start := time.Now()
+		if _, _, err = s.store.Create(ctx, n); err != nil {
+			break
+		}
+		stored := time.Now()
+		if first := <-called; i >= 0 {
+			created, began = append(created, stored.Sub(start)), append(began, first.Sub(start))
+		}
+	}
+	for _, rn := range runners {
+		err = errors.Join(err, rn.Shutdown(ctx), <-ended)
+	}
+	slices.Sort(created)
+	slices.Sort(began)
+	return created, began, err
+}
+
+// counts measures the calls that concern many runs.
+func (s *server) counts(out io.Writer, runs int) error {
+	ctx := context.Background()
+	if err := s.clear(); err != nil {
+		return err
+	}
+	if err := s.fill(runs); err != nil {
+		return err
+	}
+	t := table{header: []string{"call", "ms"}}
+	timed := func(name string, f func() error) error {
+		var took []time.Duration
+		for range 5 {
+			start := time.Now()
+			if err := f(); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			took = append(took, time.Since(start))
+		}
+		slices.Sort(took)
+		t.add(name, millis(took[len(took)/2]))
+		return nil
+	}
+	count := func(f store.Filter) func() error {
+		return func() error { _, err := s.store.Count(ctx, f); return err }
+	}
+	queue := store.Queue{Workflow: "w1", Plan: "p1"}
+	err := errors.Join(
+		timed("Count of all", count(store.Filter{})),
+		timed("Count of one workflow", count(store.Filter{Workflow: "w1"})),
+		timed("Count of those that have not ended", count(store.Filter{Statuses: []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}})),
+		timed("Queues", func() error { _, err := s.store.Queues(ctx); return err }),
+		timed("Unclaimable, which Serve asks each minute", func() error { _, err := store.Unclaimable(ctx, s.store); return err }),
+		timed("Due", func() error { _, err := s.store.Due(ctx, store.DueQuery{Queues: []store.Queue{queue}}); return err }),
+		timed("List, the first page", func() error { _, err := s.store.List(ctx, store.Query{}); return err }),
+		timed("Prune of 1,000 runs", func() error {
+			_, err := s.store.Prune(ctx, store.PruneQuery{EndedBefore: time.Now(), Limit: 1000})
+			return err
+		}),
+	)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\n### PostgreSQL: %s runs of two nodes, a tenth of which has not ended, of 10 workflows\n\n", thousands(runs))
+	t.print(out)
+	return nil
+}
+
+// fill writes the rows of runs, of which every tenth is suspended.
+func (s *server) fill(runs int) error {
+	ctx := context.Background()
+	for _, text := range []string{
+		`INSERT INTO kahn.runs (sequence, epoch, expires, created, ended, id, owner, status, workflow, plan, record)
+SELECT 4, 1, now(), now() - interval '1 day' + n * interval '1 ms', CASE WHEN n % 10 > 0 THEN now() - interval '1 hour' + n * interval '1 ms' END, 'run-' || n, '',
+	CASE WHEN n % 10 > 0 THEN 'completed' ELSE 'suspended' END, 'w' || n / 10 % 10, 'p' || n / 10 % 10, repeat('x', 300)::bytea FROM generate_series(1, $1) n`,
+		`INSERT INTO kahn.nodes (run, node, attempt, resolved, required, terminal, queued, completed, key, status, value, record)
+SELECT r.run, n, 1, 0, 0, true, false, true, 'node' || n, 'completed', '1', repeat('x', 200)::bytea FROM kahn.runs r, generate_series(0, 1) n WHERE $1 > 0`,
+	} {
+		if _, err := s.pool.Exec(ctx, text, runs); err != nil {
+			return err
+		}
+	}
+	_, err := s.pool.Exec(ctx, "VACUUM ANALYZE kahn.runs, kahn.nodes", pgx.QueryExecModeSimpleProtocol)
+	return err
+}
