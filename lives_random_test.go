@@ -393,11 +393,7 @@ func (x *deepAnswers) missing(s *kahn.Snapshot, events []kahn.Event) (lost strin
 // posted reports whether an answer waits in the store: it came when the run was already at rest.
 func (x *deepAnswers) posted(id string) bool {
 	in, ok := x.db.(store.Inbox)
-<<<<<<< HEAD
 	if !ok {
-=======
-	if !ok { // a run at rest refuses answers
->>>>>>> 1a331fb (postgres: unclaimable queues are found without counting all others, small runs are pruned in larger statements; bench: table operating)
 		return false
 	}
 	list, err := in.LoadRequests(context.Background(), "r", 0, store.MaxPage)
