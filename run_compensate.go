@@ -108,6 +108,9 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node has to be undone that has not been.
 func (r *Run) undoesNode(ref machine.Ref) bool {
+	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite of an earlier life that goes on: its turn comes before the end node
+		return false
+	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
 		return false
 	}

@@ -60,7 +60,7 @@ type Call struct {
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
 	// View is what [Step.View] shows, and has the iteration, which Step has too. [Step.Call] gives it all ancestors of the node. Those that the
-	// step does not ask for may be removed, to make the call smaller. Without a Config and Root, which are nil then, the View has those of the Call.
+	// step does not ask for may be removed, to make the call smaller. Without a Config and Root, which are nil then, the View has those of the Call, but for the Config of one that is Compensating.
 	View ViewData `json:"-"`
 	// Codec writes and reads the values. Step.Call sets that of the run; nil means nil [Types].
 	Codec Codec `json:"-"`
@@ -202,7 +202,9 @@ func (s *Step) CallWithoutView() Call {
 	c.Awaited = s.awaited()
 	v := s.View()
 	c.View = ViewData{ID: v.ID(), Iteration: v.Iteration(), RunStatus: v.RunStatus(), Codec: c.Codec, Nodes: map[string]NodeData{}}
-	c.View.Trigger, c.View.Fired = v.Trigger()
+	if c.View.Trigger, c.View.Fired = v.Trigger(); c.Compensating {
+		c.View.Config = v.Config()
+	}
 	if v.run != s.run { // of an item: the View is the map's
 		c.View.Root = v.run.allInputs()
 	}
@@ -217,7 +219,7 @@ func (s *Step) CallWithoutView() Call {
 // view returns what [Step.View] shows.
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil {
+	if d.Config == nil && !c.Compensating { // else that of the Call may be the config of the compensation
 		d.Config = c.Config
 	}
 	if d.Root == nil {

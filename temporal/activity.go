@@ -67,8 +67,10 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	}
 	do := h.Step
 	if n, ok := p.At(call.Path); ok {
-		if call.Config, call.View.Config = n.Config, n.Config; n.Do != nil {
-			do = n.Do
+		call.View.Config = n.Config
+		var own kahn.StepFunc
+		if call.Config, own = functionOf(n, call.Compensating); own != nil {
+			do = own
 		}
 	}
 	to := &recorder{log: activity.GetLogger(ctx), codec: h.texts.Codec}
@@ -84,6 +86,19 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 		return nil, sdk.NewApplicationErrorWithOptions("kahn/temporal: the worker was stopped during the attempt", lostWorker, sdk.ApplicationErrorOptions{NextRetryDelay: handOver})
 	}
 	return h.answer(call.Path, reply, beside)
+}
+
+// functionOf returns the config of a call of a node, and the function that the node has of its own for it, or nil.
+func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
+	switch {
+	case !undoes:
+		return n.Config, n.Do
+	case n.CompensateBy != nil:
+		return n.CompensateBy.Config, nil
+	case n.Compensate == nil: // a bug
+		return n.Config, nil
+	}
+	return n.Config, func(ctx context.Context, s *kahn.Step) (any, error) { return nil, n.Compensate(ctx, s) }
 }
 
 // attend tells Temporal that the attempt is under way, for the first time one Heartbeat after its start: a short attempt costs no request. The SDK ends the

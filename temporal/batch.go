@@ -138,7 +138,7 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 			x.count--
 		}
 		deadline, _ := a.step.Deadline()
-		in.Calls[place] = call{a.step.Path(), a.data, deadline, x.beats[a.step.Path()]}
+		in.Calls[place] = call{a.step.Path(), a.data, deadline, x.beats[nameOf(a.step)]}
 		a.cancel = func() { b.stops = append(b.stops, place) }
 	}
 	ctx := workflow.WithChildOptions(x.ctx, workflow.ChildWorkflowOptions{

@@ -78,9 +78,6 @@ func (c *checker) node(prefix string, n kahn.Node) {
 	if n.Moderation != kahn.ModerateNone {
 		c.refuse(prefix+n.ID, "Moderation asks for a Moderator of the run, and a workflow has none")
 	}
-	if n.Compensate != nil || n.CompensateBy != nil {
-		c.refuse(prefix+n.ID, "Compensate is not performed by a workflow")
-	}
 	if c.pure {
 		return
 	}
@@ -123,6 +120,8 @@ type timing struct {
 	MaxCrashes, Priority                     int
 	Groups                                   []string
 	Key                                      string
+	CompensateRetry                          *kahn.Retry   `json:",omitempty"` // nil without one
+	CompensateTimeout                        time.Duration `json:",omitempty"`
 }
 
 // fingerprint identifies what decides in a plan: its hash, and the timing of its nodes and groups. A worker goes on with a run only if
@@ -144,6 +143,9 @@ func fingerprint(p *kahn.Plan) string {
 			t := timing{
 				ID: n.ID, Retry: n.Retry, Timeout: n.Timeout, OverallTimeout: n.OverallTimeout, Estimate: n.Estimate, MaxCrashes: n.MaxCrashes,
 				Priority: n.Priority, Groups: n.Groups, Key: n.Key,
+			}
+			if n.Compensate != nil || n.CompensateBy != nil {
+				t.CompensateRetry, t.CompensateTimeout = &n.CompensateRetry, n.CompensateTimeout
 			}
 			if n.Loop != nil {
 				t.Pause = n.Loop.Pause

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	commonpb "go.temporal.io/api/common/v1"
@@ -234,8 +235,9 @@ func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told detail
 func (x *interpreter) unfinishedBeats() beats {
 	kept, size := beats{}, 0
 	for _, path := range slices.Sorted(maps.Keys(x.beats)) {
-		n, err := x.c.Run().Node(path)
-		if err != nil || n.Status.Terminal() {
+		node, undoes := strings.CutPrefix(path, undoPrefix)
+		n, err := x.c.Run().Node(node)
+		if err != nil || !undoes && n.Status.Terminal() || undoes && n.Compensation != kahn.CompensationRunning {
 			continue
 		}
 		if size += x.beats[path].size() + len(path); size > detailBytes {

@@ -15,7 +15,8 @@ import (
 // anything may depend on the order of its ends; without it the graphs are calm: nothing in their Results does.
 type graphs struct {
 	rng     *rand.Rand
-	ordered bool // the run has one slot
+	ordered bool       // the run has one slot
+	undoes  *rand.Rand // decides which nodes can be undone
 }
 
 func (x graphs) one(n int) bool { return x.rng.IntN(n) == 0 }
@@ -122,6 +123,10 @@ func (x graphs) node(before []kahn.Node, depth int) kahn.Node {
 		n.Key = "k"
 	}
 	x.shape(&n, depth)
+	if n.Test == nil && n.Kind != kahn.KindGate && !n.Cleanup && x.undoes.IntN(3) == 0 && (n.Map == nil || n.Sub == nil) {
+		n.CompensateBy = &kahn.CompensateBy{Kind: "undo", Config: n.ID}
+		n.CompensateRetry = kahn.Retry{MaxAttempts: 1 + x.undoes.IntN(4), InitialDelay: time.Duration(1+x.undoes.IntN(1_000_000)) * time.Second, MaxDelay: -1, Jitter: kahn.JitterNone}
+	}
 	return n
 }
 

@@ -139,8 +139,8 @@ func describe(res *kahn.Result, prefix string) (lines []string) {
 		if n.Err != nil {
 			err = n.Err.Error()
 		}
-		lines = append(lines, fmt.Sprintf("%s%s %s attempts=%d cause=%v origins=%v labels=%v tolerated=%t output=%v err=%s", prefix, n.ID,
-			kahntest.Status(n.Status, n.Skip.Kind), n.Attempts, n.Cause.Kind, n.Cause.Origins, n.Labels, n.Tolerated, n.Output, err))
+		lines = append(lines, fmt.Sprintf("%s%s %s attempts=%d cause=%v origins=%v labels=%v tolerated=%t output=%v err=%s compensation=%v %v", prefix, n.ID,
+			kahntest.Status(n.Status, n.Skip.Kind), n.Attempts, n.Cause.Kind, n.Cause.Origins, n.Labels, n.Tolerated, n.Output, err, n.Compensation, n.CompensationErr))
 		if n.Sub != nil {
 			lines = append(lines, describe(n.Sub, prefix+n.ID+"/")...)
 		}
@@ -269,6 +269,17 @@ type world struct {
 
 func (w *world) step(_ context.Context, s *kahn.Step) (any, error) {
 	w.note(s)
+	if s.Compensating() {
+		switch fate(w.salt, s.Path()+" is undone", s.Attempt()) {
+		case 0, 1, 2:
+			return nil, fmt.Errorf("attempt %d to undo %s failed", s.Attempt(), s.Path())
+		case 3:
+			panic("in the undoing of " + s.Path())
+		case 4:
+			return nil, kahn.Permanent(errors.New("not to be undone"))
+		}
+		return "nothing", nil
+	}
 	_, resumed := s.Resumed()
 	switch f := fate(w.salt, s.Path(), s.Attempt()); fate(w.salt, s.Path()+" does", s.Attempt()) + f%2*10 {
 	case 0, 1, 2:
@@ -344,7 +355,7 @@ func (w *world) note(s *kahn.Step) {
 	_, resumed := s.Resumed()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.saw[fmt.Sprintf("%s, attempt %d, resumed %t", s.Path(), s.Attempt(), resumed)] = lines
+	w.saw[fmt.Sprintf("%s, attempt %d, resumed %t, undone %t", s.Path(), s.Attempt(), resumed, s.Compensating())] = lines
 }
 
 // plainly is a value with the texts of errors.
@@ -372,7 +383,7 @@ func plainly(v any) any {
 func random(seed uint64) (subject, *world) {
 	var x subject
 	rng := rand.New(rand.NewPCG(22, seed))
-	g := graphs{rng: rng, ordered: rng.IntN(2) == 0}
+	g := graphs{rng: rng, ordered: rng.IntN(2) == 0, undoes: rand.New(rand.NewPCG(23, seed))}
 	x.settings, x.inputs = g.settings(), map[string]any{"in": float64(seed)}
 	if fires := g.one(3); !fires {
 		x.plan = g.plan(2)
@@ -421,13 +432,12 @@ func (x subject) left(t *testing.T) []string {
 	for {
 		c, err := kahn.NewCoordinator(x.plan, now, append(opts, kahn.RunID("r"))...)
 		require.NoError(t, err)
-		for count, leaving := 0, false; ; {
+		for count := 0; ; {
 			var calls []*kahn.Step
 			for s, ok := c.Next(); ok; s, ok = c.Next() {
 				calls = append(calls, s)
 			}
-			if count += len(calls); count >= x.options.ContinueAfter && !leaving && !c.Run().Status().Terminal() {
-				leaving = true
+			if count += len(calls); count >= x.options.ContinueAfter && !c.Run().Status().Terminal() {
 				c.Run().Leave()
 			}
 			for _, s := range calls {
@@ -495,6 +505,7 @@ func TestRandom(t *testing.T) {
 		for what, is := range map[string]bool{
 			"composite": len(want) > x.plan.Len()+1, "continued": on.executions > 1, "waves": x.settings.Mode == kahn.Waves, "ordered": home.ordered,
 			"seen": len(home.saw) > 0, "nodes seen": x.options.View, "fired": x.fire != nil,
+			"undone": strings.Contains(strings.Join(want, "\n"), "compensation=done"), "not undone": strings.Contains(strings.Join(want, "\n"), "compensation=failed"),
 		} {
 			if is {
 				seen[what]++
@@ -518,8 +529,9 @@ func TestRandom(t *testing.T) {
 	for _, rule := range rules {
 		require.Positive(t, seen[fmt.Sprint("join ", rule.Rule())], "%v: %v", rule, seen)
 	}
-	for _, what := range []string{"composite", "continued", "waves", "ordered", "seen", "nodes seen", "fired", "side edge", "kind gate", "kind routes", "kind end"} {
+	for _, what := range []string{"composite", "continued", "waves", "ordered", "seen", "nodes seen", "fired", "undone", "side edge", "kind gate", "kind routes", "kind end"} {
 		require.Greater(t, seen[what], n/10, "%s: %v", what, seen)
 	}
+	require.Greater(t, seen["not undone"], n/25, "%v", seen)
 	require.LessOrEqual(t, ties, n/50, "runs in which the order decides")
 }

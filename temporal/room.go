@@ -129,6 +129,11 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 		return err
 	}
 	x.c, x.full = c, true
+	for n := range x.c.Run().Nodes() {
+		if n.Compensation == kahn.CompensationRunning { // it is about to fail, and what is undone goes on
+			return nil
+		}
+	}
 	_ = x.c.Run().AbortAll(why) // refused if it rests by now: then it stands as it is
 	return nil
 }

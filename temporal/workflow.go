@@ -207,6 +207,9 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 	for {
 		x.begin()
 		x.stop()
+		if x.leaving && !x.full {
+			x.c.Run().Leave() // again: a run that was stopped cannot be left before it undoes what its nodes have done
+		}
 		res, err := x.c.Result()
 		if !errors.Is(err, kahn.ErrNotEnded) {
 			return res, err
@@ -350,7 +353,7 @@ func (x *interpreter) encode(a *attempt) bool {
 		err = x.fits(s.Path(), "call", data)
 	}
 	if err != nil {
-		x.report(s, kahn.Reply{Err: kahn.Permanent(err)}, nil)
+		x.report(s, kahn.Reply{Err: kahn.NoEffect(kahn.Permanent(err))}, nil)
 		return false
 	}
 	a.data = data
@@ -375,9 +378,10 @@ func (h *host) performing(path string) workflow.ActivityOptions {
 
 // perform begins the activity of an attempt.
 func (x *interpreter) perform(a *attempt) {
-	ctx := workflow.WithActivityOptions(x.ctx, x.performing(a.step.Path()))
+	name := nameOf(a.step)
+	ctx := workflow.WithActivityOptions(x.ctx, x.performing(name))
 	ctx, a.cancel = workflow.WithCancel(ctx)
-	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data, true, x.beats[a.step.Path()]}), func(f workflow.Future) {
+	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data, true, x.beats[name]}), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(x.ctx, &data)
 		x.ended(a, outcomeOf(data, err))
@@ -393,15 +397,15 @@ func (x *interpreter) ended(a *attempt, o outcome) {
 	for _, m := range told.Remarks {
 		m.tell(s, x.texts.Codec)
 	}
-	x.note(s.Path(), o, reply, told.Details)
+	x.note(nameOf(s), o, reply, told.Details)
 	if !o.lost() || a.asked {
 		x.report(s, reply, o.Reply)
 		return
 	}
 	if o.Ended != endedStopped || !x.since(crashVersion) {
 		n, _ := x.plan.At(s.Path())
-		x.lost[s.Path()]++
-		if most := x.in.Settings.maxCrashes(n); most >= 0 && x.lost[s.Path()] > most {
+		x.lost[nameOf(s)]++
+		if most := x.in.Settings.maxCrashes(n); most >= 0 && x.lost[nameOf(s)] > most {
 			x.crash(s, reply)
 			return
 		}
@@ -421,16 +425,29 @@ func (x *interpreter) crash(s *kahn.Step, reply kahn.Reply) {
 	must(x.c.Crash(s, reply.Err))
 }
 
+// undoPrefix begins the names of attempts to undo nodes, among those of other attempts.
+const undoPrefix = "undo:"
+
+// nameOf tells the attempts of a node from those to undo it.
+func nameOf(s *kahn.Step) string {
+	if s.Compensating() {
+		return undoPrefix + s.Path()
+	}
+	return s.Path()
+}
+
 // report tells the run what a step has returned, of which data is the JSON; that ends the losses in a row. A result that the run does not wait for any more is dropped.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
 	x.forget(s)
-	reply = x.bound(s, reply, data)
+	if !s.Compensating() { // else the value does not count
+		reply = x.bound(s, reply, data)
+	}
 	must(x.c.Return(s, reply.Value, reply.Err))
 }
 
 func (x *interpreter) forget(s *kahn.Step) {
 	delete(x.calls, s)
-	delete(x.lost, s.Path())
+	delete(x.lost, nameOf(s))
 }
 
 // must panics if the Coordinator has returned an error, but for a result that the run does not wait for.
@@ -450,7 +467,7 @@ func (x *interpreter) stop() {
 		}
 		if i := slices.IndexFunc(x.begun, func(a *attempt) bool { return a.step == s }); i >= 0 { // Temporal does not have it
 			x.begun = slices.Delete(x.begun, i, i+1)
-			x.report(s, kahn.Reply{Err: s.Err()}, nil)
+			x.report(s, kahn.Reply{Err: kahn.NoEffect(s.Err())}, nil)
 		}
 	}
 	x.stopBatches()
