@@ -101,6 +101,29 @@ func ExampleCheckExplored() {
 	// Output: charge#1 fails after its effect: charged 2 times
 }
 
+// What was paid for has to be shipped. Explore finds a run in which it is not, and none when the payment can be undone.
+func ExampleCheckExplored_compensation() {
+	for _, undoes := range []bool{false, true} {
+		fmt.Println(kahntest.CheckExplored(func() kahntest.Workflow {
+			paid, shipped := false, false
+			pay := kahn.Node{ID: "pay", Do: func(context.Context, *kahn.Step) (any, error) { paid = true; return nil, nil }}
+			if undoes {
+				pay.Compensate = func(context.Context, *kahn.Step) error { paid = shipped; return nil }
+			}
+			ship := kahn.Node{ID: "ship", After: []string{"pay"}, Do: func(context.Context, *kahn.Step) (any, error) { shipped = true; return nil, nil }}
+			return kahntest.Workflow{Graph: new(kahn.Graph).Add(pay, ship), Invariant: func(*kahn.Result, error) error {
+				if paid != shipped {
+					return fmt.Errorf("paid %v, shipped %v", paid, shipped)
+				}
+				return nil
+			}}
+		}, 300))
+	}
+	// Output:
+	// pay#1 fails after its effect: paid true, shipped false
+	// <nil>
+}
+
 // Joined answers what a join rule does, in the letters of its documentation: S for satisfied, N for neutral, X for dead, F for failed.
 func ExampleJoined() {
 	for _, letters := range []string{"SS", "SN", "SF", "NN"} {

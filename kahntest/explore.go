@@ -37,7 +37,8 @@ const exploredRuns = 300
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
-// where everything that is not listed went well, in the order of the graph. The runs are the same whenever the test is.
+// where everything that is not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge. The runs are the
+// same whenever the test is.
 //
 // start is called for each run, so that invariants about the world outside begin with a new world. Steps are called one at a time, on
 // the goroutine of Explore: they do not wait for each other or for their contexts. The options are those of [kahn.NewCoordinator], and
@@ -174,7 +175,7 @@ func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Resu
 		s := open[i]
 		open = slices.Delete(open, i, i+1)
 		if i > 0 {
-			x.say("%s#%d first", s.Path(), s.Attempt())
+			x.say("%s first", nameOf(s))
 		}
 		value, err := x.attempt(step, s)
 		if err := c.Return(s, value, err); err != nil && !errors.Is(err, kahn.ErrStale) {
@@ -188,15 +189,24 @@ func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Resu
 	return c.Result()
 }
 
+// nameOf is the name of an attempt, of a node or to undo it.
+func nameOf(s *kahn.Step) string {
+	name := fmt.Sprintf("%s#%d", s.Path(), s.Attempt())
+	if s.Compensating() {
+		return "undo:" + name
+	}
+	return name
+}
+
 // attempt calls the step of an attempt, or lets it fail.
 func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err error) {
-	how := x.choose(fmt.Sprintf("what becomes of %s#%d", s.Path(), s.Attempt()), 8)
+	how := x.choose("what becomes of "+nameOf(s), 8)
 	switch how {
 	case 1:
-		x.say("%s#%d fails", s.Path(), s.Attempt())
+		x.say("%s fails", nameOf(s))
 		return nil, ErrExplored
 	case 2:
-		x.say("%s#%d fails after its effect", s.Path(), s.Attempt())
+		x.say("%s fails after its effect", nameOf(s))
 	}
 	if own := s.Do(); own != nil {
 		step = own
