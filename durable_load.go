@@ -283,16 +283,6 @@ func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	return siblings{prefix: prefix}
 }
 
-// moveTo moves each node to its place. It changes both.
-func moveTo(nodes []nodeState, at []int32) {
-	for i := range nodes {
-		for j := at[i]; int(j) != i; j = at[i] {
-			nodes[i], nodes[j] = nodes[j], nodes[i]
-			at[i], at[j] = at[j], j
-		}
-	}
-}
-
 // fillIn fills the composites among the nodes of a graph, or the items of a map. key is the key of a node in the store.
 func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	for i := range nodes {

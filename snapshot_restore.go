@@ -846,3 +846,13 @@ func (r *Run) continueOverall(ref machine.Ref, now int64) {
 		x.overall = r.afterAsStored(time.Duration(left), func(now int64) { r.overallTimeOut(ref, x, n.OverallTimeout, now) })
 	}
 }
+
+// moveTo moves each node to its place. It changes both.
+func moveTo(nodes []nodeState, at []int32) {
+	for i := range nodes {
+		for j := at[i]; int(j) != i; j = at[i] {
+			nodes[i], nodes[j] = nodes[j], nodes[i]
+			at[i], at[j] = at[j], j
+		}
+	}
+}
