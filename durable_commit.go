@@ -188,7 +188,7 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 		tx.header, d.stale = &file, false
 	}
 	if d.unspecified {
-		c.Spec, d.unspecified = new(store.Spec), false
+		c.Spec, d.unspecified = &store.Spec{Labels: root.labels()}, false
 	}
 }
 
@@ -479,9 +479,11 @@ func (r *Run) encode(tx *transaction) error {
 	}
 	if tx.commit.Spec != nil {
 		var err error
+		labels := tx.commit.Spec.Labels // when the transaction was taken
 		if *tx.commit.Spec, err = r.spec(); err != nil {
 			return err
 		}
+		tx.commit.Spec.Labels = labels
 	}
 	if tx.header != nil {
 		return r.encodeHeader(tx)

@@ -180,12 +180,13 @@ type remarks struct {
 	abandoned       []machine.Ref
 	abandonedInside []string // the paths of those in nested runs
 	warnings        []error
-	warned          map[*router]bool // in the outermost run: the conditions of the tree for whose answers there is a warning
-	warnedGuards    map[*node]bool   // in the outermost run: the nodes whose guards could not decide
-	warnedInside    map[string]bool  // in the outermost run: the warnings that came from graphs which steps have returned
-	outlasting      map[*Gate]bool   // in the outermost run: those of which there is a warning that they outlast it
-	usage           *runUsage        // of the outermost run: what was used; nil for nothing
-	holders         map[any][]place  // in the outermost run: the nodes that answers of Why have named, by what they hold
+	warned          map[*router]bool  // in the outermost run: the conditions of the tree for whose answers there is a warning
+	warnedGuards    map[*node]bool    // in the outermost run: the nodes whose guards could not decide
+	warnedInside    map[string]bool   // in the outermost run: the warnings that came from graphs which steps have returned
+	outlasting      map[*Gate]bool    // in the outermost run: those of which there is a warning that they outlast it
+	labels          map[string]string // of the outermost run: those that steps have set; not written to
+	usage           *runUsage         // of the outermost run: what was used; nil for nothing
+	holders         map[any][]place   // in the outermost run: the nodes that answers of Why have named, by what they hold
 }
 
 // remarked returns the remarks, to be read.
@@ -742,18 +743,19 @@ type extra struct {
 	answers  int            // signals that were left in kept
 	items    *items         // of a map, from the check
 
-	wait      *Wait        // of a suspended node
-	answered  *Wait        // the last one that has ended
-	saved     any          // the state that the step gave to Suspend or Expand
-	decision  *Decision    // the signal that answered it, nil without one
-	texts     *texts       // of wait, saved and decision; nil for none
-	reentries int32        // how often the step was entered again in the same attempt
-	due       int64        // of a node that backs off: when it is ready, in ns since the run's start
-	refused   error        // why the store has refused the output of the last attempt; nil if it has not
-	reads     []string     // of a memoized node: what its step has read, see Memo
-	using     Usage        // reported by the current attempt; nil for nothing
-	left      bool         // the current attempt was interrupted because the run is being left
-	awaited   []awaitedRun // what it was answered by AwaitRun
+	wait      *Wait             // of a suspended node
+	answered  *Wait             // the last one that has ended
+	saved     any               // the state that the step gave to Suspend or Expand
+	decision  *Decision         // the signal that answered it, nil without one
+	texts     *texts            // of wait, saved and decision; nil for none
+	reentries int32             // how often the step was entered again in the same attempt
+	due       int64             // of a node that backs off: when it is ready, in ns since the run's start
+	refused   error             // why the store has refused the output of the last attempt; nil if it has not
+	reads     []string          // of a memoized node: what its step has read, see Memo
+	labels    map[string]string // that the current attempt has set; nil for none
+	using     Usage             // reported by the current attempt; nil for nothing
+	left      bool              // the current attempt was interrupted because the run is being left
+	awaited   []awaitedRun      // what it was answered by AwaitRun
 
 	overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }

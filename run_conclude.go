@@ -384,7 +384,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
 	rec.active, rec.end, rec.fallback, rec.noRetry = activeNone, now, c.fallback, c.noRetry
-	r.foldUsage(ref)
+	r.fold(ref)
 	if c.harmless {
 		r.extra(ref).Harmless++
 	}

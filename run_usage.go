@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"unicode/utf8"
 
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/machine"
@@ -195,7 +196,7 @@ func (r *Run) use(s *Step, name string, amount float64) {
 		x.using = Usage{}
 	}
 	if x.using[name] += amount; undoes {
-		r.foldUsage(s.ref)
+		r.fold(s.ref)
 	}
 	check, live := r.cfg.budget, Usage(nil)
 	if check != nil {
@@ -223,10 +224,14 @@ func (r *Run) usage() *runUsage {
 	return x.usage
 }
 
-// foldUsage adds what an attempt has used, which ends, to the node, to what it is inside of and to the run, with the lock held: what is stored with the
-// end of the attempt.
-func (r *Run) foldUsage(ref machine.Ref) {
+// fold adds what an attempt has used, which ends, to the node, to what it is inside of and to the run, and gives the run the labels that it has set,
+// with the lock held: what is stored with the end of the attempt.
+func (r *Run) fold(ref machine.Ref) {
 	x := r.extras[ref]
+	if x != nil && x.labels != nil {
+		r.outermost().addLabels(x.labels)
+		x.labels = nil
+	}
 	if x == nil || x.using == nil {
 		return
 	}
@@ -285,5 +290,93 @@ func (r *Run) restoreTokens(ref machine.Ref, x *extra) {
 	total := r.outermost().usage()
 	total.live = plus(total.live, used)
 	x.using = used
-	r.foldUsage(ref)
+	r.fold(ref)
+}
+
+// maxSetLabels is how many labels the steps of a run may set; maxLabelText how long a name or a value may be, in bytes.
+const (
+	maxSetLabels = 100
+	maxLabelText = 1000
+)
+
+// SetLabel gives the run a label, or replaces the one with this name, as [Describe] does when it begins: [store.Admin] lists runs by it. Over a
+// store the label is written when the attempt ends, however it does, in the same commit; of an attempt that dies with its process nothing is. It
+// stays when the run goes on or is redriven; a fork has labels of its own. A run on Temporal keeps it in its history, and sets no search attribute.
+//
+// The error matches [ErrBadValue] for text that is not UTF-8 or longer than 1,000 bytes, and beyond 100 labels that steps have set. After the
+// end of the attempt nothing happens.
+func (s *Step) SetLabel(name, value string) error {
+	for _, text := range []string{name, value} {
+		if !utf8.ValidString(text) || len(text) > maxLabelText {
+			return fmt.Errorf("%w: the label %s: %s is not UTF-8, or too long", ErrBadValue, quoteID(name), quoteID(value))
+		}
+	}
+	if s.given() != nil {
+		if to, is := s.reporter().(interface {
+			SetLabel(name, value string) error
+		}); is {
+			return to.SetLabel(name, value)
+		}
+		return nil
+	}
+	return s.run.setLabel(s.known(), name, value)
+}
+
+func (r *Run) setLabel(s *Step, name, value string) error {
+	r.st.Lock()
+	defer r.st.Unlock()
+	undoes := s.flags&stepUndo != 0
+	if !undoes && !r.isAtWork(s) || r.outermost().concluded() {
+		return nil
+	}
+	x, set := r.extra(s.ref), r.outermost().remark().labels
+	_, again := set[name]
+	_, mine := x.labels[name]
+	if !again && !mine && len(set)+len(x.labels) >= maxSetLabels {
+		return fmt.Errorf("%w: steps set at most %d labels", ErrBadValue, maxSetLabels)
+	}
+	if x.labels == nil {
+		x.labels = map[string]string{}
+	}
+	if x.labels[name] = value; undoes {
+		r.fold(s.ref)
+	}
+	return nil
+}
+
+// addLabels gives the run labels, with the lock held.
+func (r *Run) addLabels(labels map[string]string) {
+	x := r.remark()
+	set := make(map[string]string, len(x.labels)+len(labels)) // a commit may be encoding the one before
+	maps.Copy(set, x.labels)
+	maps.Copy(set, labels)
+	x.labels = set
+	if r.durable != nil {
+		r.durable.unspecified = true
+		r.outdate()
+	}
+}
+
+// labels are the labels of the run: those that it was given, and those that steps have set. The lock is held.
+func (r *Run) labels() map[string]string {
+	var given map[string]string
+	if r.cfg.spec != nil {
+		given = r.cfg.spec.Labels
+	}
+	set := r.remarked().labels
+	if len(set) == 0 {
+		return given
+	}
+	all := make(map[string]string, len(given)+len(set))
+	maps.Copy(all, given)
+	maps.Copy(all, set)
+	return all
+}
+
+// Labels returns the labels of the run, see [Describe] and [Step.SetLabel], in a map that the caller owns; nil for none.
+func (r *Run) Labels() map[string]string {
+	r = r.outermost()
+	r.st.Lock()
+	defer r.st.Unlock()
+	return maps.Clone(r.labels())
 }

@@ -514,7 +514,7 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	quiet := r.st.Word(ref).Is(machine.WordAdmitting) || step.flags&stepAgain != 0
 	x.left = false
 	r.landFlight(ref, false)
-	r.foldUsage(ref)
+	r.fold(ref)
 	if quiet { // it has not started, or has begun in an earlier life: the next attempt has the same number
 		x.reentries++
 		r.reentered = true

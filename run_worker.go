@@ -210,7 +210,7 @@ func (w *worker) performPlain() (more bool) {
 			rec.value = value
 		}
 		if len(r.extras) > 0 {
-			r.foldUsage(ref)
+			r.fold(ref)
 		}
 		s.Complete(ref)
 		next, ok := noRef, false
@@ -727,7 +727,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		}
 		r.collectStops()
 	}
-	r.foldUsage(ref)
+	r.fold(ref)
 	if x := r.extras[ref]; x != nil && x.comp != nil && r.undoesInside(step, x, &c, res, w.now) {
 		return w.next(goOn)
 	}

@@ -74,6 +74,7 @@ type snapshotFile struct {
 	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // in a store alone
 	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // in a store alone
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
+	Labels    map[string]string `json:"labels,omitempty"`         // that steps have set
 	Usage     map[string]Usage  `json:"usage,omitempty"`          // of attempts that have ended, by kind
 	Undone    map[string]int    `json:"undone,omitempty"`         // how often what nodes have done was undone, by path; in a store without what records of nodes tell
 	Nodes     []nodeState       `json:"nodes"`                    // those that are not idle, in the order of declaration

@@ -271,6 +271,9 @@ func (r *Run) restore(x *restoration) {
 	r.restoreUndoing(&x.file)
 	if !r.cfg.fork { // which has used nothing yet
 		r.restoreUsage(x.file.Usage)
+		if x.file.Labels != nil {
+			r.remark().labels = x.file.Labels
+		}
 	}
 	observed := r.st.ObservedWords()                   // of a pending run
 	x.held.each(func(h *held) { h.run.base = r.base }) // what functions of Around have put in after nested runs were made

@@ -98,7 +98,7 @@ func (r *Run) fileHeader() snapshotFile {
 	tier, _ := r.st.OpenTier()
 	file := snapshotFile{
 		Version: snapshotVersion, Graph: r.plan.name, Hash: r.plan.Hash(), Run: r.ID(), Epoch: r.epoch, Status: RunRunning,
-		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && tier >= 0, Failed: r.failedGroups.all(), Estimates: r.estimates(), Usage: r.usages(), Nodes: []nodeState{},
+		Taken: r.wallClock(), Cancelled: r.cancelled, Stop: r.stopState(), Asked: r.asked, Redriven: r.redrivenBy, Signals: r.earlySignalStates(), Mode: r.cfg.mode, InWave: r.cfg.mode == Waves && tier >= 0, Failed: r.failedGroups.all(), Estimates: r.estimates(), Usage: r.usages(), Labels: r.remarked().labels, Nodes: []nodeState{},
 	}
 	switch {
 	case r.concluded():

@@ -254,3 +254,96 @@ func TestBudget(t *testing.T) {
 	_, err := kahn.Execute(t.Context(), graph(after("A")), takes(0), kahn.Budget(nil))
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
+
+// TestSetLabel: labels that steps set are committed with the step, are found by lists, and survive what the run survives.
+func TestSetLabel(t *testing.T) {
+	listed := func(t *testing.T, db store.Admin, name, value string) (ids []string) {
+		t.Helper()
+		page, err := db.List(t.Context(), store.Query{Filter: store.Filter{Labels: map[string]string{name: value}}})
+		require.NoError(t, err)
+		for i := range page.Runs {
+			ids = append(ids, page.Runs[i].ID)
+		}
+		return ids
+	}
+	sets := func(then kahn.StepFunc) kahn.StepFunc {
+		return func(ctx context.Context, s *kahn.Step) (any, error) {
+			if err := s.SetLabel("last", s.ID()); err != nil {
+				return nil, err
+			}
+			return then(ctx, s)
+		}
+	}
+	describe := kahn.Describe(store.Spec{Labels: map[string]string{"team": "red", "last": "none"}})
+	g := graph(after("A"), gate("G", "A"), kahn.Node{ID: "S", After: []string{"G"}, Sub: graph(kahn.Node{ID: "x", Retry: thrice(ms)})})
+	for _, limit := range []int{0, 1} {
+		inBubble(t, fmt.Sprint("over a store, limit ", limit), func(t *testing.T) {
+			db := new(store.Memory)
+			opts := []kahn.Option{kahn.Durable(db), kahn.RunID("r"), kahn.Limit(limit)}
+			_, err := kahn.Execute(t.Context(), g, sets(takes(ms)), append(opts, describe)...)
+			require.NoError(t, err)
+			require.Equal(t, []string{"r"}, listed(t, db, "last", "A"))
+			require.Equal(t, []string{"r"}, listed(t, db, "team", "red"))
+			require.Empty(t, listed(t, db, "last", "none"))
+			// The next life is described again, and fails: what its steps have set stands beside.
+			_, err = kahn.Execute(t.Context(), g, sets(fails(ms)), append(opts, kahn.Describe(store.Spec{Labels: map[string]string{"team": "blue"}}), kahn.EarlySignals(map[string]any{"G": true}))...)
+			require.Error(t, err)
+			require.Equal(t, []string{"r"}, listed(t, db, "last", "x"))
+			require.Equal(t, []string{"r"}, listed(t, db, "team", "blue"))
+			run, err := kahn.Start(t.Context(), g, takes(ms), append(opts, kahn.Redrive(nil, []string{"S/x"}))...)
+			if err != nil { // a redrive of a stored run takes its snapshot
+				s, err := kahn.ReadSnapshot(t.Context(), db, "r")
+				require.NoError(t, err)
+				run, err = kahn.Start(t.Context(), g, takes(ms), append(opts, kahn.Redrive(s, []string{"S/x"}))...)
+				require.NoError(t, err)
+			}
+			_, err = run.Wait()
+			require.NoError(t, err)
+			require.Equal(t, map[string]string{"team": "blue", "last": "x"}, run.Labels())
+			require.Equal(t, []string{"r"}, listed(t, db, "last", "x"))
+		})
+	}
+	inBubble(t, "with the step, and not before", func(t *testing.T) {
+		db := dies(t, graph(after("A"), after("B", "A")), sets(func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "B" {
+				return takes(time.Hour)(ctx, s)
+			}
+			return nil, nil
+		}), new(journal), time.Second, kahn.RunID("r"))
+		require.Equal(t, []string{"r"}, listed(t, db, "last", "A"))
+	})
+	inBubble(t, "in memory", func(t *testing.T) {
+		run, err := kahn.Start(t.Context(), g, sets(takes(ms)), describe)
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		require.Equal(t, map[string]string{"team": "red", "last": "A"}, run.Labels())
+		snapshot := reload(t, run.Snapshot())
+		_ = run.Cancel()
+		_, _ = run.Wait()
+		run, err = kahn.Start(t.Context(), g, takes(ms), kahn.Resume(snapshot))
+		require.NoError(t, err)
+		require.Equal(t, map[string]string{"last": "A"}, run.Labels())
+		_ = run.Cancel()
+		_, _ = run.Wait()
+	})
+	inBubble(t, "what is refused", func(t *testing.T) {
+		var kept *kahn.Step
+		r := try(t, graph(after("A"), after("B", "A")), func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "B" {
+				return nil, kept.SetLabel("late", "x")
+			}
+			kept = s
+			for _, text := range []string{"\xff", strings.Repeat("x", 1001)} {
+				require.ErrorIs(t, s.SetLabel(text, "x"), kahn.ErrBadValue)
+				require.ErrorIs(t, s.SetLabel("x", text), kahn.ErrBadValue)
+			}
+			for i := range 100 {
+				require.NoError(t, s.SetLabel(fmt.Sprint("n", i), ""))
+			}
+			require.NoError(t, s.SetLabel("n7", "again"))
+			return nil, s.SetLabel("n100", "x")
+		})
+		require.ErrorIs(t, r.err, kahn.ErrBadValue)
+		require.Equal(t, kahn.Failed, r.node("A").Status)
+	})
+}

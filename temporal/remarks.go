@@ -22,7 +22,8 @@ type remark struct {
 	Input   int             `json:"input,omitempty"` // tokens
 	Output  int             `json:"output,omitempty"`
 
-	Used map[string]float64 `json:"used,omitempty"` // see kahn.Step.Use
+	Used  map[string]float64 `json:"used,omitempty"`  // see kahn.Step.Use
+	Label []string           `json:"label,omitempty"` // a name and a value, see kahn.Step.SetLabel
 }
 
 // remarkBytes bounds the remarks of an attempt, which the history has. The rest is dropped, and a last message tells how many.
@@ -89,6 +90,12 @@ func (r *recorder) Use(name string, amount float64) {
 	}
 }
 
+// SetLabel keeps a label that the step gives its run.
+func (r *recorder) SetLabel(name, value string) error {
+	r.keep(remark{Label: []string{name, value}}, len(name)+len(value))
+	return nil
+}
+
 func (r *recorder) keep(m remark, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,6 +132,10 @@ func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	case m.Chunk != nil:
 		if chunk, err := codec.Decode(m.Chunk); err == nil {
 			to.Emit(chunk)
+		}
+	case len(m.Label) == 2:
+		if err := to.SetLabel(m.Label[0], m.Label[1]); err != nil {
+			to.Log(slog.LevelWarn, err.Error())
 		}
 	case m.Used != nil:
 		for _, name := range slices.Sorted(maps.Keys(m.Used)) {
