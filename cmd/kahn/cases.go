@@ -40,6 +40,7 @@ type testCase struct {
 	Name    string
 	Inputs  map[string]any
 	Mocks   map[string]mock
+	Undos   map[string]mock // of an Output, an Error or a Sequence of these
 	Real    []string
 	Missing *kahn.OnMissing // nil: stub
 	Expect  expectation
@@ -71,6 +72,7 @@ type nodeExpectation struct {
 	Output, Includes json.RawMessage
 	Error            string
 	Skip             *machine.SkipKind
+	Compensation     *kahn.Compensation
 	Calls            *int
 }
 
@@ -306,6 +308,16 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 			mocks[declaredPath(path)] = x.Mocks[path]
 		}
 		x.Mocks = mocks
+		undos := map[string]mock{}
+		for _, path := range slices.Sorted(maps.Keys(x.Undos)) {
+			where, at := fmt.Sprintf("$.cases[%d].undos", i), member(member(&cases[i], "undos"), path).KeyAt
+			check(path, where, at)
+			if _, twice := undos[declaredPath(path)]; twice {
+				c.addAt(at, problem{Path: where, Message: fmt.Sprintf("the node %q is undone twice", path)})
+			}
+			undos[declaredPath(path)] = x.Undos[path]
+		}
+		x.Undos = undos
 		for j, path := range x.Real {
 			x.Real[j] = declaredPath(path)
 			check(path, fmt.Sprintf("$.cases[%d].real[%d]", i, j), items(member(&cases[i], "real"))[j].At)

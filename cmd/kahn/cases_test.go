@@ -324,7 +324,7 @@ cases:
 	for _, want := range []string{
 		`:5:11: unknown field "it's" (choose from answer, error, output, permanent, sequence, skip, timeout, wait)`,
 		`6:23: unknown field "tab\there" (choose from error, output, permanent, skip, timeout)`,
-		`:7:47: unknown field "" (choose from calls, error, includes, output, skip, status)`,
+		`:7:47: unknown field "" (choose from calls, compensation, error, includes, output, skip, status)`,
 		`:7:56: unknown field "stat" (choose from nodes, output, status, waiting); did you mean "status"?`,
 		`:8:1: unknown field "a, b" (choose from cases, definition)`,
 		`:9:1: unknown field "\u009b" (choose from cases, definition)`,

@@ -120,7 +120,7 @@ func decoded(text json.RawMessage) (any, error) {
 
 // mode is the test mode of the case. Gates that wait are real.
 func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
-	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
+	mode := kahn.TestMode{Mocks: map[string]kahn.Mock{}, Undos: map[string]kahn.Mock{}, Unmock: slices.Clone(c.Real), OnMissing: kahn.MissingStub}
 	if c.Missing != nil {
 		mode.OnMissing = *c.Missing
 	}
@@ -130,6 +130,9 @@ func (c *testCase) mode(gates map[string]bool) kahn.TestMode {
 		} else {
 			mode.Mocks[path] = m.mock()
 		}
+	}
+	for path, m := range c.Undos {
+		mode.Undos[path] = m.mock()
 	}
 	slices.Sort(mode.Unmock)
 	for _, path := range slices.Sorted(maps.Keys(c.Expect.Nodes)) {
@@ -164,6 +167,9 @@ func (m mock) attempt() kahn.Mock {
 		return kahn.Mock{Err: fmt.Errorf("timed out: %w", context.DeadlineExceeded)}
 	case m.Answer != nil, m.Wait:
 		return kahn.Mock{Do: wait}
+	}
+	if m.Output == nil { // of what undoes a node
+		return kahn.Mock{}
 	}
 	v, err := decoded(m.Output)
 	return kahn.Mock{Value: v, Err: err}
@@ -211,6 +217,9 @@ func (e nodeExpectation) assertions(path string) (list []kahn.Assertion) {
 	}
 	if e.Skip != nil {
 		list = append(list, kahn.AssertSkip(path, *e.Skip))
+	}
+	if e.Compensation != nil {
+		list = append(list, kahn.AssertCompensation(path, *e.Compensation))
 	}
 	if e.Calls != nil {
 		list = append(list, kahn.AssertCalls(path, *e.Calls))

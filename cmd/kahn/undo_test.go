@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -63,4 +64,47 @@ nodes:
 `)
 	expect(t, exitProblems, `order.yaml:6:24: node "pay": unknown kind "refnd"; did you mean "refund"?`, "", "vet", "-kinds", "charge,refund", definition)
 	expect(t, exitOK, "", "", "vet", "-kinds", "charge,refnd", definition)
+}
+
+// A case says what undoes nodes, and expects which nodes were undone. No time passes in backoffs between attempts to undo a node.
+func TestTestUndoes(t *testing.T) {
+	t.Parallel()
+	definition := `
+version: 1
+nodes:
+  - {id: reserve, kind: template, config: {text: seat}, compensate: {kind: template, config: {text: freed}}}
+  - {id: charge, kind: template, config: {text: x}, after: reserve, compensate: {kind: template, config: {text: refunded}}, compensate_retry: {max_attempts: 3, initial_delay: 1h}}
+  - {id: ship, kind: template, config: {text: x}, after: charge}
+`
+	cases := func(undos, expected string) string {
+		return `
+cases:
+  - name: no truck
+    real: [reserve]
+    mocks: {charge: {output: receipt}, ship: {error: no truck}}
+    undos: ` + undos + `
+    expect: {status: failed, nodes: {` + expected + `}}
+`
+	}
+	for name, row := range map[string]struct {
+		tests, says string
+		code        int
+	}{
+		"undone":        {cases("{charge: {sequence: [{error: busy}, {}]}}", "reserve: {status: completed, compensation: done}, charge: {compensation: done}, ship: {compensation: none}"), "1 case, 0 failed", exitOK},
+		"could not be":  {cases("{charge: {error: busy}}", "charge: {compensation: failed}, reserve: {compensation: done}"), "1 case, 0 failed", exitOK},
+		"mocked":        {cases("{}", "charge: {compensation: none}, reserve: {compensation: done}"), "1 case, 0 failed", exitOK},
+		"it was not":    {cases("{charge: {error: closed, permanent: true}}", "charge: {compensation: done}"), `node "charge": expected compensation done: failed: closed`, exitProblems},
+		"no such node":  {cases("{chrge: {}}", "charge: completed"), `unknown node "chrge"`, exitProblems},
+		"none to undo":  {cases("{ship: {}}", "charge: completed"), `node "ship" has no Compensate`, exitProblems},
+		"a value":       {cases("{charge: {output: 1}}", "charge: completed"), "output", exitProblems},
+		"not an answer": {cases("{}", "charge: {compensation: undone}"), "undone", exitProblems},
+	} {
+		dir := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "order.yaml"), []byte(definition), 0o600))
+		tests := filepath.Join(dir, "order.test.yaml")
+		require.NoError(t, os.WriteFile(tests, []byte(row.tests), 0o600))
+		code, stdout, stderr := invoke(t, "", "test", tests)
+		require.Equal(t, row.code, code, "%s: %s%s", name, stdout, stderr)
+		require.Contains(t, stdout+stderr, row.says, name)
+	}
 }
