@@ -391,6 +391,10 @@ func (r *Run) transition(e *entry, c machine.Change) bool {
 
 // emit publishes a delta of a running attempt.
 func (r *Run) emit(s *Step, chunk any) {
+	if s.flags&stepUndo != 0 {
+		r.logStep(s, slog.LevelWarn, "a compensation has no output, of which Emit could publish a piece: use Log")
+		return
+	}
 	r.stepEvent(s, evNodeDelta, func(x *extra) any { return event.Delta{Index: r.countDelta(s.ref, x), Chunk: chunk} })
 }
 
@@ -456,6 +460,12 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	now := r.now()
 	r.st.Lock()
 	defer r.st.Unlock()
+	if s.flags&stepUndo != 0 {
+		if u := r.undo.nodes[s.ref]; u != nil && u.step == s {
+			r.event(entry{kind: kind, ref: s.ref, attempt: s.attempt, at: now, arg: arg(nil)})
+		}
+		return
+	}
 	if !r.isAtWork(s) || kind == evNodeDelta && (r.st.Word(s.ref).Is(machine.WordAdmitting) || s.flags&stepAgain != 0) {
 		return // over, or not started, or an earlier life has logged it
 	}

@@ -24,7 +24,7 @@ import (
 
 // Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling
 // their steps. It is an option, and may be shared by any number of runs: of those that want the same output at the same time
-// one asks the Cache and calls the step, and the others wait for its node to end. Only outputs of completed nodes are kept.
+// one asks the Cache and calls the step, and the others wait for its node to end. Only outputs of completed nodes are kept, until they are undone.
 //
 // The inputs of a node are its Config, its parameters and what its predecessors delivered, of an item its value, and beside them what its step
 // has read: root inputs, the index of an item, results of farther ancestors. A change of anything else is a hit, and so is an item that has
@@ -739,6 +739,55 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 		}
 	}
 	return m.put(s, of, e)
+}
+
+// forgetMemos drops the outputs of a node that is about to be undone, and of what it is inside of, that this run has given to the memo: no later run
+// may hit the output of something that was undone. A failure of the Cache does not keep the node from being undone, and is told by its log.
+func (s *Step) forgetMemos() {
+	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
+		if m := r.memoOf(ref); m != nil {
+			if err := contain(func() error {
+				return m.drop(s, &Step{run: r, ref: ref, flags: s.flags, attempt: r.records[ref].attempts})
+			}); err != nil {
+				s.Log(slog.LevelWarn, "memo: "+errorText(bounded(err)))
+			}
+		}
+		if r.outer == nil {
+			return
+		}
+	}
+}
+
+// drop drops the output of a node that this run has given to the memo. by is the step of the compensation for which that is done.
+func (m *Memo) drop(by, of *Step) error {
+	k, err := of.memoKey()
+	if err != nil {
+		return nil // it was not kept
+	}
+	first, err := m.get(by, k.base)
+	if err != nil {
+		return err
+	}
+	run := of.run.ID()
+	if first.has && first.run == run {
+		if err := m.put(by, k.base, memoEntry{reads: first.reads}); err != nil {
+			return err
+		}
+	}
+	for _, reads := range first.reads {
+		key, err := k.with(of, reads)
+		if err != nil {
+			continue // it has read something else
+		}
+		e, err := m.get(by, key)
+		if err == nil && e.has && e.run == run {
+			err = m.put(by, key, memoEntry{})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // get returns what there is by a key: the zero entry for nothing, and for one that is damaged, of which the node's log tells.

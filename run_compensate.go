@@ -354,6 +354,7 @@ func (u *undo) perform(step *Step, recorded *writing) {
 		if step.flags&stepUndo == 0 {
 			return u.regain(step)
 		}
+		step.forgetMemos()
 		if mock := u.run.mockedUndo(u.ref); mock != nil {
 			return mock.perform(step.node(), step).err
 		}

@@ -469,7 +469,7 @@ func (s *Step) View() View {
 }
 
 // Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if the
-// run's events have no readers or the attempt has ended.
+// run's events have no readers or the attempt has ended. A compensation has no output: what it emits is a warning in the node's log.
 func (s *Step) Emit(chunk any) {
 	if s.given() != nil {
 		s.reporter().Emit(chunk)

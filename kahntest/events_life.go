@@ -47,6 +47,11 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		return nil
 	case e.Type == event.NodeCompensating || e.Type == event.NodeCompensated:
 		return c.compensation(e, n)
+	case e.Type == event.NodeLog && n.undo.attempts > 0 && !n.undo.over:
+		if e.Attempt != n.undo.attempts {
+			return fmt.Errorf("in attempt %d to undo it", n.undo.attempts)
+		}
+		return nil
 	case n.terminal != kahn.Idle && c.rewound(n):
 		delete(c.nodes, e.Path)
 		c.interior(n.within).last = 0 // that of this node comes next
