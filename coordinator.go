@@ -279,12 +279,6 @@ type manual struct {
 	begun   []*Step           // those of both that Next has not handed out
 }
 
-// undoCall is an attempt to undo a node.
-type undoCall struct {
-	*undo
-	step *Step
-}
-
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
 type manualTimer struct {
 	due.Entry
@@ -341,31 +335,6 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 		h.calls[w.step] = w
 		h.begun = append(h.begun, w.step)
 	}
-}
-
-// undo leaves an attempt to undo a node to the host, unless a mock performs it.
-func (h *manual) undo(x undoCall) {
-	if x.step.flags&stepUndo != 0 && x.run.mockedUndo(x.ref) != nil {
-		x.perform(x.step, nil)
-		return
-	}
-	h.undoing[x.step] = x.undo
-	h.begun = append(h.begun, x.step)
-}
-
-// answered ends an attempt to undo a node whose result the host has reported.
-func (u *undo) answered(step *Step, res attemptResult) {
-	err := res.err
-	switch {
-	case res.kind == CauseCrashed:
-		err = Permanent(err)
-	case step.flags&stepUndo == 0:
-		err = ErrGoexit
-		defer func() { u.returned(step, err) }()
-		err = contain(func() error { return u.regainedBy(step, res.err) })
-		return
-	}
-	u.returned(step, err)
 }
 
 // settle does all that can be done now.

@@ -410,7 +410,6 @@ func ExampleFile() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
 	name := filepath.Join(dir, "in.txt")
 	write := func(text string) {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -438,6 +437,9 @@ func ExampleFile() {
 			log.Fatal(err)
 		}
 		fmt.Println(res.Output)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		log.Fatal(err)
 	}
 	// Output:
 	// counting

@@ -142,14 +142,17 @@ func TestMemoryOfLoading(t *testing.T) {
 	} {
 		db, p := new(store.Memory), compiled(t, row.g)
 		before := heap()
-		run, err := p.Execute(t.Context(), nothing, kahn.Durable(db), kahn.RunID("r"))
-		require.NoError(t, err)
-		held := heap() - before
-		runtime.KeepAlive(run)
-		run = nil
+		held := func() int64 {
+			res, err := p.Execute(t.Context(), nothing, kahn.Durable(db), kahn.RunID("r"))
+			require.NoError(t, err)
+			both := heap() - before
+			runtime.KeepAlive(res)
+			return both
+		}()
 		stored := heap() - before
 		held -= stored
 		var read *kahn.Result
+		var err error
 		loaded, _ := allocated(func() { read, err = kahn.ReadResult(t.Context(), row.g, db, "r") })
 		require.NoError(t, err)
 		holds := heap() - before - stored

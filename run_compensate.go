@@ -765,3 +765,34 @@ func (s *Step) Compensated() (output any, certain bool) {
 func (s *Step) Compensating() bool { return s.flags&stepUndo != 0 }
 
 var errNoUndo = fmt.Errorf("%w: the graph has nodes with a Compensate, which a Coordinator undoes, and a State does not", ErrBadOption)
+
+// undoCall is an attempt to undo a node.
+type undoCall struct {
+	*undo
+	step *Step
+}
+
+// undo leaves an attempt to undo a node to the host, unless a mock performs it.
+func (h *manual) undo(x undoCall) {
+	if x.step.flags&stepUndo != 0 && x.run.mockedUndo(x.ref) != nil {
+		x.perform(x.step, nil)
+		return
+	}
+	h.undoing[x.step] = x.undo
+	h.begun = append(h.begun, x.step)
+}
+
+// answered ends an attempt to undo a node whose result the host has reported.
+func (u *undo) answered(step *Step, res attemptResult) {
+	err := res.err
+	switch {
+	case res.kind == CauseCrashed:
+		err = Permanent(err)
+	case step.flags&stepUndo == 0:
+		err = ErrGoexit
+		defer func() { u.returned(step, err) }()
+		err = contain(func() error { return u.regainedBy(step, res.err) })
+		return
+	}
+	u.returned(step, err)
+}

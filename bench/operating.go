@@ -57,8 +57,9 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 	called := make(chan time.Time, 1)
 	g := (&kahn.Graph{Name: "latency"}).Add(kahn.Node{ID: "only"})
 	step := func(context.Context, *kahn.Step) (any, error) {
-		called <- time.Now()
-		return nil, nil
+		at := time.Now()
+		called <- at
+		return at.Unix(), nil
 	}
 	ended := make(chan error, processes)
 	var runners []*kahn.Runner

@@ -91,7 +91,7 @@ func TestFailedCompensations(t *testing.T) {
 			require.Equal(t, []string{"pay"}, get[previewReply](d, "api/v1/redrive", "run", "stuck", "compensations", "by_hand").Nodes)
 			f := d.refusal(http.StatusBadRequest, http.MethodPost, "api/v1/redrive?run=stuck", `{"compensations":"perhaps"}`, as("ann"))
 			require.Contains(t, f.Message, "perhaps")
-			d.refusal(http.StatusBadRequest, http.MethodPost, "api/v1/redrive?run=stuck", `{"compensations":"repeat","despite_handlers":true}`, as("ann"))
+			_ = d.refusal(http.StatusBadRequest, http.MethodPost, "api/v1/redrive?run=stuck", `{"compensations":"repeat","despite_handlers":true}`, as("ann"))
 			require.EqualValues(t, 1, x.calls.Load())
 
 			d.post("api/v1/redrive", `{"compensations":"repeat","nodes":["pay"],"reason":"once more"}`, "run", "stuck")
@@ -117,7 +117,7 @@ func TestFailedCompensations(t *testing.T) {
 			require.Regexp(t, `undone by hand.*ann.*called the bank`, said)
 			require.Contains(t, d.audit.String(), "compensations=by_hand")
 			require.Contains(t, d.audit.String(), "actor=ann")
-			d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/redrive?run=stuck", `{"compensations":"by_hand"}`, as("ann"))
+			_ = d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/redrive?run=stuck", `{"compensations":"by_hand"}`, as("ann"))
 		})
 	}
 }
@@ -128,7 +128,7 @@ func TestFailedCompensationsElsewhere(t *testing.T) {
 	for mode, calls := range map[string]int64{"repeat": 2, "by_hand": 1} {
 		memory := &store.Memory{}
 		d, x := undoDesk(t, Options{Store: memory, Workflows: []Workflow{{}}})
-		d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/redrive?run=stuck", `{"compensations":"repeat","nodes":["ship"]}`, as("ann"))
+		_ = d.refusal(http.StatusNotFound, http.MethodPost, "api/v1/redrive?run=stuck", `{"compensations":"repeat","nodes":["ship"]}`, as("ann"))
 		reply := d.post("api/v1/redrive", `{"compensations":"`+mode+`","nodes":["pay"],"reason":"called the bank"}`, "run", "stuck")
 		require.Contains(t, string(reply), "requested")
 		requests := get[runRow](d, "api/v1/run", "run", "stuck").Requests
@@ -169,7 +169,7 @@ func TestUndoneIsTold(t *testing.T) {
 	require.True(t, undone.Unknown)
 	require.Equal(t, "failed", undone.State)
 	require.Empty(t, undone.Error)
-	d.refusal(http.StatusForbidden, http.MethodPost, "api/v1/redrive?run=r", `{"compensations":"by_hand"}`)
+	_ = d.refusal(http.StatusForbidden, http.MethodPost, "api/v1/redrive?run=r", `{"compensations":"by_hand"}`)
 }
 
 // A store that does not answer does not hide the gates.
@@ -225,7 +225,8 @@ func TestRunsByCompensation(t *testing.T) {
 	for _, id := range []string{"fine", "undone", "stuck"} {
 		_, _ = begun[id].Wait()
 	}
-	for n := range begun["busy"].Events(t.Context(), 0) {
+	for n, err := range begun["busy"].Events(t.Context(), 0) {
+		require.NoError(t, err)
 		if n.Type == "node.compensating" {
 			break
 		}

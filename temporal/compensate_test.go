@@ -23,7 +23,6 @@ import (
 type ledger struct {
 	mu    sync.Mutex
 	lines []string
-	keys  map[string]string
 }
 
 func (l *ledger) add(format string, args ...any) {

@@ -64,7 +64,7 @@ var walls = map[string]wall{
 		durable_load.go:holdStored durable_load.go:holdAnswers durable_load.go:keptEpoch durable_load.go:takeBack durable_load.go:takenBack durable_load.go:keep store.go:adopt
 		durable.go:isUntold inbox.go:afterAsStored history.go:estimates`},
 	"stores": {"vocabulary errors rules plan features step run events snapshots host", "runner.go:ErrDuplicateRun"},
-	"host": {"vocabulary errors rules plan features step run events snapshots", `store.go:Adoption durable_load.go:leftError durable.go:room
+	"host": {"vocabulary errors rules plan features step run events snapshots", `store.go:Adoption durable_lost.go:leftError durable.go:room
 		store.go:defaultLeaseTime history.go:History runner.go:IdempotencyStore runner.go:Runner runner_pool.go:pool
 		runner_pool.go:mu runner_pool.go:whole runner_pool.go:boundsKeys runner.go:given`},
 }

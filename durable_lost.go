@@ -1,0 +1,205 @@
+package kahn
+
+import (
+	"context"
+	"slices"
+
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// lost is what a run keeps when it is left because its store did not answer: the changes that were not written.
+//
+// The run does not fail: whoever has the store goes on with it. So nothing is called any more, attempts under way are interrupted
+// and their results are dropped, nothing is published, and when all goroutines have returned the nodes are set back to their
+// stored states. Until then the State goes on in memory, where nobody sees it.
+type lost struct {
+	places   []place         // in the order in which they were noted
+	attempts map[place]int32 // of each: those that had begun as the store has it, or -1 if that has not changed
+	ended    []*Run          // nested runs whose ends were not written
+}
+
+// note remembers a node that is not in its stored state. The first number of attempts that is given is the stored one.
+func (l *lost) note(at place, attempts int32) {
+	old, known := l.attempts[at]
+	switch {
+	case !known:
+		l.places = append(l.places, at)
+		l.attempts[at] = attempts
+	case old < 0:
+		l.attempts[at] = attempts
+	}
+}
+
+// leftError is the error of a run that its life left: that of the store if it did not answer, or of a posted request that could not be read.
+func (d *durable) leftError() error {
+	if d.lost != nil {
+		return d.failed
+	}
+	return d.inbox.unreadable()
+}
+
+// isLost reports whether the run is being left because its store did not answer.
+func (r *Run) isLost() bool { return r.durable != nil && r.durable.lost != nil }
+
+// lose leaves the run, which is an outermost one, because its store did not answer. The lock is held.
+func (r *Run) lose(err error) {
+	d, now := r.durable, r.now()
+	if d.failed != nil {
+		return
+	}
+	runs := append([]*Run{r}, r.descendants()...)
+	for _, c := range runs {
+		c.flush(now)
+	}
+	d.lost = &lost{attempts: map[place]int32{}}
+	for _, tx := range d.unwritten() {
+		for i := range tx.entries {
+			e := &tx.entries[i]
+			before := int32(-1)
+			if e.is(nodeBegan) {
+				before = e.before
+			}
+			d.lost.note(e.place, before)
+		}
+		d.lost.ended = append(d.lost.ended, tx.ended...)
+		tx.err = err
+		close(tx.done)
+	}
+	for _, c := range runs {
+		for roots := d.roots[c]; roots.Len() > 0; {
+			ref, _ := roots.PopMin()
+			d.lost.note(place{c, machine.Ref(ref)}, -1)
+		}
+	}
+	d.fail(err)
+	r.disarm(&r.deadline)
+	r.disarm(&r.tokenDue)
+	r.log.retract()
+	r.log.close()
+	if r.stage > stageResting {
+		r.stage = stageRunning // its end was not written, so it has not ended
+	}
+	interruptUndos(runs, &stopCause{err, context.Canceled})
+	for _, c := range runs {
+		c.leaving = true
+		c.st.Leave()
+		c.leaveChecks()
+		c.leaveReturns()
+		c.interruptLost(&stopCause{err, context.Canceled})
+		for _, x := range c.extras { // nothing ends any more because its time has come
+			c.disarm(&x.backoff)
+			c.disarm(&x.overall)
+			c.disarm(&x.gate)
+		}
+		c.restUndos()
+		if c.tree != nil {
+			c.tree.touch(c)
+		}
+	}
+}
+
+// unwritten are the transactions that the store has not confirmed, the older one first.
+func (d *durable) unwritten() []*transaction {
+	if d.current != nil {
+		return []*transaction{d.current, d.outbox}
+	}
+	return []*transaction{d.outbox}
+}
+
+// fail ends the use of the store, but for giving back the lease.
+func (d *durable) fail(err error) {
+	d.failed, d.outbox = err, newTransaction()
+	d.admitAll()
+	d.events.arrive()
+	if d.renewal != nil {
+		d.renewal.Stop()
+	}
+	d.cancel()
+}
+
+// interruptLost ends the contexts of the attempts of a run that is left without its store.
+func (r *Run) interruptLost(cause *stopCause) {
+	for ref := range r.st.Words() {
+		step, x := r.current(ref), r.extras[ref]
+		if step == nil || x != nil && x.comp != nil && step.flags&stepFallback == 0 {
+			continue // nothing of the host is called, or a worker concludes the composite
+		}
+		x = r.extra(ref)
+		r.disarmAttempt(ref)
+		r.armGrace(step, x)
+		r.ending = append(r.ending, stopOrder{step, cause})
+	}
+}
+
+// drop ends an attempt whose result cannot be written.
+func (r *Run) drop(step *Step, now int64) {
+	ref := step.ref
+	rec := &r.records[ref]
+	rec.active, rec.end = activeNone, now
+	r.disarmAttempt(ref)
+	if x := r.extras[ref]; x != nil {
+		r.disarm(&x.grace)
+		if x.comp != nil {
+			x.comp.working = false
+		}
+	}
+	if err := r.st.Requeue(r.st.Token(ref), Running); err != nil { // it gives its slots back
+		r.st.NoteBug(err)
+	}
+	r.durable.lost.note(place{r, ref}, -1)
+}
+
+// endLost ends a run that is left without its store, when its goroutines have returned.
+func (r *Run) endLost(now int64) {
+	workers := r.workers
+	if r.tree != nil {
+		workers = r.tree.workers
+	}
+	if r.concluded() || workers > 0 {
+		return
+	}
+	d := r.durable
+	r.endAtRest(now)
+	for _, at := range d.lost.places {
+		at.setBack(d.stored[at], d.lost.attempts[at])
+	}
+	if r.undo != nil {
+		r.setUndosBack()
+	}
+	for _, c := range d.lost.ended {
+		c.verdict, c.summed, c.result = verdict{status: RunSuspended}, false, Result{}
+	}
+	r.verdict.cause = CauseStoreError
+	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {d.failed, context.Canceled}}
+}
+
+// setBack puts a node into its stored state.
+func (at place) setBack(to storedStatus, attempts int32) {
+	r, ref := at.run, at.ref
+	rec, x := &r.records[ref], r.extras[ref]
+	if now := r.st.Word(ref).Status(); now.Terminal() || to.status != now {
+		rec.value, rec.noRetry, rec.fallback = nil, 0, false
+	}
+	if attempts >= 0 {
+		rec.attempts = attempts
+	}
+	if rec.active = activeNone; to.status == Running && !to.inside {
+		to.status = Ready // its attempt is begun again
+	}
+	if x != nil {
+		r.disarmNode(ref)
+		if x.errs = slices.DeleteFunc(x.errs, func(e attemptError) bool { return e.number > to.retried }); len(x.errs) == 0 {
+			x.lastErr = nil
+		}
+		if x.comp != nil && x.comp.child != to.child {
+			if x.comp.child = to.child; to.child == nil {
+				x.comp = nil // it has not begun
+			}
+		}
+		if x.wait == nil && to.status == Suspended && !to.dormant {
+			x.wait = x.answered
+		}
+		x.Abandoned, x.Message, x.Answer, x.Memoized, x.stop = false, "", "", false, nil
+	}
+	r.st.SetBack(ref, to.status, to.dormant, rec.attempts)
+}
