@@ -56,10 +56,10 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 	}
 	called := make(chan time.Time, 1)
 	g := (&kahn.Graph{Name: "latency"}).Add(kahn.Node{ID: "only"})
-	step := func(context.Context, *kahn.Step) (any, error) {
+	step := func(ctx context.Context, _ *kahn.Step) (any, error) {
 		at := time.Now()
 		called <- at
-		return at.Unix(), nil
+		return at.Unix(), ctx.Err()
 	}
 	ended := make(chan error, processes)
 	var runners []*kahn.Runner

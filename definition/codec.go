@@ -66,14 +66,15 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		switch {
 		case f < 0:
 			meant = append(meant, r.unknown(d, item))
-			if i > 0 && v.Items[i-1].Type == Null && v.Items[i-1].Problem == nil {
-				d.addToLast("; indent it, if it belongs to " + quote(v.Items[i-1].Key))
-			}
+			d.mayBelong(v.Items, i)
 		case seen[f]:
 			d.add(item.KeyAt, ErrDuplicate, "the field occurs twice")
 		default:
 			seen[f] = true
-			r.fields[f].read(d, item, to)
+			before := len(d.err.Problems)
+			if r.fields[f].read(d, item, to); len(d.err.Problems) > before {
+				d.mayBelong(v.Items, i)
+			}
 		}
 		d.pop()
 	}
@@ -81,6 +82,13 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		if !seen[r.find(name)] && !d.stopped && !slices.Contains(meant, name) {
 			d.missing(v, name)
 		}
+	}
+}
+
+// mayBelong adds to the last problem that the member may belong to the one before it, which has nothing.
+func (d *decoder) mayBelong(items []Value, i int) {
+	if i > 0 && items[i-1].Type == Null && items[i-1].Problem == nil {
+		d.addToLast("; indent it, if it belongs to " + quote(items[i-1].Key))
 	}
 }
 
