@@ -126,7 +126,7 @@ func withConfig(g *kahn.Graph, config string) *kahn.Graph {
 
 // named draws names of what is repeated, as far as the graph has them now.
 func (m *mender) named(r *rand.Rand, list []string) (names []string) {
-	if r.IntN(2) == 0 {
+	if r.IntN(2) == 0 || len(list) == 0 {
 		return nil
 	}
 	p, err := m.g.Compile()

@@ -304,5 +304,5 @@ func TestCostOfTrim(t *testing.T) {
 	got, err := evaluate(t, "trim($nodes.A.output.text, $nodes.A.output.others)", map[string]string{"text": text, "others": others})
 	require.NoError(t, err)
 	require.Equal(t, "", got)
-	require.Less(t, time.Since(begin), 3*time.Second)
+	require.Less(t, time.Since(begin), 20*time.Second)
 }

@@ -99,7 +99,7 @@ func TestVetScopeOfManyNodes(t *testing.T) {
 	begin := time.Now()
 	_, found := performer{}.vet("many.yaml", []byte(b.String()))
 	require.Empty(t, found)
-	require.Less(t, time.Since(begin), 10*time.Second)
+	require.Less(t, time.Since(begin), time.Minute)
 }
 
 // A branch that the test of its node never takes is a warning, wherever the edge stands.
