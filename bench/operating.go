@@ -133,7 +133,7 @@ func (s *server) counts(out io.Writer, runs int) error {
 	err := errors.Join(
 		timed("Count of all", count(store.Filter{})),
 		timed("Count of one workflow", count(store.Filter{Workflow: "w1"})),
-		timed("Count of those that have not ended", count(store.Filter{Statuses: []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}})),
+		timed("Count of open runs", count(store.Filter{Statuses: []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}})),
 		timed("Queues", func() error { _, err := s.store.Queues(ctx); return err }),
 		timed("Unclaimable, which Serve asks each minute", func() error { _, err := store.Unclaimable(ctx, s.store); return err }),
 		timed("Due", func() error { _, err := s.store.Due(ctx, store.DueQuery{Queues: []store.Queue{queue}}); return err }),

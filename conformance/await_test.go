@@ -35,7 +35,7 @@ func awaits(id string, runs ...string) kahn.Node {
 	}}
 }
 
-// A process dies at each write of runs that await others, and of the runs that they await: each is told what has become of the others, once it has.
+// A process dies at each write of runs that await others, and of the awaited runs: each waiting run gets its answer once, after the awaited run has ended.
 func TestAwaitAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	inBubble(t, "at each write", func(t *testing.T) {

@@ -67,7 +67,7 @@ func (x *exactWorld) exact(n *kahn.Node, whole bool) {
 	if x.cuts {
 		n.Groups, n.Key = nil, ""
 		if n.Retry.MaxAttempts > 0 && n.Sub == nil && x.mine(n) {
-			n.Retry.MaxAttempts = 10_000 // those that were lost count; the world says when to give up
+			n.Retry.MaxAttempts = 10_000 // lost attempts count; the world says when to give up
 		}
 	}
 	if n.Timeout > 0 {
@@ -113,7 +113,7 @@ func (x *exactWorld) drawn(s *kahn.Step, what string) (*rand.Rand, int) {
 	return rand.New(rand.NewPCG(x.seed, h)), n
 }
 
-// lastingCall lets a call last: its context may end it. A Coordinator is told how it ends.
+// lastingCall lets a call last: its context may end it. A Coordinator gets its end by Return.
 func lastingCall(ctx context.Context, d time.Duration, end func(stopped error) (any, error)) (any, error) {
 	if at, is := ctx.Value(splitKey{}).(*splitCall); is {
 		at.lasts, at.end = d, end
@@ -154,7 +154,7 @@ func (x *exactWorld) does(ctx context.Context, s *kahn.Step) (any, error) {
 	x.called(s)
 	x.mu.Unlock()
 	d, early, fate, yields := time.Duration(1+r.IntN(20*int(ms))), r.IntN(2) == 0, r.IntN(14), r.IntN(2) == 0
-	if x.cuts && fate == 0 { // it would speak for its attempt, and not for those that were lost
+	if x.cuts && fate == 0 { // it would speak for its attempt, and not for lost ones
 		fate = 1
 	}
 	if early && fate != 0 {
@@ -300,7 +300,7 @@ type sagaCall struct {
 	ends    time.Time
 	end     func(stopped error) (any, error)
 	stopped error
-	instant bool // it takes no time, such as one that returns a graph: each life makes it again
+	instant bool // it takes no time, as a step does that returns a graph: each life makes it again
 }
 
 func (d *sagaDesk) open(from *kahn.Snapshot) {
@@ -354,7 +354,7 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 	}
 }
 
-// begin begins the calls that Next hands out, or goes on with those under way.
+// begin begins the calls that Next hands out, or continues calls of the life before.
 func (d *sagaDesk) begin() {
 	for s, ok := d.c.Next(); ok; s, ok = d.c.Next() {
 		data, err := json.Marshal(s.Call())

@@ -64,7 +64,7 @@ func (m *doomedStore) Release(ctx context.Context, l store.Lease) error {
 	return m.Memory.Release(ctx, l)
 }
 
-// misledBy says in which way the state of a run's compensations in a store, by which runs are found, is not that of the records of its nodes.
+// misledBy says how the state of a run's compensations in a store, by which List finds runs, differs from what the records of its nodes say.
 func misledBy(s store.Store, run string) string {
 	stored, err := s.Load(context.Background(), run)
 	if err != nil {

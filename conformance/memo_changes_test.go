@@ -333,7 +333,7 @@ func TestMemoReads(t *testing.T) {
 func TestMemoFiles(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(t *testing.T, path string) string
-		calls  [2]int // of the node with Files, and of the one that gets the file as an input
+		calls  [2]int // of the node with Files, and of the node that gets the file as an input
 		warns  bool
 	}{
 		"nothing": {change: func(_ *testing.T, path string) string { return path }},

@@ -409,14 +409,14 @@ func TestMemoWholeFlight(t *testing.T) {
 				f.start(second)
 				require.Equal(t, []string{"F 1s", "ok 2s"}, f.end())
 			})
-			fly("one that waits is cancelled", func(t *testing.T, f *flock) {
+			fly("a run that waits is cancelled", func(t *testing.T, f *flock) {
 				f.start(second)
 				f.start(second)
 				time.Sleep(500 * ms)
 				f.runs[1].Cancel()
 				require.Equal(t, []string{"ok 1s", "C 500ms"}, f.end())
 			})
-			fly("one that performs is cancelled", func(t *testing.T, f *flock) {
+			fly("a run that performs is cancelled", func(t *testing.T, f *flock) {
 				f.start(second)
 				f.start(second)
 				time.Sleep(500 * ms)
