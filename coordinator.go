@@ -276,7 +276,7 @@ type manual struct {
 
 	calls   map[*Step]*worker // that wait for the result of their step
 	undoing map[*Step]*undo   // by attempt to undo its node: see calls
-	begun   []*Step           // those of both that Next has not handed out
+	begun   []*Step           // calls and attempts to undo that Next has not handed out
 }
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.

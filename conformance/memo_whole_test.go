@@ -423,7 +423,7 @@ func TestMemoWholeFlight(t *testing.T) {
 				f.runs[0].Cancel()
 				require.Equal(t, []string{"C 500ms", "ok 1.5s"}, f.end())
 			})
-			fly("one that performs is aborted, one that waits is left", func(t *testing.T, f *flock) {
+			fly("a run that performs is aborted, a run that waits is left", func(t *testing.T, f *flock) {
 				f.start(second)
 				f.start(second)
 				time.Sleep(500 * ms)
