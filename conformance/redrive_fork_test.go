@@ -109,8 +109,8 @@ func (m *mender) changes(r *rand.Rand) map[string]bool {
 	if r.IntN(3) == 0 {
 		m.ids++
 		n := kahn.Node{ID: fmt.Sprint("n", m.ids)}
-		if first := nodes[0]; !gone[first.ID] && r.IntN(2) == 0 {
-			n.After = []string{first.ID}
+		if len(nodes) > 0 && !gone[nodes[0].ID] && r.IntN(2) == 0 {
+			n.After = []string{nodes[0].ID}
 		}
 		m.g.Add(n)
 	}
@@ -237,6 +237,7 @@ func (m *mender) forks(t *testing.T, where int, name string) (again, cuts, versi
 			maps.DeleteFunc(m.inner, func(path string, _ *kahn.Result) bool { return calls[path] == 0 })
 		}
 		sel := selection{failed: true, strict: true, fork: true, anew: r.IntN(4) == 0}
+		m.notes(m.g, res, "")
 		list := m.paths(nil, m.g, res, "", false)
 		if r.IntN(2) == 0 {
 			sel.changed = m.changes(r)
@@ -318,7 +319,7 @@ func (m *mender) adopts(t *testing.T, name string) (again, cuts int) {
 		s, err := kahn.ReadSnapshot(t.Context(), db, "r")
 		require.NoError(t, err)
 		m.frozen(t, s)
-		m.paths(nil, m.g, res, "", false) // notes the graphs that steps have returned: a life that is left early lacks them
+		m.notes(m.g, res, "") // a life that is left early lacks them
 		was := m.g
 		sel := selection{failed: true, strict: true, changed: m.changes(r)}
 		name := fmt.Sprintf("%s, round %d, changed %v", name, round, slices.Sorted(maps.Keys(sel.changed)))

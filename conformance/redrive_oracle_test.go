@@ -209,6 +209,12 @@ type selection struct {
 // between reports whether an attempt of a composite has ended and the next one has not begun.
 func between(n kahn.NodeResult) bool { return n.Status == kahn.Retrying || n.Status == kahn.Ready }
 
+// attempted reports whether an expanded node is to be attempted again. If not, its step is called again for its graph, and the inside goes on.
+func attempted(n kahn.NodeResult) bool {
+	attempts := n.History()
+	return between(n) && len(attempts) > 0 && attempts[len(attempts)-1].Delay > 0
+}
+
 // repeats reports whether a node is repeated because of its status, if there is one.
 func (s selection) repeats(n kahn.NodeResult, ok bool) bool {
 	return !ok || ranBadly(n) || s.strict && !n.Status.Terminal()
@@ -271,6 +277,10 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 			continue
 		}
 		anew := sel.changed[path] || slices.ContainsFunc(before[n.ID], func(id string) bool { return again[id] })
+		starts := between(r)
+		if m.expands[n.ID] != nil {
+			starts = sel.fork || attempted(r)
+		}
 		if again[n.ID] = anew || sel.failed && sel.repeats(r, ok) || sel.has(path) || sel.below(path); !again[n.ID] {
 			k[path] = true
 			continue
@@ -278,8 +288,7 @@ func (m *mender) keeps(k kept, g *kahn.Graph, res *kahn.Result, prefix string, s
 		if r.Sub == nil && m.inner[path] != nil {
 			r.Sub = m.inner[path]
 		}
-		anew = anew || sel.fork && m.expands[n.ID] != nil || between(r) && m.expands[n.ID] == nil
-		if stays = false; anew || r.Sub == nil || sel.has(path) && (sel.anew || !sel.goesOn(r)) {
+		if stays = false; anew || starts || r.Sub == nil || sel.has(path) && (sel.anew || !sel.goesOn(r)) {
 			maps.DeleteFunc(m.inner, func(at string, _ *kahn.Result) bool { return at == path || kept{path: true}.has(at) })
 			continue
 		}
@@ -368,6 +377,31 @@ func (m *mender) pauses(in *frozen, prefix string) {
 	}
 }
 
+// notes keeps the Results of the graphs that steps have returned, at every depth.
+func (m *mender) notes(g *kahn.Graph, res *kahn.Result, prefix string) {
+	for _, n := range g.Nodes() {
+		r, _ := res.Node(n.ID)
+		path := prefix + n.ID
+		inner := m.expands[n.ID]
+		switch {
+		case r.Sub == nil:
+		case n.Map != nil && n.Sub != nil:
+			for item := range r.Sub.Nodes() {
+				if item.Sub != nil {
+					m.notes(n.Sub, item.Sub, prefix+item.ID+"/")
+				}
+			}
+		case n.Loop != nil:
+			m.notes(n.Sub, r.Sub, fmt.Sprintf("%s#%d/", path, max(m.last[path], 1)))
+		case n.Sub != nil:
+			m.notes(n.Sub, r.Sub, path+"/")
+		case inner != nil:
+			m.inner[path] = r.Sub
+			m.notes(inner, r.Sub, path+"/")
+		}
+	}
+}
+
 // paths lists what can be named of a run. Of a graph that a step has returned these are the nodes that have ended.
 func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix string, returned bool) []string {
 	for _, n := range g.Nodes() {
@@ -377,9 +411,6 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 			continue
 		}
 		list = append(list, path)
-		if m.expands[n.ID] != nil && r.Sub != nil {
-			m.inner[path] = r.Sub
-		}
 		if r.Sub == nil {
 			r.Sub = m.inner[path]
 		}
@@ -414,6 +445,7 @@ func (m *mender) paths(list []string, g *kahn.Graph, res *kahn.Result, prefix st
 // selects draws what is repeated of a run.
 func (m *mender) selects(r *rand.Rand, res *kahn.Result) selection {
 	sel := selection{failed: true}
+	m.notes(m.g, res, "")
 	list := m.paths(nil, m.g, res, "", false)
 	if m.end.after > 0 || m.stops || r.IntN(3) == 0 {
 		return sel
