@@ -71,6 +71,35 @@ func TestLockedRun(t *testing.T) {
 	}
 }
 
+// TestPostedTwiceAtOnce: of two transactions that post the same request at the same moment the second waits, and has posted nothing.
+func TestPostedTwiceAtOnce(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	f := openForeign(t, pool, schema)
+	for name, s := range map[string]store.Inbox{"store": f.Store, "function": f} {
+		begun(t, f.Store, name)
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }() // unless it was committed
+		_, err = f.PostTx(t.Context(), tx, name, cancels("1"))
+		require.NoError(t, err)
+		posted, result := true, make(chan error, 1)
+		go func() {
+			var err error
+			posted, err = s.Post(t.Context(), name, cancels("1"))
+			result <- err
+		}()
+		require.Eventually(t, func() bool {
+			var waits bool
+			err := pool.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE $1 = ANY (pg_blocking_pids(a.pid)))", int32(tx.Conn().PgConn().PID())).Scan(&waits)
+			return err == nil && waits
+		}, 20*time.Second, time.Millisecond, name)
+		require.NoError(t, tx.Commit(t.Context()))
+		require.NoError(t, answer(t, result), name)
+		require.False(t, posted, name)
+	}
+}
+
 // TestLockedForLong: a commit of a run that stays locked fails after the timeout of a statement, and applies when it is repeated later.
 func TestLockedForLong(t *testing.T) {
 	t.Parallel()

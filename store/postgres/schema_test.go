@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -127,6 +128,52 @@ func TestPrivileges(t *testing.T) {
 	require.Equal(t, 1, pruned.Runs)
 	_, err = postgres.Open(ctx, as(none), postgres.Options{Schema: schema})
 	require.ErrorIs(t, err, store.ErrUnusable)
+}
+
+// TestPruneLeavesNothing: no table has a row of a run that was pruned.
+func TestPruneLeavesNothing(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	s := openStore(t, pool, schema)
+	_, _, err := s.Create(t.Context(), store.NewRun{ID: "other"})
+	require.NoError(t, err)
+	pay := func(ctx context.Context, step *kahn.Step) (any, error) {
+		return postgres.Once(ctx, s, step, func(pgx.Tx) (int, error) { return 1, nil })
+	}
+	waits := func(ctx context.Context, _ *kahn.Step) (any, error) { return kahn.AwaitRun(ctx, "other") }
+	g := new(kahn.Graph).Add(kahn.Node{ID: "pay", Do: pay}, kahn.Node{ID: "waits", After: []string{"pay"}, Do: waits})
+	opts := []kahn.Option{kahn.RunID("r"), kahn.Durable(s), kahn.StoreEvents()}
+	res, err := kahn.Execute(t.Context(), g, nil, opts...)
+	require.Equal(t, kahn.RunSuspended, res.Status, err)
+	answer := store.Request{ID: "s", Kind: store.KindSignal, Node: "gate", Value: json.RawMessage(`{"$blob": "a"}`)}
+	for _, q := range []store.Request{answer, cancels("stop")} {
+		_, err = s.Post(t.Context(), "r", q)
+		require.NoError(t, err)
+	}
+	rows := func() map[string]int {
+		tables, err := pool.Query(t.Context(), "SELECT table_name::text FROM information_schema.columns WHERE table_schema = $1 AND column_name = 'run'", schema)
+		require.NoError(t, err)
+		list, err := pgx.CollectRows(tables, pgx.RowTo[string])
+		require.NoError(t, err)
+		count := map[string]int{}
+		for _, name := range list {
+			var n int
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM "+table(schema, name)+" WHERE run = 2").Scan(&n))
+			count[name] = n
+		}
+		return count
+	}
+	for name, n := range rows() {
+		require.Positive(t, n, name)
+	}
+	res, err = kahn.Execute(t.Context(), g, nil, opts...)
+	require.Equal(t, kahn.RunCancelled, res.Status, err)
+	pruned, err := s.Prune(t.Context(), store.PruneQuery{EndedBefore: time.Now().Add(time.Hour), Blobs: new(store.MemoryBlobs)})
+	require.NoError(t, err)
+	require.Equal(t, 1, pruned.Runs)
+	for name, n := range rows() {
+		require.Zero(t, n, name)
+	}
 }
 
 // TestOnce: what a step writes in the transaction of Once happens once, although its run is performed twice and it is called three times.
