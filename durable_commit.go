@@ -842,7 +842,7 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 		f.nodes[i].Undo = u[f.keys[i]]
 	}
 	for key, s := range u {
-		if s.Status == CompensationDone {
+		if s.Status == CompensationDone && !s.inside {
 			file.Undone[pathOfKey(key)]++
 		}
 	}

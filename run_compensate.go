@@ -268,9 +268,8 @@ func (u *undo) nextInside(now int64) {
 		}
 	}
 	u.status = r.undoneInside(u.ref)
-	if u.regained || u.stored == CompensationRunning { // it has a record, which ends
-		u.status = max(u.status, CompensationDone)
-		r.countUndone(r.path(u.ref))
+	if u.regained || u.stored == CompensationRunning { // it has a record, which ends; those of the nodes inside tell what was undone, and what was not
+		u.status, u.ended = CompensationDone, now
 		u.note()
 	}
 	u.over(now)

@@ -103,7 +103,8 @@ type undoState struct {
 	Err      *storedError `json:"error,omitempty"`
 	By       *Request     `json:"by,omitempty"` // who has undone it by hand
 
-	fresh bool // a redrive has changed it
+	fresh  bool // a redrive has changed it
+	inside bool // of a composite: the nodes inside were undone, each for itself, and not the composite as a whole
 }
 
 // aheadState is the answer to a request behind one that waits.
@@ -771,6 +772,7 @@ func (u *undo) state() *undoState {
 	s := &undoState{
 		Status: u.status, Attempts: u.attempts, Cut: u.cut, Crashes: u.crashes, AtWork: u.step != nil, Began: r.timeAt(u.began), Err: storeError(u.err), By: u.by,
 	}
+	s.inside = u.by == nil && r.ownUndo(u.ref) == nil
 	switch {
 	case u.status >= CompensationDone:
 		s.Ended = r.timeAt(u.ended)
@@ -788,10 +790,12 @@ func (s *undoState) shown(certain bool) *Undoing {
 // record is the record of the undoing of a node in the store. It renders its error.
 func (s *undoState) record(event uint64) nodeState {
 	n := nodeState{Facts: machine.Facts{Status: Running}, Start: s.Began, Event: event, Undo: s}
-	switch s.Err = s.Err.text(); s.Status {
-	case CompensationDone:
+	switch s.Err = s.Err.text(); {
+	case s.Status == CompensationDone && s.inside:
+		n.Status = Skipped
+	case s.Status == CompensationDone:
 		n.Status = Completed
-	case CompensationFailed:
+	case s.Status == CompensationFailed:
 		n.Status = Failed
 	}
 	return n

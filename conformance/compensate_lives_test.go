@@ -175,3 +175,101 @@ func TestSagasAfterDeaths(t *testing.T) {
 	}
 	t.Log(died, undone)
 }
+
+// A life that calls the step of an expanded node for its graph again, to undo the nodes inside, tells of these as they are: what was not undone keeps its
+// key, and a compensation that has failed is reported by its own name alone.
+func TestUndoneAfterLivesOfExpansions(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		t.Run(fmt.Sprint("stored ", stored), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				keys := map[string][]string{}
+				inner := graph(
+					kahn.Node{ID: "declined", Compensate: func(context.Context, *kahn.Step) error { return nil }, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+						keys[s.Path()] = append(keys[s.Path()], s.IdempotencyKey())
+						return nil, kahn.NoEffect(errSoldOut)
+					}},
+				)
+				again := false
+				sub := subgraph("S", graph(
+					kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+					kahn.Node{ID: "slow", Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+						if !again {
+							<-ctx.Done()
+							return nil, ctx.Err()
+						}
+						return nil, nil
+					}},
+				))
+				sub.Retry = kahn.Retry{MaxAttempts: 2, InitialDelay: -1}
+				res, err := inLives(t, graph(sub), stored, func() { again = true })
+				require.ErrorIs(t, err, errSoldOut)
+				require.Len(t, keys["S/E/declined"], 2)
+				require.Equal(t, keys["S/E/declined"][0], keys["S/E/declined"][1], "it was not undone")
+				require.Equal(t, kahn.CompensationNone, must(res.Node("S")).Compensation)
+			})
+			synctest.Test(t, func(t *testing.T) {
+				inner := graph(kahn.Node{ID: "pay", Do: succeeds(1), Compensate: func(context.Context, *kahn.Step) error { return kahn.Permanent(errors.New("closed")) }})
+				life := 1
+				waits := func(until int) func(context.Context) error {
+					return func(ctx context.Context) error {
+						if life < until {
+							<-ctx.Done()
+						}
+						return ctx.Err()
+					}
+				}
+				g := graph(
+					kahn.Node{ID: "look", Do: succeeds(1), Compensate: func(ctx context.Context, _ *kahn.Step) error { return waits(3)(ctx) }},
+					kahn.Node{ID: "E", After: []string{"look"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+					kahn.Node{ID: "ship", After: []string{"E"}, Do: func(ctx context.Context, _ *kahn.Step) (any, error) {
+						if err := waits(2)(ctx); err != nil {
+							return nil, err
+						}
+						return nil, kahn.NoEffect(errSoldOut)
+					}},
+				)
+				res, err := inLives(t, g, stored, func() { life++ }, func() { life++ })
+				require.ErrorIs(t, err, kahn.ErrCompensation)
+				require.Equal(t, 1, strings.Count(err.Error(), "compensation failed"), err)
+				require.ErrorContains(t, err, `node "E/pay": compensation failed: closed`)
+				require.NotContains(t, err.Error(), "%!")
+				require.Equal(t, kahn.CompensationFailed, must(res.Node("E")).Compensation)
+				preview, err := kahn.RedrivePreview(compiled(t, g), res.Snapshot(), nil, kahn.CompensatedByHand)
+				require.NoError(t, err)
+				require.Equal(t, []string{"E/pay"}, preview)
+			})
+		})
+	}
+}
+
+// inLives performs a run that is left once everything in it waits, and goes on in another life after each of the given changes, over a store or by
+// snapshots.
+func inLives(t *testing.T, g *kahn.Graph, stored bool, between ...func()) (res *kahn.Result, err error) {
+	t.Helper()
+	memory := new(store.Memory)
+	var from *kahn.Snapshot
+	for life := 0; ; life++ {
+		opts := []kahn.Option{kahn.RunID("r")}
+		switch {
+		case stored:
+			opts = append(opts, kahn.Durable(memory))
+		case from != nil:
+			opts = append(opts, kahn.Resume(from))
+		}
+		runner := new(kahn.Runner)
+		run, err := runner.Start(t.Context(), g, nil, opts...)
+		require.NoError(t, err)
+		if life == len(between) {
+			return run.Wait()
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = runner.Shutdown(ctx)
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.True(t, res.Left)
+		from = reload(t, res.Snapshot())
+		between[life]()
+	}
+}
