@@ -43,7 +43,7 @@ func checkImport(dir, imported string) error {
 		internal  = within(modulePath + "/internal")
 	)
 	switch {
-	case imported == modulePath+"/internal/trees":
+	case imported == modulePath+"/internal/trees", imported == modulePath+"/internal/sagas":
 		return fmt.Errorf("package %s imports %s, which is for tests", dir, imported)
 	case dir == ".":
 		host, _, _ := strings.Cut(imported, "/")
@@ -59,7 +59,7 @@ func checkImport(dir, imported string) error {
 			return nil
 		}
 		return fmt.Errorf("package %s is below the root package and imports %s", dir, imported)
-	case dir == "internal/trees" && imported == modulePath: // it is imported by tests alone
+	case dir == "internal/trees" && imported == modulePath, dir == "internal/sagas" && (imported == modulePath || isBelow(imported)): // they are imported by tests alone
 	case top == "internal":
 		return fmt.Errorf("internal package %s imports %s", dir, imported)
 	case strings.HasPrefix(dir, "store/") && imported == modulePath:
@@ -136,7 +136,11 @@ func TestCheckImport(t *testing.T) {
 		{".", "runtime/trace", true},
 		{".", "github.com/google/uuid", true},
 		{".", modulePath + "/internal/trees", false},
+		{".", modulePath + "/internal/sagas", false},
+		{"store/sqlite", modulePath + "/internal/sagas", false},
 		{"internal/trees", modulePath, true},
+		{"internal/sagas", modulePath + "/store", true},
+		{"internal/sagas", modulePath + "/kahntest", false},
 		{"internal/once", modulePath, false},
 		{".", "golang.org/x/sync/errgroup", true},
 		{".", modulePath + "/internal/ordset", true},

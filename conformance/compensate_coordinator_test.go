@@ -19,20 +19,21 @@ import (
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/internal/sagas"
 )
 
 // exactWorld is a world in which no two things happen at one instant, and in which what a call does depends on its node and on how many calls of it were
 // before: so it is the same whoever performs the run.
 type exactWorld struct {
-	*world
+	*sagas.World
 	expands bool // some node returns a graph
 	cuts    bool // the run goes on from snapshots: calls that are under way go on, under later numbers
 	calls   map[string]int
 }
 
 func newExactWorld(seed uint64, cuts bool) *exactWorld {
-	x := &exactWorld{world: newWorld(seed), cuts: cuts, calls: map[string]int{}}
-	x.adapt = x.exact
+	x := &exactWorld{World: sagas.New(seed), cuts: cuts, calls: map[string]int{}}
+	x.Adapt = x.exact
 	return x
 }
 
@@ -45,7 +46,7 @@ func (x *exactWorld) exact(n *kahn.Node, whole bool) {
 			n.CompensateRetry.Jitter, n.CompensateRetry.Multiplier = kahn.JitterNone, 1
 			if x.cuts {
 				n.CompensateRetry.MaxAttempts = 10_000
-			} else if x.seed%3 == 0 {
+			} else if x.Seed%3 == 0 {
 				n.CompensateTimeout = 6*ms + x.odd(n.ID, 'c')
 			}
 		}
@@ -89,7 +90,7 @@ func (x *exactWorld) odd(id string, what byte) time.Duration {
 	for _, b := range []byte(id) {
 		h = h*131 + uint64(b)
 	}
-	return time.Duration(rand.New(rand.NewPCG(x.seed, h)).IntN(int(ms)))
+	return time.Duration(rand.New(rand.NewPCG(x.Seed, h)).IntN(int(ms)))
 }
 
 // splitKey is the key of a *splitCall, in the context of a call that is to return at once.
@@ -102,15 +103,15 @@ type splitCall struct {
 
 // drawn is the source of randomness of the next call of a node.
 func (x *exactWorld) drawn(s *kahn.Step, what string) (*rand.Rand, int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+	x.Mu.Lock()
+	defer x.Mu.Unlock()
 	name := what + s.Path()
 	h, n := uint64(14695981039346656037), x.calls[name]
 	x.calls[name]++
 	for _, b := range fmt.Append(nil, name, " ", n) {
 		h = (h ^ uint64(b)) * 1099511628211
 	}
-	return rand.New(rand.NewPCG(x.seed, h)), n
+	return rand.New(rand.NewPCG(x.Seed, h)), n
 }
 
 // lastingCall lets a call last: its context may end it. A Coordinator gets its end by Return.
@@ -146,13 +147,13 @@ func (x *exactWorld) does(ctx context.Context, s *kahn.Step) (any, error) {
 	r, n := x.drawn(s, "does ")
 	path := s.Path()
 	effect := func() {
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		x.has[path] = true
+		x.Mu.Lock()
+		defer x.Mu.Unlock()
+		x.Has[path] = true
 	}
-	x.mu.Lock()
-	x.called(s)
-	x.mu.Unlock()
+	x.Mu.Lock()
+	x.Called(s)
+	x.Mu.Unlock()
 	d, early, fate, yields := time.Duration(1+r.IntN(20*int(ms))), r.IntN(2) == 0, r.IntN(14), r.IntN(2) == 0
 	if x.cuts && fate == 0 { // it would speak for its attempt, and not for lost ones
 		fate = 1
@@ -188,31 +189,31 @@ func (x *exactWorld) does(ctx context.Context, s *kahn.Step) (any, error) {
 func (x *exactWorld) undoes(ctx context.Context, s *kahn.Step) error {
 	r, _ := x.drawn(s, "undoes ")
 	path := s.Path()
-	x.mu.Lock()
-	x.called(s)
-	x.clock++
-	x.undone[path]++
-	if x.begun[path] == 0 || x.ended[path] != 0 {
-		x.begun[path], x.ended[path] = x.clock, 0
+	x.Mu.Lock()
+	x.Called(s)
+	x.Clock++
+	x.Undone[path]++
+	if x.Begun[path] == 0 || x.Ended[path] != 0 {
+		x.Begun[path], x.Ended[path] = x.Clock, 0
 	}
 	if output, certain := s.Compensated(); certain != (output != nil) || certain && output != fmt.Sprint("output of ", path) {
-		x.wrong = append(x.wrong, fmt.Sprintf("%s: output %v, certain %v", path, output, certain))
+		x.Wrong = append(x.Wrong, fmt.Sprintf("%s: output %v, certain %v", path, output, certain))
 	}
-	x.mu.Unlock()
+	x.Mu.Unlock()
 	_, err := lastingCall(ctx, time.Duration(1+r.IntN(10*int(ms))), func(stopped error) (any, error) {
-		x.mu.Lock()
-		defer x.mu.Unlock()
+		x.Mu.Lock()
+		defer x.Mu.Unlock()
 		switch fate := r.IntN(8); {
 		case stopped != nil:
 			return nil, stopped
-		case fate == 0 && x.seed%4 == 0:
+		case fate == 0 && x.Seed%4 == 0:
 			return nil, kahn.Permanent(errors.New("for good"))
 		case fate == 1:
 			return nil, errors.New("busy")
 		}
-		x.clock++
-		x.ended[path] = x.clock
-		x.hasUndone(path)
+		x.Clock++
+		x.Ended[path] = x.Clock
+		x.HasUndone(path)
 		return nil, nil
 	})
 	return err
@@ -271,9 +272,9 @@ func (x *exactWorld) story(res *kahn.Result) string {
 		}
 	}
 	tell("", res)
-	fmt.Fprintf(&b, "effects %v\n", slices.Sorted(maps.Keys(x.has)))
-	for _, path := range slices.Sorted(maps.Keys(x.undone)) {
-		fmt.Fprintf(&b, "undone %s %d times, %v\n", path, x.undone[path], x.ended[path] > 0)
+	fmt.Fprintf(&b, "effects %v\n", slices.Sorted(maps.Keys(x.Has)))
+	for _, path := range slices.Sorted(maps.Keys(x.Undone)) {
+		fmt.Fprintf(&b, "undone %s %d times, %v\n", path, x.Undone[path], x.Ended[path] > 0)
 	}
 	return b.String()
 }
@@ -345,7 +346,7 @@ func (d *sagaDesk) perform() (*kahn.Result, error) {
 			}
 			for name := range d.under { // a node that was expanded ends, and is undone later, if the run was stopped: its graph is not known
 				inside := strings.ContainsAny(name, "/#")
-				require.True(d.t, strings.HasSuffix(name, " true") || inside && strings.Contains(name, "tidy"), "seed %d: a call under way is not begun again: %s", d.x.seed, name)
+				require.True(d.t, strings.HasSuffix(name, " true") || inside && strings.Contains(name, "tidy"), "seed %d: a call under way is not begun again: %s", d.x.Seed, name)
 				if !strings.HasSuffix(name, " true") {
 					delete(d.under, name)
 				}
@@ -457,7 +458,7 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 	synctest.Test(t, func(t *testing.T) {
 		x := newExactWorld(seed, cut)
 		r := rand.New(rand.NewPCG(seed, 7))
-		g := x.saga(r, depth)
+		g := x.Graph(r, depth)
 		opts, acts := x.exactConditions(r)
 		trial := tryControlled(t, t.Context(), g, nil, func(run *kahn.Run) {
 			for _, a := range acts {
@@ -465,12 +466,12 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 				a.act(run)
 			}
 		}, opts...)
-		require.Empty(t, x.check(g, trial.Result, trial.err, trial.events), "by Execute")
+		require.Empty(t, x.Check(g, trial.Result, trial.err, trial.events), "by Execute")
 		want = x.story(trial.Result)
 	})
 	x := newExactWorld(seed, cut)
 	r := rand.New(rand.NewPCG(seed, 7))
-	g := x.saga(r, depth)
+	g := x.Graph(r, depth)
 	opts, acts := x.exactConditions(r)
 	plan, err := g.Compile()
 	require.NoError(t, err)
@@ -481,7 +482,7 @@ func sagaByCoordinator(t *testing.T, seed uint64, depth int, cut bool) (res *kah
 		t.Logf("seed %d, depth %d, cut %v\n%s", seed, depth, cut, eventText(d.events))
 		require.Equal(t, want, got)
 	}
-	require.Empty(t, x.check(g, res, err, d.events), "seed %d, depth %d, cut %v", seed, depth, cut)
+	require.Empty(t, x.Check(g, res, err, d.events), "seed %d, depth %d, cut %v", seed, depth, cut)
 	if !cut {
 		checkEvents(t, g, res, d.events)
 	}

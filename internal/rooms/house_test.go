@@ -32,7 +32,7 @@ var storeys = []struct{ name, packages string }{
 	{"pages", "inspector"},
 	{"queues", "river schedule"},
 	{"formats", "definition/yaml"},
-	{"around the root", "bulk definition expression internal/trees kahntest metrics otel profile progress schema sse store/postgres store/sqlite storetest temporal trace typed"},
+	{"around the root", "bulk definition expression internal/sagas internal/trees kahntest metrics otel profile progress schema sse store/postgres store/sqlite storetest temporal trace typed"},
 	{"the root", "kahn"},
 	{"contracts", "store"},
 	{"events", "event"},

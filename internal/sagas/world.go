@@ -1,0 +1,190 @@
+// Package sagas performs random graphs whose nodes have compensations, and says what is wrong with how they end: an effect that is neither undone nor
+// reported, an order that is not the reverse of the edges, a key for idempotency that is used twice.
+package sagas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+const ms = time.Millisecond
+
+var errSoldOut = errors.New("sold out")
+
+// World is what steps change outside: an effect for each node that may be undone, by path. The functions of the nodes of a [World.Graph] change it, and note
+// what is wrong with their calls.
+type World struct {
+	Seed uint64
+	// Adapt changes a node of a random graph, before and after it may become a composite; it may be nil.
+	Adapt func(n *kahn.Node, whole bool)
+
+	Mu     sync.Mutex      // of the rest
+	Has    map[string]bool // effects that are there
+	Undone map[string]int  // calls of compensations
+	Begun  map[string]int  // by path: the number of its first compensation, among all begins and ends
+	Ended  map[string]int
+	Clock  int
+	Wrong  []string
+
+	life int  // of the run
+	dead bool // the process has died: what its steps do has no effect any more
+	keys map[string]*keysOf
+}
+
+// keysOf are the keys for idempotency that the calls for a node have had.
+type keysOf struct {
+	does, undoes string // the last ones
+	undone       bool   // since the last call of the step
+	life         int    // in which it was undone
+	spent        map[string]bool
+}
+
+// New returns a world in which nothing has happened. What happens follows from the seed, and from the times at which steps are stopped.
+func New(seed uint64) *World {
+	return &World{Seed: seed, Has: map[string]bool{}, Undone: map[string]int{}, Begun: map[string]int{}, Ended: map[string]int{}, keys: map[string]*keysOf{}}
+}
+
+// Called notes the key of a call: all calls of a step have one, until the node was undone, and so have all calls that undo it.
+func (w *World) Called(s *kahn.Step) {
+	k, key := w.keys[s.Path()], s.IdempotencyKey()
+	if k == nil {
+		k = &keysOf{spent: map[string]bool{}}
+		w.keys[s.Path()] = k
+	}
+	bad := func(what string) {
+		w.Wrong = append(w.Wrong, fmt.Sprintf("%s, attempt %d: %s", s.Path(), s.Attempt(), what))
+	}
+	if s.Compensating() {
+		if k.undone && key != k.undoes { // of another attempt of a composite around it, in which the step was about to be called
+			k.spent[k.does], k.spent[k.undoes], k.undone, k.undoes = true, true, false, ""
+		}
+		switch {
+		case k.spent[key], key == k.does:
+			bad("it is undone under a key that is spent")
+		case k.undone && k.life >= w.life:
+			bad("it is undone twice in one life")
+		case !k.undone && k.undoes != "" && key != k.undoes:
+			bad("the attempts to undo it have different keys")
+		}
+		k.undoes = key
+		return
+	}
+	switch {
+	case k.undone:
+		if key == k.does || k.spent[key] {
+			bad("it is performed again under the key of what was undone")
+		}
+		k.spent[k.does], k.spent[k.undoes] = true, true
+		k.undone, k.undoes = false, ""
+	case k.does != "" && key != k.does:
+		bad("its attempts have different keys")
+	}
+	k.does = key
+}
+
+// HasUndone notes that what a node has done was undone.
+func (w *World) HasUndone(path string) {
+	delete(w.Has, path)
+	if k := w.keys[path]; k != nil {
+		k.undone, k.life = true, w.life
+	}
+}
+
+// dies ends the life of the process, or begins the next one.
+func (w *World) dies(dead bool) {
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	if w.dead = dead; !dead {
+		w.life++
+	}
+}
+
+func (w *World) rng(s *kahn.Step, what uint64) *rand.Rand {
+	h := uint64(14695981039346656037)
+	for _, b := range []byte(s.Path()) {
+		h = (h ^ uint64(b)) * 1099511628211
+	}
+	return rand.New(rand.NewPCG(w.Seed, h^uint64(s.Attempt())<<40^what<<60))
+}
+
+func (w *World) do(ctx context.Context, s *kahn.Step) (any, error) {
+	r := w.rng(s, 0)
+	effect := func() {
+		w.Mu.Lock()
+		defer w.Mu.Unlock()
+		if !w.dead {
+			w.Has[s.Path()] = true
+		}
+	}
+	if w.Mu.Lock(); !w.dead {
+		w.Called(s)
+	}
+	w.Mu.Unlock()
+	d, early, fate := time.Duration(r.IntN(20))*ms, r.IntN(2) == 0, r.IntN(14)
+	if fate == 0 {
+		return nil, kahn.NoEffect(errSoldOut)
+	}
+	if early {
+		effect()
+	}
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+		if r.IntN(2) == 0 {
+			return nil, ctx.Err()
+		}
+	}
+	switch fate {
+	case 1:
+		return nil, errSoldOut
+	case 2:
+		panic("oh")
+	case 3:
+		effect()
+		return nil, errSoldOut
+	}
+	effect()
+	return fmt.Sprint("output of ", s.Path()), nil
+}
+
+func (w *World) undo(ctx context.Context, s *kahn.Step) error {
+	r := w.rng(s, 1)
+	w.Mu.Lock()
+	if w.dead {
+		w.Mu.Unlock()
+		return errors.New("the process has died")
+	}
+	w.Called(s)
+	w.Clock++
+	w.Undone[s.Path()]++
+	if w.Begun[s.Path()] == 0 || w.Ended[s.Path()] != 0 {
+		w.Begun[s.Path()], w.Ended[s.Path()] = w.Clock, 0
+	}
+	if output, certain := s.Compensated(); certain != (output != nil) || certain && output != fmt.Sprint("output of ", s.Path()) {
+		w.Wrong = append(w.Wrong, fmt.Sprintf("%s: output %v, certain %v", s.Path(), output, certain))
+	}
+	w.Mu.Unlock()
+	time.Sleep(time.Duration(r.IntN(10)) * ms)
+	fate := r.IntN(8)
+	w.Mu.Lock()
+	defer w.Mu.Unlock()
+	if w.dead {
+		return errors.New("the process has died")
+	}
+	if fate == 0 && w.Seed%4 == 0 {
+		return kahn.Permanent(errors.New("for good"))
+	}
+	if fate == 1 {
+		return errors.New("busy")
+	}
+	w.Clock++
+	w.Ended[s.Path()] = w.Clock
+	w.HasUndone(s.Path())
+	return nil
+}
