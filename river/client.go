@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
 
+	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
@@ -61,6 +62,34 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 		return nil, false, err
 	}
 	return stored, created, nil
+}
+
+// Adopt makes a run go on with another version of its graph, see [kahn.Adopt] for the options and the errors, and moves the job that it has into the queue of that version: nobody may work the former
+// queue any more. A job that is running finds out by itself. If the process dies between the two, or a program without River adopts the run, the job moves when the run is due: whoever looks for runs
+// without a job looks for such ones, too.
+func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
+	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
+	if err != nil {
+		return nil, err
+	}
+	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.goOn(ctx, tx, run) })
+	if err != nil {
+		return a, fmt.Errorf("the run is adopted, and its job is in its former queue yet: %w", err)
+	}
+	return a, nil
+}
+
+// goOn inserts the job of a run that goes on by itself, at its time. One that was left at work, or adopted, goes on at once, whatever it waits for.
+func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
+	r, err := c.Store.HeadTx(ctx, tx, run)
+	if err != nil || !goesOn(r) {
+		return err
+	}
+	at := r.WakeAt
+	if r.Status == machine.RunRunning {
+		at = r.Created
+	}
+	return c.enqueue(ctx, tx, r, at)
 }
 
 // Wake makes a run go on that is at rest: it inserts the job of the run, or lets it begin at once. A run that is at work is left alone, and so is one

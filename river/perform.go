@@ -140,13 +140,9 @@ func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error
 		if err != nil {
 			return err
 		}
-		r, err := w.p.Store.HeadTx(ctx, tx, job.Args.Run)
-		switch {
-		case errors.Is(err, store.ErrUnknownRun): // it was pruned
+		if err = w.p.client(ctx).goOn(ctx, tx, job.Args.Run); errors.Is(err, store.ErrUnknownRun) { // it was pruned
 			return nil
-		case err != nil || !goesOn(r):
-			return err
 		}
-		return w.p.client(ctx).enqueue(ctx, tx, r, r.WakeAt)
+		return err
 	})
 }

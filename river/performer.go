@@ -26,7 +26,7 @@ type Performer struct {
 	// Workflows are the plans that the process performs: as long as runs of a former version have not ended, that version, too.
 	Workflows []Workflow
 	// RecoverEvery is how often one of the processes looks for runs whose lease has run out, since their process has died or hangs. Zero means 5 s. Every
-	// twelfth time it also looks for runs that are due and have no job.
+	// twelfth time it also looks for runs that are due and have no job, and for attempts of a [Remote] whose job is gone.
 	RecoverEvery time.Duration
 	// Retention says which runs are removed when they have ended; none if it is empty. Runs and blobs are removed every PruneEvery, by the process that
 	// River has elected; zero means 1 min. Each Performer should have the same. A process with a [Server] alone removes runs while it is elected
@@ -137,6 +137,9 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: MaxRuns %d is negative", machine.ErrBadValue, w.Graph.Name, w.MaxRuns)
 		}
 		plan, err := w.Graph.Compile()
+		if err == nil {
+			err = checkRemote(plan, w.Step)
+		}
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("riverkahn: workflow %s: %w", w.Graph.Name, err)
 		}

@@ -23,9 +23,6 @@ func (c Client) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Reque
 	if posted, err = c.Store.PostTx(ctx, tx, run, q); err != nil || !posted {
 		return false, err
 	}
-	r, err := c.Store.HeadTx(ctx, tx, run)
-	if err == nil && goesOn(r) {
-		err = c.enqueue(ctx, tx, r, r.WakeAt)
-	}
+	err = c.goOn(ctx, tx, run)
 	return err == nil, err
 }

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,6 +35,9 @@ type recoverWorker struct {
 	river.WorkerDefaults[recoverArgs]
 	store *postgres.Store
 	age   time.Duration // see lostQuery
+
+	mu   sync.Mutex // guards what follows
+	seen place      // how far this process has looked for waits without a job
 }
 
 // addRecovery adds the worker and the periodic jobs that recover runs and steps to a configuration of River, unless a Performer or a Server of the same
@@ -52,12 +57,12 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work lets runs go on whose process has died or hangs, and steps whose process is silent, or runs that have no job. Each of the three has transactions
+// Work lets runs go on whose process has died or hangs, and steps whose process is silent, or runs that have no job and steps whose job is gone. Each of the four has transactions
 // of its own: recoverSteps locks rows of runs, and who posts a request locks the row of the run before the job of the run, which recoverRuns locks.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
-		return c.inBatches(ctx, c.recoverStrays)
+		return errors.Join(c.inBatches(ctx, c.recoverStrays), w.refuseGone(ctx, c))
 	}
 	return errors.Join(
 		c.inBatches(ctx, func(ctx context.Context, tx pgx.Tx) (int, error) { return c.recoverRuns(ctx, tx, w.age) }),
@@ -80,19 +85,59 @@ WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds runs that are due, and have neither a holder nor a job that begins: their job was cancelled, discarded or deleted, or they have become due
-// without a [Client], because of a request, say.
+// without a [Client], because of a request, say. A job in the queue of another plan does not count: the run goes on with a new plan, see [kahn.Adopt], and no process may have
+// the former one. One that somebody has moved into a queue of the program's own does.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
-AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state IN ('available', 'pending', 'retryable', 'running') OR j.state = 'scheduled' AND j.scheduled_at <= now()))
+AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR
+	(j.queue NOT LIKE 'kahn\_%%' OR right(j.queue, 32) = %[4]s) AND (j.state IN ('available', 'pending', 'retryable') OR j.state = 'scheduled' AND j.scheduled_at <= now())))
 ORDER BY r.id LIMIT $1`
 
 // uniqueKey computes in SQL the key that River derives from the arguments of the job of the run r.
 const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sha256(convert_to(r.id, 'UTF8')), 'hex') || '"}', 'UTF8'))`
 
+// queueHash computes in SQL what QueueOf ends with for the run r.
+const queueHash = `left(encode(sha256(convert_to(r.workflow || E'\n' || r.plan, 'UTF8')), 'hex'), 32)`
+
 // silentQuery finds the jobs of steps whose processes have not been heard for too long, by the ids of their runs: in this order the rows of runs are locked.
 const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority, j.args FROM %s j
 WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
 ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
+
+// A place is the last run at which a process has looked.
+type place struct {
+	status  int // in atWork
+	created time.Time
+	run     string
+}
+
+// atWork are the statuses of runs that may wait for the reply of a job.
+var atWork = []string{"suspended", "running"}
+
+// newest is the place before all runs of a status.
+func newest(status int) place {
+	return place{status: status, created: time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)}
+}
+
+const (
+	// goneBatch is how many runs one transaction looks at for waits without a job, and goneBatches how many transactions a look has. The next look goes on behind them, so that
+	// its costs do not grow with the runs.
+	goneBatch, goneBatches = 500, 20
+)
+
+// goneQuery finds the next runs of a status that have not ended, the newest first, and of each node of theirs that waits for the reply of a job the token, unless there is such a job, or its
+// reply was posted. The reply and the end of a job are in one transaction.
+const goneQuery = `WITH looked AS MATERIALIZED (
+	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
+),
+waits AS MATERIALIZED (
+	SELECT s.run, s.id, substring(convert_from(n.record, 'UTF8') FROM '"token":"(` + sent + `[0-9]+ [A-Z2-7]+)"') AS token
+	FROM looked s CROSS JOIN LATERAL (SELECT n.record FROM %[3]s n WHERE n.run = s.run AND n.status = 'suspended' AND position('"token":"` + sent + `'::bytea IN n.record) > 0 OFFSET 0) n
+)
+SELECT s.id, s.created, (SELECT array_agg(w.token ORDER BY w.token) FROM waits w WHERE w.run = s.run AND w.token IS NOT NULL
+	AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.args @> jsonb_build_object('token', w.token) AND j.state IN ('available', 'pending', 'retryable', 'running', 'scheduled'))
+	AND NOT EXISTS (SELECT FROM %[4]s q WHERE q.run = w.run AND sha256(q.id) = sha256(convert_to(w.token, 'UTF8')) AND q.id = convert_to(w.token, 'UTF8')))
+FROM looked s ORDER BY s.created DESC, s.id`
 
 // lost is a job whose process has lost it.
 type lost struct {
@@ -141,7 +186,7 @@ func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (
 // recoverStrays inserts jobs of runs that have none.
 func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var runs []string
-	err = each(ctx, tx, fmt.Sprintf(strayQuery, c.jobs(), c.stored("runs"), uniqueKey), []any{recoverBatch}, func(row pgx.CollectableRow) error {
+	err = each(ctx, tx, fmt.Sprintf(strayQuery, c.jobs(), c.stored("runs"), uniqueKey, queueHash), []any{recoverBatch}, func(row pgx.CollectableRow) error {
 		var run string
 		err := row.Scan(&run)
 		runs = append(runs, run)
@@ -156,11 +201,7 @@ func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err er
 // enqueueAll inserts jobs of runs, unless they have nothing to do or wait for a signal.
 func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error {
 	for _, run := range runs {
-		r, err := c.Store.HeadTx(ctx, tx, run)
-		if err == nil && goesOn(r) {
-			err = c.enqueue(ctx, tx, r, r.WakeAt)
-		}
-		if err != nil && !errors.Is(err, store.ErrUnknownRun) {
+		if err := c.goOn(ctx, tx, run); err != nil && !errors.Is(err, store.ErrUnknownRun) {
 			return err
 		}
 	}
@@ -190,13 +231,72 @@ func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err err
 		if args := step.Args.(stepArgs); args.Losses < mostLosses {
 			_, err = c.River.InsertTx(ctx, tx, args, step.InsertOpts)
 		} else {
-			err = c.reply(ctx, tx, &args, kahn.Reply{Err: fmt.Errorf("%d processes that performed the step were lost", args.Losses)})
-			if errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) { // nobody waits for the reply
-				err = nil
-			}
+			err = c.refuse(ctx, tx, &args, fmt.Errorf("%d processes that performed the step were lost", args.Losses))
 		}
 	}
 	return len(jobs), err
+}
+
+// refuseGone lets the attempts fail whose jobs are gone: nobody performs them, and the reply would never come. It looks at some of the runs, and goes on there the next time.
+func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen.created.IsZero() {
+		w.seen = newest(0)
+	}
+	for range goneBatches {
+		next := w.seen
+		err := pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) (err error) {
+			next, err = c.refuseSomeGone(ctx, tx, w.seen)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("recover steps: %w", err)
+		}
+		if w.seen = next; next.status == len(atWork) {
+			w.seen = place{}
+			return nil
+		}
+	}
+	return nil
+}
+
+// refuseSomeGone is refuseGone for the runs after one, in one transaction. It returns the last one at which it has looked.
+func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (last place, err error) {
+	found, gone := 0, map[string][]string{}
+	last = after
+	text := fmt.Sprintf(goneQuery, c.jobs(), c.stored("runs"), c.stored("nodes"), c.stored("requests"))
+	err = each(ctx, tx, text, []any{atWork[after.status], after.created, after.run, goneBatch}, func(row pgx.CollectableRow) error {
+		var tokens []string
+		err := row.Scan(&last.run, &last.created, &tokens)
+		if found++; len(tokens) > 0 {
+			gone[last.run] = tokens
+		}
+		return err
+	})
+	if found < goneBatch {
+		last = newest(after.status + 1)
+	}
+	for _, run := range slices.Sorted(maps.Keys(gone)) { // as recoverSteps locks the rows of runs
+		for _, token := range gone[run] {
+			if err == nil {
+				err = c.refuse(ctx, tx, &stepArgs{Run: run, Token: token}, errGone)
+			}
+		}
+	}
+	return last, err
+}
+
+// errGone fails an attempt whose job was deleted, or has ended without a reply.
+var errGone = errors.New("the job of the step is gone: somebody has deleted or cancelled it before it was performed, or it could not begin")
+
+// refuse posts an error as the reply to an attempt, unless its run has ended or is not stored any more: then nobody waits for the reply.
+func (c Client) refuse(ctx context.Context, tx pgx.Tx, a *stepArgs, why error) error {
+	err := c.reply(ctx, tx, a, kahn.Reply{Err: why})
+	if errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) {
+		return nil
+	}
+	return err
 }
 
 // each calls f for each row of a query.

@@ -6,6 +6,8 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"reflect"
+	"runtime"
 	"strings"
 	"time"
 
@@ -59,6 +61,9 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	if r.LostAfter < 0 || r.Priority < 0 || r.Priority > maxPriority {
 		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not one from 0 to %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))
 	}
+	if s.Kind() == kahn.KindEnd {
+		return nil, kahn.Permanent(errEnd)
+	}
 	call := s.CallWithoutView()
 	if r.WithView {
 		call = s.Call()
@@ -84,6 +89,39 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 		return nil, err
 	}
 	return nil, kahn.Suspend(args.Token, nil, args.Token)
+}
+
+// errEnd refuses a remote step for an end node.
+var errEnd = fmt.Errorf("%w: riverkahn.Remote: the end node cannot wait for the reply of another process", machine.ErrBadValue)
+
+// remoteStep is what the runtime calls [Remote.Step] as a value.
+var remoteStep = runtime.FuncForPC(reflect.ValueOf(Remote{}.Step).Pointer()).Name()
+
+// isRemote reports whether a step function is the method of a Remote. One that calls it cannot be told from others.
+func isRemote(do kahn.StepFunc) bool {
+	f := runtime.FuncForPC(reflect.ValueOf(do).Pointer())
+	return f != nil && f.Name() == remoteStep
+}
+
+// checkRemote refuses an end node of a plan, or inside of it, whose step is a Remote: it would fail each run when all else is over.
+func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
+	for plans := []*kahn.Plan{plan}; len(plans) > 0; {
+		p := plans[0]
+		plans = plans[1:]
+		for r, id := range p.Declared() {
+			n := p.Node(r)
+			if n.Do == nil {
+				n.Do = step
+			}
+			if n.Kind == kahn.KindEnd && n.Do != nil && isRemote(n.Do) {
+				return fmt.Errorf("node %s of %s: %w", id, p.Name(), errEnd)
+			}
+			if sub := p.Sub(r); sub != nil {
+				plans = append(plans, sub)
+			}
+		}
+	}
+	return nil
 }
 
 // tokenOf is what the token of an attempt begins with.

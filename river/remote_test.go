@@ -187,6 +187,94 @@ func TestRemoteJobCancelled(t *testing.T) {
 	require.ErrorContains(t, err, "the job of the step was cancelled")
 }
 
+// TestRemoteJobGone: an attempt whose job is deleted, or cancelled before it begins, fails, and is retried as the node says. Others are left alone: one whose job waits for a
+// process, one that is at work, and one whose reply was posted and has not been taken.
+func TestRemoteJobGone(t *testing.T) {
+	t.Parallel()
+	for name, gone := range map[string]string{
+		"deleted":   "DELETE FROM %s WHERE kind = 'kahn_step'",
+		"cancelled": "UPDATE %s SET state = 'cancelled', finalized_at = now() WHERE kind = 'kahn_step'",
+		"discarded": "UPDATE %s SET state = 'discarded', finalized_at = now() WHERE kind = 'kahn_step'",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newTables(t)
+			g := mails(kahn.Node{Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}})
+			c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+			create(t, c, g, "letter")
+			for attempt := range 2 {
+				require.Eventually(t, func() bool {
+					list, err := c.River.JobList(t.Context(), river.NewJobListParams().Kinds("kahn_step").States(rivertype.JobStateAvailable))
+					require.NoError(t, err)
+					return len(list.Jobs) == 1
+				}, 15*time.Second, 5*time.Millisecond, "attempt %d", attempt+1)
+				_, err := x.pool.Exec(t.Context(), fmt.Sprintf(gone, pgx.Identifier{x.schema, "river_job"}.Sanitize()))
+				require.NoError(t, err)
+			}
+			x.reaches(t, "letter", kahn.RunFailed)
+			_, err := kahn.ReadResult(t.Context(), g, x.store, "letter")
+			require.ErrorContains(t, err, "the job of the step is gone")
+		})
+	}
+	t.Run("others", func(t *testing.T) {
+		t.Parallel()
+		x := newTables(t)
+		jobs := pgx.Identifier{x.schema, "river_job"}.Sanitize()
+		g := mails(kahn.Node{})
+		first := &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}}
+		c := x.perform(t, first)
+		for _, id := range []string{"waits", "replied", "gone"} {
+			create(t, c, g, id)
+			x.states(t, id, rivertype.JobStateCompleted)
+		}
+		require.NoError(t, first.Stop(t.Context(), c.River))
+		var token string
+		require.NoError(t, x.pool.QueryRow(t.Context(), "SELECT args->>'token' FROM "+jobs+" WHERE args->>'run' = 'replied' AND kind = 'kahn_step'").Scan(&token))
+		q, err := kahn.PrepareSignal(token, kahn.Decision{Value: `{"value": "sent"}`, ID: token})
+		require.NoError(t, err)
+		_, err = x.store.Post(t.Context(), "replied", q) // without a job, so that nobody takes it for a while
+		require.NoError(t, err)
+		_, err = x.pool.Exec(t.Context(), "DELETE FROM "+jobs+" WHERE kind = 'kahn_step' AND args->>'run' IN ('replied', 'gone')")
+		require.NoError(t, err)
+
+		x.perform(t, &riverkahn.Performer{RecoverEvery: 50 * time.Millisecond, Workflows: []riverkahn.Workflow{{Graph: g, Step: echo}}})
+		x.reaches(t, "gone", kahn.RunFailed)
+		x.reaches(t, "replied", kahn.RunCompleted)
+		require.Equal(t, []rivertype.JobState{rivertype.JobStateAvailable}, x.stepJobs(t))
+		x.serve(t, echo, nil)
+		x.reaches(t, "waits", kahn.RunCompleted)
+	})
+}
+
+// TestRemoteEnd: a remote step for an end node, which cannot wait, is refused where it is registered, and where that cannot be seen when it is called. Nothing is sent.
+func TestRemoteEnd(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	remote := riverkahn.Remote{}
+	wrapped := func(ctx context.Context, s *kahn.Step) (any, error) { return remote.Step(ctx, s) }
+	ends := func(do kahn.StepFunc) *kahn.Graph {
+		return (&kahn.Graph{Name: "ends"}).Add(kahn.Node{ID: "a", Do: echo}, kahn.Node{ID: "last", Kind: kahn.KindEnd, Do: do})
+	}
+	for name, w := range map[string]riverkahn.Workflow{
+		"its Do":        {Graph: ends(remote.Step), Step: echo},
+		"by pointer":    {Graph: ends((&riverkahn.Remote{}).Step), Step: echo},
+		"the workflow":  {Graph: ends(nil), Step: remote.Step},
+		"in a subgraph": {Graph: (&kahn.Graph{Name: "outer"}).Add(kahn.Node{ID: "S", Sub: ends(remote.Step)}), Step: echo},
+	} {
+		err := (&riverkahn.Performer{Store: x.store, Workflows: []riverkahn.Workflow{w}}).Register(x.config())
+		require.ErrorIs(t, err, machine.ErrBadValue, name)
+		require.ErrorContains(t, err, "last", name)
+		require.ErrorContains(t, err, "the end node cannot wait", name)
+	}
+	g := ends(wrapped)
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: remote.Step}}})
+	create(t, c, g, "r")
+	x.reaches(t, "r", kahn.RunFailed)
+	_, err := kahn.ReadResult(t.Context(), g, x.store, "r")
+	require.ErrorContains(t, err, "the end node cannot wait")
+	require.Empty(t, x.stepJobs(t))
+}
+
 // TestRemoteAnswersAgain: a step that has been performed is not performed again because its reply could not be stored at once.
 func TestRemoteAnswersAgain(t *testing.T) {
 	t.Parallel()
