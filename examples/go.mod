@@ -8,6 +8,7 @@ require (
 	github.com/seed-c794f7ef/kahn/definition/yaml v0.0.0
 	github.com/seed-c794f7ef/kahn/inspector v0.0.0
 	github.com/seed-c794f7ef/kahn/progress v0.0.0
+	github.com/seed-c794f7ef/kahn/schedule v0.0.0
 	github.com/seed-c794f7ef/kahn/store/postgres v0.0.0
 	github.com/seed-c794f7ef/kahn/store/sqlite v0.0.0
 	golang.org/x/tools v0.49.0
@@ -24,7 +25,6 @@ require (
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
-	github.com/seed-c794f7ef/kahn/schedule v0.0.0 // indirect
 	go.yaml.in/yaml/v4 v4.0.0 // indirect
 	golang.org/x/sync v0.22.0 // indirect
 	golang.org/x/sys v0.47.0 // indirect
