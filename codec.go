@@ -37,8 +37,8 @@ type Codec interface {
 // integers of every size, exactly; float32; []byte; time.Time, without its monotonic reading, and time.Duration; json.Number
 // and json.RawMessage; lists, and maps by string, of any of these; [Outputs], [EndVerdict] and [FileRef]; and the types registered
 // here, by their own JSON form. An error keeps its text and the sentinel errors of this package and of package context that
-// it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed predecessors, keep their fields too. A value of
-// any other type is an error that names the type: Encode writes nothing that Decode would read as another type.
+// it matches; [*NodeError], [*UpstreamError] and [*MapError], which steps get from failed predecessors, keep their fields too. Encode returns an error
+// that names the type for a value of any other type: it writes nothing that Decode would read as another type.
 //
 // As an option, Types are the codec of a run that has no [Encoding]. Unlike Encoding they do not encode outputs when their nodes complete, but
 // when a store, a snapshot that is encoded, or [EventOutputs] needs them: that is for packages that know the types of the values of a graph.

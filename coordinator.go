@@ -790,8 +790,8 @@ func joinSlip(slip, err error) error {
 // text. path is that of the node, and field the one that has the function: "When", "Test", "Loop" or "Fallback". by calls the function, or
 // returns what an earlier call has returned: so an engine that replays histories records the results of functions that are not pure. The
 // value of a guard and of a loop's test is a bool; the error has what the function asked its [View] for in vain. What by returns
-// counts as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. A nil by is an error that
-// matches [ErrBadOption].
+// counts as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The error matches
+// [ErrBadOption] if by is nil.
 //
 // by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and field, with the order of
 // the calls of one node, identify a call.

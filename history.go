@@ -209,8 +209,8 @@ func (h *History) file() historyFile {
 	return file
 }
 
-// UnmarshalJSON replaces what h has learned by what MarshalJSON has encoded, as much of it as the Limit allows. A negative mean, and a
-// workflow that occurs twice, are errors that match [ErrBadValue]; h is unchanged then.
+// UnmarshalJSON replaces what h has learned by what MarshalJSON has encoded, as much of it as the Limit allows. The error
+// matches [ErrBadValue] if a mean is negative or a workflow occurs twice; h is unchanged then.
 func (h *History) UnmarshalJSON(data []byte) error {
 	var file historyFile
 	if err := json.Unmarshal(data, &file); err != nil {

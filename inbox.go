@@ -585,7 +585,7 @@ func (d *durable) answerRequest(number uint64, err error) {
 //
 // The run refuses a request for reasons of its plan and of the node alone. A value that it cannot decode leaves the request waiting, see [ErrUndecoded].
 //
-// A value that cannot be encoded is an error that matches [ErrNotEncodable]; other errors match [ErrBadValue] or [ErrBadOption]. The cancel of a
+// The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. The cancel of a
 // run or of a node has no value: it is a [store.Request] with the kind [store.KindCancel] or [store.KindCancelNode].
 func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err error) {
 	c, err := configure(opts, false)

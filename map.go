@@ -410,7 +410,7 @@ func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error
 	return typedItems[T](v, ok, s.UpstreamErr(id), "upstream", id)
 }
 
-// OutputItems is UpstreamItems for the output of a map in a Result. An unknown id is an error that matches [ErrUnknownNode].
+// OutputItems is UpstreamItems for the output of a map in a Result. The error matches [ErrUnknownNode] if the id is unknown.
 func OutputItems[T any](r *Result, id string) (list []T, errs []error, err error) {
 	n, ok := r.Node(id)
 	if !ok {

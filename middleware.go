@@ -25,8 +25,8 @@ import (
 //	}
 //
 // The function may pass a derived context to next, which then becomes the context of the Step, too; it may return without
-// calling next, or change the results of next: its results are those of the attempt. A middleware that is nil, panics or
-// returns nil is an error that matches [ErrBadOption].
+// calling next, or change the results of next: its results are those of the attempt. The run is refused with
+// [ErrBadOption] if a middleware is nil, panics or returns nil.
 //
 // Middleware does not see nodes without an attempt, which were skipped or stopped before their start: see [OnNode].
 func Use(mw ...func(StepFunc) StepFunc) Option {
@@ -106,8 +106,8 @@ func (r *Run) wrap() error {
 //
 // The function that f returns, if it is not nil, gets the Result on a goroutine of the run's own. [Run.Wait], [Execute] and
 // [Runner.Shutdown] wait for it, for CancelGrace, but at least a second. A run that never begins, since it was cancelled or left as long
-// as it was pending, calls nothing. A panic of either function is a warning in the Result, and so is one that is still at work then. A nil f
-// is an error that matches [ErrBadOption].
+// as it was pending, calls nothing. A panic of either function is a warning in the Result, and so is a function that is still running then. The run is refused
+// with [ErrBadOption] if f is nil.
 func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -280,7 +280,7 @@ func (m Mux) Check(g *Graph) error {
 
 // Kinds tells which kinds of nodes the run's step function can perform: a [Mux] lists its own, each once. A graph in which another node needs that function,
 // at any depth, is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, those that the engine performs,
-// disabled ones, and in test mode mocked ones need no kind. A nil lister is an error that matches [ErrBadOption].
+// disabled ones, and in test mode mocked ones need no kind. The run is refused with [ErrBadOption] if the lister is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {
 		if of == nil {

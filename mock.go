@@ -37,8 +37,8 @@ import (
 // but for the ids of the runs and times.
 //
 // A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x". A
-// path stands for the node in every item and iteration. "M[]" are the items of a map M of steps. An id that the graph does
-// not have is an error that matches [ErrUnknownNode] and [ErrBadOption]; a step may be expanded into any graph, see
+// path stands for the node in every item and iteration. "M[]" are the items of a map M of steps. The run is refused with
+// [ErrUnknownNode] and [ErrBadOption] if the graph does not have an id; a step may be expanded into any graph, see
 // [Expand], and so a path that begins with one is taken as it is.
 type TestMode struct {
 	// Mocks replace nodes, by path. A mocked composite does not begin the nodes that it consists of. Neither contracts nor
@@ -50,8 +50,8 @@ type TestMode struct {
 	// matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
 	// Undos replace the compensations of nodes, by path: a Mock is what an attempt to undo the node returns, and its Value is not used. A
-	// node that is mocked is undone only if it has one here. An entry for a node without a compensation is an error that matches
-	// [ErrBadOption]. Middleware does not see what is mocked.
+	// node that is mocked is undone only if it has one here. The run is refused with [ErrBadOption] if there is an entry for a
+	// node without a compensation. Middleware does not see what is mocked.
 	Undos map[string]Mock
 	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
 	// composites are real then, and OnMissing applies to the nodes inside of composites one by one. Default: [MissingReal].
@@ -62,8 +62,8 @@ type TestMode struct {
 
 // Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a
 // null output. At most one of the fields may be set. To the rest of the graph the result looks like that of a step. The
-// value of a condition or a gate is the label of its branch. One that is none of the choices of a [Gate] is an error before
-// the run, a [*ChoiceError] that matches [ErrBadOption].
+// value of a condition or a gate is the label of its branch. If it is none of the choices of a [Gate], the run is refused
+// with a [*ChoiceError], which matches [ErrBadOption].
 //
 // The node is not started, and has the event node.mocked in place of node.started. A mock is called once: its failure is not
 // retried. A Sequence provides a mock for each attempt.

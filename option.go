@@ -316,7 +316,7 @@ func (m StopMode) manner() machine.StopManner {
 }
 
 // Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost a
-// goroutine each and nothing else. A negative limit is an error that matches [ErrBadOption]. Conditions with a Go test are
+// goroutine each and nothing else. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are
 // evaluated outside the limit. Under Limit(1) nothing else starts meanwhile, not even inside of composites, so that the
 // order of events depends only on the graph, on the results and durations of its steps, and on events from outside.
 func Limit(n int) Option {
@@ -343,8 +343,8 @@ func KeyLimit(n int) Option {
 // apply makes r the rate of the run: it bounds how often attempts start, in the whole run with all its nested runs.
 func (r Rate) apply(c *config) error { return rate(&c.startRate, "Rate", r) }
 
-// KeyRate bounds how often attempts of nodes with the same Key start. A rate that is not positive, or
-// whose burst cannot be counted, is an error that matches [ErrBadOption].
+// KeyRate bounds how often attempts of nodes with the same Key start. The run is refused with [ErrBadOption]
+// if the rate is not positive or its burst cannot be counted.
 func KeyRate(r Rate) Option {
 	return optionFunc(func(c *config) error { return rate(&c.keyRate, "KeyRate", r) })
 }
@@ -378,8 +378,8 @@ func Inputs(in map[string]any) Option {
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine of [Start], or of whoever else uses the options, and may be called without a run that follows. Its panic, and
-// a nil f, are errors that match [ErrBadOption].
+// f is called on the goroutine of [Start], or of whoever else uses the options, and may be called without a run that follows. The run is
+// refused with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -408,7 +408,7 @@ func OnEvent(sink func(Event)) Option {
 }
 
 // EventOutputs lets the events node.completed, and those that end a run, carry the output as plain JSON, or, if the run has a [Codec] other than
-// [Types], as that writes it, up to the given number of bytes; of a longer one they tell the length. Zero means 32 KiB; a negative number is an error that matches [ErrBadOption].
+// [Types], as that writes it, up to the given number of bytes; of a longer one they report the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative.
 // Default: events carry no outputs. Each reader and each sink has them encoded anew, when it gets the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {

@@ -226,9 +226,9 @@ func (r *Result) Count(status Status) (n int) {
 	return n
 }
 
-// Output returns the output of a completed node as a T, converted as [Param] does. An output of another type is an error that matches
-// [ErrType], one that is null or of a node that did not complete an error that matches [ErrNoValue], if the run is suspended
-// [ErrSuspended], too, and an unknown id an error that matches [ErrUnknownNode].
+// Output returns the output of a completed node as a T, converted as [Param] does. The error matches [ErrType] if the
+// output has another type, [ErrNoValue] if it is null or the node did not complete, [ErrSuspended], too, if the run is suspended, and [ErrUnknownNode] if
+// the id is unknown.
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {

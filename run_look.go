@@ -104,7 +104,7 @@ type Inside struct {
 }
 
 // Inside returns the inside of a composite, or of a node that was expanded, as it is now: of the nested run that is at work,
-// or of the last one. A path that leads to no composite is an error that matches [ErrBadValue]; other errors are those of
+// or of the last one. The error matches [ErrBadValue] if path leads to no composite; other errors are as for
 // [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
@@ -517,7 +517,7 @@ type SnapshotNode struct {
 }
 
 // Nodes returns what the snapshot holds of the nodes of the graph, to be looked at. p is the plan of the run: all of its nodes
-// are returned, in the order of declaration. A plan with another hash is an error that matches [ErrGraphChanged]. With a nil plan the
+// are returned, in the order of declaration. The error matches [ErrGraphChanged] if the plan has another hash. With a nil plan the
 // nodes that are not idle are returned, without Kind, Label, Tier and origins, and without what a skip says beside its kind; the order is that of
 // declaration, or in a store that of the ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {

@@ -26,7 +26,7 @@ type Runner struct {
 	Options []Option
 	// MaxRuns bounds how many runs are at work at the same time. Further ones are pending, and begin in the order in which
 	// they arrived, but none waits for the functions of another one's [Around]. A suspended run is not at work: when its signal comes it goes on at once, even above the bound. Zero
-	// means no bound; a negative number is an error that matches [ErrBadOption], as it is of Limit and KeyLimit.
+	// means no bound; runs are refused with [ErrBadOption] if MaxRuns, Limit or KeyLimit is negative.
 	MaxRuns int
 	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
 	History int
@@ -527,8 +527,8 @@ type given struct {
 // the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run, the [Request], which may be empty, tells who
 // asks, and opts, such as [KeepDescendants] and [DespiteHandlers], are for this redrive alone.
 //
-// An id that the Runner does not know is an error that matches [ErrUnknownRun], a run that has not ended one that matches
-// [ErrDuplicateRun]. A durable run is redriven in its store. Other errors are those of [Start] and of the option Redrive.
+// The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not
+// ended. A durable run is redriven in its store. Other errors are those of [Start] and of the option Redrive.
 func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Request, opts ...Option) (*Run, error) {
 	rn.mu.Lock()
 	e := rn.entries[id]
@@ -642,7 +642,7 @@ var ErrKeyConflict = errors.New("idempotency key was used for something else")
 // IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs: the hex SHA-256 of the
 // workflow's id and of the inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest
 // form. No inputs are an empty object, whether the map is nil or empty. Inputs with texts that are not UTF-8, which JSON cannot tell apart, are
-// written as nil [Types] write them. An input that has no such form is an error that matches [ErrNotEncodable].
+// written as nil [Types] write them. The error matches [ErrNotEncodable] if an input has no such form.
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // another has followed. It holds the nodes inside of an expanded node, but not the graph, see [Expand].
 //
 // A Snapshot that was taken in this process holds the values themselves, and what [Run.Events] needs of the log so far. Encoded as JSON it holds them in the form of the
-// run's [Codec]; a value that cannot be encoded is an error of MarshalJSON that matches [ErrNotEncodable] and names the
+// run's [Codec]; the error of MarshalJSON matches [ErrNotEncodable] if a value cannot be encoded, and names the
 // node, inside composites by its path. The list of a map that has not ended is one of the values: its items are the same
 // when the run goes on, whatever other parameters it is given then. Errors survive as their text, and still match the
 // sentinel errors of this package and of package context.
@@ -352,7 +352,7 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. Anything but a snapshot of this version is an error that matches [ErrBadValue].
+// UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] for anything but a snapshot of this version.
 // The values in it are read when the snapshot is resumed, by the codec of that run.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if s == nil {
@@ -672,9 +672,8 @@ func decoder(codec Codec) func(node string, v *stored) error {
 
 // Result returns the Result of a run that has ended from its snapshot, in whatever process. The plan must be that of the run, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule that the run
-// had matter. The error of a run that failed or was cancelled is like that of [Execute]; a snapshot of a run that has not ended is an error
-// that matches [ErrNotEnded].
-// A changed graph with a node that the run has not ended is an error that matches [ErrBadValue]: no step is called.
+// had matter. The error of a run that failed or was cancelled is like that of [Execute]; it matches
+// [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that the run has not ended: no step is called.
 //
 // The Result is like that of Execute, without Warnings. It begins with the first attempt and lasts until the last one has ended. Of an
 // expanded node it has no nested Result if the snapshot comes from a file.

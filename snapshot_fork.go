@@ -721,7 +721,7 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 // superseded, and the graph, which may be another one, declares it as it was, with the same in-edges and the same inside. All other nodes run, and
 // so do the named ones, by paths, and everything that follows a node that runs. Composites that have not completed go on inside, as in a [Redrive]; an
 // expanded node begins anew, and one that keeps its result has no inside in a store. [ForkPreview] lists the nodes that run. Go functions cannot
-// be compared, see [Plan.Hash]: name the nodes whose functions are other ones. An unknown name is an error that matches [ErrUnknownNode].
+// be compared, see [Plan.Hash]: name the nodes whose functions are other ones. The error matches [ErrUnknownNode] if a name is unknown.
 //
 // The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
 // [Durable] the first transaction writes all results that are kept. A fork that the store has already, because the process has died, goes on; one

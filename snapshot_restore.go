@@ -60,7 +60,7 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
 // nodes that were idle or, under [Redrive], are to run again: every other node must exist, with the same in-edges, and equal
 // the old one in everything that [Plan.Hash] covers, including the inside of a composite. A node that is to run again must
-// exist. Any other difference is an error that matches [ErrGraphChanged]. A run in a store may also go on under another Name of its graph,
+// exist. Any other difference is refused with [ErrGraphChanged]. A run in a store may also go on under another Name of its graph,
 // which is refused with ErrGraphChanged otherwise. The option changes nothing for a run that begins anew: a host that does not know whether its
 // store has the run gives it always.
 func AllowGraphChange() Option {

@@ -432,7 +432,7 @@ func (x *values) readError(field, name string, s *stored) error {
 	return nil
 }
 
-// MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
+// MarshalJSON implements json.Marshaler. The error matches [ErrNotEncodable] if a value cannot be encoded.
 func (c Call) MarshalJSON() ([]byte, error) {
 	x := values{codec: c.Codec}
 	view := c.View
@@ -466,7 +466,7 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	return x.err
 }
 
-// MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
+// MarshalJSON implements json.Marshaler. The error matches [ErrNotEncodable] if a value cannot be encoded.
 func (d ViewData) MarshalJSON() ([]byte, error) {
 	x := values{codec: d.Codec}
 	form := viewForm{
@@ -572,7 +572,7 @@ type suspendForm struct {
 	Run string `json:"run,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler. A value that cannot be encoded is an error that matches [ErrNotEncodable].
+// MarshalJSON implements json.Marshaler. The error matches [ErrNotEncodable] if a value cannot be encoded.
 func (r Reply) MarshalJSON() ([]byte, error) {
 	x := values{codec: r.Codec}
 	form := replyForm{Value: x.write("value", r.Value)}

@@ -37,8 +37,8 @@ var (
 	ErrStore = errors.New("store")
 )
 
-// Durable makes the run durable. If the store has a run of this id, see [RunID], that has not ended, the run goes on from
-// there, as [Resume] does from a snapshot; one that has ended is an error that matches [ErrFinished], see [ReadResult]. The host's signals for
+// Durable makes the run durable. If the store has a run of this id, see [RunID], it continues from
+// there, as [Resume] does from a snapshot. The error matches [ErrFinished] if that run has ended, see [ReadResult]. The host's signals for
 // nodes that wait are those of the option [EarlySignals].
 //
 // Each attempt is recorded before its step is called, and the consequences of its end become visible, to readers of events
@@ -188,9 +188,9 @@ func causeOfKeep(err error) CauseKind {
 	return CauseStoreError
 }
 
-// ReadSnapshot returns a stored run as a [Snapshot], whoever holds it: to be looked at, encoded as JSON, or repeated by [Redrive]. One
-// that has not ended goes on from its store alone. A run that is not stored is an error that matches [ErrUnknownRun], and so
-// is one of which nothing was written yet; one that was created and has not begun is an error that matches [ErrNotEnded].
+// ReadSnapshot returns a stored run as a [Snapshot], whoever holds it: to be looked at, encoded as JSON, or repeated by [Redrive]. A run
+// that has not ended continues from its store alone. The error matches [ErrUnknownRun] if the run is not stored or nothing has been written for
+// it yet, and [ErrNotEnded] if it was created and has not begun.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -297,9 +297,9 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 
 // ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be that of the run, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
-// that the run had matter. The error of a run that failed or was cancelled is like that of [Execute]; a run that has not
-// ended is an error that matches [ErrNotEnded], and one that is not stored one that matches [ErrUnknownRun]. A changed graph with a
-// node that the run has not ended is an error that matches [ErrBadValue]: no step is called.
+// that the run had matter. The error of a run that failed or was cancelled is like that of [Execute]; it matches
+// [ErrNotEnded] if the run has not ended, [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a
+// node that the run has not ended: no step is called.
 //
 // The Result is like that of Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
 // attempt and lasts until the last one has ended.
@@ -354,7 +354,7 @@ var ErrNotDue = errors.New("the run is not due")
 
 // Describe gives a durable run the Labels and the Parent of s: its labels, and the id of the run that it was started for. [store.Admin] finds
 // runs by either. What is given when the run goes on replaces what is stored; nil Labels and an empty Parent replace nothing. The other
-// fields are not a host's to give: one that is not zero, and text that is not UTF-8, is an error that matches [ErrBadOption].
+// fields are not a host's to give: the run is refused with [ErrBadOption] if one of them is not zero, or a text is not UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -747,9 +747,9 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 // queue of the new plan, see [Runner.Serve], or goes on with Execute. Before that transaction it is as it was. A run that has not begun gets
 // the new plan, and nothing else changes. Of the options [Encoding] and [Lease] matter.
 //
-// A run that somebody performs, and one that has not begun and has requests, are errors that match [ErrLeased], one that has ended or is being stopped one that matches [ErrFinished]: redrive
-// or fork it. One of another workflow is an error that matches [ErrGraphChanged], one that is not stored one that matches [ErrUnknownRun].
-// Inputs that the new graph needs, and the run does not have, are an error that matches [ErrMissingInput].
+// The error matches [ErrLeased] if a process holds the run, or if it has requests and has not begun; [ErrFinished] if it has ended or is being stopped: redrive
+// or fork it; [ErrGraphChanged] if it belongs to another workflow; [ErrUnknownRun] if it is not stored; and [ErrMissingInput] if the new graph needs
+// inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
 	p, err := g.compiled()
 	if err != nil {

@@ -395,8 +395,8 @@ func (p *Plan) notAncestor(r machine.Ref, id string) error {
 }
 
 // Param returns a parameter of the step as a T: a number from JSON, such as 3.0, as an integer if it is one, and a list from JSON, or the output of
-// a map, as a list of its elements, which must not be null then. Otherwise a value of another type is an error that matches [ErrType], no
-// value one that matches [ErrNoValue] and says why there is none: the node has no such parameter, nothing was delivered, or it is
+// a map, as a list of its elements, which must not be null then. Otherwise the error matches [ErrType] if the value has another
+// type, and [ErrNoValue] if there is no value; it says why: the node has no such parameter, nothing was delivered, or it is
 // null. Where there is none since an early join did not wait for the node that would deliver it, the error matches [ErrTooEarly] instead.
 func Param[T any](s *Step, name string) (T, error) {
 	v, ok := s.Param(name)

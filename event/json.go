@@ -297,8 +297,8 @@ func (p *payloadJSON) encode(e *Event) error {
 }
 
 // UnmarshalJSON decodes an envelope. Payloads get their types back; of errors in them only the text, and user values as
-// package json decodes them into an any. The payload of an unknown event type stays a json.RawMessage. A member that does
-// not fit its type is an error, one that matches [machine.ErrBadValue] if it is outside an enum.
+// package json decodes them into an any. The payload of an unknown event type stays a json.RawMessage. An error is returned if a member
+// does not fit its type; it matches [machine.ErrBadValue] if the member is outside an enum.
 func (e *Event) UnmarshalJSON(data []byte) error {
 	var env envelopeJSON
 	if err := json.Unmarshal(data, &env); err != nil {

@@ -66,7 +66,7 @@ func (j *skipJSON) fields(r *SkipReason) map[**string]*string {
 	return nil
 }
 
-// MarshalJSON encodes the reason. A kind outside the enum is an error that matches [machine.ErrBadValue].
+// MarshalJSON encodes the reason. The error matches [machine.ErrBadValue] if the kind is outside the enum.
 func (r SkipReason) MarshalJSON() ([]byte, error) {
 	j := skipJSON{Kind: r.Kind}
 	for member, field := range j.fields(&r) {
@@ -75,7 +75,7 @@ func (r SkipReason) MarshalJSON() ([]byte, error) {
 	return json.Marshal(j)
 }
 
-// UnmarshalJSON decodes what MarshalJSON encodes. A kind that is not known is an error that matches [machine.ErrBadValue].
+// UnmarshalJSON decodes what MarshalJSON encodes. The error matches [machine.ErrBadValue] if the kind is unknown.
 func (r *SkipReason) UnmarshalJSON(data []byte) error {
 	var j skipJSON
 	if err := json.Unmarshal(data, &j); err != nil {

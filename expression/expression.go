@@ -45,12 +45,12 @@
 //
 // # Values
 //
-// An expression sees only ancestors, and only the inputs that the graph declares, if it declares any: naming another node
-// outside of exists, or another input, is an error that matches [kahn.ErrNotAncestor] or [kahn.ErrUnknownInput]. A path
+// An expression sees only ancestors, and only the inputs that the graph declares, if it declares any: the error matches [kahn.ErrNotAncestor]
+// if it names another node outside exists, and [kahn.ErrUnknownInput] if it names another input. A path
 // leads through maps with keys of any string or integer type, through slices and arrays, through exported fields of structs
 // by the name that they have in JSON, or by their Go name in any case, through pointers, and through [json.RawMessage].
-// Methods are never called. A path that ends in null is a value; one that does not exist is an error that matches
-// [kahn.ErrNoValue], which for a guard means what its GuardErrors say. The output of a node that has not completed does not
+// Methods are never called. A path that ends in null is a value. The error matches [kahn.ErrNoValue] if a path
+// does not exist, which for a guard means what its GuardErrors say. The output of a node that has not completed does not
 // exist.
 //
 // A condition or the test of a loop that names the output of a node which failed, was aborted or was cancelled, and names neither its status
@@ -59,13 +59,13 @@
 //
 // Numbers of all Go types and [json.Number] are compared by value, exactly: 5 is 5.0, and 9007199254740993 is not
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by
-// their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal, and ordering them, or
-// comparing structs as a whole, is an error that matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy]
+// their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal. The error matches
+// [kahn.ErrType] if an expression orders them, or compares structs as a whole. Where a truth value is needed, [kahn.Truthy]
 // decides. What fails whatever the values are, such as $nodes.id.status + 1, is a problem of the graph: Check returns it. So is a status
 // that is compared with what is no status, or that stands where a truth value is needed.
 //
-// Arithmetic on integers yields an integer if it is an int64, and otherwise a float64; so does a division without a remainder. A division by
-// zero, and a result that is no number, are errors that match [kahn.ErrType].
+// Arithmetic on integers yields an integer if it is an int64, and otherwise a float64; so does a division without a remainder. The error
+// matches [kahn.ErrType] if an expression divides by zero or a result is no number.
 //
 // # Limits
 //

@@ -14,8 +14,8 @@ import (
 
 // Controller is a store whose runs are reached by itself, wherever they are performed. If Options.Store is one, as temporal.Store is, its methods
 // answer gates and stop runs, and Workflow.Perform is not asked to. They return when the run has done or refused what it was asked, with the errors
-// of the methods of kahn.Run that have these names: Signal, Cancel, AbortAll and CancelNode. A run that does not exist is an error that
-// matches kahn.ErrUnknownRun, and one that has ended one that matches kahn.ErrFinished.
+// of the methods of kahn.Run that have these names: Signal, Cancel, AbortAll and CancelNode. Their error
+// matches kahn.ErrUnknownRun if the run does not exist, and kahn.ErrFinished if it has ended.
 type Controller interface {
 	// Signal answers a node that waits, named by its path or by its token. The value is a kahn.Decision with an ID.
 	Signal(ctx context.Context, run, gate string, value any) error

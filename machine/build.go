@@ -13,8 +13,8 @@ import (
 // LabelID is the number of its label among those of its source, from 0; an edge with [EdgeFailure] lets every failure through. A
 // [Builder] can do more.
 //
-// Lists of nodes of different lengths, a value outside of its enum, an edge to a node that is not there, flags that are not for the
-// caller to set, a label below 0 or above [MostLabels], and a cycle are errors that match [ErrBadValue].
+// The error matches [ErrBadValue] if lists of nodes differ in length, a value is outside its enum, an edge leads to no node, a flag is set that
+// callers do not set, a label is below 0 or above [MostLabels], or the edges have a cycle.
 func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	if len(ids) != len(nodes) {
 		return nil, fmt.Errorf("%w: %d ids for %d nodes", ErrBadValue, len(ids), len(nodes))

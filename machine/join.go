@@ -75,7 +75,7 @@ func (j Join) String() string {
 	return joinNames[j]
 }
 
-// MarshalText encodes the rule as its String. An invalid value is an error that matches [ErrBadValue].
+// MarshalText encodes the rule as its String. The error matches [ErrBadValue] if the value is invalid.
 func (j Join) MarshalText() ([]byte, error) {
 	if !j.Valid() {
 		return nil, fmt.Errorf("%w: join rule %d", ErrBadValue, uint32(j))

@@ -280,7 +280,7 @@ type Outcome struct {
 	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
 	Status Status
 	// Cause says why the node is Failed, Aborted or Cancelled: one of the node's own failures, of the failures elsewhere, or of the requests
-	// to stop, in the order of the constants. A cause of another status is an error that matches [ErrBadValue].
+	// to stop, in the order of the constants. A cause of another status is refused with [ErrBadValue].
 	Cause CauseKind
 	// Route is what Plan.Route returned for the output of a completed condition.
 	Route []int32

@@ -47,8 +47,8 @@ func (s Status) String() string { return statusNames.Name(s) }
 func (s Status) MarshalText() ([]byte, error) { return statusNames.Text(s) }
 
 // UnmarshalText decodes a name, or one of the aliases that other engines use ("succeeded", "error",
-// "upstream_failed", "blocked", "canceled", "omitted", "tracking", "dispatched"). Anything else is an error that
-// matches [ErrBadValue].
+// "upstream_failed", "blocked", "canceled", "omitted", "tracking", "dispatched"). The error matches
+// [ErrBadValue] for anything else.
 func (s *Status) UnmarshalText(text []byte) error {
 	if alias, ok := statusAliases[string(text)]; ok {
 		*s = alias
@@ -111,8 +111,8 @@ func (s RunStatus) String() string { return runStatusNames.Name(s) }
 // MarshalText encodes the status as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (s RunStatus) MarshalText() ([]byte, error) { return runStatusNames.Text(s) }
 
-// UnmarshalText decodes a name, "succeeded", "error" or "canceled". Anything else is an error that matches
-// [ErrBadValue].
+// UnmarshalText decodes a name, "succeeded", "error" or "canceled". The error matches [ErrBadValue] for
+// anything else.
 func (s *RunStatus) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "succeeded":

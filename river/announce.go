@@ -24,7 +24,7 @@ const (
 // Start starts the client of River, and announces to the store that this process performs the runs of the Workflows, until the client has stopped: so
 // [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. A program that starts the client by itself performs
 // runs, too, but its queues count as unclaimable. The first announcement is stored when Start returns; if it fails, the client is stopped, and Start returns the
-// error. Later ones that fail are logged, and repeated after 10 s. A client or a Performer that cannot be started is an error that matches [machine.ErrBadValue].
+// error. Later ones that fail are logged, and repeated after 10 s. The error matches [machine.ErrBadValue] if the client or the Performer cannot be started.
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:

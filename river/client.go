@@ -93,7 +93,7 @@ func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 }
 
 // Wake makes a run go on that is at rest: it inserts the job of the run, or lets it begin at once. A run that is at work is left alone, and so is one
-// that has ended and for which no redrive waits. A run that is not stored is an error that matches [store.ErrUnknownRun].
+// that has ended and for which no redrive waits. The error matches [store.ErrUnknownRun] if the run is not stored.
 func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }

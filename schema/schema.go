@@ -13,9 +13,9 @@
 //
 // # Limits
 //
-// Nothing is loaded: a $ref or $schema that leads outside the schema, the standard metaschemas excepted, is an error that
-// matches [ErrRemote]. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value,
-// 50 of them within one another; more is an error that matches [ErrLimit]. A pattern of more than 1,000 bytes is an
+// Nothing is loaded: the error matches [ErrRemote] if a $ref or $schema leads outside the schema, the standard metaschemas
+// excepted. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value,
+// 50 of them within one another; beyond that the error matches [ErrLimit]. A pattern of more than 1,000 bytes is an
 // [*Error]. A value may have 1,000 levels and ten million parts, and judging it may take a million applications of schemas;
 // more is a violation. An application is counted when a schema has processed a value to the end, so this bound is a rough
 // one: where alternatives that recur are tried below a "not", those that fail at once are not counted.

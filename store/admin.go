@@ -19,8 +19,8 @@ import (
 )
 
 // Admin is a [Store] whose runs can be created before anybody performs them, listed, copied and removed. [Memory], store/sqlite and
-// store/postgres implement it; a store need not. A value that makes no sense, such as a limit or a cursor that is none, is an error
-// that matches [machine.ErrBadValue].
+// store/postgres implement it; a store need not. The error matches
+// [machine.ErrBadValue] if a value makes no sense, such as a negative limit or a text that is no cursor.
 type Admin interface {
 	Store
 	// Create stores a run that nobody performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if n is
@@ -35,9 +35,9 @@ type Admin interface {
 	// ListNodes returns a page of the nodes of a run, in the order in which they were first written, and what else has a record. A run that is not stored is an
 	// error that matches ErrUnknownRun.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
-	// Insert stores a whole run, as Load returns it, of this store or another one, and its Events, if the store is an EventStore. A run
-	// of this id that is stored already is an error that matches ErrExists, and one that cannot have been loaded, or that has a
-	// LastEvent and not the Events up to it, is an error that matches [machine.ErrBadValue].
+	// Insert stores a whole run, as Load returns it, of this store or another one, and its Events, if the store is an EventStore. The error
+	// matches ErrExists if a run of this id is stored already, and [machine.ErrBadValue] if the run cannot have been loaded, or has a
+	// LastEvent and not the Events up to it.
 	Insert(ctx context.Context, r *Run) error
 	// Prune removes some of the runs that have ended and match, those that ended first, with all that is stored of them. It
 	// leaves out those whose lease lasts: whoever performed them is about to release it; those for which a redrive waits, see [Inbox]; and the
@@ -64,12 +64,12 @@ type NewRun struct {
 }
 
 // Policy tells what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but of which nothing was written, does
-// not count when its lease has ended. While the lease lasts it is an error that matches [ErrLeased].
+// not count when its lease has ended. While the lease lasts the error matches [ErrLeased].
 type Policy uint8
 
 // The policies.
 const (
-	// Refuse is an error that matches [ErrExists].
+	// Refuse returns [ErrExists].
 	Refuse Policy = iota
 	// Reuse returns the run that is stored, whatever its status is. If it was created with another workflow, plan or inputs the error
 	// matches [ErrMismatch].
@@ -249,7 +249,7 @@ type Query struct {
 	After string // Next of the page before; "" is the first page
 }
 
-// Bound returns the Limit, or DefaultPage if it is 0. Any that is no number of entries of a page is an error.
+// Bound returns the Limit, or DefaultPage if it is 0. An error is returned if the Limit is negative or above MaxPage.
 func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 
 // Page is a part of a list of runs.
@@ -291,8 +291,8 @@ type NodeQuery struct {
 	Values bool   // the nodes have their Value and their Record
 }
 
-// Range returns the number of the first node of the page, from 0, and how many nodes the page has at most. A Limit or a cursor that makes no
-// sense is an error. It is for implementations of [Admin].
+// Range returns the number of the first node of the page, from 0, and how many nodes the page has at most. An error is returned if the
+// Limit or the cursor makes no sense. It is for implementations of [Admin].
 func (q *NodeQuery) Range() (first int64, most int, err error) {
 	if most, err = limit(q.Limit); err == nil && q.After != "" {
 		first, _, err = keyset.Decode(q.After)
@@ -341,7 +341,7 @@ type PruneQuery struct {
 
 const defaultGrace = time.Hour
 
-// Check completes the query: Limit and Statuses are set. A query that makes no sense is an error that matches [machine.ErrBadValue]. It is for
+// Check completes the query: Limit and Statuses are set. The error matches [machine.ErrBadValue] if the query makes no sense. It is for
 // implementations of [Admin].
 func (q *PruneQuery) Check() (err error) {
 	if q.Limit, err = limit(q.Limit); err != nil {

@@ -15,8 +15,8 @@ import (
 type EventStore interface {
 	Store
 	// LoadEvents returns the stored events of a run with ids above after, in order, and where these stand in the log at the same
-	// moment: at most limit events, which is from 1 to MaxPage. It may return fewer, but at least one if there is one. A run that is not
-	// stored is an error that matches ErrUnknownRun.
+	// moment: at most limit events, which is from 1 to MaxPage. It may return fewer, but at least one if there is one. The error
+	// matches ErrUnknownRun if the run is not stored.
 	LoadEvents(ctx context.Context, run string, after uint64, limit int) (EventPage, error)
 }
 
@@ -64,8 +64,8 @@ func follow(events []EventRecord, last uint64) bool {
 // means that there is no more at the moment. 0 is before the first event.
 //
 // The error is a [*event.GapError] if the stored log begins after that, as it does when the first life of the run was not asked to store
-// events; it matches [event.ErrNoLog] if the run does not store its events, and [ErrUnknownRun] if the run is not stored. A count above
-// [MaxPage], or below 0, is an error that matches [machine.ErrBadValue].
+// events; it matches [event.ErrNoLog] if the run does not store its events, and [ErrUnknownRun] if the run is not stored. It
+// matches [machine.ErrBadValue] if the count is above [MaxPage] or below 0.
 func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, count int) ([]event.Event, error) {
 	most, err := limit(count)
 	if err != nil {

@@ -76,9 +76,9 @@ func loadLog(ctx context.Context, s Store, r *Run) error {
 	return nil
 }
 
-// Import stores a run that [Export] has written, and returns its id: kahn.Execute goes on with it, and kahn.ReadResult reads it. A run of this
-// id that is stored already is an error that matches [ErrExists]. What Export cannot have written is an error that matches
-// [machine.ErrBadValue], and so is a run of another version of the form.
+// Import stores a run that [Export] has written, and returns its id: kahn.Execute goes on with it, and kahn.ReadResult reads it. The error
+// matches [ErrExists] if a run of this id is stored already, and [machine.ErrBadValue] if Export cannot have written the text, or the form has
+// another version.
 func Import(ctx context.Context, s Admin, r io.Reader) (run string, err error) {
 	data, err := io.ReadAll(r)
 	if err != nil {

@@ -35,15 +35,15 @@ import (
 type Inbox interface {
 	Store
 	// Post stores a request for a run, whether or not somebody performs the run. posted is false if the run has the same request of this id
-	// already, whatever has become of it. A request of this id that is another one is an error that matches ErrRequestConflict, a run that is not
-	// stored one that matches ErrUnknownRun, one that has ended one that matches ErrEnded, the redrive of one that has not one that matches
-	// ErrNotEnded, and a request that makes no sense, see Request.Check, one that matches [machine.ErrBadValue].
+	// already, whatever has become of it. The error matches ErrRequestConflict if another request has this id, ErrUnknownRun if the run is
+	// not stored, ErrEnded if it has ended, ErrNotEnded if it has not and the request is a redrive, and [machine.ErrBadValue] if the request
+	// makes no sense, see Request.Check.
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
 	// LoadRequests returns the requests of a run with numbers above after, in order, answered ones among them: at most limit, which is from 1 to
-	// MaxPage. A run that is not stored is an error that matches ErrUnknownRun.
+	// MaxPage. The error matches ErrUnknownRun if the run is not stored.
 	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]PostedRequest, error)
-	// FindRequest returns a request of a run, with its Status, by its id. An id that was not posted is an error that matches ErrUnknownRequest,
-	// and a run that is not stored one that matches ErrUnknownRun.
+	// FindRequest returns a request of a run, with its Status, by its id. The error matches ErrUnknownRequest if the id was not posted,
+	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
 	// WatchRequests calls arrived with the id of a run when requests wait for that run: when the watch begins, and whenever one is posted, by
 	// this process at once, by another process within the interval at which the store polls; its documentation names it. An empty run is any
@@ -156,7 +156,7 @@ type Redriving struct {
 	CompensatedByHand   bool `json:"compensated_by_hand,omitempty"`
 }
 
-// Redriving returns what a KindRedrive repeats. A Value that says something else is an error that matches [machine.ErrBadValue].
+// Redriving returns what a KindRedrive repeats. The error matches [machine.ErrBadValue] if Value is anything else.
 func (r *Request) Redriving() (what Redriving, err error) {
 	if len(r.Value) > 0 {
 		d := json.NewDecoder(bytes.NewReader(r.Value))

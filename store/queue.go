@@ -75,8 +75,8 @@ type DueQuery struct {
 	Limit  int      // how many runs at most; 0 means DefaultPage
 }
 
-// Check completes the query: Limit is set, and Queues is sorted, and has each queue once. A query that makes no sense is an error that matches
-// [machine.ErrBadValue]. It is for implementations of [QueueStore].
+// Check completes the query: Limit is set, and Queues is sorted, and has each queue once. The error matches [machine.ErrBadValue]
+// if the query makes no sense. It is for implementations of [QueueStore].
 func (q *DueQuery) Check() (err error) {
 	q.Limit, err = limit(q.Limit)
 	q.Queues = uniqueQueues(q.Queues)
@@ -119,8 +119,8 @@ type Announcement struct {
 	TTL     time.Duration // how long the announcement holds; a process that does not repeat it in time counts as dead
 }
 
-// Check completes the announcement: Queues is sorted, and has each queue once. One that makes no sense is an error that matches
-// [machine.ErrBadValue]. It is for implementations of [QueueStore].
+// Check completes the announcement: Queues is sorted, and has each queue once. The error matches
+// [machine.ErrBadValue] if the announcement makes no sense. It is for implementations of [QueueStore].
 func (a *Announcement) Check() error {
 	switch {
 	case a.Process == "":

@@ -25,7 +25,7 @@ import (
 // afterwards.
 type Store interface {
 	// Acquire takes the lease of a run for the given time, makes the run if there is none of this id, and returns what is
-	// stored of it. A lease of another owner that has not expired is an error that matches ErrLeased. Each acquisition has a
+	// stored of it. The error matches ErrLeased if another owner has a lease that has not expired. Each acquisition has a
 	// higher epoch than all before it.
 	Acquire(ctx context.Context, run, owner string, ttl time.Duration) (Lease, *Run, error)
 	// Renew extends a lease by ttl from now.
@@ -37,11 +37,11 @@ type Store interface {
 	// higher one Conflict. Nor does anything change if an attempt in Completed is not the last one recorded of its node (lower:
 	// Stale, higher: Conflict) or was completed before (Conflict), if one in Started is not the one after the last one recorded
 	// (lower: Stale, higher: Conflict), if Started or Nodes names a node that is stored as terminal (Conflict), if the run
-	// has ended and Reopen is not set (Conflict), unless it does nothing but refuse requests, or if there is a Reset without Reopen (Conflict). A readiness counter that would
-	// exceed what it requires is an error that matches ErrReadinessOverflow. Commit.Judge decides all of this.
+	// has ended and Reopen is not set (Conflict), unless it does nothing but refuse requests, or if there is a Reset without Reopen (Conflict). The error matches
+	// ErrReadinessOverflow if a readiness counter would exceed what it requires. Commit.Judge decides all of this.
 	Commit(ctx context.Context, lease Lease, c Commit) (Applied, error)
-	// Load returns the stored data of a run, for reading alone. A run that is not stored is an error that matches
-	// ErrUnknownRun.
+	// Load returns the stored data of a run, for reading alone. The error matches ErrUnknownRun if the
+	// run is not stored.
 	Load(ctx context.Context, run string) (*Run, error)
 }
 
@@ -97,7 +97,7 @@ type Commit struct {
 	// or the first deadline of its gates, of its nodes over all attempts, or of the run itself passes; of a run that was left with more to do than to
 	// wait, when it was left. The zero time means never.
 	// It replaces the stored one, also when it is zero: a run whose WakeAt has passed and that nobody holds is due. A store keeps
-	// it at least to the millisecond. A time outside of the years 1 to 9999, which JSON cannot express, is an error that matches ErrRejected.
+	// it at least to the millisecond. A time outside the years 1 to 9999, which JSON cannot express, is refused with ErrRejected.
 	WakeAt time.Time `json:"wake_at,omitzero"`
 }
 
@@ -219,7 +219,7 @@ func (a *Applied) UnmarshalText(text []byte) error { return appliedNames.Parse(a
 // LeaseReader is a [Store] that tells who holds a run. [Memory], store/sqlite and store/postgres are.
 type LeaseReader interface {
 	// ReadLease returns the owner of the run's lease, and when it runs out by the clock of the store; "" and the zero time if nobody holds the
-	// run. A run that is not stored is an error that matches ErrUnknownRun.
+	// run. The error matches ErrUnknownRun if the run is not stored.
 	ReadLease(ctx context.Context, run string) (owner string, until time.Time, err error)
 }
 

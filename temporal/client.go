@@ -73,7 +73,7 @@ const memoName = "kahn"
 // Start starts a run, and does not wait for it. If there is a workflow of this id already, with the same plan, settings and inputs, the Run
 // is that one, whether or not it has ended; if it has others, the error matches [kahn.ErrKeyConflict].
 //
-// A plan that does not carry over is an error that matches [ErrUnsupported]; inputs and settings are refused with the errors of
+// The error matches [ErrUnsupported] if the plan does not carry over; inputs and settings are refused with the errors of
 // kahn.NewCoordinator. Nothing was started then.
 func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*Run, error) {
 	in, err := w.input(inputs)

@@ -98,8 +98,8 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 	return w, o.register(w, stopAfter)
 }
 
-// Register registers the workflow and the activity with a worker that has others, too. Plans that do not carry over are errors that match
-// [ErrUnsupported], and plans that need a step function that is missing one that matches [kahn.ErrNoStep].
+// Register registers the workflow and the activity with a worker that has others, too. The error matches
+// [ErrUnsupported] if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
 //
 // Of the host's own worker, activity.RecordHeartbeat in steps needs [Options.Interceptor], and worker.Options.WorkerStopTimeout is to be longer than steps take to
 // return when their contexts end: attempts that are not reported to Temporal by then count as crashes.
@@ -141,7 +141,7 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 }
 
 // Replayer returns a replayer that performs the histories of runs of the plans again, to test that a new version of a worker does what the
-// old one did. Errors are those of [Options.Register]. A history that DataConverter does not read is an error of the replay.
+// old one did. Errors are those of [Options.Register]. The replay returns an error if DataConverter cannot read a history.
 func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DataConverter: strict{o.converter()}, FailureConverter: o.FailureConverter, Interceptors: o.Worker.Interceptors})
 	if err != nil {

@@ -33,7 +33,7 @@ var ErrStage = errors.New("a stage has ended its goroutine")
 //
 // The first error, of seq, of f, or of ctx when it has ended, is the last value of the result. The context of f ends then, and when the range is
 // left; the goroutines of the pipe have ended when the range statement has. A panic of seq or f goes on in the range statement, as an error
-// with the stack where it began. A Stage with a negative number is an error that matches [kahn.ErrBadValue].
+// with the stack where it began. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		p, err := newPipe[U](ctx, stage)

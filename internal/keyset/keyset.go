@@ -15,7 +15,7 @@ func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }
 
-// Decode is the reverse of Encode. Any other text is an error that matches enum.ErrBadValue.
+// Decode is the reverse of Encode. The error matches enum.ErrBadValue for any other text.
 func Decode(text string) (at int64, id string, err error) {
 	data, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	number, id, ok := strings.Cut(string(data), "/")

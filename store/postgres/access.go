@@ -15,8 +15,8 @@ func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 // Schema is the name of the schema of the tables, see [Options].
 func (s *Store) Schema() string { return s.schema }
 
-// Head reads a run without Record and Nodes, within [Options].Timeout. Unlike [store.Admin].List it returns Inputs and Sequence. A run that is not
-// stored is an error that matches [store.ErrUnknownRun].
+// Head reads a run without Record and Nodes, within [Options].Timeout. Unlike [store.Admin].List it returns Inputs and Sequence. The error
+// matches [store.ErrUnknownRun] if the run is not stored.
 func (s *Store) Head(ctx context.Context, id string) (*store.Run, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

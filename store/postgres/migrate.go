@@ -42,7 +42,7 @@ func newerSchema(version int) error {
 	return fmt.Errorf("%w: its version is %d, and this program knows those up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
-// version is the version of the database's schema, 0 if it has none. One that is unknown is an error.
+// version is the version of the database's schema, 0 if it has none. An error is returned if this code does not know it.
 func (s *Store) version(ctx context.Context, db queryer) (version int, err error) {
 	// to_regclass would answer from a cache that does not notice what another process has made since the transaction began.
 	var there bool

@@ -25,8 +25,8 @@ type Step interface {
 // is retried or its process has died, Once returns the result that is stored and does not call f. So what f writes happens
 // exactly once, whatever happens to the process. A step may have one such part.
 //
-// An error of f undoes the transaction, and is returned. A run that another process has taken over, before f or while f was
-// at work, is an error that matches [store.ErrFenced], and f has no effect. The result is encoded as JSON, and is not encrypted under [store.Sealed].
+// An error of f undoes the transaction, and is returned. The error matches [store.ErrFenced], and f has no effect, if another process
+// takes the run over before f or while f runs. The result is encoded as JSON, and is not encrypted under [store.Sealed].
 //
 // While f is at work nobody but the same step waits for the transaction, in whichever process it is called. So a process that is stopped
 // within f holds up that step until its connection ends; idle_in_transaction_session_timeout of the server bounds that.

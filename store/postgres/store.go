@@ -32,7 +32,7 @@
 // A connection that is lost, a server that stops, and one that does not answer within [Options].Timeout are errors of the call, which the
 // engine repeats until the lease runs out. A commit whose answer was lost is recognised by its sequence when it is repeated. Errors that match
 // [store.ErrUnusable] go on for ever: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, rows hold what
-// nobody has written ([ErrDamaged]). What PostgreSQL cannot hold is an error that matches [store.ErrRejected]: a value of more than
+// nobody has written ([ErrDamaged]). What PostgreSQL cannot hold is refused with [store.ErrRejected]: a value of more than
 // 250,000,000 bytes, an id of a run, an owner, a process or the name of a workflow of more than 1,000 bytes, the hash of a plan of more than 600, and an id, a label or a name that has the
 // character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
@@ -141,7 +141,7 @@ var (
 )
 
 // Open makes a store of the pool's database. The schema is made if there is none, and migrated if it is older than this version's, see
-// [Migrations]; one that is newer is an error that matches [ErrSchema]. The encoding of the database must be UTF8. The pool remains the
+// [Migrations]; the error matches [ErrSchema] if it is newer. The encoding of the database must be UTF8. The pool remains the
 // caller's, who closes it after the store. The context bounds Open alone.
 func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	s, err := open(ctx, pool, o, serverNow)

@@ -22,8 +22,8 @@ const (
 	pruneInOnce = 500       // entries that one statement removes, so that others write in between
 )
 
-// OpenCache opens the cache in the file at path and makes it if there is none. A file that holds something else is an error that matches
-// [ErrSchema].
+// OpenCache opens the cache in the file at path and makes it if there is none. The error matches [ErrSchema] if the file
+// holds something else.
 func OpenCache(path string) (*Cache, error) {
 	c, err := openCache(path)
 	if err != nil {

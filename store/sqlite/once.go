@@ -24,8 +24,8 @@ type Step interface {
 // is retried or its process has died, Once returns the result that is stored and does not call f. So what f writes happens
 // exactly once, whatever happens to the process. A step may have one such part.
 //
-// An error of f undoes the transaction, and is returned. A run that another process has taken over meanwhile is an error that
-// matches [store.ErrFenced], and f is not called. The result is encoded as JSON, and is not encrypted under
+// An error of f undoes the transaction, and is returned. The error matches [store.ErrFenced], and f is not
+// called, if another process has taken the run over meanwhile. The result is encoded as JSON, and is not encrypted under
 // [store.Sealed]. Commits of runs wait while f is at work, at most
 // [Options].BusyTimeout: f should read and write the database, and nothing else.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {

@@ -116,8 +116,8 @@ var (
 )
 
 // Open opens the database in the file at path and makes it if there is none. ":memory:" is a new database in memory, for
-// tests. A schema that is older than this version's is migrated, see [Migrations]; one that is newer is an error that matches
-// [ErrSchema].
+// tests. A schema that is older than this version's is migrated, see [Migrations]; the error matches [ErrSchema] if it
+// is newer.
 func Open(path string, o Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
