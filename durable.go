@@ -58,6 +58,7 @@ type durable struct {
 	scratch     []byte                 // in which the committer encodes records
 	kept        []keptEpoch            // see keptEpoch
 	undoing     Compensation           // of the run, as the store has it
+	used        Usage                  // what the run has used in attempts that have ended, as the store has it
 	undone      map[string]int         // by path: of undoing.times what no record of a node tells
 	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in those of nodes
 	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it

@@ -179,6 +179,11 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
 	}
+	if x := root.remarked().usage; x != nil && d.stale { // so are its parts, in the record
+		if sum := x.ended(); !maps.Equal(sum, d.used) {
+			d.used, c.Usage = sum, sum
+		}
+	}
 	if d.stale || len(tx.signals) > 0 { // a record of the run that a former version has written has signals
 		file := root.fileHeader() // the inputs are in the Spec
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {

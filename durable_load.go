@@ -472,7 +472,7 @@ func (r *Run) takeLease() (stored *store.Run, err error) {
 	if stored == nil {
 		stored = new(store.Run)
 	}
-	d.sequence, d.status, d.undoing, d.stale = stored.Sequence, stored.Status, stored.Compensation, stored.Sequence == 0
+	d.sequence, d.status, d.undoing, d.used, d.stale = stored.Sequence, stored.Status, stored.Compensation, stored.Usage, stored.Sequence == 0
 	if d.events, err = r.eventWriter(stored); err == nil {
 		err = r.openInbox(stored)
 	}

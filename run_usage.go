@@ -46,7 +46,7 @@ const (
 
 // Use adds an amount to what the node has used, over all its attempts, of what the host calls by the name. It counts for the node, for the composites
 // that it is inside of, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a store it is
-// written when the attempt ends; of an attempt that dies with its process nothing counts. The amount must not be negative, the name is not empty, has at
+// written when the attempt ends; of an attempt that dies with its process nothing counts. The amount must not be negative, the name is not empty, is UTF-8, has at
 // most 100 bytes, and a run uses at most 100 names: the node's log says what was refused. Nothing happens after the attempt has ended.
 func (s *Step) Use(name string, amount float64) {
 	if s.given() != nil {
@@ -131,6 +131,14 @@ type runUsage struct {
 	by   map[string]Usage
 }
 
+// ended is what was used in attempts that have ended, in a map of its own.
+func (x *runUsage) ended() (sum Usage) {
+	for _, used := range x.by {
+		sum = plus(sum, used)
+	}
+	return sum
+}
+
 // spent is what a node has used, in ended attempts. It is not written to.
 type spent struct {
 	Own    Usage `json:"own,omitempty"`
@@ -173,7 +181,7 @@ func (r *Run) use(s *Step, name string, amount float64) {
 	if amount == 0 {
 		return
 	}
-	if !(amount > 0) || math.IsInf(amount, 0) || name == "" || len(name) > maxUsageName {
+	if !(amount > 0) || math.IsInf(amount, 0) || name == "" || len(name) > maxUsageName || !utf8.ValidString(name) {
 		r.logStep(s, slog.LevelWarn, fmt.Sprintf("%v: it has used %v of %s", ErrBadValue, amount, quoteID(name)))
 		return
 	}
@@ -270,6 +278,9 @@ func (r *Run) restoreUsage(by map[string]Usage) {
 	for kind, used := range by {
 		total := r.usage()
 		total.by[kind], total.live = maps.Clone(used), plus(total.live, used)
+	}
+	if d := r.durable; d != nil && len(by) > 0 {
+		d.stale = true // a former version keeps the record alone
 	}
 }
 

@@ -217,6 +217,8 @@ type StoredRun struct {
 	Created, Ended, WakeAt time.Time
 	// Compensation is how far the run has come with undoing what its nodes have done: see [Run.Compensation].
 	Compensation Compensation
+	// Usage is what the steps of the run have used in attempts that have ended, by name, in all its lives; nil for nothing.
+	Usage Usage
 	// Counts is how many nodes of the outermost graph are in each status. Nodes of which nothing is stored, since they are idle, are not counted.
 	Counts map[Status]int
 	// Waiting are the nodes that wait for an answer, as in the Result, but that Info is JSON, as the run's [Codec] has written it.
@@ -257,7 +259,7 @@ func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error)
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
 	}
 	x := &StoredRun{
-		ID: stored.ID, Workflow: stored.Workflow, Plan: stored.Plan, Labels: stored.Labels, Parent: stored.Parent, Status: stored.Status, Compensation: stored.Compensation,
+		ID: stored.ID, Workflow: stored.Workflow, Plan: stored.Plan, Labels: stored.Labels, Parent: stored.Parent, Status: stored.Status, Compensation: stored.Compensation, Usage: stored.Usage,
 		Created: stored.Created, Ended: stored.Ended, WakeAt: stored.WakeAt, Counts: map[Status]int{}, Holder: holder, HeldUntil: until,
 	}
 	if !stored.Status.Terminal() && stored.Posted > stored.Taken {

@@ -125,6 +125,23 @@ func refund() *kahn.Graph {
 	)
 }
 
+// spends asks a model twice, since its first answer is an error, and waits for somebody. One of the names of what it uses is as long as a name can be.
+func spends() *kahn.Graph {
+	return (&kahn.Graph{Name: "spends"}).Add(
+		kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Tokens(601, 150)
+			s.Use("cents", 0.125)
+			s.Use(strings.Repeat("long", 25), 1)
+			s.Use("<b>"+flipped, 1e18)
+			if s.Attempt() == 1 {
+				return nil, errors.New("overloaded")
+			}
+			return nil, nil
+		}},
+		kahn.Node{ID: "approve", Kind: kahn.KindGate, After: []string{"ask"}},
+	)
+}
+
 // storm emits 10,000 deltas a second for ten seconds.
 func storm() *kahn.Graph {
 	g := &kahn.Graph{Name: "storm"}

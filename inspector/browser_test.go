@@ -69,6 +69,8 @@ func TestPage(t *testing.T) {
 		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not know its plan
 		"refund":     {graph: refund},
 		"refunds":    {graph: refund, left: []string{}}, // another process has performed it
+		"spends":     {graph: spends, left: []string{"approve"}},
+		"spent":      {graph: spends},
 		"wide":       {graph: func() *kahn.Graph { return layered("wide", 25, 40, nothing) }},
 		"huge":       {graph: func() *kahn.Graph { return layered("huge", 100, 100, nothing) }},
 	}

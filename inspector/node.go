@@ -19,6 +19,7 @@ type nodeReply struct {
 	Key       string       `json:"key,omitempty"`
 	Flags     []string     `json:"flags,omitempty"` // what is special about its result
 	Labels    []string     `json:"labels,omitempty"`
+	Usage     kahn.Usage   `json:"usage,omitempty"` // in attempts that have ended, and inside
 	Why       whyReply     `json:"why"`
 	Cause     string       `json:"cause,omitempty"`
 	Origins   []string     `json:"origins,omitempty"`
@@ -100,7 +101,7 @@ func (c *call) node() (any, error) {
 	reply := nodeReply{
 		nodeRow: c.nodeRow(res, at.in.prefix), Parent: at.parent, Type: kind, Composite: noComposite == nil,
 		Groups: n.Groups, Flags: flagsOf(res), Labels: res.Labels, Cause: res.Cause.Kind.String(), Origins: res.Cause.Origins,
-		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res), Undone: c.undone(res),
+		Why: c.why(path, why), Data: c.mayViewData(), Tries: []attempt{}, Actions: c.nodeActions(at, res), Undone: c.undone(res), Usage: res.Usage,
 	}
 	reply.Upstream, reply.Following = c.neighbours(at)
 	for _, a := range res.History() {

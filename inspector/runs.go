@@ -64,7 +64,9 @@ type runRow struct {
 	Cause    string         `json:"cause,omitempty"`
 	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
 	Compensation string `json:"compensation,omitempty"`
-	Arrived      string `json:"arrived"`
+	// Usage is what the steps have used in all lives of the run, by name. Of a run that only the store has it is that of attempts that have ended.
+	Usage   kahn.Usage `json:"usage,omitempty"`
+	Arrived string     `json:"arrived"`
 	Started      string `json:"started,omitempty"`
 	Ended        string `json:"ended,omitempty"`
 	// Counts are how many nodes of the graph are in each status, Nodes how many there are, and Done how many have ended.
@@ -197,7 +199,7 @@ func (h *handler) arrivalOf(run *kahn.Run) time.Time {
 // rowOf has what everybody may see of a run.
 func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 	row := runRow{ID: run.ID(), Workflow: run.Name(), Status: run.Status(), Arrived: stamp(arrived), Started: stamp(run.Started()), Actions: h.actionsOf(run)}
-	row.Compensation = compensationName(run.Compensation())
+	row.Compensation, row.Usage = compensationName(run.Compensation()), run.Usage()
 	row.count(run)
 	row.First, row.Last = run.EventRange()
 	if row.Status.Terminal() {

@@ -15,6 +15,7 @@ type storedRow struct {
 	Status   kahn.RunStatus `json:"status"`
 	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
 	Compensation string            `json:"compensation,omitempty"`
+	Usage        kahn.Usage        `json:"usage,omitempty"` // what the steps have used in attempts that have ended, by name
 	Created      string            `json:"created,omitempty"`
 	Ended        string            `json:"ended,omitempty"`
 	WakeAt       string            `json:"wake_at,omitempty"` // when it goes on, or may begin
@@ -70,7 +71,7 @@ func (c *call) listStored() (any, error) {
 		}
 	}
 	for _, run := range page.Runs {
-		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Compensation: compensationName(run.Compensation), Queue: c.h.queueOf(&run, unclaimable)}
+		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Compensation: compensationName(run.Compensation), Usage: run.Usage, Queue: c.h.queueOf(&run, unclaimable)}
 		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() && len(run.Labels) > 0 {
 			row.Labels = map[string]string{}
 			for name, label := range run.Labels {

@@ -374,7 +374,7 @@ func (s *storedRun) spans(zero time.Time, limit int) (spans []span, truncated bo
 func (h *handler) storedRow(s *storedRun) runRow {
 	row := runRow{
 		ID: s.ID(), Workflow: s.Name(), Status: s.Status(), Arrived: stamp(s.row.Created), Started: stamp(s.started), Ended: stamp(s.row.Ended),
-		Actions: h.actionsOf(s), Stored: true, Queue: h.queueOf(s.row, s.unclaimable), Compensation: compensationName(s.row.Compensation),
+		Actions: h.actionsOf(s), Stored: true, Queue: h.queueOf(s.row, s.unclaimable), Compensation: compensationName(s.row.Compensation), Usage: s.row.Usage,
 	}
 	row.count(s)
 	row.First, row.Last = s.EventRange()

@@ -140,6 +140,8 @@ func (r *Run) Check() error {
 		return bad("it has not begun, and is %v with %d nodes", r.Status, len(r.Nodes))
 	case r.Compensation > machine.CompensationFailed || !begun && r.Compensation != machine.CompensationNone:
 		return bad("compensation %v at sequence %d", r.Compensation, r.Sequence)
+	case !begun && len(r.Usage) > 0 || !soundUsage(r.Usage):
+		return bad("usage %v at sequence %d", r.Usage, r.Sequence)
 	case r.Status.Terminal() == r.Ended.IsZero():
 		return bad("it is %v, and ended at %v", r.Status, r.Ended)
 	case r.Created.IsZero():
@@ -177,6 +179,16 @@ func (r *Run) Check() error {
 		}
 	}
 	return nil
+}
+
+// soundUsage reports whether JSON can hold the amounts and the names.
+func soundUsage(usage map[string]float64) bool {
+	for name, amount := range usage {
+		if !(amount >= 0 && amount <= math.MaxFloat64) || !utf8.ValidString(name) {
+			return false
+		}
+	}
+	return true
 }
 
 // checkTime refuses a time that JSON cannot hold.

@@ -77,5 +77,5 @@ func (c *Commit) refuses() bool {
 		}
 	}
 	changes := len(c.Reset) + len(c.Completed) + len(c.Started) + len(c.Nodes) + len(c.Readiness) + len(c.Ready) + len(c.Events) + len(c.Awaits)
-	return len(c.Taken) > 0 && changes == 0 && c.Spec == nil && c.Run == nil && c.Compensation == nil && c.Status == machine.RunPending && c.WakeAt.IsZero()
+	return len(c.Taken) > 0 && changes == 0 && c.Spec == nil && c.Run == nil && c.Compensation == nil && len(c.Usage) == 0 && c.Status == machine.RunPending && c.WakeAt.IsZero()
 }

@@ -161,7 +161,7 @@ func (r *memoryRun) settle() {
 
 func (r *memoryRun) copy() *Run {
 	c := r.Run
-	c.Labels, c.Events, c.Nodes = maps.Clone(r.Labels), nil, make(map[string]Node, len(r.nodes))
+	c.Labels, c.Usage, c.Events, c.Nodes = maps.Clone(r.Labels), maps.Clone(r.Usage), nil, make(map[string]Node, len(r.nodes))
 	for i := range r.nodes {
 		c.Nodes[r.nodes[i].Key] = r.nodes[i].Node
 	}
@@ -239,6 +239,9 @@ func (m *Memory) commit(ctx context.Context, lease Lease, c *Commit) (applied Ap
 	}
 	if c.Compensation != nil {
 		r.Compensation = *c.Compensation
+	}
+	if len(c.Usage) > 0 {
+		r.Usage = c.Usage
 	}
 	if c.Status != machine.RunPending {
 		r.Status = c.Status

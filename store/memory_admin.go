@@ -30,7 +30,7 @@ func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 // head is a run without its record and nodes.
 func (r *memoryRun) head() Run {
 	head := r.Run
-	head.Record, head.Events, head.Labels = nil, nil, maps.Clone(r.Labels)
+	head.Record, head.Events, head.Labels, head.Usage = nil, nil, maps.Clone(r.Labels), maps.Clone(r.Usage)
 	return head
 }
 

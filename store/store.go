@@ -90,6 +90,8 @@ type Commit struct {
 	Run json.RawMessage `json:"run,omitempty"`
 	// Compensation replaces how far the run has come with undoing what its nodes have done, if it is not nil.
 	Compensation *machine.Compensation `json:"compensation,omitempty"`
+	// Usage replaces what the run has used, unless it is empty.
+	Usage map[string]float64 `json:"usage,omitempty"`
 	// Status is RunCompleted, RunFailed or RunCancelled if the transaction ends the run, RunSuspended or RunRunning if its
 	// status changes, else RunPending.
 	Status machine.RunStatus `json:"status"`
@@ -165,8 +167,10 @@ type Run struct {
 	Sequence uint64            `json:"sequence"`         // of the last commit, or 0
 	// Compensation is how far the run has come with undoing what its nodes have done: see kahn.Run.Compensation.
 	Compensation machine.Compensation `json:"compensation,omitzero"`
-	WakeAt       time.Time            `json:"wake_at,omitzero"` // of the last commit; before the first one, when a run that was created may begin
-	Nodes        map[string]Node      `json:"nodes"`
+	// Usage is what the steps of the run have used in attempts that have ended, by name, in all its lives; nil for nothing. A store keeps it for lists alone.
+	Usage  map[string]float64 `json:"usage,omitempty"`
+	WakeAt time.Time          `json:"wake_at,omitzero"` // of the last commit; before the first one, when a run that was created may begin
+	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
 	// Posted and Taken are the numbers of the last request that was posted for the run, and of the last one that was answered: see [Inbox].

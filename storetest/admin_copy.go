@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -73,7 +74,12 @@ func insertBad(ctx context.Context, s store.Admin) error {
 		"an end without a start":    func(r *store.Run) { r.Nodes["x"] = store.Node{State: store.State{Completed: true}} },
 		"an unknown node status":    func(r *store.Run) { r.Nodes["x"] = store.Node{Columns: store.Columns{Status: 99}} },
 		"an unknown compensation":   func(r *store.Run) { r.Compensation = 9 },
-		"a pending run with nodes":  func(r *store.Run) { r.Status, r.Sequence, r.Record = machine.RunPending, 0, nil },
+		"a usage below zero":        func(r *store.Run) { r.Usage = map[string]float64{"tokens": -1} },
+		"a usage that is no number": func(r *store.Run) { r.Usage = map[string]float64{"tokens": math.NaN()} },
+		"a pending run that has used something": func(r *store.Run) {
+			r.Status, r.Sequence, r.Record, r.Nodes, r.Usage = machine.RunPending, 0, nil, nil, map[string]float64{"tokens": 1}
+		},
+		"a pending run with nodes": func(r *store.Run) { r.Status, r.Sequence, r.Record = machine.RunPending, 0, nil },
 	} {
 		r := storedRun("r", 2)
 		change(r)

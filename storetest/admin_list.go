@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -34,6 +35,9 @@ func storedRun(id string, i int) *store.Run {
 		fallthrough
 	default:
 		r.Compensation = machine.Compensation(i % 4)
+		if i%2 == 0 {
+			r.Usage = map[string]float64{"output_tokens": float64(i + 1), "€\x00": 0.1 * float64(i+1)}
+		}
 		r.Nodes["a"] = store.Node{Columns: data("done"), State: store.State{Terminal: true, Attempt: 1, Completed: true}}
 		r.Nodes["b/x"] = store.Node{Columns: data("ready"), State: store.State{Resolved: 1, Required: 2, Queued: true}}
 	}
@@ -340,6 +344,99 @@ func listUndone(ctx context.Context, s store.Admin) error {
 	}
 	got, err := s.Commit(ctx, lease, store.Commit{Sequence: sequence, Compensation: undoing(machine.CompensationDone)})
 	return errors.Join(expect("a commit that is repeated", got, err, store.Duplicate), sees("a duplicate", machine.CompensationRunning))
+}
+
+// listUsed follows what a run has used: each commit that changes it is seen at once, and no other one changes it.
+func listUsed(ctx context.Context, s store.Admin) error {
+	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
+	if err != nil {
+		return err
+	}
+	type usage = map[string]float64
+	sequence := uint64(1)
+	for _, step := range []struct {
+		what string
+		c    store.Commit
+		want usage
+	}{
+		{"before", store.Commit{}, nil},
+		{"it uses something", store.Commit{Usage: usage{"tokens": 1200.5}}, usage{"tokens": 1200.5}},
+		{"another commit", store.Commit{Run: record("more")}, usage{"tokens": 1200.5}},
+		{"a node", store.Commit{Nodes: []store.NodeRecord{{Node: "b", Columns: data("b")}}}, usage{"tokens": 1200.5}},
+		{"it undoes something", store.Commit{Compensation: undoing(machine.CompensationRunning)}, usage{"tokens": 1200.5}},
+		{"it has other labels", store.Commit{Spec: &store.Spec{Workflow: "one", Labels: map[string]string{"a": "b"}}}, usage{"tokens": 1200.5}},
+		{"it uses more", store.Commit{Usage: usage{"tokens": 9007199254740991, "cents €": 1e-9}}, usage{"tokens": 9007199254740991, "cents €": 1e-9}},
+		{"it ends", store.Commit{Usage: usage{"tokens": 1e300, "cents €": 1}, Status: machine.RunFailed}, usage{"tokens": 1e300, "cents €": 1}},
+		{"it is redriven", store.Commit{Reopen: true, Status: machine.RunRunning}, usage{"tokens": 1e300, "cents €": 1}},
+	} {
+		sequence++
+		step.c.Sequence = sequence
+		got, err := s.Commit(ctx, lease, step.c)
+		if err := expect(step.what, got, err, store.AppliedNow); err != nil {
+			return err
+		}
+		loaded, err := s.Load(ctx, "r")
+		page, failed := s.List(ctx, store.Query{})
+		if err = errors.Join(err, failed); err != nil || len(page.Runs) != 1 {
+			return fmt.Errorf("%s: %d runs are listed, %w", step.what, len(page.Runs), err)
+		}
+		if err := errors.Join(same(step.what+": what Load returns", loaded.Usage, step.want), same(step.what+": what List returns", page.Runs[0].Usage, step.want)); err != nil {
+			return err
+		}
+	}
+	if err := s.Release(ctx, lease); err != nil {
+		return err
+	}
+	lease, acquired, err := s.Acquire(ctx, "r", "another", ttl)
+	if err != nil {
+		return err
+	}
+	got, err := s.Commit(ctx, lease, store.Commit{Sequence: sequence, Usage: usage{"tokens": 1}})
+	page, failed := s.List(ctx, store.Query{})
+	if err := errors.Join(failed, expect("a commit that is repeated", got, err, store.Duplicate), same("what Acquire returns", acquired.Usage, usage{"tokens": 1e300, "cents €": 1})); err != nil {
+		return err
+	}
+	return same("a duplicate", page.Runs[0].Usage, acquired.Usage)
+}
+
+// listReported performs a run in two lives whose steps report what they use, and set labels: lists know both as soon as the attempts have ended.
+func listReported(ctx context.Context, s store.Admin) error {
+	g := &kahn.Graph{Name: "reports"}
+	g.Add(kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"ask"}}, kahn.Node{ID: "sum", After: []string{"gate"}})
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Tokens(1000, 200)
+		err := s.SetLabel("model €", fmt.Sprint(s.ID(), " ", s.Attempt()))
+		if err == nil && s.ID() == "ask" && s.Attempt() == 1 {
+			err = errors.New("the model does not answer")
+		}
+		return nil, err
+	}
+	for _, life := range []struct {
+		label  string
+		want   map[string]float64
+		answer map[string]any
+	}{
+		{"ask 2", map[string]float64{"input_tokens": 2000, "output_tokens": 400}, nil},
+		{"sum 1", map[string]float64{"input_tokens": 3000, "output_tokens": 600}, map[string]any{"gate": "yes"}},
+	} {
+		res, err := kahn.Execute(ctx, g, step, kahn.Durable(s), kahn.RunID("r"), kahn.Describe(store.Spec{Labels: map[string]string{"team": "red"}}), kahn.EarlySignals(life.answer))
+		if err != nil {
+			return err
+		}
+		page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: map[string]string{"model €": life.label, "team": "red"}}})
+		if err != nil || len(page.Runs) != 1 {
+			return fmt.Errorf("with the label %s: %d runs are listed, %w", life.label, len(page.Runs), err)
+		}
+		stored, err := kahn.ReadRun(ctx, s, "r")
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(same("what List returns", page.Runs[0].Usage, life.want), same("what ReadRun returns", stored.Usage, life.want), same("what the run says", res.Usage(), life.want)); err != nil {
+			return err
+		}
+	}
+	page, err := s.List(ctx, store.Query{Filter: store.Filter{Labels: map[string]string{"model €": "ask 2"}}})
+	return errors.Join(err, same("runs with a label that was replaced", len(page.Runs), 0))
 }
 
 func countRuns(ctx context.Context, s store.Admin) error {

@@ -148,6 +148,15 @@ func TestAdminDefects(t *testing.T) {
 			}
 		}}, "runs are listed by what they undo"},
 		{"what a run undoes is not inserted", flawed{insert: func(r *store.Run) { r.Compensation = machine.CompensationNone }}, filters},
+		{"what a run has used is not stored", flawed{commit: func(c *store.Commit) { c.Usage = nil }}, "runs are listed with what they have used"},
+		{"what a run has used is added up", flawed{page: func(_ store.Query, p *store.Page) {
+			for i := range p.Runs {
+				if u := p.Runs[i].Usage; u["tokens"] > 2000 {
+					u["tokens"] += 1200.5
+				}
+			}
+		}}, "runs are listed with what they have used"},
+		{"what a run has used is not inserted", flawed{insert: func(r *store.Run) { r.Usage = nil }}, filters},
 		{"a prefix has a pattern", flawed{query: func(q *store.Query) { q.Prefix = strings.TrimSuffix(q.Prefix, "%") }}, filters},
 		{"a range of creation has its end", flawed{query: func(q *store.Query) { q.CreatedBefore = late(q.CreatedBefore) }}, filters},
 		{"a range of creation lacks its begin", flawed{query: func(q *store.Query) { q.CreatedFrom = late(q.CreatedFrom) }}, filters},

@@ -3,8 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,7 +21,8 @@ import (
 var listCommand = command{
 	name: "list", summary: "list the runs of a store",
 	text: `
-One line for each run, the newest first: the id, the workflow, the status, what it undoes, when it was created and when it ended. A run undoes what its
+One line for each run, the newest first: the id, the workflow, the status, what it undoes, when it was created and when it ended, and what
+its steps have used in attempts that have ended, by name. A run undoes what its
 steps have done if it fails and they have a compensate: compensating, compensated, or compensation failed, which is an operator's task: see "kahn serve".
 The flags select runs; a run that all of them select is listed.
 
@@ -131,7 +135,17 @@ func lineOf(r *store.Run) string {
 	if !r.Ended.IsZero() {
 		ended = r.Ended.UTC().Format(time.RFC3339)
 	}
-	return strings.Join([]string{spelled(r.ID), cmp.Or(spelled(r.Workflow), "-"), r.Status.String(), undone, r.Created.UTC().Format(time.RFC3339), ended}, "\t")
+	return strings.Join([]string{spelled(r.ID), cmp.Or(spelled(r.Workflow), "-"), r.Status.String(), undone, r.Created.UTC().Format(time.RFC3339), ended, usedBy(r)}, "\t")
+}
+
+// usedBy is what a run has used, by name.
+func usedBy(r *store.Run) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(r.Usage)) {
+		amount, _ := json.Marshal(r.Usage[name]) // of a finite number: it never fails
+		list = append(list, spelled(name)+"="+string(amount))
+	}
+	return cmp.Or(strings.Join(list, " "), "-")
 }
 
 // spelled is a name without characters that would break a line or a column.

@@ -33,6 +33,12 @@ func TestList(t *testing.T) {
 		_, _, err := db.Create(t.Context(), store.NewRun{ID: id, Spec: store.Spec{Workflow: "letters"}})
 		require.NoError(t, err)
 	}
+	_, err = kahn.Execute(t.Context(), (&kahn.Graph{Name: "chat"}).Add(kahn.Node{ID: "ask", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Tokens(1250000, 300)
+		s.Use("US\tcents", 0.25)
+		return nil, nil
+	}}), nil, kahn.RunID("chat"), kahn.Durable(db))
+	require.NoError(t, err)
 	require.NoError(t, db.Close())
 	list := func(args ...string) (lines [][]string) {
 		code, out, errs := invoke(t, "", append([]string{"list", "-store", path}, args...)...)
@@ -46,8 +52,8 @@ func TestList(t *testing.T) {
 		args []string
 		want []string // ids
 	}{
-		{nil, []string{`a\tb\nc`, "later", "stuck", "undone"}},
-		{[]string{"-compensation", "any"}, []string{`a\tb\nc`, "later", "stuck", "undone"}},
+		{nil, []string{`a\tb\nc`, "chat", "later", "stuck", "undone"}},
+		{[]string{"-compensation", "any"}, []string{`a\tb\nc`, "chat", "later", "stuck", "undone"}},
 		{[]string{"-compensation", "compensating"}, nil},
 		{[]string{"-compensation", "compensated"}, []string{"undone"}},
 		{[]string{"-compensation", "failed"}, []string{"stuck"}},
@@ -62,6 +68,8 @@ func TestList(t *testing.T) {
 		require.ElementsMatch(t, row.want, ids, "%v", row.args)
 	}
 	require.Equal(t, []string{"stuck", "orders", "failed", "compensation", "failed"}, list("-compensation", "failed")[0][:5])
+	require.Equal(t, []string{`US\tcents=0.25`, "input_tokens=1250000", "output_tokens=300"}, list("-workflow", "chat")[0][6:])
+	require.Equal(t, []string{"-"}, list("-prefix", "stuck")[0][7:])
 	code, out, errs := invoke(t, "", "list", "-store", path, "-n", "1")
 	require.Equal(t, exitOK, code)
 	require.Equal(t, 1, strings.Count(out, "\n"))

@@ -214,7 +214,7 @@ type rowsOfRuns struct {
 	workflows, plans        []string
 	parents, labels         []*string
 	inputs                  [][]byte
-	undoing                 []*string
+	undoing, used           []*string
 	answered                []*int64
 }
 
@@ -231,8 +231,8 @@ func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written
 		if m.c.Spec != nil {
 			parts |= withSpecs
 		}
-		if m.c.Compensation != nil {
-			parts |= withCompensations
+		if m.c.Compensation != nil || len(m.c.Usage) > 0 {
+			parts |= withSums
 		}
 		for i := range m.stage.changes {
 			ch := &m.stage.changes[i]
@@ -246,8 +246,8 @@ func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written
 	if parts&withSpecs != 0 {
 		args = append(args, rows.respecified, rows.workflows, rows.plans, rows.parents, rows.labels, rows.inputs)
 	}
-	if parts&withCompensations != 0 {
-		args = append(args, rows.undoing)
+	if parts&withSums != 0 {
+		args = append(args, rows.undoing, rows.used)
 	}
 	if len(answers.runs) > 0 {
 		parts |= withAnswers
@@ -303,7 +303,7 @@ func (r *rowsOfRuns) add(m *commit) {
 	if m.c.Compensation != nil {
 		undoing = orNull(m.c.Compensation.String())
 	}
-	r.undoing = append(r.undoing, undoing)
+	r.undoing, r.used = append(r.undoing, undoing), append(r.used, usageText(m.c.Usage))
 	spec := m.c.Spec
 	r.respecified = append(r.respecified, spec != nil)
 	if spec == nil {

@@ -69,6 +69,8 @@ var defects = []struct {
 	{"TestAdmin", "create.go", "putText", `SELECT b.key, 0 FROM written`, `SELECT b.key, -1 FROM written`},
 	{"TestAdmin", "create.go", "Store.put", `&n.State`, `new(store.State)`},
 	{"TestAdmin", "create.go", "Store.put", `compensationText(r.Compensation)`, `compensationText(0)`},
+	{"TestAdmin", "create.go", "Store.put", `usageText(r.Usage)`, `usageText(nil)`},
+	{"TestAdmin", "texts.go", "commitText", `coalesce(h.used::json, r.usage)`, `h.used::json`},
 	{"TestAdmin", "list.go", "conditionOf", `r.compensation = $%d`, `r.compensation >= $%d`},
 	{"TestCompensationsOfABatch", "texts.go", "commitText", `coalesce(h.undoing, r.compensation)`, `h.undoing`},
 	{"TestAdmin", "list.go", "conditionOf", `"r.created < $%d"`, `"r.created <= $%d"`},

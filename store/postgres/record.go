@@ -179,7 +179,7 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 
 // headColumns are the columns of a head: small ones, and two that may be large.
 const (
-	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.posted, r.taken, r.compensation"
+	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.posted, r.taken, r.compensation, r.usage"
 	headColumns  = smallColumns + ", r.labels, r.inputs"
 	// listedColumns are those of a head in a list.
 	listedColumns = smallColumns + ", r.labels, NULL::bytea"
@@ -191,12 +191,13 @@ type head struct {
 	created, ended, wake       pgtype.Timestamptz
 	parent, compensation       *string
 	labels                     map[string]string
+	usage                      []byte
 	inputs                     []byte
 	posted, taken              uint64
 }
 
 func (h *head) targets() []any {
-	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.posted, &h.taken, &h.compensation, &h.labels, &h.inputs}
+	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.posted, &h.taken, &h.compensation, &h.usage, &h.labels, &h.inputs}
 }
 
 // run is the run of the row, without nodes.
@@ -209,6 +210,11 @@ func (h *head) run() (*store.Run, error) {
 	}
 	if h.compensation != nil {
 		if err := r.Compensation.UnmarshalText([]byte(*h.compensation)); err != nil {
+			return nil, errors.Join(ErrDamaged, err)
+		}
+	}
+	if h.usage != nil {
+		if err := json.Unmarshal(h.usage, &r.Usage); err != nil {
 			return nil, errors.Join(ErrDamaged, err)
 		}
 	}

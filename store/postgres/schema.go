@@ -181,4 +181,6 @@ ALTER TABLE $S.nodes SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE $S.events SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE $S.requests SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE $S.served SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+`, `
+ALTER TABLE $S.runs ADD COLUMN usage json;  -- an object of numbers
 `}

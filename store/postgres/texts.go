@@ -12,7 +12,7 @@ const (
 	withBlobs
 	withEvents
 	withAnswers
-	withCompensations
+	withSums   // of compensations, and of what was used
 	withAwaits // which are settled in the transaction of the statement
 	combinations
 )
@@ -72,9 +72,9 @@ func commitText(parts int) string {
 		}
 		sets += ", labels = CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END"
 	}
-	if parts&withCompensations != 0 {
-		columns += ", undoing text"
-		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END"
+	if parts&withSums != 0 {
+		columns += ", undoing text, used text"
+		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END, usage = coalesce(h.used::json, r.usage)"
 	}
 	taken, condition := "r.taken", fits()
 	if parts&withAwaits == 0 { // else who awaits the run is answered in the same transaction

@@ -23,7 +23,7 @@ type rowStatements struct {
 func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	held := "run = ? AND " + fmt.Sprintf(holds, now)
 	row := "?" + strings.Repeat(", ?", 16)
-	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, nodes = ?, ended = CASE ? WHEN 2 THEN "+now+" WHEN 1 THEN ended END, wake = nullif(?, 0), record = coalesce(?, record), compensation = ?, checksum = ? WHERE "+held)
+	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, nodes = ?, ended = CASE ? WHEN 2 THEN "+now+" WHEN 1 THEN ended END, wake = nullif(?, 0), record = coalesce(?, record), compensation = ?, usage = coalesce(?, usage), checksum = ? WHERE "+held)
 	s.spec = w.prepare(err, "UPDATE kahn_runs SET workflow = ?, plan = ?, inputs = ?, labels = ?, parent = ? WHERE run = ?")
 	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+row+")")
 	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+row+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
@@ -223,7 +223,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}
 	proven := false
 	next := run{id: r.id, status: r.status, undoing: r.undoing, sequence: c.Sequence, spec: r.spec, record: r.record, wake: wakeTime(c.WakeAt), rows: int64(len(r.nodes))}
-	if c.Run != nil || c.Compensation != nil || c.Spec != nil || c.Status != machine.RunPending || next.wake != r.wake || len(st.changes) == 0 {
+	if c.Run != nil || c.Compensation != nil || len(c.Usage) > 0 || c.Spec != nil || c.Status != machine.RunPending || next.wake != r.wake || len(st.changes) == 0 {
 		if c.Status != machine.RunPending {
 			next.status = c.Status
 		}
@@ -237,7 +237,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 		if c.Run != nil {
 			bytes, next.record = []byte(c.Run), recordSum(st.sums, c.Run)
 		}
-		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), next.rows, toInt(next.status.Terminal()) + toInt(c.Status.Terminal()), next.wake, bytes, compensationText(next.undoing), next.checksum(st.sums)}, proof...)...)
+		changed, err := w.rows.run.exec(append([]driver.Value{next.status.String(), int64(c.Sequence), next.rows, toInt(next.status.Terminal()) + toInt(c.Status.Terminal()), next.wake, bytes, compensationText(next.undoing), usageText(c.Usage), next.checksum(st.sums)}, proof...)...)
 		if err != nil || changed == 0 {
 			return false, err
 		}

@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -94,7 +96,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 }
 
 // headQuery is what Create returns of a run, and whether it is leased. %s is the time.
-const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, compensation, sequence, posted FROM kahn_runs WHERE id = ?"
+const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, compensation, usage, sequence, posted FROM kahn_runs WHERE id = ?"
 
 // head finds a run by its id.
 func (s *Store) head(do execution, id string) (number int64, stored *store.Run, leased bool, err error) {
@@ -102,10 +104,10 @@ func (s *Store) head(do execution, id string) (number int64, stored *store.Run, 
 		number, _ = row[0].(int64)
 		held, _ := row[1].(int64)
 		leased = held != 0
-		stored, err = readHead(row[2:13])
+		stored, err = readHead(row[2:14])
 		if stored != nil {
-			sequence, _ := row[13].(int64)
-			posted, _ := row[14].(int64)
+			sequence, _ := row[14].(int64)
+			posted, _ := row[15].(int64)
 			stored.Sequence, stored.Posted = uint64(sequence), uint64(posted)
 		}
 		return err
@@ -165,9 +167,9 @@ func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 		ended = r.Ended.UnixMilli()
 	}
 	values := append([]driver.Value{r.ID, known.status.String(), int64(known.sequence), known.rows, created, ended, known.wake, bytesOrNull(r.Record),
-		known.checksum(&sums), compensationText(r.Compensation)}, specColumns(&r.Spec)...)
-	const columns = "id, status, sequence, nodes, created, ended, wake, record, checksum, compensation, workflow, plan, inputs, labels, parent"
-	const places = "?, ?, ?, ?, coalesce(?, %s), ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?"
+		known.checksum(&sums), compensationText(r.Compensation), usageText(r.Usage)}, specColumns(&r.Spec)...)
+	const columns = "id, status, sequence, nodes, created, ended, wake, record, checksum, compensation, usage, workflow, plan, inputs, labels, parent"
+	const places = "?, ?, ?, ?, coalesce(?, %s), ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?"
 	text := sqlAt("INSERT INTO kahn_runs ("+columns+", epoch, owner, expires, process) VALUES ("+places+", 0, '', 0, 0) RETURNING run", s.now)
 	if number != 0 {
 		text = sqlAt("UPDATE kahn_runs SET ("+columns+") = ("+places+") WHERE run = ? RETURNING run", s.now)
@@ -236,7 +238,7 @@ func (w *writer) putNodes(run int64, r *store.Run) error {
 	return nil
 }
 
-// readHead reads the columns id, status, created, ended, wake, workflow, plan, inputs, labels, parent, compensation.
+// readHead reads the columns id, status, created, ended, wake, workflow, plan, inputs, labels, parent, compensation, usage.
 func readHead(row []driver.Value) (*store.Run, error) {
 	var r store.Run
 	r.ID, _ = row[0].(string)
@@ -247,6 +249,9 @@ func readHead(row []driver.Value) (*store.Run, error) {
 	r.Created, r.Ended, r.WakeAt = timeOf(row[2]), timeOf(row[3]), timeOf(row[4])
 	var err error
 	if r.Compensation, err = compensationOf(row[10]); err != nil {
+		return nil, err
+	}
+	if r.Usage, err = usageOf(row[11]); err != nil {
 		return nil, err
 	}
 	r.Spec, err = readSpec(row[5:10])
@@ -269,6 +274,25 @@ func compensationOf(column driver.Value) (c machine.Compensation, err error) {
 		}
 	}
 	return c, err
+}
+
+// usageText is the column usage: NULL for nothing.
+func usageText(usage map[string]float64) driver.Value {
+	if len(usage) == 0 {
+		return nil
+	}
+	text, _ := json.Marshal(usage) // of finite numbers: it never fails
+	return string(text)
+}
+
+// usageOf is the reverse of usageText.
+func usageOf(column driver.Value) (usage map[string]float64, err error) {
+	if text, ok := column.(string); ok {
+		if err = json.Unmarshal([]byte(text), &usage); err != nil {
+			err = fmt.Errorf("%w: usage: %w", ErrDamaged, err)
+		}
+	}
+	return usage, err
 }
 
 // milli is a time for a comparison with a column of kahn_runs: a column is at or after the time if and only if it is at least the result.

@@ -92,7 +92,7 @@ func above(prefix string) string {
 }
 
 // listedColumns are those that readHead reads, without the inputs.
-const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent, compensation"
+const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent, compensation, usage"
 
 // listQuery returns the statement of a page of most runs, and one more, which tells that there is another page.
 func listQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {

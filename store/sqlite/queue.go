@@ -51,7 +51,7 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	add := func(row []driver.Value) error {
 		r, err := readHead(row)
 		if err == nil {
-			list = append(list, dueRun{*r, row[11].(int64), max(row[12].(int64), 0)})
+			list = append(list, dueRun{*r, row[12].(int64), max(row[13].(int64), 0)})
 		}
 		return err
 	}

@@ -181,7 +181,7 @@ func (s *Store) closed(err error) error {
 
 // The queries that load a run.
 const (
-	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, wakes, posted, taken, compensation FROM kahn_runs WHERE id = ?"
+	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, wakes, posted, taken, compensation, usage FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
 	// One statement with LIMIT 1 reads one row.
 	lastEventQuery = "SELECT event FROM kahn_events WHERE event >= ? AND event < ? ORDER BY event DESC LIMIT 1"
@@ -206,6 +206,9 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 			return nil
 		}
 		if known.undoing, refused = compensationOf(row[17]); refused != nil {
+			return nil
+		}
+		if stored.Usage, refused = usageOf(row[18]); refused != nil {
 			return nil
 		}
 		stored.Compensation, known.spec = known.undoing, specSum(l.sums, &stored.Spec)

@@ -186,4 +186,6 @@ CREATE TABLE kahn_awaits (
 	PRIMARY KEY (run, node)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX kahn_awaits_awaited ON kahn_awaits (awaited);
+`, `
+ALTER TABLE kahn_runs ADD COLUMN usage TEXT;  -- a JSON object of numbers; not in the checksum, since former programs write rows without it
 `}

@@ -132,3 +132,37 @@ func TestNewerSchema(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.AppliedNow, applied)
 }
+
+// TestUsageOfFormerVersions: a program of a former version performs a run and leaves the column as it was; the next life has the sums in its record.
+func TestUsageOfFormerVersions(t *testing.T) {
+	t.Parallel()
+	s := openStore(t, file(t), sqlite.Options{})
+	g := (&kahn.Graph{Name: "uses"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "b", After: []string{"gate"}})
+	step := func(_ context.Context, step *kahn.Step) (any, error) {
+		if step.ID() == "a" {
+			step.Use("tokens", 5)
+		}
+		return nil, nil
+	}
+	usage := func() kahn.Usage {
+		page, err := s.List(t.Context(), store.Query{})
+		require.NoError(t, err)
+		require.Len(t, page.Runs, 1)
+		return page.Runs[0].Usage
+	}
+	_, err := kahn.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Durable(s))
+	require.NoError(t, err)
+	require.Equal(t, kahn.Usage{"tokens": 5}, usage())
+	_, err = s.DB().ExecContext(t.Context(), "UPDATE kahn_runs SET usage = NULL")
+	require.NoError(t, err)
+	require.Nil(t, usage())
+	_, err = kahn.Execute(t.Context(), g, step, kahn.RunID("r"), kahn.Durable(s), kahn.EarlySignals(map[string]any{"gate": true}))
+	require.NoError(t, err)
+	require.Equal(t, kahn.Usage{"tokens": 5}, usage())
+	_, err = s.DB().ExecContext(t.Context(), "UPDATE kahn_runs SET usage = '{'")
+	require.NoError(t, err)
+	_, err = s.List(t.Context(), store.Query{})
+	require.ErrorIs(t, err, sqlite.ErrDamaged)
+	_, err = s.Load(t.Context(), "r")
+	require.ErrorIs(t, err, sqlite.ErrDamaged)
+}

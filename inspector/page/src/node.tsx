@@ -9,7 +9,7 @@ import { Requests } from "./requests"
 import { go, href, route } from "./route"
 import { ended, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
-import { announced, Badge, duration, InsideProgress, Plain, Problem, Shown, Time, UndoneTag } from "./ui"
+import { announced, Badge, duration, InsideProgress, Plain, Problem, Shown, Time, UndoneTag, Used } from "./ui"
 import { visible, visibleLines } from "./visible"
 
 const close = () => go({ node: "" }, true)
@@ -62,6 +62,7 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 				{d.flags?.map(f => <span class="tag" key={f}>{f}</span>)}
 				{d.groups?.map(g => <span class="tag" key={g}><Plain text={g} /></span>)}
 			</p>
+			{d.usage && <p class="meta"><Used usage={d.usage} /></p>}
 			{counts && <p class="inside-counts"><InsideProgress counts={counts} /><span class="meta">{Object.entries(counts).map(([status, n]) => `${n} ${status}`).join(", ")}</span></p>}
 			<p class="buttons">
 				{d.composite && <button onClick={() => go({ inside: d.path, node: "", tab: route.peek().tab === "table" ? "table" : "graph" })}>{texts.inside}</button>}

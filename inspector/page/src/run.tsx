@@ -14,7 +14,7 @@ import { ended } from "./status"
 import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
-import { announced, Badge, Plain, Problem, Progress, shortcut, UndoneTag } from "./ui"
+import { announced, Badge, Plain, Problem, Progress, shortcut, UndoneTag, Used } from "./ui"
 
 // The graph is hidden where it would be too small to read.
 export const wide = () => innerWidth >= 700
@@ -66,6 +66,7 @@ export function RunView({ id }: { id: string }) {
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
 				<div class="buttons">{verbs.map(verb => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{verbNames[verb]}</button>)}</div>
 				<Requests list={row.requests} />
+				{row.usage && <p class="meta run-note"><Used usage={row.usage} /></p>}
 				{row.queue && <QueueNote queue={row.queue} />}
 				{row.note && <p class="meta run-note"><Plain text={row.note} /></p>}
 				{row.error && <p class="problem run-error"><Plain text={row.error} /></p>}

@@ -6,7 +6,7 @@ import { generation, later, now, onRows } from "./live"
 import { go, href, openRun, remember, remembered, route } from "./route"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, duration, Empty, Plain, Problem, Progress, Time, UndoneTag } from "./ui"
+import { Badge, duration, Empty, Plain, Problem, Progress, Time, UndoneTag, Used } from "./ui"
 import { visible } from "./visible"
 
 export function RunsView() {
@@ -97,7 +97,7 @@ function RunRow({ r }: { r: Row }) {
 		<tr>
 			<td><Badge status={r.status} /><UndoneTag state={r.compensation} />{r.degraded && <span class="tag">{texts.degraded}</span>}{r.left && <span class="tag">{texts.left}</span>}</td>
 			<td class="name"><Plain text={r.workflow} /></td>
-			<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a></td>
+			<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><Used usage={r.usage} most={3} /></td>
 			<td class="bars"><Progress counts={r.counts} total={r.nodes} label={texts.nodesDone(r.done, r.nodes)} /><span class="meta">{r.done}/{r.nodes}</span></td>
 			<td><Time at={r.arrived} /></td>
 			<td class="number">{took(r)}</td>

@@ -7,7 +7,7 @@ import { go, openRun, route } from "./route"
 import { UndoneFilter } from "./runs"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, Empty, Plain, Problem, Time, UndoneTag } from "./ui"
+import { Badge, Empty, Plain, Problem, Time, UndoneTag, Used } from "./ui"
 
 // StoredView lists what the store has: runs of other processes, and those that the Runner has forgotten.
 export function StoredView() {
@@ -37,7 +37,7 @@ export function StoredView() {
 						<tr key={r.id}>
 							<td><Badge status={r.status} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
 							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}</td>
-							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a></td>
+							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><Used usage={r.usage} most={3} /></td>
 							<td><Time at={r.created} /></td>
 							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{r.status === "suspended" ? texts.sleeps : texts.wakes} <Time at={r.wake_at} /></span>}</td>
 							<td class="wide name"><Plain text={Object.entries(r.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")} /></td>

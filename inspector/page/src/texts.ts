@@ -47,6 +47,7 @@ export const texts = {
 	anyWorkflow: "All workflows",
 	status: "Status",
 	compensation: "Compensation",
+	usage: "Used",
 	anyCompensation: "Any compensation",
 	undone: { running: "compensating", done: "compensated", failed: "compensation failed" } as Record<string, string>,
 	run: "Run",

@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact"
 import { useEffect, useRef } from "preact/hooks"
 import { signal } from "@preact/signals"
-import { Refused, url, type Value } from "./api"
+import { Refused, url, type Usage, type Value } from "./api"
 import { shape } from "./draw"
 import { badgeLetter, doneOf, hollow, inBar, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
@@ -50,6 +50,21 @@ export function Badge({ status, quiet }: { status: string; quiet?: boolean }) {
 export function UndoneTag({ state }: { state?: string }) {
 	return state ? <span class={state === "failed" ? "tag lost" : "tag"}>{texts.undone[state]}</span> : null
 }
+
+// Used is what a run has used, in the order of the names.
+export function Used({ usage, most = 100 }: { usage?: Usage; most?: number }) {
+	const names = Object.keys(usage ?? {}).sort()
+	if (!names.length) return null
+	return (
+		<span class="used" role="note" aria-label={texts.usage}>
+			{names.slice(0, most).map(name => <span key={name}><span class="number">{amount(usage![name]!)}</span> <Plain text={name} /></span>)}
+			{names.length > most && <span class="meta">{texts.andMore(names.length - most)}</span>}
+		</span>
+	)
+}
+
+// amount is a number that may be of tokens or of cents.
+export const amount = (n: number): string => (n !== 0 && (n >= 1e15 || n < 1e-4) ? n.toExponential(3) : n.toLocaleString("en", { maximumFractionDigits: n < 1 ? 4 : 2 }))
 
 export function Progress({ counts, total, label }: { counts: Counts; total: number; label: string }) {
 	let x = 0

@@ -3,6 +3,36 @@ import assert from "node:assert/strict"
 import { api, base, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
 
 export const views = {
+	async "what a run has used is in its header, in lists and with its nodes, live and stored"() {
+		const amounts = ["0.25 cents", "1,202 input_tokens", "300 output_tokens"]
+		for (const [name, list] of [["spent", "#/runs"], ["spends", "#/stored"]]) {
+			const run = await stage(name)
+			await until("use by " + run, async () => (await api("run", { run })).usage?.cents === 0.25)
+			for (const width of [1280, 375]) {
+				const page = await open(base + list, { width, height: 800 })
+				const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: run, exact: true }) })
+				const inRow = row.getByRole("note", { name: "Used" })
+				await inRow.waitFor()
+				assert.match(await inRow.innerText(), /0\.25\s+cents/)
+				await inRow.getByText("and 2 more").waitFor()
+				for (const [hash, at] of [["", "header"], ["/table?node=ask", ".panel"]]) {
+					await page.goto(link(run, hash))
+					const note = page.locator(at).getByRole("note", { name: "Used" })
+					await note.waitFor()
+					const texts = (await note.locator(":scope > span").allInnerTexts()).map(t => t.replace(/\s+/g, " "))
+					assert.equal(texts.length, 5)
+					for (const amount of amounts) assert(texts.includes(amount), `${amount} in ${texts}`)
+					assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width)
+				}
+				await page.goto(base + list)
+				await inRow.waitFor()
+				assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), width)
+				assert.deepEqual(await page.evaluate(() => { const m = document.querySelector("#main"); return m.scrollWidth <= m.clientWidth ? [] : [...m.querySelectorAll("*")].filter(e => e.getBoundingClientRect().right > m.clientWidth).map(e => e.outerHTML.slice(0, 120)) }), [], "what overflows at " + width)
+				await close(page)
+			}
+		}
+	},
+
 	async "the list is live, filtered and searched"() {
 		const page = await open(base)
 		await page.getByRole("row", { name: /orders/ }).first().waitFor()
