@@ -2,6 +2,7 @@ package kahn_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -233,6 +234,43 @@ func TestAllocationsOfSmallRuns(t *testing.T) {
 		require.LessOrEqual(t, testing.AllocsPerRun(50, run), 5.0, "%d nodes", n)
 		require.LessOrEqual(t, bytesPerRun(run), bytes, "%d nodes", n)
 	}
+}
+
+// TestAllocationsOfMemosAndUsage: a run of which no node is memoized, names a file, or uses anything allocates as much with a Memo and a Budget as without,
+// up to the memory of its own that the options need; over a store, too, where it writes as much.
+func TestAllocationsOfMemosAndUsage(t *testing.T) {
+	const n = 50
+	p := compiled(t, chainGraph(n))
+	measure := func(opts ...kahn.Option) (objects float64, bytes uint64) {
+		run := func() {
+			_, err := p.Execute(context.Background(), nothing, opts...)
+			require.NoError(t, err)
+		}
+		return testing.AllocsPerRun(50, run), bytesPerRun(run)
+	}
+	objects, bytes := measure()
+	more, moreBytes := measure(new(kahn.Memo), kahn.Refresh(), kahn.Budget(func(kahn.Usage) error { return errors.New("nothing was used") }))
+	require.LessOrEqual(t, more, objects+1, "the settings of the run")
+	require.LessOrEqual(t, moreBytes, bytes+1024)
+	stored := func(opts ...kahn.Option) (objects float64, bytes int) {
+		var db *store.Memory
+		objects = testing.AllocsPerRun(20, func() {
+			db = new(store.Memory)
+			_, err := p.Execute(context.Background(), nothing, append(opts, kahn.RunID("r"), kahn.Durable(db))...)
+			require.NoError(t, err)
+		})
+		run, err := db.Load(context.Background(), "r")
+		require.NoError(t, err)
+		require.Nil(t, run.Usage)
+		for _, node := range run.Nodes {
+			bytes += len(node.Record)
+		}
+		return objects, bytes + len(run.Record)
+	}
+	objects, written := stored()
+	more, moreWritten := stored(new(kahn.Memo), kahn.Budget(func(kahn.Usage) error { return nil }))
+	require.LessOrEqual(t, more, objects+n/10, "the committer decides how many transactions there are")
+	require.InDelta(t, written, moreWritten, 100, "times have more digits or fewer")
 }
 
 // TestAllocationsOfAContextThatMayEnd: for such a context a run makes one more object, the context that steps see in its place. Start, which
