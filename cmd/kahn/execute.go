@@ -39,6 +39,7 @@ func (h *host) execute(ctx context.Context) int {
 // options are those of the run.
 func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	opts := append(stored.options(), kahn.Limit(h.limit), kahn.Timeout(h.timeout), kahn.Retain(h.page.events()))
+	opts = append(opts, h.cache.options()...)
 	if h.cancels {
 		opts = append(opts, kahn.CancelWithContext())
 	}

@@ -30,6 +30,12 @@ With -redrive a run in a store that has ended runs again: what failed or was sto
 items that failed. With -node only what is named runs again, with what follows it: by paths such as ship, ship[3] or sub/charge. With -dry it is
 shown what would run again. A path that leads nowhere is refused, and so is a redrive that would repeat what has been answered, such as a refund.
 
+With -cache a node that has a memo, the version of what it does, takes its output from an earlier run, of this definition or of another one, and is not
+run: if its id, memo and kind, its config with the inputs in the places of the templates, and the contents of its files were the same, and the command was
+called in the same folder. What a command or a request reads elsewhere is no part of that. A composite depends on its graph, and on the inputs that
+something inside of it names; an item on its value. What was not used for 30 days goes, and so does what is beyond 1 GiB; the folder may be removed at
+any time.
+
 If another process performs the run, the answers of -answer are posted in the file, and that process takes them: this one ends with code 3.
 
 The exit code is 0 if the run completed, 1 if it failed or the store did, 3 if it waits for an answer, also after one that was refused, 130 if it was
@@ -42,6 +48,7 @@ cancelled or left by Ctrl-C, and 2 if nothing was run, because of a bad flag or 
 		f.file(&h.store, "store", "keep the run in this `file`, so that it survives the process")
 		f.StringVar(&h.id, "run", "", "the `id` of the run (default: with -store that of the run that has not ended, else a new one)")
 		f.DurationVar(&h.lease, "lease", 10*time.Second, "with -store: how long a process that hangs keeps its run")
+		h.cache.register(f)
 		f.BoolVar(&h.cancels, "cancel", false, "with -store: Ctrl-C cancels the run, for good, instead of leaving it")
 		f.BoolVar(&h.again.asked, "redrive", false, "with -store and -run: run again what has failed in a run that has ended, and what follows it")
 		f.Var(&h.again.nodes, "node", "with -redrive: run this `path` again, and what follows it; may be repeated")
@@ -71,6 +78,7 @@ type host struct {
 	again           redrive
 	lease           time.Duration
 	cancels         bool
+	cache           cache
 	page            page
 	dry, verbose    bool
 	limit           int
@@ -101,6 +109,11 @@ func (h *host) run(ctx context.Context, t *terminal, args []string) int {
 	case h.dry:
 		return h.rehearse(ctx)
 	}
+	var err error
+	if h.graph, err = h.cache.prepare(g); err != nil {
+		return t.refuse(err)
+	}
+	defer h.cache.tidy(context.WithoutCancel(ctx), t)
 	return h.execute(ctx)
 }
 
@@ -172,8 +185,10 @@ func (h *host) check() error {
 		return errors.New("-cancel is for -store: without it Ctrl-C cancels the run")
 	case h.lease <= 0:
 		return errors.New("-lease must be longer than 0")
+	case h.dry && h.cache.dir != "":
+		return errors.New("-dry runs nothing: it does not go with -cache")
 	}
-	return nil
+	return h.cache.check()
 }
 
 // roots are the root inputs: the given ones, and the folder of the definition.

@@ -104,7 +104,11 @@ func reportNodes(b *strings.Builder, res *kahn.Result) {
 			fmt.Fprintf(b, "%s: guard could not decide: %s\n", screenText(n.ID), screenText(n.GuardErr.Error()))
 		}
 		switch n.Status {
-		case kahn.Completed, kahn.Idle, kahn.Waiting:
+		case kahn.Completed:
+			if n.Hit != nil {
+				fmt.Fprintf(b, "%s: from the cache: run %s, %s\n", screenText(n.ID), screenText(n.Hit.Run), n.Hit.At.UTC().Format(time.RFC3339))
+			}
+		case kahn.Idle, kahn.Waiting:
 		case kahn.Skipped:
 			fmt.Fprintf(b, "%s: skipped: %s\n", screenText(n.ID), screenText(n.Skip.String()))
 		case kahn.Suspended:

@@ -59,6 +59,7 @@ The exit code is 0 if the command was ended, 1 if the store has failed, and 2 if
 		f.DurationVar(&s.lease, "lease", 10*time.Second, "how long a process that hangs keeps its runs")
 		f.DurationVar(&s.grace, "grace", 10*time.Second, "how long steps that are at work may take after Ctrl-C")
 		f.DurationVar(&s.keep, "keep", 0, "remove runs this long after they have ended; 0 keeps them")
+		s.cache.register(f)
 		f.Func("forget", "remove the schedule of this `name` from the store; may be repeated", func(name string) error {
 			s.forget = append(s.forget, name)
 			return nil
@@ -76,6 +77,8 @@ type server struct {
 	lease, grace time.Duration
 	keep         time.Duration
 	forget       []string
+	cache        cache
+	kept         []kahn.Option // of the cache, which all runs share
 	verbose      bool
 
 	t         *terminal
@@ -132,7 +135,7 @@ func (s *server) check() error {
 	case s.runs < 0 || s.limit < 0:
 		return errors.New("-runs and -limit must not be negative")
 	}
-	return nil
+	return s.cache.check()
 }
 
 // definitionsIn returns the definitions among the paths: files, and those in folders.
@@ -198,6 +201,10 @@ func (s *server) load(paths []string) int {
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)
+	g, err := s.cache.prepare(g)
+	if err != nil {
+		return err
+	}
 	if other := names[g.Name]; other != "" {
 		return fmt.Errorf("%s has the name %q, too; give one of them another name", other, g.Name)
 	}
@@ -232,6 +239,8 @@ func (s *server) add(doc *definition.Document, file string, names, schedules map
 // work serves until the context ends, and returns the exit code.
 func (s *server) work(ctx context.Context) int {
 	s.runner = &kahn.Runner{MaxRuns: s.runs}
+	s.kept = s.cache.options()
+	s.cache.tidy(ctx, s.t)
 	service := kahn.Service{Store: s.db, OnError: s.report}
 	if s.keep > 0 {
 		service.Retention = []store.Retention{{For: s.keep}}
@@ -276,6 +285,7 @@ func (s *server) work(ctx context.Context) int {
 // options are those of the runs of a definition.
 func (s *server) options(f *flow) []kahn.Option {
 	opts := []kahn.Option{kahn.Lease("", s.lease), kahn.Limit(s.limit), kahn.StoreEvents(), kahn.Retain(s.page.events()), knowStoredRoots(s.t, f.graph, s.db), kahn.Around(s.follow)}
+	opts = append(opts, s.kept...)
 	if s.verbose {
 		opts = append(opts, kahn.OnEvent(func(e kahn.Event) {
 			if d, ok := e.Payload.(event.Delta); ok {

@@ -39,9 +39,6 @@ func (w *warner) graph(g *kahn.Graph, path string) {
 		if n.Key != "" {
 			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "Key", Err: errors.New("the key bounds nothing: kahn run has no limit for keys; a group has one")})
 		}
-		if n.Memo != "" {
-			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "Memo", Err: errors.New("the memo keeps nothing: kahn run keeps no outputs for other runs")})
-		}
 		for i, name := range n.Files {
 			if info, err := os.Stat(name); err != nil || info.IsDir() {
 				w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: fmt.Sprintf("Files[%d]", i), Err: fmt.Errorf("there is no file %q, from the folder in which kahn runs", name)})

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// The folder of a cache keeps what was used within keptFor, and at most keptBytes of it.
+const (
+	keptFor   = 30 * 24 * time.Hour
+	keptBytes = 1 << 30
+)
+
+// cache is where the outputs of nodes with a memo are kept from one run to the next.
+type cache struct {
+	dir     string // "" keeps nothing
+	refresh bool
+}
+
+func (c *cache) register(f *flags) {
+	f.file(&c.dir, "cache", "keep the outputs of nodes with a memo in this `folder`, and take them from there")
+	f.BoolVar(&c.refresh, "refresh", false, "with -cache: run nodes with a memo in any case, and replace what was kept")
+}
+
+func (c *cache) check() error {
+	if c.refresh && c.dir == "" {
+		return errors.New("-refresh is for -cache")
+	}
+	return nil
+}
+
+// options are those of runs whose graph is that of prepare. They share the steps that are at work.
+func (c *cache) options() []kahn.Option {
+	switch {
+	case c.dir == "":
+		return nil
+	case c.refresh:
+		return []kahn.Option{&kahn.Memo{Cache: store.DirCache{Dir: c.dir}}, kahn.Refresh()}
+	}
+	return []kahn.Option{&kahn.Memo{Cache: store.DirCache{Dir: c.dir}}}
+}
+
+// tidy removes from the folder what was not used for long, and what is too much.
+func (c *cache) tidy(ctx context.Context, t *terminal) {
+	if c.dir == "" {
+		return
+	}
+	if _, err := (store.DirCache{Dir: c.dir}).Prune(ctx, keptFor, keptBytes); err != nil && ctx.Err() == nil {
+		t.printf("kahn: the cache in %s: %v\n", c.dir, err)
+	}
+}
+
+// prepare returns the graph, whose nodes with a memo say what their outputs depend on. The plan has the same hash.
+func (c *cache) prepare(g *kahn.Graph) (*kahn.Graph, error) {
+	if c.dir == "" {
+		return g, nil
+	}
+	folder, err := os.Getwd() // from which commands and files are named
+	if err != nil {
+		return nil, err
+	}
+	return keyed(g, folder)
+}
+
+func keyed(g *kahn.Graph, folder string) (*kahn.Graph, error) {
+	to := &kahn.Graph{Name: g.Name, Defaults: g.Defaults, Inputs: g.Inputs, Groups: g.Groups, Evaluator: g.Evaluator, StrictGuards: g.StrictGuards, Schemas: g.Schemas}
+	nodes, delivered := g.Nodes(), map[string]map[string]bool{}
+	for _, e := range g.Edges() {
+		if delivered[e.To] == nil {
+			delivered[e.To] = map[string]bool{}
+		}
+		delivered[e.To][e.Param] = true
+	}
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Memo != "" && n.Sub == nil {
+			n.MemoKey = func(s *kahn.Step) (string, error) { return keyOfStep(s, folder) }
+		} else if n.Memo != "" {
+			key, err := keyOfComposite(n, delivered[n.ID], folder)
+			if err != nil {
+				return nil, err
+			}
+			n.MemoKey = key
+		}
+		if n.Sub != nil {
+			inner, err := keyed(n.Sub, folder)
+			if err != nil {
+				return nil, err
+			}
+			n.Sub = inner
+		}
+	}
+	return to.Add(nodes...).Connect(g.Edges()...), nil
+}
+
+// keyOfStep is what the output of a step depends on: its config, with the inputs in the places where templates use them.
+func keyOfStep(s *kahn.Step, folder string) (string, error) {
+	config, input := s.Config(), any(nil)
+	if kinds[s.Kind()].verbatim {
+		input, _ = s.Param("input") // of jq
+	} else {
+		var err error
+		if config, err = expand(s, config); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal([]any{folder, s.Kind(), config, input})
+	return string(text), err
+}
+
+// keyOfComposite returns a function that returns what the output of a composite depends on: the graph inside, what it is given, and the inputs of the run
+// that something inside of it names. Templates inside read these whether or not they are handed on.
+func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
+	plan, err := n.Sub.Compile()
+	if err != nil {
+		return nil, err
+	}
+	used := namesUsed(n.Sub)
+	for _, in := range n.Sub.Inputs {
+		used.inputs[in.Name] = true
+	}
+	if n.Loop != nil {
+		used.find(n.Loop.UntilExpr)
+	}
+	used.inputs["item"] = true
+	if n.Map == nil { // an item gets the list, and what is inside of it uses it only if it names it
+		maps.Copy(used.inputs, delivered)
+		for name := range n.Params {
+			used.inputs[name] = true
+		}
+		for _, port := range n.Ports {
+			used.inputs[port.Name] = true
+		}
+	}
+	return func(s *kahn.Step) (string, error) {
+		matters := func(values map[string]any) map[string]any {
+			values = maps.Clone(values)
+			maps.DeleteFunc(values, func(name string, _ any) bool { return !used.inputs[name] && !*used.computed })
+			return values
+		}
+		var upstream map[string]any
+		if n.Map == nil {
+			upstream = s.UpstreamAll()
+		}
+		text, err := json.Marshal([]any{folder, plan.Hash(), matters(s.Params()), matters(rootsOf(s)), upstream})
+		return string(text), err
+	}, nil
+}
