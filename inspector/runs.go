@@ -67,8 +67,8 @@ type runRow struct {
 	// Usage is what the steps have used in all lives of the run, by name. Of a run that only the store has it is that of attempts that have ended.
 	Usage   kahn.Usage `json:"usage,omitempty"`
 	Arrived string     `json:"arrived"`
-	Started      string `json:"started,omitempty"`
-	Ended        string `json:"ended,omitempty"`
+	Started string     `json:"started,omitempty"`
+	Ended   string     `json:"ended,omitempty"`
 	// Counts are how many nodes of the graph are in each status, Nodes how many there are, and Done how many have ended.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`
