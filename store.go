@@ -672,6 +672,9 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}
+	if list := undecided(nil, file.Nodes, ""); len(list) > 0 { // inside of a composite, before its next attempt
+		return fmt.Errorf("%w: run %s undoes what node %s has done, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
+	}
 	return nil
 }
 
@@ -749,7 +752,7 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 // queue of the new plan, see [Runner.Serve], or goes on with Execute. Before that transaction it is as it was. A run that has not begun gets
 // the new plan, and nothing else changes. Of the options [Encoding] and [Lease] matter.
 //
-// The error matches [ErrLeased] if a process holds the run, or if it has requests and has not begun; [ErrFinished] if it has ended or is being stopped: redrive
+// The error matches [ErrLeased] if a process holds the run, or if it has requests and has not begun; [ErrFinished] if it has ended, is being stopped or undoes nodes: redrive
 // or fork it; [ErrGraphChanged] if it belongs to another workflow; [ErrUnknownRun] if it is not stored; and [ErrMissingInput] if the new graph needs
 // inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
