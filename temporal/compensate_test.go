@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +125,45 @@ func TestCompensationOfACancelledRun(t *testing.T) {
 		require.Equal(t, "pay, undo#2 after a timeout: true, tidy", l.String())
 		n, _ := res.Node("pay")
 		require.Equal(t, kahn.CompensationDone, n.Compensation)
+	}
+}
+
+// A compensation that panics or ends its goroutine has failed for good, and one that takes too long is attempted as often as its policy says, whatever it returns.
+func TestCompensationsThatMisbehave(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		do       func(ctx context.Context)
+		attempts int
+		says     string
+		is       error
+	}{
+		"panics":             {func(context.Context) { panic("oh") }, 1, "oh", nil},
+		"ends its goroutine": {func(context.Context) { runtime.Goexit() }, 1, "", kahn.ErrGoexit},
+		"takes too long":     {func(ctx context.Context) { <-ctx.Done() }, 3, "", kahn.ErrTimeout},
+	} {
+		var l ledger
+		g := new(kahn.Graph).Add(
+			kahn.Node{ID: "look", Do: l.does, Compensate: l.undoes},
+			kahn.Node{ID: "pay", Do: l.does, After: []string{"look"}, CompensateTimeout: 100 * time.Millisecond, CompensateRetry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Minute},
+				Compensate: func(ctx context.Context, _ *kahn.Step) error {
+					row.do(ctx)
+					return nil
+				}},
+			kahn.Node{ID: "ship", After: []string{"pay"}, Do: func(context.Context, *kahn.Step) (any, error) {
+				return nil, kahn.NoEffect(kahn.Permanent(errors.New("no truck")))
+			}},
+		)
+		x := &trial{workflow: Workflow{Plan: plan(t, g)}, options: Options{Step: nothing}}
+		res, err := x.run(t)
+		require.ErrorIs(t, err, kahn.ErrCompensation, name)
+		n, _ := res.Node("pay")
+		require.Equal(t, kahn.CompensationFailed, n.Compensation, name)
+		require.Equal(t, row.attempts, n.Undoing.Attempts, name)
+		require.ErrorContains(t, n.CompensationErr, row.says, name)
+		if row.is != nil {
+			require.ErrorIs(t, n.CompensationErr, row.is, name)
+		}
+		require.Equal(t, "look, pay, undo look#1 receipt of look true", l.String(), name)
 	}
 }
 
