@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,10 +37,10 @@ var faultyUndos = []faultyUndo{
 }
 
 // graph is a saga whose only compensation is the faulty one. It counts its attempts.
-func (x *faultyUndo) graph(attempts *int) *kahn.Graph {
+func (x *faultyUndo) graph(attempts *atomic.Int32) *kahn.Graph {
 	return graph(
 		kahn.Node{ID: "pay", Do: succeeds("receipt"), CompensateTimeout: 10 * ms, CompensateRetry: kahn.Retry{InitialDelay: -1}, Compensate: func(ctx context.Context, _ *kahn.Step) error {
-			*attempts++
+			attempts.Add(1)
 			return x.do(ctx)
 		}},
 		kahn.Node{ID: "ship", After: []string{"pay"}, Do: always(errSoldOut)})
@@ -66,19 +67,19 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 	for _, x := range faultyUndos {
 		for _, stored := range []bool{false, true} {
 			inBubble(t, fmt.Sprint(x.name, " ", stored), func(t *testing.T) {
-				attempts := 0
+				var attempts atomic.Int32
 				opts := []kahn.Option{kahn.CancelGrace(5 * ms)}
 				if stored {
 					opts = append(opts, kahn.Durable(new(store.Memory)), kahn.RunID("r"))
 				}
 				res, err := kahn.Execute(t.Context(), x.graph(&attempts), nil, opts...)
-				x.check(t, attempts, res, err)
+				x.check(t, int(attempts.Load()), res, err)
 				time.Sleep(2 * time.Hour) // what was left behind returns, and changes nothing
 				require.Equal(t, kahn.CompensationFailed, must(res.Node("pay")).Compensation)
 			})
 		}
 		t.Run(x.name+" for a Coordinator", func(t *testing.T) {
-			attempts := 0
+			var attempts atomic.Int32
 			now := time.Unix(0, 0)
 			c, err := kahn.NewCoordinator(compiled(t, x.graph(&attempts)), now, kahn.CancelGrace(5*ms))
 			require.NoError(t, err)
@@ -96,7 +97,7 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 					require.NoError(t, c.Return(s, value, err))
 					continue
 				}
-				attempts++
+				attempts.Add(1)
 				ends := now.Add(x.lasts)
 				for stopped := !x.heeds; ends.After(now) || !stopped; {
 					due, ok := c.Due()
@@ -121,7 +122,7 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 				require.Equal(t, x.abandoned, err != nil, "%v", err)
 			}
 			res, err := c.Result()
-			x.check(t, attempts, res, err)
+			x.check(t, int(attempts.Load()), res, err)
 		})
 	}
 }
