@@ -343,3 +343,26 @@ func TestRemoteReads(t *testing.T) {
 	x.reaches(t, "letter", kahn.RunCompleted)
 	require.EqualValues(t, 1, reads.searches.Load())
 }
+
+// TestSetLabel: a run has the labels that its steps have set, and what they have used; a step in a job of its own is told that its label is not kept.
+func TestSetLabel(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	g := mails(kahn.Node{})
+	x.serve(t, func(_ context.Context, s *kahn.Step) (any, error) {
+		err := s.SetLabel("mail", "sent")
+		return errors.Is(err, errors.ErrUnsupported), nil
+	}, nil)
+	c := x.perform(t, &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: g, Step: func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Tokens(30, 4)
+		refused, _ := s.Upstream("mail")
+		return nil, s.SetLabel("refused", fmt.Sprint(refused))
+	}}}})
+	create(t, c, g, "letter")
+	x.reaches(t, "letter", kahn.RunCompleted)
+	page, err := x.store.List(t.Context(), store.Query{Filter: store.Filter{Labels: map[string]string{"refused": "true"}}})
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1)
+	require.Equal(t, map[string]float64{"input_tokens": 30, "output_tokens": 4}, page.Runs[0].Usage)
+	require.NotContains(t, page.Runs[0].Labels, "mail")
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -114,7 +115,7 @@ func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error
 	go func() {
 		reply := kahn.Reply{Codec: w.s.Codec, Err: kahn.ErrGoexit}
 		defer func() { replies <- reply }()
-		reply = call.Perform(work, w.s.Step, nil)
+		reply = call.Perform(work, w.s.Step, unheard{})
 	}()
 	reply := <-replies
 	cause := context.Cause(work)
@@ -275,4 +276,17 @@ func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Re
 	}
 	_, err = c.PostTx(ctx, tx, a.Run, q)
 	return err
+}
+
+// unheard gets what a step in a job of its own reports: nothing of it reaches the run.
+type unheard struct{}
+
+func (unheard) Emit(any)               {}
+func (unheard) Log(slog.Level, string) {}
+func (unheard) Tokens(int, int)        {}
+func (unheard) Use(string, float64)    {}
+
+// SetLabel refuses a label, which the run would not have.
+func (unheard) SetLabel(name, _ string) error {
+	return fmt.Errorf("riverkahn: the label %q of a step in a job of its own: %w", name, errors.ErrUnsupported)
 }

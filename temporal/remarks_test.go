@@ -2,6 +2,7 @@ package temporal
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -52,6 +53,10 @@ func TestRemarks(t *testing.T) {
 				s.Emit(row.chunk)
 				s.Tokens(3, 4)
 				s.Tokens(1, 0)
+				s.Use("cents", 0.25)
+				if err := s.SetLabel("last", s.Path()); err != nil {
+					return nil, err
+				}
 				s.Log(slog.LevelDebug, "after")
 				if s.Attempt() == 1 {
 					return nil, errStep
@@ -61,7 +66,7 @@ func TestRemarks(t *testing.T) {
 			s := Settings{DefaultRetry: &kahn.Retry{MaxAttempts: 2}, MapChildren: 4}
 			var want []event.Event
 			opts := append(s.options(), kahn.OnEvent(func(e event.Event) { want = append(want, e) }))
-			_, err := kahn.Execute(t.Context(), row.graph, step, opts...)
+			local, err := kahn.Execute(t.Context(), row.graph, step, opts...)
 			require.NoError(t, err)
 			require.Len(t, remarksIn(want), 4*2*row.nodes)
 			x := &trial{workflow: Workflow{Plan: plan(t, row.graph), Settings: s}, options: Options{Step: step, Blobs: row.blobs}}
@@ -70,6 +75,11 @@ func TestRemarks(t *testing.T) {
 			res, err := x.run(t)
 			require.NoError(t, err)
 			require.Equal(t, name == "batches", len(by.batches) > 0)
+			require.Equal(t, local.Usage(), res.Usage())
+			require.InDelta(t, float64(2*row.nodes)*0.25, res.Usage()["cents"], 0, "of two attempts each")
+			text, err := json.Marshal(res.Snapshot())
+			require.NoError(t, err)
+			require.Contains(t, string(text), `"labels":{"last":`)
 			var got []event.Event
 			for e, err := range x.log(t).Events(t.Context(), 0) {
 				require.NoError(t, err)
