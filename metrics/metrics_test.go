@@ -145,6 +145,35 @@ kahn_nodes_total{workflow="or\"der",kind="hand",status="skipped"} 1
 }
 
 // The buckets of a histogram are cumulative, and each metric has its comments once.
+// TestMetricsOfUsage: what steps use counts by workflow, kind and name, once, in attempts that failed and inside of composites, too.
+func TestMetricsOfUsage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m metrics.Metrics
+		g := (&kahn.Graph{Name: "chat"}).Add(
+			kahn.Node{ID: "ask", Kind: "model", Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}},
+			kahn.Node{ID: "each", Kind: "model", Map: &kahn.Map{Over: "to"}, Params: map[string]any{"to": []string{"a", "b"}}, After: []string{"ask"}},
+			kahn.Node{ID: "lose", Kind: "hand", After: []string{"each"}},
+		)
+		_, err := kahn.Execute(t.Context(), g, func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Tokens(1000, 200)
+			s.Use("US\"cents", 0.25)
+			if s.ID() == "ask" && s.Attempt() < 3 || s.ID() == "lose" {
+				return nil, errors.New("no luck")
+			}
+			return nil, nil
+		}, m.Options()...)
+		require.Error(t, err)
+		text := scrape(t, &m)
+		for _, line := range []string{
+			`kind="model",name="input_tokens"} 5000`, `kind="model",name="output_tokens"} 1000`, `kind="model",name="US\"cents"} 1.25`,
+			`kind="hand",name="input_tokens"} 1000`, `kind="hand",name="output_tokens"} 200`, `kind="hand",name="US\"cents"} 0.25`,
+		} {
+			require.Contains(t, text, `kahn_usage_total{workflow="chat",`+line+"\n")
+		}
+		require.Equal(t, 6, strings.Count(text, "kahn_usage_total{"))
+	})
+}
+
 func TestBuckets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics
