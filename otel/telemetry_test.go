@@ -157,6 +157,28 @@ func TestSpansOfCompensations(t *testing.T) {
 	require.Equal(t, uint64(3), counts["kahn.attempt.duration"])
 }
 
+// TestSpansOfUsage: the spans of nodes and of the run have what was used, over all attempts.
+func TestSpansOfUsage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, otelkahn.Options{})
+	g := (&kahn.Graph{Name: "chat"}).Add(kahn.Node{ID: "ask", Retry: kahn.Retry{MaxAttempts: 2, InitialDelay: -1}}, kahn.Node{ID: "sum", After: []string{"ask"}})
+	_, s := b.run(g, func(_ context.Context, s *kahn.Step) (any, error) {
+		s.Tokens(1000, 200)
+		s.Use("cents", 0.25)
+		if s.ID() == "ask" && s.Attempt() == 1 {
+			return nil, errStep
+		}
+		return nil, nil
+	})
+	for path, want := range map[string][3]string{"ask": {"2000", "400", "0.5"}, "sum": {"1000", "200", "0.25"}} {
+		for i, name := range []string{"input_tokens", "output_tokens", "cents"} {
+			require.Equal(t, want[i], s.attr(path, attribute.Key("kahn.usage."+name)), "%s of %s", name, path)
+		}
+	}
+	all, _ := attr(s.run, "kahn.usage.input_tokens")
+	require.Equal(t, "3000", all)
+}
+
 func TestSpansOfARun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
