@@ -51,7 +51,7 @@ func (h host) calls(t *testing.T, prefix string) (list []string) {
 	return list
 }
 
-// build builds the host in a tree of the repository, in a folder that only the build sees. The former version gets the schema of this one: both have the
+// build builds the host in a tree of the repository, in a folder that only the build sees. Paths are trimmed, so that the cache has what was built in another folder. The former version gets the schema of this one: both have the
 // same tables for runs, but a program refuses to open a database that has more tables than it knows. With own it keeps the schema that it had.
 func build(t *testing.T, root, variant, to string, own bool) {
 	t.Helper()
@@ -69,7 +69,7 @@ func build(t *testing.T, root, variant, to string, own bool) {
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "overlay.json")
 	require.NoError(t, os.WriteFile(file, overlay, 0o600))
-	cmd := exec.Command("go", "build", "-overlay", file, "-o", to, "./upgrade")
+	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-overlay", file, "-o", to, "./upgrade")
 	cmd.Dir = module
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
