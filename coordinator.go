@@ -417,7 +417,7 @@ type Values struct {
 	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
-// Check performs the check of a node that the State has handed out: its guard, merges, required ports, input contract and the moderation of
+// Check performs the check of a node that the State has handed out: its guard, merges, required ports, key, input contract and the moderation of
 // its inputs, in this order. A panic of one of their functions fails the node.
 //
 // The verdict is for [machine.State.Checked]. err is why it fails the node, and guardErr why its guard could not decide. merged are the merged
@@ -439,7 +439,13 @@ func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machi
 		checkInputs(of, r, substituted, contain, &res)
 	}
 	if res.verdict == (machine.CheckVerdict{}) {
+		findKey(of, r, substituted, &res)
+	}
+	if res.verdict == (machine.CheckVerdict{}) {
 		of.judge(r, &res)
+	}
+	if res.verdict == (machine.CheckVerdict{}) {
+		res.verdict.Key = res.key
 	}
 	return res.verdict, res.merged, res.err, res.guardErr
 }

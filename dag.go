@@ -275,6 +275,11 @@ type Node struct {
 	// Key is the node's concurrency key: the run's KeyLimit bounds how many nodes of one key run at the same time, its KeyRate
 	// how often they start. Without these, and a Runner's, it bounds nothing, and the Result has a warning.
 	Key string
+	// KeyFrom names the value that is the node's concurrency key, in place of Key: a parameter of the node, else a root input, or a path into
+	// one, such as "tenant" or "order.customer". Of a map of steps it may be "item", or a path into it. A text, a number or a boolean is a key as text; anything
+	// else fails the node with [CauseContractInput]. So does a missing value, unless an optional port or input has the name:
+	// then the node has no key. A name that nothing provides is a problem of Compile.
+	KeyFrom string
 
 	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.
 	Ports []Port
@@ -742,6 +747,67 @@ func (c *compiler) checkOver(r machine.Ref) {
 	}
 	c.ofNode(n.ID, "Map.Over", "%w: Map.Over names the parameter %s, which nothing provides%s%s", ErrBadValue, quoteID(n.Map.Over),
 		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }), end)
+}
+
+// checkKey validates the fields about the key of a node.
+func (c *compiler) checkKey(n *node, bad report) {
+	switch {
+	case n.KeyFrom == "":
+	case n.Key != "":
+		bad(ErrBadValue, "KeyFrom", "it has both a Key and a KeyFrom")
+	case n.Map != nil && n.Map.Key != nil:
+		bad(ErrBadValue, "KeyFrom", "it has both a Map.Key and a KeyFrom")
+	case !n.ownStep():
+		bad(ErrBadValue, "KeyFrom", "KeyFrom is for steps and maps of steps: this node holds no slot")
+	}
+}
+
+// bindKeys finds what the KeyFrom of nodes name: a parameter, or else a root input.
+func (c *compiler) bindKeys() {
+	p := c.p
+	for _, r := range p.declared {
+		n := p.node(r)
+		if strings.Contains(n.Key, "{{") {
+			c.warn(problemOf(n.ID, "Key", "%w: Key %s is no template: all runs share it as it stands; name the value in KeyFrom", ErrBadValue, quoteID(n.Key)))
+		}
+		if n.KeyFrom == "" {
+			continue
+		}
+		if p.keySources == nil {
+			p.keySources = map[machine.Ref]keySource{}
+		}
+		p.keySources[r] = c.keySource(r, c.givenTo(r))
+	}
+}
+
+// keySource is where the key of a node comes from. A name that has dots may be a path: the longest name that something provides counts.
+func (c *compiler) keySource(r machine.Ref, given map[string]bool) keySource {
+	p, n := c.p, c.p.node(r)
+	takes := func(name string) (x keySource, ok bool) {
+		switch {
+		case n.Map != nil && (name == inputItem || name == inputIndex):
+			return keySource{item: true}, true
+		case given[name]:
+			port := slices.IndexFunc(n.Ports, func(port Port) bool { return port.Name == name })
+			return keySource{optional: port >= 0 && !n.Ports[port].Required}, true
+		case p.input(name) != nil:
+			return keySource{root: true, optional: !p.input(name).required()}, true
+		}
+		return keySource{root: true}, false
+	}
+	for end := len(n.KeyFrom); end > 0; end = strings.LastIndexByte(n.KeyFrom[:end], '.') {
+		if x, ok := takes(n.KeyFrom[:end]); ok {
+			x.name, x.path = n.KeyFrom[:end], strings.TrimPrefix(n.KeyFrom[end:], ".")
+			return x
+		}
+	}
+	name, path, _ := strings.Cut(n.KeyFrom, ".")
+	if p.notInput(name) != nil && !c.isPruned {
+		c.ofNode(n.ID, "KeyFrom", "%w: KeyFrom names %s, which nothing provides%s", ErrBadValue, quoteID(name), c.instead(name, func() []string {
+			return append(slices.Sorted(maps.Keys(given)), p.inputNames()...)
+		}))
+	}
+	return keySource{name: name, path: path, root: true}
 }
 
 // follows reports whether an edge leads from the node of an id to another one.

@@ -63,7 +63,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 		c.lower(i)
 		c.has.slash = c.has.slash || strings.Contains(n.ID, "/")
 		c.has.composite = c.has.composite || n.composite()
-		c.has.member = c.has.member || n.Key != "" || len(n.Groups) > 0
+		c.has.member = c.has.member || n.Key != "" || n.KeyFrom != "" || len(n.Groups) > 0
 		c.has.condition = c.has.condition || isRouter(n)
 		c.has.priority = c.has.priority || n.Priority != 0
 		c.has.estimate = c.has.estimate || n.Estimate > 0
@@ -84,6 +84,7 @@ func (c *compiler) compile() (*Plan, *problems) {
 	c.b.Shield()
 	c.b.FindSides()
 	c.bindInputs()
+	c.bindKeys()
 	c.nest()
 	c.checkTexts()
 	c.checkAnswers()
@@ -440,6 +441,7 @@ func (c *compiler) checkNode(i int) {
 		bad(ErrBadValue, "WhenExpr", "it has both a When and a WhenExpr")
 	}
 	c.checkGate(n, bad)
+	c.checkKey(n, bad)
 	c.checkCompensation(i, bad)
 	switch {
 	case len(n.Choices) > 0 && isGate(n):

@@ -87,7 +87,7 @@ func (c *compiler) resolve(r machine.Ref) {
 	set(machine.FlagGate, gate)
 	set(machine.FlagInline, n.Test != nil || gate || composite || trigger)
 	set(machine.FlagComposite, composite)
-	set(machine.FlagCheck, n.When != nil || len(n.Ports) > 0 || n.Map != nil)
+	set(machine.FlagCheck, n.When != nil || len(n.Ports) > 0 || n.Map != nil || n.KeyFrom != "")
 	set(machine.FlagCritical, n.Critical)
 	set(machine.FlagCancelLosers, n.CancelLosers)
 	set(machine.FlagLateCancel, n.CancelOnLateFailure)
@@ -102,8 +102,12 @@ func (c *compiler) resolve(r machine.Ref) {
 	if n.Disabled {
 		c.b.Disable(r)
 	}
-	if (n.Key != "" || n.Map != nil && n.Map.Key != nil) && !n.Disabled && c.p.keyed == nil {
-		c.p.keyed = problemOf(n.ID, "Key", "%w: its Key bounds nothing: the run has neither KeyLimit nor KeyRate", ErrBadOption)
+	if (n.Key != "" || n.KeyFrom != "" || n.Map != nil && n.Map.Key != nil) && !n.Disabled && c.p.keyed == nil {
+		field := "Key"
+		if n.KeyFrom != "" {
+			field = "KeyFrom"
+		}
+		c.p.keyed = problemOf(n.ID, field, "%w: its %s bounds nothing: the run has neither KeyLimit nor KeyRate", ErrBadOption, field)
 	}
 	if n.Memo != "" && !n.Disabled && c.p.memoized == nil {
 		c.p.memoized = problemOf(n.ID, "Memo", "%w: its Memo keeps nothing: the run has no Memo", ErrBadOption)
@@ -266,10 +270,10 @@ func (c *compiler) group() {
 		byName[g.Name] = int32(len(p.groups))
 		p.groups = append(p.groups, group{Group: g})
 	}
-	byKey, wrong := map[string]int32{}, false
+	byKey, late, wrong := map[string]int32{}, map[machine.Ref]int32(nil), false
 	for _, r := range p.declared {
 		n := p.node(r)
-		if len(n.Groups) == 0 && n.Key == "" {
+		if len(n.Groups) == 0 && n.Key == "" && n.KeyFrom == "" {
 			continue
 		}
 		if c.member == nil {
@@ -289,6 +293,14 @@ func (c *compiler) group() {
 			}
 			c.join(r, g)
 		}
+		if n.KeyFrom != "" && n.Map == nil {
+			if late == nil {
+				late = map[machine.Ref]int32{}
+			}
+			late[r] = int32(len(p.groups))
+			p.groups = append(p.groups, group{key: true})
+			c.join(r, late[r])
+		}
 		if n.Key == "" {
 			continue
 		}
@@ -302,6 +314,9 @@ func (c *compiler) group() {
 	}
 	p.groupIndex = byName
 	c.n.SetGroups(c.member, p.bounds())
+	if late != nil {
+		c.n.SetLateKeys(late, byKey)
+	}
 	if c.nestGroups(byName) || wrong {
 		c.checkMembers()
 	}

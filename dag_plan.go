@@ -56,18 +56,19 @@ type Plan struct {
 	whole    *Plan  // the plan that this one was pruned from; nil if it was not
 	force    *force // the settings that a graph inherits that a node expands into
 
-	composite bool                  // some node is a composite
-	undoes    bool                  // some node, also in a composite, may have to be undone
-	slashed   []string              // the ids that have a slash, sorted
-	subs      map[machine.Ref]*Plan // the compiled Sub of each composite
-	items     map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
-	loops     map[machine.Ref]func(View) (bool, error)
-	itemOf    string                   // in a plan of the items of a map: the id of the map; index is then empty
-	body      *Plan                    // in a plan of items: the plan of the map's Sub, if it has one
-	keys      []string                 // in a plan of items: by Ref, the results of Map.Key; nil without one
-	estimates []time.Duration          // in a plan of items: by Ref, the results of Map.Estimate; nil without one
-	lacks     []string                 // groups that a graph around this one has to declare
-	naming    map[string][]machine.Ref // by group: the composites whose graphs lack it, in order
+	composite  bool                  // some node is a composite
+	undoes     bool                  // some node, also in a composite, may have to be undone
+	slashed    []string              // the ids that have a slash, sorted
+	subs       map[machine.Ref]*Plan // the compiled Sub of each composite
+	items      map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
+	loops      map[machine.Ref]func(View) (bool, error)
+	itemOf     string                    // in a plan of the items of a map: the id of the map; index is then empty
+	body       *Plan                     // in a plan of items: the plan of the map's Sub, if it has one
+	keySources map[machine.Ref]keySource // of nodes with a KeyFrom
+	keys       []string                  // in a plan of items: by Ref, the results of Map.Key; nil without one
+	estimates  []time.Duration           // in a plan of items: by Ref, the results of Map.Estimate; nil without one
+	lacks      []string                  // groups that a graph around this one has to declare
+	naming     map[string][]machine.Ref  // by group: the composites whose graphs lack it, in order
 
 	// The plan of a run in test mode, see testMode, has these.
 	tested  *Plan     // the plan of which this one is a copy
@@ -437,11 +438,18 @@ type nodeExtras struct {
 	OverallTimeout            time.Duration
 	MaxCrashes                int
 	Groups                    []string
+	KeyFrom                   string
 	Ports                     []Port
 	Merge                     string
 	Outputs                   []string
 	InputSchema, OutputSchema any
 	Undo                      *compensation // nil without one
+}
+
+// keySource is where the key of a node comes from: a parameter, a root input, or an input of an item.
+type keySource struct {
+	name, path           string // the path into what has the name; "" for the whole of it
+	root, item, optional bool
 }
 
 // compensation are the fields of a Node about its compensation.
@@ -470,7 +478,7 @@ var noExtras nodeExtras
 // hasExtras reports whether a node has some of the less common fields.
 func (n *Node) hasExtras() bool {
 	return n.TestExpr != "" || n.WhenExpr != "" || n.Sub != nil || n.Map != nil || n.Loop != nil || n.Choices != nil || n.Gate != nil ||
-		n.Default != nil || n.Fallback != nil || n.Memo != "" || n.MemoName != "" || n.MemoKey != nil || n.Files != nil || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil ||
+		n.Default != nil || n.Fallback != nil || n.Memo != "" || n.MemoName != "" || n.MemoKey != nil || n.Files != nil || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil || n.KeyFrom != "" ||
 		n.Ports != nil || n.Merge != "" || n.Outputs != nil || n.InputSchema != nil || n.OutputSchema != nil ||
 		n.compensates()
 }
@@ -488,7 +496,7 @@ func (n *node) keep(from *Node) {
 		n.nodeExtras = &nodeExtras{
 			TestExpr: from.TestExpr, WhenExpr: from.WhenExpr, Sub: from.Sub, Map: from.Map, Loop: from.Loop, Choices: from.Choices,
 			Gate: from.Gate, Default: from.Default, Fallback: from.Fallback, Memo: from.Memo, MemoName: from.MemoName, MemoKey: from.MemoKey, Files: from.Files, Retry: from.Retry,
-			OverallTimeout: from.OverallTimeout, MaxCrashes: from.MaxCrashes, Groups: from.Groups, Ports: from.Ports, Merge: from.Merge, Outputs: from.Outputs,
+			OverallTimeout: from.OverallTimeout, MaxCrashes: from.MaxCrashes, Groups: from.Groups, KeyFrom: from.KeyFrom, Ports: from.Ports, Merge: from.Merge, Outputs: from.Outputs,
 			InputSchema: from.InputSchema, OutputSchema: from.OutputSchema, Undo: from.compensation(),
 		}
 	}
@@ -505,7 +513,7 @@ func (n *node) whole() Node {
 		MergeJSON: n.MergeJSON,
 		TestExpr:  n.TestExpr, WhenExpr: n.WhenExpr, Sub: n.Sub, Map: n.Map, Loop: n.Loop, Choices: n.Choices,
 		Gate: n.Gate, Default: n.Default, Fallback: n.Fallback, Memo: n.Memo, MemoName: n.MemoName, MemoKey: n.MemoKey, Files: n.Files, Retry: n.Retry,
-		OverallTimeout: n.OverallTimeout, MaxCrashes: n.MaxCrashes, Groups: n.Groups, Ports: n.Ports, Merge: n.Merge, Outputs: n.Outputs,
+		OverallTimeout: n.OverallTimeout, MaxCrashes: n.MaxCrashes, Groups: n.Groups, KeyFrom: n.KeyFrom, Ports: n.Ports, Merge: n.Merge, Outputs: n.Outputs,
 		InputSchema: n.InputSchema, OutputSchema: n.OutputSchema,
 	}
 	if x := n.Undo; x != nil {
@@ -542,7 +550,7 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 // Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It
 // covers nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON
 // form, and the presence of Go functions, which cannot be compared. It leaves out fields that only decide when and how often
-// steps are performed: Retry, Timeout, OverallTimeout, those of compensations, MaxCrashes, Priority, Estimate, Groups, Key, MemoKey and the Pause of a loop; and fields
+// steps are performed: Retry, Timeout, OverallTimeout, those of compensations, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop; and fields
 // that only Compile reads: the Choices of a condition and the Outputs of a node.
 //
 // It calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets "".
@@ -627,7 +635,7 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 // The fields of a node and of an edge that hashes cover. After and In are empty in a plan, and Sub has a plan of its own.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
-		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "MemoKey", "Choices", "Outputs")
+		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")
 	edgeHashed = hashedFields(reflect.TypeFor[Edge]())
 )
 

@@ -139,8 +139,9 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the parameter that holds them. protect calls the functions of the map.
-func (p *Plan) itemsOf(ref machine.Ref, value any, protect func(func() error) error) (*items, error) {
+// itemsOf makes the items of a map from the parameter that holds them. key is that of all of them, if a value has given the map one. protect calls the
+// functions of the map.
+func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)
 	x := &items{m: n.Map}
 	if !isNull(value) {
@@ -153,19 +154,28 @@ func (p *Plan) itemsOf(ref machine.Ref, value any, protect func(func() error) er
 		}
 	}
 	x.plan = p.items[ref].repeated(n.ID, x.len())
-	if n.Map.Key == nil && n.Map.Estimate == nil {
+	keyOf := func(int) (string, error) { return key, nil }
+	switch source, is := p.keySources[ref]; {
+	case is && source.item:
+		keyOf = func(i int) (string, error) {
+			v, found := x.input(machine.Ref(i), source.name)
+			return source.key(v, found)
+		}
+	case n.Map.Key != nil:
+		keyOf = func(i int) (string, error) { return n.Map.Key(x.at(i)), nil }
+	case key == "":
+		keyOf = nil
+	}
+	if keyOf == nil && n.Map.Estimate == nil {
 		return x, nil
 	}
-	return x, protect(func() error {
-		x.distinguish()
-		return nil
-	})
+	return x, protect(func() error { return x.distinguish(keyOf) })
 }
 
-// distinguish gives the items the keys and estimates that the map's functions take from them.
-func (x *items) distinguish() {
+// distinguish gives the items their keys, if they have some, and the estimates that the map's function takes from them.
+func (x *items) distinguish(keyOf func(i int) (string, error)) error {
 	p, n := x.plan, x.len()
-	if x.m.Key != nil {
+	if keyOf != nil {
 		groups, members := slices.Clone(p.groups), map[string][]int32{}
 		common := []int32(nil)
 		if n > 0 {
@@ -174,7 +184,10 @@ func (x *items) distinguish() {
 		member := make([][]int32, n)
 		p.keys = make([]string, n)
 		for i := range n {
-			key := x.m.Key(x.at(i))
+			key, err := keyOf(i)
+			if err != nil {
+				return fmt.Errorf("item %d: %w", i, err)
+			}
 			if _, known := members[key]; !known {
 				members[key] = common
 				if key != "" {
@@ -194,6 +207,7 @@ func (x *items) distinguish() {
 		}
 		p.net.Reorder(func(r machine.Ref) int64 { return int64(p.estimates[r]) })
 	}
+	return nil
 }
 
 // itemNode is the node that a map performs for each of its items.
@@ -501,7 +515,7 @@ func (w *worker) checkItems(res checkResult, flags stepFlags) checkResult {
 			return res
 		}
 	}
-	if res.items, res.err = r.plan.itemsOf(ref, value, w.protect); res.err != nil {
+	if res.items, res.err = r.plan.itemsOf(ref, value, res.key, w.protect); res.err != nil {
 		res.verdict.Fail = CauseContractInput
 		if p := (*PanicError)(nil); errors.As(res.err, &p) {
 			res.verdict.Fail = CausePanic

@@ -640,3 +640,68 @@ func convertList(list []any, to reflect.Value) (ok bool, err error) {
 	to.Set(items)
 	return true, nil
 }
+
+// maxKey is how long a key that a value gives may be, in bytes.
+const maxKey = 1000
+
+// findKey finds the key of a node whose KeyFrom names a value. The keys of the items of a map that come from the items are found later.
+func findKey(of source, ref machine.Ref, substituted bool, res *checkResult) {
+	p := of.graph()
+	x, is := p.keySources[ref]
+	if !is || x.item || p.net.Is(ref, machine.FlagMocked) {
+		return
+	}
+	var value any
+	var found bool
+	if x.root {
+		value, found = of.input(x.name)
+	} else {
+		value, found = assembled(of, ref, substituted, x.name, res.merged)
+	}
+	if res.key, res.err = x.key(value, found); res.err != nil {
+		res.verdict.Fail = CauseContractInput
+	}
+}
+
+// key is the key that a value gives.
+func (x *keySource) key(value any, found bool) (string, error) {
+	if found && x.path != "" {
+		value, found = follow(value, x.path)
+	}
+	name := strings.TrimSuffix(x.name+"."+x.path, ".")
+	if !found || isNull(value) {
+		if x.optional {
+			return "", nil
+		}
+		return "", fmt.Errorf("the key from %s: %w", quoteID(name), ErrNoValue)
+	}
+	text, ok := keyText(value)
+	switch {
+	case !ok:
+		return "", fmt.Errorf("the key from %s: %w: a %T is neither a text, nor a number, nor a boolean", quoteID(name), ErrType, value)
+	case len(text) > maxKey:
+		return "", fmt.Errorf("the key from %s: %w: %s is longer than %d bytes", quoteID(name), ErrBadValue, quoteID(text), maxKey)
+	}
+	return text, nil
+}
+
+// keyText is a scalar as text. A number that has been through JSON has the text that it had before.
+func keyText(value any) (string, bool) {
+	switch v := indirect(reflect.ValueOf(value)); v.Kind() {
+	case reflect.String:
+		return v.String(), true
+	case reflect.Bool:
+		return strconv.FormatBool(v.Bool()), true
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return strconv.FormatInt(v.Int(), 10), true
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64, reflect.Uintptr:
+		return strconv.FormatUint(v.Uint(), 10), true
+	case reflect.Float32, reflect.Float64:
+		f := v.Float()
+		if math.IsNaN(f) || math.IsInf(f, 0) {
+			return "", false
+		}
+		return strconv.FormatFloat(f, 'f', -1, v.Type().Bits()), true
+	}
+	return "", false
+}

@@ -116,6 +116,8 @@ type NodeResult struct {
 	LastErr error
 	// Labels are the branches that a condition took.
 	Labels []string
+	// Key is the concurrency key that a value has given the node, see KeyFrom of [Node]; "" for none, and for a node that was not checked.
+	Key string
 	// Usage is what the node has used in all attempts that have ended, and what was used inside a composite: see [Step.Use]. Nil for nothing.
 	Usage Usage
 
@@ -295,7 +297,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	}
 	if x != nil {
 		res.Abandoned, res.GuardErr, res.LastErr = x.Abandoned, x.guardErr, x.lastErr
-		res.Decision = clonePtr(x.decision)
+		res.Decision, res.Key = clonePtr(x.decision), x.Key
 		if res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback; res.Memoized {
 			res.Hit = clonePtr(x.Hit)
 		}

@@ -764,6 +764,7 @@ type extra struct {
 // here and a line of nodeWriter.
 type nodeFacts struct {
 	Message   string     `json:"message,omitempty"`   // of a step that skipped itself
+	Key       string     `json:"key,omitempty"`       // that a value has given it, see Node.KeyFrom
 	Answer    string     `json:"answer,omitempty"`    // of a condition, if it is not the labels of the branches taken, see conclusion
 	Memoized  bool       `json:"memoized,omitempty"`  // the output is that of an earlier run
 	Hit       *event.Hit `json:"hit,omitempty"`       // and of which; nil in a file of an older version

@@ -476,25 +476,49 @@ func (t *tree) attend(now int64) {
 // shareGroups connects this run to the limits that the tree shares: the slots and rates of keys, of the whole run, and of
 // groups that a graph around this one declares.
 func (r *Run) shareGroups() {
-	s, t := &r.st, r.tree
-	s.ShareLimits(&t.root.st)
+	s := &r.st
+	s.ShareLimits(&r.tree.root.st)
 	for i := range r.plan.groups {
 		g := &r.plan.groups[i]
 		switch own := s.SlotsOf(int32(i)); {
-		case g.key && own != nil:
-			if known := t.keys[g.Name]; known != nil {
-				s.UseSlots(int32(i), known)
-				continue
-			}
-			if s.Pooled() && !own.IsShared() {
-				t.root.shareKey(own, g.Name)
-			}
-			t.keys[g.Name] = own
+		case g.key && own != nil && g.Name != "":
+			r.shareTreeKey(int32(i), g.Name)
 		case g.inherited:
 			if common := r.outer.slotsOf(g.Name); common != nil {
 				s.UseSlots(int32(i), common)
 			}
 		}
+	}
+	for key, g := range s.LateKeys() { // of nodes that were checked before the run became a tree
+		r.shareTreeKey(g, key)
+	}
+}
+
+// shareTreeKey makes the slots of a key, which a group of the run has, common to the tree.
+func (r *Run) shareTreeKey(g int32, key string) {
+	t, own := r.tree, r.st.SlotsOf(g)
+	if known := t.keys[key]; known != nil {
+		r.st.UseSlots(g, known)
+		return
+	}
+	if r.st.Pooled() && !own.IsShared() {
+		t.root.shareKey(own, key)
+	}
+	t.keys[key] = own
+}
+
+// bindKey gives a node the key that a value gives it, with the lock held, and makes the slots of the key common with other runs.
+func (r *Run) bindKey(ref machine.Ref, key string) {
+	if key == "" {
+		return
+	}
+	made := r.st.BindKey(ref, key)
+	switch {
+	case made == nil:
+	case r.tree != nil:
+		r.shareTreeKey(r.st.GroupOfKey(key), key)
+	default:
+		r.shareKey(made, key)
 	}
 }
 

@@ -1,6 +1,7 @@
 package kahn
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,8 +66,9 @@ type Why struct {
 	// Nodes are the paths of other nodes, the first 20 of them; More counts the others, as far as they are known.
 	Nodes []string
 	More  int
-	// Bound is the bound without a free slot or token.
+	// Bound is the bound without a free slot or token, and Runs are the ids of other runs of the [Runner] that hold its slots, the first 20 of them.
 	Bound Bound
+	Runs  []string
 	// Wait is what the node waits for, with the path of the node; Choices are the answers that a gate takes, nil if any.
 	Wait    *Wait
 	Choices []string
@@ -397,19 +399,21 @@ func (at place) whyBound(y *Why) bool {
 		shared = Bound{Scope: BoundRunner, Limit: k.share.limit, Used: k.share.used}
 		if waits, forToken = k.waits(token); forToken {
 			until = k.nextToken()
+		} else if waits {
+			y.Runs = k.holders()
 		}
 		return waits, forToken
 	})
 	switch {
 	case ok && lack.Token:
-		y.Kind, y.Bound = WhyRate, r.boundOf(lack, shared)
+		y.Kind, y.Bound = WhyRate, at.boundOf(lack, shared)
 		if y.Bound.Limit, y.Bound.Used = 0, 0; lack.Due > 0 {
 			until = r.outermost().start.Add(time.Duration(lack.Due))
 		}
 		y.Until = until
 		return true
 	case ok:
-		y.Kind, y.Bound = WhySlot, r.boundOf(lack, shared)
+		y.Kind, y.Bound = WhySlot, at.boundOf(lack, shared)
 		_, used := lack.Slots.Bounds()
 		y.nameHolders(r.outermost(), lack.Slots, used, func(c *Run, ref machine.Ref) bool { // what an expanded node's step held is free, see [machine.Locked.Expand]
 			return c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref) && c.st.Needs(ref, lack.Slots)
@@ -437,13 +441,13 @@ func (at place) whyBound(y *Why) bool {
 }
 
 // boundOf names the bound that a node lacks something of.
-func (r *Run) boundOf(lack machine.Shortage, shared Bound) Bound {
-	b := Bound{Scope: BoundRun}
+func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
+	r, b := at.run, Bound{Scope: BoundRun}
 	b.Limit, b.Used = lack.Slots.Bounds()
 	if lack.Group >= 0 {
 		in := &r.plan.groups[lack.Group]
 		if b.Scope, b.Name = BoundGroup, in.Name; in.key {
-			b.Scope = BoundKey
+			b.Scope, b.Name = BoundKey, cmp.Or(in.Name, r.st.KeyOf(at.ref))
 		}
 	}
 	if lack.Shared {
@@ -606,6 +610,13 @@ func (y Why) String() string {
 		return "it waits for its turn after " + nodes
 	case WhySlot:
 		text := "it waits for a slot of " + y.Bound.String()
+		if len(y.Runs) > 0 {
+			text += fmt.Sprintf(": %d of %d, held by run %s", y.Bound.Used, y.Bound.Limit, few(y.Runs, 0))
+			if y.More = 0; len(y.Nodes) > 0 {
+				text += ", here by " + y.nodes()
+			}
+			return text
+		}
 		if nodes != "" {
 			text += ", held by " + nodes
 		}
@@ -648,11 +659,14 @@ func (y Why) until() string {
 	return " at " + y.Until.Format(time.RFC3339Nano)
 }
 
-func (y Why) nodes() string {
+func (y Why) nodes() string { return few(y.Nodes, y.More) }
+
+// few lists the first of some names, and counts the others.
+func few(list []string, more int) string {
 	const most = 3
-	names := y.Nodes[:min(most, len(y.Nodes))]
+	names := list[:min(most, len(list))]
 	text := strings.Join(names, ", ")
-	if more := len(y.Nodes) - len(names) + y.More; more > 0 {
+	if more := len(list) - len(names) + more; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

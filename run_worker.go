@@ -508,6 +508,7 @@ type checkResult struct {
 	guard    *guardProblem
 	merged   map[string]any
 	items    *items // of a map
+	key      string // that a value gives the node
 }
 
 // check performs a node's check and takes the next task.
@@ -598,6 +599,9 @@ func (w *worker) evaluate() (res checkResult) {
 	if checkInputs(r, ref, flags&stepSubstituted != 0, w.protect, &res); res.verdict != (machine.CheckVerdict{}) {
 		return res
 	}
+	if findKey(r, ref, flags&stepSubstituted != 0, &res); res.verdict != (machine.CheckVerdict{}) {
+		return res
+	}
 	return w.checkItems(res, flags)
 }
 
@@ -653,9 +657,10 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
 		return // the node was stopped meanwhile, or its check is for whoever goes on with the run
 	}
-	if res.guardErr != nil || res.merged != nil || res.items != nil {
+	if res.guardErr != nil || res.merged != nil || res.items != nil || res.key != "" {
 		x := r.extra(t.Ref)
-		x.guardErr, x.merged, x.items = res.guardErr, res.merged, res.items
+		x.guardErr, x.merged, x.items, x.Key = res.guardErr, res.merged, res.items, res.key
+		r.bindKey(t.Ref, res.key)
 		if res.guardErr != nil {
 			r.warnOfGuard(t.Ref, res.guard)
 			r.event(entry{kind: evNodeLog, ref: t.Ref, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: res.guard.log}})

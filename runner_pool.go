@@ -41,8 +41,9 @@ type share struct {
 	waiting   [2]due.Queue[*claim] // by whether they need a token; in the order of their arrival
 	promised  [2]int               // claims that were called back, and have neither taken anything nor been dropped; by the same
 	arrivals  int64
-	refs      int // runs that may use the key
-	due.Entry     // among the awaited
+	refs      int      // runs that may use the key
+	stakes    []*stake // of all runs, in no order
+	due.Entry          // among the awaited
 }
 
 // stake connects one run to a share.
@@ -51,6 +52,7 @@ type stake struct {
 	lines *machine.Slots // the slots whose lines its nodes wait in
 	share *share
 	claim *claim // nil unless it waits
+	index int    // among those of the share
 }
 
 // stakes are those of a run, which its lock guards.
@@ -330,9 +332,33 @@ func (r *Run) shareKey(lines *machine.Slots, key string) {
 	}
 }
 
+// forget drops a stake of a run that leaves.
+func (x *share) forget(k *stake) {
+	last := len(x.stakes) - 1
+	x.stakes[k.index] = x.stakes[last]
+	x.stakes[k.index].index = k.index
+	x.stakes[last] = nil
+	x.stakes = x.stakes[:last]
+}
+
+// holders are the ids of the other runs that hold slots, the first of them by id, with the pool locked.
+func (k *stake) holders() (ids []string) {
+	for _, other := range k.share.stakes {
+		if _, used := other.lines.Bounds(); used > 0 && other.run != k.run {
+			ids = append(ids, other.run.ID())
+		}
+	}
+	slices.Sort(ids)
+	return ids[:min(len(ids), whyMost)]
+}
+
 func (r *Run) join(lines *machine.Slots, x *share) {
 	k := &stake{run: r, lines: lines, share: x}
 	lines.Connect(k)
+	x.pool.mu.Lock()
+	k.index = len(x.stakes)
+	x.stakes = append(x.stakes, k)
+	x.pool.mu.Unlock()
 	if r.shared == nil {
 		r.shared = &stakes{}
 	}
@@ -387,6 +413,7 @@ func (r *Run) leavePool() {
 	for _, k := range r.shared.all {
 		k.share.used -= k.lines.Disconnect()
 		k.share.refs--
+		k.share.forget(k)
 		k.Drop()
 	}
 	r.shared = nil

@@ -60,6 +60,10 @@ type Workflow struct {
 	// [Resume], [Redrive] and [Fork]; and so are those that would change nothing: [AllowGraphChange], [CancelWithContext], [Idempotent]
 	// and [Describe].
 	Options []Option
+	// MaxRuns bounds how many runs of the workflow are at work in this process at the same time, beside the MaxRuns of the Runner: the places that it
+	// leaves are for other workflows, and its other runs stay due for other processes. Zero means no bound. All versions of a workflow share
+	// one bound; different ones, and a negative one, are refused.
+	MaxRuns int
 }
 
 // ErrUnclaimable reports runs of a workflow and plan, not ended, that no live process performs: see [store.Unclaimable].
@@ -172,6 +176,7 @@ type serving struct {
 	base      context.Context // of the runs
 	service   Service
 	versions  map[store.Queue]*version
+	loads     map[string]*workload // by workflow
 	announced store.Announcement
 
 	// The loop owns what follows.
@@ -194,6 +199,21 @@ type serving struct {
 type version struct {
 	plan *Plan
 	Workflow
+	*workload
+}
+
+// workload counts the runs of a workflow, in all versions, that are at work here or are being started.
+type workload struct {
+	most int // 0 means no bound
+	now  atomic.Int64
+}
+
+// room is how many runs of the workflow may begin at once, at most as many as are given.
+func (l *workload) room(most int) int {
+	if l.most == 0 {
+		return most
+	}
+	return min(most, l.most-int(l.now.Load()))
 }
 
 // newServing checks a Service.
@@ -225,7 +245,7 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		s.RestAfter = 0
 	}
 	v := &serving{
-		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, wake: make(chan struct{}, 1), told: make(chan struct{}, 1),
+		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, loads: map[string]*workload{}, wake: make(chan struct{}, 1), told: make(chan struct{}, 1),
 		announced: store.Announcement{Process: machineAndProcess() + "/" + uuid.NewString()},
 	}
 	if notifies {
@@ -252,6 +272,16 @@ func (v *serving) add(w Workflow) error {
 	if c.runID != "" || c.inputs != nil || c.fired != nil || c.from != nil || c.redrive || c.fork || c.signals != nil {
 		return fmt.Errorf("%w: Serve: workflow %s has an option that is about one run alone", ErrBadOption, quoteID(p.name))
 	}
+	of := v.loads[p.name]
+	switch {
+	case w.MaxRuns < 0:
+		return fmt.Errorf("%w: Serve: workflow %s: MaxRuns %d is negative", ErrBadOption, quoteID(p.name), w.MaxRuns)
+	case of == nil:
+		of = &workload{most: w.MaxRuns}
+		v.loads[p.name] = of
+	case of.most != w.MaxRuns:
+		return fmt.Errorf("%w: Serve: workflow %s has the MaxRuns %d and %d; its versions share one", ErrBadOption, quoteID(p.name), of.most, w.MaxRuns)
+	}
 	own := byDefault[1]
 	if err := own.apply(w.Options); err != nil {
 		return err
@@ -276,7 +306,7 @@ func (v *serving) add(w Workflow) error {
 	if err != nil {
 		return err
 	}
-	x := &version{p, w}
+	x := &version{p, w, of}
 	for _, part := range plans {
 		q := store.Queue{Workflow: p.name, Plan: part.Hash()}
 		if other := v.versions[q]; other != nil && other != x {
@@ -462,9 +492,13 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 		if most <= 0 {
 			return wait, nil // or when a run has ended
 		}
+		queues, most := v.open(most)
+		if len(queues) == 0 {
+			return wait, nil // likewise
+		}
 		var page store.DuePage
 		err := guarded(func() (err error) {
-			page, err = v.service.Store.Due(ctx, store.DueQuery{Queues: v.announced.Queues, Except: except, Limit: most})
+			page, err = v.service.Store.Due(ctx, store.DueQuery{Queues: queues, Except: except, Limit: most})
 			return err
 		})
 		if err != nil {
@@ -473,11 +507,42 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 		if page.Next > 0 {
 			wait = min(wait, page.Next)
 		}
-		if started := v.start(page.Runs); started == 0 || page.Next != 0 {
+		if started := v.start(v.fitting(page.Runs)); started == 0 || page.Next != 0 {
 			return wait, nil
 		}
 	}
 	return wait, nil
+}
+
+// open returns the queues of the workflows that have room for further runs, and how many runs may begin, at most as many as are given.
+func (v *serving) open(most int) (queues []store.Queue, runs int) {
+	full, room := false, 0
+	for _, l := range v.loads {
+		n := l.room(most)
+		full, room = full || n <= 0, min(most, room+max(n, 0))
+	}
+	if !full {
+		return v.announced.Queues, room
+	}
+	for _, q := range v.announced.Queues {
+		if v.loads[q.Workflow].room(1) > 0 {
+			queues = append(queues, q)
+		}
+	}
+	return queues, room
+}
+
+// fitting leaves out the runs of a page for which their workflows have no room.
+func (v *serving) fitting(runs []store.Run) []store.Run {
+	taken := map[*workload]int{}
+	return slices.DeleteFunc(runs, func(r store.Run) bool {
+		l := v.loads[r.Workflow]
+		if l == nil || l.most == 0 {
+			return false
+		}
+		taken[l]++
+		return taken[l] > l.room(taken[l])
+	})
 }
 
 // start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment:
@@ -489,6 +554,9 @@ func (v *serving) start(runs []store.Run) (started int) {
 		results := make(chan error, len(some))
 		for j := range some {
 			v.held.Add(1)
+			if l := v.loads[some[j].Workflow]; l != nil {
+				l.now.Add(1)
+			}
 			go v.perform(&some[j], v.apart.begin(some[j].ID), results)
 		}
 		patience, leased := time.NewTimer(min(v.service.Poll, defaultPoll)), false // a function of Around may take long
@@ -519,6 +587,9 @@ var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
 	defer v.look()
 	defer v.held.Add(-1)
+	if l := v.loads[r.Workflow]; l != nil {
+		defer l.now.Add(-1)
+	}
 	var run *Run
 	err := errNotBegun
 	func() {

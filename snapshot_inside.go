@@ -58,7 +58,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 		if n.List != nil {
 			value = n.List.value
 		}
-		if list, err = p.itemsOf(ref, value, contain); err != nil {
+		if list, err = p.itemsOf(ref, value, n.Key, contain); err != nil {
 			return nil, fmt.Errorf("snapshot: node %s: %w", quoteID(prefix+n.ID), err)
 		}
 		list.stored = n.apart

@@ -433,6 +433,7 @@ func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
 	r.restoreTokens(ref, x)
+	r.bindKey(ref, n.Key)
 	if n.Asked != nil {
 		x.asked = slices.AppendSeq([]machine.Ref{}, r.plan.refsOf(n.Asked))
 	}

@@ -383,6 +383,7 @@ func (w *nodeWriter) rest(n *nodeState) {
 	w.Flag("dormant", n.Dormant)
 	w.Flag("draining", n.Draining)
 	w.TextIf("message", n.Message)
+	w.TextIf("key", n.Key)
 	w.TextIf("answer", n.Answer)
 	w.Flag("memoized", n.Memoized)
 	writeIf(w, "hit", n.Hit)

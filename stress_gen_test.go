@@ -3,6 +3,7 @@ package kahn_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -294,8 +295,15 @@ func (s *stress) group() {
 	for _, key := range []string{"key a", "key b"} {
 		slots := stressSlots{name: key, limit: limit}
 		for _, n := range s.nodes {
-			if n.Key == "" && s.one(3) {
-				n.Key = key
+			if n.Key == "" && n.KeyFrom == "" && s.one(3) {
+				if n.Key = key; n.Test == nil && s.one(2) { // a condition holds no slot
+					n.Key, n.KeyFrom = "", "its.key"
+					n.Params = maps.Clone(n.Params)
+					if n.Params == nil {
+						n.Params = map[string]any{}
+					}
+					n.Params["its"] = map[string]any{"key": key}
+				}
 				slots.members = append(slots.members, n)
 			}
 		}

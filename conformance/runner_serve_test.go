@@ -94,6 +94,35 @@ func TestServe(t *testing.T) {
 		require.ElementsMatch(t, []string{"r1 b", "r2 b", "r3 a", "r3 b"}, s.take())
 		end()
 	})
+	inBubble(t, "MaxRuns of a workflow leaves places to others", func(t *testing.T) {
+		s := new(served)
+		noisy, other := flow("noisy", kahn.Node{ID: "a", Do: takes(time.Minute)}), flow("other", kahn.Node{ID: "a", Do: takes(time.Second)})
+		for i := range 150 { // more than a page
+			s.create(t, noisy, time.Time{}, fmt.Sprintf("n%03d", i))
+		}
+		time.Sleep(time.Second)
+		s.create(t, other, time.Time{}, "o1", "o2", "o3")
+		begun := time.Now()
+		x := s.service(noisy, other)
+		x.Workflows[0].MaxRuns = 2
+		rn := &kahn.Runner{MaxRuns: 3}
+		end := serve(t, rn, x)
+		time.Sleep(4 * time.Second)
+		for _, id := range []string{"o1", "o2", "o3"} {
+			require.Equal(t, kahn.RunCompleted, s.status(t, id))
+		}
+		for at := time.Minute; at <= 3*time.Minute; at += time.Minute { // one by one, as places get free
+			time.Sleep(time.Until(begun.Add(at - time.Second)))
+			atWork := 0
+			for run := range rn.Runs() {
+				if status := run.Status(); status == kahn.RunRunning {
+					atWork++
+				}
+			}
+			require.Equal(t, 2, atWork, at)
+		}
+		end()
+	})
 	inBubble(t, "a context that ends", func(t *testing.T) {
 		s, g := new(served), flow("w", kahn.Node{ID: "a", Do: takes(time.Minute)})
 		s.create(t, g, time.Time{}, "r")
@@ -560,9 +589,11 @@ func TestServeRefuses(t *testing.T) {
 		"an id":               {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.RunID("r")}}}}, nil, kahn.ErrBadOption},
 		"two owners": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{kahn.Lease("us", 0)}},
 			{Graph: flow("x"), Step: s.step, Options: []kahn.Option{kahn.Lease("them", 0)}}}}, nil, kahn.ErrBadOption},
-		"inputs":               {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{Options: []kahn.Option{kahn.Inputs(map[string]any{"n": 1})}}, kahn.ErrBadOption},
-		"a bound of nothing":   {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{MaxRuns: -1}, kahn.ErrBadOption},
-		"an option of nothing": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{nil}}}}, nil, kahn.ErrBadOption},
+		"inputs":                {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{Options: []kahn.Option{kahn.Inputs(map[string]any{"n": 1})}}, kahn.ErrBadOption},
+		"a bound of a workflow": {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: flow("w"), Step: nop, MaxRuns: -1}}}, new(kahn.Runner), kahn.ErrBadOption},
+		"two bounds":            {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: flow("w"), Step: nop, MaxRuns: 1}, {Graph: flow("w", kahn.Node{ID: "b"}), Step: nop}}}, new(kahn.Runner), kahn.ErrBadOption},
+		"a bound of nothing":    {kahn.Service{Store: s, Workflows: []kahn.Workflow{ok}}, &kahn.Runner{MaxRuns: -1}, kahn.ErrBadOption},
+		"an option of nothing":  {kahn.Service{Store: s, Workflows: []kahn.Workflow{{Graph: g, Step: s.step, Options: []kahn.Option{nil}}}}, nil, kahn.ErrBadOption},
 	} {
 		rn := row.rn
 		if rn == nil {

@@ -134,6 +134,7 @@ func init() {
 		duration("estimate", func(n *node) *time.Duration { return &n.Estimate }),
 		names("groups", func(n *node) *[]string { return &n.Groups }),
 		name("key", func(n *node) *string { return &n.Key }),
+		name("key_from", func(n *node) *string { return &n.KeyFrom }),
 		name("memo", func(n *node) *string { return &n.Memo }),
 		name("memo_name", func(n *node) *string { return &n.MemoName }),
 		names("files", func(n *node) *[]string { return &n.Files }),

@@ -1,6 +1,7 @@
 package inspector
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -123,8 +124,8 @@ func (c *call) node() (any, error) {
 // addData adds what only clients that may ViewData see.
 func (c *call) addData(reply *nodeReply, n kahn.Node, res kahn.NodeResult) {
 	path := reply.Path
-	if n.Key != "" {
-		reply.Key = c.shownText(Value{Path: path, Kind: Key, Value: n.Key})
+	if key := cmp.Or(n.Key, res.Key); key != "" {
+		reply.Key = c.shownText(Value{Path: path, Kind: Key, Value: key})
 	}
 	for err, depth := res.Err, 0; err != nil && depth < 10; depth++ {
 		reply.Errors = append(reply.Errors, c.shownError(path, err))

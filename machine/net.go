@@ -35,6 +35,7 @@ type Net struct {
 	end        Ref             // the end node, or NoRef
 	bounds     []Bound         // of the groups
 	member     [][]int32       // by Ref: the groups of the node, nil if there are no groups at all
+	lateKeys   *lateKeys       // nil unless a value decides the keys of nodes
 	early      bool            // some node has an early rule
 	losers     bool            // some node has CancelLosers
 	nests      bool            // some node is a composite

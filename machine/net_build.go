@@ -459,6 +459,21 @@ func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 // SetGroups sets the groups of the nodes, by Ref, and the bounds of the groups.
 func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds = member, bounds }
 
+// lateKeys are the nodes whose keys values decide, when the nodes have been checked.
+type lateKeys struct {
+	declared map[string]int32 // the groups of the keys with which other nodes were declared
+	group    map[Ref]int32    // of each such node its own group, which no other node has
+	isLate   map[int32]bool   // by that group
+}
+
+// SetLateKeys sets the nodes whose keys values decide, each with a group of its own, and the groups of the keys with which nodes were declared.
+func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
+	p.lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
+	for _, g := range nodes {
+		p.lateKeys.isLate[g] = true
+	}
+}
+
 // Groups are the groups of a node.
 func (p *Net) Groups(r Ref) []int32 {
 	if p.member == nil {

@@ -299,6 +299,8 @@ type CheckVerdict struct {
 	// Fail is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration, CausePanic or CauseGoexit, to
 	// fail the node.
 	Fail CauseKind
+	// Key is, of a node whose key a value decides and that is neither skipped nor failed, its key; "" for none.
+	Key string
 }
 
 // Change is one transition, for the log.
@@ -618,7 +620,8 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 		s.staleCount++
 		return fmt.Errorf("%w: node %s waits for no check", ErrStale, foreign.Quote(s.net.ID(t.Ref)))
 	}
-	r := t.Ref
+	r, key := t.Ref, v.Key
+	v.Key = ""
 	var bits uint64
 	status := Skipped
 	switch {
@@ -638,6 +641,7 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 	s.words[r] &^= WordChecking
 	s.busy--
 	if (v == CheckVerdict{}) {
+		s.BindKey(r, key)
 		s.makeReady(r)
 		return nil
 	}

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"iter"
+	"maps"
 	"math"
 	"sync"
 
@@ -23,6 +24,16 @@ type limits struct {
 	scratch [2][]int32        // see bunchOf
 
 	exempt map[Ref]bool // running nodes that took no token because the run hurries
+	late   *lateLines   // nil unless a value decides the keys of nodes
+}
+
+// lateLines are the lines of nodes whose keys are known when they have been checked. Each such node has a group of its own. The first node of a
+// key lends its group to all nodes of the key, if no node was declared with it.
+type lateLines struct {
+	of     map[string]int32 // by key: the group in whose line its nodes wait
+	to     []int32          // by group: the group that takes its place, mostly itself
+	keys   map[Ref]string   // of the nodes
+	limits Bound            // of one key
 }
 
 // noLimits are those of all runs without limits. They are never written to: what writes calls ownLimits first.
@@ -86,11 +97,16 @@ func makeLimits(p *Net, c *SlotSetup) *limits {
 		if b.Key {
 			b.Limit, b.Rate = c.KeyLimit, c.KeyRate
 		}
+		late := p.lateKeys != nil && p.lateKeys.isLate[int32(i)]
 		if b.Limit == 0 && b.Rate == (bucket.Rate{}) && !(b.Key && c.PoolsKeys) || p.member == nil && !p.nests { // no limit, or no members
 			continue
 		}
 		l.make(p)
-		l.groups[i].Slots = newSlots(b)
+		if late {
+			l.makeLate(p, b)
+		} else {
+			l.groups[i].Slots = newSlots(b)
+		}
 		rated = rated || b.Rate != bucket.Rate{}
 	}
 	if c.StartRate != (bucket.Rate{}) || c.PoolsAll {
@@ -106,6 +122,68 @@ func makeLimits(p *Net, c *SlotSetup) *limits {
 	}
 	own := l
 	return &own
+}
+
+// makeLate makes the lines of nodes whose keys are not known yet, once.
+func (l *limits) makeLate(p *Net, b Bound) {
+	if l.late != nil {
+		return
+	}
+	l.late = &lateLines{of: maps.Clone(p.lateKeys.declared), to: make([]int32, len(p.bounds)), keys: map[Ref]string{}, limits: b}
+	for g := range l.late.to {
+		l.late.to[g] = int32(g)
+	}
+}
+
+// BindKey gives a node whose key a value decides its key, before it is ready: "" is none, and no limit holds for the node. made are the slots of the
+// key if it is the first node of the run that has it, and else nil; a run without limits for keys needs none.
+func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
+	late := s.limits.late
+	if late == nil || s.net.lateKeys == nil || key == "" {
+		return nil
+	}
+	own, is := s.net.lateKeys.group[r]
+	if !is || late.keys[r] != "" {
+		return nil
+	}
+	late.keys[r] = key
+	if g, known := late.of[key]; known {
+		late.to[own] = g
+		return nil
+	}
+	if late.of == nil {
+		late.of = map[string]int32{}
+	}
+	late.of[key] = own
+	made = newSlots(late.limits)
+	s.limits.groups[own].Slots = made
+	return made
+}
+
+// GroupOfKey is the group in whose line the nodes of a key wait that a value has given to one of them.
+func (s *Locked) GroupOfKey(key string) int32 { return s.limits.late.of[key] }
+
+// KeyOf is the key that a value has given to a node; "" for none.
+func (s *Locked) KeyOf(r Ref) string {
+	if late := s.limits.late; late != nil {
+		return late.keys[r]
+	}
+	return ""
+}
+
+// LateKeys yields the keys that values have given to nodes, in no order, with the group in whose line the nodes of each wait.
+func (s *Locked) LateKeys() iter.Seq2[string, int32] {
+	return func(yield func(string, int32) bool) {
+		late := s.limits.late
+		if late == nil {
+			return
+		}
+		for key, g := range late.of {
+			if s.net.lateKeys.isLate[g] && !yield(key, g) {
+				return
+			}
+		}
+	}
 }
 
 // newSlots returns slots that are all free.
@@ -229,6 +307,9 @@ func (s *Locked) lines(r Ref) iter.Seq[int32] {
 		}
 		if s.net.member != nil {
 			for _, g := range s.net.member[r] {
+				if late := s.limits.late; late != nil {
+					g = late.to[g]
+				}
 				if !yield(g) {
 					return
 				}

@@ -30,6 +30,8 @@ type StateSnapshot struct {
 	Stopping []Ref       `json:"stopping,omitempty"` // that NextStop has to hand out
 	Origins  map[Ref]Ref `json:"origins,omitempty"`  // of the stops of running nodes
 	Groups   []int32     `json:"failed_groups,omitempty"`
+
+	Keys map[Ref]string `json:"keys,omitempty"` // that values have given to nodes
 }
 
 // unsaved are the flags of a node's word that belong to this State alone.
@@ -60,6 +62,9 @@ func (st *State) Snapshot() (x StateSnapshot) {
 			x.Taken = append(x.Taken, int32(id))
 		}
 	}
+	if late := s.limits.late; late != nil && len(late.keys) > 0 {
+		x.Keys = maps.Clone(late.keys)
+	}
 	if t := s.stateTimes; t != nil {
 		x.Clock, x.Settled, x.Decided = t.clock, slices.Clone(t.settledAt), slices.Clone(t.decidedAt)
 	}
@@ -74,6 +79,12 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	s.Init(p, setup)
 	if err := s.adopt(x); err != nil {
 		return nil, fmt.Errorf("state snapshot: %w", err)
+	}
+	for _, r := range slices.Sorted(maps.Keys(x.Keys)) {
+		if s.known(r) != nil {
+			return nil, fmt.Errorf("state snapshot: %w: what has a key is no node", ErrBadValue)
+		}
+		s.BindKey(r, x.Keys[r])
 	}
 	for r := range s.words {
 		s.resume(Ref(r))

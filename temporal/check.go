@@ -120,6 +120,7 @@ type timing struct {
 	MaxCrashes, Priority                     int
 	Groups                                   []string
 	Key                                      string
+	KeyFrom                                  string        `json:",omitempty"`
 	CompensateRetry                          *kahn.Retry   `json:",omitempty"` // nil without one
 	CompensateTimeout                        time.Duration `json:",omitempty"`
 }
@@ -142,7 +143,7 @@ func fingerprint(p *kahn.Plan) string {
 			n := p.Node(r)
 			t := timing{
 				ID: n.ID, Retry: n.Retry, Timeout: n.Timeout, OverallTimeout: n.OverallTimeout, Estimate: n.Estimate, MaxCrashes: n.MaxCrashes,
-				Priority: n.Priority, Groups: n.Groups, Key: n.Key,
+				Priority: n.Priority, Groups: n.Groups, Key: n.Key, KeyFrom: n.KeyFrom,
 			}
 			if n.Compensate != nil || n.CompensateBy != nil {
 				t.CompensateRetry, t.CompensateTimeout = &n.CompensateRetry, n.CompensateTimeout

@@ -34,7 +34,7 @@ type Options struct {
 	MaxCrashes, Priority              int
 	Estimate                          time.Duration
 	Groups                            []string
-	Key                               string
+	Key, KeyFrom                      string
 	Gate                              *kahn.Gate
 	OutputSchema                      any
 }
@@ -49,7 +49,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.Memo, n.Retry, n.Timeout, n.OverallTimeout = o.Memo, o.Retry, o.Timeout, o.OverallTimeout
 	n.CompensateBy, n.CompensateRetry, n.CompensateTimeout = o.CompensateBy, o.CompensateRetry, o.CompensateTimeout
 	n.MaxCrashes, n.Priority, n.Estimate = o.MaxCrashes, o.Priority, o.Estimate
-	n.Groups, n.Key, n.OutputSchema = o.Groups, o.Key, o.OutputSchema
+	n.Groups, n.Key, n.KeyFrom, n.OutputSchema = o.Groups, o.Key, o.KeyFrom, o.OutputSchema
 	n.Gate = o.gate(n.Gate)
 }
 

@@ -387,11 +387,11 @@ func TestOptionsArrive(t *testing.T) {
 	o := typed.Options{
 		Kind: "kind", Label: "label", Config: 7, OnUpstreamFailure: kahn.UpstreamSkip, Handling: kahn.Handles, CancelLosers: true, CancelOnLateFailure: true,
 		ContinueOnFail: true, Critical: true, Memo: "1", MemoName: "name", MemoKey: func(*kahn.Step) (string, error) { return "", nil }, Files: []string{"a"}, Retry: kahn.RetryStandard(), Timeout: 1, OverallTimeout: 2, MaxCrashes: 3, Priority: 4, Estimate: 5,
-		Groups: []string{"g"}, Key: "key", OutputSchema: any(nil), CompensateRetry: kahn.RetryStandard(), CompensateTimeout: 6,
+		Groups: []string{"g"}, OutputSchema: any(nil), CompensateRetry: kahn.RetryStandard(), CompensateTimeout: 6,
 		CompensateBy: &kahn.CompensateBy{Kind: "undo"},
 	}
-	for _, join := range []typed.Options{{Join: kahn.AllDone}, {Cleanup: true}} {
-		o.Join, o.Cleanup = join.Join, join.Cleanup
+	for _, join := range []typed.Options{{Join: kahn.AllDone, Key: "key"}, {Cleanup: true, KeyFrom: "tenant"}} { // which has one or the other
+		o.Join, o.Cleanup, o.Key, o.KeyFrom = join.Join, join.Cleanup, join.Key, join.KeyFrom
 		if o.Cleanup { // which is never undone
 			o.CompensateBy, o.CompensateRetry, o.CompensateTimeout = nil, kahn.Retry{}, 0
 		}

@@ -36,6 +36,9 @@ func (w *warner) graph(g *kahn.Graph, path string) {
 			programs[n.ID] = false
 			fed[n.ID] = n.Params["input"] != nil
 		}
+		if n.KeyFrom != "" {
+			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "KeyFrom", Err: errors.New("the key bounds nothing: kahn run has no limit for keys; a group has one")})
+		}
 		if n.Key != "" {
 			w.add(&kahn.Problem{Graph: path, Node: n.ID, Field: "Key", Err: errors.New("the key bounds nothing: kahn run has no limit for keys; a group has one")})
 		}
