@@ -2,24 +2,33 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
 )
 
-// operating measures what the operator of a store in PostgreSQL notices: how long a run waits for its first step, and what the calls take that concern many
-// runs, at a number of runs of which a tenth has not ended.
+// operating measures what the operator of a store notices: what the calls take that concern many runs, at a number of runs of which a tenth has not ended, and over PostgreSQL how
+// long a run waits for its first step.
 func operating(out io.Writer, runs int) error {
+	if err := operatingSQLite(out, runs); err != nil {
+		return err
+	}
 	err := onServer(func(s *server) error {
 		if err := s.latencies(out, 300); err != nil {
 			return err
@@ -105,13 +114,18 @@ func (s *server) latency(processes, samples int) (created, began []time.Duration
 
 // counts measures the calls that concern many runs.
 func (s *server) counts(out io.Writer, runs int) error {
-	ctx := context.Background()
 	if err := s.clear(); err != nil {
 		return err
 	}
 	if err := s.fill(runs); err != nil {
 		return err
 	}
+	return countsOf(out, "PostgreSQL", s.store, runs)
+}
+
+// countsOf measures the calls that concern many runs.
+func countsOf(out io.Writer, name string, db store.QueueStore, runs int) error {
+	ctx := context.Background()
 	t := table{header: []string{"call", "ms"}}
 	timed := func(name string, f func() error) error {
 		var took []time.Duration
@@ -127,28 +141,68 @@ func (s *server) counts(out io.Writer, runs int) error {
 		return nil
 	}
 	count := func(f store.Filter) func() error {
-		return func() error { _, err := s.store.Count(ctx, f); return err }
+		return func() error { _, err := db.Count(ctx, f); return err }
 	}
 	queue := store.Queue{Workflow: "w1", Plan: "p1"}
 	err := errors.Join(
 		timed("Count of all", count(store.Filter{})),
 		timed("Count of one workflow", count(store.Filter{Workflow: "w1"})),
 		timed("Count of open runs", count(store.Filter{Statuses: []kahn.RunStatus{kahn.RunPending, kahn.RunRunning, kahn.RunSuspended}})),
-		timed("Queues", func() error { _, err := s.store.Queues(ctx); return err }),
-		timed("Unclaimable, which Serve asks each minute", func() error { _, err := store.Unclaimable(ctx, s.store); return err }),
-		timed("Due", func() error { _, err := s.store.Due(ctx, store.DueQuery{Queues: []store.Queue{queue}}); return err }),
-		timed("List, the first page", func() error { _, err := s.store.List(ctx, store.Query{}); return err }),
+		timed("Queues", func() error { _, err := db.Queues(ctx); return err }),
+		timed("Unclaimable, which Serve asks each minute", func() error { _, err := store.Unclaimable(ctx, db); return err }),
+		timed("Due", func() error { _, err := db.Due(ctx, store.DueQuery{Queues: []store.Queue{queue}}); return err }),
+		timed("List, the first page", func() error { _, err := db.List(ctx, store.Query{}); return err }),
 		timed("Prune of 1,000 runs", func() error {
-			_, err := s.store.Prune(ctx, store.PruneQuery{EndedBefore: time.Now(), Limit: 1000})
+			_, err := db.Prune(ctx, store.PruneQuery{EndedBefore: time.Now(), Limit: 1000})
 			return err
 		}),
 	)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n### PostgreSQL: %s runs of two nodes, a tenth of which has not ended, of 10 workflows\n\n", thousands(runs))
+	fmt.Fprintf(out, "\n### %s: %s runs of two nodes, a tenth of which has not ended, of 10 workflows\n\n", name, thousands(runs))
 	t.print(out)
 	return nil
+}
+
+// operatingSQLite measures the calls over a file of SQLite.
+func operatingSQLite(out io.Writer, runs int) (err error) {
+	dir, err := os.MkdirTemp("", "kahn-operating-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	db, err := sqlite.Open(filepath.Join(dir, "runs.db"), sqlite.Options{})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	var all errgroup.Group
+	all.SetLimit(64) // they share transactions
+	began := time.Now().Add(-24 * time.Hour)
+	for i := range runs {
+		all.Go(func() error { return db.Insert(context.Background(), filled(i, began)) })
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	return countsOf(out, "SQLite", db, runs)
+}
+
+// filled is one of the runs with which a store is filled, as fill writes them: every tenth is suspended.
+func filled(i int, began time.Time) *store.Run {
+	r := &store.Run{
+		ID: fmt.Sprint("run-", i), Sequence: 4, Status: kahn.RunCompleted, Created: began.Add(time.Duration(i) * time.Millisecond), Record: json.RawMessage(`"` + strings.Repeat("x", 300) + `"`),
+		Spec: store.Spec{Workflow: fmt.Sprint("w", i/10%10), Plan: fmt.Sprint("p", i/10%10)}, Nodes: map[string]store.Node{},
+	}
+	if r.Ended = began.Add(23*time.Hour + time.Duration(i)*time.Millisecond); i%10 == 0 {
+		r.Status, r.Ended = kahn.RunSuspended, time.Time{}
+	}
+	for n := range 2 {
+		r.Nodes[fmt.Sprint("node", n)] = store.Node{State: store.State{Terminal: true, Attempt: 1, Completed: true}, Columns: store.Columns{
+			Status: kahn.Completed, Value: json.RawMessage("1"), Record: json.RawMessage(`"` + strings.Repeat("x", 200) + `"`)}}
+	}
+	return r
 }
 
 // fill writes the rows of runs, of which every tenth is suspended.

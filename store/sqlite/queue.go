@@ -156,8 +156,34 @@ const (
 	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
 )
 
-// Queues implements [store.QueueStore].
-func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error) {
+// deadQuery is the statement of Unclaimable. It finds the queues one after the other by the index kahn_runs_due, whatever their lengths are, and counts the runs of those that
+// no live process performs. NULL ends the search.
+const deadQuery = `WITH RECURSIVE q(workflow, plan) AS (
+	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow, plan LIMIT 1), (SELECT plan FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow, plan LIMIT 1))
+	UNION ALL SELECT
+		(SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND (n.workflow, n.plan) > (q.workflow, q.plan) ORDER BY n.workflow, n.plan LIMIT 1),
+		(SELECT n.plan FROM kahn_runs n WHERE due IS NOT NULL AND (n.workflow, n.plan) > (q.workflow, q.plan) ORDER BY n.workflow, n.plan LIMIT 1)
+	FROM q WHERE q.workflow IS NOT NULL
+),
+r AS MATERIALIZED (SELECT workflow, plan FROM q WHERE workflow IS NOT NULL AND NOT EXISTS (
+	SELECT 1 FROM kahn_served s WHERE s.workflow = q.workflow AND s.plan = q.plan AND s.until > %[1]s))
+SELECT workflow, plan, count(*), min(due), until, %[1]s FROM (
+	SELECT r.workflow, r.plan, n.due, ` + servedUntil + ` AS until FROM r CROSS JOIN kahn_runs n
+	WHERE n.workflow = r.workflow AND n.plan = r.plan AND n.due IS NOT NULL AND (r.workflow <> '' OR r.plan <> '' OR n.sequence > 0)
+) GROUP BY workflow, plan`
+
+// Queues implements [store.QueueStore]. Its time grows with the runs that have not ended, by entries of an index.
+func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
+	return s.queues(ctx, queuesQuery)
+}
+
+// Unclaimable implements [store.UnclaimableStore]. Its time grows with the queues, and with the runs in those that no live process performs.
+func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
+	list, err := s.queues(ctx, deadQuery)
+	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Live }), err // a redrive waits for a run of a live queue
+}
+
+func (s *Store) queues(ctx context.Context, text string) (list []store.QueueState, err error) {
 	add := func(row []driver.Value) error {
 		var q store.QueueState
 		q.Workflow, _ = row[0].(string)
@@ -183,7 +209,7 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 		return nil
 	}
 	if err = s.freeDead(ctx); err == nil {
-		err = s.read(ctx, sqlAt(queuesQuery, s.now), add)
+		err = s.read(ctx, sqlAt(text, s.now), add)
 	}
 	if err == nil {
 		err = s.read(ctx, sqlAt(askedQueues, s.now), add)
