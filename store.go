@@ -119,6 +119,17 @@ func Lease(owner string, d time.Duration) Option {
 	})
 }
 
+func init() {
+	owned.Of = func(options any) string {
+		list, _ := options.([]Option)
+		c := byDefault[1]
+		if c.apply(list) != nil { // whoever starts the run returns the error
+			return ""
+		}
+		return c.owner
+	}
+}
+
 // machineAndProcess names this process for people who read a store.
 var machineAndProcess = sync.OnceValue(func() string {
 	host, err := os.Hostname()

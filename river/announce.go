@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,7 +25,8 @@ const (
 // Start starts the client of River, and announces to the store that this process performs the runs of the Workflows, until the client has stopped: so
 // [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. A program that starts the client by itself performs
 // runs, too, but its queues count as unclaimable. The first announcement is stored when Start returns; if it fails, the client is stopped, and Start returns the
-// error. Later ones that fail are logged, and repeated after 10 s. The error matches [machine.ErrBadValue] if the client or the Performer cannot be started.
+// error. Later ones that fail are logged, and repeated after 10 s. The error matches [machine.ErrBadValue] if the client or the Performer cannot be started, and [store.ErrOwnerInUse] if another
+// Performer of this process, which has not stopped, has the owner of its runs: see [kahn.Lease].
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:
@@ -32,16 +34,60 @@ func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) err
 	case p.byQueue == nil:
 		return fmt.Errorf("%w: riverkahn: the Performer is not registered", machine.ErrBadValue)
 	}
+	release, err := p.claimOwner()
+	if err != nil {
+		return err
+	}
 	if err := client.Start(ctx); err != nil || len(p.plans) == 0 {
+		release()
 		return err
 	}
 	a := store.Announcement{Process: "river/" + uuid.NewString(), Queues: p.plans, TTL: announced}
 	if err := p.announce(ctx, a); err != nil {
+		defer release()
 		return errors.Join(err, client.Stop(context.WithoutCancel(ctx)))
 	}
 	p.silent = make(chan struct{})
-	go p.keepAnnouncing(context.WithoutCancel(ctx), a, client.Stopped())
+	go func() {
+		defer close(p.silent)
+		defer release()
+		p.keepAnnouncing(context.WithoutCancel(ctx), a, client.Stopped())
+	}()
 	return nil
+}
+
+// owner is an owner of leases in a schema of a database.
+type owner struct {
+	host             string
+	port             uint16
+	database, schema string
+	name             string
+}
+
+// owners are those of the Performers of this process that have started and not stopped.
+var owners = struct {
+	sync.Mutex
+	of map[owner]bool
+}{of: map[owner]bool{}}
+
+// claimOwner takes the owner that the options of the Workflows name, see [kahn.Lease], until release is called. Two Performers with one owner would take each other's runs away.
+func (p *Performer) claimOwner() (release func(), err error) {
+	if p.owner == "" {
+		return func() {}, nil
+	}
+	c := p.Store.Pool().Config().ConnConfig
+	o := owner{c.Host, c.Port, c.Database, p.Store.Schema(), p.owner}
+	owners.Lock()
+	defer owners.Unlock()
+	if owners.of[o] {
+		return nil, fmt.Errorf("riverkahn: another Performer of this process has not stopped: %w", store.OwnerInUse(p.owner))
+	}
+	owners.of[o] = true
+	return func() {
+		owners.Lock()
+		defer owners.Unlock()
+		delete(owners.of, o)
+	}, nil
 }
 
 func (p *Performer) announce(ctx context.Context, a store.Announcement) error {
@@ -52,7 +98,6 @@ func (p *Performer) announce(ctx context.Context, a store.Announcement) error {
 
 // keepAnnouncing repeats an announcement until the client has stopped, and takes it back then.
 func (p *Performer) keepAnnouncing(ctx context.Context, a store.Announcement, stopped <-chan struct{}) {
-	defer close(p.silent)
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()
 	for over := false; !over; {

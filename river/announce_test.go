@@ -3,6 +3,7 @@ package riverkahn_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/riverqueue/river"
@@ -58,4 +59,27 @@ func TestStartRefuses(t *testing.T) {
 	require.ErrorIs(t, p.Start(t.Context(), nil), machine.ErrBadValue)
 	require.ErrorIs(t, p.Stop(t.Context(), nil), machine.ErrBadValue)
 	require.ErrorIs(t, p.Start(t.Context(), new(river.Client[pgx.Tx])), machine.ErrBadValue)
+}
+
+// TestOwners: of two Performers of one owner in one process the second one is told, until the first has stopped; two owners in one are refused.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	us, them := []kahn.Option{kahn.Lease("us", time.Minute)}, []kahn.Option{kahn.Lease("them", 0)}
+	first := &riverkahn.Performer{Workflows: []riverkahn.Workflow{{Graph: order(), Step: echo, Options: us}}}
+	c := x.perform(t, first)
+	second := &riverkahn.Performer{Store: x.store, Workflows: []riverkahn.Workflow{{Graph: gated(0), Step: echo, Options: us}}}
+	config := x.config()
+	require.NoError(t, second.Register(config))
+	client, err := river.NewClient(riverpgxv5.New(x.pool), config)
+	require.NoError(t, err)
+	err = second.Start(t.Context(), client)
+	require.ErrorIs(t, err, store.ErrOwnerInUse)
+	require.ErrorContains(t, err, `another Performer of this process has not stopped`)
+	require.NoError(t, first.Stop(t.Context(), c.River))
+	require.NoError(t, second.Start(context.Background(), client))
+	require.NoError(t, second.Stop(t.Context(), client))
+
+	both := []riverkahn.Workflow{{Graph: order(), Step: echo, Options: us}, {Graph: gated(0), Step: echo, Options: them}}
+	require.ErrorIs(t, (&riverkahn.Performer{Store: x.store, Workflows: both}).Register(x.config()), machine.ErrBadValue)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/riverqueue/river"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/internal/owned"
 	"github.com/seed-c794f7ef/kahn/machine"
 	"github.com/seed-c794f7ef/kahn/store"
 	"github.com/seed-c794f7ef/kahn/store/postgres"
@@ -40,6 +41,7 @@ type Performer struct {
 
 	byQueue map[string]*Workflow
 	plans   []store.Queue // of the Workflows, as the store names them
+	owner   string        // of the leases of its runs; "" if each run has one of its own
 	silent  chan struct{} // closed when the process has announced for the last time; nil unless Start was called
 	mu      sync.Mutex    // guards what follows
 	atWork  map[*kahn.Run]bool
@@ -143,6 +145,11 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 		if err != nil {
 			return nil, nil, nil, fmt.Errorf("riverkahn: workflow %s: %w", w.Graph.Name, err)
 		}
+		name := owned.Of(w.Options)
+		if name != "" && p.owner != "" && name != p.owner {
+			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s: the owners %q and %q; a process has one", machine.ErrBadValue, w.Graph.Name, p.owner, name)
+		}
+		p.owner = cmp.Or(p.owner, name)
 		queue := QueueOf(plan.Name(), plan.Hash())
 		if byQueue[queue] != nil {
 			return nil, nil, nil, fmt.Errorf("%w: riverkahn: workflow %s is listed twice in one version", machine.ErrBadValue, w.Graph.Name)

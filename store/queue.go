@@ -45,13 +45,13 @@ type DueNotifier interface {
 // one has opened the store. A process that has runs may end them, and takes no others.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
-// ErrOwnerInUse refuses an owner of leases whose name another process uses that is alive. An error of Acquire of store/sqlite that matches it
+// ErrOwnerInUse refuses an owner of leases whose name another process, or another Serve of this one, uses that is alive. An error of Acquire of store/sqlite that matches it
 // matches [ErrLeased], too.
-var ErrOwnerInUse = errors.New("another process has an owner of the same name")
+var ErrOwnerInUse = errors.New("another process, or another Serve of this one, has an owner of the same name")
 
 // OwnerInUse is the error of an owner whose name another process uses. It is for implementations of [Store] and [QueueStore].
 func OwnerInUse(owner string) error {
-	return fmt.Errorf("%w: %s: each process needs one of its own", ErrOwnerInUse, foreign.Quote(owner))
+	return fmt.Errorf("%w: %s: each needs one of its own", ErrOwnerInUse, foreign.Quote(owner))
 }
 
 // Queue identifies the workflow, and its version, that a process needs in order to perform a run.
