@@ -103,6 +103,12 @@ func TestQueryPlans(t *testing.T) {
 	plan = explain(t, s.DB(), sqlite.QueuesQuery(s))
 	require.Contains(t, plan, "INDEX kahn_runs_due")
 	require.NotContains(t, plan, "USE TEMP B-TREE FOR GROUP BY")
+	plan = explain(t, s.DB(), sqlite.DeadQuery(s))
+	for _, search := range []string{"(workflow>?)", "(workflow=? AND plan>?)", "(workflow=? AND plan=? AND due>?)"} { // none reads a queue that is served
+		require.Contains(t, plan, "SEARCH n USING", plan)
+		require.Contains(t, plan, search, plan)
+	}
+	require.NotContains(t, plan, "SCAN n", plan)
 	plan = explain(t, s.DB(), fmt.Sprintf(sqlite.NodesPage, "NULL, NULL"), 1, 2, 3)
 	require.Contains(t, plan, "USING INTEGER PRIMARY KEY")
 }

@@ -29,3 +29,5 @@ func PruneQuery(s *Store, q *store.PruneQuery) (text string, values []any) {
 func DueQuery(s *Store) string { return sqlAt(dueQuery, s.now) }
 
 func QueuesQuery(s *Store) string { return sqlAt(queuesQuery, s.now) }
+
+func DeadQuery(s *Store) string { return sqlAt(deadQuery, s.now) }

@@ -156,16 +156,17 @@ const (
 	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
 )
 
-// deadQuery is the statement of Unclaimable. It finds the queues one after the other by the index kahn_runs_due, whatever their lengths are, and counts the runs of those that
-// no live process performs. NULL ends the search.
-const deadQuery = `WITH RECURSIVE q(workflow, plan) AS (
-	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow, plan LIMIT 1), (SELECT plan FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow, plan LIMIT 1))
-	UNION ALL SELECT
-		(SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND (n.workflow, n.plan) > (q.workflow, q.plan) ORDER BY n.workflow, n.plan LIMIT 1),
-		(SELECT n.plan FROM kahn_runs n WHERE due IS NOT NULL AND (n.workflow, n.plan) > (q.workflow, q.plan) ORDER BY n.workflow, n.plan LIMIT 1)
-	FROM q WHERE q.workflow IS NOT NULL
+// deadQuery is the statement of Unclaimable. It finds the workflows, and then their plans, one after the other by the index kahn_runs_due, whatever the lengths of the queues are, and counts the
+// runs of those that no live process performs. NULL ends a search. SQLite compares pairs by the first column of an index alone, so that one search for both would read all runs.
+const deadQuery = `WITH RECURSIVE w(workflow) AS (
+	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
+	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL
 ),
-r AS MATERIALIZED (SELECT workflow, plan FROM q WHERE workflow IS NOT NULL AND NOT EXISTS (
+q(workflow, plan) AS (
+	SELECT w.workflow, (SELECT n.plan FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow = w.workflow ORDER BY n.plan LIMIT 1) FROM w WHERE w.workflow IS NOT NULL
+	UNION ALL SELECT q.workflow, (SELECT n.plan FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow = q.workflow AND n.plan > q.plan ORDER BY n.plan LIMIT 1) FROM q WHERE q.plan IS NOT NULL
+),
+r AS MATERIALIZED (SELECT workflow, plan FROM q WHERE plan IS NOT NULL AND NOT EXISTS (
 	SELECT 1 FROM kahn_served s WHERE s.workflow = q.workflow AND s.plan = q.plan AND s.until > %[1]s))
 SELECT workflow, plan, count(*), min(due), until, %[1]s FROM (
 	SELECT r.workflow, r.plan, n.due, ` + servedUntil + ` AS until FROM r CROSS JOIN kahn_runs n
