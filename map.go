@@ -154,20 +154,23 @@ func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func
 		}
 	}
 	x.plan = p.items[ref].repeated(n.ID, x.len())
-	keyOf := func(int) (string, error) { return key, nil }
-	switch source, is := p.keySources[ref]; {
-	case is && source.item:
-		keyOf = func(i int) (string, error) {
+	source, is := p.keySources[ref]
+	perItem := is && source.item
+	if !perItem && n.Map.Key == nil && key == "" {
+		if n.Map.Estimate == nil {
+			return x, nil
+		}
+		return x, protect(func() error { return x.distinguish(nil) })
+	}
+	keyOf := func(i int) (string, error) {
+		if perItem {
 			v, found := x.input(machine.Ref(i), source.name)
 			return source.key(v, found)
 		}
-	case n.Map.Key != nil:
-		keyOf = func(i int) (string, error) { return n.Map.Key(x.at(i)), nil }
-	case key == "":
-		keyOf = nil
-	}
-	if keyOf == nil && n.Map.Estimate == nil {
-		return x, nil
+		if n.Map.Key != nil {
+			return n.Map.Key(x.at(i)), nil
+		}
+		return key, nil
 	}
 	return x, protect(func() error { return x.distinguish(keyOf) })
 }

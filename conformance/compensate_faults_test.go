@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -165,9 +166,11 @@ func TestRepairsInsideAfterCrash(t *testing.T) {
 						require.ErrorIs(t, err, kahn.ErrCompensation)
 						require.Equal(t, 1, undone)
 						require.Len(t, keys, 1)
-						again := append(opts[:len(opts)-1:len(opts)-1], kahn.Redrive(reload(t, res.Snapshot()), names, kahn.Request{Actor: "ann"}), mode)
+						again := slices.Clone(opts)
 						if stored {
-							again = append(opts, kahn.Redrive(nil, names, kahn.Request{Actor: "ann"}), mode)
+							again = append(again, kahn.Redrive(nil, names, kahn.Request{Actor: "ann"}), mode)
+						} else { // in place of the snapshot with which the run went on
+							again = append(again[:len(opts)-1], kahn.Redrive(reload(t, res.Snapshot()), names, kahn.Request{Actor: "ann"}), mode)
 						}
 						preview, err := kahn.RedrivePreview(compiled(t, g), reload(t, res.Snapshot()), names, mode)
 						require.NoError(t, err)

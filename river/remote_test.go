@@ -251,7 +251,10 @@ func TestRemoteEnd(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
 	remote := riverkahn.Remote{}
-	wrapped := func(ctx context.Context, s *kahn.Step) (any, error) { return remote.Step(ctx, s) }
+	wrapped := func(ctx context.Context, s *kahn.Step) (any, error) { // what it calls cannot be seen
+		out, err := remote.Step(ctx, s)
+		return out, err
+	}
 	ends := func(do kahn.StepFunc) *kahn.Graph {
 		return (&kahn.Graph{Name: "ends"}).Add(kahn.Node{ID: "a", Do: echo}, kahn.Node{ID: "last", Kind: kahn.KindEnd, Do: do})
 	}

@@ -104,7 +104,7 @@ func TestPostedTwiceAtOnce(t *testing.T) {
 func TestLockedForLong(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)
-	s := openWith(t, pool, postgres.Options{Schema: newSchema(), Timeout: 200 * time.Millisecond})
+	s := openWith(t, pool, postgres.Options{Schema: newSchema(), Timeout: time.Second})
 	lease := begun(t, s, "r")
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
