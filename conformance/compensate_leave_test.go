@@ -15,7 +15,7 @@ import (
 )
 
 // A compensation whose process dies more than MaxCrashes times in a row is not called again: it has failed. The option holds, or the node's own; an attempt
-// that ends, and one that was interrupted because the run was left, are no crashes. Once an operator has it repeated, it counts anew.
+// that ends is no crash, and an attempt that is interrupted because the run is left is none either. When an operator repeats the compensation, the count begins at 0.
 func TestMaxCrashesOfCompensations(t *testing.T) {
 	const dies, leaves, fails, succeeds = "dies", "leaves", "fails", "succeeds"
 	for _, row := range []struct {
@@ -99,7 +99,7 @@ func TestMaxCrashesOfCompensations(t *testing.T) {
 }
 
 // A run that is left while it undoes lets the compensations that run end, or interrupts them at the end of the Runner's patience, begins no others, and
-// goes on with the rest in the next life; neither the cleanup nodes nor the end node run before that.
+// performs the rest in the next life; neither the cleanup nodes nor the end node run before that.
 func TestCompensatingRunIsLeft(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		for _, how := range []string{"leave", "patient", "interrupted"} {
@@ -165,7 +165,7 @@ func TestCompensatingRunIsLeft(t *testing.T) {
 	}
 }
 
-// A process whose Serve ends while a run undoes leaves it; another one that serves takes it up.
+// A process whose Serve ends while a run undoes leaves it; another process that serves the store continues it.
 func TestServeEndsWhileCompensating(t *testing.T) {
 	inBubble(t, "serve", func(t *testing.T) {
 		var l undoLog

@@ -36,7 +36,7 @@ func (c *cache) check() error {
 	return nil
 }
 
-// options are those of runs whose graph is that of prepare. They share the steps that are at work.
+// options returns the options of runs whose graph prepare has changed. These runs share the steps in flight.
 func (c *cache) options() []kahn.Option {
 	switch {
 	case c.dir == "":
@@ -116,7 +116,7 @@ func keyOfStep(s *kahn.Step, folder string) (string, error) {
 }
 
 // keyOfComposite returns a function that returns what the output of a composite depends on: the graph inside, what it is given, and the inputs of the run
-// that something inside of it names. Templates inside read these whether or not they are handed on.
+// that a node inside names. Templates inside read these inputs whether or not the composite passes them on.
 func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (func(s *kahn.Step) (string, error), error) {
 	plan, err := n.Sub.Compile()
 	if err != nil {
@@ -130,7 +130,7 @@ func keyOfComposite(n *kahn.Node, delivered map[string]bool, folder string) (fun
 		used.find(n.Loop.UntilExpr)
 	}
 	used.inputs["item"] = true
-	if n.Map == nil { // an item gets the list, and what is inside of it uses it only if it names it
+	if n.Map == nil { // an item gets the list, too, and depends on it only if a node inside names it
 		maps.Copy(used.inputs, delivered)
 		for name := range n.Params {
 			used.inputs[name] = true

@@ -129,7 +129,7 @@ func rewrites(t *testing.T, dir, from, to string) {
 	require.NoError(t, os.WriteFile(path, []byte(strings.ReplaceAll(string(data), from, to)), 0o600))
 }
 
-// TestCacheKeepsThePlan: a graph whose nodes have keys of the command has the same hash, with all that a graph has, so that a stored run goes on with and without
+// TestCacheKeepsThePlan: the keys that the command gives nodes do not change the hash of their graph, so that a stored run continues with and without
 // a cache.
 func TestCacheKeepsThePlan(t *testing.T) {
 	t.Parallel()

@@ -33,7 +33,7 @@ shown what would run again. A path that leads nowhere is refused, and so is a re
 With -cache a node that has a memo, the version of what it does, takes its output from an earlier run, of this definition or of another one, and is not
 run: if its id, memo and kind, its config with the inputs in the places of the templates, and the contents of its files were the same, and the command was
 called in the same folder. What a command or a request reads elsewhere is no part of that. A composite depends on its graph, and on the inputs that
-something inside of it names; an item on its value. What was not used for 30 days goes, and so does what is beyond 1 GiB; the folder may be removed at
+a node inside names; an item on its value. What was not used for 30 days goes, and so does what is beyond 1 GiB; the folder may be removed at
 any time.
 
 If another process performs the run, the answers of -answer are posted in the file, and that process takes them: this one ends with code 3.

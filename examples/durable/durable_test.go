@@ -22,7 +22,7 @@ func TestCommand(t *testing.T) {
 	var out, errs bytes.Buffer
 	code := command(nil, &out, &errs)
 	text := out.String()
-	for _, want := range []string{"process 1 is killed", "process 2 goes on with order-2, order-3, order-4\n", "repeated: order-2 ship, order-4 pay;", "not repeated: 14 steps", "As it should be"} {
+	for _, want := range []string{"process 1 is killed", "process 2 continues order-2, order-3, order-4\n", "repeated: order-2 ship, order-4 pay;", "not repeated: 14 steps", "As it should be"} {
 		if code != 0 || errs.Len() > 0 || !strings.Contains(text, want) {
 			t.Errorf("exit code %d\n%s%s", code, text, &errs)
 		}

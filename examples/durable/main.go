@@ -11,7 +11,7 @@
 //	Four orders are served over a file of SQLite. The process is killed in the middle, and another one goes on.
 //	process 1 serves order-1, order-2, order-3, order-4
 //	process 1 is killed: order-1 has ended, order-2 is being shipped, order-3 waits for approval, order-4 has been paid a moment ago
-//	process 2 goes on with order-2, order-3, order-4
+//	process 2 continues order-2, order-3, order-4
 //	repeated: order-2 ship, order-4 pay; their attempts were under way
 //	not repeated: 14 steps
 //	paid: 4 orders, each once

@@ -139,7 +139,7 @@ func serve(ctx context.Context, out io.Writer, p place, life string) (err error)
 		s.doom.Add(4)
 		fmt.Fprintf(out, "process %s serves %s\n", life, strings.Join(open, ", "))
 	} else {
-		fmt.Fprintf(out, "process %s goes on with %s\n", life, strings.Join(open, ", "))
+		fmt.Fprintf(out, "process %s continues %s\n", life, strings.Join(open, ", "))
 	}
 	runs := map[string]*kahn.Run{}
 	for _, id := range open {
