@@ -49,6 +49,7 @@ func TestTimersOfStoppedMembers(t *testing.T) {
 func TestAlarmsOfOneSlot(t *testing.T) {
 	inBubble(t, "timeouts of what ended in time", func(t *testing.T) {
 		var left *kahn.Run
+		begin := time.Now()
 		r := tryControlled(t, t.Context(), graph(
 			kahn.Node{ID: "A", Priority: 3, Timeout: 10 * ms, OverallTimeout: 25 * ms, Do: takes(5 * ms)},
 			kahn.Node{ID: "B", Priority: 2, Timeout: 40 * ms, Retry: thrice(2 * ms), Do: script(errStep, errStep)},
@@ -61,6 +62,9 @@ func TestAlarmsOfOneSlot(t *testing.T) {
 		}
 		if took := r.at(event.NodeFailed, "D") - r.at(event.NodeStarted, "D"); took != 15*ms {
 			t.Errorf("D failed %v after its start", took)
+		}
+		if took := time.Since(begin); took != 40*ms { // when D fails, not when the Timeout of an attempt would have passed that ended in time
+			t.Errorf("the run took %v", took)
 		}
 		if text := left.Leftovers(); text != "" {
 			t.Errorf("left: %s", text)
