@@ -139,7 +139,7 @@ func (x *items) len() int {
 
 func (x *items) at(i int) any { return x.list.Index(i).Interface() }
 
-// itemsOf makes the items of a map from the parameter that holds them. key is that of all of them, if a value has given the map one. protect calls the
+// itemsOf makes the items of a map from the parameter that holds them. key is the key of all items, if a value has given the map one. protect calls the
 // functions of the map.
 func (p *Plan) itemsOf(ref machine.Ref, value any, key string, protect func(func() error) error) (*items, error) {
 	n := p.node(ref)

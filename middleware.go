@@ -25,7 +25,7 @@ import (
 //	}
 //
 // The function may pass a derived context to next, which then becomes the context of the Step, too; it may return without
-// calling next, or change the results of next: its results are those of the attempt. The run is refused with
+// calling next, or change the results of next: the attempt has the results of the middleware. The run is refused with
 // [ErrBadOption] if a middleware is nil, panics or returns nil.
 //
 // Middleware does not see nodes without an attempt, which were skipped or stopped before their start: see [OnNode].

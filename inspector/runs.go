@@ -64,7 +64,7 @@ type runRow struct {
 	Cause    string         `json:"cause,omitempty"`
 	// Compensation is how far the run has come with undoing what its nodes have done: running, done or failed; empty for nothing.
 	Compensation string `json:"compensation,omitempty"`
-	// Usage is what the steps have used in all lives of the run, by name. Of a run that only the store has it is that of attempts that have ended.
+	// Usage is what the steps used in all lives of the run, by name. For a run that only the store has, running attempts are missing.
 	Usage   kahn.Usage `json:"usage,omitempty"`
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"`

@@ -145,7 +145,7 @@ kahn_nodes_total{workflow="or\"der",kind="hand",status="skipped"} 1
 }
 
 // The buckets of a histogram are cumulative, and each metric has its comments once.
-// TestMetricsOfUsage: what steps use counts by workflow, kind and name, once, in attempts that failed and inside of composites, too.
+// TestMetricsOfUsage: what steps use counts by workflow, kind and name, once, also in failed attempts and inside composites.
 func TestMetricsOfUsage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m metrics.Metrics

@@ -64,7 +64,7 @@ type owner struct {
 	name             string
 }
 
-// owners are those of the Performers of this process that have started and not stopped.
+// owners holds the owner of each Performer of this process that has started and not stopped.
 var owners = struct {
 	sync.Mutex
 	of map[owner]bool

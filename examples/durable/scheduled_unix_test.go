@@ -120,7 +120,7 @@ func scheduled(t *testing.T, url string) {
 	}
 	var runs []store.Run
 	enough := int(lasts / time.Second)
-	for patience := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) { // those of the time of the kills end
+	for patience := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) { // the runs that began during the kills end
 		page, err := s.List(t.Context(), store.Query{Limit: store.MaxPage})
 		must(t, err)
 		runs = page.Runs

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Trees returns the folders of this version and of a former one, which is that of a commit. It skips the test without KAHN_LONG and KAHN_SAMPLE, and where the history lacks
+// Trees returns the folders of this version and of the former version of a commit. It skips the test without KAHN_LONG and KAHN_SAMPLE, and where the history lacks
 // the commit.
 func Trees(t *testing.T, commit string) (now, former string) {
 	t.Helper()
@@ -40,8 +40,8 @@ func Trees(t *testing.T, commit string) (now, former string) {
 	return now, former
 }
 
-// Build builds the program in the folder upgrade of a module, which only the build sees: replaced names its files there, and others in place of those of the module, by their
-// paths within it. Paths are trimmed, so that what was built in another folder is found in the cache.
+// Build builds a program in the folder upgrade of a module. The files exist for the build alone: replaced names them, and files that take the place of the module's own, by their
+// paths within the module. Paths are trimmed, so that the build cache serves other folders, too.
 func Build(t *testing.T, module string, replaced map[string]string, to string) {
 	t.Helper()
 	files := map[string]string{}

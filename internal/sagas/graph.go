@@ -109,7 +109,7 @@ func (w *World) composite(r *rand.Rand, n *kahn.Node, depth int) {
 		n.Loop = &kahn.Loop{MaxIterations: 3, OnLimit: []kahn.LoopLimit{kahn.LoopFail, kahn.LoopStop}[r.IntN(2)], While: while(1 + r.IntN(4))}
 	case 2:
 		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), FailFast: r.IntN(3) == 0}, map[string]any{"items": []int{0, 1, 2}[:r.IntN(4)]}
-		return // its compensation is that of the items
+		return // it has no compensation but its items'
 	case 3:
 		n.Do, n.Groups, n.Key, n.Sub = nil, nil, "", w.Graph(r, depth-1)
 		n.Map, n.Params = &kahn.Map{Over: "items", ToleratedCount: r.IntN(3), Limit: r.IntN(3)}, map[string]any{"items": []int{0, 1, 2}[:r.IntN(4)]}

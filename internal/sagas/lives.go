@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Trial is a random saga over a store, whose process dies with some of its writes. The next one goes on with the run.
+// Trial is a random saga over a store, whose process dies with some of its writes. The next process continues the run.
 type Trial struct {
 	Seed   uint64
 	Depth  int    // of composites
