@@ -268,7 +268,7 @@ func (u *undo) nextInside(now int64) {
 		}
 	}
 	u.status = r.undoneInside(u.ref)
-	if u.regained || u.stored == CompensationRunning { // it has a record, which ends; those of the nodes inside tell what was undone, and what was not
+	if u.regained || u.stored == CompensationRunning { // it has a record, which ends; the records of the nodes inside say what was undone, and what was not
 		u.status, u.ended = CompensationDone, now
 		u.note()
 	}

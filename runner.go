@@ -528,7 +528,7 @@ type given struct {
 // asks, and opts, such as [KeepDescendants] and [DespiteHandlers], are for this redrive alone.
 //
 // The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not
-// ended. A durable run is redriven in its store. Other errors are those of [Start] and of the option Redrive.
+// ended. A durable run is redriven in its store. Other errors are as for [Start] and the option Redrive.
 func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Request, opts ...Option) (*Run, error) {
 	rn.mu.Lock()
 	e := rn.entries[id]

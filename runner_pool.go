@@ -52,7 +52,7 @@ type stake struct {
 	lines *machine.Slots // the slots whose lines its nodes wait in
 	share *share
 	claim *claim // nil unless it waits
-	index int    // among those of the share
+	index int    // in the list of the share
 }
 
 // stakes are those of a run, which its lock guards.

@@ -672,7 +672,7 @@ func decoder(codec Codec) func(node string, v *stored) error {
 
 // Result returns the Result of a run that has ended from its snapshot, in whatever process. The plan must be that of the run, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule that the run
-// had matter. The error of a run that failed or was cancelled is like that of [Execute]; it matches
+// had matter. The error of a run that failed or was cancelled is as from [Execute]; it matches
 // [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that the run has not ended: no step is called.
 //
 // The Result is like that of Execute, without Warnings. It begins with the first attempt and lasts until the last one has ended. Of an

@@ -311,7 +311,7 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 
 // ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be that of the run, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
-// that the run had matter. The error of a run that failed or was cancelled is like that of [Execute]; it matches
+// that the run had matter. The error of a run that failed or was cancelled is as from [Execute]; it matches
 // [ErrNotEnded] if the run has not ended, [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a
 // node that the run has not ended: no step is called.
 //
@@ -684,7 +684,7 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}
-	if list := undecided(nil, file.Nodes, ""); len(list) > 0 { // inside of a composite, before its next attempt
+	if list := undecided(nil, file.Nodes, ""); len(list) > 0 { // inside a composite, before its next attempt
 		return fmt.Errorf("%w: run %s undoes what node %s has done, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
 	}
 	return nil

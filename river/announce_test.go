@@ -61,7 +61,7 @@ func TestStartRefuses(t *testing.T) {
 	require.ErrorIs(t, p.Start(t.Context(), new(river.Client[pgx.Tx])), machine.ErrBadValue)
 }
 
-// TestOwners: of two Performers of one owner in one process the second one is told, until the first has stopped; two owners in one are refused.
+// TestOwners: if two Performers in one process have one owner, the second gets an error until the first has stopped; two owners in one are refused.
 func TestOwners(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

@@ -85,8 +85,8 @@ WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
 // strayQuery finds runs that are due, and have neither a holder nor a job that begins: their job was cancelled, discarded or deleted, or they have become due
-// without a [Client], because of a request, say. A job in the queue of another plan does not count: the run goes on with a new plan, see [kahn.Adopt], and no process may have
-// the former one. One that somebody has moved into a queue of the program's own does.
+// without a [Client], because of a request, say. A job in the queue of another plan does not count: the run continues with a new plan, see [kahn.Adopt], and no process may have
+// the former plan. A job that the program has moved into a queue of its own counts.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR

@@ -103,7 +103,7 @@ func isRemote(do kahn.StepFunc) bool {
 	return f != nil && f.Name() == remoteStep
 }
 
-// checkRemote refuses an end node of a plan, or inside of it, whose step is a Remote: it would fail each run when all else is over.
+// checkRemote refuses a plan with an end node, at any depth, whose step is a Remote: that node would fail each run when all else has ended.
 func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 	for plans := []*kahn.Plan{plan}; len(plans) > 0; {
 		p := plans[0]

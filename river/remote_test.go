@@ -187,8 +187,8 @@ func TestRemoteJobCancelled(t *testing.T) {
 	require.ErrorContains(t, err, "the job of the step was cancelled")
 }
 
-// TestRemoteJobGone: an attempt whose job is deleted, or cancelled before it begins, fails, and is retried as the node says. Others are left alone: one whose job waits for a
-// process, one that is at work, and one whose reply was posted and has not been taken.
+// TestRemoteJobGone: an attempt whose job is deleted, or cancelled before it begins, fails, and is retried as the node says. Other attempts go on: if the job waits for a
+// process, if it is running, and if its reply was posted and has not been taken.
 func TestRemoteJobGone(t *testing.T) {
 	t.Parallel()
 	for name, gone := range map[string]string{
@@ -347,7 +347,7 @@ func TestRemoteReads(t *testing.T) {
 	require.EqualValues(t, 1, reads.searches.Load())
 }
 
-// TestSetLabel: a run has the labels that its steps have set, and what they have used; a step in a job of its own is told that its label is not kept.
+// TestSetLabel: a run has the labels that its steps have set, and what they have used; SetLabel returns an error in a step that has a job of its own.
 func TestSetLabel(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)

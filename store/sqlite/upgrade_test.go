@@ -1,8 +1,6 @@
 package sqlite_test
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,10 +11,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn/internal/former"
 )
 
-// former is the last commit before the rules of docs/upgrade.md.
-const former = "8ebee3a9c83394ef8d50fdc4f2bade979182e31e"
+// formerVersion is the last commit before the rules of docs/upgrade.md.
+const formerVersion = "8ebee3a9c83394ef8d50fdc4f2bade979182e31e"
 
 // host is a program that was built with a version of this repository, and works the store of a test.
 type host struct{ program, db string }
@@ -51,53 +51,22 @@ func (h host) calls(t *testing.T, prefix string) (list []string) {
 	return list
 }
 
-// build builds the host in a tree of the repository, in a folder that only the build sees. Paths are trimmed, so that the cache has what was built in another folder. The former version gets the schema of this one: both have the
-// same tables for runs, but a program refuses to open a database that has more tables than it knows. With own it keeps the schema that it had.
-func build(t *testing.T, root, variant, to string, own bool) {
+// build builds the host in the tree of a version. The former version gets the schema of this one: both have the same tables for runs, but a program refuses
+// to open a database that has more tables than it knows. With own it keeps the schema that it had.
+func build(t *testing.T, tree, variant, to string, own bool) {
 	t.Helper()
-	module := filepath.Join(root, "store", "sqlite")
-	here, err := filepath.Abs(filepath.Join("testdata", "upgrade"))
-	require.NoError(t, err)
-	replaced := map[string]string{
-		filepath.Join(module, "upgrade", "main.go"):    filepath.Join(here, "main.go.txt"),
-		filepath.Join(module, "upgrade", "variant.go"): filepath.Join(here, variant),
-	}
+	here := filepath.Join("testdata", "upgrade")
+	files := map[string]string{"upgrade/main.go": filepath.Join(here, "main.go.txt"), "upgrade/variant.go": filepath.Join(here, variant)}
 	if !own {
-		replaced[filepath.Join(module, "schema.go")] = filepath.Join(here, "..", "..", "schema.go")
+		files["schema.go"] = "schema.go"
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
-	require.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "overlay.json")
-	require.NoError(t, os.WriteFile(file, overlay, 0o600))
-	cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-overlay", file, "-o", to, "./upgrade")
-	cmd.Dir = module
-	out, err := cmd.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	former.Build(t, filepath.Join(tree, "store", "sqlite"), files, to)
 }
 
 // hosts builds the host with the former version, also with the schema that it had, and with this one. It skips the test where the former one cannot be had.
 func hosts(t *testing.T) (before, unmigrated, now string) {
 	t.Helper()
-	if os.Getenv("KAHN_LONG")+os.Getenv("KAHN_SAMPLE") == "" {
-		t.Skip("it builds the former version: with KAHN_LONG or KAHN_SAMPLE")
-	}
-	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
-	if err != nil {
-		t.Skip("this is no checkout of git: there is no former version to build")
-	}
-	root := strings.TrimSpace(string(top))
-	if err := exec.Command("git", "cat-file", "-e", former+"^{commit}").Run(); err != nil {
-		t.Skipf("the history lacks the former version %s: a shallow clone?", former)
-	}
-	tree := t.TempDir()
-	archive := exec.Command("git", "archive", "--format=tar", former)
-	archive.Dir = root
-	data, err := archive.Output()
-	require.NoError(t, err)
-	tar := exec.Command("tar", "-x", "-C", tree)
-	tar.Stdin = bytes.NewReader(data)
-	out, err := tar.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	root, tree := former.Trees(t, formerVersion)
 	bin := t.TempDir()
 	before, unmigrated, now = filepath.Join(bin, "before"), filepath.Join(bin, "unmigrated"), filepath.Join(bin, "now")
 	build(t, tree, "former.go.txt", before, false)
@@ -110,10 +79,10 @@ func hosts(t *testing.T) (before, unmigrated, now string) {
 // decides itself. See docs/upgrade.md.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	former, unmigrated, now := hosts(t)
+	was, unmigrated, now := hosts(t)
 	both := func(t *testing.T) (before, after host) {
 		db := filepath.Join(t.TempDir(), "runs.db")
-		return host{former, db}, host{now, db}
+		return host{was, db}, host{now, db}
 	}
 	t.Run("the plans are the same", func(t *testing.T) {
 		before, after := both(t)
