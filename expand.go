@@ -323,6 +323,9 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	if h.within.Dormant {
 		r.st.Doze(ref)
 	}
+	if h.within.TimedOut != timeoutNone { // it ends as it would have ended then, although what was stopped inside completes
+		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
+	}
 	r.timers++ // until the child's goroutines have returned
 	h.resume(h.within.Inside.Stop, true)
 	if told { // an event has named the waiting nodes

@@ -446,11 +446,15 @@ func (r *Run) restoreStop(stop *stopState) {
 	}
 }
 
-// early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node.
+// early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node. One for a gate that has
+// ended without it, since it was aborted or skipped, is over: nobody is to hear of it in each life.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
-		if i, known := h.at[ref]; ok && (h.plan.net.Is(ref, machine.FlagGate) || known && h.nodes[i].Status == Suspended) {
+		i, known := h.at[ref]
+		switch {
+		case !ok, known && !s.given && h.nodes[i].Status.Terminal():
+		case h.plan.net.Is(ref, machine.FlagGate), known && h.nodes[i].Status == Suspended:
 			h.signals[ref] = Decision{s.Value.value, s.Actor, s.Comment, s.ID}
 			if known && !s.given {
 				h.accept(ref)

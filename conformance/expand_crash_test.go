@@ -122,3 +122,44 @@ func TestMaxCrashesOfExpandedNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestTimedOutExpansionAfterACrash: a node whose attempt has timed out ends so although the process dies while something inside still ends, and however
+// what was stopped inside has ended: an expanded node as a sub-graph does.
+func TestTimedOutExpansionAfterACrash(t *testing.T) {
+	t.Parallel()
+	late := func() *kahn.Graph { // x pays no heed to its context
+		return graph(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return "late", nil }},
+			kahn.Node{ID: "c", After: []string{"x"}, Cleanup: true, Do: takes(time.Second)})
+	}
+	expands := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(late(), nil, nil) }
+	for name, limit := range map[string]func(*kahn.Node){
+		"an attempt":   func(n *kahn.Node) { n.Timeout = 2 * time.Second },
+		"all attempts": func(n *kahn.Node) { n.OverallTimeout = 2 * time.Second },
+	} {
+		sub, expanded := subgraph("N", late()), kahn.Node{ID: "N", Do: expands}
+		limit(&sub)
+		limit(&expanded)
+		around := kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(graph(expanded), nil, nil) }}
+		for _, c := range []struct {
+			shape, path string
+			g           *kahn.Graph
+		}{
+			{"sub-graph", "N", graph(sub)},
+			{"expanded", "N", graph(expanded)},
+			{"expanded in a sub-graph", "S/N", graph(subgraph("S", graph(expanded)))},
+			{"expanded in an expanded node", "E/N", graph(around)},
+		} {
+			for _, stored := range []bool{false, true} {
+				inBubble(t, fmt.Sprint(name, ", ", c.shape, ", stored: ", stored), func(t *testing.T) {
+					opts := crash(t, c.g, nothing, stored, lasting(3500*time.Millisecond), kahn.CancelGrace(time.Minute))
+					res, err := kahn.Execute(t.Context(), c.g, nothing, opts...)
+					require.ErrorIs(t, err, kahn.ErrTimeout)
+					outer, inner, _ := strings.Cut(c.path, "/")
+					n, _ := res.Node(outer)
+					require.Equal(t, kahn.Failed, n.Status)
+					require.Equal(t, inner == "", n.Cause.Kind == kahn.CauseTimeout)
+				})
+			}
+		}
+	}
+}

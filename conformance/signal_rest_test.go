@@ -178,3 +178,60 @@ func TestSignalAtRest(t *testing.T) {
 		end()
 	})
 }
+
+// TestEarlyAnswerOfAnAbortedGate: an answer that came early, for a gate that was aborted before it asked, is no news of later lives: none
+// warns of it. So it is in a sub-graph, in one that a step returns, and over a store.
+func TestEarlyAnswerOfAnAbortedGate(t *testing.T) {
+	t.Parallel()
+	inner := func() *kahn.Graph {
+		return graph(kahn.Node{ID: "b"}, kahn.Node{ID: "g", Kind: kahn.KindGate, After: []string{"b"}}, gate("w"))
+	}
+	for name, c := range map[string]struct {
+		g      *kahn.Graph
+		prefix string
+	}{
+		"at the top":  {inner(), ""},
+		"sub-graph":   {graph(subgraph("S", inner())), "S/"},
+		"expanded":    {graph(kahn.Node{ID: "E"}), "E/"},
+		"two levels":  {graph(subgraph("S", graph(subgraph("T", inner())))), "S/T/"},
+		"in expanded": {graph(subgraph("S", graph(kahn.Node{ID: "E"}))), "S/E/"},
+	} {
+		for _, stored := range []bool{false, true} {
+			inBubble(t, name, func(t *testing.T) {
+				step := func(_ context.Context, s *kahn.Step) (any, error) {
+					if s.ID() == "E" {
+						return nil, kahn.Expand(inner(), nil, nil)
+					}
+					time.Sleep(time.Second)
+					return nil, errors.New("broken")
+				}
+				opts := []kahn.Option{kahn.RunID("r"), kahn.FailureMode(kahn.Continue)}
+				if stored {
+					opts = append(opts, kahn.Durable(new(store.Memory)))
+				}
+				run, err := kahn.Start(t.Context(), c.g, step, opts...)
+				require.NoError(t, err)
+				synctest.Wait()
+				require.NoError(t, run.Signal(t.Context(), c.prefix+"g", "early"))
+				time.Sleep(2 * time.Second)
+				run.Leave()
+				res, err := run.Wait()
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunSuspended, res.Status)
+				for life := range 3 {
+					more := opts
+					if !stored {
+						more = append(opts[:len(opts):len(opts)], kahn.Resume(reload(t, res.Snapshot())))
+					}
+					if life == 2 {
+						more = append(more[:len(more):len(more)], kahn.EarlySignals(map[string]any{c.prefix + "w": "yes"}))
+					}
+					res, err = kahn.Execute(t.Context(), c.g, step, more...)
+					require.Empty(t, res.Warnings, "life %d", life)
+				}
+				require.Error(t, err)
+				require.Equal(t, kahn.RunFailed, res.Status)
+			})
+		}
+	}
+}

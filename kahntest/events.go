@@ -217,11 +217,15 @@ func forks(e event.Event) bool {
 }
 
 // wavesAfter reports whether the life that begins with an event has waves. A life in waves mode in which nothing happens outside
-// of composites has none, as one in eager mode.
+// of composites has none, as one in eager mode. One that goes on in a wave that was open has no event of a wave if it is left before the wave
+// ends: then nodes that the wave's start led to tell.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
+		cause, known := c.at(e.Parent)
 		switch {
+		case known && cause.Type == event.WaveStarted:
+			return true
 		case e.Type == event.WaveStarted || e.Type == event.WaveCompleted:
 			return true
 		case resumes(e):
@@ -257,9 +261,9 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 	})
 }
 
-// event returns an earlier event of the stream, or false if it is from before the stream began.
+// at returns an event of the stream, or false if it is not in it: it may be from before the stream began.
 func (c *streamChecker) at(id uint64) (event.Event, bool) {
-	if first := c.events[0].ID; id >= first {
+	if first := c.events[0].ID; id >= first && id-first < uint64(len(c.events)) {
 		return c.events[id-first], true
 	}
 	return event.Event{}, false

@@ -64,7 +64,7 @@ func generate(root, name string) ([]mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &generator{file: name, source: string(source), fset: fset}
+	g := &generator{file: name, source: string(source), fset: fset, comms: map[ast.Stmt]bool{}}
 	for _, group := range file.Comments {
 		for _, c := range group.List {
 			g.comments = append(g.comments, g.offset(c.Pos()))
@@ -90,7 +90,8 @@ type generator struct {
 	fset         *token.FileSet
 	comments     []int // where they begin
 	function     string
-	body, end    int // of the function
+	body, end    int               // of the function
+	comms        map[ast.Stmt]bool // what the clauses of a select wait for
 	mutants      []mutant
 }
 
@@ -145,7 +146,14 @@ func (g *generator) mutate(n ast.Node) {
 			g.replaceRange(g.offset(at), g.offset(at)+len(op.String()), other)
 		}
 	}
+	if stmt, ok := n.(ast.Stmt); ok && g.comms[stmt] {
+		return // without it, its clause is none
+	}
 	switch n := n.(type) {
+	case *ast.CommClause:
+		if n.Comm != nil {
+			g.comms[n.Comm] = true
+		}
 	case *ast.BinaryExpr:
 		swap(n.OpPos, n.Op)
 		if n.Op == token.LAND || n.Op == token.LOR {

@@ -179,9 +179,17 @@ func f(a, b bool, n int) (sum int) {
 	}
 	return sum
 }
+
+func wait(in, out chan int) {
+	select {
+	case out <- len(out):
+		close(out)
+	case <-in:
+	}
+}
 `
 
-// The mutants of a function, each by the whole line. Equal lines are numbered.
+// The mutants of a function, each by the whole line. Equal lines are numbered. A clause of a select keeps what it waits for: without it, it is none.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.go"), []byte(code), 0o600))
@@ -206,8 +214,9 @@ func TestGenerate(t *testing.T) {
 		"f\n- sum++\n",
 		"f #2\n- sum++\n+ sum--\n",
 		"f #2\n- sum++\n",
+		"wait\n- close(out)\n",
 	}, texts)
-	require.Equal(t, []int{4, 4, 4, 5, 5, 7, 7, 7, 7, 7, 8, 8, 9, 9}, lines(mutants))
+	require.Equal(t, []int{4, 4, 4, 5, 5, 7, 7, 7, 7, 7, 8, 8, 9, 9, 17}, lines(mutants))
 }
 
 func lines(mutants []mutant) (lines []int) {
