@@ -15,9 +15,10 @@ import (
 //	SELECT kahn.post_cancel('order-18', 'message-2');
 //	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
 //	SELECT kahn.post_redrive('order-20', 'message-4');
-//	SELECT kahn.wake_run('order-21');
+//	SELECT kahn.post_compensation('order-21', 'message-5');
+//	SELECT kahn.wake_run('order-22');
 //
-// The first four are those of [postgres.Functions]. Beside wake_run they are what [Client.Post] is: the request and the job on which the run goes on are
+// The first five are those of [postgres.Functions]. Beside wake_run they are what [Client.Post] is: the request and the job on which the run goes on are
 // there together. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
 // "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
 func Functions(store, river string) string {
