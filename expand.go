@@ -325,6 +325,8 @@ func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	}
 	if h.within.TimedOut != timeoutNone { // it ends as it would have ended then, although what was stopped inside completes
 		x.timedOut, x.timeout = h.within.TimedOut, h.within.Timeout
+		r.disarmAttempt(ref)
+		r.disarm(&x.overall)
 	}
 	r.timers++ // until the child's goroutines have returned
 	h.resume(h.within.Inside.Stop, true)

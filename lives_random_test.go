@@ -201,8 +201,11 @@ func randomLives(t *testing.T, seed uint64, seen *livesSeen) {
 			if left := run.Leftovers(); left != "" && res.Status.Terminal() {
 				problem += ", left over: " + left
 			}
-			// An answer was posted while the run was at rest, and its gate has timed out, or was aborted since another one has: what is overdue settles first.
-			late := func(err error) bool { return stored && (errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrTransition)) }
+			// An answer was posted while the run was at rest, or before a graph was known again, and its gate has timed out, or was aborted since another one
+			// has: what is overdue settles first.
+			late := func(err error) bool {
+				return (stored || deep != nil) && (errors.Is(err, kahn.ErrAnswered) || errors.Is(err, kahn.ErrTransition))
+			}
 			expected := func(err error) bool { return late(err) || isStatic(err) || errors.Is(err, kahn.ErrGateOutlasts) }
 			if warnings := slices.DeleteFunc(slices.Clone(res.Warnings), expected); len(warnings) > 0 {
 				problem += fmt.Sprint(", warnings ", warnings)

@@ -174,7 +174,7 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 		return &pendingGate{kept: kept}, nil, nil
 	}
 	if _, answered := in.signals[ref]; answered {
-		return nil, nil, fmt.Errorf("%w: node %s", ErrAnswered, quoteID(s.gate))
+		return nil, nil, answeredAlready(s.gate)
 	}
 	if i, known := in.at[ref]; known {
 		if err := in.nodes[i].late(s.gate, r.wallClock()); err != nil {
@@ -250,12 +250,17 @@ func (r *Run) gateOf(gate string) (machine.Ref, bool) {
 
 // noGate is the error of a signal for which gateOf finds nothing. To make it takes a look at many nodes.
 func (r *Run) noGate(gate string) error {
-	if ref, ok := r.plan.Ref(gate); ok {
-		if x := r.extras[ref]; x != nil && x.decision != nil {
-			return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(gate))
+	if at, lost := r.locate(gate); lost == nil && !at.run.isEndedInside() {
+		if x := at.run.extras[at.ref]; x != nil && x.decision != nil {
+			return answeredAlready(gate)
 		}
 	}
 	return r.plan.unknownGate(gate, r.statusInside)
+}
+
+// isEndedInside reports whether the run is that of a composite that has ended.
+func (r *Run) isEndedInside() bool {
+	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
 
 // statusInside returns the status of a node of the nested run whose paths have the given prefix within this run, if there is
@@ -265,7 +270,7 @@ func (r *Run) statusInside(prefix string, ref machine.Ref) (status Status, runs 
 		if r.tree == nil {
 			return Idle, false
 		}
-		if r = r.tree.nested[r.prefix+prefix]; r == nil || r.concluded() {
+		if r = r.tree.nested[r.prefix+prefix]; r == nil || r.isEndedInside() {
 			return Idle, false
 		}
 	}
@@ -288,14 +293,27 @@ func (r *Run) refusal(ref machine.Ref) error {
 	answered = answered || !gate && x != nil && x.decision != nil
 	switch status := r.st.Word(ref).Status(); {
 	case status == Suspended && x.wait.Run != "":
-		return awaitsRun(r.plan.names[ref], x.wait.Run)
+		return awaitsRun(r.path(ref), x.wait.Run)
 	case status == Suspended:
-	case status == Completed, answered, !gate && !status.Terminal():
-		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(r.plan.names[ref]))
+	case answered, !gate && !status.Terminal():
+		return answeredAlready(r.path(ref))
 	case status.Terminal():
-		return &machine.TransitionError{Node: r.plan.names[ref], From: status, To: Completed}
+		return endedUnanswered(r.path(ref), status)
 	}
 	return nil
+}
+
+// answeredAlready is the error of a second answer, in every life of the run.
+func answeredAlready(path string) error {
+	return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(path))
+}
+
+// endedUnanswered is the error of an answer for a gate, or for a step that has waited, that has ended.
+func endedUnanswered(path string, status Status) error {
+	if status == Completed {
+		return answeredAlready(path)
+	}
+	return &machine.TransitionError{Node: path, From: status, To: Completed}
 }
 
 // signal applies an answer, with the lock held.

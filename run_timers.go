@@ -322,6 +322,7 @@ func (r *Run) timeOut(step *Step, x *extra, scope timeoutScope, timeout time.Dur
 		x.overdue = x.overdue || scope == timeoutOverall
 		return
 	}
+	r.wake(now) // a loop that pauses in a run that is being left: its last record is not written yet
 	if x.timedOut == timeoutNone {
 		r.halt(step, x, CauseRunTimeout, &stopCause{ErrTimeout, context.DeadlineExceeded})
 	}

@@ -273,7 +273,7 @@ func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == Run
 func (r *Run) judgeAtRest(s *signal) error {
 	r.st.Lock()
 	at, lost := r.locate(s.gate)
-	if lost != nil || !at.run.plan.net.Is(at.ref, machine.FlagGate) {
+	if lost != nil || !at.run.plan.net.Is(at.ref, machine.FlagGate) || at.run.isEndedInside() {
 		defer r.st.Unlock()
 		waits := r.waiting()
 		i := slices.IndexFunc(waits, func(w Wait) bool { return w.Node == s.gate || w.Token == s.gate })

@@ -643,16 +643,18 @@ func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNod
 	i, known := in.at[ref]
 	gate := in.plan.net.Is(ref, machine.FlagGate)
 	switch {
-	case !known && !gate:
-		err = h.unknownGate(name)
-	case known && in.nodes[i].Status.Terminal():
-		err = fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), in.nodes[i].Status)
 	case in.within != nil && !in.continues():
-		err = fmt.Errorf("%w: what %s is inside of is %v", ErrUnknownGate, quoteID(name), in.within.Status)
-	case known && in.nodes[i].Status != Suspended && !gate:
-		err = fmt.Errorf("%w: node %s is %v", ErrUnknownGate, quoteID(name), in.nodes[i].Status)
-	case known && in.nodes[i].Wait != nil && in.nodes[i].Wait.Run != "":
-		err = awaitsRun(name, in.nodes[i].Wait.Run)
+		err = h.unknownGate(name)
+	case known && gate && in.nodes[i].Status.Terminal():
+		err = endedUnanswered(name, in.nodes[i].Status)
+	case gate, known && in.nodes[i].Status == Suspended:
+		if known && in.nodes[i].Wait != nil && in.nodes[i].Wait.Run != "" {
+			err = awaitsRun(name, in.nodes[i].Wait.Run)
+		}
+	case known && in.nodes[i].Signalled:
+		err = answeredAlready(name)
+	default:
+		err = h.unknownGate(name)
 	}
 	return in, ref, nil, err
 }
@@ -709,10 +711,10 @@ func (k keptNodes) name(name string, x *keptNode) {
 // refusal is the error of a signal for a node that takes none.
 func (k *keptNode) refusal(name string) error {
 	switch {
-	case k.Status.Terminal():
-		return fmt.Errorf("%w: node %s is %v", ErrAnswered, quoteID(name), k.Status)
 	case k.answered:
-		return fmt.Errorf("%w: node %s", ErrAnswered, quoteID(name))
+		return answeredAlready(name)
+	case k.Status.Terminal():
+		return endedUnanswered(name, k.Status)
 	case k.Wait != nil && k.Wait.Run != "":
 		return awaitsRun(name, k.Wait.Run)
 	}

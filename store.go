@@ -81,7 +81,7 @@ func Durable(s store.Store) Option {
 // id, in a composite by its path, or by its token; inside a node that was expanded only waiting nodes are answered, and an answer is judged
 // when the graph is known. Deadlines of gates are those of the first wait; one that has passed fails its gate before any signal arrives.
 //
-// The error matches [ErrUnknownGate] or [ErrAnswered] if a signal names a node that does not wait, [ErrDuplicateGate] if two name the same
+// An error is returned as by [Run.Signal] for a node that takes no answer; it matches [ErrDuplicateGate] if two signals name the same
 // node, and is a [*ChoiceError] if a signal is none of the choices of a [Gate]. Nothing was run then.
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })

@@ -9,8 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -317,4 +320,42 @@ func TestLoopPauseSurvives(t *testing.T) {
 			t.Error("another hash")
 		}
 	})
+}
+
+// TestTimeoutOfAPausedLoopThatIsLeft: a loop whose Timeout ends while the last record of a run that is being left is written has timed out: the run
+// is at work again meanwhile, at every depth.
+func TestTimeoutOfAPausedLoopThatIsLeft(t *testing.T) {
+	t.Parallel()
+	loop := polling("L", graph(after("x")), 3)
+	loop.Loop.Pause, loop.Timeout = time.Minute, 10*time.Second
+	for name, c := range map[string]struct {
+		g    *kahn.Graph
+		path string
+	}{
+		"at the top": {graph(loop, after("B", "L")), "L"},
+		"inside":     {graph(subgraph("S", graph(loop, after("B", "L")))), "S/L"},
+		"deeper":     {graph(subgraph("S", graph(subgraph("T", graph(loop))))), "S/T/L"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			rec := newRecorder()
+			db := &slowStore{Store: new(store.Memory), takes: 2 * time.Second}
+			run, err := kahn.Start(t.Context(), c.g, takes(time.Second), kahn.Durable(db), kahn.RunID("r"), kahn.Lease("", time.Hour), kahn.OnEvent(rec.add))
+			require.NoError(t, err)
+			var began time.Time
+			for began.IsZero() {
+				time.Sleep(time.Second)
+				for _, e := range rec.all() {
+					if e.Type == event.NodeStarted && e.Path == c.path {
+						began = e.Time
+					}
+				}
+			}
+			time.Sleep(time.Until(began.Add(9 * time.Second)))
+			run.Leave()
+			res, _ := run.Wait()
+			events := rec.all()
+			require.NoError(t, kahntest.CheckEvents(c.g, res, events))
+			require.True(t, slices.ContainsFunc(events, func(e kahn.Event) bool { return e.Type == event.NodeTimedOut && e.Path == c.path }), "%s", eventText(events))
+		})
+	}
 }

@@ -130,8 +130,8 @@ func TestScenarioInside(t *testing.T) {
 			{kahn.ErrUnknownGate, map[string]any{"S/nobody": 1}},
 			{kahn.ErrUnknownGate, map[string]any{"I/g": 1}}, // I has not begun
 			{kahn.ErrUnknownGate, map[string]any{"S": 1}},
-			{kahn.ErrAnswered, map[string]any{"S/x": 1}},
-			{kahn.ErrAnswered, map[string]any{"D/x": 1}},
+			{kahn.ErrUnknownGate, map[string]any{"S/x": 1}}, // a step that has not waited
+			{kahn.ErrUnknownGate, map[string]any{"D/x": 1}},
 			{kahn.ErrDuplicateGate, map[string]any{"S/w": 1, "ticket": 2}},
 		} {
 			if res, err := resumeRun(t, t.Context(), g, neverStep(t), s, x.signals); res != nil || !errors.Is(err, x.want) {

@@ -56,7 +56,7 @@ func TestScenarioResume(t *testing.T) {
 			signals map[string]any
 			want    error
 		}{
-			{map[string]any{"X": 1}, kahn.ErrUnknownGate}, {map[string]any{"A": 1}, kahn.ErrAnswered},
+			{map[string]any{"X": 1}, kahn.ErrUnknownGate}, {map[string]any{"A": 1}, kahn.ErrUnknownGate},
 			{map[string]any{"S": 1, "token": 2}, kahn.ErrDuplicateGate}, {map[string]any{"G": 1, "": 2}, kahn.ErrUnknownGate},
 		} {
 			res, err := resumeRun(t, t.Context(), g, neverStep(t), r.Snapshot(), row.signals, kahn.OnEvent(func(e kahn.Event) { t.Error(e) }))

@@ -179,6 +179,85 @@ func TestSignalAtRest(t *testing.T) {
 	})
 }
 
+// TestRefusalsAlike: an answer is refused with one error, whether its run is at work, at rest, about to go on, or goes on with it.
+func TestRefusalsAlike(t *testing.T) {
+	t.Parallel()
+	inner := func() *kahn.Graph {
+		return graph(gate("done"), kahn.Node{ID: "bad", Do: fails(0)}, gate("lost", "bad"), kahn.Node{ID: "asks", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			if v, ok := s.Resumed(); ok {
+				return v, nil
+			}
+			return nil, kahn.Suspend("", nil, nil)
+		}}, kahn.Node{ID: "plain"}, gate("w"), kahn.Node{ID: "skipped", Kind: kahn.KindGate, When: func(kahn.View) (bool, error) { return false, nil }})
+	}
+	ended := graph(gate("g"))
+	for name, c := range map[string]struct {
+		g      *kahn.Graph
+		prefix string
+	}{
+		"at the top": {inner().Add(subgraph("C", ended)), ""},
+		"sub-graph":  {graph(subgraph("S", inner().Add(subgraph("C", ended)))), "S/"},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			db := new(store.Memory)
+			opts := []kahn.Option{kahn.RunID("r"), kahn.FailureMode(kahn.Continue), kahn.Durable(db)}
+			run, err := kahn.Start(t.Context(), c.g, nothing, opts...)
+			require.NoError(t, err)
+			synctest.Wait()
+			for _, id := range []string{"done", "asks", "C/g"} {
+				require.NoError(t, run.Signal(t.Context(), c.prefix+id, 1))
+			}
+			synctest.Wait()
+			names := map[string]error{"done": kahn.ErrAnswered, "lost": kahn.ErrTransition, "asks": kahn.ErrAnswered, "plain": kahn.ErrUnknownGate,
+				"skipped": kahn.ErrTransition, "C/g": kahn.ErrUnknownGate, "C": kahn.ErrUnknownGate, "nobody": kahn.ErrUnknownGate, "D/g": kahn.ErrUnknownGate}
+			atWork := map[string]string{}
+			for id, want := range names {
+				err := run.Signal(t.Context(), c.prefix+id, 2)
+				require.ErrorIs(t, err, want, id)
+				require.ErrorContains(t, err, c.prefix+id)
+				atWork[id] = err.Error()
+			}
+			run.Leave()
+			_, err = run.Wait()
+			require.NoError(t, err)
+			pending := &kahn.Runner{MaxRuns: 1}
+			hold, err := pending.Start(t.Context(), graph(gate("g")), nothing)
+			require.NoError(t, err)
+			next, err := pending.Start(t.Context(), c.g, nothing, opts...)
+			require.NoError(t, err)
+			for id := range names {
+				err := run.Signal(t.Context(), c.prefix+id, 2)
+				require.EqualError(t, err, atWork[id], "at rest")
+				err = next.Signal(t.Context(), c.prefix+id, 2)
+				require.EqualError(t, err, atWork[id], "about to go on")
+			}
+			next.Leave()
+			_, err = next.Wait()
+			require.NoError(t, err)
+			require.NoError(t, hold.Cancel())
+			_, err = hold.Wait()
+			require.Error(t, err)
+			for id := range names {
+				_, err := kahn.Execute(t.Context(), c.g, nothing, append(opts, kahn.EarlySignals(map[string]any{c.prefix + id: 2}))...)
+				require.EqualError(t, err, atWork[id], "goes on with it")
+			}
+			for id := range names {
+				q, err := kahn.PrepareSignal(c.prefix+id, kahn.Decision{Value: 2, ID: id})
+				require.NoError(t, err)
+				_, err = db.Post(t.Context(), "r", q)
+				require.NoError(t, err)
+			}
+			_, err = kahn.Execute(t.Context(), c.g, nothing, opts...)
+			require.NoError(t, err)
+			for id := range names {
+				q, err := db.FindRequest(t.Context(), "r", id)
+				require.NoError(t, err)
+				require.Equal(t, atWork[id], q.Refused, "posted")
+			}
+		})
+	}
+}
+
 // TestEarlyAnswerOfAnAbortedGate: an answer that came early, for a gate that was aborted before it asked, is no news of later lives: none
 // warns of it. So it is in a sub-graph, in one that a step returns, and over a store.
 func TestEarlyAnswerOfAnAbortedGate(t *testing.T) {
