@@ -81,16 +81,9 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 		return nil, err
 	}
 	m := memo{in.Plan, in.key(), in.StateVersion}
-	reuse := enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE
+	o := w.startOptions(in, m)
 	if w.RetryFailed {
-		reuse = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
-	}
-	o := client.StartWorkflowOptions{
-		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: reuse, WorkflowExecutionErrorWhenAlreadyStarted: true,
-		Memo: map[string]any{memoName: m}, StaticSummary: shorten(in.Plan.Name, maxSummary),
-	}
-	if in.SearchAttributes {
-		o.TypedSearchAttributes = sdk.NewSearchAttributes(workflowAttribute.ValueSet(in.Plan.Name), statusAttribute.ValueSet(kahn.RunRunning.String()))
+		o.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
 	}
 	run, err := c.ExecuteWorkflow(ctx, o, WorkflowName, in)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
@@ -103,6 +96,18 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	return &Run{c, w, run}, nil
 }
 
+// startOptions are those of the workflow of a run.
+func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
+	o := client.StartWorkflowOptions{
+		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, WorkflowExecutionErrorWhenAlreadyStarted: true,
+		Memo: map[string]any{memoName: m}, StaticSummary: shorten(in.Plan.Name, maxSummary),
+	}
+	if in.SearchAttributes {
+		o.TypedSearchAttributes = sdk.NewSearchAttributes(workflowAttribute.ValueSet(in.Plan.Name), statusAttribute.ValueSet(kahn.RunRunning.String()))
+	}
+	return o
+}
+
 // Execute starts a run, or finds the one that was started before, and waits for its end. The Result and the error are those that
 // kahn.Execute returns, without events; an error of Temporal's comes without a Result. The end of the context ends the waiting, and not the run.
 func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*kahn.Result, error) {
@@ -113,7 +118,7 @@ func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string
 	return run.Wait(ctx)
 }
 
-// Attach returns the run of a workflow that was started before. Of the Workflow it takes ID, Plan, Types and Blobs. Whether there is such a
+// Attach returns the run of a workflow that was started before. Of the Workflow it takes ID, Plan, Types, Blobs and DataConverter. Whether there is such a
 // workflow shows when the Run is asked something.
 func Attach(c client.Client, w Workflow) *Run {
 	return &Run{c, w, c.GetWorkflow(context.Background(), w.ID, "")}
@@ -128,8 +133,7 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	if err != nil {
 		return input{}, err
 	}
-	unasked := func(string, string, func() (any, error)) (any, error) { return nil, kahn.ErrCallAborted } // the workers call the functions of the plan
-	opts := append(w.Settings.options(), kahn.Inputs(inputs), kahn.Retain(0), kahn.GraphCalls(unasked))
+	opts := append(w.Settings.options(), kahn.Inputs(inputs), kahn.Retain(0), uncalled)
 	if f := w.Fire; f != nil {
 		opts = append(opts, kahn.Fire(f.Trigger, f.Payload), f.Prune)
 	}
@@ -168,11 +172,7 @@ func (w Workflow) attachTo(ctx context.Context, c client.Client, m memo) (*Run, 
 	}
 	var old memo
 	field := about.GetWorkflowExecutionInfo().GetMemo().GetFields()[memoName]
-	read := w.DataConverter
-	if read == nil {
-		read = converter.GetDefaultDataConverter()
-	}
-	if err := read.FromPayload(field, &old); err != nil || old.Key != m.Key {
+	if err := w.converter().FromPayload(field, &old); err != nil || old.Key != m.Key {
 		return nil, fmt.Errorf("kahn/temporal: workflow %q: %w: it was started with another plan, other settings or other inputs", w.ID, kahn.ErrKeyConflict)
 	}
 	return Attach(c, w), nil

@@ -28,8 +28,13 @@ type trial struct {
 	// envs are those of all executions.
 	envs []*testsuite.TestWorkflowEnvironment
 
+	// redrive is what an operator asks for after the end of the run, once.
+	redrive *redriving
+
 	executions int
 	err        error // of the last execution
+	in         input
+	out        output
 }
 
 var discard = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard, nil)))
@@ -75,6 +80,14 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 			if err := outputOf(err, &out); err != nil {
 				return nil, err
 			}
+		}
+		x.in, x.out = in, out
+		if x.redrive != nil {
+			last := lastExecution{in: in, out: out}
+			in, err = last.redriven(x.workflow, x.redrive)
+			require.NoError(t, err)
+			x.redrive = nil
+			continue
 		}
 		return x.workflow.result(out)
 	}

@@ -23,10 +23,16 @@ type recorded struct {
 	// answers are given to gates when they wait; cancel cancels the run then.
 	answers map[string]any
 	cancel  bool
+	// redrive is what an operator asks for after the end of the run.
+	redrive func(ctx context.Context, run *Run) (*Run, error)
 }
 
 func recordedStep(_ context.Context, s *kahn.Step) (any, error) {
 	switch {
+	case s.Kind() == "refund" && s.Attempt() == 1:
+		return nil, kahn.Permanent(errStep)
+	case s.Compensating():
+		return nil, nil
 	case strings.HasPrefix(s.ID(), "flaky") && s.Attempt() < 3:
 		return nil, errStep
 	case strings.HasPrefix(s.ID(), "bad"):
@@ -56,6 +62,17 @@ var records = map[string]recorded{
 			kahn.Node{ID: "test", After: []string{"ask"}, Test: func(kahn.View) (any, error) { return map[bool]any{true: "left", false: "right"}[guard], nil }},
 			kahn.Node{ID: "l", In: []kahn.Edge{{From: "test", Label: "left"}}}, kahn.Node{ID: "r", In: []kahn.Edge{{From: "test", Label: "right"}}})
 	}, answers: map[string]any{"ask": 1.0}},
+	// The operator repeats the refund, which has failed for good.
+	"saga": {graph: func(ordered bool) *kahn.Graph {
+		charge := kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}}
+		if ordered {
+			charge.After = []string{"reserve"}
+		}
+		return new(kahn.Graph).Add(kahn.Node{ID: "reserve", CompensateBy: &kahn.CompensateBy{Kind: "release"}}, charge,
+			kahn.Node{ID: "pack", After: []string{"reserve", "charge"}, CompensateBy: &kahn.CompensateBy{Kind: "unpack"}}, kahn.Node{ID: "badly", After: []string{"pack"}})
+	}, settings: Settings{Limit: 1}, redrive: func(ctx context.Context, run *Run) (*Run, error) {
+		return run.Redrive(ctx, []string{"charge"}, kahn.Request{Actor: "ann"}, kahn.RepeatCompensations)
+	}},
 	"guard": {graph: func(guard bool) *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", After: []string{"a"}, When: func(kahn.View) (bool, error) { return guard, nil }},
 			kahn.Node{ID: "c", After: []string{"a"}})

@@ -190,6 +190,13 @@ func TestServerHistories(t *testing.T) {
 		res, err := run.Wait(t.Context())
 		require.NotNil(t, res, "%v", err)
 		all := histories(t, c, w.ID, first)
+		if r.redrive != nil {
+			again, err := r.redrive(t.Context(), run)
+			require.NoError(t, err)
+			res, err = again.Wait(t.Context())
+			require.NotNil(t, res, "%v", err)
+			all = append(all, histories(t, c, w.ID, again.get.GetRunID())...)
+		}
 		if children := childrenIn(all); len(children) > 0 {
 			all = append(all, histories(t, c, children[0].id, children[0].run)...)
 		}

@@ -31,6 +31,8 @@ type input struct {
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
 	Beats     beats   `json:"beats,omitempty"`
+	// Redriving is what the first execution after the end of the run does, see Run.Redrive.
+	Redriving *redriving `json:"redriving,omitempty"`
 	// Earlier are those executions, for who reads their events.
 	Earlier []execution `json:"earlier,omitempty"`
 }
@@ -129,7 +131,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 	if x.c, err = kahn.NewCoordinator(plan, workflow.Now(root), opts...); err != nil {
 		x.mend()
-		if in.Continued > 0 {
+		if in.Continued > 0 && in.Redriving == nil {
 			leaveToAnother(err)
 		}
 		return nil, refuse(err)
@@ -177,6 +179,9 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	opts := x.always()
 	if in.Snapshot != nil {
 		from, err := in.Snapshot.open(x.texts)
+		if in.Redriving != nil {
+			return append(opts, in.Redriving.options(from)...), err
+		}
 		return append(opts, kahn.Resume(from)), err
 	}
 	if f := in.Fired; f != nil {
@@ -498,7 +503,7 @@ func (x *interpreter) arm() {
 func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*output, error) {
 	if res.Status == kahn.RunSuspended { // it was left
 		next := x.in
-		next.Inputs, next.Fired, next.Snapshot, next.Continued, next.Beats = nil, nil, snapshot, x.in.Continued+1, x.unfinishedBeats()
+		next.Inputs, next.Fired, next.Redriving, next.Snapshot, next.Continued, next.Beats = nil, nil, nil, snapshot, x.in.Continued+1, x.unfinishedBeats()
 		first, _ := x.c.Run().EventRange()
 		next.Earlier = append(next.Earlier, execution{workflow.GetInfo(x.ctx).WorkflowExecution.RunID, first})
 		return nil, workflow.NewContinueAsNewError(x.ctx, WorkflowName, next)
