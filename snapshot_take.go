@@ -235,7 +235,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	case x.kept != nil:
 		in := *x.kept.Inside
 		in.Nodes = nil
-		n.Inside, n.Dormant = &in, x.kept.Dormant
+		n.Inside, n.Dormant, n.TimedOut, n.Timeout = &in, x.kept.Dormant, x.kept.TimedOut, x.kept.Timeout
 		return
 	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // that was an attempt before
 		return

@@ -131,7 +131,10 @@ func TestTimedOutExpansionAfterACrash(t *testing.T) {
 		return graph(kahn.Node{ID: "x", Do: func(context.Context, *kahn.Step) (any, error) { time.Sleep(3 * time.Second); return "late", nil }},
 			kahn.Node{ID: "c", After: []string{"x"}, Cleanup: true, Do: takes(time.Second)})
 	}
-	expands := func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(late(), nil, nil) }
+	expands := func(context.Context, *kahn.Step) (any, error) {
+		time.Sleep(time.Second)
+		return nil, kahn.Expand(late(), nil, nil)
+	}
 	for name, limit := range map[string]func(*kahn.Node){
 		"an attempt":   func(n *kahn.Node) { n.Timeout = 2 * time.Second },
 		"all attempts": func(n *kahn.Node) { n.OverallTimeout = 2 * time.Second },
@@ -142,16 +145,28 @@ func TestTimedOutExpansionAfterACrash(t *testing.T) {
 		around := kahn.Node{ID: "E", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(graph(expanded), nil, nil) }}
 		for _, c := range []struct {
 			shape, path string
+			dies        time.Duration // while c is at work
 			g           *kahn.Graph
 		}{
-			{"sub-graph", "N", graph(sub)},
-			{"expanded", "N", graph(expanded)},
-			{"expanded in a sub-graph", "S/N", graph(subgraph("S", graph(expanded)))},
-			{"expanded in an expanded node", "E/N", graph(around)},
+			{"sub-graph", "N", 3500 * ms, graph(sub)},
+			{"expanded", "N", 4500 * ms, graph(expanded)},
+			{"expanded in a sub-graph", "S/N", 4500 * ms, graph(subgraph("S", graph(expanded)))},
+			{"expanded in an expanded node", "E/N", 4500 * ms, graph(around)},
 		} {
 			for _, stored := range []bool{false, true} {
 				inBubble(t, fmt.Sprint(name, ", ", c.shape, ", stored: ", stored), func(t *testing.T) {
-					opts := crash(t, c.g, nothing, stored, lasting(3500*time.Millisecond), kahn.CancelGrace(time.Minute))
+					opts := crash(t, c.g, nothing, stored, lasting(c.dies), kahn.CancelGrace(time.Minute))
+					if !stored { // and once more while the graph is asked for
+						run, err := kahn.Start(t.Context(), c.g, nothing, opts...)
+						require.NoError(t, err)
+						time.Sleep(500 * ms)
+						if now := run.Snapshot(); !now.Status().Terminal() {
+							opts = []kahn.Option{kahn.Resume(reload(t, now)), kahn.CancelGrace(time.Minute)}
+						}
+						_ = run.Cancel()
+						_, err = run.Wait()
+						require.Error(t, err)
+					}
 					res, err := kahn.Execute(t.Context(), c.g, nothing, opts...)
 					require.ErrorIs(t, err, kahn.ErrTimeout)
 					outer, inner, _ := strings.Cut(c.path, "/")
