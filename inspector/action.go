@@ -354,7 +354,7 @@ func (c *call) signal() (any, error) {
 		if !errors.Is(err, kahn.ErrAnswered) {
 			return nil, err
 		}
-		c.h.shelf.forget(c.target.ID(), nil)
+		c.h.changed(c.target.ID())
 		if lookErr := c.findRun(); lookErr != nil {
 			return nil, lookErr
 		}
@@ -363,13 +363,18 @@ func (c *call) signal() (any, error) {
 		if res.Decision.ID == d.ID {
 			return accepted, nil // this request has
 		}
-		f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, res.Decision)}
-		if res.Decision.Actor != "" {
-			f.Message = fmt.Sprintf("%s has answered", clip(res.Decision.Actor, 100))
-		}
-		return nil, f
+		return nil, c.wasAnswered(path, res.Decision)
 	}
 	return nil, err
+}
+
+// wasAnswered refuses an answer to a node that somebody else has answered.
+func (c *call) wasAnswered(path string, d *kahn.Decision) error {
+	f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, d)}
+	if d.Actor != "" {
+		f.Message = fmt.Sprintf("%s has answered", clip(d.Actor, 100))
+	}
+	return f
 }
 
 // answerNode answers a gate, or a step that waits.
@@ -380,7 +385,12 @@ func (c *call) answerNode(path string, d kahn.Decision) (any, error) {
 	}
 	if s := c.stored(); s != nil {
 		return c.ask(s, demand{
-			judge:   func() error { return s.judgeAnswer(path, d.Value) },
+			judge: func() error {
+				if err := c.judgePosted(s, path, d.ID); err != nil {
+					return err
+				}
+				return s.judgeAnswer(path, d.Value)
+			},
 			control: func(ctx context.Context, x Controller) error { return x.Signal(ctx, s.ID(), name, d) },
 			perform: func() error { return c.signalStored(s, name, d) },
 			request: func() (store.Request, error) { return kahn.PrepareSignal(name, d, kahn.Encoding(c.h.Codec)) },

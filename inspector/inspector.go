@@ -129,6 +129,7 @@ type handler struct {
 	hub     hub
 	shelf   shelf
 	queues  queues
+	waits   waits
 	turns   turns
 	defect  string // of the options
 }

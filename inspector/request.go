@@ -60,6 +60,9 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 		return nil, err
 	}
 	if err := c.postRequest(inbox, s.ID(), q); err != nil || s.Status() != kahn.RunPending {
+		if err == nil && q.Kind == store.KindSignal {
+			err = c.first(s, q)
+		}
 		return requested, err
 	}
 	// A request to cancel makes a run due that was created for a later time.
@@ -67,6 +70,31 @@ func (c *call) ask(s *storedRun, d demand) (any, error) {
 		return requested, nil
 	}
 	return accepted, err
+}
+
+// first refuses an answer that was posted if another one for the node waits before it: the run will refuse it, too, but later.
+func (c *call) first(s *storedRun, own store.Request) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
+	defer cancel()
+	var now *storedRun
+	err := c.h.contain(c.r, "Store", func() (err error) {
+		now, err = c.h.glance(ctx, s.ID())
+		return err
+	})
+	if err != nil {
+		return nil // it was posted: what becomes of it is seen beside the run
+	}
+	return c.judgePosted(now, now.pathOf(own.Node), own.ID)
+}
+
+// judgePosted refuses an answer to a node for which another one waits: it names who was first.
+func (c *call) judgePosted(s *storedRun, path, id string) error {
+	q := s.posted(path)
+	if q == nil || q.ID == id {
+		return nil
+	}
+	d := kahn.Decision{Value: jsonValue(q.Value), Actor: q.Actor, Comment: q.Comment}
+	return c.wasAnswered(path, &d)
 }
 
 // cannotPerform reports whether this process cannot perform a run, and another one may, now or later.
@@ -81,7 +109,7 @@ func (c *call) control(x Controller, s *storedRun, d demand) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
-	defer c.h.shelf.forget(s.ID(), nil)
+	defer c.h.changed(s.ID())
 	err := c.h.contain(c.r, "Store", func() error { return d.control(ctx, x) })
 	switch {
 	case ctx.Err() != nil && err != nil:
@@ -96,7 +124,7 @@ func (c *call) control(x Controller, s *storedRun, d demand) error {
 func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), loadTime)
 	defer cancel()
-	defer c.h.shelf.forget(run, nil)
+	defer c.h.changed(run)
 	err := c.h.contain(c.r, "Store.Post", func() error {
 		_, err := inbox.Post(ctx, run, q) // posted before, by the same action: it is the same request
 		return err

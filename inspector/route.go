@@ -159,16 +159,20 @@ func (c *call) findRun() error {
 	switch {
 	case id == "":
 		return nil
-	case ok:
+	case ok && (c.h.Store == nil || !wasLeft(run)):
 		c.target = run
 	case c.h.Store == nil:
 		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: fmt.Sprintf("there is no run %.60q", id)}
 	default:
 		s, err := c.h.fromStore(c.r.Context(), id)
-		if err != nil {
+		switch {
+		case err == nil:
+			c.target = s
+		case ok: // it is in no store, or in another one
+			c.target = run
+		default:
 			return err
 		}
-		c.target = s
 	}
 	if c.route.live && c.live() == nil {
 		return errNotHere

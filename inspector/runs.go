@@ -341,6 +341,7 @@ type gate struct {
 	Deadline string   `json:"deadline,omitempty"`
 	Choices  []string `json:"choices,omitempty"` // none: any answer
 	Info     *value   `json:"info,omitempty"`
+	Stored   bool     `json:"stored,omitempty"` // only the store has the run
 }
 
 type gatesReply struct {
@@ -375,9 +376,13 @@ func (c *call) gates() (any, error) {
 	for run := range c.h.Runner.Runs() {
 		add(run)
 	}
+	c.addResting(&reply, limit)
 	c.addTasks(&reply, limit)
 	return reply, nil
 }
+
+// note adds to what the answer cannot tell.
+func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " " + text) }
 
 // gate describes a wait.
 func (c *call) gate(wait kahn.Wait) gate {

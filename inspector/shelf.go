@@ -87,6 +87,12 @@ func (s *shelf) forget(id string, x *loading) {
 	}
 }
 
+// changed lets go of what is kept of a run that an action may have changed.
+func (h *handler) changed(id string) {
+	h.shelf.forget(id, nil)
+	h.waits.forget(id)
+}
+
 // loaded is a Store that has loaded a run.
 type loaded struct {
 	store.Store
@@ -98,23 +104,9 @@ func (l loaded) Load(context.Context, string) (*store.Run, error) { return l.run
 
 // read loads a run and decodes it.
 func (h *handler) read(ctx context.Context, id string) (*storedRun, error) {
-	row, err := h.Store.Load(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	if row == nil {
-		return nil, kahn.ErrUnknownRun
-	}
-	snapshot, err := h.snapshotOf(ctx, row)
-	if err != nil {
-		return nil, err
-	}
-	s, err := newStoredRun(row, snapshot, h.workflowOf(row.Spec))
+	s, err := h.glance(ctx, id)
 	if events, ok := h.Store.(store.EventStore); ok && err == nil {
 		s.events, err = store.OpenEvents(ctx, events, id)
-	}
-	if err == nil {
-		s.requests, err = h.requestsOf(ctx, row)
 	}
 	if err == nil {
 		s.unclaimable, err = h.unclaimable(ctx)

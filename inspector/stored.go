@@ -23,6 +23,9 @@ type storedRow struct {
 	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
 	Here         bool              `json:"here,omitempty"`   // the Runner has it
 	Queue        *queueRow         `json:"queue,omitempty"`  // that of the run, if no live process works it
+	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
+	Waiting []storedWait `json:"waiting,omitempty"`
+	Waits   int          `json:"waits,omitempty"`
 }
 
 type storedReply struct {
@@ -80,6 +83,7 @@ func (c *call) listStored() (any, error) {
 		}
 		reply.Runs = append(reply.Runs, row)
 	}
+	c.addWaits(reply.Runs)
 	return reply, nil
 }
 

@@ -25,7 +25,7 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 	}
 	page, stored, err := c.storedTasks(max(limit, store.DefaultPage))
 	if err != nil {
-		reply.Note = "The store does not answer: runs of which a compensation has failed may be missing."
+		reply.note("The store does not answer: runs of which a compensation has failed may be missing.")
 	}
 	reply.Failed = stored
 	add := func(t undoTask) {

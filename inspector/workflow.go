@@ -103,7 +103,7 @@ func (c *call) execute(w *Workflow, opts ...kahn.Option) (*kahn.Run, error) {
 	if c.h.Store != nil {
 		opts = append(opts, kahn.Durable(c.h.Store))
 	}
-	defer c.h.shelf.forget(c.target.ID(), nil)
+	defer c.h.changed(c.target.ID())
 	run, err := w.Perform(context.WithoutCancel(c.r.Context()), opts...)
 	if err == nil && run == nil {
 		err = &fault{Status: http.StatusInternalServerError, Code: "failed", Message: "Workflow.Perform has returned no run"}
@@ -120,7 +120,7 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 		return nil, err
 	}
 	defer end()
-	if run, ok := c.h.Runner.Run(s.ID()); ok {
+	if run, ok := c.h.Runner.Run(s.ID()); ok && !wasLeft(run) {
 		c.target = run
 		return nil, errHere
 	}

@@ -31,7 +31,7 @@ export interface NodeRow { path: string; id: string; label?: string; kind?: stri
 export interface Value { json?: unknown; text?: string; type: string; bytes: number; truncated?: boolean }
 export interface Neighbour { path: string; status: string; label?: string; param?: string; on?: string; data?: boolean; edge: string }
 export interface Answered { by?: string; comment?: string; value?: Value }
-export interface Gate { run: string; workflow: string; path: string; label?: string; since?: string; deadline?: string; choices?: string[]; info?: Value }
+export interface Gate { run: string; workflow: string; path: string; label?: string; since?: string; deadline?: string; choices?: string[]; info?: Value; stored?: boolean }
 export interface NodeDetail extends NodeRow {
 	parent?: string; type: string; composite?: boolean; groups?: string[]; flags?: string[]; labels?: string[]
 	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }
@@ -49,7 +49,9 @@ export interface Log { lines: Line[]; after: number; more: boolean; first: numbe
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 
-export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue }
+export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number }
+// StoredWait is a node of a stored run that waits for an answer. Answered ones wait for the process that performs the run.
+export interface StoredWait { path: string; label?: string; since?: string; deadline?: string; answered?: boolean }
 export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }
 
 export interface ScheduleRun { id: string; status: string; tick?: string; kind?: string; left_out?: string; ended?: string }

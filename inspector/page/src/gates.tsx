@@ -1,8 +1,8 @@
 import { useSignal } from "@preact/signals"
 import { useEffect } from "preact/hooks"
 import { get, post, Refused, type Answered, type Done, type Gate, type Inbox, type UndoTask } from "./api"
-import { asked, may, mayDo, message, said, undoModes, verbNames } from "./actions"
-import { generation, later, now, onRows } from "./live"
+import { asked, info, may, mayDo, message, said, undoModes, verbNames } from "./actions"
+import { everySoOften, generation, later, now, onRows } from "./live"
 import { openRun } from "./route"
 import { texts } from "./texts"
 import { announced, Badge, duration, Empty, Plain, Problem, Shown, Time, UndoneTag } from "./ui"
@@ -21,6 +21,7 @@ export function Gates() {
 		const loading = later(500, load), off = onRows(loading.ask)
 		return () => { off(); loading.stop() }
 	}, [])
+	useEffect(() => (info.value.stored ? everySoOften(load) : undefined), [info.value.stored])
 	if (problem.value && !gates.value) return <Problem error={problem.value} again={load} />
 	if (!gates.value) return <p class="loading">{texts.loading}</p>
 	return (
@@ -33,7 +34,7 @@ export function Gates() {
 						<header>
 							<Badge status="suspended" quiet />
 							<h2><a data-row href={openRun(g.run, { node: g.path })}><Plain text={g.label || g.path} /></a></h2>
-							<span class="meta"><Plain text={g.workflow} /> · <Plain text={g.run} /></span>
+							<span class="meta"><Plain text={g.workflow} /> · <Plain text={g.run} /></span>{g.stored && <span class="tag">{texts.stored}</span>}
 						</header>
 						<p class="meta">
 							{g.label && <span><Plain text={g.path} /></span>}

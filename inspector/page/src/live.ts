@@ -89,6 +89,14 @@ export function keepLive(): void {
 export const now = signal(Date.now())
 setInterval(() => (now.value = Date.now()), 1000)
 
+const storeEvery = 10_000
+
+// everySoOften calls a function again and again while the page is in view, for what the stream does not tell: nothing tells of changes in a store.
+export function everySoOften(f: () => void): () => void {
+	const timer = setInterval(() => { if (!document.hidden) f() }, storeEvery)
+	return () => clearInterval(timer)
+}
+
 // later calls a function some time after it is asked to: once, however often it is asked until then.
 export function later(ms: number, f: () => void): { ask: () => void; stop: () => void } {
 	let due: number | undefined

@@ -5,7 +5,7 @@ import "./style.css"
 import { get, reachable, type Inbox, type Info } from "./api"
 import { asked, Confirm, info, StartDialog, starting } from "./actions"
 import { Gates } from "./gates"
-import { connection, generation, keepLive, later, onRows } from "./live"
+import { connection, everySoOften, generation, keepLive, later, onRows } from "./live"
 import { route } from "./route"
 import { RunView } from "./run"
 import { RunsView } from "./runs"
@@ -18,17 +18,20 @@ import { visible } from "./visible"
 const waiting = signal([0, 0]) // gates, and runs of which a compensation has failed
 const helping = signal(false)
 
+const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = [g.total, g.failed]), () => undefined)
+
 function App() {
 	useEffect(() => {
 		const load = () => {
 			get<Info>("info").then(i => (info.value = i), () => undefined)
-			get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = [g.total, g.failed]), () => undefined)
+			countTasks()
 		}
 		const loading = later(700, load)
 		const offs = [onRows(loading.ask), generation.subscribe(loading.ask), loading.stop]
 		load()
 		return () => offs.forEach(off => off())
 	}, [])
+	useEffect(() => (info.value.stored ? everySoOften(countTasks) : undefined), [info.value.stored])
 	useEffect(() => {
 		const leaveField = (e: KeyboardEvent) => {
 			if (e.key === "Escape" && document.activeElement instanceof HTMLInputElement && !document.querySelector("dialog[open]")) document.activeElement.blur()

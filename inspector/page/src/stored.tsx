@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals"
 import { useEffect, useRef } from "preact/hooks"
 import { get, type Queue, type Stored, type StoredRow } from "./api"
-import { generation } from "./live"
+import { everySoOften, generation } from "./live"
 import { Queues, Since } from "./queues"
 import { go, openRun, route } from "./route"
 import { UndoneFilter } from "./runs"
@@ -32,15 +32,15 @@ export function StoredView() {
 			{rows?.length === 0 && <Empty title={status || undone || workflow || queue || q ? texts.noMatch : texts.noStored} />}
 			{rows && rows.length > 0 && (
 				<table class="runs">
-					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.ended}</th><th scope="col" class="wide">{texts.labels}</th></tr></thead>
+					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.ended}</th><th scope="col" class="wide waiting">{texts.waitsFor}</th></tr></thead>
 					<tbody>{rows.map(r => (
 						<tr key={r.id}>
 							<td><Badge status={r.status} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
-							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}</td>
+							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}{r.labels && <div class="meta labels" role="note" aria-label={texts.labels}><Plain text={Object.entries(r.labels).map(([name, value]) => `${name}=${value}`).join(", ")} /></div>}</td>
 							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><Used usage={r.usage} most={3} /></td>
 							<td><Time at={r.created} /></td>
 							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{r.status === "suspended" ? texts.sleeps : texts.wakes} <Time at={r.wake_at} /></span>}</td>
-							<td class="wide name"><Plain text={Object.entries(r.labels ?? {}).map(([name, value]) => `${name}=${value}`).join(", ")} /></td>
+							<td class="wide waiting name"><Waits r={r} /></td>
 						</tr>
 					))}</tbody>
 				</table>
@@ -50,12 +50,28 @@ export function StoredView() {
 	)
 }
 
+// Waits lists what a stored run waits for, since when and until when.
+function Waits({ r }: { r: StoredRow }) {
+	return (
+		<>
+			{r.waiting?.map(w => (
+				<div key={w.path}>
+					<a class="waits" href={openRun(r.id, { node: w.path })}><Plain text={w.label || w.path} /></a>
+					<span class="meta"> {w.answered ? texts.requestWaits : <>{w.since && <>{texts.since} <Time at={w.since} /></>}{w.deadline && <>, {texts.until} <Time at={w.deadline} /></>}</>}</span>
+				</div>
+			))}
+			{(r.waits ?? 0) > (r.waiting?.length ?? 0) && <span class="meta">{texts.andMore(r.waits! - r.waiting!.length)}</span>}
+		</>
+	)
+}
+
 // useStored reads the list from its beginning, and further pages on demand.
 function useStored(params: Record<string, string>) {
-	const rows = useSignal<StoredRow[] | undefined>(undefined), next = useSignal(""), problem = useSignal<Error | undefined>(undefined), ask = useRef(0)
+	const rows = useSignal<StoredRow[] | undefined>(undefined), next = useSignal(""), problem = useSignal<Error | undefined>(undefined), ask = useRef(0), paged = useRef(false)
 	const unclaimable = useSignal<{ list?: Queue[]; runs: number }>({ runs: 0 })
 	const read = async (after: string) => {
 		const own = ++ask.current
+		paged.current = !!after
 		try {
 			const page = await get<Stored>("stored", { ...params, after })
 			if (own !== ask.current) return
@@ -68,5 +84,6 @@ function useStored(params: Record<string, string>) {
 		}
 	}
 	useEffect(() => { void read("") }, [JSON.stringify(params), generation.value])
+	useEffect(() => everySoOften(() => { if (!paged.current) void read("") }), [JSON.stringify(params)])
 	return { rows: rows.value, next: next.value, problem: problem.value, unclaimable: unclaimable.value, load: () => void read(""), more: () => void read(next.peek()) }
 }

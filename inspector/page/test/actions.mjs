@@ -1,6 +1,6 @@
 // What operators do: answers, and every action.
 import assert from "node:assert/strict"
-import { api, base, close, drawn, link, open, stage, until } from "./harness.mjs"
+import { api, base, close, drawn, link, open, overflow, stage, until } from "./harness.mjs"
 
 export const actions = {
 	async "two answer one gate: the second is told who was first"() {
@@ -106,6 +106,35 @@ export const actions = {
 		await panel.getByText("Answered by ann").waitFor()
 		await page.locator(".requests").first().waitFor({ state: "detached" })
 		await close(page)
+	},
+
+	async "gates of stored runs are in the inbox, its badge and the list, and the second person reads who was first"() {
+		const run = await stage("elsewhere")
+		await stage(`hold?run=${run}`)
+		const ann = await open(base + "#/gates"), bob = await open(base + "#/gates", { user: "bob", quiet: true })
+		const card = page => page.locator(".card", { hasText: run }).filter({ has: page.getByRole("link", { name: "review/approve", exact: true }) })
+		await card(ann).waitFor()
+		await card(bob).waitFor()
+		const { total } = await api("gates", { limit: 1 })
+		assert(total > 0)
+		await ann.locator(".bubble").waitFor()
+		await card(ann).getByText("Stored").waitFor()
+		await card(ann).locator("time").first().waitFor() // since when
+		await card(ann).getByRole("button", { name: "ship" }).click()
+		await card(ann).waitFor({ state: "detached" })
+		await card(bob).getByRole("button", { name: "hold" }).click()
+		await bob.getByText("ann was first").waitFor()
+		await close(bob)
+		await ann.goto(base + "#/stored?q=" + run)
+		const row = ann.getByRole("row").filter({ has: ann.getByRole("link", { name: run, exact: true }) })
+		await row.getByRole("link", { name: "review/approve" }).waitFor()
+		await row.getByText("waits for the process that performs the run").waitFor()
+		assert.equal(await overflow(ann), 0)
+		await close(ann)
+		const narrow = await open(base + "#/stored", { width: 375, height: 700 })
+		await narrow.getByRole("link", { name: "review/approve" }).first().waitFor()
+		assert.equal(await overflow(narrow), 0)
+		await close(narrow)
 	},
 
 	async "a compensation that has failed is an operator's task: retried, and then done by hand"() {

@@ -135,7 +135,7 @@ export const views = {
 		await page.reload()
 		await row.waitFor()
 		assert.equal(await page.locator("table.runs tbody tr").count(), await page.locator("table.runs .tag.lost").count())
-		await row.getByRole("link").click()
+		await row.getByRole("link", { name: run }).click()
 		await page.locator(".run-head .queues").getByText("order", { exact: true }).waitFor()
 		await close(page)
 	},

@@ -1,0 +1,268 @@
+package inspector
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// waits has what runs of the store wait for, as the store had them a moment ago. A run has to be loaded for it, and every page asks.
+type waits struct {
+	mu   sync.Mutex
+	turn chan struct{} // closed when the loads end that are under way; nil without any
+	keep time.Duration // for which what was loaded counts: ten times what the last loads took, so that they take a tenth of the time
+	runs map[string]restingRun
+}
+
+// restingRun is what a stored run waits for.
+type restingRun struct {
+	at    time.Time // when it was loaded
+	waits []restingWait
+}
+
+// restingWait is a node that waits for a signal.
+type restingWait struct {
+	gate
+	info     any  // as the store has it
+	answered bool // an answer was posted, which the run has not taken
+}
+
+const (
+	waitTime     = 2 * time.Second // for which a loaded run is kept at least
+	waitPatience = 5 * time.Second // for which one request loads runs
+	mostResting  = 500             // runs that are looked at for the inbox
+)
+
+// resting returns what the given runs of the store wait for. complete is false if some could not be loaded in time, or at all.
+func (h *handler) resting(ctx context.Context, ids []string) (found map[string][]restingWait, complete bool, err error) {
+	x := &h.waits
+	for {
+		x.mu.Lock()
+		turn := x.turn
+		if turn == nil {
+			break
+		}
+		x.mu.Unlock()
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return nil, false, ctx.Err()
+		}
+	}
+	turn := make(chan struct{})
+	x.turn = turn
+	found, complete = map[string][]restingWait{}, true
+	oldest := time.Now().Add(-max(waitTime, x.keep))
+	var missing []string
+	for _, id := range ids {
+		if r, ok := x.runs[id]; ok && r.at.After(oldest) {
+			found[id] = r.waits
+		} else {
+			missing = append(missing, id)
+		}
+	}
+	x.mu.Unlock()
+	began := time.Now()
+	loaded := map[string]restingRun{}
+	defer func() { // also if a method of the store ends this goroutine
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if len(missing) > 0 {
+			x.keep = 10 * time.Since(began)
+		}
+		if x.runs == nil {
+			x.runs = map[string]restingRun{}
+		}
+		for id, r := range x.runs {
+			if r.at.Before(oldest) {
+				delete(x.runs, id)
+			}
+		}
+		for id, r := range loaded {
+			x.runs[id] = r
+		}
+		x.turn = nil
+		close(turn)
+	}()
+	ctx, cancel := context.WithTimeout(ctx, waitPatience)
+	defer cancel()
+	for _, id := range missing {
+		if ctx.Err() != nil {
+			return found, false, err
+		}
+		s, failed := h.glance(ctx, id)
+		if failed != nil { // a damaged run does not hide the others
+			complete, err = false, failed
+			continue
+		}
+		r := restingRun{at: time.Now(), waits: h.restingOf(s)}
+		loaded[id], found[id] = r, r.waits
+	}
+	return found, complete, err
+}
+
+// glance loads a run without its events.
+func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
+	row, err := h.Store.Load(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if row == nil {
+		return nil, kahn.ErrUnknownRun
+	}
+	snapshot, err := h.snapshotOf(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	s, err := newStoredRun(row, snapshot, h.workflowOf(row.Spec))
+	if err == nil {
+		s.requests, err = h.requestsOf(ctx, row)
+	}
+	return s, err
+}
+
+// restingOf describes what a stored run waits for. It keeps nothing of the run beside that.
+func (h *handler) restingOf(s *storedRun) (list []restingWait) {
+	in := call{h: h, target: s, data: new(bool)} // without values: who may see them depends on the request
+	for _, wait := range s.Waiting() {
+		list = append(list, restingWait{gate: in.gate(wait), info: wait.Info, answered: s.posted(wait.Node) != nil})
+	}
+	return list
+}
+
+// posted is the first answer to a node that was posted and waits, nil if there is none.
+func (s *storedRun) posted(path string) *store.PostedRequest {
+	for i := range s.requests {
+		if q := &s.requests[i]; q.Kind == store.KindSignal && q.Status == store.RequestWaiting && s.pathOf(q.Node) == path {
+			return q
+		}
+	}
+	return nil
+}
+
+// forget lets go of what a run waits for.
+func (x *waits) forget(id string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.runs, id)
+}
+
+// restingRuns are the runs of the store that may wait for somebody and are not at work here, those at rest first. more tells that there
+// are others.
+func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, err error) {
+	for _, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunRunning} {
+		page, err := c.h.Store.List(ctx, store.Query{Filter: store.Filter{Statuses: []kahn.RunStatus{status}}, Limit: mostResting - len(list)})
+		if err != nil {
+			return nil, false, err
+		}
+		for _, run := range page.Runs {
+			if !c.h.hasAtWork(run.ID) {
+				list = append(list, run)
+			}
+		}
+		if more = more || page.Next != ""; len(list) >= mostResting {
+			return list, true, nil
+		}
+	}
+	return list, more, nil
+}
+
+// hasAtWork reports whether a run is shown as the Runner has it. Of one that was left the store knows more: another process may go on with it.
+func (h *handler) hasAtWork(id string) bool {
+	run, ok := h.Runner.Run(id)
+	return ok && !wasLeft(run)
+}
+
+// wasLeft reports whether a run of the Runner was left as it stood.
+func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
+
+// addResting adds the gates of the runs of the store, those that wait longest first. It adds none for which an answer was posted.
+func (c *call) addResting(reply *gatesReply, limit int) {
+	if c.h.Store == nil {
+		return
+	}
+	var all []restingWait
+	complete := true
+	err := c.h.contain(c.r, "Store", func() error {
+		runs, more, err := c.restingRuns(c.r.Context())
+		if err != nil {
+			return err
+		}
+		ids := make([]string, len(runs))
+		for i, run := range runs {
+			ids[i] = run.ID
+		}
+		found, loaded, err := c.h.resting(c.r.Context(), ids)
+		complete = loaded && !more
+		for _, id := range ids {
+			for _, wait := range found[id] {
+				if !wait.answered {
+					all = append(all, wait)
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		_ = c.h.storeFault(c.r.Context(), err) // a record in the log
+		reply.note("The store does not answer as a whole: gates of stored runs may be missing.")
+	} else if !complete {
+		reply.note("Gates of further stored runs are not counted: a run has to be loaded for it.")
+	}
+	slices.SortStableFunc(all, func(a, b restingWait) int {
+		return cmp.Or(cmp.Compare(a.Since, b.Since), cmp.Compare(a.Run, b.Run), cmp.Compare(a.Path, b.Path))
+	})
+	reply.Total += len(all)
+	for _, wait := range all {
+		if len(reply.Gates) == limit {
+			return
+		}
+		g := wait.gate
+		if g.Stored = true; wait.info != nil {
+			g.Info = c.shown(Value{RunID: g.Run, Path: g.Path, Kind: Info, Value: wait.info})
+		}
+		reply.Gates = append(reply.Gates, g)
+	}
+}
+
+// storedWait is what a run of the store waits for, in a list.
+type storedWait struct {
+	Path     string `json:"path"`
+	Label    string `json:"label,omitempty"`
+	Since    string `json:"since,omitempty"`
+	Deadline string `json:"deadline,omitempty"`
+	Answered bool   `json:"answered,omitempty"` // an answer was posted, which the run has not taken
+}
+
+// addWaits adds to the rows of stored runs what these wait for. A row of a run that cannot be loaded stays without.
+func (c *call) addWaits(rows []storedRow) {
+	var ids []string
+	for _, row := range rows {
+		if row.Status == kahn.RunSuspended || row.Status == kahn.RunRunning {
+			ids = append(ids, row.ID)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	var found map[string][]restingWait
+	err := c.h.contain(c.r, "Store", func() (err error) {
+		found, _, err = c.h.resting(c.r.Context(), ids)
+		return err
+	})
+	if err != nil {
+		_ = c.h.storeFault(c.r.Context(), err)
+	}
+	for i := range rows {
+		list := found[rows[i].ID]
+		rows[i].Waits = len(list)
+		for _, w := range list[:min(few, len(list))] {
+			rows[i].Waiting = append(rows[i].Waiting, storedWait{w.Path, w.Label, w.Since, w.Deadline, w.answered})
+		}
+	}
+}
