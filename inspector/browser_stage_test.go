@@ -51,6 +51,13 @@ func (s *stand) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.held.Store(id, lease)
+	case "died": // the process of a run dies
+		id, atWork := fmt.Sprint("died-", s.count.Add(1)), make(chan struct{})
+		if err := died(s.memory, id, works(atWork), atWork); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, id)
 	case "take": // another process cancels a run of the store
 		if lease, ok := s.held.LoadAndDelete(r.URL.Query().Get("run")); ok {
 			_ = s.memory.Release(r.Context(), lease.(store.Lease)) // else the run cannot be started

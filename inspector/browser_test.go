@@ -49,11 +49,15 @@ func TestPage(t *testing.T) {
 		require.NoError(t, err)
 		refunding, err := refund().Compile()
 		require.NoError(t, err)
+		working, err := works(nil).Compile()
+		require.NoError(t, err)
 		o.Store = s.memory
 		o.Scheduler = scheduler
 		o.Workflows = []Workflow{{Plan: plan, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
 			return o.Runner.Start(ctx, order(), nil, opts...)
-		}}, {Plan: refunding}}
+		}}, {Plan: refunding}, {Plan: working, Perform: func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) {
+			return o.Runner.Start(ctx, works(nil), nil, opts...)
+		}}}
 	})
 	s.stage = map[string]play{
 		"orders":     {graph: s.graph},
@@ -67,6 +71,7 @@ func TestPage(t *testing.T) {
 		"paths":      {graph: paths, opts: []kahn.Option{kahn.Limit(1)}},
 		"elsewhere":  {graph: order, left: []string{"review", "flaky"}},
 		"foreign":    {graph: s.graph, left: []string{"flaky", "each", "approve"}}, // the service does not know its plan
+		"short":      {graph: short},
 		"refund":     {graph: refund},
 		"refunds":    {graph: refund, left: []string{}}, // another process has performed it
 		"spends":     {graph: spends, left: []string{"approve"}},

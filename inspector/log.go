@@ -270,6 +270,9 @@ func (c *call) period() (zero, end time.Time) {
 	if e, ok := eventAt(c.r.Context(), c.target, first); ok && e.Time.Before(zero) {
 		zero = e.Time
 	}
+	if s := c.stored(); s != nil && s.lost() {
+		return zero, s.heard()
+	}
 	if !over(c.target) {
 		return zero, end
 	}

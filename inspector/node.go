@@ -38,6 +38,8 @@ type nodeReply struct {
 	Actions   []string     `json:"actions"`            // that make sense now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
 	Note      string       `json:"note,omitempty"`     // what the answer cannot tell
+	// Gone is when the process of a stored run was last heard of, if no process performs it although it is running.
+	Gone string `json:"gone,omitempty"`
 }
 
 // whyReply says why a node is where it is.
@@ -113,7 +115,7 @@ func (c *call) node() (any, error) {
 		reply.Gate = &g
 	}
 	if s := c.stored(); s != nil {
-		reply.Requests = c.requests(s, path)
+		reply.Requests, reply.Gone = c.requests(s, path), s.gone()
 	}
 	if reply.Data {
 		c.addData(&reply, n, res)
@@ -238,7 +240,7 @@ func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 		switch {
 		case res.Status == kahn.Suspended && waits && slices.Contains(ofRun, "cancel"):
 			list = append(list, "signal")
-		case slices.Contains(ofRun, "redrive") && (ended || at.parent == ""):
+		case slices.Contains(ofRun, "redrive") && ended:
 			list = append(list, "redrive")
 		}
 		if slices.Contains(ofRun, "cancel") && s.judgeCancel(res.ID) == nil {
@@ -287,7 +289,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 				continue
 			}
 		}
-		x := neighbour{Path: at.in.prefix + other, Status: res.Status, Label: e.Label, Param: e.Param, Data: side || e.DataOnly, Edge: fate(e, from)}
+		x := neighbour{Path: at.in.prefix + other, Status: res.Status, Label: e.Label, Param: e.Param, Data: side || e.DataOnly, Edge: fate(e, from, observes(at.plan, e.To))}
 		if e.On != kahn.OnSuccess {
 			x.On = e.On.String()
 		}
@@ -296,17 +298,28 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 	return up, down
 }
 
-// fate is what has become of an edge, by the node where it begins: open, taken or dead. A failure that its node tolerates counts as an
-// end like any other.
-func fate(e kahn.Edge, from kahn.NodeResult) string {
+// observes reports whether a node runs however those before it have ended: cleanup nodes and the end do.
+func observes(plan *kahn.Plan, id string) bool {
+	ref, ok := plan.Ref(id)
+	if !ok {
+		return false
+	}
+	n := plan.Node(ref)
+	return n.Cleanup || n.Kind == kahn.KindEnd
+}
+
+// fate is what has become of an edge, by the node where it begins and whether the node where it ends observes: open, taken or dead. A
+// failure that its node tolerates counts as an end like any other.
+func fate(e kahn.Edge, from kahn.NodeResult, observed bool) string {
 	if !from.Status.Terminal() {
 		return "open"
 	}
-	taken := false
-	switch failed := from.Status == kahn.Failed || from.Status == kahn.Aborted; e.On {
-	case kahn.OnAlways:
+	taken := observed
+	switch failed := from.Status == kahn.Failed || from.Status == kahn.Aborted; {
+	case observed:
+	case e.On == kahn.OnAlways:
 		taken = true
-	case kahn.OnFailure:
+	case e.On == kahn.OnFailure:
 		taken = failed && (len(e.Causes) == 0 || slices.Contains(e.Causes, from.Cause.Kind))
 	default:
 		taken = (from.Status == kahn.Completed || from.Tolerated) && (e.Label == "" || slices.Contains(from.Labels, e.Label))

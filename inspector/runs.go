@@ -69,6 +69,10 @@ type runRow struct {
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"`
 	Ended   string     `json:"ended,omitempty"`
+	// Millis is how long a run took that has ended, was left or has lost its process; nil of one that goes on.
+	Millis *float64 `json:"duration_ms,omitempty"`
+	// Gone is when the process of a stored run was last heard of, if no process performs it although it is running.
+	Gone string `json:"gone,omitempty"`
 	// Counts are how many nodes of the graph are in each status, Nodes how many there are, and Done how many have ended.
 	Counts map[string]int `json:"counts"`
 	Nodes  int            `json:"nodes"`
@@ -207,13 +211,17 @@ func (h *handler) rowOf(run *kahn.Run, arrived time.Time) runRow {
 			if end, ok := e.Payload.(event.RunEnd); ok {
 				row.Degraded, row.Cause, row.Ended = end.Degraded, end.Cause.String(), stamp(e.Time)
 				row.Failed = end.Failed[:min(few, len(end.Failed))]
+				row.Millis = took(run.Started(), e.Time)
 			}
 		} else {
 			row.addEnd(run)
+			row.Millis = took(run.Started(), lastEnd(run, run.Started()))
 		}
 		return row
 	}
-	row.Left = over(run)
+	if row.Left = over(run); row.Left {
+		row.Millis = took(run.Started(), lastEnd(run, run.Started()))
+	}
 	row.addWaits(run)
 	return row
 }
@@ -320,6 +328,15 @@ func reached(ctx context.Context, run subject, after, last uint64, failed *error
 			}
 		}
 	}
+}
+
+// took is how long something took, in milliseconds; nil if it has not begun.
+func took(start, end time.Time) *float64 {
+	if start.IsZero() {
+		return nil
+	}
+	ms := float64(max(0, end.Sub(start))) / float64(time.Millisecond)
+	return &ms
 }
 
 // stamp is a time as answers contain it; empty for none.

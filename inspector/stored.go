@@ -26,6 +26,8 @@ type storedRow struct {
 	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
+	// Gone is when the process of the run was last heard of, if no process performs it although it is running.
+	Gone string `json:"gone,omitempty"`
 }
 
 type storedReply struct {

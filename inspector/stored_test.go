@@ -115,6 +115,6 @@ func TestFate(t *testing.T) {
 		{kahn.Edge{On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CauseTimeout}}, kahn.NodeResult{Status: kahn.Failed, Cause: kahn.Cause{Kind: kahn.CauseTimeout}}, "taken"},
 		{kahn.Edge{On: kahn.OnFailure, Causes: []kahn.CauseKind{kahn.CauseTimeout}}, kahn.NodeResult{Status: kahn.Failed, Cause: kahn.Cause{Kind: kahn.CausePanic}}, "dead"},
 	} {
-		require.Equal(t, c.want, fate(c.edge, c.from), "%+v", c)
+		require.Equal(t, c.want, fate(c.edge, c.from, false), "%+v", c)
 	}
 }

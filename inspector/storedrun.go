@@ -27,6 +27,65 @@ type storedRun struct {
 	events      *store.EventLog       // nil if the store keeps no events
 	requests    []store.PostedRequest // the last few of those that wait or were refused
 	unclaimable []store.QueueState    // the queues that no live process works
+	held        tenure                // whether a process performs it
+}
+
+// tenure tells whether a process performs a stored run that is running.
+type tenure uint8
+
+const (
+	heldUnknown tenure = iota // the store does not tell, or the run has not begun or has ended
+	heldBySome                // a process has its lease
+	heldByNone                // it is at rest, or its process has died
+)
+
+// tenureOf asks the store whether a process performs a run.
+func (h *handler) tenureOf(ctx context.Context, row *store.Run) (tenure, error) {
+	from, ok := h.Store.(store.LeaseReader)
+	if !ok || row.Status == kahn.RunPending || row.Status.Terminal() {
+		return heldUnknown, nil
+	}
+	switch owner, _, err := from.ReadLease(ctx, row.ID); {
+	case err != nil:
+		return heldUnknown, err
+	case owner == "":
+		return heldByNone, nil
+	}
+	return heldBySome, nil
+}
+
+// heard is the latest time that the store has of the run: when its process was last heard of.
+func (s *storedRun) heard() time.Time {
+	latest := s.row.Created
+	see := func(t time.Time) {
+		if t.After(latest) {
+			latest = t
+		}
+	}
+	for _, x := range s.places {
+		for _, a := range x.History() {
+			see(a.Start)
+			see(a.End)
+		}
+		if x.Wait != nil {
+			see(x.Wait.Since)
+		}
+		if x.Status.Terminal() && !x.Start.IsZero() {
+			see(x.Start.Add(x.Duration))
+		}
+	}
+	return latest
+}
+
+// lost reports whether the run should go on and no process performs it: its process has died.
+func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
+
+// gone is when the process of the run was last heard of, if none performs it and it should go on.
+func (s *storedRun) gone() string {
+	if !s.lost() {
+		return ""
+	}
+	return stamp(s.heard())
 }
 
 // storedPlace is a node of a stored run.
@@ -78,7 +137,9 @@ func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *ka
 		}
 		if n.Wait != nil {
 			if raw, ok := n.Wait.Info.(json.RawMessage); ok {
-				n.Wait.Info = jsonValue(raw)
+				if n.Wait.Info = jsonValue(raw); string(raw) == "null" {
+					n.Wait.Info = nil
+				}
 			}
 		}
 		x := &storedPlace{SnapshotNode: n, parent: parent, plan: plan}
@@ -254,9 +315,9 @@ func (s *storedRun) Events(ctx context.Context, after uint64) iter.Seq2[kahn.Eve
 func (s *storedRun) due() bool {
 	switch s.Status() {
 	case kahn.RunRunning:
-		return true
+		return s.held != heldBySome
 	case kahn.RunSuspended:
-		return !s.row.WakeAt.IsZero() && !s.row.WakeAt.After(time.Now())
+		return s.held != heldBySome && !s.row.WakeAt.IsZero() && !s.row.WakeAt.After(time.Now())
 	}
 	return false
 }
@@ -382,11 +443,27 @@ func (h *handler) storedRow(s *storedRun) runRow {
 		row.Note = "Nodes that have not begun are missing: " + s.planNote()
 	}
 	if !row.Status.Terminal() {
-		row.Note = strings.TrimSpace("The store does not tell whether a process performs the run now. " + row.Note)
+		row.Note = strings.TrimSpace(s.tenureNote() + " " + row.Note)
+		if row.Gone = s.gone(); row.Gone != "" {
+			row.Millis = took(s.started, s.heard())
+		}
 		row.addWaits(s)
 		return row
 	}
 	row.addEnd(s)
-	row.Ended = stamp(s.row.Ended)
+	row.Ended, row.Millis = stamp(s.row.Ended), took(s.started, lastEnd(s, s.started))
 	return row
+}
+
+// tenureNote says whether a process performs the run, of a run that has not ended.
+func (s *storedRun) tenureNote() string {
+	switch {
+	case s.held == heldBySome:
+		return "Another process performs the run."
+	case s.lost():
+		return "No process performs the run. It goes on when one does."
+	case s.Status() == kahn.RunRunning:
+		return "The store does not tell whether a process performs the run now."
+	}
+	return ""
 }

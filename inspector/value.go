@@ -70,7 +70,7 @@ func (c *call) shown(v Value) *value {
 	}
 	shown := c.redacted(v)
 	data, err := encode(shown)
-	x := &value{Type: fmt.Sprintf("%T", shown), Bytes: len(data)}
+	x := &value{Type: typeName(shown), Bytes: len(data)}
 	switch {
 	case err != nil:
 		x.Text = clip(foreign.ValueText(shown), shownText)
@@ -81,6 +81,14 @@ func (c *call) shown(v Value) *value {
 		x.Text, x.Truncated = clip(string(data), shownValue), true
 	}
 	return x
+}
+
+// typeName is the type of a value as Go names it, and null for none.
+func typeName(v any) string {
+	if v == nil {
+		return "null"
+	}
+	return fmt.Sprintf("%T", v)
 }
 
 const (

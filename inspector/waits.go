@@ -23,6 +23,7 @@ type waits struct {
 type restingRun struct {
 	at    time.Time // when it was loaded
 	waits []restingWait
+	gone  string // see storedRun.gone
 }
 
 // restingWait is a node that waits for a signal.
@@ -39,7 +40,7 @@ const (
 )
 
 // resting returns what the given runs of the store wait for. complete is false if some could not be loaded in time, or at all.
-func (h *handler) resting(ctx context.Context, ids []string) (found map[string][]restingWait, complete bool, err error) {
+func (h *handler) resting(ctx context.Context, ids []string) (found map[string]restingRun, complete bool, err error) {
 	x := &h.waits
 	for {
 		x.mu.Lock()
@@ -56,12 +57,12 @@ func (h *handler) resting(ctx context.Context, ids []string) (found map[string][
 	}
 	turn := make(chan struct{})
 	x.turn = turn
-	found, complete = map[string][]restingWait{}, true
+	found, complete = map[string]restingRun{}, true
 	oldest := time.Now().Add(-max(waitTime, x.keep))
 	var missing []string
 	for _, id := range ids {
 		if r, ok := x.runs[id]; ok && r.at.After(oldest) {
-			found[id] = r.waits
+			found[id] = r
 		} else {
 			missing = append(missing, id)
 		}
@@ -100,8 +101,8 @@ func (h *handler) resting(ctx context.Context, ids []string) (found map[string][
 			complete, err = false, failed
 			continue
 		}
-		r := restingRun{at: time.Now(), waits: h.restingOf(s)}
-		loaded[id], found[id] = r, r.waits
+		r := restingRun{at: time.Now(), waits: h.restingOf(s), gone: s.gone()}
+		loaded[id], found[id] = r, r
 	}
 	return found, complete, err
 }
@@ -122,6 +123,9 @@ func (h *handler) glance(ctx context.Context, id string) (*storedRun, error) {
 	s, err := newStoredRun(row, snapshot, h.workflowOf(row.Spec))
 	if err == nil {
 		s.requests, err = h.requestsOf(ctx, row)
+	}
+	if err == nil {
+		s.held, err = h.tenureOf(ctx, row)
 	}
 	return s, err
 }
@@ -200,7 +204,7 @@ func (c *call) addResting(reply *gatesReply, limit int) {
 		found, loaded, err := c.h.resting(c.r.Context(), ids)
 		complete = loaded && !more
 		for _, id := range ids {
-			for _, wait := range found[id] {
+			for _, wait := range found[id].waits {
 				if !wait.answered {
 					all = append(all, wait)
 				}
@@ -243,14 +247,14 @@ type storedWait struct {
 func (c *call) addWaits(rows []storedRow) {
 	var ids []string
 	for _, row := range rows {
-		if row.Status == kahn.RunSuspended || row.Status == kahn.RunRunning {
+		if (row.Status == kahn.RunSuspended || row.Status == kahn.RunRunning) && !c.h.hasAtWork(row.ID) {
 			ids = append(ids, row.ID)
 		}
 	}
 	if len(ids) == 0 {
 		return
 	}
-	var found map[string][]restingWait
+	var found map[string]restingRun
 	err := c.h.contain(c.r, "Store", func() (err error) {
 		found, _, err = c.h.resting(c.r.Context(), ids)
 		return err
@@ -259,8 +263,8 @@ func (c *call) addWaits(rows []storedRow) {
 		_ = c.h.storeFault(c.r.Context(), err)
 	}
 	for i := range rows {
-		list := found[rows[i].ID]
-		rows[i].Waits = len(list)
+		list := found[rows[i].ID].waits
+		rows[i].Waits, rows[i].Gone = len(list), found[rows[i].ID].gone
 		for _, w := range list[:min(few, len(list))] {
 			rows[i].Waiting = append(rows[i].Waiting, storedWait{w.Path, w.Label, w.Since, w.Deadline, w.answered})
 		}

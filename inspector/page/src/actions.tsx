@@ -25,8 +25,9 @@ const needed: Record<Verb, Action> = { cancel: "cancel", abort: "cancel", leave:
 
 export const mayDo = (verb: Verb) => may(needed[verb])
 
-// asked is the action that waits to be confirmed. label is what its buttons say, if that is more than the name of the verb.
-export const asked = signal<{ verb: Verb; run: string; node?: string; label?: string } | undefined>(undefined)
+// asked is the action that waits to be confirmed. label is what its buttons say, if that is more than the name of the verb. goesOn tells that a
+// redrive goes on with a run that has not ended.
+export const asked = signal<{ verb: Verb; run: string; node?: string; label?: string; goesOn?: boolean } | undefined>(undefined)
 
 export const verbNames: Record<Verb, string> = { cancel: texts.cancel, abort: texts.abort, leave: texts.leave, redrive: texts.redrive, fork: texts.fork, retry: texts.retryNow, "node/cancel": texts.cancelNode, repeat: texts.repeatUndo, by_hand: texts.undoneByHand }
 
@@ -40,7 +41,7 @@ export function Confirm() {
 	return now ? <ConfirmDialog key={now.verb + now.run + (now.node ?? "")} {...now} /> : null
 }
 
-function ConfirmDialog({ verb, run, node, label = verbNames[verb] }: { verb: Verb; run: string; node?: string; label?: string }) {
+function ConfirmDialog({ verb, run, node, label = verbNames[verb], goesOn }: { verb: Verb; run: string; node?: string; label?: string; goesOn?: boolean }) {
 	const undo = isUndoMode(verb) ? verb : undefined
 	const previewed = verb === "redrive" || verb === "fork" || !!undo
 	const reason = useSignal(""), busy = useSignal(false), problem = useSignal("")
@@ -70,7 +71,7 @@ function ConfirmDialog({ verb, run, node, label = verbNames[verb] }: { verb: Ver
 	return (
 		<Dialog title={label} close={close}>
 			<form onSubmit={perform}>
-				<p>{texts.explain[verb]}</p>
+				<p>{texts.explain[goesOn ? "go_on" : verb]}</p>
 				<p class="subject"><Plain text={node ?? run} /></p>
 				{again.value && (
 					<div>

@@ -8,7 +8,7 @@ export interface Info { actions: Action[]; workflows: string[]; known: string[];
 export type Undone = "running" | "done" | "failed" // how far what nodes have done is undone
 export type Usage = Record<string, number> // what steps have used, by name
 export interface Row {
-	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string
+	id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; degraded?: boolean; left?: boolean; arrived: string; started?: string; ended?: string; duration_ms?: number; gone?: string
 	counts: Record<string, number>; nodes: number; done: number; waiting?: string[]; waits?: number; failed?: string[]; error?: string; first: number; last: number
 	actions: RunVerb[]; stored?: boolean; note?: string; requests?: Posted[]; queue?: Queue
 }
@@ -37,7 +37,7 @@ export interface NodeDetail extends NodeRow {
 	why: { kind: string; text: string; since?: string; until?: string; nodes?: string[]; more?: number }
 	errors?: string[]; config?: Value; inputs?: { name: string; open?: boolean; value?: Value }[]; output?: Value
 	tries: { n: number; start?: string; end?: string; error?: string; delay_ms?: number }[]
-	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; undone?: NodeUndone; usage?: Usage; requests?: Posted[]; actions: string[]; data: boolean; note?: string
+	upstream: Neighbour[]; downstream: Neighbour[]; gate?: Gate; decision?: Answered; undone?: NodeUndone; usage?: Usage; requests?: Posted[]; actions: string[]; data: boolean; note?: string; gone?: string
 }
 // NodeUndone tells how far what a node has done is undone. Nobody knows of an unknown effect whether the node has had it.
 export interface NodeUndone { state: Undone; unknown?: boolean; attempts?: number; began?: string; ended?: string; by_hand?: boolean; by?: string; comment?: string; error?: string }
@@ -49,7 +49,7 @@ export interface Log { lines: Line[]; after: number; more: boolean; first: numbe
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 
-export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number }
+export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number; gone?: string }
 // StoredWait is a node of a stored run that waits for an answer. Answered ones wait for the process that performs the run.
 export interface StoredWait { path: string; label?: string; since?: string; deadline?: string; answered?: boolean }
 export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }

@@ -9,7 +9,7 @@ import { Requests } from "./requests"
 import { go, href, route } from "./route"
 import { ended, totalOf, type Counts } from "./status"
 import { texts } from "./texts"
-import { announced, Badge, duration, InsideProgress, Plain, Problem, Shown, Time, UndoneTag, Used } from "./ui"
+import { announced, Badge, between, duration, InsideProgress, Plain, Problem, RunBadge, Shown, Time, UndoneTag, Used } from "./ui"
 import { visible, visibleLines } from "./visible"
 
 const close = () => go({ node: "" }, true)
@@ -48,17 +48,17 @@ export function NodePanel({ model, path }: { model: Model; path: string }) {
 
 function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts?: Counts; reload: () => void }) {
 	const began = d.start ? Date.parse(d.start) : 0
-	const took = d.status === "running" && began ? now.value - began : d.duration_ms
+	const took = d.status === "running" && began ? (d.gone ? Date.parse(d.gone) : now.value) - began : d.duration_ms
 	const offered: Record<string, Verb> = { retry: "retry", redrive: "redrive", cancel: "node/cancel" }
 	const verbs = [...d.actions.map(a => offered[a]), ...(d.actions.includes("compensate") ? undoModes : [])].filter(verb => verb && mayDo(verb))
 	const copied = useSignal(false)
 	return (
 		<div class="panel-body">
-			<p class="why"><Badge status={d.status} /> <span><Plain text={d.why.text} />{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta"> {texts.until} <Time at={d.why.until} /></span>}</span></p>
+			<p class="why">{d.gone && d.status === "running" ? <RunBadge status={d.status} gone={d.gone} /> : <Badge status={d.status} />} <span><Plain text={d.why.text} />{d.why.since && <span class="meta"> {texts.since} <Time at={d.why.since} /></span>}{d.why.until && <span class="meta"> {texts.until} <Time at={d.why.until} /></span>}</span></p>
 			{(d.why.nodes?.length ?? 0) > 0 && <p class="links">{d.why.nodes!.map(p => <a key={p} href={nodeHref(p)}><Plain text={p} /></a>)}{d.why.more ? <span class="meta">{texts.andMore(d.why.more)}</span> : null}</p>}
 			<p class="meta facts">
 				<span class="mono"><Plain text={d.path} /></span><span>{texts.type[d.type] ?? d.type}{d.kind && d.kind !== d.type && <>, <Plain text={d.kind} /></>}</span>
-				{took > 0 && <span>{duration(took)}</span>}
+				{(took > 0 || d.start) && <span>{duration(took)}</span>}
 				{d.flags?.map(f => <span class="tag" key={f}>{f}</span>)}
 				{d.groups?.map(g => <span class="tag" key={g}><Plain text={g} /></span>)}
 			</p>
@@ -84,7 +84,7 @@ function Detail({ d, run, counts, reload }: { d: NodeDetail; run: string; counts
 				<Section title={texts.attempts}>
 					<table class="tries"><thead><tr><th scope="col">#</th><th scope="col">{texts.began}</th><th scope="col">{texts.took}</th><th scope="col">{texts.error}</th></tr></thead>
 						<tbody>{d.tries.map(t => (
-							<tr key={t.n}><td>{t.n}</td><td><Time at={t.start} /></td><td>{t.start && t.end ? duration(Date.parse(t.end) - Date.parse(t.start)) : ""}</td>
+							<tr key={t.n}><td>{t.n}</td><td><Time at={t.start} /></td><td>{t.start && t.end ? duration(between(t.start, t.end)) : ""}</td>
 								<td><Plain text={t.error} />{t.delay_ms ? <span class="meta"> {texts.nextIn(duration(t.delay_ms))}</span> : null}</td></tr>
 						))}</tbody>
 					</table>

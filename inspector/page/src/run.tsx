@@ -14,7 +14,7 @@ import { ended } from "./status"
 import { TableView } from "./table"
 import { texts } from "./texts"
 import { TimelineView } from "./timeline"
-import { announced, Badge, Plain, Problem, Progress, shortcut, UndoneTag, Used } from "./ui"
+import { announced, Plain, Problem, Progress, RunBadge, shortcut, UndoneTag, Used } from "./ui"
 
 // The graph is hidden where it would be too small to read.
 export const wide = () => innerWidth >= 700
@@ -59,12 +59,15 @@ export function RunView({ id }: { id: string }) {
 			<header class="run-head">
 				<div class="run-title">
 					<h1><Plain text={row.workflow || row.id} /></h1>
-					<Badge status={row.status} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
+					<RunBadge status={row.status} gone={row.gone} /><UndoneTag state={row.compensation} />{row.degraded && <span class="tag">{texts.degraded}</span>}{row.left && <span class="tag">{texts.left}</span>}{row.stored && <span class="tag">{texts.stored}</span>}
 					<span class="meta">{took(row)}</span>
 				</div>
 				<p class="meta mono run-id"><Plain text={row.id} /></p>
 				<div class="run-progress"><Progress counts={row.counts} total={row.nodes} label={texts.nodesDone(row.done, row.nodes)} /><span class="meta">{row.done}/{row.nodes}</span></div>
-				<div class="buttons">{verbs.map(verb => <button key={verb} onClick={() => (asked.value = { verb, run: id })}>{verbNames[verb]}</button>)}</div>
+				<div class="buttons">{verbs.map(verb => {
+					const goesOn = verb === "redrive" && !!row.stored && !ended(row.status)
+					return <button key={verb} onClick={() => (asked.value = { verb, run: id, goesOn, label: goesOn ? texts.goOn : undefined })}>{goesOn ? texts.goOn : verbNames[verb]}</button>
+				})}</div>
 				<Requests list={row.requests} />
 				{row.usage && <p class="meta run-note"><Used usage={row.usage} /></p>}
 				{row.queue && <QueueNote queue={row.queue} />}

@@ -86,10 +86,10 @@ export function UndoneFilter() {
 	)
 }
 
-// took is how long a run has taken, up to now if it goes on.
+// took is how long a run has taken, up to now if it goes on. The answer has the time of one that does not.
 export function took(r: Row): string {
 	if (!r.started) return ""
-	return duration((r.ended ? Date.parse(r.ended) : now.value) - Date.parse(r.started))
+	return duration(r.duration_ms ?? now.value - Date.parse(r.started))
 }
 
 function RunRow({ r }: { r: Row }) {

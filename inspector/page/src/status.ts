@@ -7,7 +7,7 @@ export const statusOf: Record<string, string> = {
 
 // badgeLetter has the letters in pictures.
 export const badgeLetter: Record<string, string> = {
-	idle: "I", waiting: "W", ready: "Q", running: "R", retrying: "T", suspended: "G", completed: "C", failed: "F", aborted: "A", cancelled: "X", skipped: "S", pending: "P",
+	idle: "I", waiting: "W", ready: "Q", running: "R", retrying: "T", suspended: "G", completed: "C", failed: "F", aborted: "A", cancelled: "X", skipped: "S", pending: "P", gone: "!",
 }
 
 export const runStatuses = ["pending", "running", "suspended", "completed", "failed", "cancelled"]
@@ -21,7 +21,7 @@ const final = new Set(["completed", "failed", "aborted", "cancelled", "skipped"]
 export const ended = (status: string) => final.has(status)
 
 // hollow statuses are drawn as an outline: nothing has happened to the node yet.
-export const hollow = new Set(["idle", "waiting", "ready", "pending"])
+export const hollow = new Set(["idle", "waiting", "ready", "pending", "gone"])
 
 // Counts tell how many nodes are in each status.
 export type Counts = Record<string, number>

@@ -7,7 +7,7 @@ import { go, openRun, route } from "./route"
 import { UndoneFilter } from "./runs"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
-import { Badge, Empty, Plain, Problem, Time, UndoneTag, Used } from "./ui"
+import { Empty, Plain, Problem, RunBadge, Time, UndoneTag, Used } from "./ui"
 
 // StoredView lists what the store has: runs of other processes, and those that the Runner has forgotten.
 export function StoredView() {
@@ -35,7 +35,7 @@ export function StoredView() {
 					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.ended}</th><th scope="col" class="wide waiting">{texts.waitsFor}</th></tr></thead>
 					<tbody>{rows.map(r => (
 						<tr key={r.id}>
-							<td><Badge status={r.status} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
+							<td><RunBadge status={r.status} gone={r.gone} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
 							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}{r.labels && <div class="meta labels" role="note" aria-label={texts.labels}><Plain text={Object.entries(r.labels).map(([name, value]) => `${name}=${value}`).join(", ")} /></div>}</td>
 							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><Used usage={r.usage} most={3} /></td>
 							<td><Time at={r.created} /></td>

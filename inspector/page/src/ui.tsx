@@ -34,16 +34,21 @@ export function Plain({ text }: { text?: string }) {
 	return <bdi>{visible(text ?? "")}</bdi>
 }
 
-export function Badge({ status, quiet }: { status: string; quiet?: boolean }) {
+export function Badge({ status, quiet, text = status }: { status: string; quiet?: boolean; text?: string }) {
 	return (
 		<span class={`badge s-${status}`}>
 			<svg viewBox="0 0 22 22" width="20" height="20" aria-hidden="true">
 				<path d={outline(status)} class={hollow.has(status) ? "hollow" : "full"} />
 				<text x="11" y={status === "retrying" ? 14.9 : 14.2} class={hollow.has(status) ? "on-hollow" : "on-full"}>{badgeLetter[status]}</text>
 			</svg>
-			{quiet ? <span class="hidden">{status}</span> : status}
+			{quiet ? <span class="hidden">{text}</span> : text}
 		</span>
 	)
+}
+
+// RunBadge is the status of a run. One whose process has died is not running, whatever its store has.
+export function RunBadge({ status, gone }: { status: string; gone?: string }) {
+	return gone ? <span class="gone"><Badge status="gone" text={texts.gone} /> <span class="meta">{texts.since} <Time at={gone} /></span></span> : <Badge status={status} />
 }
 
 // UndoneTag tells how far what a node, or a run, has done is undone.
@@ -88,8 +93,15 @@ export function InsideProgress({ counts }: { counts?: Counts }) {
 	return <span class="inside"><Progress counts={counts} total={total} label={texts.countsOf(done, total)} /> <span class="meta">{done}/{total}</span></span>
 }
 
+// between is how many milliseconds lie between two times of answers, which have nanoseconds.
+export function between(start: string, end: string): number {
+	const below = (at: string) => Number("0." + (/\.\d{3}(\d+)/.exec(at)?.[1] ?? "0"))
+	return Date.parse(end) - Date.parse(start) + below(end) - below(start)
+}
+
 export function duration(ms: number): string {
 	if (!Number.isFinite(ms) || ms < 0) return ""
+	if (ms < 0.001) return "< 1 µs"
 	if (ms < 1) return `${Math.round(ms * 1000)} µs`
 	if (ms < 1000) return `${Math.round(ms)} ms`
 	const s = ms / 1000
@@ -131,7 +143,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 
 export function Problem({ error, again }: { error: Error; again?: () => void }) {
 	const refused = error instanceof Refused ? error : undefined
-	const message = refused?.status === 404 ? texts.gone : refused?.status === 403 ? texts.refused : refused ? refused.message : texts.offline
+	const message = refused?.status === 404 ? texts.unknownRun : refused?.status === 403 ? texts.refused : refused ? refused.message : texts.offline
 	return (
 		<div class="empty" role="alert">
 			<p class="empty-title"><Plain text={message} /></p>

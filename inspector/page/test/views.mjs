@@ -162,7 +162,6 @@ export const views = {
 		const page = await open(link(run, "/graph?open=review&node=fetch"))
 		const panel = page.getByRole("complementary", { name: "Node" })
 		await page.locator(".run-title .tag", { hasText: "Stored" }).waitFor()
-		await page.getByText("The store does not tell whether a process performs the run now").waitFor()
 		await drawn(page, 8)
 		assert.equal(await data(page, "lines"), "6") // five of the graph, one in review
 		await panel.getByText("The first part of").waitFor()
@@ -179,6 +178,48 @@ export const views = {
 		await panel.getByText("Answered by").waitFor()
 		await page.locator(".run-title .tag", { hasText: "Stored" }).waitFor({ state: "detached" })
 		await page.getByRole("button", { name: "Abort", exact: true }).waitFor()
+		await close(page)
+	},
+
+	async "a run whose process has died says so, and goes on here"() {
+		const run = await stage("died")
+		const page = await open(base + "#/stored?q=" + run)
+		const row = page.getByRole("row").filter({ has: page.getByRole("link", { name: run, exact: true }) })
+		await row.getByText("its process is gone").waitFor()
+		await page.goto(link(run, "/graph?node=long"))
+		const head = page.locator(".run-head")
+		await head.getByText("its process is gone").waitFor()
+		assert.equal(await head.locator(".badge.s-running").count(), 0)
+		await page.getByRole("complementary", { name: "Node" }).getByText("its process is gone").waitFor()
+		const took = () => head.locator(".run-title > .meta").innerText()
+		const before = await took()
+		assert.notEqual(before, "")
+		await page.waitForTimeout(2100) // the clock of the page ticks each second
+		assert.equal(await took(), before)
+		assert.equal(await page.getByRole("button", { name: "Redrive", exact: true }).count(), 0)
+		await page.getByRole("button", { name: "Go on here" }).click()
+		const dialog = page.getByRole("dialog")
+		await dialog.getByText("The run goes on in this process").waitFor()
+		await dialog.getByRole("button", { name: "Go on here" }).click()
+		await page.locator(".run-title .badge", { hasText: "completed" }).waitFor()
+		await close(page)
+		const narrow = await open(link(await stage("died")), { width: 375, height: 700 })
+		await narrow.locator(".run-head").getByText("its process is gone").waitFor()
+		assert.equal(await overflow(narrow), 0)
+		await close(narrow)
+	},
+
+	async "what took less than a millisecond has its time, and a cleanup node was reached"() {
+		const run = await stage("short")
+		await until("end", async () => (await api("run", { run })).status === "failed")
+		const page = await open(link(run, "/graph?node=tidy"))
+		assert.match(await page.locator(".run-title > .meta").innerText(), /\d (µs|ms|s)$/)
+		const panel = page.getByRole("complementary", { name: "Node" })
+		await panel.locator(".edge.taken").waitFor()
+		assert.match(await panel.locator(".tries tbody td:nth-child(3)").innerText(), /\d (µs|ms|s)$/)
+		assert.equal(await panel.getByText("<nil>").count(), 0)
+		await page.goto(base + "#/runs?q=" + run)
+		assert.match(await page.getByRole("row", { name: run }).locator("td.number").innerText(), /\d (µs|ms|s)$/)
 		await close(page)
 	},
 
