@@ -127,7 +127,7 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 	}
 	kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type"))
 	if err != nil || kind != jsonType {
-		return "", nil, false, &fault{Status: http.StatusUnsupportedMediaType, Code: "not_json", Message: "the Content-Type must be " + jsonType}
+		return "", nil, false, errNotJSON
 	}
 	key = c.r.Header.Get("Idempotency-Key")
 	if key == "" || len(key) > maxKey {
@@ -146,6 +146,8 @@ func (c *call) accept() (key string, k *kept, first bool, err error) {
 	k, first, err = c.h.replies.of(key, sum)
 	return key, k, first, err
 }
+
+var errNotJSON = &fault{Status: http.StatusUnsupportedMediaType, Code: "not_json", Message: "the Content-Type must be " + jsonType}
 
 // readBody reads the request's body, and returns its text.
 func (c *call) readBody() ([]byte, error) {

@@ -19,7 +19,7 @@ import (
 // The bundle is small, every file of it is served, and the page has no script or style of its own that the policy would refuse.
 func TestBundle(t *testing.T) {
 	t.Parallel()
-	h := Handler(Options{Runner: &kahn.Runner{}})
+	h := Handler(free(Options{Runner: &kahn.Runner{}}))
 	fetch := func(name string) (int, string, http.Header) {
 		q := httptest.NewRequest(http.MethodGet, "/"+name, nil)
 		q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"

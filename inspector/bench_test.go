@@ -16,7 +16,7 @@ import (
 func busyRun(t testing.TB, pages int) time.Duration {
 	g := layered("busy", 100, 100, func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil })
 	rn := &kahn.Runner{}
-	h := Handler(Options{Runner: rn})
+	h := Handler(free(Options{Runner: rn}))
 	run, err := rn.Start(t.Context(), g, nil, kahn.Limit(10))
 	require.NoError(t, err)
 	var tabs []*tab
@@ -52,7 +52,7 @@ func TestPagesCostLittle(t *testing.T) {
 		for _, pages := range []int{1, 50} {
 			g := layered("busy", 30, 100, func(context.Context, *kahn.Step) (any, error) { time.Sleep(time.Millisecond); return nil, nil })
 			rn := &kahn.Runner{}
-			h := Handler(Options{Runner: rn}).(*handler)
+			h := Handler(free(Options{Runner: rn})).(*handler)
 			run, err := rn.Start(t.Context(), g, nil, kahn.Limit(10))
 			require.NoError(t, err)
 			var tabs []*tab

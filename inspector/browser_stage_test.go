@@ -214,7 +214,7 @@ func hostilePage(t *testing.T, o Options) http.Handler {
 	o.Store = memory
 	o.Start = map[string]StartFunc{flipped + markup: o.Start["orders"]}
 	o.Actor = func(*http.Request) string { return flipped + markup }
-	return Handler(o)
+	return Handler(free(o))
 }
 
 // crews has members of a group before and after a node that is not in it.

@@ -86,11 +86,14 @@ func TestPage(t *testing.T) {
 		}
 		return nil
 	}
+	withToken := s.opts
+	withToken.Token = testToken
 	mux := http.NewServeMux()
-	mux.Handle("/debug/kahn/", Handler(s.opts))
-	mux.Handle("/buffered/", buffered(Handler(s.opts)))
+	mux.Handle("/token/", Handler(withToken))
+	mux.Handle("/debug/kahn/", Handler(free(s.opts)))
+	mux.Handle("/buffered/", buffered(Handler(free(s.opts))))
 	mux.Handle("/hostile/", hostilePage(t, s.opts))
-	mux.Handle("/view/", Handler(onlyView))
+	mux.Handle("/view/", Handler(free(onlyView)))
 	mux.Handle("/stage/", s)
 	s.server.Close()
 	s.server = httptest.NewServer(mux)

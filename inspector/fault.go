@@ -32,6 +32,9 @@ type answered struct {
 // Error returns the message.
 func (f *fault) Error() string { return f.Message }
 
+// errNoToken refuses a request without the token, or with a wrong one.
+var errNoToken = &fault{Status: http.StatusUnauthorized, Code: "token_needed", Message: "this needs the token of the page: the host has it from Options.Token, or from its log"}
+
 // passes reports whether the same request, with its key, may be accepted later.
 func (f *fault) passes() bool {
 	return f != nil && (f.Status == http.StatusBadGateway || f.Status == http.StatusServiceUnavailable || f.Status == http.StatusGatewayTimeout || f.Code == "leased")

@@ -6,7 +6,7 @@
 //
 // With Options.Store it shows the runs of a store, too, or alone: those of other processes, and those that have ended.
 //
-// Without Options.Authorize only clients on the same machine are served. Scripts, styles and texts of the page are in the
+// Without Options.Authorize the page asks for Options.Token. Scripts, styles and texts of the page are in the
 // binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
 package inspector
 
@@ -58,9 +58,12 @@ type Options struct {
 	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
 	// asked for View, and for every further action that it needs. Its query has the id of a run as run, and the path of a node as path;
 	// what a body names, such as the nodes of a redrive, is in the run. Lists are asked about once for all runs. A stream is asked again
-	// every Reauthorize. Nil lets a request pass if it comes from a loopback address, its Host is a loopback name and no proxy has passed it on,
-	// and refuses all others.
+	// every Reauthorize. Nil lets a request do everything that has the Token.
 	Authorize func(*http.Request, Action) error
+	// Token is what a client has to know if Authorize is nil: nothing else tells who may be behind a proxy on this machine, or which of its users
+	// asks. The page takes it from a link whose address ends in #token= and the token, or asks for it, and keeps it in a cookie; programs send the header
+	// Authorization: Bearer and the token. It has at least 16 bytes. Empty: one is generated, and Log gets it when the handler is made.
+	Token string
 	// Actor names who makes a request, for events, results and the audit log. Nil: nobody is named.
 	Actor func(*http.Request) string
 	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before these are
@@ -131,7 +134,8 @@ type handler struct {
 	queues  queues
 	waits   waits
 	turns   turns
-	defect  string // of the options
+	gate    *tokenGate // nil with Authorize
+	defect  string     // of the options
 }
 
 // Handler returns the handler of the page and of its endpoints. It may be mounted at any pattern of an http.ServeMux that ends in a
@@ -142,6 +146,10 @@ func Handler(o Options) http.Handler {
 	switch {
 	case o.Runner == nil && o.Store == nil:
 		h.defect = "Options.Runner and Options.Store are nil"
+	case o.Authorize != nil && o.Token != "":
+		h.defect = "Options.Token is for a nil Options.Authorize"
+	case o.Authorize == nil && o.Token != "" && len(o.Token) < leastToken:
+		h.defect = fmt.Sprintf("Options.Token has fewer than %d bytes", leastToken)
 	case o.MaxStreams < 0:
 		h.defect = "Options.MaxStreams is negative"
 	case o.Reauthorize < 0:
@@ -173,6 +181,12 @@ func Handler(o Options) http.Handler {
 	}
 	h.Hosts = slices.Clone(o.Hosts)
 	h.hub.handler = h
+	if o.Authorize == nil && h.defect == "" {
+		h.gate = newTokenGate(o.Token)
+		if o.Token == "" {
+			h.log().Info("inspector: the page asks for a token, which a link has as #token= at its end", "token", h.gate.token)
+		}
+	}
 	for i := range routes {
 		x := &routes[i]
 		if h.routes[x.path] == nil {
@@ -207,6 +221,10 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusMovedPermanently)
 		return
 	}
+	if err := h.pass(r, path); err != nil {
+		refuse(w, err)
+		return
+	}
 	if err := h.serve(w, r, path); err != nil {
 		refuse(w, err)
 	}
@@ -230,6 +248,9 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, path string) err
 		return &fault{Status: http.StatusMethodNotAllowed, Code: "method_not_allowed", Message: fmt.Sprintf("choose one of %s", allowed(methods))}
 	}
 	c := &call{h: h, w: w, r: r, route: x}
+	if x.open {
+		return c.openSession()
+	}
 	if x.method == http.MethodPost {
 		return c.write()
 	}

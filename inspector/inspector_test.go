@@ -106,7 +106,7 @@ func newDesk(t *testing.T, change func(*Options)) *desk {
 		change(&d.opts)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/debug/kahn/", Handler(d.opts))
+	mux.Handle("/debug/kahn/", Handler(free(d.opts)))
 	d.server = httptest.NewServer(mux)
 	t.Cleanup(d.server.Close)
 	return d

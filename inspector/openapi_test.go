@@ -63,10 +63,17 @@ func (d *describer) operation(x *route) object {
 		content = object{jsonType: object{"schema": d.schema(reflect.TypeOf(x.reply))}}
 	}
 	op := object{"summary": x.summary, "x-actions": needs}
+	if x.open {
+		op["x-actions"] = []Action{}
+	}
 	if x.method == "POST" {
 		status = "202"
+	}
+	if x.method == "POST" && !x.open {
 		params = append(params, object{"name": "Idempotency-Key", "in": "header", "required": true, "description": "a request that is repeated with its key is answered, and not performed, again",
 			"schema": object{"type": "string", "maxLength": maxKey}})
+	}
+	if x.method == "POST" {
 		op["requestBody"] = object{"required": true, "content": object{jsonType: object{"schema": d.schema(reflect.TypeOf(x.body()).Elem())}}}
 	}
 	op["parameters"] = params

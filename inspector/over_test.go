@@ -25,7 +25,7 @@ func serveRunner(t *testing.T, rn *kahn.Runner, o Options) *desk {
 	t.Helper()
 	d := &desk{t: t, rn: rn, audit: &syncBuffer{}}
 	o.Runner, o.Log = rn, slog.New(slog.NewTextHandler(d.audit, nil))
-	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
+	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(o))))
 	t.Cleanup(d.server.Close)
 	return d
 }
@@ -54,7 +54,7 @@ func TestStreamOfAnotherLife(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rn := &kahn.Runner{}
-		h := Handler(Options{Runner: rn})
+		h := Handler(free(Options{Runner: rn}))
 		fails := func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }
 		first, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"))
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestStreamFromTheBeginning(t *testing.T) {
 		run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"))
 		require.NoError(t, err)
 		synctest.Wait()
-		p := openTab(t.Context(), Handler(Options{Runner: rn}), "r")
+		p := openTab(t.Context(), Handler(free(Options{Runner: rn})), "r")
 		synctest.Wait() // it has joined, and no tick has passed
 		require.NoError(t, run.Signal(context.Background(), "g", 1))
 		time.Sleep(time.Second)
@@ -104,7 +104,7 @@ func TestStreamFromTheBeginning(t *testing.T) {
 func TestStreamThatCannotBeEncoded(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
-	h := Handler(d.opts).(*handler)
+	h := Handler(free(d.opts)).(*handler)
 	p, ok := h.hub.join("", 1)
 	require.True(t, ok)
 	defer h.hub.leave(p)
@@ -351,7 +351,7 @@ func TestRunWithoutEvents(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rn := &kahn.Runner{}
-		h := Handler(Options{Runner: rn})
+		h := Handler(free(Options{Runner: rn}))
 		g := new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}, kahn.Node{ID: "bad", After: []string{"g"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errBroken }})
 		run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"), kahn.Retain(0))
 		require.NoError(t, err)

@@ -73,7 +73,7 @@ func secrets(t *testing.T, o Options) *desk {
 			return nil, fmt.Errorf("customer %s: %w", secret, err)
 		}
 	}
-	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
+	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(o))))
 	t.Cleanup(d.server.Close)
 	return d
 }
@@ -202,7 +202,7 @@ func TestNothingLeaksThroughTheStream(t *testing.T) {
 		run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"))
 		require.NoError(t, err)
 		synctest.Wait()
-		p := openTab(t.Context(), Handler(Options{Runner: rn}), "r")
+		p := openTab(t.Context(), Handler(free(Options{Runner: rn})), "r")
 		time.Sleep(time.Second)
 		require.NoError(t, run.Signal(context.Background(), "g", kahn.Decision{Value: secret, Actor: "bob", Comment: secret}))
 		_, _ = run.Wait()

@@ -26,6 +26,7 @@ type route struct {
 	media        string
 	serve        func(*call) (any, error)
 	live         bool // it is for runs of the Runner only
+	open         bool // it needs no token, and no key
 }
 
 // Parameters that several routes have.
@@ -74,6 +75,7 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 	routes = []route{
 		{method: "GET", path: "", summary: "The page.", media: "text/html", serve: (*call).page},
 		{method: "GET", path: "api/v1/openapi.json", summary: "This description.", media: jsonType, serve: (*call).openAPI},
+		{method: "POST", path: sessionPath, open: true, summary: "Takes the token, if the handler asks for one, and sets a cookie by which further requests need none.", body: func() any { return &sessionBody{} }, reply: doneReply{}},
 		{method: "GET", path: "api/v1/info", summary: "What the client may do, the limits of the Runner, the workflows that can be started.", reply: infoReply{}, serve: (*call).info},
 		{method: "GET", path: "api/v1/runs", summary: "The runs, latest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"},

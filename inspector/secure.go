@@ -27,7 +27,7 @@ func secure(header http.Header) {
 	header.Set("Cache-Control", "no-store")
 }
 
-// admit judges what is known of a request before it is decoded: its host, its origin, and whether it may View.
+// admit judges what is known of a request before it is decoded: its host, its origin, and, by Authorize, whether it may View.
 func (h *handler) admit(r *http.Request) error {
 	host := hostname(r.Host)
 	if !loopbackName(host) && !slices.ContainsFunc(h.Hosts, func(name string) bool { return strings.EqualFold(hostname(name), host) }) {
@@ -36,7 +36,18 @@ func (h *handler) admit(r *http.Request) error {
 	if err := h.origins.Check(r); err != nil {
 		return &fault{Status: http.StatusForbidden, Code: "origin_refused", Message: "the request comes from another site"}
 	}
+	if h.gate != nil {
+		return nil // see pass
+	}
 	return h.authorize(r, View)
+}
+
+// pass lets a request through that has the token. The page itself needs none: it has nothing of any run, and asks for the token.
+func (h *handler) pass(r *http.Request, path string) error {
+	if h.gate == nil || path == "" || asset(path) || path == sessionPath || h.gate.admits(r) {
+		return nil
+	}
+	return errNoToken
 }
 
 // authorize asks whether a request may do something.
@@ -51,7 +62,7 @@ func (h *handler) allows(r *http.Request, a Action) bool {
 	if h.Authorize != nil {
 		return h.contain(r, "Authorize", func() error { return h.Authorize(r, a) }) == nil
 	}
-	return loopbackPeer(r.RemoteAddr) && loopbackName(hostname(r.Host)) && !forwarded(r.Header)
+	return h.gate.admits(r)
 }
 
 // contain calls a function of the host. A panic of it is an error, and a record in the log.
@@ -61,26 +72,6 @@ func (h *handler) contain(r *http.Request, name string, f func() error) error {
 		h.log().LogAttrs(r.Context(), slog.LevelError, "inspector", slog.String("function", name), slog.String("panic", text(err)), slog.String("stack", string(err.Stack)))
 		return err
 	})
-}
-
-// proxyHeaders are the headers by which proxies tell that they have passed a request on. One that ends in a hyphen stands for all that
-// begin with it.
-var proxyHeaders = []string{
-	"Forwarded", "Via", "True-Client-Ip", "X-Forwarded-", "X-Real-", "X-Client-", "X-Cluster-", "X-Original-", "X-Envoy-", "X-Proxy-",
-	"X-Amz-", "X-Amzn-", "X-Azure-", "X-Appengine-", "Cf-", "Cdn-", "Fly-", "Fastly-", "Akamai-",
-}
-
-// forwarded reports whether a proxy says that it has passed a request on: the client may be anywhere. A header counts that is present and
-// empty, too.
-func forwarded(header http.Header) bool {
-	for name := range header {
-		if slices.ContainsFunc(proxyHeaders, func(known string) bool {
-			return name == known || strings.HasSuffix(known, "-") && strings.HasPrefix(name, known)
-		}) {
-			return true
-		}
-	}
-	return false
 }
 
 // hostname is a host without its port and without the brackets of an IPv6 address.
@@ -98,12 +89,6 @@ func loopbackName(host string) bool {
 	}
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
-}
-
-// loopbackPeer reports whether a connection comes from this machine.
-func loopbackPeer(remote string) bool {
-	addr, err := netip.ParseAddrPort(remote)
-	return err == nil && addr.Addr().Unmap().IsLoopback()
 }
 
 // below returns the part of the request's path that is below the mount: "" for the page itself. It reports false if the slash after the

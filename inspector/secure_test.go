@@ -44,6 +44,8 @@ func goodBody(x *route) string {
 	switch {
 	case x.method == http.MethodGet:
 		return ""
+	case x.path == sessionPath:
+		return `{"token":"` + testToken + `"}`
 	case x.path == "api/v1/signal":
 		return `{"value":"ship"}`
 	}
@@ -141,6 +143,9 @@ func TestHostileRequests(t *testing.T) {
 			)
 		}
 		for _, a := range attacks {
+			if x.open && a.code == "no_key" {
+				continue // it needs none
+			}
 			req := a.change
 			if req == nil {
 				req = func(*http.Request) {}
@@ -157,7 +162,7 @@ func TestHostileRequests(t *testing.T) {
 			var reply faultReply
 			require.NoError(t, json.Unmarshal(data, &reply), at)
 			require.Equal(t, a.code, reply.Error.Code, at)
-			if slices.Contains([]string{"not_json", "no_key", "bad_body"}, a.code) { // a request for an action
+			if slices.Contains([]string{"not_json", "no_key", "bad_body"}, a.code) && !x.open { // a request for an action
 				require.Contains(t, d.audit.String()[recorded:], "outcome="+a.code, at)
 			}
 			require.Contains(t, headers.Get("Content-Security-Policy"), "default-src 'none'", at)
@@ -240,12 +245,12 @@ func TestAuthorizeInfo(t *testing.T) {
 	require.NoError(t, err)
 	for _, may := range []bool{false, true} {
 		d := &desk{t: t, rn: rn, run: run}
-		d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(Options{Runner: rn, Authorize: func(_ *http.Request, a Action) error {
+		d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(Options{Runner: rn, Authorize: func(_ *http.Request, a Action) error {
 			if a == ViewData && !may {
 				return errors.New("no")
 			}
 			return nil
-		}})))
+		}}))))
 		gates := get[gatesReply](d, "api/v1/gates")
 		require.Len(t, gates.Gates, 1)
 		require.Equal(t, may, gates.Gates[0].Info != nil)
@@ -254,61 +259,6 @@ func TestAuthorizeInfo(t *testing.T) {
 	}
 	run.Cancel()
 	_, _ = run.Wait()
-}
-
-// Without Authorize a request passes if it comes from this machine and names it.
-func TestLoopbackOnly(t *testing.T) {
-	t.Parallel()
-	plain := Handler(Options{Runner: &kahn.Runner{}})
-	hosted := Handler(Options{Runner: &kahn.Runner{}, Hosts: []string{"Ops.example.com"}})
-	open := Handler(Options{Runner: &kahn.Runner{}, Hosts: []string{"ops.example.com"}, Authorize: func(*http.Request, Action) error { return nil }})
-	for _, c := range []struct {
-		h            http.Handler
-		remote, host string
-		want         int
-	}{
-		{plain, "127.0.0.1:5000", "localhost:8080", 200},
-		{plain, "127.0.0.1:5000", "LOCALHOST", 200},
-		{plain, "[::1]:5000", "[::1]:8080", 200},
-		{plain, "127.0.0.2:5000", "127.8.8.8", 200},
-		{plain, "[::ffff:127.0.0.1]:5000", "127.0.0.1", 200},
-		{plain, "127.0.0.1:5000", "localhost.", 200},
-		{plain, "10.0.0.1:5000", "localhost", 403},
-		{plain, "127.0.0.1:5000", "ops.example.com", 403},
-		{plain, "127.0.0.1:5000", "localhost.evil.example", 403},
-		{plain, "127.0.0.1:5000", "127.0.0.1.evil.example", 403},
-		{plain, "127.0.0.1:5000", "", 403},
-		{plain, "", "localhost", 403},
-		{plain, "@", "localhost", 403},
-		{hosted, "127.0.0.1:5000", "ops.example.com", 403}, // a proxy on this machine is no user on it
-		{open, "10.0.0.1:5000", "ops.example.com:443", 200},
-		{open, "10.0.0.1:5000", "other.example.com", 403},
-	} {
-		q := httptest.NewRequest(http.MethodGet, "/api/v1/info", nil)
-		q.RemoteAddr, q.Host = c.remote, c.host
-		w := httptest.NewRecorder()
-		c.h.ServeHTTP(w, q)
-		require.Equal(t, c.want, w.Code, "%q %q", c.remote, c.host)
-	}
-}
-
-// A request that a proxy on this machine has passed on comes from somebody else.
-func TestForwarded(t *testing.T) {
-	t.Parallel()
-	for _, name := range []string{
-		"", "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-IP", "X-Envoy-Internal", "CF-Connecting-IP", "True-Client-IP", "X-Client-IP",
-	} {
-		q := httptest.NewRequest(http.MethodGet, "/api/v1/info", nil)
-		q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
-		want := http.StatusOK
-		if name != "" {
-			q.Header.Set(name, "") // present is enough
-			want = http.StatusForbidden
-		}
-		w := httptest.NewRecorder()
-		Handler(Options{Runner: &kahn.Runner{}}).ServeHTTP(w, q)
-		require.Equal(t, want, w.Code, name)
-	}
 }
 
 // Redact is asked before anything of user code leaves, and its panic withholds.
@@ -369,16 +319,16 @@ func TestMount(t *testing.T) {
 	require.Equal(t, "./javascript:x/", slashed("/javascript:x"))
 
 	strip := http.NewServeMux()
-	strip.Handle("/debug/kahn/", http.StripPrefix("/debug/kahn", Handler(Options{Runner: &kahn.Runner{}})))
-	strip.Handle("/slash/", http.StripPrefix("/slash/", Handler(Options{Runner: &kahn.Runner{}})))
-	strip.Handle("/a/b/", http.StripPrefix("/a", Handler(Options{Runner: &kahn.Runner{}})))
-	strip.Handle("/t/{tenant}/x/", http.StripPrefix("/t/acme", Handler(Options{Runner: &kahn.Runner{}})))
-	strip.Handle("/api/", http.StripPrefix("/api", Handler(Options{Runner: &kahn.Runner{}})))
+	strip.Handle("/debug/kahn/", http.StripPrefix("/debug/kahn", Handler(free(Options{Runner: &kahn.Runner{}}))))
+	strip.Handle("/slash/", http.StripPrefix("/slash/", Handler(free(Options{Runner: &kahn.Runner{}}))))
+	strip.Handle("/a/b/", http.StripPrefix("/a", Handler(free(Options{Runner: &kahn.Runner{}}))))
+	strip.Handle("/t/{tenant}/x/", http.StripPrefix("/t/acme", Handler(free(Options{Runner: &kahn.Runner{}}))))
+	strip.Handle("/api/", http.StripPrefix("/api", Handler(free(Options{Runner: &kahn.Runner{}}))))
 	admin := http.NewServeMux()
-	admin.Handle("/kahn/", Handler(Options{Runner: &kahn.Runner{}}))
-	admin.Handle("/admin/", Handler(Options{Runner: &kahn.Runner{}}))
+	admin.Handle("/kahn/", Handler(free(Options{Runner: &kahn.Runner{}})))
+	admin.Handle("/admin/", Handler(free(Options{Runner: &kahn.Runner{}})))
 	strip.Handle("/admin/", http.StripPrefix("/admin", admin))
-	strip.Handle("/bare", http.StripPrefix("/bare", Handler(Options{Runner: &kahn.Runner{}})))
+	strip.Handle("/bare", http.StripPrefix("/bare", Handler(free(Options{Runner: &kahn.Runner{}}))))
 	for path, want := range map[string]int{"/debug/kahn/": 200, "/debug/kahn/api/v1/info": 200, "/debug/kahn": 307, "/bare": 301,
 		"/admin/kahn/": 200, "/admin/kahn/api/v1/info": 200, "/admin/admin/": 200, "/admin/admin/api/v1/info": 200, "/admin/kahn/api": 404,
 		"/slash/": 200, "/slash/api/v1/info": 200, "/a/b/": 200, "/a/b/api/v1/info": 200, "/t/acme/x/api/v1/info": 200, "/t/acme/x/": 200, "/api/": 200, "/api/api/v1/info": 200, "/api/v1/info": 404} {
@@ -397,6 +347,8 @@ func TestMisconfigured(t *testing.T) {
 		`Options.Hosts[0], \"https://ops.example.com\", is no name of a host`: {Runner: &kahn.Runner{}, Hosts: []string{"https://ops.example.com"}},
 		`Options.Hosts[1], \"\", is no name of a host`:                        {Runner: &kahn.Runner{}, Hosts: []string{"ops.example.com", ""}},
 		`Options.Start[\"x\"] has no name or no function`:                     {Runner: &kahn.Runner{}, Start: map[string]StartFunc{"x": nil}},
+		"Options.Token has fewer than 16 bytes":                               {Runner: &kahn.Runner{}, Token: "short"},
+		"Options.Token is for a nil Options.Authorize":                        free(Options{Runner: &kahn.Runner{}, Token: testToken}),
 		"Options.Workflows[0].Plan is nil":                                    {Runner: &kahn.Runner{}, Workflows: []Workflow{{}}},
 		"Options.Runner and Options.Store are nil":                            {}, "Options.MaxStreams is negative": {Runner: &kahn.Runner{}, MaxStreams: -1}, "Options.Reauthorize is negative": {Runner: &kahn.Runner{}, Reauthorize: -1},
 	} {
@@ -438,7 +390,7 @@ func TestHostileValues(t *testing.T) {
 	run, err := d.rn.Start(t.Context(), g, nil, kahn.RunID("<i>\u202e"))
 	require.NoError(t, err)
 	_, _ = run.Wait()
-	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(Options{Runner: d.rn})))
+	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(Options{Runner: d.rn}))))
 	defer d.server.Close()
 	for _, path := range []string{"api/v1/run", "api/v1/graph", "api/v1/state", "api/v1/nodes", "api/v1/timeline", "api/v1/log"} {
 		code, body, _ := d.ask(http.MethodGet, path+queried("run", run.ID()), "")

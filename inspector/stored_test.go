@@ -43,7 +43,7 @@ func TestStored(t *testing.T) {
 
 	serve := func(o Options) *desk {
 		d := &desk{t: t}
-		d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
+		d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(o))))
 		t.Cleanup(d.server.Close)
 		return d
 	}

@@ -46,7 +46,7 @@ func TestStoredRunIsLoadedOnce(t *testing.T) {
 		db, audit := &slowStore{Memory: &store.Memory{}}, &syncBuffer{}
 		_, err := kahn.Execute(t.Context(), order(), nil, kahn.RunID("r"), kahn.Durable(db.Memory))
 		require.NoError(t, err)
-		h := Handler(Options{Store: db, Log: slog.New(slog.NewTextHandler(audit, nil))})
+		h := Handler(free(Options{Store: db, Log: slog.New(slog.NewTextHandler(audit, nil))}))
 		ask := func(ctx context.Context, id string) (int, string) {
 			q := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/v1/run"+queried("run", id), nil)
 			q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"
@@ -221,7 +221,7 @@ func TestAnswerThatIsConfirmedLate(t *testing.T) {
 		run, err := rn.Start(t.Context(), new(kahn.Graph).Add(kahn.Node{ID: "g", Kind: kahn.KindGate}), nil, kahn.RunID("r"), kahn.Durable(db), kahn.Lease("", time.Hour))
 		require.NoError(t, err)
 		synctest.Wait()
-		h := Handler(Options{Runner: rn, Log: slog.New(slog.DiscardHandler)})
+		h := Handler(free(Options{Runner: rn, Log: slog.New(slog.DiscardHandler)}))
 		answer := func() (int, string) {
 			q := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/signal?run=r&path=g", strings.NewReader(`{"value":1}`))
 			q.RemoteAddr, q.Host = "127.0.0.1:1", "localhost"

@@ -79,7 +79,7 @@ func newElsewhere(t *testing.T, g *kahn.Graph, change func(*elsewhere, *Options)
 	if change != nil {
 		change(x, &x.opts)
 	}
-	x.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(x.opts)))
+	x.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(x.opts))))
 	t.Cleanup(func() {
 		x.server.Close()
 		_ = x.rn.Shutdown(context.Background())

@@ -91,7 +91,7 @@ func TestStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		rn := &kahn.Runner{History: 1}
-		h := Handler(Options{Runner: rn})
+		h := Handler(free(Options{Runner: rn}))
 		g := &kahn.Graph{Name: "g"}
 		g.Add(
 			kahn.Node{ID: "a", Do: func(ctx context.Context, _ *kahn.Step) (any, error) { time.Sleep(time.Second); return nil, nil }},
@@ -147,12 +147,12 @@ func TestStreamReauthorized(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var refused atomic.Bool
-		h := Handler(Options{Runner: &kahn.Runner{}, MaxStreams: 1, Reauthorize: time.Minute, Authorize: func(*http.Request, Action) error {
+		h := Handler(free(Options{Runner: &kahn.Runner{}, MaxStreams: 1, Reauthorize: time.Minute, Authorize: func(*http.Request, Action) error {
 			if refused.Load() {
 				return errors.New("logged out")
 			}
 			return nil
-		}})
+		}}))
 		p := openTab(t.Context(), h, "")
 		synctest.Wait()
 		second := openTab(t.Context(), h, "")
@@ -196,7 +196,7 @@ func TestReset(t *testing.T) {
 		for _, opts := range [][]kahn.Option{{kahn.RunID("all")}, {kahn.RunID("few"), kahn.Retain(10)}} {
 			run, err := rn.Start(t.Context(), g, nil, opts...)
 			require.NoError(t, err)
-			p := openTab(t.Context(), Handler(Options{Runner: rn}), run.ID())
+			p := openTab(t.Context(), Handler(free(Options{Runner: rn})), run.ID())
 			time.Sleep(time.Second)
 			begin <- struct{}{}
 			_, err = run.Wait()
@@ -227,7 +227,7 @@ func TestManyTabs(t *testing.T) {
 			}
 			run, err := rn.Start(t.Context(), g, nil, kahn.Limit(5))
 			require.NoError(t, err)
-			h := Handler(Options{Runner: rn}).(*handler)
+			h := Handler(free(Options{Runner: rn})).(*handler)
 			var open []*tab
 			for range tabs {
 				open = append(open, openTab(t.Context(), h, run.ID()))

@@ -45,7 +45,7 @@ func undoDesk(t *testing.T, o Options) (*desk, *refunds) {
 		}
 	}
 	d.rn = o.Runner
-	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(o)))
+	d.server = httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(o))))
 	t.Cleanup(d.server.Close)
 	return d, x
 }
@@ -158,12 +158,12 @@ func TestUndoneIsTold(t *testing.T) {
 	run, err := rn.Start(t.Context(), g, nil, kahn.RunID("r"))
 	require.NoError(t, err)
 	_, _ = run.Wait()
-	d := &desk{t: t, server: httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(Options{Runner: rn, Authorize: func(_ *http.Request, a Action) error {
+	d := &desk{t: t, server: httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(Options{Runner: rn, Authorize: func(_ *http.Request, a Action) error {
 		if a != View {
 			return errBroken
 		}
 		return nil
-	}})))}
+	}}))))}
 	t.Cleanup(d.server.Close)
 	undone := get[nodeReply](d, "api/v1/node", "run", "r", "path", "pay").Undone
 	require.True(t, undone.Unknown)
@@ -231,7 +231,7 @@ func TestRunsByCompensation(t *testing.T) {
 			break
 		}
 	}
-	d := &desk{t: t, server: httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(Options{Runner: rn, Store: memory})))}
+	d := &desk{t: t, server: httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(Options{Runner: rn, Store: memory}))))}
 	t.Cleanup(d.server.Close)
 	for state, id := range map[string]string{"running": "busy", "done": "undone", "failed": "stuck"} {
 		live := get[runsReply](d, "api/v1/runs", "compensation", state)
@@ -249,7 +249,7 @@ func TestRunsByCompensation(t *testing.T) {
 	code, _, _ := d.ask(http.MethodGet, "api/v1/stored?compensation=none", "")
 	require.Equal(t, http.StatusBadRequest, code)
 
-	alone := &desk{t: t, server: httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(Options{Runner: &kahn.Runner{}, Store: memory})))}
+	alone := &desk{t: t, server: httptest.NewServer(http.StripPrefix("/debug/kahn", Handler(free(Options{Runner: &kahn.Runner{}, Store: memory}))))}
 	t.Cleanup(alone.server.Close)
 	require.Equal(t, "failed", get[runRow](alone, "api/v1/run", "run", "stuck").Compensation, "also of a run that only the store has")
 	close(x.held)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 type page struct {
 	addr         string // "" is nowhere
 	remote, stay bool
+	browse       bool // whether the browser is opened, from a terminal
 }
 
 // listen listens on the address, which is a loopback address unless the user wants others to reach it.
@@ -82,6 +84,7 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 			return rn.Start(ctx, h.graph, h.step, append(opts, kahn.Limit(h.limit), knowStoredRoots(h.t, h.graph, db))...)
 		}}}
 	}
+	h.page.browse = !h.page.remote
 	close, err := h.page.serve(h.t, options)
 	if err != nil {
 		return nil, err
@@ -102,9 +105,7 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 	}
 	options.Hosts = p.hosts()
 	options.Log = slog.New(slog.DiscardHandler) // the run's events record each action of the page
-	if p.remote {
-		options.Authorize = func(*http.Request, inspector.Action) error { return nil }
-	}
+	options.Token = rand.Text()
 	mux := http.NewServeMux()
 	mux.Handle("/", inspector.Handler(options))
 	serving, stop := context.WithCancel(context.Background())
@@ -112,6 +113,7 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 		Handler:           mux,
 		BaseContext:       func(net.Listener) context.Context { return serving }, // streams end with it, and let Shutdown return
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second, // of a body that stalls; streams have none
 	}
 	served := make(chan struct{})
 	go func() {
@@ -120,8 +122,16 @@ func (p page) serve(t *terminal, options inspector.Options) (end func(), err err
 			t.printf("kahn: -ui: %v\n", err)
 		}
 	}()
-	t.printf("open http://%s/\n", listener.Addr())
+	link := fmt.Sprintf("http://%s/#token=%s", listener.Addr(), options.Token)
+	t.printf("open %s\n", link)
+	forget := func() {}
+	if p.browse && isTerminal(t.err) {
+		if forget, err = browse(link); err != nil {
+			t.printf("kahn: -ui: the browser is not opened: %v\n", err)
+		}
+	}
 	return func() {
+		forget()
 		stop()
 		closing, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

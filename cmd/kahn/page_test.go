@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,8 +36,8 @@ func shown(t *testing.T, ctx context.Context, args ...string) (url string, code 
 			if text += string(buffer[:n]); err != nil {
 				return
 			}
-			if found := regexp.MustCompile(`open (http://\S+)\n`).FindStringSubmatch(text); found != nil {
-				lines <- found[1]
+			if found := linked(text); found != "" {
+				lines <- found
 				text = ""
 			}
 		}
@@ -49,11 +50,35 @@ func shown(t *testing.T, ctx context.Context, args ...string) (url string, code 
 	return url, done
 }
 
+var tokens sync.Map // of pages, by their addresses
+
+// linked returns the address of the page of which a command has printed the link, and keeps the token of the link. It is empty without one.
+func linked(text string) string {
+	found := regexp.MustCompile(`open (http://(\S+)/)#token=(\S+)\n`).FindStringSubmatch(text)
+	if found == nil {
+		return ""
+	}
+	tokens.Store(found[2], found[3])
+	return found[1]
+}
+
+// do makes a request with the token of the page.
+func do(t *testing.T, req *http.Request) *http.Response {
+	t.Helper()
+	token, known := tokens.Load(req.URL.Host)
+	require.True(t, known)
+	req.Header.Set("Authorization", "Bearer "+token.(string))
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	return resp
+}
+
 // get returns the JSON of an endpoint.
 func get(t *testing.T, url string, to any) {
 	t.Helper()
-	resp, err := http.Get(url)
+	req, err := http.NewRequest(http.MethodGet, url, nil)
 	require.NoError(t, err)
+	resp := do(t, req)
 	defer resp.Body.Close()
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(to))
@@ -66,8 +91,7 @@ func post(t *testing.T, url, body string) {
 	require.NoError(t, err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", url)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
+	resp := do(t, req)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)

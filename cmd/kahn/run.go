@@ -56,7 +56,7 @@ cancelled or left by Ctrl-C, and 2 if nothing was run, because of a bad flag or 
 		f.BoolVar(&h.again.despite, "despite-handlers", false, "with -redrive: repeat also what has been answered, such as a refund")
 		f.BoolVar(&h.again.keep, "keep-descendants", false, "with -redrive: what follows and has completed does not run again")
 		f.StringVar(&h.page.addr, "ui", "", "show the run in the browser, on this `address` such as localhost:8080; port 0 is any free one")
-		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever opens the page can see and do everything")
+		f.BoolVar(&h.page.remote, "ui-remote", false, "let -ui listen on an address that other machines reach: whoever has the link can see and do everything")
 		f.BoolVar(&h.page.stay, "ui-stay", false, "with -ui: go on showing the run when it has ended, until Ctrl-C")
 		f.BoolVar(&h.dry, "dry", false, "run no step, and show which ones would run, with their configs; gates are approved")
 		f.IntVar(&h.limit, "limit", 0, "run at most `n` steps at the same time; 0 means no limit")

@@ -48,8 +48,8 @@ func TestServe(t *testing.T) {
 	db, ticks := filepath.Join(dir, "runs.db"), filepath.Join(dir, "ticks")
 	p := start(t, "serve", "-store", db, "-ui", "localhost:0", dir)
 	until(t, p, "two ticks", func() bool { return len(linesIn(ticks)) >= 2 })
-	url := regexp.MustCompile(`open (http://\S+)\n`).FindStringSubmatch(p.String())
-	require.Len(t, url, 2, p)
+	url := linked(p.String())
+	require.NotEmpty(t, url, p)
 	var answer struct {
 		Schedules []struct {
 			Name string
@@ -57,20 +57,20 @@ func TestServe(t *testing.T) {
 			Last []struct{ ID, Status string }
 		}
 	}
-	get(t, url[1]+"api/v1/schedules", &answer)
+	get(t, url+"api/v1/schedules", &answer)
 	require.Len(t, answer.Schedules, 1)
 	require.Equal(t, "beat", answer.Schedules[0].Name)
 	require.Len(t, answer.Schedules[0].Next, 5)
 	require.NotEmpty(t, answer.Schedules[0].Last)
 
-	post(t, url[1]+"api/v1/start?workflow=greeting", `{"inputs": {"name": "ann"}}`)
+	post(t, url+"api/v1/start?workflow=greeting", `{"inputs": {"name": "ann"}}`)
 	until(t, p, "the run of the page", func() bool { return regexp.MustCompile(`greeting-\w+: completed`).MatchString(p.String()) })
-	post(t, url[1]+"api/v1/schedule/pause?schedule=beat", `{}`)
-	get(t, url[1]+"api/v1/schedules", &answer)
+	post(t, url+"api/v1/schedule/pause?schedule=beat", `{}`)
+	get(t, url+"api/v1/schedules", &answer)
 	require.Empty(t, answer.Schedules[0].Next)
-	post(t, url[1]+"api/v1/schedule/run?schedule=beat", `{}`)
+	post(t, url+"api/v1/schedule/run?schedule=beat", `{}`)
 	until(t, p, "the run of an operator", func() bool { return strings.Contains(p.String(), "/now: completed") })
-	post(t, url[1]+"api/v1/schedule/resume?schedule=beat", `{}`)
+	post(t, url+"api/v1/schedule/resume?schedule=beat", `{}`)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, exitOK, p.exit(), p)
 	require.Contains(t, p.String(), "beat: every 1s, next at ")
@@ -119,7 +119,7 @@ nodes:
 	serving := func() (p *process, url string) {
 		p = start(t, "serve", "-store", db, "-lease", "500ms", "-grace", "50ms", "-ui", "localhost:0", dir)
 		until(t, p, "the begin", func() bool { return strings.Contains(p.String(), "serving") })
-		url = regexp.MustCompile(`open (http://\S+)\n`).FindStringSubmatch(p.String())[1]
+		url = linked(p.String())
 		until(t, p, "the schedule", func() bool {
 			var answer struct{ Schedules []any }
 			get(t, url+"api/v1/schedules", &answer)

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"flag"
 	"fmt"
@@ -107,15 +108,16 @@ func show(c client.Client, plan *kahn.Plan, address string) (*http.Server, error
 	if err != nil {
 		return nil, err
 	}
-	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: inspector.Handler(inspector.Options{
-		Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}},
+	token := rand.Text()
+	s := &http.Server{ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 30 * time.Second, Handler: inspector.Handler(inspector.Options{
+		Token: token, Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}},
 	})}
 	go func() { // until the server is closed
 		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 			log.Print(err)
 		}
 	}()
-	log.Printf("the page is at http://%s/", l.Addr())
+	log.Printf("the page is at http://%s/#token=%s", l.Addr(), token)
 	return s, nil
 }
 

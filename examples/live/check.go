@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,14 +22,15 @@ func check(ctx context.Context, out io.Writer) (err error) {
 		stop()
 		return err
 	}
+	token := rand.Text()
 	served := make(chan error, 1)
-	go func() { served <- serve(ctx, listener, pace(5*time.Millisecond)) }()
+	go func() { served <- serve(ctx, listener, token, pace(5*time.Millisecond)) }()
 	defer func() {
 		stop()
 		err = errors.Join(err, <-served)
 		http.DefaultClient.CloseIdleConnections()
 	}()
-	c := client{ctx, "http://" + listener.Addr().String() + "/debug/kahn/"}
+	c := client{ctx, "http://" + listener.Addr().String() + "/debug/kahn/", token}
 
 	if err := c.ask(http.MethodGet, "", nil, "", nil); err != nil {
 		return err
@@ -83,8 +85,8 @@ func check(ctx context.Context, out io.Writer) (err error) {
 
 // client asks the endpoints.
 type client struct {
-	ctx  context.Context
-	base string
+	ctx         context.Context
+	base, token string
 }
 
 func (c client) ask(method, path string, params url.Values, body string, into any) error {
@@ -92,6 +94,7 @@ func (c client) ask(method, path string, params url.Values, body string, into an
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Authorization", "Bearer "+c.token)
 	if method == http.MethodPost {
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set("Idempotency-Key", path+params.Encode())

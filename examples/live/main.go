@@ -1,7 +1,7 @@
 // Live is a service whose runs are shown by the page of package inspector, live: a gate that waits for an answer, a failure, retries, a
 // map of 200 items, sub-graphs and a graph of 1,000 nodes.
 //
-//	go run ./examples/live              # then open http://localhost:8080/debug/kahn/
+//	go run ./examples/live              # then open the link that it prints
 //	go run ./examples/live -check       # checks itself, with a Go client, and exits with 0 if all is well
 //
 // main.go has all that a host needs: a Runner and one line that mounts the page. graph.go has the workflows, and check.go the client.
@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -48,12 +49,13 @@ func run(addr string, checking bool, p pace) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("open http://%s/debug/kahn/\n", listener.Addr())
-	return serve(ctx, listener, p)
+	token := rand.Text()
+	fmt.Printf("open http://%s/debug/kahn/#token=%s\n", listener.Addr(), token)
+	return serve(ctx, listener, token, p)
 }
 
 // serve starts a run of each workflow, and serves until ctx ends.
-func serve(ctx context.Context, listener net.Listener, p pace) error {
+func serve(ctx context.Context, listener net.Listener, token string, p pace) error {
 	rn := &kahn.Runner{MaxRuns: 20, Options: []kahn.Option{kahn.Limit(24)}}
 	start := map[string]inspector.StartFunc{}
 	for name, g := range p.workflows() {
@@ -63,11 +65,12 @@ func serve(ctx context.Context, listener net.Listener, p pace) error {
 		}
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn, Start: start}))
+	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn, Start: start, Token: token}))
 	server := &http.Server{
 		Handler:           mux,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // streams end with it, and let Shutdown return
 		ReadHeaderTimeout: 5 * time.Second,
+		ReadTimeout:       30 * time.Second, // of bodies that stall; streams have none
 		WriteTimeout:      10 * time.Second, // streams have their own deadlines, and live longer
 	}
 	served := make(chan error, 1)

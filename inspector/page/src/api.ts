@@ -76,7 +76,11 @@ export function url(path: string, params: Params = {}): string {
 	return `api/v1/${path}${text ? "?" + text : ""}`
 }
 
+// locked is whether the service wants a token that this browser has not given.
+export const locked = signal(false)
+
 async function answer<T>(response: Response): Promise<T> {
+	if (response.status === 401) locked.value = true
 	const body = await response.json().catch(() => undefined)
 	if (response.ok && body !== undefined) return body as T
 	throw new Refused(response.status, body?.error ?? { code: "unreadable", message: `status ${response.status}` })

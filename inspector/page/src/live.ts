@@ -1,5 +1,5 @@
 import { effect, signal } from "@preact/signals"
-import { url, type Row } from "./api"
+import { locked, url, type Row } from "./api"
 import { route } from "./route"
 
 // One stream keeps the list and the open run up to date. Where something on the way buffers it, or the server refuses it, the page asks
@@ -67,6 +67,7 @@ function connect(run: string): void {
 function fallBack(run: string): void {
 	source?.close()
 	source = undefined
+	if (locked.peek()) return
 	connection.value = "poll"
 	if (poll === undefined) poll = window.setInterval(() => generation.value++, pollEvery)
 	generation.value++

@@ -2,7 +2,8 @@ import { render } from "preact"
 import { useEffect } from "preact/hooks"
 import { signal } from "@preact/signals"
 import "./style.css"
-import { get, reachable, type Inbox, type Info } from "./api"
+import { takeToken, TokenForm } from "./token"
+import { get, locked, reachable, type Inbox, type Info } from "./api"
 import { asked, Confirm, info, StartDialog, starting } from "./actions"
 import { Gates } from "./gates"
 import { connection, everySoOften, generation, keepLive, later, onRows } from "./live"
@@ -19,6 +20,8 @@ const waiting = signal([0, 0]) // gates, and runs of which a compensation has fa
 const helping = signal(false)
 
 const countTasks = () => void get<Inbox>("gates", { limit: 1 }).then(g => (waiting.value = [g.total, g.failed]), () => undefined)
+
+const Locked = () => (locked.value ? <TokenForm /> : <App />)
 
 function App() {
 	useEffect(() => {
@@ -85,5 +88,7 @@ function App() {
 	)
 }
 
-keepLive()
-render(<App />, document.getElementById("app")!)
+void takeToken().then(() => {
+	if (!locked.value) keepLive()
+	render(<Locked />, document.getElementById("app")!)
+})

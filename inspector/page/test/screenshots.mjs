@@ -1,11 +1,12 @@
-// Takes the pictures of the documentation from a service of examples/live, whose address is given, and writes them to docs.
+// Takes the pictures of the documentation from a service of examples/live, whose link is given, and writes them to docs.
 import { chromium } from "playwright-core"
 
-const base = process.argv[2] ?? "http://localhost:8080/debug/kahn/"
+const [base, token] = process.argv[2].split("#token=")
+const headers = { Authorization: "Bearer " + token }
 const folder = new URL("../../../docs/", import.meta.url).pathname
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] })
 
-const get = async (path, params) => (await fetch(`${base}api/v1/${path}?${new URLSearchParams(params)}`)).json()
+const get = async (path, params) => (await fetch(`${base}api/v1/${path}?${new URLSearchParams(params)}`, { headers })).json()
 
 // latest is the id of the latest run of a workflow once it is as expected.
 const latest = async (workflow, ready) => {
@@ -17,7 +18,7 @@ const latest = async (workflow, ready) => {
 }
 
 const shot = async (name, hash, { scheme = "light", height = 640 } = {}) => {
-	const page = await browser.newPage({ viewport: { width: 1200, height }, colorScheme: scheme })
+	const page = await browser.newPage({ viewport: { width: 1200, height }, colorScheme: scheme, extraHTTPHeaders: headers })
 	await page.goto(base + hash)
 	await page.waitForTimeout(1200)
 	await page.screenshot({ path: `${folder}inspector-${name}.png` })

@@ -379,6 +379,37 @@ export const views = {
 		await close(page)
 	},
 
+	async "without the token the page asks for it, and a link with it opens the page and leaves no trace of it"() {
+		const token = "0123456789abcdef-token", asked = []
+		const page = await open(`${server}/token/`, { quiet: true })
+		page.on("request", r => asked.push(r.url() + JSON.stringify(r.headers())))
+		await page.getByRole("heading", { name: "This page asks for a token" }).waitFor()
+		assert.deepEqual(await serious(page), [])
+		assert.equal(await overflow(page), 0)
+		await page.getByLabel("Token").fill("wrong")
+		await page.getByRole("button", { name: "Open" }).click()
+		await page.getByText("This is another token.").waitFor()
+		await page.getByLabel("Token").fill(token)
+		await page.getByRole("button", { name: "Open" }).click()
+		await page.locator("table.runs").waitFor()
+		await page.locator(".connection").waitFor({ state: "detached" }) // the stream has the cookie, too
+		await page.reload()
+		await page.locator("table.runs").waitFor()
+		assert.equal(await page.evaluate(() => document.cookie), "")
+		await close(page)
+
+		const linked = await open(`${server}/token/#token=${token}`, { quiet: true, width: 375, height: 700 })
+		linked.on("request", r => asked.push(r.url() + JSON.stringify(r.headers())))
+		await linked.locator("table.runs").waitFor()
+		assert.equal(new URL(linked.url()).hash, "#/runs")
+		await linked.reload()
+		await linked.locator("table.runs").waitFor()
+		assert(!asked.some(text => text.includes(token)), "an address or a header has the token")
+		const cookies = await linked.context().cookies(`${server}/token/api/v1/info`)
+		assert.deepEqual(cookies.map(c => [c.httpOnly, c.sameSite, c.path, c.value.includes(token)]), [[true, "Strict", "/token/api/v1", false]])
+		await close(linked)
+	},
+
 	async "schedules show their ticks, and are run, paused and resumed"() {
 		const page = await open(base)
 		await page.getByRole("link", { name: "Schedules" }).click()

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"fmt"
+	"html"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// browserCommand is the program that opens a file in the browser of the desktop, with what comes before the file; nil without a desktop.
+func browserCommand(goos string, getenv func(string) string) []string {
+	switch {
+	case goos == "darwin":
+		return []string{"open"}
+	case goos == "windows":
+		return []string{"rundll32", "url.dll,FileProtocolHandler"}
+	case getenv("DISPLAY") != "" || getenv("WAYLAND_DISPLAY") != "":
+		return []string{"xdg-open"}
+	}
+	return nil
+}
+
+// browse opens a link in the browser, if there is one. The link has a token, and other users of the machine see the arguments of programs: so it is in a file
+// that nobody else can read, which leads on to it. end removes the file.
+func browse(link string) (end func(), err error) {
+	end = func() {}
+	command := browserCommand(runtime.GOOS, os.Getenv)
+	if command == nil {
+		return end, nil
+	}
+	dir, err := os.MkdirTemp("", "kahn-ui-") // for this user alone
+	if err != nil {
+		return end, err
+	}
+	end = func() { _ = os.RemoveAll(dir) } // what is left is in the folder for what is temporary
+	file := filepath.Join(dir, "open.html")
+	text := fmt.Sprintf("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url=%[1]s\"><a href=\"%[1]s\">kahn</a>\n", html.EscapeString(link))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return end, err
+	}
+	cmd := exec.Command(command[0], append(command[1:], file)...)
+	if err := cmd.Start(); err != nil {
+		return end, err
+	}
+	return end, cmd.Process.Release() // some stay until the browser is closed
+}

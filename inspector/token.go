@@ -1,0 +1,90 @@
+package inspector
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"mime"
+	"net/http"
+	"strings"
+)
+
+const (
+	sessionPath = "api/v1/session"
+	leastToken  = 16 // bytes of a token
+)
+
+// tokenGate lets those in who have the token.
+type tokenGate struct {
+	token  string
+	cookie string // its name: cookies do not tell the ports of a machine apart
+	pass   string // what the cookie has in place of the token
+}
+
+// newTokenGate makes a gate for a token, or for one that it generates.
+func newTokenGate(token string) *tokenGate {
+	if token == "" {
+		random := make([]byte, 24)
+		_, _ = rand.Read(random) // it never fails
+		token = base64.RawURLEncoding.EncodeToString(random)
+	}
+	return &tokenGate{token: token, cookie: "kahn-" + derived(token, "name")[:12], pass: derived(token, "pass")}
+}
+
+// derived is a text that only those can make who have the token, and that does not tell it.
+func derived(token, purpose string) string {
+	mac := hmac.New(sha256.New, []byte(token))
+	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // it never fails
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+// same compares two secrets in a time that does not depend on them.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// admits reports whether a request has the token, or the cookie for it.
+func (g *tokenGate) admits(r *http.Request) bool {
+	if scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " "); ok && strings.EqualFold(scheme, "Bearer") && same(token, g.token) {
+		return true
+	}
+	for _, c := range r.CookiesNamed(g.cookie) {
+		if same(c.Value, g.pass) {
+			return true
+		}
+	}
+	return false
+}
+
+// sessionBody has the token. It is in no address, so that no log of requests has it.
+type sessionBody struct {
+	Token string `json:"token"`
+}
+
+// openSession takes the token and sets the cookie. Its path is that of the endpoints, by the rule for cookies without one: behind a proxy the
+// handler does not know it.
+func (c *call) openSession() error {
+	if _, err := parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {
+		return err
+	}
+	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); err != nil || kind != jsonType {
+		return errNotJSON
+	}
+	if _, err := c.readBody(); err != nil {
+		return err
+	}
+	g := c.h.gate
+	if g == nil {
+		return &fault{Status: http.StatusNotFound, Code: "no_token", Message: "there is no token: Options.Authorize decides who may see the page"}
+	}
+	if !same(c.body.(*sessionBody).Token, g.token) {
+		c.h.log().Warn("inspector", "action", "session", "remote", c.r.RemoteAddr, "outcome", errNoToken.Code)
+		return errNoToken
+	}
+	http.SetCookie(c.w, &http.Cookie{Name: g.cookie, Value: g.pass, HttpOnly: true, Secure: c.r.TLS != nil, SameSite: http.SameSiteStrictMode})
+	return c.reply(http.StatusAccepted, accepted)
+}
