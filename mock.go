@@ -33,7 +33,7 @@ import (
 //		t.Error(err)
 //	}
 //
-// Result.Test then tells the outcome of each node and of each assertion. With Limit(1) two such runs have the same events,
+// Result.Test then has the outcome of each node and of each assertion. With Limit(1) two such runs have the same events,
 // but for the ids of the runs and times.
 //
 // A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x". A
@@ -53,7 +53,7 @@ type TestMode struct {
 	// node that is mocked is undone only if it has one here. The run is refused with [ErrBadOption] if there is an entry for a
 	// node without a compensation. Middleware does not see what is mocked.
 	Undos map[string]Mock
-	// OnMissing tells what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
+	// OnMissing says what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
 	// composites are real then, and OnMissing applies to the nodes inside of composites one by one. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged when the run is over, or suspended, in this order. They do not change the outcome of the run.
@@ -61,7 +61,7 @@ type TestMode struct {
 }
 
 // Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a
-// null output. At most one of the fields may be set. To the rest of the graph the result looks like that of a step. The
+// null output. At most one of the fields may be set. To the rest of the graph the result looks like the result of a step. The
 // value of a condition or a gate is the label of its branch. If it is none of the choices of a [Gate], the run is refused
 // with a [*ChoiceError], which matches [ErrBadOption].
 //
@@ -73,12 +73,12 @@ type Mock struct {
 	Err error
 	// Do is called in place of the step, with its parameters, context and timeouts, and holds its slots.
 	Do StepFunc
-	// Sequence has a mock for each attempt; the last one is also that of all further attempts. The node's policy says whether
+	// Sequence has a mock for each attempt; the last one also serves all further attempts. The node's policy says whether
 	// there is another attempt, and when. A mock in a sequence has no Sequence.
 	Sequence []Mock
 }
 
-// OnMissing tells what test mode does with a step that is neither mocked nor unmocked.
+// OnMissing says what test mode does with a step that is neither mocked nor unmocked.
 type OnMissing uint8
 
 // What happens to a step that is neither mocked nor unmocked.
@@ -198,7 +198,7 @@ type double struct {
 	mock     *Mock   // performs it; or nil
 	undo     *Mock   // undoes it; or nil
 	unmocked bool    // Unmock names it, or a composite that it is inside of
-	itemOf   *double // that of the map, if the nodes are its items
+	itemOf   *double // the map's, if the nodes are its items
 	calls    atomic.Int64
 }
 
@@ -325,8 +325,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
-// byStep tells what the step function of a run performs: a node, or the items of a map, and their compensations. t is nil outside of test mode. Of
-// composites it tells nothing of what is inside.
+// byStep says what the step function of a run performs: a node, or the items of a map, and their compensations, without what is inside
+// composites. t is nil outside test mode.
 func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
 	n := p.node(r)
 	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)
@@ -518,7 +518,7 @@ const (
 	TestSkipped     = "skipped"     // it was skipped without being performed
 )
 
-// TestSummary is the summary of a run in test mode. The methods of a nil one, which any other run has, answer as those of the zero value.
+// TestSummary is the summary of a run in test mode. Any other run has a nil summary, which answers as the zero value.
 type TestSummary struct {
 	// Nodes are all nodes in the order of declaration, those inside of a composite that was begun after it. The instances of a
 	// node, in items and iterations, count as one.
@@ -535,7 +535,7 @@ type TestSummary struct {
 type TestNode struct {
 	Path    string
 	Outcome string // one of the constants above
-	// Calls counts the attempts of the node, or of its mock, in all items and iterations. Those of a map of steps are those of its items.
+	// Calls counts the attempts of the node, or of its mock, in all items and iterations. A map of steps has the attempts of its items.
 	Calls int
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Result is the outcome of a run. The zero value is that of a run without nodes, of no plan and no id. The methods of a nil Result, which is
-// what an error of Execute about the graph or the options comes with, answer as those of the zero value.
+// Result is the outcome of a run. The zero value is the Result of a run without nodes, of no plan and no id. A nil Result, which Execute returns
+// with an error about the graph or the options, answers as the zero value.
 type Result struct {
 	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that is not over: see Waiting.
 	Status RunStatus
@@ -26,7 +26,7 @@ type Result struct {
 	// ended, or because its store did not answer until its lease had run out. In the third case the error matches [ErrLeft]; in the last one it
 	// matches [ErrStore], and the nodes are as they are stored.
 	Left bool
-	// Cause tells why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run
+	// Cause says why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run
 	// that failed because of its nodes alone.
 	Cause Cause
 	// CancelRequested is true if the run was asked to stop, whether or not anything was left to stop.
@@ -37,7 +37,7 @@ type Result struct {
 	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
 	// leaves that completed, by id.
 	Output any
-	// Start and Duration tell when the run began and how long it took, by the monotonic clock.
+	// Start is when the run began, and Duration how long it took, by the monotonic clock.
 	Start    time.Time
 	Duration time.Duration
 	// Pruned are the ids of the nodes to which the trigger that fired does not lead, and which the run left out, in the
@@ -50,7 +50,7 @@ type Result struct {
 	// source of the nodes that they lead to, gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
-	// guards, merges or tests did not return when they were stopped or the run was left. Their goroutines are still at work.
+	// guards, merges or tests did not return when they were stopped or the run was left. Their goroutines still run.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
@@ -68,12 +68,12 @@ type NodeResult struct {
 	Label  string // of the Node, for people
 	Tier   int
 	Status Status
-	// RunID is the id of the run, for those who get results of many: [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] tell it. A
+	// RunID is the id of the run, for readers of many runs: [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. A
 	// Result has an id of its own, and it is empty in the results of its nodes.
 	RunID string
 	// Output is the output of a completed node.
 	Output any
-	// Err is a [*NodeError] for a node that failed by itself, and for one that was stopped an [*UpstreamError] or the cause
+	// Err is a [*NodeError] for a node that failed by itself, and for a stopped node an [*UpstreamError] or the cause
 	// for which the run was stopped.
 	Err   error
 	Cause Cause
@@ -85,7 +85,7 @@ type NodeResult struct {
 	// waits in a suspended run, to the end of the run.
 	Start    time.Time
 	Duration time.Duration
-	// Memoized is true if the output is that of an earlier run, see [Memo].
+	// Memoized is true if the output comes from an earlier run, see [Memo].
 	Memoized bool
 	// Hit says of which run, and when it was produced; nil if Memoized is false, and if an older version has written the run down.
 	Hit *event.Hit
@@ -107,10 +107,10 @@ type NodeResult struct {
 	// composite that was not begun. The ids and origins in it are those of the nested graph. A node that was expanded is a composite,
 	// see [Expand]; one that had ended when the run went on from a file, or from a store, has none: its graph is not known.
 	Sub *Result
-	// Compensation tells whether what the node has done was undone, and CompensationErr why that has failed: see Compensate of [Node].
+	// Compensation reports whether what the node has done was undone, and CompensationErr why the undoing failed: see Compensate of [Node].
 	Compensation    Compensation
 	CompensationErr error
-	// Undoing tells of the Compensate of the node; nil before that was called first, and for a composite without one of its own.
+	// Undoing describes the calls of the node's Compensate; nil before the first call, and for a composite without a Compensate.
 	Undoing *Undoing
 	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
 	LastErr error
@@ -124,10 +124,10 @@ type NodeResult struct {
 	attempts []Attempt // nil for a node with one attempt
 }
 
-// Undoing tells how a node was undone, or is: see Compensate of [Node].
+// Undoing describes how a node was or is being undone: see Compensate of [Node].
 type Undoing struct {
 	Attempts int       // of the compensation
-	Certain  bool      // the node has completed, so it had an effect; else nobody knows
+	Certain  bool      // the node has completed, so it had an effect; if false, the effect is unknown
 	Began    time.Time // when the first attempt began
 	Ended    time.Time // when it was undone, or could not be; zero as long as it is being undone
 	By       *Request  // who has undone it by hand, see [CompensatedByHand]; nil if it was undone by its Compensate
@@ -242,7 +242,7 @@ func Output[T any](r *Result, id string) (T, error) {
 	return typed[T](n.Output, n.Status == Completed, "output of", id, func() error { return fmt.Errorf("%w: it is %v", ErrNoValue, n.Status) })
 }
 
-// suspendedBy says why a suspended run does not go on.
+// suspendedBy says why a suspended run does not continue.
 func (r *Result) suspendedBy() string {
 	const most = 5
 	var names []string
@@ -279,7 +279,7 @@ func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
 
-// resultOf is nodeResult for a node of which the word and the extra are given. Of one that has completed it needs no lock.
+// resultOf is nodeResult for a node whose word and extra are given. It needs no lock for a completed node.
 func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
@@ -533,7 +533,7 @@ func (r *Run) makeResult() {
 }
 
 // runError gathers the errors of the nodes that failed by themselves, and the cause that stopped the run. If the run failed because of failures
-// that were not handled, and nothing stopped it as a whole, those that were handled are left out.
+// that were not handled, and nothing stopped it as a whole, the handled failures are left out.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
@@ -626,7 +626,7 @@ func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 	return reason
 }
 
-// Cause tells why a node ended as it did.
+// Cause says why a node ended as it did.
 type Cause struct {
 	Kind CauseKind
 	// Origins are the ids of the nodes whose failure, or cancellation, reached this one, in declaration order. A node that
@@ -639,7 +639,7 @@ type Cause struct {
 	Err error
 }
 
-// Request tells who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and
+// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and
 // [Runner.Redrive]. Where it is the last parameter, it may be left out; of several the first counts.
 // Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
 // the Result, in events, in snapshots and in stores.

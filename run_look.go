@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file is about looking at a run while it is at work. A look takes the lock for as long as it takes to copy what it shows;
+// This file is about looking at a running run. A look takes the lock for as long as it takes to copy what it shows;
 // values are encoded, cloned and handed out without it. Nothing is kept for looks that nobody takes: what they show is what the run
 // has anyway.
 
@@ -28,7 +28,7 @@ func (r *Run) Plan() *Plan {
 // Name returns the name of the graph.
 func (r *Run) Name() string { return r.plan.name }
 
-// Started returns when the run began, as [Result.Start] does: for one that was resumed, in this life. It is zero as long as the run
+// Started returns when the run began, as [Result.Start] does: for a resumed run, in this life. It is zero as long as the run
 // is pending.
 func (r *Run) Started() time.Time {
 	r.st.Lock()
@@ -39,8 +39,8 @@ func (r *Run) Started() time.Time {
 	return r.timeAt(r.began)
 }
 
-// Counts returns how many nodes of the graph are in each status, the end node included and those inside of composites not. Statuses
-// without a node are left out. The first call in a run at work counts all nodes; from then on the run counts along, and a call takes the
+// Counts returns how many nodes of the graph are in each status, with the end node and without the nodes inside composites. Statuses
+// without a node are left out. The first call in a running run counts all nodes; from then on the run counts along, and a call takes the
 // same time in graphs of any size.
 func (r *Run) Counts() map[Status]int {
 	var counts [statusCount]int
@@ -81,7 +81,7 @@ func (r *Run) Node(path string) (NodeResult, error) {
 }
 
 // Nodes yields what there is of all nodes of the graph so far, in the order of their declaration, as [Run.Node] has it:
-// statuses, attempts and errors as they were at one moment, that of the range statement. See [Run.Inside] for the inside of
+// statuses, attempts and errors as they were when the range statement began. See [Run.Inside] for the inside of
 // composites.
 func (r *Run) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
@@ -91,19 +91,19 @@ func (r *Run) Nodes() iter.Seq[NodeResult] {
 
 // Inside is the inside of a composite: see [Run.Inside].
 type Inside struct {
-	// Plan is that of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map, whose nodes are the
+	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map, whose nodes are the
 	// items. It is nil as long as it is not known: before a map has its list, and after a resumption before an expanded node has
 	// returned its graph again.
 	Plan *Plan
 	// Prefix is what the paths of the nodes begin with, before their ids.
 	Prefix string
-	// Iteration is that of a loop, the current or the last one, from 1; 0 for any other composite.
+	// Iteration is the current or the last iteration of a loop, from 1; 0 for any other composite.
 	Iteration int
 	// Nodes are what there is of the nodes so far, in the order of declaration. It is nil if the composite has not begun.
 	Nodes []NodeResult
 }
 
-// Inside returns the inside of a composite, or of a node that was expanded, as it is now: of the nested run that is at work,
+// Inside returns the inside of a composite, or of a node that was expanded, as it is now: of the nested run that is in progress,
 // or of the last one. The error matches [ErrBadValue] if path leads to no composite; other errors are as for
 // [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
@@ -142,8 +142,8 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies what is needed to tell of all nodes as they are at one moment. Of a node that has completed there is nothing to
-// be copied but its word, nor of one that has not begun: the records of terminal nodes do not change, unless a store takes back
+// lookAround copies what is needed to report all nodes as they are at one moment. Of a node that has completed, or has not begun,
+// only the word is copied: the records of terminal nodes do not change, unless a store takes back
 // what it could not write.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
@@ -192,7 +192,7 @@ func (a *around) each(yield func(NodeResult) bool) {
 	}
 }
 
-// unbegun is the result of a node of which there is nothing to tell but its status.
+// unbegun is the result of a node that has nothing but its status.
 func (r *Run) unbegun(ref machine.Ref) NodeResult {
 	n := r.plan.node(ref)
 	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
@@ -256,7 +256,7 @@ type PathError struct {
 	prefix string
 }
 
-// Error names the path, suggests the one that was meant, and lists the choices, the first of them if they are many.
+// Error names the path, suggests the path that was probably meant, and lists the choices, the first of them if they are many.
 func (e *PathError) Error() string {
 	if e.Reason != "" {
 		return fmt.Sprintf("%v: %s: %s %s", ErrUnknownNode, quoteID(e.Path), quoteID(e.Within), e.Reason)
@@ -365,9 +365,9 @@ func (r *Run) astray(path, rest string) *PathError {
 
 // Inputs returns what the step of a node was given or, as far as it is known, would be given now. Of a composite these are the root
 // inputs of its graph, of an item they include "item" and "index". Values are those that the run works with, or copies of them under
-// [CloneInputs]. A copying function that panics is an error; others are those of [Run.Node].
+// [CloneInputs]. An error is returned if the copying function panics, and as by [Run.Node].
 //
-// params are the parameters by name, as [Step.Params] has them. open are those that may yet change, in alphabetical order: an edge that delivers to
+// params are the parameters by name, as [Step.Params] has them. open are the parameters that may yet change, in alphabetical order: an edge that delivers to
 // them is open, or what edges have delivered has not been merged.
 func (r *Run) Inputs(path string) (params map[string]any, open []string, err error) {
 	r.st.Lock()
@@ -495,13 +495,13 @@ func (g *gathered) param(name string) (any, bool) {
 
 // SnapshotNode is what a [Snapshot] holds of a node: see [Snapshot.Nodes].
 type SnapshotNode struct {
-	// NodeResult is that of [Run.Node], and its ID is the path. Output, and Value of its Decision, are json.RawMessage, as the run's [Codec]
+	// NodeResult is as from [Run.Node], and its ID is the path. Output, and Value of its Decision, are json.RawMessage, as the run's [Codec]
 	// has written them, if the snapshot comes from a file or a store. Duration is zero as long as the node runs. Sub is nil.
 	NodeResult
 	// Wait is what a suspended node waits for, and Choices are the answers that a gate takes, nil if any.
 	Wait    *Wait
 	Choices []string
-	// Until is when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero without one. Sleeps tells a sleep from
+	// Until is when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero without one. Sleeps distinguishes a sleep from
 	// a backoff.
 	Until  time.Time
 	Sleeps bool
@@ -509,7 +509,7 @@ type SnapshotNode struct {
 	// the current or last iteration.
 	Composite bool
 	Inside    []SnapshotNode
-	// Prefix is what the paths of the nodes inside begin with. Plan is that of the graph inside, nil for the items of a map and
+	// Prefix is what the paths of the nodes inside begin with. Plan is the plan of the graph inside, nil for the items of a map and
 	// if it is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
 	Prefix    string
 	Plan      *Plan
@@ -518,8 +518,8 @@ type SnapshotNode struct {
 
 // Nodes returns what the snapshot holds of the nodes of the graph, to be looked at. p is the plan of the run: all of its nodes
 // are returned, in the order of declaration. The error matches [ErrGraphChanged] if the plan has another hash. With a nil plan the
-// nodes that are not idle are returned, without Kind, Label, Tier and origins, and without what a skip says beside its kind; the order is that of
-// declaration, or in a store that of the ids.
+// nodes that are not idle are returned, without Kind, Label, Tier and origins, and without what a skip says beside its kind, in the order of
+// declaration, or in a store of the ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {
@@ -644,7 +644,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	return x
 }
 
-// addInside adds what is inside of a composite. sub is the plan of its sub-graph, or of that of each item.
+// addInside adds what is inside a composite. sub is the plan of its sub-graph, or of each item's.
 func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix string) {
 	in := n.Inside
 	if in == nil {

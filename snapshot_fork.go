@@ -19,8 +19,8 @@ type RedriveMode uint8
 
 // The modes of redrives and forks.
 const (
-	// KeepDescendants makes a redrive reset as little as possible: of the descendants of the nodes that run again, those that
-	// have completed or were skipped stay as they are, with their outputs, and only those that failed, were aborted or
+	// KeepDescendants makes a redrive reset as little as possible: of the descendants of the nodes that run again, the completed and
+	// skipped ones stay as they are, with their outputs, and only the nodes that failed, were aborted or
 	// cancelled, or had not ended run again, too. The end node always does. A kept node does not belong to the new epoch: it
 	// handles no failure of a node that has run again. A fork is refused with an error that matches [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
@@ -33,12 +33,12 @@ const (
 	// known of runs of older versions: there, it counts as having asked for the nodes that it follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the composites that it names anew, with their whole inside. Without it a named composite in which
-	// something has failed goes on inside, as one that failed and is not named does.
+	// something has failed continues inside, as a composite that failed and is not named does.
 	Anew
 	// RepeatCompensations makes a redrive repeat compensations that have failed, under their keys: of the named nodes, or without names of all. It
 	// performs no node. The run ends again as it has, but without the failures of what is undone then.
 	RepeatCompensations
-	// CompensatedByHand makes a redrive take note that somebody has undone what the named nodes, or without names all whose compensations have
+	// CompensatedByHand makes a redrive record that a person has undone what the named nodes, or without names all whose compensations have
 	// failed, did. The Request of the redrive says who, and is in the events node.compensated.
 	CompensatedByHand
 
@@ -81,12 +81,12 @@ func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, erro
 	return d.redo.level(p, in.Nodes, d.Names, d.All, prefix, !d.Open)
 }
 
-// again tells which nodes of one graph run again.
+// again says which nodes of one graph run again.
 type again struct {
 	plan   *Plan                  // nil for the graph of an expanded node, which is not known
 	runs   []bool                 // by Ref: the nodes that begin anew
 	inside map[machine.Ref]*again // the composites that go on inside
-	// Of a loop: the iteration that it is in, and the one with which it goes on, from its beginning; 0 for the same one, from where it is.
+	// Of a loop: the iteration that it is in, and the iteration that it repeats from its beginning; 0 if it continues where it is.
 	iteration, back int
 	later           *redoState // of an expanded node
 }
@@ -104,7 +104,7 @@ func (a *again) marks() []bool {
 }
 
 // level finds the nodes of one graph, or the items of a map, that run again: the named ones, and with all those that failed or were stopped.
-// prefix is that of their paths, empty for the outermost graph; ended tells that the composite around them has ended.
+// Their paths begin with prefix, empty for the outermost graph; ended reports that the composite around them has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -233,7 +233,7 @@ func (n *nodeState) beginsAnew() bool {
 	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
 }
 
-// undecided adds the paths of the nodes of which nobody knows whether they are undone: that has not ended, or it has failed.
+// undecided adds the paths of the nodes whose compensation has not ended, or has failed: whether they are undone is unknown.
 func undecided(list []string, nodes []nodeState, prefix string) []string {
 	for i := range nodes {
 		n := &nodes[i]
@@ -438,7 +438,7 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	return at, nil
 }
 
-// found are the nodes of a snapshot by Ref, without those that the plan does not have.
+// found are the nodes of a snapshot by Ref, without nodes that the plan does not have.
 func (p *Plan) found(nodes []nodeState) []*nodeState {
 	at := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -542,7 +542,7 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	return unknown("no path leads there")
 }
 
-// paths adds the paths of the nodes that run again, in the order of declaration: those that begin anew, and the composites that go on inside
+// paths adds the paths of the nodes that run again, in the order of declaration: the nodes that begin anew, and the composites that continue inside
 // with what runs again in there.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
 	at := a.plan.found(nodes) // of another graph, perhaps
@@ -585,7 +585,7 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	return list
 }
 
-// take takes the nodes that begin anew out of those of a snapshot, and makes the composites that go on inside of them run. epoch is the one
+// take takes the nodes that begin anew out of a snapshot's nodes, and makes the composites that continue inside run. epoch is the epoch
 // that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
@@ -752,7 +752,7 @@ func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string
 	return again.paths(nil, s.file.Nodes, ""), err
 }
 
-// forkAgain adds to the nodes that are to run again in a fork those that have no result, and what follows.
+// forkAgain adds to the nodes that are to run again in a fork the nodes without a result, and what follows.
 func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	kept := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -832,7 +832,7 @@ func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
 	return configure(opts, false)
 }
 
-// forks tells which nodes run again in a fork, and the error of one that is refused.
+// forks returns which nodes run again in a fork, and the error if the fork is refused.
 func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	d := redo{Strict: true, Anew: c.repeats&Anew != 0, fork: true}
 	a, err := d.outermost(p, nodes, c.redriven)
@@ -842,7 +842,7 @@ func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// fork makes the restoration of a new run: that of the results which it keeps.
+// fork makes the restoration of a new run, from the results that it keeps.
 func (x *restoration) fork(p *Plan, c *config) error {
 	again, err := p.forks(x.file.Nodes, c)
 	if err != nil {

@@ -174,7 +174,7 @@ func (h *held) install() {
 				if kept.Inside.undoing() {
 					r.outermost().undoes().busy++
 				}
-				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // else its graph is made again, and tells
+				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // else its graph is made again, and reports them
 					r.reportKept(kept.Inside, kept.prefixInside(r.prefix))
 				}
 			}
@@ -200,7 +200,7 @@ func (h *held) install() {
 	}
 }
 
-// goOn makes a composite run that goes on inside of it, in the same attempt, which has all its time again.
+// goOn makes a composite run again that continues inside, in the same attempt, which has all its time again.
 func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	in := *n.Inside
 	n.Inside = &in
@@ -228,7 +228,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	}
 }
 
-// beginInside tells of the composites that go on in a fork: their other nodes have no events.
+// beginInside emits the events of the composites that continue in a fork: their other nodes have no events.
 func (h *held) beginInside() {
 	r := h.run
 	for _, in := range h.inside {
@@ -343,7 +343,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // else the attempt is under way
+	if h.continues() && c.rootInputs == nil { // else the attempt is in flight
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -447,7 +447,7 @@ func (r *Run) restoreStop(stop *stopState) {
 }
 
 // early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node. One for a gate that has
-// ended without it, since it was aborted or skipped, is over: nobody is to hear of it in each life.
+// ended without it, since it was aborted or skipped, is over: no life warns of it.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -590,7 +590,7 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
-// answer takes a signal for a node, by path or token, unless it repeats one that an earlier life of the run has taken.
+// answer takes a signal for a node, by path or token, unless an earlier life of the run has taken the same signal.
 func (x *restoration) answer(name string, value any) error {
 	s := signal{gate: name, Decision: decisionOf(value)}
 	if err := s.identify(); err != nil {
@@ -631,7 +631,7 @@ func (h *held) answer(name string, d Decision) error {
 }
 
 // answerable finds the node that a signal is for, by path or token, and the run that it is in, or a node whose graph is not known. The
-// error tells why the node cannot be answered.
+// error says why the node cannot be answered.
 func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNode, err error) {
 	in, ref, ok := h.find(name)
 	if !ok {
@@ -659,7 +659,7 @@ func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNod
 	return in, ref, nil, err
 }
 
-// keptNode is a node inside of one that was expanded, and whose graph is not known. A signal for it is judged when that is.
+// keptNode is a node inside an expanded node whose graph is not known yet. A signal for it is judged when the graph is known.
 type keptNode struct {
 	*nodeState
 	in       *insideState // the nearest composite
@@ -669,10 +669,10 @@ type keptNode struct {
 	of       *keptWaits // nil before the run goes on
 }
 
-// keptNodes are those that a signal may be for, or have been for: by path, and while they wait by token.
+// keptNodes are the nodes that a signal may be for, or has been for: by path, and while they wait by token.
 type keptNodes map[string]*keptNode
 
-// add adds the nodes inside of an expanded node. prefix is that of its path.
+// add adds the nodes inside an expanded node. The node's path begins with prefix.
 func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	prefix = n.prefixInside(prefix)
 	k.addInside(n.Inside, "", func(x *keptNode) {
@@ -684,7 +684,7 @@ func (k keptNodes) add(n *nodeState, prefix string, of *keptWaits) {
 	})
 }
 
-// addInside calls add for the nodes inside of a composite. prefix is that of their paths.
+// addInside calls add for the nodes inside a composite. Their paths begin with prefix.
 func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)) {
 	answered := make(map[string]bool, len(in.Signals))
 	for i := range in.Signals {
@@ -729,7 +729,7 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer leaves a signal, whose text may be known, for the node with what it is inside of. given tells that the run goes on with the signal: a
+// answer leaves a signal, whose text may be known, for the node with what it is inside of. given reports that the run continues with the signal: a
 // deadline that has passed comes first.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
@@ -740,7 +740,7 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper returns the signals for nodes inside of the composites in this one, by their paths from here. prefix is that of these paths.
+// signalsDeeper returns the signals for nodes inside of the composites in this one, by their paths from here, which begin with prefix.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]

@@ -85,7 +85,7 @@ type handedContext struct {
 type stepKey struct{}
 
 // StepOf returns the Step of the attempt that ctx belongs to: ctx itself, or the Step that it is derived from, by middleware, by
-// context.WithTimeout or in any other way. It is for functions that get a context alone, such as those of package typed and what a step calls:
+// context.WithTimeout or in any other way. It is for functions that get a context alone, such as the functions of package typed and what a step calls:
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
@@ -103,7 +103,7 @@ func StepOf(ctx context.Context) *Step {
 }
 
 // under returns a Step of the same attempt whose context is ctx: middleware passes it to next, so that a step which uses its
-// Step as a context has the one that the middleware derived.
+// Step as a context has the context that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -140,7 +140,7 @@ const (
 	stepSubstituted stepFlags = 1 << iota // failed and skipped predecessors deliver defaults
 	stepDetached                          // a stop of the run does not reach it: cleanup and end
 	stepAdmitting                         // its inputs are to be judged before it starts
-	stepFallback                          // it is that of a fallback
+	stepFallback                          // of a fallback
 	stepCrashed                           // its process has died too often: nothing but its fallback is called
 	stepAgain                             // the step is called for the graph that it has returned in an earlier life of the run
 	stepUndo                              // it undoes what the node has done
@@ -198,7 +198,7 @@ func (p *parentContext) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// causeKey is the key by which package context asks a context for its cause, and for that of a parent.
+// causeKey is the key by which package context asks a context for its cause, and for its parent's.
 var causeKey = func() any {
 	var asked keyAsked
 	_ = context.Cause(&asked)
@@ -219,7 +219,7 @@ func (a *keyAsked) Err() error { return context.Canceled }
 
 // make makes the context, with the values of base, which may be a parent of its own.
 func (c *liveContext) make(base context.Context) {
-	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // that of a function of Around, or of a run that was stopped before it began
+	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // of a function of Around, or of a run that was stopped before it began
 		base = context.WithoutCancel(base)
 	}
 	c.Context, c.cancel = context.WithCancelCause(base)
@@ -239,7 +239,7 @@ func (c *liveContext) end(cause *stopCause) {
 // stopCause is the cause of an attempt's end: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
-// value is that of a key in a context over base that has ended for the cause: package context asks it for the cause.
+// value returns the value of a key in a context over base that has ended for the cause: package context asks it for the cause.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)
@@ -256,7 +256,7 @@ func (c *stopCause) over(base context.Context) context.Context {
 	return ctx
 }
 
-// attemptEnded is the cause of a context whose attempt has returned, and endedContext one that has ended for it, which all these attempts share.
+// attemptEnded is the cause of a context whose attempt has returned, and endedContext a context that has ended for it, which all these attempts share.
 var (
 	attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 	endedContext = attemptEnded.over(context.Background())
@@ -264,7 +264,7 @@ var (
 
 func (s *Step) node() *node { return s.run.plan.node(s.ref) }
 
-// ID returns the id of the node; of an item that of the map.
+// ID returns the id of the node, for an item the id of the map.
 func (s *Step) ID() string {
 	if c := s.given(); c != nil {
 		return c.ID
@@ -418,7 +418,7 @@ func (s *Step) UpstreamAll() map[string]any {
 }
 
 // UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. Of a map that completed although
-// some of its items failed it is the [*MapError] that tells which.
+// some of its items failed it is the [*MapError] that lists them.
 func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
 
 // Root returns a root input of the run. Inside of a composite, and in the items of a map, it returns a parameter of the composite instead: an
@@ -535,7 +535,7 @@ func (s *Step) Done() <-chan struct{} {
 }
 
 // Err implements context.Context: [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran
-// out of time, else [context.Canceled]; context.Cause tells the reasons apart.
+// out of time, else [context.Canceled]; context.Cause distinguishes the reasons.
 func (s *Step) Err() error {
 	if h := s.handed(); h != nil {
 		return h.Err()
@@ -550,7 +550,7 @@ func (s *Step) Err() error {
 	return stop.is
 }
 
-// Value implements context.Context with the values of the context that was passed to Execute, or of the one that middleware
+// Value implements context.Context with the values of the context that was passed to Execute, or of the context that middleware
 // handed on, and with the Step itself for [StepOf].
 func (s *Step) Value(key any) any {
 	if key == (stepKey{}) {
@@ -745,7 +745,7 @@ func (s *Step) awaited() (list []store.Ended) {
 //		return nil, err
 //	}
 //
-// The [Durable] run and the other one have one store, which is a [store.Awaiter] and answers in the transaction that ends the other run, also one that never
+// The [Durable] run and the other one have one store, which is a [store.Awaiter] and answers in the transaction that ends the other run, also a run that never
 // began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle], [ErrNoAwait], or [ErrBadValue] if ctx is no step's.
 // [Step.SavedState] and [Step.Resumed] stay, and no signal ends the wait. The same attempt may await several runs, one after the other.
 func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
@@ -807,7 +807,7 @@ type Predecessor struct {
 }
 
 // Predecessors returns the nodes that this one follows by edges of any kind, each once and in the order in which the edges are declared, with
-// their statuses now: all of them have ended, but for some behind a join that decides early. Those of an item are those of the map;
+// their statuses now: all of them have ended, but for some behind a join that decides early. An item has the map's;
 // the first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
@@ -837,7 +837,7 @@ func (s *Step) predecessors() []Predecessor {
 }
 
 // Epoch returns the epoch of the lease under which the run is performed, a fencing token for the world outside: it is higher in each
-// life of the run, so whoever gets requests of steps may refuse one with a lower epoch than it has seen, which comes from a process that
+// life of the run, so a receiver of requests from steps may refuse a request with a lower epoch than it has seen, which comes from a process that
 // has lost the run and does not know it yet. It is 0 for a run that is not [Durable].
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
