@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/activity"
 	sdk "go.temporal.io/sdk/temporal"
 
@@ -275,6 +276,7 @@ const (
 	endedRefused ending = "refused"  // the worker cannot perform the attempt
 	endedStopped ending = "stopped"  // the worker was stopped during the attempt, or does not have its plan
 	endedSilent  ending = "silent"   // the worker sends no heartbeats
+	endedUntaken ending = "untaken"  // no worker has taken the attempt in time
 	endedUnbegun ending = "unbegun"  // the attempt was to stop before a worker had it
 	endedOther   ending = "by error" // the error is Temporal's
 )
@@ -295,6 +297,8 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 		return outcome{Ended: endedStopped, Error: failure.Message()}
 	case errors.As(err, &failure):
 		return outcome{Ended: endedRefused, Error: failure.Message()}
+	case errors.As(err, &timeout) && timeout.TimeoutType() == enums.TIMEOUT_TYPE_SCHEDULE_TO_START:
+		return outcome{Ended: endedUntaken, Error: timeout.Message()}
 	case errors.As(err, &timeout):
 		return outcome{Ended: endedSilent, Error: timeout.Message(), Details: lastDetails(timeout)}
 	case sdk.IsCanceledError(err):
@@ -313,6 +317,8 @@ func (t texts) replyOf(o outcome) (reply kahn.Reply, told remarked) {
 		return kahn.Reply{Err: kahn.Permanent(errors.New(o.Error))}, told
 	case endedSilent:
 		return kahn.Reply{Err: kahn.Permanent(fmt.Errorf("%w: %s", kahn.ErrCrashed, o.Error))}, told
+	case endedUntaken:
+		return kahn.Reply{Err: kahn.NoEffect(fmt.Errorf("kahn/temporal: no worker has taken the attempt in time, see Kind.ScheduleToStart: %s", o.Error))}, told
 	case endedUnbegun:
 		return kahn.Reply{Err: context.Canceled}, told
 	case endedOther:

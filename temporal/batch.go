@@ -37,6 +37,7 @@ type call struct {
 	Call     json.RawMessage `json:"call"`
 	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt: what ended before it is reported before it
 	Details  details         `json:"details,omitempty"`
+	typed
 }
 
 // report is what a child workflow tells its run.
@@ -99,7 +100,7 @@ func (x *interpreter) isOfLargeMap(path string) bool {
 		if path[i] == '[' && x.isLarge(path[:i], above) {
 			if x.batches.most == 0 {
 				x.batches.most = -1
-				if workflow.GetVersion(x.ctx, batchesVersion, workflow.DefaultVersion, 1) == 1 {
+				if x.since(batchesVersion) {
 					x.batches.most = min(above, maxBatch)
 				}
 			}
@@ -138,13 +139,20 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 			x.count--
 		}
 		deadline, _ := a.step.Deadline()
-		in.Calls[place] = call{a.step.Path(), a.data, deadline, x.beats[nameOf(a.step)]}
+		in.Calls[place] = call{a.step.Path(), a.data, deadline, x.beats[nameOf(a.step)], typed{}}
+		if x.named {
+			in.Calls[place].typed = x.typed(a.step)
+		}
 		a.cancel = func() { b.stops = append(b.stops, place) }
 	}
 	ctx := workflow.WithChildOptions(x.ctx, workflow.ChildWorkflowOptions{
 		ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL, StaticSummary: shorten(attempts[0].step.Path(), maxSummary),
 	})
-	b.done = workflow.ExecuteChildWorkflow(ctx, BatchName, in)
+	name := BatchName
+	if x.named {
+		name = ItemsName
+	}
+	b.done = workflow.ExecuteChildWorkflow(ctx, name, in)
 	x.wait.AddFuture(b.done, func(f workflow.Future) {
 		x.hear() // what the child has told before its end
 		var last report

@@ -66,10 +66,10 @@ func (h *host) batch(root workflow.Context, in batch) (report, error) {
 // begin begins the activity of an attempt.
 func (b *performer) begin(place int) {
 	c := b.in.Calls[place]
-	ctx, cancel := workflow.WithCancel(workflow.WithActivityOptions(b.ctx, b.performing(c.Path)))
+	ctx, cancel := workflow.WithCancel(b.ctx)
 	b.calls[place] = cancel
 	b.running++
-	b.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{b.in.Plan, c.Path, c.Call, true, c.Details}), func(f workflow.Future) {
+	b.wait.AddFuture(b.activity(ctx, isNamed(b.ctx), c.Path, c.typed, task{b.in.Plan, c.Path, c.Call, true, c.Details}), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(b.ctx, &data)
 		b.calls[place] = nil

@@ -39,7 +39,7 @@ func (x *shares) listen(t testing.TB, env *testsuite.TestWorkflowEnvironment) {
 	env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		if info.WorkflowType.Name == WorkflowName {
+		if info.WorkflowType.Name != BatchName && info.WorkflowType.Name != ItemsName {
 			x.own++
 		}
 	})
@@ -280,7 +280,7 @@ func TestLostBatches(t *testing.T) {
 				h.plans[fingerprint(x.workflow.Plan)] = x.workflow.Plan
 				h.Heartbeat, h.MaxBytes, h.LostAfter = time.Second, 1000, time.Hour
 				if row.batch != nil {
-					env.OnWorkflow(BatchName, mock.Anything, mock.Anything).Return(func(ctx workflow.Context, in batch) (report, error) {
+					env.OnWorkflow(ItemsName, mock.Anything, mock.Anything).Return(func(ctx workflow.Context, in batch) (report, error) {
 						if losses.Add(1) <= row.losses {
 							return report{}, row.batch
 						}
@@ -346,7 +346,7 @@ func TestReportsFail(t *testing.T) {
 	for _, id := range []string{"soon", "later"} {
 		in.Calls = append(in.Calls, call{Path: id, Call: fmt.Appendf(nil, `{"id": %q, "path": %q}`, id, id)})
 	}
-	env.ExecuteWorkflow(BatchName, in)
+	env.ExecuteWorkflow(ItemsName, in)
 	var last report
 	require.NoError(t, env.GetWorkflowResult(&last))
 	replies := map[int]string{}
@@ -362,7 +362,7 @@ func TestReportsTwice(t *testing.T) {
 	x := &trial{workflow: Workflow{Plan: plan(t, overItems(8, kahn.Map{}, kahn.Node{})), Settings: Settings{MapChildren: 7}}}
 	x.options.Step = func(_ context.Context, s *kahn.Step) (any, error) { return float64(s.Index()), nil }
 	x.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
-		env.OnWorkflow(BatchName, mock.Anything, mock.Anything).Return(func(ctx workflow.Context, in batch) (report, error) {
+		env.OnWorkflow(ItemsName, mock.Anything, mock.Anything).Return(func(ctx workflow.Context, in batch) (report, error) {
 			run := workflow.GetInfo(ctx).ParentWorkflowExecution
 			wrong := placed{99, outcome{Reply: []byte(`{"value": 7}`)}}
 			r := report{in.Number, []placed{wrong}}

@@ -150,7 +150,7 @@ func TestBlobsAway(t *testing.T) {
 		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: 2 * time.Second})
 		o.Plans, o.Step = []*kahn.Plan{p}, step
 		require.NoError(t, o.Register(env))
-		env.ExecuteWorkflow(WorkflowName, in)
+		env.ExecuteWorkflow(UnnamedGraph, in)
 		return env.GetWorkflowError()
 	}
 	require.NoError(t, perform(Options{Blobs: blobs}))

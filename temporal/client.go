@@ -1,6 +1,7 @@
 package temporal
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,6 +30,10 @@ type Workflow struct {
 	TaskQueue string
 	// Plan is the graph. Its steps are called by the workers.
 	Plan *kahn.Plan
+	// Type is the type of the workflow, which the workers have, see Options.WorkflowType. "" is the Name of the graph, or [UnnamedGraph] without one.
+	Type string
+	// Priority is that of the workflow's tasks, which the activities inherit, see [Kind]. Temporal's default is 3 of 1 to 5, where 1 is the most urgent.
+	Priority sdk.Priority
 	// Settings are the options of the run.
 	Settings Settings
 	// Fire is the trigger that fires the run, as the option kahn.Fire does. Nil: the run has none.
@@ -85,7 +90,7 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	if w.RetryFailed {
 		o.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE_FAILED_ONLY
 	}
-	run, err := c.ExecuteWorkflow(ctx, o, WorkflowName, in)
+	run, err := c.ExecuteWorkflow(ctx, o, w.workflowType(), in)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
 		return w.attachTo(ctx, c, m)
@@ -96,11 +101,16 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	return &Run{c, w, run}, nil
 }
 
+// workflowType is the type of the workflow of the run.
+func (w Workflow) workflowType() string {
+	return workflowType(cmp.Or(w.Type, w.Plan.Name()), nil)
+}
+
 // startOptions are those of the workflow of a run.
 func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
 	o := client.StartWorkflowOptions{
 		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, WorkflowExecutionErrorWhenAlreadyStarted: true,
-		Memo: map[string]any{memoName: m}, StaticSummary: shorten(in.Plan.Name, maxSummary),
+		Priority: w.Priority, Memo: map[string]any{memoName: m}, StaticSummary: shorten(in.Plan.Name, maxSummary),
 	}
 	if in.SearchAttributes {
 		o.TypedSearchAttributes = sdk.NewSearchAttributes(workflowAttribute.ValueSet(in.Plan.Name), statusAttribute.ValueSet(kahn.RunRunning.String()))

@@ -35,7 +35,7 @@ type service struct {
 
 func newService() *service {
 	s := &service{writes: converter.GetDefaultDataConverter()}
-	s.On("ExecuteWorkflow", mock.Anything, mock.Anything, WorkflowName, mock.Anything).Return(
+	s.On("ExecuteWorkflow", mock.Anything, mock.Anything, mock.Anything, mock.Anything).Return(
 		func(_ context.Context, o client.StartWorkflowOptions, _ any, args ...any) client.WorkflowRun {
 			if s.memo != nil {
 				return nil
@@ -147,7 +147,7 @@ func TestRetryFailed(t *testing.T) {
 		s := new(mocks.Client)
 		s.On("ExecuteWorkflow", mock.Anything, mock.MatchedBy(func(o client.StartWorkflowOptions) bool {
 			return o.WorkflowIDReusePolicy == want && o.WorkflowExecutionErrorWhenAlreadyStarted
-		}), WorkflowName, mock.Anything).Return(new(mocks.WorkflowRun), nil).Once()
+		}), UnnamedGraph, mock.Anything).Return(new(mocks.WorkflowRun), nil).Once()
 		_, err := Start(t.Context(), s, Workflow{ID: "w", Plan: plan(t, kahntest.Graph(t, "a")), RetryFailed: retry}, nil)
 		require.NoError(t, err)
 		s.AssertExpectations(t)

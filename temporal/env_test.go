@@ -28,6 +28,8 @@ type trial struct {
 	// envs are those of all executions.
 	envs []*testsuite.TestWorkflowEnvironment
 
+	// former has the run be one that a former version has started.
+	former bool
 	// redrive is what an operator asks for after the end of the run, once.
 	redrive *redriving
 
@@ -64,7 +66,11 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 		}
 		x.executions++
 		x.envs = append(x.envs, env)
-		env.ExecuteWorkflow(WorkflowName, in)
+		name := x.workflow.workflowType()
+		if x.former {
+			name = WorkflowName
+		}
+		env.ExecuteWorkflow(name, in)
 		now = env.Now()
 		require.True(t, env.IsWorkflowCompleted())
 		var out output

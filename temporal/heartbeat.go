@@ -65,7 +65,9 @@ func lastDetails(err *sdk.TimeoutError) details {
 // Interceptor returns the interceptor with which activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps: the worker's own heartbeats repeat
 // what the step has recorded last, and the next attempt of the node gets it. NewWorker adds it; for a worker of the host's, see [Options.Register], it belongs
 // into worker.Options.Interceptors. It changes nothing for other activities.
-func (o Options) Interceptor() interceptor.WorkerInterceptor { return &beating{dc: o.converter()} }
+func (o Options) Interceptor() interceptor.WorkerInterceptor {
+	return &beating{dc: o.converter(), types: o.activityTypes()}
+}
 
 func (o Options) converter() converter.DataConverter {
 	if o.DataConverter != nil {
@@ -77,17 +79,18 @@ func (o Options) converter() converter.DataConverter {
 // beating has a pulse for each attempt.
 type beating struct {
 	interceptor.WorkerInterceptorBase
-	dc converter.DataConverter
+	dc    converter.DataConverter
+	types []string // of activities, sorted
 }
 
 // InterceptActivity implements [interceptor.WorkerInterceptor].
 func (b *beating) InterceptActivity(_ context.Context, next interceptor.ActivityInboundInterceptor) interceptor.ActivityInboundInterceptor {
-	return &attempting{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}, dc: b.dc}
+	return &attempting{ActivityInboundInterceptorBase: interceptor.ActivityInboundInterceptorBase{Next: next}, of: b}
 }
 
 type attempting struct {
 	interceptor.ActivityInboundInterceptorBase
-	dc   converter.DataConverter
+	of   *beating
 	next interceptor.ActivityOutboundInterceptor
 }
 
@@ -99,8 +102,9 @@ func (a *attempting) Init(next interceptor.ActivityOutboundInterceptor) error {
 
 // ExecuteActivity implements [interceptor.ActivityInboundInterceptor].
 func (a *attempting) ExecuteActivity(ctx context.Context, in *interceptor.ExecuteActivityInput) (any, error) {
-	if activity.GetInfo(ctx).ActivityType.Name == ActivityName {
-		ctx = context.WithValue(ctx, pulseKey{}, &pulse{next: a.next, dc: a.dc})
+	info := activity.GetInfo(ctx)
+	if _, is := slices.BinarySearch(a.of.types, info.ActivityType.Name); is && !info.IsLocalActivity {
+		ctx = context.WithValue(ctx, pulseKey{}, &pulse{next: a.next, dc: a.of.dc})
 	}
 	return a.Next.ExecuteActivity(ctx, in)
 }

@@ -161,6 +161,7 @@ type subject struct {
 	step     kahn.StepFunc
 	answer   func(gate string) any // encodes as JSON
 	options  Options               // of the worker
+	former   bool                  // see trial
 }
 
 // fated is a run of steps whose fates follow from the salt.
@@ -219,7 +220,7 @@ func (x subject) here(t *testing.T) (lines []string) {
 
 // there performs it on Temporal.
 func (x subject) there(t *testing.T, by *shares) ([]string, *trial) {
-	on := &trial{workflow: Workflow{Plan: x.plan, Settings: x.settings, Fire: x.fire}, options: x.options, inputs: x.inputs}
+	on := &trial{former: x.former, workflow: Workflow{Plan: x.plan, Settings: x.settings, Fire: x.fire}, options: x.options, inputs: x.inputs}
 	on.options.Step = x.step
 	on.during = func(env *testsuite.TestWorkflowEnvironment, _ int) {
 		by.listen(t, env)
@@ -392,6 +393,7 @@ func random(seed uint64) (subject, *world) {
 		x.fire = &Fire{Trigger: "fired", Payload: "payload"}
 	}
 	x.answer = func(gate string) any { return []string{"yes", "no"}[fate(seed, gate, 0)%2] }
+	x.former = seed%4 == 0
 	x.options = Options{Pure: g.one(2), View: g.one(2), ContinueAfter: pick(g, 0, 1, 2, 3, 5)}
 	if !g.ordered && g.one(3) {
 		x.settings.MapChildren = 4

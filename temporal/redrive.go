@@ -76,7 +76,7 @@ func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts 
 	w.TaskQueue = last.queue
 	o := w.startOptions(next, last.memo)
 	o.WorkflowIDReusePolicy = enums.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE
-	run, err := r.client.ExecuteWorkflow(ctx, o, WorkflowName, next)
+	run, err := r.client.ExecuteWorkflow(ctx, o, last.of, next)
 	var started *serviceerror.WorkflowExecutionAlreadyStarted
 	if errors.As(err, &started) {
 		err = fmt.Errorf("%w: the run goes on already: %w", kahn.ErrTransition, err)
@@ -92,6 +92,7 @@ type lastExecution struct {
 	execution
 	in    input
 	out   output
+	of    string // the type of the workflow
 	queue string
 	memo  memo
 }
@@ -106,6 +107,7 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	if info.GetStatus() == enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
 		return last, fmt.Errorf("%w: the run has not ended", kahn.ErrTransition)
 	}
+	last.of = info.GetType().GetName()
 	last.ID = info.GetExecution().GetRunId()
 	read := r.of.converter()
 	if err := read.FromPayload(info.GetMemo().GetFields()[memoName], &last.memo); err != nil {

@@ -30,6 +30,9 @@ type Store struct {
 	Blobs store.BlobStore
 	// DataConverter is that of the client, see Workflow.DataConverter.
 	DataConverter converter.DataConverter
+	// Types are the types of the workflows that lists have, see Options.WorkflowType, with [WorkflowName] for runs that former versions have started. Nil: lists ask for all
+	// workflows of the namespace, and drop those that are no runs.
+	Types []string
 	// SearchAttributes has lists ask the service for workflows and statuses by the search attributes of runs, see Workflow.SearchAttributes. It finds the runs
 	// that were started with them. Without it the service selects by what it knows of any workflow, and List drops the rest.
 	SearchAttributes bool
@@ -148,6 +151,9 @@ func (s Store) List(ctx context.Context, q store.Query) (page store.Page, err er
 		return page, err
 	}
 	for _, w := range found.GetExecutions() {
+		if _, is := w.GetMemo().GetFields()[memoName]; !is {
+			continue // a workflow of another kind
+		}
 		if row := s.row(w); q.Matches(&row) {
 			page.Runs = append(page.Runs, row)
 		}

@@ -69,7 +69,11 @@ func shownStatus(w *workflowpb.WorkflowExecutionInfo) (status kahn.RunStatus, ok
 
 // visible is a filter in the language of Temporal's lists, as far as that has it.
 func (s Store) visible(f store.Filter) string {
-	terms := []string{"WorkflowType = " + literal(WorkflowName) + " AND ExecutionStatus != 'ContinuedAsNew'"}
+	types := "WorkflowType NOT IN (" + literals(BatchName, ItemsName) + ")"
+	if len(s.Types) > 0 {
+		types = "WorkflowType IN (" + literals(s.Types...) + ")"
+	}
+	terms := []string{types + " AND ExecutionStatus != 'ContinuedAsNew'"}
 	if f.Prefix != "" {
 		terms = append(terms, "WorkflowId STARTS_WITH "+literal(f.Prefix))
 	}
@@ -108,6 +112,15 @@ func (s Store) having(wanted []kahn.RunStatus) (terms []string) {
 	}
 	slices.Sort(terms)
 	return slices.Compact(terms)
+}
+
+// literals are texts in the language of Temporal's lists.
+func literals(texts ...string) string {
+	list := make([]string, len(texts))
+	for i, text := range texts {
+		list[i] = literal(text)
+	}
+	return strings.Join(list, ", ")
 }
 
 // literal is a text in the language of Temporal's lists.

@@ -68,7 +68,7 @@ func TestStatusAttribute(t *testing.T) {
 // The service selects by what it has: for runs with search attributes by workflow and by each status, else by what it knows of any workflow.
 func TestStoreQueries(t *testing.T) {
 	t.Parallel()
-	const of = "WorkflowType = 'kahn.Run' AND ExecutionStatus != 'ContinuedAsNew'"
+	const of = "WorkflowType NOT IN ('kahn.Batch', 'kahn.Items') AND ExecutionStatus != 'ContinuedAsNew'"
 	for _, row := range []struct {
 		filter        store.Filter
 		without, with string

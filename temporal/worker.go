@@ -19,13 +19,6 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The names under which workers register the workflows and the activity.
-const (
-	WorkflowName = "kahn.Run"
-	BatchName    = "kahn.Batch" // of the child workflows that perform attempts of items, see Settings.MapChildren
-	ActivityName = "kahn.Step"
-)
-
 // Options are those of a worker.
 type Options struct {
 	// Plans are the plans that the worker performs. A run is for one of them, by its name and a hash of everything in it that decides: keep
@@ -37,6 +30,12 @@ type Options struct {
 	// again whenever Temporal replays the history of a run. Without it the history has the result of each call of When, Test, Fallback, While and
 	// Until, and plans with functions that [Check] names are refused. It has the same value in all workers, and stays while there are runs.
 	Pure bool
+	// WorkflowType names the type of the workflows that perform the runs of a graph, by the Name of the graph, see Workflow.Type. Nil: it is that Name.
+	// ActivityType names the type of the activities that perform the attempts of a kind, with "" for nodes without one. Nil: it is the kind. Metrics, lists and rate limits of
+	// Temporal go by types. All workers have the same functions, which stay while there are runs.
+	WorkflowType, ActivityType func(name string) string
+	// Kinds tells how the attempts of a kind are performed, see [Kind]. A compensation by a kind has that one.
+	Kinds map[string]Kind
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
 	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets references to them, so that its bounds do not hold for
@@ -81,7 +80,7 @@ type Registry interface {
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 }
 
-// NewWorker returns a worker for a task queue. Errors are those of [Options.Register].
+// NewWorker returns a worker for a task queue. With Worker.DisableWorkflowWorker it performs attempts alone: for the queue of a kind, see [Kind]. Errors are those of [Options.Register].
 func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, error) {
 	if c == nil {
 		return nil, fmt.Errorf("kahn/temporal: %w: no client", kahn.ErrBadOption)
@@ -95,10 +94,13 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 	stopAfter := max(own.WorkerStopTimeout, 0)
 	own.WorkerStopTimeout = stopAfter + stopGrace + stopRoom // Stop returns as soon as Temporal has the results
 	w := worker.New(c, taskQueue, own)
+	if own.DisableWorkflowWorker {
+		return w, o.register(attemptsOnly{w}, stopAfter)
+	}
 	return w, o.register(w, stopAfter)
 }
 
-// Register registers the workflow and the activity with a worker that has others, too. The error matches
+// Register registers the workflows and the activities with a worker that has others, of other names, too. The error matches
 // [ErrUnsupported] if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
 //
 // Of the host's own worker, activity.RecordHeartbeat in steps needs [Options.Interceptor], and worker.Options.WorkerStopTimeout is to be longer than steps take to
@@ -119,7 +121,7 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 	if h.Heartbeat >= h.LostAfter {
 		return fmt.Errorf("kahn/temporal: %w: a Heartbeat of %v is not less than LostAfter, %v: attempts would count as lost between two heartbeats", kahn.ErrBadOption, h.Heartbeat, h.LostAfter)
 	}
-	var errs []error
+	errs := o.checkKinds()
 	for _, p := range o.Plans {
 		if err := check(p, o.Pure); err != nil {
 			errs = append(errs, err)
@@ -134,9 +136,15 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	r.RegisterWorkflowWithOptions(h.run, workflow.RegisterOptions{Name: WorkflowName})
-	r.RegisterWorkflowWithOptions(h.batch, workflow.RegisterOptions{Name: BatchName})
-	r.RegisterActivityWithOptions(h.step, activity.RegisterOptions{Name: ActivityName})
+	for _, name := range o.workflowTypes() {
+		r.RegisterWorkflowWithOptions(h.run, workflow.RegisterOptions{Name: name})
+	}
+	for _, name := range []string{BatchName, ItemsName} {
+		r.RegisterWorkflowWithOptions(h.batch, workflow.RegisterOptions{Name: name})
+	}
+	for _, name := range o.activityTypes() {
+		r.RegisterActivityWithOptions(h.step, activity.RegisterOptions{Name: name})
+	}
 	return nil
 }
 
@@ -203,6 +211,11 @@ func (strict) check(err error, into ...any) error {
 type workflows struct{ worker.WorkflowReplayer }
 
 func (workflows) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
+
+// attemptsOnly registers activities alone, with a worker that has no workflows.
+type attemptsOnly struct{ worker.Worker }
+
+func (attemptsOnly) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
 
 // stepless finds a node that is a step and has no Do.
 func stepless(p *kahn.Plan) (path string, ok bool) {

@@ -64,6 +64,7 @@ type interpreter struct {
 	*host
 	root    workflow.Context // is cancelled when Temporal asks the run to stop
 	heard   bool             // the run has been asked so
+	named   bool             // see isNamed
 	texts   texts            // are watched
 	calling *writtenOnce     // the codec of texts
 	broken  error            // of Blobs: the workflow task fails
@@ -114,7 +115,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		leaveToAnother(err)
 	}
 	x := &interpreter{
-		host: h, root: root, in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{}, beats: in.Beats,
+		host: h, root: root, named: isNamed(root), in: in, plan: plan, calls: map[*kahn.Step]*attempt{}, lost: map[string]int{}, beats: in.Beats,
 		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
 	}
 	if in.Continued == 0 {
@@ -234,7 +235,7 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 	}
 }
 
-// The changes of the workflow's code since histories were recorded. An execution that began before a change goes on without it.
+// The changes of the workflow's code since histories were recorded, before workflows had names. An execution that began before a change goes on without it.
 const (
 	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal's means comes before results of the same workflow task
 	crashVersion  = "kahn.Crashes" // workers that were stopped do not count as crashes, and too many crashes are a cause of their own
@@ -243,7 +244,7 @@ const (
 
 // since reports whether the execution has a change of the workflow's code.
 func (x *interpreter) since(change string) bool {
-	return workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
+	return x.named || workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
 }
 
 // cancel cancels the run because Temporal has asked for it.
@@ -369,24 +370,12 @@ func (x *interpreter) encode(a *attempt) bool {
 // forever is a timeout for what kahn bounds itself.
 const forever = 10 * 365 * 24 * time.Hour
 
-// performing are the options of the activity of an attempt. Temporal repeats the activity when a worker hands the attempt back without a result; that is no
-// other attempt of the node. After the loss of a worker the run decides.
-func (h *host) performing(path string) workflow.ActivityOptions {
-	return workflow.ActivityOptions{
-		StartToCloseTimeout: forever, HeartbeatTimeout: h.LostAfter, WaitForCancellation: true, Summary: shorten(path, maxSummary),
-		RetryPolicy: &sdk.RetryPolicy{
-			InitialInterval: 200 * time.Millisecond, BackoffCoefficient: 2, MaximumInterval: 10 * time.Second,
-			NonRetryableErrorTypes: []string{"TemporalTimeout:Heartbeat", "TemporalTimeout:StartToClose", "PanicError"},
-		},
-	}
-}
-
 // perform begins the activity of an attempt.
 func (x *interpreter) perform(a *attempt) {
 	name := nameOf(a.step)
-	ctx := workflow.WithActivityOptions(x.ctx, x.performing(name))
-	ctx, a.cancel = workflow.WithCancel(ctx)
-	x.wait.AddFuture(workflow.ExecuteActivity(ctx, ActivityName, task{x.in.Plan, a.step.Path(), a.data, true, x.beats[name]}), func(f workflow.Future) {
+	var ctx workflow.Context
+	ctx, a.cancel = workflow.WithCancel(x.ctx)
+	x.wait.AddFuture(x.activity(ctx, x.named, name, x.typed(a.step), task{x.in.Plan, a.step.Path(), a.data, true, x.beats[name]}), func(f workflow.Future) {
 		var data json.RawMessage
 		err := f.Get(x.ctx, &data)
 		x.ended(a, outcomeOf(data, err))
@@ -506,7 +495,7 @@ func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*outpu
 		next.Inputs, next.Fired, next.Redriving, next.Snapshot, next.Continued, next.Beats = nil, nil, nil, snapshot, x.in.Continued+1, x.unfinishedBeats()
 		first, _ := x.c.Run().EventRange()
 		next.Earlier = append(next.Earlier, execution{workflow.GetInfo(x.ctx).WorkflowExecution.RunID, first})
-		return nil, workflow.NewContinueAsNewError(x.ctx, WorkflowName, next)
+		return nil, workflow.NewContinueAsNewError(x.ctx, workflow.GetInfo(x.ctx).WorkflowType.Name, next)
 	}
 	x.show(res.Status)
 	out := &output{Status: res.Status, Rule: x.in.Settings.StatusRule, Snapshot: *snapshot}

@@ -1,5 +1,5 @@
 // Command distributed performs a graph of 300 nodes on Temporal: it starts a development server and three workers, each a process, kills one
-// of the workers in the middle, and compares the Result with that of kahn.Execute.
+// of the workers in the middle, and compares the Result with that of kahn.Execute. The nodes are of two kinds, whose activities have queues of their own.
 //
 //	go run ./examples/distributed
 //
@@ -33,6 +33,7 @@ import (
 
 const (
 	taskQueue = "distributed"
+	oddQueue  = "distributed-odd" // of the nodes of kind odd
 	deep      = 20
 	wide      = 15
 	workers   = 3
@@ -127,7 +128,7 @@ func layers() (*kahn.Plan, error) {
 	id := func(layer, i int) string { return fmt.Sprintf("n%02d-%02d", layer, i%wide) }
 	for layer := range deep {
 		for i := range wide {
-			n := kahn.Node{ID: id(layer, i), Params: map[string]any{"own": layer*wide + i}, Retry: kahn.Retry{MaxAttempts: 2}}
+			n := kahn.Node{ID: id(layer, i), Kind: []string{"even", "odd"}[i%2], Params: map[string]any{"own": layer*wide + i}, Retry: kahn.Retry{MaxAttempts: 2}}
 			if layer > 0 {
 				n.In = []kahn.Edge{{From: id(layer-1, i), Param: "left"}, {From: id(layer-1, i+1), Param: "right"}}
 			}
@@ -164,10 +165,20 @@ func work(address, namespace string) error {
 	}
 	o := temporal.Options{Plans: []*kahn.Plan{plan}, Step: step, LostAfter: 3 * time.Second}
 	o.Worker.MaxConcurrentActivityExecutionSize = 5
+	o.Kinds = map[string]temporal.Kind{"odd": {TaskQueue: oddQueue}}
 	w, err := temporal.NewWorker(c, taskQueue, o)
 	if err != nil {
 		return err
 	}
+	o.Worker.DisableWorkflowWorker = true
+	odd, err := temporal.NewWorker(c, oddQueue, o)
+	if err != nil {
+		return err
+	}
+	if err := odd.Start(); err != nil {
+		return err
+	}
+	defer odd.Stop()
 	return w.Run(worker.InterruptCh())
 }
 
