@@ -16,12 +16,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
+// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
 type NoMatch uint8
 
 // The choices.
 const (
-	NoMatchSkip NoMatch = iota // every labelled edge is dead, the run goes on
+	NoMatchSkip NoMatch = iota // every labelled edge is dead, the run continues
 	NoMatchFail                // the condition fails with [CauseNoBranchMatch]
 
 	noMatchCount
@@ -331,7 +331,7 @@ func (r *router) route(labels []string) (taken []int32, matched bool) {
 	return taken, taken != nil
 }
 
-// unusedAnswer is the warning about a condition whose answer nobody uses.
+// unusedAnswer is the warning about a condition whose answer nothing uses.
 type unusedAnswer struct{}
 
 // Error says what would use the answer.
@@ -342,7 +342,7 @@ func (unusedAnswer) Error() string {
 // Is reports whether target is [ErrNoMatch].
 func (unusedAnswer) Is(target error) bool { return target == ErrNoMatch }
 
-// checkAnswers warns of conditions, and of gates with declared choices, that have successors and whose answer nobody uses: no edge has a
+// checkAnswers warns of conditions, and of gates with declared choices, that have successors and whose answer nothing uses: no edge has a
 // label or delivers data, and no text of a guard or a test after them names them. A function may look at any node before it. The end
 // node sees all results.
 func (c *compiler) checkAnswers() {
@@ -387,8 +387,8 @@ func (n *node) answers() bool {
 	return n.TestExpr == "" || n.Kind == "" || n.Kind == KindCondition
 }
 
-// seenByFunctions tells of each node whether a function follows that may look at it: a guard or a test in Go, or a text that does not
-// tell which nodes it names.
+// seenByFunctions reports for each node whether a function follows that may look at it: a guard or a test in Go, or a text that does not
+// list the nodes that it names.
 func (c *compiler) seenByFunctions() []bool {
 	p := c.p
 	seen := make([]bool, len(p.names))
@@ -438,10 +438,10 @@ type evaluator = interface {
 // before anything runs. In conditions, the tests of loops and, if the graph has StrictGuards, guards, an error that it returns is a
 // problem of Compile. In other guards it is a warning, in [Plan.Warnings] and in the Result of every run. ancestor returns nil for the id
 // of a node that the expression will see, and an error that matches [ErrNotAncestor] for any other id. An expression that only asks whether
-// a node exists, as with [View.Has], may ignore the error, or not pass its id to ancestor: then it does not count as one that names the node. input returns nil for the name of a root input that a run can
-// have, and an error that matches [ErrUnknownInput] for one that the graph does not declare among its Inputs.
+// a node exists, as with [View.Has], may ignore the error, or not pass its id to ancestor: then it does not count as naming the node. input returns nil for the name of a root input that a run can
+// have, and an error that matches [ErrUnknownInput] for a name that the graph does not declare among its Inputs.
 type Expression interface {
-	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View is that of the node whose
+	// Evaluate returns the value of the expression, which a guard passes to [Truthy]. The View belongs to the node whose
 	// expression is evaluated, and shows only its ancestors. The context has the values of the run's and a deadline of a
 	// second; it does not end with the run, since a cleanup node's guard is evaluated in a stopping one.
 	Evaluate(ctx context.Context, v View) (any, error)
@@ -668,7 +668,7 @@ func (c *compiler) parse(n *node, field, text string) (e Expression, err error) 
 	return e, nil
 }
 
-// GuardPolicy tells what happens to a node whose guard fails to decide. Under the zero value a guard in Go fails its node, since code that is
+// GuardPolicy says what happens to a node whose guard fails to decide. Under the zero value a guard in Go fails its node, since code that is
 // wrong must not run what it guards, and a guard that is a text lets it run. Under every policy the problem is in the log, in
 // NodeResult.GuardErr and in Result.Warnings.
 type GuardPolicy uint8

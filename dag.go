@@ -53,11 +53,11 @@ type Graph struct {
 	}
 	// StrictGuards makes a WhenExpr that the Evaluator cannot read a problem of Compile. Without it, such a guard fails when
 	// it is evaluated, and GuardErrors applies. A WhenExpr that names a node which is no ancestor, or an undeclared input,
-	// is a problem with StrictGuards and a warning without, if its Evaluator can tell: see [Expression]. Recommended for new
+	// is a problem with StrictGuards and a warning without, if its Evaluator lists the names: see [Expression]. Recommended for new
 	// graphs.
 	StrictGuards bool
 	// Schemas compiles the schemas of nodes into contracts. It is needed where an InputSchema or OutputSchema is not a
-	// [Contract] itself. The graph's Compile calls that of Schemas once for each schema; the error describes the defect of the schema. The
+	// [Contract] itself. The graph's Compile calls the method of Schemas once for each schema; the error describes the defect of the schema. The
 	// module kahn/schema has one for JSON Schema.
 	Schemas interface {
 		Compile(schema any) (Contract, error)
@@ -124,7 +124,7 @@ type Group struct {
 	Rate Rate
 	// CancelOnFailure stops the unfinished members when one of them fails for good, wherever in the sub-graphs they are: they
 	// are aborted with the cause sibling_failure. A composite around the node that failed is not stopped. While it may be
-	// attempted again, the failure concerns only the members inside of it. Of a map the map is the member, not its items.
+	// attempted again, the failure concerns only the members inside it. Of a map the map is the member, not its items.
 	CancelOnFailure bool
 }
 
@@ -144,7 +144,7 @@ type Node struct {
 
 	// After lists the nodes that this one follows, each by a plain edge.
 	After []string
-	// In lists further edges into this node. Their To is filled in; one that names another node is a problem of Compile.
+	// In lists further edges into this node. Their To is filled in; an edge that names another node is a problem of Compile.
 	In []Edge
 
 	// Do performs the step. It takes precedence over the step function of the run.
@@ -157,7 +157,7 @@ type Node struct {
 	TestExpr string
 	// Sub makes the node a sub-graph: it is performed by a nested run of Sub, whose root inputs are the node's parameters.
 	//
-	// The node completes when that run does, with the run's output: that of the graph's end node, else of its only leaf,
+	// The node completes when that run does, with the run's output: the output of the graph's end node, else of its only leaf,
 	// else a map of the outputs of its leaves, by id; if every node of Sub was skipped it is skipped, too. It fails with [CauseSubrun] when the run fails; a retry is a fresh
 	// run. The nested run has the options and the limits of the outer one, and its nodes take the slots, not this node.
 	// Only the Retry of the node itself applies to it, no default. With Map or Loop, Sub is performed for each item or
@@ -169,7 +169,7 @@ type Node struct {
 	Loop *Loop
 	// Routes marks a step whose output is the label of the branch to take, or names several, as the value of a Test can.
 	Routes bool
-	// NoMatch tells what happens when a condition's label matches no edge and no edge is labelled "default".
+	// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
 	// Choices declares the labels that a condition, or a step with Routes, can answer. An edge label that is none of them is then a
 	// problem of Compile. Where all of them are true, yes, false or no, in any case, the others are choices, too; where some are, the words
@@ -187,20 +187,20 @@ type Node struct {
 	// WhenExpr is a guard as a text, read by the graph's Evaluator; [Truthy] says which values let the node run. See
 	// Graph.StrictGuards for texts that cannot be read.
 	WhenExpr string
-	// GuardErrors tells what a guard that fails to decide means. Default: [GuardFail] for When, [GuardAllow] for WhenExpr.
+	// GuardErrors says what a guard that fails to decide means. Default: [GuardFail] for When, [GuardAllow] for WhenExpr.
 	GuardErrors GuardPolicy
 
 	// Join is the rule that decides from the in-edges whether the node runs. Default: [AllSucceeded], for a node with a
 	// Test [Boundary], for a Cleanup node [AllDone].
 	Join Join
-	// SkipMode tells how skipped predecessors count. Default: [SkipCascade].
+	// SkipMode says how skipped predecessors count. Default: [SkipCascade].
 	SkipMode machine.SkipMode
-	// OnUpstreamFailure tells what happens when a failure upstream makes the join impossible. Default: [UpstreamAbort].
+	// OnUpstreamFailure says what happens when a failure upstream makes the join impossible. Default: [UpstreamAbort].
 	OnUpstreamFailure machine.UpstreamPolicy
 	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], where the edge has no Default
 	// of its own. Default: the empty string.
 	Default any
-	// Handling tells whether a failure that reaches this node counts as handled by it when it runs. By default the end node, cleanup
+	// Handling says whether a failure that reaches this node counts as handled by it when it runs. By default the end node, cleanup
 	// nodes and the rules AllDone and AllSkipped observe failures, and everything else handles them.
 	Handling Handling
 
@@ -212,7 +212,7 @@ type Node struct {
 	// decision stands.
 	CancelOnLateFailure bool
 
-	// ContinueOnFail lets the node's dependents go on without its value when it fails, and keeps its own failure from
+	// ContinueOnFail lets the node's dependents continue without its value when it fails, and keeps its own failure from
 	// failing the run.
 	ContinueOnFail bool
 	// Fallback produces the output when the step has failed for good. It is performed within OverallTimeout. It is not
@@ -224,8 +224,8 @@ type Node struct {
 	// context that the stop does not cancel.
 	Cleanup bool
 	// Compensate undoes what the node has done when the run is about to end failed, cancelled or timed out: see the package documentation. Its Step
-	// is that of the node, with the inputs that the node had; [Step.Compensated] has the output. Of a map it undoes the items, one by one. A composite
-	// with a Compensate of its own is undone by that, and what has completed inside of it is not.
+	// is the node's, with the inputs that the node had; [Step.Compensated] has the output. Of a map it undoes the items, one by one. A composite
+	// with a Compensate of its own is undone by that, and what has completed inside it is not.
 	Compensate func(ctx context.Context, s *Step) error
 	// CompensateBy has the step function of the run undo the node, in place of Compensate.
 	CompensateBy *CompensateBy
@@ -304,7 +304,7 @@ type Node struct {
 	Moderation Moderation
 }
 
-// CompensateBy tells the step function of a run how to undo a node: the Kind and the Config of the Step that it gets then are these. Its output is
+// CompensateBy makes the step function of a run undo a node: it gets a Step with this Kind and this Config. Its output is
 // dropped.
 type CompensateBy struct {
 	Kind   string
@@ -324,12 +324,12 @@ type Port struct {
 // An edge that would make a label pointless delivers data only: if To has other in-edges with labels or On failure, a plain
 // edge delays To, blocks To when From fails, and delivers its value, but does not make To run. It does make To run if it is
 // another way in: if another label, or the success or failure, of a node that routes To leads to the edge. See the package
-// documentation; [Plan.Edges] tells the two apart.
+// documentation; [Plan.Edges] distinguishes the two.
 type Edge struct {
 	From string
 	// To is filled in for edges that stand in Node.In.
 	To string
-	// On tells which outcome of From the edge waits for. Default: [OnSuccess].
+	// On says which outcome of From the edge waits for. Default: [OnSuccess].
 	On On
 	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any. The two upstream kinds count as one.
 	Causes []CauseKind
@@ -352,7 +352,7 @@ type Edge struct {
 	Default any
 }
 
-// On tells which outcome of its source an edge waits for.
+// On says which outcome of its source an edge waits for.
 type On uint8
 
 // The outcomes an edge can wait for.
@@ -556,7 +556,7 @@ func (g *Graph) Compile() (*Plan, error) {
 	return p, err
 }
 
-// current reports whether the plan is that of the graph as it is now.
+// current reports whether the plan is the plan of the graph as it is now.
 func (g *Graph) current() bool {
 	return g.fresh && g.baked.of(g) && !slices.ContainsFunc(g.subs, func(x compiledGraph) bool { return x.changed() })
 }
@@ -604,7 +604,7 @@ func sameDefaults(a, b Defaults) bool {
 		a.Retry.equal(b.Retry)
 }
 
-// InputError says that the root inputs of a run are not those that its graph declares, see Graph.Inputs. It matches
+// InputError says that the root inputs of a run are not the inputs that its graph declares, see Graph.Inputs. It matches
 // [ErrUnknownInput] if Unknown names one and [ErrMissingInput] if Missing does.
 type InputError struct {
 	Unknown  []string // that were given and are not declared, sorted
@@ -644,7 +644,7 @@ func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs checks the inputs that the host gave to a run, and those that the run has: they differ in a run that goes on.
+// checkInputs checks the inputs that the host gave to a run, and the inputs that the run has: they differ in a run that continues.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -839,7 +839,7 @@ func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 }
 
 // checkInputsOf compares the parameters of a composite with the inputs that its graph declares. They are the inputs of the nested
-// runs; a composite with neither in-edges nor ports hands on those of the run around it.
+// runs; a composite with neither in-edges nor ports hands on the inputs of the run around it.
 func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 	if len(sub.inputs) == 0 {
 		return

@@ -23,12 +23,12 @@ import (
 // Event is one fact about a run: see package event.
 type Event = event.Event
 
-// Events yields the run's events with ids above after, in order: first those that have happened, then, as they happen, the
+// Events yields the run's events with ids above after, in order: first the events that have happened, then, as they happen, the
 // others, and it ends after the last event of the run. 0 is before the first event. Any number of readers may read at the
 // same time, each at its own pace and without delaying the run; the sequence may be used again and starts anew.
 //
-// For a run that was resumed or redriven, the events of its earlier lives come first, as far as this process has them: it goes on
-// from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids go on counting in any case. If the
+// For a run that was resumed or redriven, the events of its earlier lives come first, as far as this process has them: it continues
+// from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids count on in any case. If the
 // run has [StoreEvents], store.OpenEvents has the events of all its lives.
 //
 // An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the reader is too late
@@ -92,10 +92,10 @@ type entry struct {
 	kind    eventKind
 	attempt int32
 	ref     machine.Ref // of a node, or the tier of a wave
-	back    uint32      // the id of this event minus that of the event that led to it; 0 if there is none
+	back    uint32      // the id of this event minus the id of the event that led to it; 0 if there is none
 	at      int64       // ns since the run's start
 	arg     any
-	run     *Run // the run of the node: that of the log, or one nested in it
+	run     *Run // the run of the node: the log's run, or a run nested in it
 }
 
 // logLine is an entry as it is kept: without pointers, so that the garbage collector passes over most of the log.
@@ -214,13 +214,13 @@ const blockSize = 64 // which logLine.rest can count
 const keepAll = math.MaxInt
 
 type sink struct {
-	f    func(id uint64, b block) // id is that of the first entry
+	f    func(id uint64, b block) // id is the first entry's
 	done chan struct{}            // closed when the sink has seen the last event, or will see no more
 	next uint64                   // the id of the first event that the sink has not taken; guarded by the log's lock, as is err
 	err  error                    // why it was disabled
 }
 
-// newEventLog makes a log that goes on after the event with the given id.
+// newEventLog makes a log that continues after the event with the given id.
 func newEventLog(r *Run, last uint64) *eventLog {
 	l := &eventLog{run: r, retain: uint64(r.cfg.retain), base: last, last: last, start: last, oldest: last}
 	for _, f := range r.cfg.sinks {
@@ -263,8 +263,8 @@ func (l *eventLog) first() uint64 {
 }
 
 // goOn lets readers go back into the log of an earlier life of the run, so that a cursor survives. Sinks see the events of this life
-// alone. The log of the earlier life has ended, or is that of a run that goes on at its owner's risk; it has the events up to start, if
-// it is the one that the run goes on from.
+// alone. The log of the earlier life has ended, or belongs to a run that continues at its owner's risk; it has the events up to start, if
+// the run continues from it.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -281,7 +281,7 @@ func (l *eventLog) goOn(old *eventLog) {
 	l.earlier, l.oldest = earlier, first-1
 }
 
-// earlierLog is the log of the life that the run goes on from, as far as this process has it: of the snapshot, or, if that has been in a
+// earlierLog is the log of the life that the run continues from, as far as this process has it: of the snapshot, or, if that has been in a
 // file or a store, of the run of the same id that the Runner knows.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
@@ -327,7 +327,7 @@ func (l *eventLog) append(e *entry) {
 	if l.closed {
 		return // nothing comes after the end
 	}
-	// Two workers may read the clock in one order and get the lock in the other; the order of events is that of the lock,
+	// Two workers may read the clock in one order and get the lock in the other; the order of events is the order of the lock,
 	// and their times follow it.
 	l.now = max(l.now, e.at)
 	e.at = l.now
@@ -371,7 +371,7 @@ func (l *eventLog) publish(id uint64) {
 	l.unlock()
 }
 
-// retract forgets the entries that are hidden, and hides no more. It returns the id of the last one that is left.
+// retract forgets the entries that are hidden, and hides no more. It returns the id of the last entry that is left.
 func (l *eventLog) retract() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -432,7 +432,7 @@ func (l *eventLog) trim() {
 	}
 }
 
-// unlock releases the log's lock after entries were appended, and wakes whoever waits for them.
+// unlock releases the log's lock after entries were appended, and wakes the readers that wait for them.
 func (l *eventLog) unlock() {
 	more := l.more
 	l.more = nil
@@ -593,7 +593,7 @@ func (l *eventLog) problems() (errs []error) {
 	return errs
 }
 
-// LogTo logs the events of the run as [event.LogTo] does, and adds to those of nodes two attributes, kind and label, if the node has them.
+// LogTo logs the events of the run as [event.LogTo] does, and adds to the lines of nodes two attributes, kind and label, if the node has them.
 // Nodes of a graph that a step has returned have neither. A nil logger is [slog.Default].
 func LogTo(logger *slog.Logger) Option {
 	return PerRun(func() []Option {
@@ -634,7 +634,7 @@ type loopNode struct{ loop, path string }
 // deltaSpan is a number of deltas in a range of iterations. The spans of a node are in their order, and no two could be one.
 type deltaSpan struct{ from, to, n int }
 
-// inLoop splits the path of a node in a loop, such as L#3/x, or that of a span, such as L#3-7/x.
+// inLoop splits the path of a node in a loop, such as L#3/x, or the path of a span, such as L#3-7/x.
 func inLoop(path string) (of loopNode, from, to int, ok bool) {
 	for end := len(path); ; {
 		at := strings.LastIndexByte(path[:end], '#')
@@ -731,7 +731,7 @@ func (x *deltaCounts) set(path string, n int) {
 // isEmpty reports whether no node has emitted anything.
 func (x *deltaCounts) isEmpty() bool { return len(x.nodes)+len(x.loops) == 0 }
 
-// addTo adds the numbers to those of a snapshot: a span has one path.
+// addTo adds the numbers to a snapshot's: a span has one path.
 func (x *deltaCounts) addTo(counts map[string]int) {
 	maps.Copy(counts, x.nodes)
 	for of, spans := range x.loops {
@@ -795,7 +795,7 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	}
 }
 
-// endOf is the result of a node that has ended in a run that goes on; payload is that of its end event.
+// endOf is the result of a node that has ended in a running run; payload is from its end event.
 func (r *Run) endOf(ref machine.Ref, payload any) NodeResult {
 	r.st.Lock()
 	res := r.nodeResult(ref)

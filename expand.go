@@ -17,26 +17,26 @@ import (
 // maxExpansions bounds how deep nodes may be expanded within one another.
 const maxExpansions = 32
 
-// Expand, returned by a step, makes its node a sub-graph: the graph is performed by a nested run, whose result is that of
-// the node, as with Node.Sub. Events, paths, limits, signals and stops are those of a sub-graph, too. The node's
+// Expand, returned by a step, makes its node a sub-graph: the graph is performed by a nested run, whose result is the
+// node's, as with Node.Sub. Events, paths, limits, signals and stops are as in a sub-graph, too. The node's
 // OutputSchema, moderation, Routes, Memo, Retry and Fallback go by the output of the nested run; Timeout and OverallTimeout
 // span the step and the run. The step releases its slots of the run, of groups and of keys before the nested run begins,
 // except that an item of a map counts against Map.Limit until it has ended.
 //
 // inputs are the root inputs of the graph; the node's own parameters are not. The graph is compiled when the step has
-// returned: later changes have no effect. Where its Defaults, Evaluator and Schemas are unset, those of the graph around it
-// apply, and it may name the groups of that graph.
+// returned: later changes have no effect. Where its Defaults, Evaluator and Schemas are unset, the values of the graph
+// around it apply, and it may name the groups of that graph.
 //
-// Snapshots and stores do not hold the graph; they hold state, as with [Suspend]. When the run goes on in another life while
+// Snapshots and stores do not hold the graph; they hold state, as with [Suspend]. When the run continues in another life while
 // the nested run has not ended, the step is called again, in the same attempt and without another event, finds the state
-// with [Step.SavedState], and has to return a graph of the same [Plan.Hash]; the nested run then goes on from where it was.
+// with [Step.SavedState], and has to return a graph of the same [Plan.Hash]; the nested run then continues from where it was.
 // A step that asks a model for a plan puts the plan into the state. A new attempt begins without a state, and may return
 // another graph.
 //
 // The node fails with [CauseContractOutput] if the graph is nil, does not compile (a [*GraphError]), names a group that no graph
 // around it declares, lacks a root input ([ErrMissingInput]), a step function, a moderator or a kind ([ErrNoStep],
-// [ErrNoModerator], [ErrUnknownKind]), or has nodes whose paths are ids of nodes around it. It fails with [CauseSubrun] if it is inside of 32 nodes that were
-// expanded already, and if the step is called again and returns something else: an error that matches [ErrGraphChanged].
+// [ErrNoModerator], [ErrUnknownKind]), or has nodes whose paths are ids of nodes around it. It fails with [CauseSubrun] if it is inside 32 nodes that were
+// expanded already, and, with an error that matches [ErrGraphChanged], if the step is called again and returns something else.
 //
 // Only steps can be expanded, each item of a map of steps for itself: from a Test, a Fallback and the end node this is an
 // error like any other. A node that is asked to stop is not expanded but stops; one that is stopped before its step has
@@ -59,7 +59,7 @@ type expansion struct {
 	inputs map[string]any // not nil
 	state  any
 
-	warnings []error // of the plan, each with the nodes that it is inside of
+	warnings []error // of the plan, each with the nodes around it
 
 	// For a node that was expanded in an earlier life: the inside as the snapshot has it, the nested runs made from that,
 	// and the number of signals it has answered.
@@ -153,7 +153,7 @@ func (w *worker) compileExpansion(x *expansion, g *Graph) (err error) {
 }
 
 // warningsInside returns the warnings of the plan that a node expands into, in the form that a graph containing it would
-// report: items and iterations share those of their node.
+// report: items and iterations share their node's.
 func (r *Run) warningsInside(ref machine.Ref, p *Plan) []error {
 	warnings := append(slices.Clone(p.warnings), r.cfg.unused(p)...)
 	for i := range warnings {
@@ -184,7 +184,7 @@ func (r *Run) warnOfExpansion(warnings []error) {
 	}
 }
 
-// within returns a node whose id looks like the path of a node inside of the node with the given id.
+// within returns a node whose id looks like the path of a node inside the node with the given id.
 func (p *Plan) within(id string) (other string, ok bool) {
 	i, _ := slices.BinarySearch(p.slashed, id+"/")
 	if i < len(p.slashed) && strings.HasPrefix(p.slashed[i], id+"/") {
@@ -311,7 +311,7 @@ func (r *Run) expand(step *Step, e *expansion, now int64) {
 	r.goOnExpanded(ref, x, e.held, now)
 }
 
-// goOnExpanded makes the nested runs of an expanded node go on where a snapshot has them.
+// goOnExpanded makes the nested runs of an expanded node continue where a snapshot has them.
 func (r *Run) goOnExpanded(ref machine.Ref, x *extra, h *held, now int64) {
 	waits := r.waiters()
 	told := waits.drop(place{r, ref})
@@ -424,7 +424,7 @@ func (u *undo) regainedBy(step *Step, err error) error {
 	return nil
 }
 
-// end ends the nodes that have not ended, at every depth: what they are inside of has been stopped.
+// end ends the nodes that have not ended, at every depth: what is around them has been stopped.
 func (in *insideState) end() {
 	in.Due = time.Time{}
 	ended := machine.Facts{Status: Aborted, Cause: CauseAbortAll}
@@ -455,7 +455,7 @@ func (in *insideState) addItems(id string, ended machine.Facts) {
 	}
 }
 
-// keptNodes are the nodes inside of an expanded node whose graph is not known, with what was undone of them since it was called again for that.
+// keptNodes are the nodes inside an expanded node whose graph is not known, with what was undone of them since it was called again for that.
 func (x *extra) keptNodes() []nodeState {
 	if x.comp == nil || len(x.comp.past) == 0 {
 		return x.kept.Inside.Nodes
@@ -553,7 +553,7 @@ func (r *Run) keeps(ref machine.Ref) bool {
 // errNotKept says that the graph of an expanded node has become known while a signal was looked for.
 var errNotKept = errors.New("not kept")
 
-// answerKept leaves a signal with what waits inside of a node whose graph is not known yet, with the lock held. unknown is the error if
+// answerKept leaves a signal with what waits inside a node whose graph is not known yet, with the lock held. unknown is the error if
 // nothing does; it is errNotKept if more such graphs have become known than were seen: what the signal is for may be in one of them.
 func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func() error) error {
 	waits := r.waiters()
@@ -574,7 +574,7 @@ func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func
 	return nil
 }
 
-// reportKept reports what could not be undone of nodes inside of a node that was expanded in an earlier life.
+// reportKept reports what could not be undone of nodes inside a node that was expanded in an earlier life.
 func (r *Run) reportKept(in *insideState, prefix string) {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -594,7 +594,7 @@ func (in *insideState) undoing() bool {
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.undoing() })
 }
 
-// undone is the state of the undoing of what is inside of a composite in a snapshot.
+// undone is the state of the undoing of what is inside a composite in a snapshot.
 func (in *insideState) undone() (c Compensation) {
 	if in.undoing() {
 		return CompensationRunning

@@ -12,7 +12,7 @@ import (
 )
 
 // Gate bounds the wait of a gate: a node of [KindGate] without a Do, which a signal from outside completes. The value of the
-// signal is the gate's output, and routes like that of a condition; in addition to the spellings of true and false, approve
+// signal is the gate's output, and routes like a condition's; in addition to the spellings of true and false, approve
 // and approved mean true, and reject and rejected mean false.
 //
 // A gate accepts its choices only: Choices if it declares some, else the labels of its out-edges; and for each of these that is
@@ -21,25 +21,25 @@ import (
 // with a [*ChoiceError], and the gate waits on. A choice without an edge takes no branch. A gate with an edge labelled
 // "default", and one with neither Choices nor labelled edges, accepts anything.
 //
-// While a node waits it holds neither a slot nor a goroutine. [Execute] goes on with everything that does not depend on it
+// While a node waits it holds neither a slot nor a goroutine. [Execute] continues with everything that does not depend on it
 // and returns, when nothing else is left to do, a Result in status [RunSuspended] with a [Snapshot] to resume from. A [Run]
 // that was begun with [Start] lives on until [Run.Signal] answers, or until [Run.Leave].
 type Gate struct {
-	// Timeout is how long the gate waits. It goes on while the run is not in memory: what counts is the wall clock. Zero
+	// Timeout is how long the gate waits. It runs on while the run is not in memory: what counts is the wall clock. Zero
 	// means for ever.
 	Timeout time.Duration
-	// OnTimeout tells what happens then. Default: [GateFail].
+	// OnTimeout says what happens then. Default: [GateFail].
 	OnTimeout GateTimeout
 	// Choices declares the answers that the gate accepts. Default: the labels of its out-edges.
 	Choices []string `json:",omitempty"`
-	// Check judges an answer that is one of the choices, if the gate has choices. An error refuses it as one that is no choice is refused: the
-	// signal gets an error that matches [ErrChoice] and unwraps to that of Check, and the gate waits on. It is called without a lock: on the
+	// Check judges an answer that is one of the choices, if the gate has choices. An error refuses the answer as if it were no choice: the
+	// signal gets an error that matches [ErrChoice] and unwraps to Check's error, and the gate waits on. It is called without a lock: on the
 	// goroutine of the caller of Signal, Resume or Execute, or on one of the run for a signal that was posted to a store. It must not change
 	// the value, and may be called by several goroutines at once. It is no part of [Plan.Hash]. Default: none.
 	Check func(answer any) error `json:"-"`
 }
 
-// GateTimeout tells what happens to a gate whose Timeout has passed.
+// GateTimeout says what happens to a gate whose Timeout has passed.
 type GateTimeout uint8
 
 // The choices.
@@ -62,8 +62,8 @@ func (t GateTimeout) MarshalText() ([]byte, error) { return gateTimeoutNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (t *GateTimeout) UnmarshalText(text []byte) error { return gateTimeoutNames.Parse(t, text) }
 
-// Decision is a signal that tells who has decided, and why. Its Value plays the part of any other signal's value: it routes,
-// and the gate's dependents, or the step that goes on, receive it. [NodeResult] and the event node.signalled hold the whole
+// Decision is a signal that says who has decided, and why. Its Value plays the part of any other signal's value: it routes,
+// and the gate's dependents, or the step that continues, receive it. [NodeResult] and the event node.signalled hold the whole
 // Decision.
 type Decision struct {
 	Value any
@@ -163,7 +163,7 @@ func (n *node) declaredChoices() []string {
 
 // withAliases adds to labels the words of the alias classes that they are in. If each label is in one, both classes are added: who writes
 // "approved" expects to be answered "rejected". Beside any other label only what is written counts, since that one may be the other answer
-// with a typing error. What a gate answers when its time is up is nobody's answer.
+// with a typing error. What a gate answers when its time is up is not checked.
 func (n *node) withAliases(labels []string) []string {
 	words, classes := aliasWords, aliases
 	if n.Kind == KindGate {
@@ -368,14 +368,14 @@ func badChoices(choices []string) string {
 	return ""
 }
 
-// SuspendMode tells what happens to the rest of the run while a node is suspended. It is an option. Default: SuspendDrain,
+// SuspendMode says what happens to the rest of the run while a node is suspended. It is an option. Default: SuspendDrain,
 // in [Waves] SuspendStop.
 type SuspendMode uint8
 
 // The suspend modes.
 const (
 	suspendDefault SuspendMode = iota
-	SuspendDrain               // everything that does not depend on the suspended node goes on
+	SuspendDrain               // everything that does not depend on the suspended node continues
 	SuspendStop                // nodes that have started finish, retries included; no other node starts
 
 	suspendModeCount
@@ -404,8 +404,8 @@ func (m SuspendMode) apply(c *config) error {
 // is entered again from its start. It then finds the signal's value with [Step.Resumed] and its own state with
 // [Step.SavedState]; the number of the attempt is the same, its Timeout begins anew.
 //
-// token is the name under which the signal will come, empty for the node's id; it must be neither that of another node nor
-// one that another node waits under, else the step fails with an error that matches [ErrDuplicateGate]. info is for the
+// token is the name under which the signal will come, empty for the node's id; it must be neither the id of another node nor
+// a name that another node waits under, else the step fails with an error that matches [ErrDuplicateGate]. info is for the
 // person or program that answers. Both info and state go into a snapshot.
 //
 // The end node, and a node that was asked to stop, cannot wait: the former fails, the latter stops.
@@ -415,7 +415,7 @@ func Suspend(token string, info, state any) error {
 
 // SuspendUntil, returned by a step, makes its node sleep until t: then the step is entered again from its start, in the same attempt, with its own
 // state in [Step.SavedState]; [Step.Resumed] says that there was no signal. The node is [Retrying] meanwhile, as in a backoff: it holds no slot,
-// its Timeout begins anew, OverallTimeout goes on, [Execute] waits for it, and [Run.RetryNow] wakes it. The date survives lives: with a store a process
+// its Timeout begins anew, OverallTimeout runs on, [Execute] waits for it, and [Run.RetryNow] wakes it. The date survives lives: with a store a process
 // may end, and under [Runner.Serve] a run that sleeps for long costs nothing. A t that has passed enters the step again at once.
 //
 // The end node, and a node that was asked to stop, cannot sleep: the former fails, the latter stops.

@@ -18,7 +18,7 @@ import (
 // remaining path first. Under a limit that is worth as much as exact [Node.Estimate] values; without a limit it changes nothing. It
 // is an option, or the field Learn of a [Runner], and may be shared by any number of runs and goroutines.
 //
-// Workflows are told apart by Graph.Name. For each path of a node there is an exponentially weighted mean, to which the last
+// Workflows are distinguished by Graph.Name. For each path of a node there is an exponentially weighted mean, to which the last
 // duration contributes a quarter; the items of a map share one path, as in "map[]/node", and so do the iterations of a loop, as in
 // "loop#/node". A node whose path was never seen counts with the mean of its Kind in the workflow, and one whose Kind was never seen
 // with the mean of all nodes. An Estimate that is declared, by the node or by Map.Estimate, always wins. With [Estimates], too, the History only learns.
@@ -26,18 +26,18 @@ import (
 // A run learns when it ends, from every node that completed in it: the duration of its last attempt. Attempts that failed, were
 // abandoned, or were interrupted by a wait, outputs of a [Memo], of mocks and of fallbacks, gates, and conditions with a Test teach nothing.
 // A composite counts from its start to its end. A run uses the estimates of the moment it was started: a resumed or redriven run keeps
-// those of its first life, which are in snapshots and stores. The order of a run depends on nothing but the graph and the history.
+// the estimates of its first life, which are in snapshots and stores. The order of a run depends on nothing but the graph and the history.
 //
 // The zero value is an empty History. It encodes as JSON.
 type History struct {
-	// Limit bounds the number of paths, those of all workflows together. Above it the workflow that has not learned for the longest time is
+	// Limit bounds the number of paths of all workflows together. Above it the workflow that has not learned for the longest time is
 	// forgotten; a single workflow with more paths keeps the first ones. Zero means 100,000. It must not be changed once the History
 	// is in use, and is not part of the JSON.
 	Limit int
 
 	mu        sync.Mutex // guards what follows; no run takes it with its lock held
 	workflows map[string]*list.Element
-	recent    list.List // of *workflow, the one that has learned last at the back
+	recent    list.List // of *workflow, the last to learn at the back
 	paths     int       // of all workflows
 }
 
@@ -77,7 +77,7 @@ func (h *History) apply(c *config) error {
 	return nil
 }
 
-// Mean returns the weighted mean duration of a node, by the name of its graph and its path; false for one that was never seen.
+// Mean returns the weighted mean duration of a node, by the name of its graph and its path; false if it was never seen.
 func (h *History) Mean(graph, path string) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -185,7 +185,7 @@ func (x *estimates) of(path, kind string) int64 {
 
 // historyFile is a History as JSON.
 type historyFile struct {
-	Workflows []workflowFile `json:"workflows"` // the one that has learned last comes last
+	Workflows []workflowFile `json:"workflows"` // the last to learn comes last
 }
 
 type workflowFile struct {
@@ -293,7 +293,7 @@ func (r *Run) schedule() *machine.Schedule {
 // learning is what a run has to do with its History.
 type learning struct {
 	known   *estimates  // that the run uses; nil for none
-	lessons []lesson    // of runs that have ended, and that the History was not told yet
+	lessons []lesson    // of runs that have ended, and that the History has not learned yet
 	news    atomic.Bool // there are lessons; it is written with the lock held
 }
 
@@ -304,7 +304,7 @@ type lesson struct {
 	took int64
 }
 
-// estimates are those that the run uses; nil for none.
+// estimates are the estimates that the run uses; nil for none.
 func (r *Run) estimates() *estimates {
 	if r.learning == nil {
 		return nil
@@ -329,7 +329,7 @@ func (r *Run) noteLessons() {
 	}
 }
 
-// teach tells the History of the run, which is an outermost one, what its nodes have taught, if there is something new. It takes the lock, but not
+// teach passes what the nodes of the run, which is an outermost one, have taught to its History, if there is something new. It takes the lock, but not
 // while it waits for the History, which other runs use, too.
 //
 //go:noinline

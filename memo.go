@@ -23,7 +23,7 @@ import (
 )
 
 // Memo gives nodes that ask for it, see [Node.Memo], the output of an earlier run with the same inputs, without calling
-// their steps. It is an option, and may be shared by any number of runs: of those that want the same output at the same time
+// their steps. It is an option, and may be shared by any number of runs: of the runs that want the same output at the same time
 // one asks the Cache and calls the step, and the others wait for its node to end. Only outputs of completed nodes are kept, until they are undone.
 //
 // The inputs of a node are its Config, its parameters and what its predecessors delivered, of an item its value, and beside them what its step
@@ -33,7 +33,7 @@ import (
 // A node that finds its output is not started: its Result says Memoized, of which run, and when. If the inputs have no JSON form, or the Cache
 // fails, the step is called and the node's log says why. The zero value keeps everything in memory.
 type Memo struct {
-	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts that hold a checksum: one that is damaged is a miss, and a warning in the
+	// Cache keeps outputs of nodes by key, a hex SHA-256, as texts that hold a checksum: a damaged text is a miss, and a warning in the
 	// node's log. Its methods are called from the goroutines of steps, with their contexts. Nil: a map in memory that grows with every
 	// output, and whose values the runs share, as they are. See [store.DirCache] and package store/sqlite for caches that last.
 	Cache interface {
@@ -48,7 +48,7 @@ type Memo struct {
 	flights map[string]*flight // by key
 }
 
-// The single flight is not that of golang.org/x/sync/singleflight: its DoChan, which a waiter can leave when its context ends,
+// The single flight is not golang.org/x/sync/singleflight: its DoChan, which a waiter can leave when its context ends,
 // calls on a goroutine of its own, where a panic ends the process and a Goexit leaves all waiters waiting; and all waiters share the
 // error of the caller, which may have been cancelled or timed out.
 
@@ -148,7 +148,7 @@ func (r *Run) beginReading(s *Step) {
 	r.extra(s.ref).reads = nil
 }
 
-// yieldSlots releases the slots of an attempt that waits for a flight: the nodes inside of the expanded node may want slots that its run
+// yieldSlots releases the slots of an attempt that waits for a flight: the nodes inside the expanded node may want slots that its run
 // shares with this one. An attempt that has started, as a retry has, would have to begin anew to get its slots back, and so keeps them: it does
 // not wait where slots are shared.
 func (r *Run) yieldSlots(s *Step) bool {
@@ -190,7 +190,7 @@ func (f *flight) fly(w *worker, k memoKey, perform func() attemptResult) attempt
 		found, err := m.find(s, k, f)
 		switch {
 		case err != nil:
-			f.land() // the waiting attempts go on, each by itself
+			f.land() // the waiting attempts continue, each by itself
 			s.Log(slog.LevelWarn, "memo: "+errorText(err))
 			return perform()
 		case found:
@@ -268,7 +268,7 @@ func (t *tree) landFlights() {
 
 // memoKey is what an output is kept by, before its step is called: as far as the inputs are known by then.
 type memoKey struct {
-	base   string // of all inputs but those that only the step knows to be some: those that it reads
+	base   string // of all inputs but the ones that count only if the step reads them
 	flight string // of base and of the inputs of the run, which the step may read
 	fixed  bool   // it is the host's own, see Node.MemoKey: what the step reads is no matter
 }
@@ -342,8 +342,8 @@ type hashedInputs struct {
 	hash string
 }
 
-// memoParams are the parameters that a node gets whether its step reads them or not. Others are inputs only if it does: those of a node that
-// declares none are all inputs of the run, and those of an item those of its map, with the list.
+// memoParams are the parameters that a node gets whether its step reads them or not. Others are inputs only if it does: a node that
+// declares none has all inputs of the run, and an item has its map's, with the list.
 func (r *Run) memoParams(s *Step) map[string]any {
 	m := map[string]any{}
 	if r.items != nil {
@@ -358,7 +358,7 @@ func (r *Run) memoParams(s *Step) map[string]any {
 	return m
 }
 
-// memoPath is the path of a node, and of an item that of its map: an item that has moved is the same.
+// memoPath is the path of a node, and for an item the path of its map: an item that has moved is the same.
 func (r *Run) memoPath(ref machine.Ref) string {
 	r, ref, _ = r.home(ref, 0)
 	return r.path(ref)
@@ -559,14 +559,14 @@ func (x *sights) note(kind, name string) {
 	}
 }
 
-// seenBy notes what is read from the outermost run, for all composites that the run is inside of.
+// seenBy notes what is read from the outermost run, for all composites around the run.
 func (r *Run) seenBy(kind string) {
 	for ; r.outer != nil; r = r.outer {
 		r.seen.note(kind, "")
 	}
 }
 
-// depends notes that a node waits, or was answered: what becomes of the composites that it is inside of is not only a matter of their inputs.
+// depends notes that a node waits, or was answered: what becomes of the composites around it is not only a matter of their inputs.
 func (r *Run) depends() {
 	for ; r.outer != nil; r = r.outer {
 		if x := r.seen; x != nil {
@@ -741,8 +741,8 @@ func (m *Memo) keeps(s *Step, k memoKey, reads []string, value any, f *flight) e
 	return m.put(s, of, e)
 }
 
-// forgetMemos drops the outputs of a node that is about to be undone, and of what it is inside of, that this run has given to the memo: no later run
-// may hit the output of something that was undone. A failure of the Cache does not keep the node from being undone, and is told by its log.
+// forgetMemos drops the outputs of a node that is about to be undone, and of the composites around it, that this run has given to the memo: no later run
+// may hit the output of something that was undone. A failure of the Cache does not keep the node from being undone, and goes to its log.
 func (s *Step) forgetMemos() {
 	for r, ref := s.run, s.ref; ; r, ref = r.outer, r.within.ref {
 		if m := r.memoOf(ref); m != nil {
@@ -790,7 +790,7 @@ func (m *Memo) drop(by, of *Step) error {
 	return nil
 }
 
-// get returns what there is by a key: the zero entry for nothing, and for one that is damaged, of which the node's log tells.
+// get returns what there is by a key: the zero entry for nothing, and for a damaged entry, which the node's log reports.
 func (m *Memo) get(s *Step, key string) (memoEntry, error) {
 	if m.Cache == nil {
 		m.mu.Lock()
@@ -867,7 +867,7 @@ func decodeMemo(codec Codec, data []byte) (e memoEntry, err error) {
 	return e, err
 }
 
-// hitOf returns the hit of a node, whose output may be that of its fallback after all, with the lock held.
+// hitOf returns the hit of a node, whose output may come from its fallback after all, with the lock held.
 func (r *Run) hitOf(ref machine.Ref, x *extra) *event.Hit {
 	if x.Memoized && !r.records[ref].fallback {
 		return x.Hit

@@ -41,7 +41,7 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 	})
 }
 
-// OnNode adds an observer of nodes: it is called once for every node that has ended, also for those that were skipped or
+// OnNode adds an observer of nodes: it is called once for every node that has ended, also for nodes that were skipped or
 // stopped before they started, which middleware does not see. Retries are inside a node's one result.
 //
 // It observes and does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million
@@ -98,9 +98,9 @@ func (r *Run) wrap() error {
 //		return ctx, func(res *kahn.Result) { span.SetStatus(res.Status); span.End() }
 //	})
 //
-// ctx is the caller's context. The context that f returns has to be derived from it, or nil: its values are those of the steps' contexts;
+// ctx is the caller's context. The context that f returns has to be derived from it, or nil: its values are the values of the steps' contexts;
 // that it ends, if it does before the caller's, does not stop the run. f is called before anything is run, on the goroutine of [Start], or
-// for a run that had to wait on one of the [Runner]. The run is pending as long as f is at work, and has no time at which it started: it
+// for a run that had to wait on a goroutine of the [Runner]. The run is pending as long as f runs, and has no time at which it started: it
 // can be looked at, signalled, cancelled and left, and is not to be waited for; if it ends by that, the functions that come later are not
 // called. Several Arounds nest, the first one outermost.
 //
@@ -121,7 +121,7 @@ func Around(f func(ctx context.Context, r *Run) (context.Context, func(*Result))
 // surrounding holds the functions that a run calls at its end.
 type surrounding struct {
 	ends   []func(*Result)
-	late   []error       // warnings of functions of Around that were at work when the run ended
+	late   []error       // warnings of functions of Around that were running when the run ended
 	done   chan struct{} // closed when all have returned
 	waited once.Once     // the grace is granted once
 	told   bool          // the Result has been returned; guarded by the run's resMu
@@ -160,7 +160,7 @@ func (r *Run) surround() {
 	}
 }
 
-// isAhead reports whether the run has not ended before it began. From the first time on, whoever waits for the run waits for its
+// isAhead reports whether the run has not ended before it began. From the first time on, a caller that waits for the run waits for its
 // functions of Around, too.
 func (r *Run) isAhead(a *surrounding) bool {
 	r.st.Lock()
@@ -183,7 +183,7 @@ func (r *Run) warnOfAround(a *surrounding, err error) {
 	r.warn(err)
 }
 
-// endAround waits for the end of the run and tells those who are to know, the innermost first. One that ends the goroutine does not keep
+// endAround waits for the end of the run and notifies the functions, the innermost first. A function that ends the goroutine does not keep
 // the others from being called.
 func (r *Run) endAround(a *surrounding) {
 	defer close(a.done)
@@ -267,9 +267,9 @@ func (m Mux) Kinds() []string {
 	return kinds
 }
 
-// Check compiles the graph and reports the nodes, those of nested graphs included, whose Kind, or CompensateBy.Kind, has no function although they
-// need one: each is a problem of the [*GraphError] that is returned, and matches [ErrUnknownKind]. The error is also that of
-// [Graph.Compile].
+// Check compiles the graph and reports the nodes, in nested graphs too, whose Kind, or CompensateBy.Kind, has no function although they
+// need one: each is a problem of the [*GraphError] that is returned, and matches [ErrUnknownKind]. An error is
+// also returned as by [Graph.Compile].
 func (m Mux) Check(g *Graph) error {
 	p, err := g.compiled()
 	if err != nil {
@@ -278,8 +278,8 @@ func (m Mux) Check(g *Graph) error {
 	return p.checkKinds(m.Kinds(), nil, nil)
 }
 
-// Kinds tells which kinds of nodes the run's step function can perform: a [Mux] lists its own, each once. A graph in which another node needs that function,
-// at any depth, is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, those that the engine performs,
+// Kinds says which kinds of nodes the run's step function can perform: a [Mux] lists its own, each once. A graph in which another node needs that function,
+// at any depth, is refused before anything runs, with the error of [Mux.Check]. Nodes with a Do of their own, nodes that the engine performs,
 // disabled ones, and in test mode mocked ones need no kind. The run is refused with [ErrBadOption] if the lister is nil.
 func Kinds(of interface{ Kinds() []string }) Option {
 	return optionFunc(func(c *config) error {

@@ -50,7 +50,7 @@ type runGiven struct {
 	epoch    int          // 1, and one more with each redrive
 	dozes    int64        // how long the first alarm was away when the run was left to wait for it, in ns; 0 if it was not
 	learning *learning    // its History; nil without one
-	from     *restoration // the state that it goes on from, until it is opened
+	from     *restoration // the state that it continues from, until it is opened
 }
 
 // runNodes are the records of a run's nodes.
@@ -147,7 +147,7 @@ type runRest struct {
 	signals   map[machine.Ref]answer // of gates that were not reached yet
 }
 
-// runStage is how far a run has come. A run goes from one stage to the next, from resting back to running when it goes on, and
+// runStage is how far a run has come. A run goes from one stage to the next, from resting back to running when it continues, and
 // back from concluded if its store refuses its end. That a run is being left is no stage: it may run or rest meanwhile.
 type runStage uint8
 
@@ -183,8 +183,8 @@ type remarks struct {
 	warned          map[*router]bool  // in the outermost run: the conditions of the tree for whose answers there is a warning
 	warnedGuards    map[*node]bool    // in the outermost run: the nodes whose guards could not decide
 	warnedInside    map[string]bool   // in the outermost run: the warnings that came from graphs which steps have returned
-	outlasting      map[*Gate]bool    // in the outermost run: those of which there is a warning that they outlast it
-	labels          map[string]string // of the outermost run: those that steps have set; not written to
+	outlasting      map[*Gate]bool    // in the outermost run: the gates that a warning names as outlasting it
+	labels          map[string]string // of the outermost run: set by steps; not written to
 	usage           *runUsage         // of the outermost run: what was used; nil for nothing
 	holders         map[any][]place   // in the outermost run: the nodes that answers of Why have named, by what they hold
 }
@@ -205,7 +205,7 @@ func (o *runOutcome) remark() *remarks {
 	return o.remarks
 }
 
-// warn adds warnings to those of the Result.
+// warn adds warnings to the Result.
 func (o *runOutcome) warn(warnings ...error) {
 	if len(warnings) > 0 {
 		x := o.remark()
@@ -213,7 +213,7 @@ func (o *runOutcome) warn(warnings ...error) {
 	}
 }
 
-// runIdentity is the id of a run, and its trace. They are not guarded: whoever asks first makes them.
+// runIdentity is the id of a run, and its trace. They are not guarded: the first call makes them.
 type runIdentity struct {
 	id, trace atomic.Pointer[string]
 }
@@ -271,13 +271,13 @@ func (r *Run) prepare(x *restoration) {
 	}
 }
 
-// begin begins the run, or goes on with the one that was restored, at the given time of its clock. A run that was pending may
+// begin begins the run, or continues the restored one, at the given time of its clock. A run that was pending may
 // have been cancelled meanwhile; it has ended then.
 func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
 	defer func() { // even if a method of the caller's context ends the goroutine, the run must end
 		r.st.Lock()
-		if r.stage < stageRunning { // else somebody has stopped or left it, and it is at work
+		if r.stage < stageRunning { // else it was stopped or left, and runs already
 			r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 			if r.mayEnd = mayEnd; mayEnd {
 				r.base = context.WithoutCancel(r.base)
@@ -300,7 +300,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	}
 }
 
-// initState makes the State of a run that is about to begin, or to go on.
+// initState makes the State of a run that is about to begin, or to continue.
 func (r *Run) initState() {
 	x := r.cfg.setup(r.plan)
 	if x.Order == nil {
@@ -345,7 +345,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
-// openUnbegun announces a pending run that will end without having begun. A run that was to go on keeps its results so far.
+// openUnbegun announces a pending run that will end without having begun. A run that was to continue keeps its results so far.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
 	r.stage, r.began, r.from = stageRunning, now, nil
@@ -373,7 +373,7 @@ func (r *Run) keepBound(deadline time.Time) {
 	}
 }
 
-// now is the run's clock: nanoseconds since its start, monotonic. A Coordinator sets that of its run.
+// now is the run's clock: nanoseconds since its start, monotonic. A Coordinator sets its run's clock.
 func (r *Run) now() int64 {
 	if r.manual != nil {
 		return r.manual.clock.Load()
@@ -413,7 +413,7 @@ func (r *Run) dispatch(now int64) {
 // announced answers an announcement of the State by a worker, or declines it if the committer has to take the outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {
-		r.st.Answer() // the committer lets the run go on
+		r.st.Answer() // the committer lets the run continue
 		return
 	}
 	r.engage()
@@ -428,7 +428,7 @@ func (r *Run) engage() {
 	r.launch()
 }
 
-// enlist and dismiss count the goroutines that are at work in a run, and in its tree.
+// enlist and dismiss count the goroutines that work for a run, and in its tree.
 func (r *Run) enlist() {
 	r.workers++
 	if r.tree != nil {
@@ -675,7 +675,7 @@ type record struct {
 	start    int64 // of the first attempt, in ns since the run's start
 	end      int64 // of the last attempt
 	attempts int32
-	active   activeStep // which Step is that of the running attempt, if any; no pointer, see attemptContext
+	active   activeStep // which Step belongs to the running attempt, if any; no pointer, see attemptContext
 	fallback bool
 	noRetry  event.NoRetry // of a failed node whose attempt failed
 	returned bool          // the step of the running attempt has returned, and waits before it ends until its store has room
@@ -705,7 +705,7 @@ func (r *Run) later(ref machine.Ref) *Step {
 	return nil
 }
 
-// activate makes a Step that of its node's current attempt.
+// activate makes a Step the one of its node's current attempt.
 func (r *Run) activate(step *Step) {
 	rec := &r.records[step.ref]
 	if rec.active = activeFirst; step != &rec.first {
@@ -729,13 +729,13 @@ type extra struct {
 	ready    int64          // when it became ready again: after a backoff, or a signal
 	lastErr  error          // of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr error          // why the guard could not decide
-	asked    []machine.Ref  // of a condition: the failed nodes for whose status or error it asked; nil if nobody has kept that
+	asked    []machine.Ref  // of a condition: the failed nodes for whose status or error it asked; nil if that was not kept
 	merged   map[string]any // the merged parameters, from the check
 	stop     error          // the cause of the stop, for a node that was stopped by itself
 	timedOut timeoutScope   // of the current attempt
 	timeout  time.Duration  // that passed
 	overdue  bool           // OverallTimeout has passed after the step of the attempt had returned
-	behind   bool           // an attempt inside of the composite was abandoned
+	behind   bool           // an attempt inside the composite was abandoned
 	deltas   int            // emitted so far, over all attempts
 	counted  uint64         // the last transaction whose record of the node counts deltas
 	comp     *composite     // of a composite that has begun, and of a node that has been expanded
@@ -744,7 +744,7 @@ type extra struct {
 	items    *items         // of a map, from the check
 
 	wait      *Wait             // of a suspended node
-	answered  *Wait             // the last one that has ended
+	answered  *Wait             // the last wait that has ended
 	saved     any               // the state that the step gave to Suspend or Expand
 	decision  *Decision         // the signal that answered it, nil without one
 	texts     *texts            // of wait, saved and decision; nil for none
@@ -766,7 +766,7 @@ type nodeFacts struct {
 	Message   string     `json:"message,omitempty"`   // of a step that skipped itself
 	Key       string     `json:"key,omitempty"`       // that a value has given it, see Node.KeyFrom
 	Answer    string     `json:"answer,omitempty"`    // of a condition, if it is not the labels of the branches taken, see conclusion
-	Memoized  bool       `json:"memoized,omitempty"`  // the output is that of an earlier run
+	Memoized  bool       `json:"memoized,omitempty"`  // the output comes from an earlier run
 	Hit       *event.Hit `json:"hit,omitempty"`       // and of which; nil in a file of an older version
 	Harmless  int32      `json:"harmless,omitempty"`  // attempts that have had no effect
 	Inherited bool       `json:"inherited,omitempty"` // it has ended in the run that this one is a fork of, which undoes it or not
@@ -783,7 +783,7 @@ type nodeFacts struct {
 // attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.
 type attemptError struct {
 	attempt    int32 // 0 for one of an earlier life, which precedes all attempts of this one
-	number     int32 // the same, but that of an earlier life is kept; 0 if a file of an older version has not kept it
+	number     int32 // the same, but kept from an earlier life; 0 if a file of an older version has not kept it
 	err        error
 	start, end int64 // ns since the run's start; 0 if a file of an older version has not kept them
 	delay      time.Duration

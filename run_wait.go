@@ -22,13 +22,13 @@ import (
 // than the list of waits.
 type waits struct {
 	total int
-	began []place // since the last event that told of it; some may have ended
+	began []place // since the last event that named the waiting nodes; some may have ended
 
 	answered takenSignals
 
 	kept   []*keptWaits         // in the order in which they were found
 	keptAt map[place]*keptWaits // those whose graphs are not known
-	lent   []*keptWaits         // those that are not owned
+	lent   []*keptWaits         // the ones that are not owned
 	names  keptNodes
 	found  int   // how many graphs have become known
 	steps  int64 // how many of all that were looked at
@@ -63,10 +63,10 @@ func (r *Run) endedWait() {
 	}
 }
 
-// keptWaits are the nodes that wait inside of a node that was expanded in an earlier life of the run, until its graph is known.
+// keptWaits are the nodes that wait inside a node that was expanded in an earlier life of the run, until its graph is known.
 type keptWaits struct {
 	place
-	told  bool // an event has told of them
+	told  bool // an event has named them
 	known bool // the graph is
 	owned bool // what is inside is in no snapshot, and its nodes go by their names
 }
@@ -99,7 +99,7 @@ func (x *waits) keep(at place) {
 	x.lent = append(x.lent, k)
 }
 
-// drop forgets the waits inside of a node whose graph is known again. It reports whether an event has named them.
+// drop forgets the waits inside a node whose graph is known again. It reports whether an event has named them.
 func (x *waits) drop(at place) (told bool) {
 	k := x.keptAt[at]
 	if k == nil {
@@ -114,7 +114,7 @@ func (x *waits) drop(at place) (told bool) {
 	return k.told
 }
 
-// lend takes note that a snapshot has what is inside of a node: it is not to be changed any more.
+// lend records that a snapshot has what is inside a node: it must not change any more.
 func (x *waits) lend(at place) {
 	if k := x.keptAt[at]; k != nil && k.owned {
 		k.owned = false
@@ -122,7 +122,7 @@ func (x *waits) lend(at place) {
 	}
 }
 
-// keptNode finds the node that goes by a name inside of one whose graph is not known; nil if there is none.
+// keptNode finds the node with a name inside an expanded node whose graph is not known; nil if there is none.
 func (x *waits) keptNode(name string) *keptNode {
 	for _, k := range x.lent {
 		n := k.state()
@@ -195,25 +195,25 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 
 // Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
 // is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
-// reached; it does not wait then. A value that is a [Decision] tells who has answered, too.
+// reached; it does not wait then. A value that is a [Decision] also says who has answered.
 //
-// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that is neither that of a
-// gate nor one that a step waits under is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
+// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that names
+// neither a gate nor a waiting step is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
 // [*ChoiceError], a node that was stopped or skipped with
 // [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
 // end with [ErrFinished].
 //
-// A run that waits and is at rest, since it was left or [Runner.Serve] has put it away, goes on elsewhere. If its store is a
-// [store.Inbox], Signal posts the answer there, as [PrepareSignal] and Post do, and whoever goes on with the run takes it: a Runner that
+// A run that waits and is at rest, since it was left or [Runner.Serve] has put it away, continues elsewhere. If its store is a
+// [store.Inbox], Signal posts the answer there, as [PrepareSignal] and Post do, and the process that continues the run takes it: a Runner that
 // serves the store does so at once. An ID stands for one request of the run there, whatever node it names. A gate that this life knew judges the answer before; the rest is judged then. Without such a store the
 // error is [ErrAtRest].
 //
 // A signal with a [Decision].ID may be repeated: the same ID and value under the same name is one answer, and no error, also when the
 // run has ended or has gone on in another life. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the
-// IDs of signals for nodes that run again, and of those that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
+// IDs of signals for nodes that run again, and of signals that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
 //
 // The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then
-// the answer may be stored or not, and an ID tells the two apart. The store must not wait for the caller. A durable run that goes on and waits
+// the answer may be stored or not, and an ID distinguishes the two. The store must not wait for the caller. A durable run that goes on and waits
 // for its turn at a [Runner] stores the answer when it begins, so Signal waits until then. ctx ends
 // the waiting for the store: the error is its cause then, and the answer is on its way.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
@@ -266,10 +266,10 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	return written, err
 }
 
-// isPutAway reports whether the run has ended at rest, so that another life goes on with it. The lock is held.
+// isPutAway reports whether the run has ended at rest, so that another life continues it. The lock is held.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 
-// judgeAtRest refuses a signal for what did not wait when the run came to rest, as Signal does for a run at work. It calls user code.
+// judgeAtRest refuses a signal for what did not wait when the run came to rest, as Signal does while the run runs. It calls user code.
 func (r *Run) judgeAtRest(s *signal) error {
 	r.st.Lock()
 	at, lost := r.locate(s.gate)
@@ -320,7 +320,7 @@ func (s *signal) answered(root *Run) {
 	}
 }
 
-// identify computes what tells whether another signal of the same ID has the same value. It calls user code.
+// identify computes the digest by which another signal of the same ID is compared. It calls user code.
 func (s *signal) identify() error {
 	if s.ID == "" {
 		return nil
@@ -342,7 +342,7 @@ type answeredState struct {
 	ID   string   `json:"id"`
 	Gate string   `json:"gate"` // as the signal named it
 	Sum  string   `json:"sum"`  // of the value
-	in   *writing // the transaction that holds it; nil without a store, and for one that an earlier life has stored
+	in   *writing // the transaction that holds it; nil without a store, and for a signal that an earlier life has stored
 }
 
 // takenSignals are the signals with IDs that a run was given, in their order. Snapshots share the list, to which only more is added.
@@ -353,10 +353,10 @@ type takenSignals struct {
 	stored int                // as many of the list have records in the store, or are in a transaction
 }
 
-// signalName tells signals apart.
+// signalName distinguishes signals.
 type signalName struct{ id, gate string }
 
-// takenBefore are the signals that a snapshot has, from which other runs may go on, too. As many as stored have records in the store.
+// takenBefore are the signals that a snapshot has, from which other runs may continue, too. As many as stored have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {
@@ -383,7 +383,7 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// repeats reports whether a signal is the repetition of one that was taken, and with which transaction that one was written; or
+// repeats reports whether a signal repeats one that was taken, and the transaction that wrote the first one; or
 // it contradicts one. What a store may not have is neither repeated nor contradicted: who asks learns that it may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
@@ -459,7 +459,7 @@ func (r *Run) interruptAttempts() {
 	if r.st.StoppedFor() != CauseNone {
 		if r.stopManner == machine.StopDraining {
 			r.stopManner = machine.StopAsking
-			r.wake(r.now()) // the stop lifts the hold, and held nodes go on
+			r.wake(r.now()) // the stop lifts the hold, and held nodes continue
 			r.outdate()
 			r.st.Stop(r.st.StoppedFor(), r.stopOrigin, machine.StopAsking)
 		}
@@ -533,10 +533,10 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 }
 
 // Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
-// returns a Result in status [RunSuspended] with a [Snapshot] from which another run can go on. Nodes that back off do not
+// returns a Result in status [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not
 // wait for their next attempt. A guard, a merge or the test of a condition that does not return within [CancelGrace] is left behind, and its node is named
-// in Result.Abandoned; it is asked again when the run goes on. A run that has nothing left to do but to wait for signals ends at once; one that was stopped, or
-// is stopped before its last record is written, and one that has no node left to start, ends as usual.
+// in Result.Abandoned; it is called again when the run continues. A run that has nothing left to do but to wait for signals ends at once; a run that was stopped, or
+// is stopped before its last record is written, and a run that has no node left to start, ends as usual.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		if r.stage == stagePending {
@@ -546,7 +546,7 @@ func (r *Run) Leave() {
 	})
 }
 
-// leave keeps the run, and the runs nested in it, from starting anything else. A run that was stopped goes on to its end,
+// leave keeps the run, and the runs nested in it, from starting anything else. A run that was stopped continues to its end,
 // its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
 // is being left too. But over a store, and by a Coordinator, a run is left that is stopped and undoes what its nodes have
 // done: that may take long.
@@ -569,7 +569,7 @@ func (r *Run) leave() {
 }
 
 // leaveReturns bounds the tests of loops, and other user code that is called when a nested run has ended, in a run that is
-// being left: it is called again when the run goes on.
+// being left: it is called again when the run continues.
 func (r *Run) leaveReturns() {
 	if !r.nests {
 		return
@@ -646,7 +646,7 @@ func (r *Run) stay(now int64) {
 }
 
 // leaveChecks bounds the checks of a run that is being left. Steps may finish, since their work would be lost; a check is
-// performed again when the run goes on.
+// performed again when the run continues.
 func (r *Run) leaveChecks() {
 	for ref := range r.checks {
 		r.armCheck(ref, false)
@@ -680,7 +680,7 @@ func (r *Run) leaveTests() {
 	}
 }
 
-// boundTest bounds the test of a condition in a run that is being left: it is called again when the run goes on. A mock in its place is bounded
+// boundTest bounds the test of a condition in a run that is being left: it is called again when the run continues. A mock in its place is bounded
 // as a step is.
 func (r *Run) boundTest(ref machine.Ref) {
 	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
@@ -692,7 +692,7 @@ func (r *Run) boundTest(ref machine.Ref) {
 	}
 }
 
-// isTested reports whether a node is a condition whose test is at work.
+// isTested reports whether a node is a condition whose test is running.
 func (r *Run) isTested(ref machine.Ref) bool {
 	net := r.plan.net
 	return net.Is(ref, machine.FlagInline) && !net.Is(ref, machine.FlagComposite|machine.FlagMocked) && r.current(ref) != nil
@@ -759,7 +759,7 @@ func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	x.wait.Deadline = x.wait.Since
 }
 
-// sleep makes the node of an attempt back off whose step returned SuspendUntil. The attempt goes on, so its next start is a re-entry.
+// sleep makes the node of an attempt back off whose step returned SuspendUntil. The attempt continues, so its next start is a re-entry.
 func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	ref := step.ref
 	x.saved, x.decision, x.Sleeps = e.state, nil, true
@@ -802,14 +802,14 @@ func (r *Run) endWait(x *extra) {
 	}
 }
 
-// rest is called when a node is suspended, or the run is being left, and no worker is at work. If nothing is left to do, the
+// rest is called when a node is suspended, or the run is being left, and no worker runs. If nothing is left to do, the
 // run is suspended; if Execute began it, or it is being left, it ends so.
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
 	case r.concluded() || r.workers > 0 || s.Done() || s.HasNext():
 		return
-	case r.leaving && r.outer == nil: // nodes that back off do not count, nor held nodes inside of composites
+	case r.leaving && r.outer == nil: // nodes that back off do not count, nor held nodes inside composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
 			return // with one slot, the tree starts the remaining nodes when it passes the turn on
 		}
@@ -868,7 +868,7 @@ func (r *Run) endAtRest(now int64) {
 	}
 }
 
-// wake marks that a run that was suspended goes on.
+// wake marks that a suspended run continues.
 func (r *Run) wake(now int64) {
 	if r.stage == stageResting && r.outer != nil {
 		r.stage = stageRunning

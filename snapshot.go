@@ -25,7 +25,7 @@ import (
 // A Snapshot that was taken in this process holds the values themselves, and what [Run.Events] needs of the log so far. Encoded as JSON it holds them in the form of the
 // run's [Codec]; the error of MarshalJSON matches [ErrNotEncodable] if a value cannot be encoded, and names the
 // node, inside composites by its path. The list of a map that has not ended is one of the values: its items are the same
-// when the run goes on, whatever other parameters it is given then. Errors survive as their text, and still match the
+// when the run continues, whatever other parameters it is given then. Errors survive as their text, and still match the
 // sentinel errors of this package and of package context.
 //
 // A Snapshot is immutable; it may be resumed any number of times, at its owner's risk: two runs from one snapshot repeat the
@@ -33,7 +33,7 @@ import (
 type Snapshot struct {
 	file  snapshotFile
 	codec Codec     // for MarshalJSON; the values of a snapshot that was decoded are read by the codec of the run that resumes
-	log   *eventLog // that the file's events are in, for a run that goes on in this process; nil if there is none
+	log   *eventLog // that the file's events are in, for a run that continues in this process; nil if there is none
 }
 
 // snapshotVersion is the version of the JSON form. A reader accepts no other.
@@ -76,8 +76,8 @@ type snapshotFile struct {
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
 	Labels    map[string]string `json:"labels,omitempty"`         // that steps have set
 	Usage     map[string]Usage  `json:"usage,omitempty"`          // of attempts that have ended, by kind
-	Undone    map[string]int    `json:"undone,omitempty"`         // how often what nodes have done was undone, by path; in a store without what records of nodes tell
-	Nodes     []nodeState       `json:"nodes"`                    // those that are not idle, in the order of declaration
+	Undone    map[string]int    `json:"undone,omitempty"`         // how often what nodes have done was undone, by path; in a store without what the records of nodes hold
+	Nodes     []nodeState       `json:"nodes"`                    // the nodes that are not idle, in the order of declaration
 
 	undone   map[string]int // from a store: the Undone that are not in records
 	counted  map[string]int // from a store: the Deltas that are not in records of nodes
@@ -107,7 +107,7 @@ type undoState struct {
 	inside bool // of a composite: the nodes inside were undone, each for itself, and not the composite as a whole
 }
 
-// aheadState is the answer to a request behind one that waits.
+// aheadState is the answer to a request behind a waiting request.
 type aheadState = store.TakenRequest
 
 // firedState is the trigger that fired the run, and its payload.
@@ -209,7 +209,7 @@ type nodeState struct {
 	// Refused is why the store has refused the output of its last attempt: the node is to fail.
 	Refused *storedError `json:"refused,omitempty"`
 	Entries int32        `json:"entries,omitempty"` // the re-entries, one that has yet to start among them
-	// Start and End are those of the record, as times: another process has another clock.
+	// Start and End are from the record, as times: another process has another clock.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
 	Value    *stored   `json:"value,omitempty"`
@@ -240,17 +240,17 @@ type nodeState struct {
 	SignalID  string `json:"signal_id,omitempty"`
 
 	// Of a composite.
-	// TimedOut tells which timeout of the attempt has passed: 1 its own, 2 the overall one. Timeout is its length.
+	// TimedOut says which timeout of the attempt has passed: 1 its own, 2 the overall one. Timeout is its length.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
-	List     *stored       `json:"list,omitempty"` // the list of a map; files of older versions do not have that of one that has ended
+	List     *stored       `json:"list,omitempty"` // the list of a map; files of older versions lack the list of a map that has ended
 	Inside   *insideState  `json:"inside,omitempty"`
-	// Listed tells, in a store, that this is no node: the value is the list of a map.
+	// Listed reports, in a store, that this is no node: the value is the list of a map.
 	Listed bool `json:"listed,omitempty"`
 	// Undo is how far the undoing of the node has come. In a store it has a record of its own, which is no node.
 	Undo *undoState `json:"undo,omitempty"`
 
-	reopened bool                  // a redrive goes on inside of it: it had ended
+	reopened bool                  // a redrive continues inside it: it had ended
 	apart    bool                  // the List has a record of its own in the store
 	stored   map[string]store.Node // of an expanded node with a Redo: what the store has of the run
 }
@@ -398,7 +398,7 @@ func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting adds the paths of the nodes that wait. unanswered leaves out those inside of expanded nodes that have a signal,
+// waiting adds the paths of the nodes that wait. unanswered leaves out nodes inside expanded nodes that have a signal,
 // which is delivered once the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	answered := map[string]bool{}
@@ -511,11 +511,11 @@ func (visit visitor) past(n *nodeState, in *insideState, prefix string) {
 	visit.node(&of, prefix)
 }
 
-// prefixInside is the prefix of the paths of a composite's nodes; prefix is that of the composite's own path.
+// prefixInside is what the paths of a composite's nodes begin with; the composite's own path begins with prefix.
 func (n *nodeState) prefixInside(prefix string) string {
 	switch in := n.Inside; {
 	case in.Items > 0:
-		return prefix // the id of an item contains that of the map
+		return prefix // the id of an item contains the map's
 	case in.Iteration > 0:
 		return fmt.Sprintf("%s%s#%d/", prefix, n.ID, in.Iteration)
 	}
@@ -648,7 +648,7 @@ func (e *storedError) text() *storedError {
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
 }
 
-// decode reads the values that come from a file, for a run that resumes, but for those of nodes, some of which may run again.
+// decode reads the values that come from a file, for a run that resumes, without the values of nodes, some of which may run again.
 func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	file := s.file.clone()
 	return file, file.eachOfRun(decoder(codec))
@@ -670,12 +670,12 @@ func decoder(codec Codec) func(node string, v *stored) error {
 	}
 }
 
-// Result returns the Result of a run that has ended from its snapshot, in whatever process. The plan must be that of the run, see
+// Result returns the Result of a run that has ended from its snapshot, in whatever process. The plan must be the run's, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule that the run
 // had matter. The error of a run that failed or was cancelled is as from [Execute]; it matches
 // [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that the run has not ended: no step is called.
 //
-// The Result is like that of Execute, without Warnings. It begins with the first attempt and lasts until the last one has ended. Of an
+// The Result is as from Execute, without Warnings. It begins with the first attempt and lasts until the last one has ended. Of an
 // expanded node it has no nested Result if the snapshot comes from a file.
 func (s *Snapshot) Result(p *Plan, opts ...Option) (*Result, error) {
 	switch {
