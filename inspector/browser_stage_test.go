@@ -172,6 +172,34 @@ func storm() *kahn.Graph {
 	return g.Add(kahn.Node{ID: "after", After: []string{"gust0", "gust9"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, nil }})
 }
 
+// chatter logs 2,000 lines a second for six seconds, after a node that has logged one and 8,000 of its own.
+func chatter() *kahn.Graph {
+	return (&kahn.Graph{Name: "chatter"}).Add(
+		kahn.Node{ID: "early", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Log(slog.LevelInfo, "the needle")
+			return nil, nil
+		}},
+		kahn.Node{ID: "talker", After: []string{"early"}, Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+			for i := range 8_000 {
+				s.Log(slog.LevelInfo, fmt.Sprintf("before %d", i))
+			}
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for i := range 600 {
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					return nil, ctx.Err()
+				}
+				for k := range 20 {
+					s.Log(slog.LevelInfo, fmt.Sprintf("line %d", 20*i+k))
+				}
+			}
+			return nil, nil
+		}},
+	)
+}
+
 // Texts that would be markup, and texts that hide what they are: by marks that turn the direction of a line, and by control characters.
 const (
 	markup  = `<img src=x onerror="window.broken=1"><script>window.broken=1</script>`

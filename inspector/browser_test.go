@@ -63,6 +63,7 @@ func TestPage(t *testing.T) {
 		"orders":     {graph: s.graph},
 		"chain":      {graph: func() *kahn.Graph { return layered("chain", 16, 3, takes(300*time.Millisecond)) }},
 		"storm":      {graph: storm},
+		"chatter":    {graph: chatter, opts: []kahn.Option{kahn.Retain(100_000)}},
 		"hostile":    {graph: hostile},
 		"mailing":    {graph: many},
 		"crews":      {graph: func() *kahn.Graph { return crews(nothing) }},

@@ -1,8 +1,11 @@
 package inspector
 
 import (
+	"bufio"
+	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -27,35 +30,65 @@ type logReply struct {
 	// After is the parameter for the next page; More says that there is one already.
 	After uint64 `json:"after"`
 	More  bool   `json:"more"`
+	// Before is the parameter for the page before, of an answer to before; 0 if there is none.
+	Before uint64 `json:"before,omitempty"`
 	// First and Last are the ids of the events that are kept.
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	Note  string `json:"note,omitempty"` // why there are no lines
 }
 
-// mostScanned bounds the events that one request looks at.
-const mostScanned = 50_000
+const (
+	mostScanned = 50_000 // events that one request looks at
+	scanWindow  = 2_000  // events that are looked at together, on the way back
+)
+
+const noEvents = "The store does not have the events of the run: kahn.StoreEvents writes them."
+
+// lines chooses the lines that a request asks for.
+type lines struct {
+	path, q string
+	least   slog.Level
+}
+
+func (c *call) lines() lines {
+	l := lines{path: c.query.text("path"), q: strings.ToLower(c.query.text("q"))}
+	if level := c.query.text("level"); level != "" {
+		_ = l.least.UnmarshalText([]byte(level)) // it is one of levels
+	}
+	return l
+}
+
+// chosen is an event as a line, if the request asks for it.
+func (c *call) chosen(l lines, e kahn.Event) (line logLine, ok bool) {
+	level := levelOf(e)
+	if level < l.least || !beneath(e.Path, l.path) {
+		return line, false
+	}
+	line = c.line(e, level)
+	return line, l.q == "" || strings.Contains(strings.ToLower(line.Text), l.q) || strings.Contains(strings.ToLower(line.Path), l.q)
+}
 
 func (c *call) log() (any, error) {
 	first, last := c.target.EventRange()
 	reply := logReply{Lines: []logLine{}, After: uint64(c.query.numbers["after"]), First: first, Last: last}
 	if c.stored() != nil && last == 0 {
-		reply.Note = "The store does not have the events of the run: kahn.StoreEvents writes them."
+		reply.Note = noEvents
 		return reply, nil
 	}
-	path, q := c.query.text("path"), strings.ToLower(c.query.text("q"))
-	var least slog.Level
-	if level := c.query.text("level"); level != "" {
-		_ = least.UnmarshalText([]byte(level)) // it is one of levels
+	if before := uint64(c.query.numbers["before"]); before > 0 {
+		if reply.After > 0 {
+			return nil, badQuery("after and before are for different pages: choose one")
+		}
+		return reply, c.addEarlier(&reply, min(before, last+1))
 	}
+	chosen := c.lines()
 	scanned := 0
 	var failed error
 	for e := range reached(c.r.Context(), c.target, reply.After, last, &failed) {
 		reply.After = e.ID
-		if level := levelOf(e); level >= least && beneath(e.Path, path) {
-			if line := c.line(e, level); q == "" || strings.Contains(strings.ToLower(line.Text), q) || strings.Contains(strings.ToLower(line.Path), q) {
-				reply.Lines = append(reply.Lines, line)
-			}
+		if line, ok := c.chosen(chosen, e); ok {
+			reply.Lines = append(reply.Lines, line)
 		}
 		if scanned++; scanned == mostScanned || len(reply.Lines) == c.query.numbers["limit"] {
 			break
@@ -63,6 +96,88 @@ func (c *call) log() (any, error) {
 	}
 	reply.More = reply.After < last
 	return reply, c.eventFault(failed)
+}
+
+// addEarlier adds the last lines of events below an id. Events are read forwards, so it reads one window of them after the other.
+func (c *call) addEarlier(reply *logReply, before uint64) error {
+	chosen, limit, least := c.lines(), c.query.numbers["limit"], max(reply.First, 1)
+	reply.After, reply.More = before-1, before-1 < reply.Last
+	for scanned := uint64(0); before > least && len(reply.Lines) < limit && scanned < mostScanned; {
+		from := max(least, before-min(before, scanWindow))
+		var part []logLine
+		var failed error
+		for e := range reached(c.r.Context(), c.target, from-1, before-1, &failed) {
+			if line, ok := c.chosen(chosen, e); ok {
+				part = append(part, line)
+			}
+		}
+		if failed != nil {
+			return c.eventFault(failed)
+		}
+		scanned += before - from
+		if more := len(part) + len(reply.Lines) - limit; more > 0 {
+			part = part[more:]
+			from = part[0].ID
+		}
+		if before = from; len(part) > 0 {
+			reply.Lines = append(part, reply.Lines...)
+		}
+	}
+	if before > least {
+		reply.Before = before
+	}
+	return nil
+}
+
+// logFile answers with all lines that a request asks for, as a download.
+func (c *call) logFile() (any, error) {
+	_, last := c.target.EventRange()
+	if c.stored() != nil && last == 0 {
+		return nil, &fault{Status: http.StatusNotFound, Code: "no_value", Message: noEvents}
+	}
+	header, asJSON := c.w.Header(), c.query.text("format") == "jsonl"
+	header.Set("Content-Type", "text/plain; charset=utf-8")
+	header.Set("Content-Disposition", `attachment; filename="log.txt"`)
+	if asJSON {
+		header.Set("Content-Type", "application/jsonl")
+		header.Set("Content-Disposition", `attachment; filename="log.jsonl"`)
+	}
+	if c.r.Method == http.MethodHead {
+		return nil, nil
+	}
+	out, rc, chosen := bufio.NewWriterSize(c.w, 64<<10), http.NewResponseController(c.w), c.lines()
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	var failed, gone error
+	n := 0
+	for e := range reached(c.r.Context(), c.target, 0, last, &failed) {
+		if n++; n%scanWindow == 1 {
+			_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a file may be long, and a client slow
+		}
+		line, ok := c.chosen(chosen, e)
+		switch {
+		case !ok:
+		case asJSON:
+			gone = encoder.Encode(line)
+		default:
+			_, gone = fmt.Fprintf(out, "%s %-5s %s\n", line.Time, line.Level, joined(line.Path, strings.ReplaceAll(line.Text, "\n", "\n\t")))
+		}
+		if gone != nil {
+			return nil, nil // the client needs no answer any more
+		}
+	}
+	if failed != nil {
+		_ = c.eventFault(failed) // a record in the log of the service
+		end := logLine{Time: stamp(time.Now()), Level: "error", Text: "the log is cut off here: its events cannot be read further"}
+		if asJSON {
+			_ = encoder.Encode(end)
+		} else {
+			_, _ = fmt.Fprintf(out, "%s error %s\n", end.Time, end.Text)
+		}
+	}
+	_ = out.Flush()
+	_ = rc.SetWriteDeadline(time.Time{})
+	return nil, nil
 }
 
 // eventFault is an error of the events of a run: those of the Runner have ended where they are kept no more.

@@ -45,7 +45,7 @@ export interface NodeUndone { state: Undone; unknown?: boolean; attempts?: numbe
 export interface UndoTask { run: string; workflow: string; status: string; ended?: string }
 export interface Inbox { gates: Gate[]; total: number; compensations: UndoTask[]; failed: number; note?: string }
 export interface Line { id: number; time: string; type: string; level: string; path?: string; attempt?: number; text: string }
-export interface Log { lines: Line[]; after: number; more: boolean; first: number; last: number; note?: string }
+export interface Log { lines: Line[]; after: number; more: boolean; before?: number; first: number; last: number; note?: string }
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 

@@ -1,97 +1,245 @@
 import { useSignal } from "@preact/signals"
-import { useEffect, useRef } from "preact/hooks"
-import { get, type Line, type Log } from "./api"
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks"
+import { get, url, type Line, type Log } from "./api"
 import type { Model } from "./model"
 import { go, href, route } from "./route"
 import { texts } from "./texts"
-import { Empty, Plain, Problem } from "./ui"
+import { Empty, Plain, Problem, Time } from "./ui"
 import { visibleLines } from "./visible"
 
-const most = 1000 // lines that are shown
-const behind = 3000 // events before the last one that are read at first
+const following = 1000 // lines that are kept while the log is followed
+const most = 5000 // lines that are kept at all: the others are loaded again
+const onePage = 1000
+const behind = 3000 // events before the last one: a follower that is farther back goes to the end
 const every = 300 // ms from one reading to the next
+const intent = 700 // ms for which a gesture counts as the cause of scrolling
 
+// Reading reads something, as long as it is wanted.
+type Reading = (mine: () => boolean) => Promise<void>
+
+// filtered is whether only some of the lines are wanted. All of them, with those for debugging, are no choice.
+const filtered = () => {
+	const { node, level, q } = route.peek()
+	return !!(node || q || level === "warn" || level === "error")
+}
+
+// LogView shows a part of the log without gaps. Without a filter it begins at the end, and with one at the start; further lines are loaded on demand,
+// and at its end it grows with the run.
 export function LogView({ model }: { model: Model }) {
-	const lines = useSignal<Line[]>([]), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), cut = useSignal(false), note = useSignal(""), ready = useSignal(false)
+	const lines = useSignal<Line[]>([]), follow = useSignal(true), problem = useSignal<Error | undefined>(undefined), note = useSignal(""), ready = useSignal(false)
+	const before = useSignal(0) // the parameter for earlier lines; 0: there are none
+	const later = useSignal(false) // there are later lines, which are loaded on demand
+	const searched = useSignal("") // how far a search is
 	const { node: path, level, q } = route.value
-	const cursor = useRef<number | undefined>(undefined), busy = useRef(false), again = useRef(false), pause = useRef<number | undefined>(undefined), box = useRef<HTMLDivElement>(null), epoch = useRef(0)
-	// read takes what is new. A run that is faster than the page is followed at its end: lines in between are left out.
-	const read = async () => {
+	const after = useRef(0), busy = useRef(false), again = useRef(false), pause = useRef<number | undefined>(undefined), box = useRef<HTMLDivElement>(null), epoch = useRef(0), gesture = useRef(0), anchor = useRef<{ id: string; top: number } | undefined>(undefined), wanted = useRef<Reading | undefined>(undefined)
+
+	const ask = (params: Record<string, number>) => {
+		const { node, level, q } = route.peek()
+		return get<Log>("log", { run: model.id, path: node, level, q, limit: onePage, ...params })
+	}
+	// turn performs one reading after the other, and none for a filter that has changed meanwhile. What somebody has asked for comes next.
+	const turn = async (f: Reading, asked = false) => {
 		if (busy.current) {
-			again.current = true
+			if (asked) wanted.current = f
+			else again.current = true
 			return
 		}
 		busy.current = true
 		again.current = false
-		const own = epoch.current, { node: path, level, q } = route.peek()
-		const fresh: Line[] = []
+		const own = epoch.current
 		try {
-			let after = cursor.current ?? Math.max(0, (model.row.peek()?.last ?? 0) - behind)
-			for (let pages = 0; pages < 4; pages++) {
-				const page: Log = await get<Log>("log", { run: model.id, path, level, q, after, limit: 1000 })
-				if (own !== epoch.current) break
-				cut.value ||= cursor.current === undefined && after >= page.first
-				cursor.current = after = page.after
-				note.value = page.note ?? ""
-				fresh.push(...page.lines)
-				again.current ||= page.more && pages === 3
-				if (!page.more) break
-				if (page.last - page.after > behind) {
-					cursor.current = after = page.last - behind / 3
-					cut.value = true
-				}
-			}
-			if (own === epoch.current) {
-				if (fresh.length) {
-					const all = [...lines.peek(), ...fresh]
-					cut.value ||= all.length > most
-					lines.value = all.slice(-most)
-				}
-				ready.value = true
-				problem.value = undefined
-			}
+			await f(() => own === epoch.current)
+			if (own === epoch.current) problem.value = undefined
 		} catch (err) {
-			problem.value = err as Error
+			if (own === epoch.current) problem.value = err as Error
 		}
+		searched.value = ""
 		pause.current = window.setTimeout(() => {
 			busy.current = false
-			if (again.current || own !== epoch.current) void read()
+			const next = wanted.current
+			wanted.current = undefined
+			if (own !== epoch.current) void begin()
+			else if (next) void turn(next, true)
+			else if (again.current) void grow()
 		}, own === epoch.current ? every : 0)
+	}
+	// append adds later lines. What does not fit is dropped at the other end, from where it can be loaded.
+	const append = (fresh: Line[], cap: number) => {
+		if (!fresh.length) return
+		const all = [...lines.peek(), ...fresh]
+		if (all.length > cap) {
+			if (!follow.peek()) hold()
+			before.value = all[all.length - cap]!.id
+		}
+		lines.value = all.slice(-cap)
+	}
+	const begin = () => turn(async mine => {
+		if (filtered()) {
+			await forwards(mine)
+		} else {
+			const page = await ask({ before: (model.row.peek()?.last ?? 0) + 1 })
+			if (!mine()) return
+			lines.value = page.lines
+			before.value = page.before ?? 0
+			after.current = page.after
+			later.value = false
+			note.value = page.note ?? ""
+		}
+		if (mine()) ready.value = true
+	})
+	// forwards reads up to a page of lines after the last one. A search may look at many events for it.
+	const forwards = async (mine: () => boolean) => {
+		const fresh: Line[] = []
+		for (;;) {
+			const page = await ask({ after: after.current })
+			if (!mine()) return
+			after.current = page.after
+			note.value = page.note ?? ""
+			fresh.push(...page.lines)
+			later.value = page.more
+			if (!page.more || fresh.length >= onePage) break
+			searched.value = texts.searched(page.after, page.last)
+			if (fresh.length) { append(fresh.splice(0), most); ready.value = true }
+		}
+		append(fresh, most)
+	}
+	// grow takes what is new at the end.
+	const grow = () => {
+		if (later.peek() || !ready.peek()) return
+		return turn(async mine => {
+			for (let pages = 0; ; pages++) {
+				const page = await ask({ after: after.current })
+				if (!mine()) return
+				if (follow.peek() && !filtered() && page.last - page.after > behind) { // it is faster than the page: go to the end, without a gap
+					const end = await ask({ before: page.last + 1 })
+					if (!mine()) return
+					lines.value = end.lines
+					before.value = end.before ?? 0
+					after.current = end.after
+					again.current = true
+					return
+				}
+				after.current = page.after
+				const room = most - lines.peek().length
+				if (!follow.peek() && page.lines.length > room) { // somebody reads: nothing is dropped above
+					after.current = room ? page.lines[room - 1]!.id : lines.peek().at(-1)!.id
+					append(page.lines.slice(0, room), most)
+					later.value = true
+					return
+				}
+				append(page.lines, follow.peek() ? following : most)
+				if (!page.more) return
+				if (pages === 3) {
+					again.current = true
+					return
+				}
+			}
+		})
+	}
+	const loadEarlier = () => turn(async mine => {
+		let from = before.peek()
+		const found: Line[] = []
+		while (from && found.length < onePage) {
+			const page = await ask({ before: from })
+			if (!mine()) return
+			found.unshift(...page.lines)
+			searched.value = texts.searched(from, page.last)
+			from = page.before ?? 0
+		}
+		hold()
+		follow.value = false
+		const all = [...found, ...lines.peek()]
+		if (all.length > most) {
+			all.length = most
+			after.current = all[most - 1]!.id
+			later.value = true
+		}
+		before.value = from
+		lines.value = all
+	}, true)
+	const loadLater = () => turn(async mine => {
+		follow.value = false
+		await forwards(mine)
+	}, true)
+	// hold keeps the first line in view where it is, whatever is added or dropped above it.
+	const hold = () => {
+		const b = box.current
+		if (!b) return
+		const top = b.getBoundingClientRect().top
+		for (const row of b.querySelectorAll<HTMLElement>(".line")) {
+			const at = row.getBoundingClientRect()
+			if (at.bottom > top) {
+				anchor.current = { id: row.dataset.id!, top: at.top - top }
+				return
+			}
+		}
+	}
+	// toEnd follows again: what is between is left out of the window, and can be loaded.
+	const toEnd = () => {
+		follow.value = true
+		if (!later.peek()) return void grow()
+		later.value = false
+		void turn(async mine => {
+			const page = await ask({ before: (model.row.peek()?.last ?? 0) + 1 })
+			if (!mine()) return
+			lines.value = page.lines
+			before.value = page.before ?? 0
+			after.current = page.after
+			later.value = false
+			again.current = true
+		}, true)
 	}
 	useEffect(() => () => clearTimeout(pause.current), [])
 	useEffect(() => {
 		epoch.current++
-		cursor.current = undefined
+		after.current = before.value = 0
 		lines.value = []
-		cut.value = ready.value = false
-		void read()
-	}, [path, level, q])
-	useEffect(() => { void read() }, [model.lines.value, !!model.row.value])
-	useEffect(() => { if (follow.value && box.current) box.current.scrollTop = box.current.scrollHeight }, [lines.value, follow.value])
+		later.value = ready.value = false
+		follow.value = true
+		if (model.row.peek()) void begin()
+	}, [path, level, q, !!model.row.value])
+	useEffect(() => { void grow() }, [model.lines.value])
+	useLayoutEffect(() => {
+		const b = box.current
+		if (!b) return
+		const held = anchor.current && b.querySelector<HTMLElement>(`.line[data-id="${anchor.current.id}"]`)
+		if (held) b.scrollTop += held.getBoundingClientRect().top - b.getBoundingClientRect().top - anchor.current!.top
+		else if (follow.value && !later.value) b.scrollTop = b.scrollHeight
+		anchor.current = undefined
+	}, [lines.value, follow.value, later.value])
+	const moved = () => {
+		const b = box.current!
+		const below = b.scrollHeight - b.scrollTop - b.clientHeight
+		if (Date.now() - gesture.current > intent) return // the lines have moved, nobody else
+		if (below > 60) follow.value = false
+		else if (below < 4 && !later.peek()) follow.value = true
+	}
+	const touched = () => (gesture.current = Date.now())
+	const file = (format: string) => url("logfile", { run: model.id, path, level, q, format })
 	return (
 		<div class="logview">
 			<div class="tools">
 				<label>{texts.level} <select value={level || "info"} onChange={e => go({ level: e.currentTarget.value }, true)}>{Object.entries(texts.levels).map(([v, name]) => <option key={v} value={v}>{name}</option>)}</select></label>
 				<input type="search" id="search" aria-label={texts.searchLog} placeholder={texts.searchLog} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 				{path && <button onClick={() => go({ node: "" }, true)}><Plain text={path} /> ×</button>}
+				{searched.value && <span class="meta" role="status">{searched.value}</span>}
 				<span class="spring" />
-				<label class="check"><input type="checkbox" checked={follow.value} onChange={e => (follow.value = e.currentTarget.checked)} /> {texts.follow}</label>
+				<span class="downloads"><span class="meta">{texts.downloadLog}</span> <a href={file("text")} download>{texts.asText}</a> <a href={file("jsonl")} download>{texts.asJSONLines}</a></span>
+				<label class="check"><input type="checkbox" checked={follow.value && !later.value} onChange={e => (e.currentTarget.checked ? toEnd() : (follow.value = false))} /> {texts.follow}</label>
 			</div>
-			{problem.value && <Problem error={problem.value} again={read} />}
-			<div class="lines" ref={box} tabIndex={0} role="log" aria-live="off" aria-label={texts.log} onScroll={e => {
-				const b = e.currentTarget
-				if (b.scrollHeight - b.scrollTop - b.clientHeight > 60) follow.value = false
-			}}>
-				{cut.value && <p class="meta">{texts.earlier}</p>}
+			{problem.value && <Problem error={problem.value} again={() => void (ready.peek() ? grow() : begin())} />}
+			<div class="lines" ref={box} tabIndex={0} role="log" aria-live="off" aria-label={texts.log} onScroll={moved} onWheel={touched} onTouchMove={touched} onPointerDown={touched} onPointerMove={e => { if (e.buttons) touched() }} onKeyDown={touched}>
+				{before.value > 0 && <p class="edge-of-log"><button onClick={loadEarlier}>{texts.loadEarlier}</button></p>}
 				{ready.value && !lines.value.length && <Empty title={note.value || texts.noLines} />}
 				{lines.value.map(line => (
-					<div class={`line l-${line.level}`} key={line.id}>
-						<time dateTime={line.time}>{line.time.slice(11, 23)}</time>
+					<div class={`line l-${line.level}`} key={line.id} data-id={line.id}>
+						<Time at={line.time} exact />
 						<span class="lvl">{line.level}</span>
 						{line.path ? <a href={href({ ...route.value, node: line.path })}><Plain text={line.path} />{(line.attempt ?? 0) > 1 && ` #${line.attempt}`}</a> : <span />}
 						<bdi class="text">{visibleLines(line.text)}</bdi>
 					</div>
 				))}
+				{later.value && <p class="edge-of-log"><button onClick={loadLater}>{texts.loadLater}</button></p>}
 			</div>
 		</div>
 	)

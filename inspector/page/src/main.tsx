@@ -13,7 +13,7 @@ import { RunsView } from "./runs"
 import { SchedulesView } from "./schedules"
 import { StoredView } from "./stored"
 import { texts } from "./texts"
-import { Announcer, Dialog, moveRows, shortcut } from "./ui"
+import { Announcer, Dialog, moveRows, shortcut, ZoneSwitch } from "./ui"
 import { visible } from "./visible"
 
 const waiting = signal([0, 0]) // gates, and runs of which a compensation has failed
@@ -68,6 +68,7 @@ function App() {
 				</nav>
 				<span class="spring" />
 				{(connection.value !== "stream" || !reachable.value) && <span class="connection" role="status">{connection.value === "poll" && reachable.value ? texts.polling : texts.offline}</span>}
+				<ZoneSwitch />
 				<button class="quiet" aria-label={texts.keys} title={texts.keys} onClick={() => (helping.value = true)}>?</button>
 			</header>
 			{r.view === "runs" && <RunsView />}

@@ -112,11 +112,41 @@ export function duration(ms: number): string {
 	return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`
 }
 
-export function Time({ at }: { at?: string }) {
+// inUTC is whether times are shown in UTC, in place of the zone of the browser. The browser remembers it.
+export const inUTC = signal(remembersUTC())
+
+function remembersUTC(): boolean {
+	try { return localStorage.getItem("kahn-utc") === "1" } catch { return false } // a browser may keep nothing
+}
+
+export function switchUTC(): void {
+	inUTC.value = !inUTC.peek()
+	try { localStorage.setItem("kahn-utc", inUTC.peek() ? "1" : "0") } catch { /* until the page is closed */ }
+}
+
+// zoneOf is the name of the zone at a time, such as CET or GMT+2.
+export function zoneOf(date: Date): string {
+	return new Intl.DateTimeFormat("en-GB", { timeZone: inUTC.value ? "UTC" : undefined, timeZoneName: "short" }).formatToParts(date).find(p => p.type === "timeZoneName")?.value ?? "UTC"
+}
+
+// clock is a time as the page shows all: with the date unless it is today, and with milliseconds if it is exact.
+export function clock(date: Date, exact = false): string {
+	const two = (n: number) => String(n).padStart(2, "0")
+	const day = (d: Date) => inUTC.value ? `${d.getUTCFullYear()}-${two(d.getUTCMonth() + 1)}-${two(d.getUTCDate())}` : `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())}`
+	const time = (inUTC.value ? [date.getUTCHours(), date.getUTCMinutes(), date.getUTCSeconds()] : [date.getHours(), date.getMinutes(), date.getSeconds()]).map(two).join(":")
+	return (day(date) === day(new Date()) ? "" : day(date) + " ") + time + (exact ? "." + String(date.getMilliseconds()).padStart(3, "0") : "")
+}
+
+export function Time({ at, exact }: { at?: string; exact?: boolean }) {
 	if (!at) return null
 	const date = new Date(at)
-	const today = date.toDateString() === new Date().toDateString()
-	return <time dateTime={at} title={date.toLocaleString()}>{today ? date.toLocaleTimeString([], { hour12: false }) : date.toLocaleString([], { hour12: false })}</time>
+	return <time dateTime={at} title={`${clock(date, true)} ${zoneOf(date)}`}>{clock(date, exact)}</time>
+}
+
+// ZoneSwitch names the zone of all times, and changes it.
+export function ZoneSwitch() {
+	const zone = zoneOf(new Date())
+	return <button class="zone" title={inUTC.value ? texts.timesToLocal : texts.timesToUTC} aria-label={`${texts.timesIn(zone)}. ${inUTC.value ? texts.timesToLocal : texts.timesToUTC}`} onClick={switchUTC}>{zone}</button>
 }
 
 export function bytes(n: number): string {

@@ -1,6 +1,7 @@
 // Lists, tables and texts: what they show, and that a reload comes back to it.
 import assert from "node:assert/strict"
-import { api, base, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
+import { readFileSync } from "node:fs"
+import { api, base, browser, close, completed, data, drawn, link, open, overflow, serious, server, stage, tabTo, until } from "./harness.mjs"
 
 export const views = {
 	async "what a run has used is in its header, in lists and with its nodes, live and stored"() {
@@ -121,6 +122,86 @@ export const views = {
 		await page.getByLabel("Follow").check()
 		await until("the end", async () => (await place()).below < 5)
 		await close(page)
+	},
+
+	async "a long log is read by pages, searched from its start, followed at 2,000 lines a second, and downloaded"() {
+		const run = await stage("chatter")
+		const page = await open(link(run, "/log"))
+		const place = () => page.locator(".lines").evaluate(e => ({ below: e.scrollHeight - e.scrollTop - e.clientHeight, lines: e.querySelectorAll(".line").length, last: e.querySelector(".line:last-of-type .text")?.textContent }))
+		await page.getByText(/^line \d+$/).first().waitFor()
+		for (let i = 0; i < 10; i++) { // nobody has touched it: it follows
+			await page.waitForTimeout(200)
+			assert.equal(await page.getByLabel("Follow").isChecked(), true)
+		}
+		await until("the end in view", async () => (await place()).below < 5)
+		await page.locator(".lines").hover()
+		await page.mouse.wheel(0, -400)
+		await until("a stop", async () => !(await page.getByLabel("Follow").isChecked()))
+		const inView = () => page.locator(".lines").evaluate(e => { const top = e.getBoundingClientRect().top; const row = [...e.querySelectorAll(".line")].find(r => r.getBoundingClientRect().bottom > top); return row.dataset.id + " " + Math.round(row.getBoundingClientRect().top - top) })
+		const held = await inView()
+		await page.waitForTimeout(1500) // 3,000 further lines
+		assert.equal(await inView(), held)
+		await page.locator(".lines").evaluate(e => (e.scrollTop = 0))
+		const topmost = () => page.locator(".line").first().getAttribute("data-id").then(Number)
+		const oldest = await topmost(), at = () => page.locator(".lines").evaluate((e, id) => Math.round(e.querySelector(`[data-id="${id}"]`).getBoundingClientRect().top - e.getBoundingClientRect().top), oldest)
+		const before = await at()
+		await page.getByRole("button", { name: "Load earlier" }).click()
+		await until("earlier lines", async () => (await topmost()) < oldest)
+		const moved = Math.abs((await at()) - before)
+		assert(moved < 3, `the line moved by ${moved} px`)
+		await until("end of the run", async () => (await api("run", { run })).status === "completed", 20_000)
+
+		await page.goto(link(run, "/log?node=early"))
+		await page.getByText("the needle").waitFor()
+		await until("started, the line, completed", async () => (await place()).lines === 3)
+		await page.goto(link(run, "/log?q=needle"))
+		await until("the line that was searched", async () => { const p = await place(); return p.lines === 1 && p.last === "the needle" })
+		await page.goto(link(run, "/log?node=talker"))
+		await page.getByText("before 0", { exact: true }).waitFor()
+		assert.equal(await page.getByLabel("Follow").isChecked(), false)
+		await page.getByRole("button", { name: "Load later" }).click()
+		await until("a second page", async () => (await place()).lines === 2000)
+		await page.getByLabel("Follow").check()
+		await page.getByText("line 11999", { exact: true }).waitFor()
+
+		const [text] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "as text" }).click()])
+		const lines = readFileSync(await text.path(), "utf8").trim().split("\n")
+		assert.equal(lines.length, 20_002)
+		assert.match(lines[1], /^\d{4}-\d\d-\d\dT\S+Z info  talker before 0$/)
+		const [json] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "as JSON Lines" }).click()])
+		assert.equal(JSON.parse(readFileSync(await json.path(), "utf8").split("\n")[1]).text, "before 0")
+		await close(page)
+		const narrow = await open(link(run, "/log?node=talker"), { width: 375, height: 700 })
+		await narrow.getByRole("button", { name: "Load later" }).waitFor()
+		assert.equal(await overflow(narrow), 0)
+		await close(narrow)
+	},
+
+	async "times are local with the zone named, and in UTC by a switch"() {
+		const run = await stage("short")
+		await until("end", async () => (await api("run", { run })).status === "failed")
+		const context = await browser.newContext({ timezoneId: "Asia/Kolkata", viewport: { width: 1280, height: 800 } })
+		const page = await context.newPage()
+		await page.goto(link(run, "/log"))
+		const time = page.locator(".line time").first()
+		await time.waitFor()
+		const at = new Date(await time.getAttribute("dateTime")), shifted = new Date(at.getTime() + 5.5 * 3600_000)
+		const clock = d => d.toISOString().slice(11, 23)
+		assert.equal((await time.textContent()).slice(-12), clock(shifted))
+		await page.getByRole("button", { name: /Times are in GMT\+5:30/ }).click()
+		await until("UTC", async () => (await time.textContent()).slice(-12) === clock(at))
+		await page.reload()
+		await until("UTC again", async () => (await time.textContent()).slice(-12) === clock(at))
+		assert.match(await time.getAttribute("title"), /UTC$/)
+		await page.goto(link(run, "/table?node=breaks"))
+		const began = page.locator(".tries time").first()
+		await began.waitFor()
+		assert.match(await began.textContent(), new RegExp(clock(new Date(await began.getAttribute("dateTime"))).slice(0, 8) + "$"))
+		await page.clock.setFixedTime(new Date(at.getTime() + 3 * 86400_000)) // seen three days later
+		await page.goto(link(run, "/log"))
+		await page.reload()
+		await until("the date", async () => (await time.textContent()) === at.toISOString().slice(0, 10) + " " + clock(at))
+		await context.close()
 	},
 
 	async "runs that no process works are marked, and say what helps"() {

@@ -1,0 +1,92 @@
+package inspector
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// talks is a run of one node that has logged n lines, of which every 1,000th is a warning, and of one before it that has logged one.
+func talks(t *testing.T, n int, opts ...kahn.Option) *kahn.Runner {
+	t.Helper()
+	rn := &kahn.Runner{}
+	g := (&kahn.Graph{Name: "talks"}).Add(
+		kahn.Node{ID: "early", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			s.Log(slog.LevelInfo, "here I am")
+			return nil, nil
+		}},
+		kahn.Node{ID: "talker", After: []string{"early"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
+			for i := range n {
+				level := slog.LevelInfo
+				if i%1000 == 0 {
+					level = slog.LevelWarn
+				}
+				s.Log(level, fmt.Sprintf("line<%d>", i))
+			}
+			return nil, nil
+		}},
+	)
+	run, err := rn.Start(t.Context(), g, nil, append(opts, kahn.RunID("r"), kahn.Retain(n+1000))...)
+	require.NoError(t, err)
+	_, err = run.Wait()
+	require.NoError(t, err)
+	return rn
+}
+
+// A log that is longer than a page is read from its end backwards and from its start forwards, without a gap and without a line twice, with filters, too.
+func TestLogPages(t *testing.T) {
+	t.Parallel()
+	memory := &store.Memory{}
+	rn := talks(t, 7_000, kahn.Durable(memory), kahn.StoreEvents())
+	for name, d := range map[string]*desk{"live": serveRunner(t, rn, Options{}), "stored": serveRunner(t, nil, Options{Store: memory})} {
+		for _, filter := range [][]string{nil, {"q", "LINE<"}, {"level", "warn"}, {"path", "early"}, {"path", "talker", "q", "here"}, {"level", "debug", "q", "<69"}} {
+			forward, backward := []logLine{}, []logLine{}
+			after, last := uint64(0), uint64(0)
+			for more := true; more; {
+				page := get[logReply](d, "api/v1/log", append([]string{"run", "r", "limit", "700", "after", fmt.Sprint(after)}, filter...)...)
+				forward = append(forward, page.Lines...)
+				after, more, last = page.After, page.More, page.Last
+			}
+			for before := last + 1; before > 0; {
+				page := get[logReply](d, "api/v1/log", append([]string{"run", "r", "limit", "700", "before", fmt.Sprint(before)}, filter...)...)
+				require.True(t, page.Before < before)
+				require.Equal(t, before-1, page.After)
+				backward = append(page.Lines, backward...)
+				before = page.Before
+			}
+			require.Equal(t, forward, backward, "%s %v", name, filter)
+			want := map[string]int{"[q LINE<]": 7_000, "[level warn]": 7, "[path talker q here]": 0, "[path early]": 3, "[level debug q <69]": 111}[fmt.Sprint(filter)]
+			if filter == nil {
+				require.GreaterOrEqual(t, len(forward), 7_000)
+				continue
+			}
+			require.Len(t, forward, want, "%s %v", name, filter)
+		}
+		require.Equal(t, "bad_query", d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/log"+queried("run", "r", "after", "3", "before", "9"), "").Code)
+
+		code, text, header := d.ask(http.MethodGet, "api/v1/logfile"+queried("run", "r", "q", "line<"), "")
+		require.Equal(t, http.StatusOK, code)
+		require.Contains(t, header.Get("Content-Disposition"), `attachment; filename="log.txt"`)
+		require.Len(t, strings.Split(strings.TrimSpace(string(text)), "\n"), 7_000)
+		require.Regexp(t, `^\d{4}-\d\d-\d\dT\S+Z warn  talker line<0>\n`, string(text))
+		_, data, header := d.ask(http.MethodGet, "api/v1/logfile"+queried("run", "r", "level", "warn", "format", "jsonl"), "")
+		require.Contains(t, header.Get("Content-Disposition"), "log.jsonl")
+		var lines []logLine
+		for one := range bytes.Lines(data) {
+			var line logLine
+			require.NoError(t, json.Unmarshal(one, &line))
+			lines = append(lines, line)
+		}
+		require.Equal(t, get[logReply](d, "api/v1/log", "run", "r", "level", "warn").Lines, lines)
+	}
+}
