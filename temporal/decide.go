@@ -1,9 +1,14 @@
 package temporal
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"reflect"
+	"strings"
+	"sync"
 
 	"go.temporal.io/sdk/workflow"
 
@@ -54,4 +59,123 @@ func (x *interpreter) record(path, field string, call func() (any, error)) (repl
 	}
 	reply, _ = x.texts.replyOf(outcome{Reply: data})
 	return reply, nil
+}
+
+// ErrImpure is matched by the error of a workflow task in which a function that was declared as pure, see Options.Pure, has returned two things for one call.
+var ErrImpure = errors.New("a function that was declared as pure is not")
+
+// verified are the functions of plans that a worker has called twice.
+type verified struct {
+	always bool // call each twice whenever it is called: in tests, and in replays of recorded histories
+	mu     sync.Mutex
+	once   map[string]bool
+}
+
+// asks reports whether a function is to be called twice now.
+func (v *verified) asks(plan, path, field string) bool {
+	if v.always {
+		return true
+	}
+	key := plan + " " + withoutNumbers(path) + " " + field
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.once[key] {
+		return false
+	}
+	if v.once == nil {
+		v.once = map[string]bool{}
+	}
+	v.once[key] = true
+	return true
+}
+
+// withoutNumbers is a path without those of items and iterations, so that they have one function.
+func withoutNumbers(path string) string {
+	var b strings.Builder
+	for i := 0; i < len(path); i++ {
+		b.WriteByte(path[i])
+		if path[i] == '[' || path[i] == '#' {
+			for i+1 < len(path) && '0' <= path[i+1] && path[i+1] <= '9' {
+				i++
+			}
+		}
+	}
+	return b.String()
+}
+
+// verify makes a call of a function that was declared as pure, and for the first time in the worker once more. If it returns another thing then, the workflow task fails before
+// Temporal has anything of it, so that no history depends on the function.
+func (x *interpreter) verify(path, field string, call func() (any, error)) (any, error) {
+	n, _ := x.plan.At(path)
+	if isText(n, field) || !x.pure.asks(x.in.Plan.Print, path, field) {
+		return call()
+	}
+	first, again := caught(x.ctx, call), caught(x.ctx, call)
+	if !x.alike(first, again) {
+		x.broken = fmt.Errorf("%w: %s of node %q has returned %s, and then %s", ErrImpure, field, path, first, again)
+		return nil, x.broken
+	}
+	switch {
+	case first.panicked != nil:
+		panic(first.panicked)
+	case first.goexit:
+		return nil, kahn.ErrGoexit
+	}
+	return first.value, first.err
+}
+
+// returned is what a function has returned, or how it ended else.
+type returned struct {
+	value    any
+	err      error
+	panicked any
+	goexit   bool
+}
+
+func (r returned) String() string {
+	switch {
+	case r.panicked != nil:
+		return fmt.Sprintf("the panic %q", shorten(fmt.Sprint(r.panicked), maxSummary))
+	case r.goexit:
+		return "no value: it has ended its goroutine"
+	case r.err != nil:
+		return fmt.Sprintf("the error %q", shorten(r.err.Error(), maxSummary))
+	}
+	return shorten(fmt.Sprintf("%v", r.value), maxSummary)
+}
+
+// caught makes a call on a goroutine of its own, which the function may end.
+func caught(ctx workflow.Context, call func() (any, error)) (r returned) {
+	withoutDeadlockDetection(ctx, func() {
+		done := make(chan struct{})
+		r.goexit = true
+		go func() {
+			defer close(done)
+			defer func() {
+				if r.panicked = recover(); r.panicked != nil {
+					r.goexit = false
+				}
+			}()
+			r.value, r.err = call()
+			r.goexit = false
+		}()
+		<-done
+	})
+	return r
+}
+
+// alike reports whether two calls have returned the same, as a history would have it.
+func (x *interpreter) alike(a, b returned) bool {
+	if a.goexit || b.goexit {
+		return a.goexit == b.goexit
+	}
+	if a.String() != b.String() && (a.panicked != nil || b.panicked != nil || a.err != nil || b.err != nil) {
+		return false
+	}
+	if reflect.DeepEqual(a.value, b.value) {
+		return true
+	}
+	one, err := x.host.texts.Encode(a.value)
+	other, otherErr := x.host.texts.Encode(b.value)
+	return err == nil && otherErr == nil && bytes.Equal(one, other)
 }

@@ -3,16 +3,19 @@ package temporal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/testsuite"
 	"go.temporal.io/sdk/worker"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
@@ -74,4 +77,59 @@ func TestOddFunctions(t *testing.T) {
 	require.ErrorIs(t, gone.Err, kahn.ErrGoexit)
 	tooLong, _ := res.Node("long")
 	require.ErrorContains(t, tooLong.Err, "Options.Blobs")
+}
+
+// A function that was declared as pure and is not is found when it is called first, before the history has anything of it.
+func TestImpure(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	counts := func() int { calls++; return calls }
+	inner := func() *kahn.Graph { return kahntest.Graph(t, "x") }
+	for name, row := range map[string]struct {
+		node kahn.Node
+		text string
+	}{
+		"a guard":       {kahn.Node{When: func(kahn.View) (bool, error) { return counts()%2 == 0, nil }}, "When of node"},
+		"a test":        {kahn.Node{Test: func(kahn.View) (any, error) { return counts(), nil }}, "Test of node"},
+		"an error":      {kahn.Node{Test: func(kahn.View) (any, error) { return nil, fmt.Errorf("call %d", counts()) }}, "the error"},
+		"a panic":       {kahn.Node{When: func(kahn.View) (bool, error) { panic(counts()) }}, "the panic"},
+		"a loop's test": {kahn.Node{Sub: inner(), Loop: &kahn.Loop{MaxIterations: 9, While: func(kahn.View) (bool, error) { return counts()%2 == 0, nil }}}, "Loop of node"},
+		"a fallback": {kahn.Node{Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Permanent(errStep) },
+			Fallback: func(context.Context, error) (any, error) { return counts(), nil }}, "Fallback of node"},
+	} {
+		row.node.ID = "n"
+		x := &trial{workflow: Workflow{Plan: plan(t, new(kahn.Graph).Add(row.node))}, options: Options{Pure: true, Step: nothing}}
+		_, err := x.run(t)
+		var panicked *sdk.PanicError // the workflow task has failed
+		require.ErrorAs(t, err, &panicked, name)
+		require.ErrorContains(t, err, ErrImpure.Error(), name)
+		require.ErrorContains(t, err, row.text, name)
+	}
+}
+
+// A worker that is at work calls each function of a plan twice once, however many items and iterations have it, and one that is pure as it is.
+func TestPureCalls(t *testing.T) {
+	t.Parallel()
+	v := new(verified)
+	for i, row := range []struct {
+		plan, path, field string
+		asks              bool
+	}{
+		{"p", "M[0]/a", "When", true}, {"p", "M[17]/a", "When", false}, {"p", "M[0]/a", "Test", true}, {"p", "L#1/a", "When", true}, {"p", "L#2/a", "When", false},
+		{"q", "M[0]/a", "When", true}, {"p", "a1", "When", true}, {"p", "a2", "When", true},
+	} {
+		require.Equal(t, row.asks, v.asks(row.plan, row.path, row.field), "%d", i)
+	}
+	for name, do := range map[string]func() (any, error){
+		"a value":  func() (any, error) { return map[string]any{"label": "left"}, nil },
+		"an error": func() (any, error) { return nil, errors.New("always") },
+		"a panic":  func() (any, error) { panic("always") },
+		"a goexit": func() (any, error) { runtime.Goexit(); return nil, nil },
+	} {
+		x := &trial{workflow: Workflow{Plan: plan(t, new(kahn.Graph).Add(kahn.Node{ID: "n", Test: func(kahn.View) (any, error) { return do() }}))}, options: Options{Pure: true, Step: nothing}}
+		res, err := x.run(t)
+		require.NotNil(t, res, "%s: %v", name, err)
+		n, _ := res.Node("n")
+		require.Equal(t, name == "a value", n.Status == kahn.Completed, name)
+	}
 }

@@ -29,6 +29,8 @@ type Options struct {
 	// Pure declares that the Go functions of the plans, steps aside, depend on their arguments alone, and change nothing: the workflow calls them
 	// again whenever Temporal replays the history of a run. Without it the history has the result of each call of When, Test, Fallback, While and
 	// Until, and plans with functions that [Check] names are refused. It has the same value in all workers, and stays while there are runs.
+	// It is verified: a worker calls each of these functions twice when it calls it first, and in the test environment of the SDK and in replays always. The
+	// workflow task fails with [ErrImpure] if the answers differ.
 	Pure bool
 	// WorkflowType names the type of the workflows that perform the runs of a graph, by the Name of the graph, see Workflow.Type. Nil: it is that Name.
 	// ActivityType names the type of the activities that perform the attempts of a kind, with "" for nodes without one. Nil: it is the kind. Metrics, lists and rate limits of
@@ -111,6 +113,10 @@ func (o Options) Register(r Registry) error { return o.register(r, -1) }
 func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h := newHost(o)
 	h.stopAfter = stopAfter
+	switch r.(type) {
+	case workflows, interface{ IsWorkflowCompleted() bool }: // a replayer, or the test environment of the SDK
+		h.pure.always = true
+	}
 	h.MaxBytes = cmp.Or(o.MaxBytes, defaultMaxBytes)
 	h.ContinueAfter = cmp.Or(o.ContinueAfter, defaultContinueAfter)
 	h.Heartbeat = cmp.Or(o.Heartbeat, defaultHeartbeat)
@@ -240,6 +246,7 @@ type host struct {
 	stopAfter time.Duration
 	texts     texts
 	given     kahn.Codec // reads the values of calls
+	pure      verified
 }
 
 func newHost(o Options) *host {

@@ -200,9 +200,11 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 func (x *interpreter) always() []kahn.Option {
 	in := x.in
 	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
-	if !x.Pure {
-		opts = append(opts, kahn.GraphCalls(x.decide))
+	calls := x.decide
+	if x.Pure {
+		calls = x.verify
 	}
+	opts = append(opts, kahn.GraphCalls(calls))
 	seed := sha256.Sum256(fmt.Appendf(nil, "%d %s", in.Continued, in.RunID))
 	random := rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
 	return append(opts, kahn.Random(random.Float64))
