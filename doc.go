@@ -52,7 +52,7 @@
 //     [Types].
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun]; package store.
-//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe]; store.Admin, store.Inbox.
+//   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe], [RunKey], [RunPriority]; store.Admin, store.Inbox.
 //   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode].
 //   - Many runs of a store at once: [Plan.Enqueue]; package bulk.
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID], [Idempotent], [IdempotencyStore],

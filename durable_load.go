@@ -461,6 +461,10 @@ func (r *Run) takeLease() (stored *store.Run, err error) {
 	d.ctx, d.cancel = context.WithCancel(context.WithoutCancel(r.ctx))
 	asked := time.Now()
 	err = guarded(func() (err error) {
+		if t := r.cfg.turn; t != nil {
+			d.lease, stored, err = t.store.AcquireTurn(r.ctx, r.ID(), r.cfg.leaseOwner(), r.cfg.leaseTime, t.Turn)
+			return err
+		}
 		d.lease, stored, err = d.store.Acquire(r.ctx, r.ID(), r.cfg.leaseOwner(), r.cfg.leaseTime)
 		return err
 	})

@@ -92,6 +92,80 @@ func ExampleDescribe() {
 	// <nil>
 }
 
+// The runs of tenants that are due take turns, so that a tenant with one run does not wait for all runs of another one.
+func ExampleRunKey() {
+	var db store.Memory
+	ctx := context.Background()
+	g := (&kahn.Graph{Name: "report"}).Add(kahn.Node{ID: "write", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		fmt.Println(s.RunID())
+		return nil, nil
+	}}, kahn.Node{ID: "end", After: []string{"write"}})
+	create := func(id, tenant string, priority int) {
+		n, err := kahn.Prepare(g, kahn.RunID(id), kahn.RunKey(tenant), kahn.RunPriority(priority))
+		if err == nil {
+			_, _, err = db.Create(ctx, n)
+		}
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	for i := range 3 {
+		create(fmt.Sprint("acme-", i), "acme", 0)
+	}
+	create("globex-0", "globex", 0)
+	create("acme-urgent", "acme", 1)
+
+	runner := &kahn.Runner{MaxRuns: 1}
+	over := make(chan error)
+	go func() {
+		over <- runner.Serve(ctx, kahn.Service{Store: &db, KeyRuns: 2, Workflows: []kahn.Workflow{{Graph: g, Step: nothing}}})
+	}()
+	for done := 0; done < 5; time.Sleep(time.Millisecond) {
+		page, err := db.List(ctx, store.Query{Filter: store.Filter{Statuses: []kahn.RunStatus{kahn.RunCompleted}}})
+		if err != nil {
+			fmt.Println(err)
+		}
+		done = len(page.Runs)
+	}
+	fmt.Println(runner.Shutdown(ctx), <-over)
+	// Output:
+	// acme-urgent
+	// globex-0
+	// acme-0
+	// acme-1
+	// acme-2
+	// <nil> <nil>
+}
+
+// Of the runs of a tenant that are due the one with the highest priority begins first.
+func ExampleRunPriority() {
+	var db store.Memory
+	ctx := context.Background()
+	for i, priority := range []int{-5, 0, 10} {
+		n, err := kahn.Prepare(letter(), kahn.RunID(fmt.Sprint("letter-", i)), kahn.RunKey("acme"), kahn.RunPriority(priority))
+		if err == nil {
+			_, _, err = db.Create(ctx, n)
+		}
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	p, err := letter().Compile()
+	if err != nil {
+		fmt.Println(err)
+	}
+	page, err := db.Due(ctx, store.DueQuery{Queues: []store.Queue{{Workflow: p.Name(), Plan: p.Hash()}}})
+	for _, r := range page.Runs {
+		fmt.Println(r.ID, r.Key, r.Priority)
+	}
+	fmt.Println(err)
+	// Output:
+	// letter-2 acme 10
+	// letter-1 acme 0
+	// letter-0 acme -5
+	// <nil>
+}
+
 // A step starts a run of its own, which is found by the run that it belongs to.
 func ExampleDescribe_parent() {
 	var db store.Memory

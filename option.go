@@ -45,6 +45,7 @@ type config struct {
 	report         func(error)                                         // by Runner.Serve: tells of what keeps a request of the run waiting
 	restAfter      time.Duration                                       // by Runner.Serve: a wait that is longer ends the run at rest; 0 means that none does
 	served         bool                                                // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
+	turn           *keyTurn                                            // by Runner.Serve: the turn of the run's key; nil without keys
 	dueAt          time.Time                                           // by Runner.Serve: the time to begin of the run that the store has called due, by its own clock
 	admission      func(context.Context, *store.Run) (*Request, error) // by Runner.Serve: nil without Service.Admit
 	refused        *Request                                            // by admission: the run ends cancelled, and does not begin
@@ -97,6 +98,12 @@ type config struct {
 	kinds          interface{ Kinds() []string }
 	manual         *manual // for NewCoordinator
 	graphCalls     func(path, field string, call func() (any, error)) (any, error)
+}
+
+// keyTurn is the turn of a run's key, in the store that notes it.
+type keyTurn struct {
+	store store.TurnStore
+	store.Turn
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -27,6 +28,12 @@ type Service struct {
 	// run has ended, when a request is posted, and, of a [store.DueNotifier], when another process has created a run. Zero means 50 ms, or 10 s for a
 	// store that notifies; a negative Poll is refused. A run that another process creates begins up to this time later if the store does not notify.
 	Poll time.Duration
+	// KeyRuns bounds how many runs with the same key, see [RunKey], are leased at once, in all processes that serve the store: each process should have the
+	// same bound. KeyRunsOf, unless it is nil, returns the bound of a key in its place, and is called with each key anew, from one goroutine. Zero means no
+	// bound, and none holds for runs without a key. The bound is checked where the lease is taken, so a process that has died gives its places back when its leases
+	// run out. A key whose runs rest or wait to be due has these places. Runs of a key that is full stay due. The Store has to be a [store.TurnStore].
+	KeyRuns   int
+	KeyRunsOf func(key string) int
 	// RestAfter is how long a run without anything to do keeps its place. Where its next backoff, pause, [SuspendUntil] or deadline ends later than that, the run
 	// is left, and goes on here or in another process when it is due: meanwhile it is none of the MaxRuns, and costs a row in the store. Zero
 	// means 5 s; negative: runs keep their places. A run whose composite is bounded by a Timeout, or whose rates would have fewer tokens by
@@ -57,12 +64,13 @@ type Workflow struct {
 	// Step performs the nodes that have no Do of their own.
 	Step StepFunc
 	// Options are those of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire], [EarlySignals],
-	// [Resume], [Redrive] and [Fork]; and so are those that would change nothing: [AllowGraphChange], [CancelWithContext], [Idempotent]
-	// and [Describe].
+	// [Resume], [Redrive] and [Fork]; and so are those that would change nothing: [AllowGraphChange], [CancelWithContext], [Idempotent],
+	// [Describe], [RunKey] and [RunPriority].
 	Options []Option
 	// MaxRuns bounds how many runs of the workflow are at work in this process at the same time, beside the MaxRuns of the Runner: the places that it
 	// leaves are for other workflows, and its other runs stay due for other processes. Zero means no bound. All versions of a workflow share
-	// one bound; different ones, and a negative one, are refused.
+	// one bound; different ones, and a negative one, are refused. If its runs have the name of the workflow as their key, see [RunKey], the bound
+	// holds for them in all processes, as Service.KeyRuns does.
 	MaxRuns int
 }
 
@@ -80,6 +88,8 @@ const (
 	reportPause = time.Minute
 	// defaultPrune is the time between two removals of runs.
 	defaultPrune = time.Minute
+	// keyPause is the longest time between two questions to the store while a key is full: another process may free a place.
+	keyPause = 500 * time.Millisecond
 	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind that of the store.
 	restPause = defaultPoll
 	// startsAtOnce is how many runs are started at the same time, so that a store can write their leases in one transaction.
@@ -87,7 +97,7 @@ const (
 )
 
 // Serve performs the runs of a store: first everything that is due, see [store.QueueStore], and then what becomes due, those first that have
-// been due for longest, and no more than MaxRuns at a time. Any number of processes may serve one store: each run is performed by
+// been due for longest, in turns of their keys, and no more than MaxRuns at a time. Any number of processes may serve one store: each run is performed by
 // one of them, and the runs of a process that has died go on in another one when their leases have run out.
 //
 // Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. Then the runs that
@@ -178,6 +188,8 @@ type serving struct {
 	versions  map[store.Queue]*version
 	loads     map[string]*workload // by workflow
 	announced store.Announcement
+	turns     store.TurnStore // nil if the store is none
+	bounded   bool            // keys have bounds
 
 	// The loop owns what follows.
 	announceAt time.Time     // the next announcement
@@ -188,6 +200,7 @@ type serving struct {
 	refused    bool          // the last announcement was refused: the owner is in use
 	outdated   error         // why nothing new is taken: the schema of the store is newer than this program; nil if it is not
 	failures   int           // of the store, in a row
+	keysAt     time.Time     // the next report of a KeyRunsOf that fails
 
 	held  atomic.Int64  // runs that are at work here, or are being started
 	wake  chan struct{} // a run has ended or did not begin
@@ -227,6 +240,8 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		return nil, fmt.Errorf("%w: Serve without Workflows", ErrBadOption)
 	case s.Poll < 0:
 		return nil, fmt.Errorf("%w: Serve: Poll %v", ErrBadOption, s.Poll)
+	case s.KeyRuns < 0:
+		return nil, fmt.Errorf("%w: Serve: KeyRuns %d is negative", ErrBadOption, s.KeyRuns)
 	case s.PruneEvery < 0:
 		return nil, fmt.Errorf("%w: Serve: PruneEvery %v", ErrBadOption, s.PruneEvery)
 	case s.Poll == 0:
@@ -246,7 +261,7 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 	}
 	v := &serving{
 		rn: rn, base: context.WithoutCancel(ctx), service: s, versions: map[store.Queue]*version{}, loads: map[string]*workload{}, wake: make(chan struct{}, 1), told: make(chan struct{}, 1),
-		announced: store.Announcement{Process: machineAndProcess() + "/" + uuid.NewString()},
+		bounded: s.KeyRuns > 0 || s.KeyRunsOf != nil, announced: store.Announcement{Process: machineAndProcess() + "/" + uuid.NewString()},
 	}
 	if notifies {
 		v.calm = calmPause
@@ -255,6 +270,13 @@ func (rn *Runner) newServing(ctx context.Context, s Service) (*serving, error) {
 		if err := v.add(w); err != nil {
 			return nil, err
 		}
+	}
+	v.turns, ok = s.Store.(store.TurnStore)
+	if v.bounded && !ok {
+		return nil, fmt.Errorf("%w: Serve: KeyRuns: %T does not implement store.TurnStore", ErrBadOption, s.Store)
+	}
+	for _, l := range v.loads {
+		v.bounded = v.bounded || l.most > 0 && ok
 	}
 	return v, nil
 }
@@ -293,7 +315,8 @@ func (v *serving) add(w Workflow) error {
 		{"AllowGraphChange", "list both versions of the graph among the Workflows, or see Adopt", own.allowChange},
 		{"CancelWithContext", "a run that is served has no caller; see CancelOnShutdown", own.ctxCancels},
 		{"Idempotent", "runs in a store are created once for each RunID", own.idempotency != nil},
-		{"Describe", "runs are described when they are created, see Prepare", own.spec != nil},
+		{"Describe", "runs are described when they are created, see Prepare", own.spec != nil && own.spec.Key == "" && own.spec.Priority == 0},
+		{"RunKey or RunPriority", "runs have them when they are created, see Prepare", own.spec != nil},
 	} {
 		if refused.set {
 			return fmt.Errorf("%w: Serve: workflow %s has the option %s, which changes nothing here: %s", ErrBadOption, quoteID(p.name), refused.name, refused.mend)
@@ -496,9 +519,16 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 		if len(queues) == 0 {
 			return wait, nil // likewise
 		}
+		keys, err := v.leasedKeys(ctx)
+		if err != nil {
+			return wait, err
+		}
+		if len(keys.full) > 0 {
+			wait = min(wait, keyPause)
+		}
 		var page store.DuePage
-		err := guarded(func() (err error) {
-			page, err = v.service.Store.Due(ctx, store.DueQuery{Queues: queues, Except: except, Limit: most})
+		err = guarded(func() (err error) {
+			page, err = v.service.Store.Due(ctx, store.DueQuery{Queues: queues, Except: except, Full: keys.full, Limit: most})
 			return err
 		})
 		if err != nil {
@@ -507,7 +537,7 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 		if page.Next > 0 {
 			wait = min(wait, page.Next)
 		}
-		if started := v.start(v.fitting(page.Runs)); started == 0 || page.Next != 0 {
+		if started := v.start(v.turnsOf(page.Keyed, v.fitting(page.Runs, &keys))); started == 0 || page.Next != 0 {
 			return wait, nil
 		}
 	}
@@ -532,10 +562,62 @@ func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	return queues, room
 }
 
-// fitting leaves out the runs of a page for which their workflows have no room.
-func (v *serving) fitting(runs []store.Run) []store.Run {
-	taken := map[*workload]int{}
+// leasedKeys are the keys of which runs are leased, in all processes, and those that have as many as they may have.
+type leasedKeys struct {
+	runs map[string]int
+	full []string // sorted
+}
+
+// leasedKeys asks the store for the runs of keys that are leased, if keys have bounds.
+func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
+	if !v.bounded {
+		return k, nil
+	}
+	err = guarded(func() (err error) {
+		k.runs, err = v.turns.LeasedKeys(ctx)
+		return err
+	})
+	for _, key := range slices.Sorted(maps.Keys(k.runs)) {
+		if most := v.mostOf(key); most > 0 && k.runs[key] >= most {
+			k.full = append(k.full, key)
+		}
+	}
+	return k, err
+}
+
+// mostOf is how many runs of a key may be leased at once; 0 means any number.
+func (v *serving) mostOf(key string) (most int) {
+	if key == "" || !v.bounded {
+		return 0
+	}
+	if most = v.service.KeyRuns; v.service.KeyRunsOf != nil {
+		err := contain(func() error { most = v.service.KeyRunsOf(key); return nil })
+		if err == nil && most < 0 {
+			err = fmt.Errorf("%w: it has returned %d", ErrBadOption, most)
+		}
+		if err != nil { // one run at a time goes on
+			if most = 1; !time.Now().Before(v.keysAt) {
+				v.keysAt = time.Now().Add(reportPause)
+				v.report("", store.Queue{}, fmt.Errorf("KeyRunsOf(%s): %w", quoteID(key), bounded(err)))
+			}
+		}
+	}
+	if l := v.loads[key]; l != nil && l.most > 0 && (most == 0 || l.most < most) {
+		most = l.most
+	}
+	return most
+}
+
+// fitting leaves out the runs of a page for which their workflows or their keys have no room.
+func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
+	taken, ofKey := map[*workload]int{}, map[string]int{}
 	return slices.DeleteFunc(runs, func(r store.Run) bool {
+		if most := v.mostOf(r.Key); most > 0 {
+			if keys.runs[r.Key]+ofKey[r.Key] >= most {
+				return true
+			}
+			ofKey[r.Key]++
+		}
 		l := v.loads[r.Workflow]
 		if l == nil || l.most == 0 {
 			return false
@@ -545,9 +627,26 @@ func (v *serving) fitting(runs []store.Run) []store.Run {
 	})
 }
 
+// dueRun is a run that is to be started, with the turn of its key.
+type dueRun struct {
+	store.Run
+	turn *keyTurn // nil if no turn is noted, and the key has no bound
+}
+
+// turnsOf gives runs the turns of their keys. keyed tells that there are runs with keys: else turns make no difference, and are not noted.
+func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
+	list := make([]dueRun, len(runs))
+	for i := range runs {
+		if list[i].Run = runs[i]; keyed && v.turns != nil {
+			list[i].turn = &keyTurn{v.turns, store.Turn{Key: runs[i].Key, Most: v.mostOf(runs[i].Key)}}
+		}
+	}
+	return list
+}
+
 // start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment:
 // after a run that another process has leased, start goes on at a random place behind it.
-func (v *serving) start(runs []store.Run) (started int) {
+func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
 		i += len(some)
@@ -584,7 +683,7 @@ var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
 // perform starts a run, sends the result of the start to begun, and waits for the end of the run. failures is how often in a row it has
 // failed before.
-func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
+func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	defer v.look()
 	defer v.held.Add(-1)
 	if l := v.loads[r.Workflow]; l != nil {
@@ -594,7 +693,7 @@ func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
 	err := errNotBegun
 	func() {
 		defer func() { // even if a function of Around ends the goroutine
-			v.begun(r, failures, err)
+			v.begun(&r.Run, failures, err)
 			begun <- err
 		}()
 		run, err = v.begin(r)
@@ -605,9 +704,9 @@ func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
 	<-run.Done()
 	switch res, err := run.Wait(); {
 	case errors.Is(err, ErrStore):
-		v.fail(r, failures, err)
+		v.fail(&r.Run, failures, err)
 	case errors.Is(err, ErrUndecoded): // it is due, since a request waits
-		v.fail(r, failures, err)
+		v.fail(&r.Run, failures, err)
 		v.apart.untilRequest(r.ID)
 	case res.Status == RunSuspended && time.Duration(run.dozes) <= restPause:
 		v.apart.pause(r.ID, 0, restPause)
@@ -615,21 +714,21 @@ func (v *serving) perform(r *store.Run, failures int, begun chan<- error) {
 }
 
 // begin starts a run with the plan whose hash it has.
-func (v *serving) begin(r *store.Run) (*Run, error) {
+func (v *serving) begin(r *dueRun) (*Run, error) {
 	x := v.versions[r.Queue()]
 	if x == nil {
 		return nil, fmt.Errorf("%w: Due has returned a run of a queue that it was not asked for", ErrStore)
 	}
 	opts := slices.Concat(x.Options, []Option{Durable(v.service.Store), RunID(r.ID), optionFunc(func(c *config) error {
 		c.served, c.restAfter, c.report = true, v.service.RestAfter, func(err error) { v.report(r.ID, r.Queue(), err) }
-		c.dueAt, c.admission = r.WakeAt, v.service.Admit
+		c.dueAt, c.admission, c.turn = r.WakeAt, v.service.Admit, r.turn
 		return nil
 	})})
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
 // quiet are errors of a start that are not reported: another process was faster, or the clock of this process is behind.
-var quiet = []error{ErrLeased, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
+var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
 // begun takes the result of a start.
 func (v *serving) begun(r *store.Run, failures int, err error) {

@@ -372,8 +372,11 @@ var ErrNotDue = errors.New("the run is not due")
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
-		if s.Workflow != "" || s.Plan != "" || s.Inputs != nil {
+		switch {
+		case s.Workflow != "" || s.Plan != "" || s.Inputs != nil:
 			return fmt.Errorf("%w: Describe: only Labels and Parent can be given", ErrBadOption)
+		case s.Key != "" || s.Priority != 0:
+			return fmt.Errorf("%w: Describe: the Key and the Priority of a run are given by RunKey and RunPriority", ErrBadOption)
 		}
 		if !utf8.ValidString(s.Parent) {
 			return fmt.Errorf("%w: Describe: the parent %s is not UTF-8", ErrBadOption, quoteID(s.Parent))
@@ -392,6 +395,33 @@ func Describe(s store.Spec) Option {
 	})
 }
 
+// RunKey gives a durable run a key, such as the name of a tenant: under [Runner.Serve] the runs of a store that are due take turns by their keys, and
+// Service.KeyRuns bounds how many runs of a key are performed at once, in all processes. It is stored when the run is created, see [Prepare]; one that is
+// given when the run goes on replaces what is stored, and "" replaces nothing. The run is refused with [ErrBadOption] if the key is not
+// UTF-8 or has more than [store.MaxKey] bytes.
+func RunKey(key string) Option {
+	return optionFunc(func(c *config) error {
+		if err := store.CheckKey(key); err != nil {
+			return fmt.Errorf("%w: RunKey: %w", ErrBadOption, err)
+		}
+		c.described().Key = key
+		return nil
+	})
+}
+
+// RunPriority gives a durable run a priority: of the runs of one key that are due, those with the highest priority begin first. It is stored like the key, see
+// [RunKey]; 0, the priority of all other runs, replaces nothing. The run is refused with [ErrBadOption] if the priority is above [store.MaxPriority], or below
+// its negative.
+func RunPriority(n int) Option {
+	return optionFunc(func(c *config) error {
+		if err := store.CheckPriority(n); err != nil {
+			return fmt.Errorf("%w: RunPriority: %w", ErrBadOption, err)
+		}
+		c.described().Priority = n
+		return nil
+	})
+}
+
 // described returns the part of the run's Spec that options give, as a copy: other configs may share the one before.
 func (c *config) described() *store.Spec {
 	var s store.Spec
@@ -403,7 +433,7 @@ func (c *config) described() *store.Spec {
 }
 
 // Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs],
-// [Encoding], [Describe], [Fire] and [PruneClosure] matter; without RunID the id is a new one. The errors are those of [Execute] about the
+// [Encoding], [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure] matter; without RunID the id is a new one. The errors are those of [Execute] about the
 // graph, the options and the inputs. A run that is fired is fired when it begins, without the option; a trigger that the graph does not have is an
 // error that matches [ErrUnknownTrigger].
 //
@@ -623,17 +653,18 @@ func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
 	if c.spec == nil {
-		c.spec = &store.Spec{Labels: s.Labels, Parent: s.Parent}
+		c.spec = &store.Spec{Labels: s.Labels, Parent: s.Parent, Key: s.Key, Priority: s.Priority}
 		return
 	}
 	x := c.described()
+	x.Key, x.Priority = cmp.Or(x.Key, s.Key), cmp.Or(x.Priority, s.Priority)
 	if x.Labels == nil {
 		x.Labels = s.Labels
 	}
 	if x.Parent == "" {
 		x.Parent = s.Parent
 	}
-	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent
+	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent || x.Key != s.Key || x.Priority != s.Priority
 }
 
 // Adoption lists the nodes of a run that goes on with another plan: those that keep their results, run and are dropped. See [Adopt].

@@ -25,7 +25,8 @@ type Client struct {
 
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
-	// Priority is that of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label [PriorityLabel].
+	// Priority is that of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label [PriorityLabel]. Without it
+	// the priority of the run counts, see [kahn.RunPriority]: 0 is 1, and -1 to -3 are 2 to 4. River knows no others.
 	Priority int
 }
 
@@ -44,6 +45,16 @@ func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (st
 
 // CreateTx is Create in a transaction of the program's own: the run and its job are there if the transaction is committed.
 func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
+	switch {
+	case n.Key != "":
+		return nil, false, fmt.Errorf("%w: run %q has the key %q: River begins jobs in no turns of keys; leave out RunKey, or perform the run under Runner.Serve", machine.ErrBadValue, n.ID, n.Key)
+	case n.Priority != 0 && o.Priority != 0:
+		return nil, false, fmt.Errorf("%w: run %q has the RunPriority %d, and its jobs the Priority %d: give one of them", machine.ErrBadValue, n.ID, n.Priority, o.Priority)
+	case n.Priority > 0 || n.Priority <= -maxPriority:
+		return nil, false, fmt.Errorf("%w: run %q has the RunPriority %d: River has 0, which comes first, to %d", machine.ErrBadValue, n.ID, n.Priority, 1-maxPriority)
+	case n.Priority < 0:
+		o.Priority = 1 - n.Priority
+	}
 	switch {
 	case o.Priority < 0 || o.Priority > maxPriority:
 		return nil, false, fmt.Errorf("%w: Priority %d: 1 to %d, or 0 for River's default", machine.ErrBadValue, o.Priority, maxPriority)

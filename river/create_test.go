@@ -1,6 +1,7 @@
 package riverkahn_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -59,6 +60,38 @@ func TestCreate(t *testing.T) {
 
 	_, _, err = c.Create(t.Context(), n, riverkahn.CreateOptions{Priority: 5})
 	require.ErrorIs(t, err, machine.ErrBadValue)
+}
+
+// TestCreatePriorities: the priority of a run becomes that of its jobs where River has one; what River does not have is refused by name.
+func TestCreatePriorities(t *testing.T) {
+	t.Parallel()
+	x := newTables(t)
+	c := x.client(t)
+	for priority, want := range map[int]int{0: 1, -1: 2, -3: 4} {
+		id := fmt.Sprint("run", priority)
+		n, err := kahn.Prepare(order(), kahn.RunID(id), kahn.RunPriority(priority))
+		require.NoError(t, err)
+		_, _, err = c.Create(t.Context(), n, riverkahn.CreateOptions{})
+		require.NoError(t, err)
+		require.Equal(t, want, x.jobs(t, id)[0].Priority)
+	}
+	for want, row := range map[string]struct {
+		o        kahn.Option
+		priority int
+	}{
+		`run "r" has the RunPriority 1: River has 0, which comes first, to -3`:     {kahn.RunPriority(1), 0},
+		`run "r" has the RunPriority -4: River has 0, which comes first, to -3`:    {kahn.RunPriority(-4), 0},
+		`run "r" has the RunPriority -1, and its jobs the Priority 2`:              {kahn.RunPriority(-1), 2},
+		`run "r" has the key "acme": River begins jobs in no turns of keys; leave`: {kahn.RunKey("acme"), 0},
+	} {
+		n, err := kahn.Prepare(order(), kahn.RunID("r"), row.o)
+		require.NoError(t, err)
+		_, _, err = c.Create(t.Context(), n, riverkahn.CreateOptions{Priority: row.priority})
+		require.ErrorIs(t, err, machine.ErrBadValue)
+		require.ErrorContains(t, err, want)
+		_, err = x.store.Head(t.Context(), "r")
+		require.ErrorIs(t, err, store.ErrUnknownRun)
+	}
 }
 
 // TestNotCommitted: a run that is not stored, since its transaction was not committed, is not said to be created, and a request is not said to be posted.

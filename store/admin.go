@@ -102,7 +102,35 @@ func (n *NewRun) Check() error {
 	return n.Spec.check()
 }
 
+// The bounds of the key and of the priority of a run.
+const (
+	MaxKey      = 200 // bytes
+	MaxPriority = 100 // and at least -MaxPriority
+)
+
+// CheckKey reports what is wrong with the key of a run, as an error that matches [machine.ErrBadValue].
+func CheckKey(key string) error {
+	switch {
+	case !utf8.ValidString(key):
+		return fmt.Errorf("%w: the key %s is not UTF-8", machine.ErrBadValue, foreign.Quote(key))
+	case len(key) > MaxKey:
+		return fmt.Errorf("%w: the key %s has %d bytes; a key has up to %d", machine.ErrBadValue, foreign.Quote(key), len(key), MaxKey)
+	}
+	return nil
+}
+
+// CheckPriority reports what is wrong with the priority of a run, as an error that matches [machine.ErrBadValue].
+func CheckPriority(priority int) error {
+	if priority < -MaxPriority || priority > MaxPriority {
+		return fmt.Errorf("%w: the priority %d: -%d to %d", machine.ErrBadValue, priority, MaxPriority, MaxPriority)
+	}
+	return nil
+}
+
 func (s *Spec) check() error {
+	if err := cmp.Or(CheckKey(s.Key), CheckPriority(s.Priority)); err != nil {
+		return err
+	}
 	texts := []string{s.Workflow, s.Plan, s.Parent}
 	for name, value := range s.Labels {
 		texts = append(texts, name, value)
@@ -173,7 +201,7 @@ func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 
 // blank reports whether nobody has said yet what the run is to do.
 func (s *Spec) blank() bool {
-	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == ""
+	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
 
 // differences names what differs.
@@ -215,6 +243,7 @@ type Filter struct {
 	Statuses []machine.RunStatus // a run has one of them
 	Labels   map[string]string   // a run has all of them
 	Parent   string
+	Key      string // of the runs, see Spec
 	Prefix   string // of the id
 	// Compensation is how far the runs have come with undoing what their nodes have done. None selects all.
 	Compensation machine.Compensation
@@ -230,7 +259,7 @@ func (f *Filter) Matches(r *Run) bool {
 			return false
 		}
 	}
-	return (f.Workflow == "" || r.Workflow == f.Workflow) && (f.Plan == "" || r.Plan == f.Plan) && (f.Parent == "" || r.Parent == f.Parent) && strings.HasPrefix(r.ID, f.Prefix) &&
+	return (f.Workflow == "" || r.Workflow == f.Workflow) && (f.Plan == "" || r.Plan == f.Plan) && (f.Parent == "" || r.Parent == f.Parent) && (f.Key == "" || r.Key == f.Key) && strings.HasPrefix(r.ID, f.Prefix) &&
 		(f.Compensation == machine.CompensationNone || f.Compensation == r.Compensation) && (len(f.Statuses) == 0 || slices.Contains(f.Statuses, r.Status)) &&
 		within(r.Created, f.CreatedFrom, f.CreatedBefore) && within(r.Ended, f.EndedFrom, f.EndedBefore)
 }

@@ -25,6 +25,9 @@ type Memory struct {
 
 	schedules map[string]Schedule
 	awaited   map[string]map[awaiting]bool // by runs that have not ended: who awaits them
+
+	turn  int64            // the number of the last turn
+	turns map[string]int64 // of keys, the number of the last turn of each
 }
 
 // memoryRun is a run, with its nodes apart.
@@ -62,6 +65,11 @@ func (m *Memory) Acquire(ctx context.Context, run, owner string, ttl time.Durati
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return m.acquire(run, owner, ttl)
+}
+
+// acquire is Acquire with the lock held.
+func (m *Memory) acquire(run, owner string, ttl time.Duration) (Lease, *Run, error) {
 	now, r := time.Now(), m.runs[run]
 	if r == nil {
 		r = m.add(Run{ID: run, Created: now})

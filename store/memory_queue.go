@@ -1,18 +1,18 @@
 package store
 
 import (
-	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
 var (
-	_ QueueStore  = (*Memory)(nil)
+	_ TurnStore   = (*Memory)(nil)
 	_ LeaseReader = (*Memory)(nil)
 )
 
@@ -51,28 +51,68 @@ func (m *Memory) Due(ctx context.Context, q DueQuery) (page DuePage, err error) 
 		return page, err
 	}
 	defer unlock()
-	type entry struct {
-		run *memoryRun
-		at  time.Time
-	}
-	var list []entry
+	var list []DueRun
 	for id, r := range m.runs {
 		at, ok := r.due()
-		if _, asked := slices.BinarySearchFunc(q.Queues, r.Queue(), Queue.Compare); ok && asked && !slices.Contains(q.Except, id) {
-			list = append(list, entry{r, at})
+		if _, asked := slices.BinarySearchFunc(q.Queues, r.Queue(), Queue.Compare); !asked || r.over() {
+			continue
+		}
+		page.Keyed = page.Keyed || r.Key != ""
+		if ok && !slices.Contains(q.Except, id) && !slices.Contains(q.Full, r.Key) {
+			list = append(list, DueRun{r.listed(), at.UnixNano(), time.Until(at), m.turns[r.Key]})
 		}
 	}
-	slices.SortFunc(list, func(a, b entry) int {
-		return cmp.Or(a.at.Compare(b.at), strings.Compare(a.run.ID, b.run.ID))
-	})
-	page.Next = Never
-	for _, e := range list {
-		listed := e.run.listed()
-		if !page.Add(&listed, time.Until(e.at), q.Limit) {
-			break
-		}
-	}
+	page.Fill(list, q.Limit, 0)
 	return page, nil
+}
+
+// AcquireTurn implements [TurnStore].
+func (m *Memory) AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, t Turn) (Lease, *Run, error) {
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return Lease{}, nil, err
+	}
+	defer unlock()
+	r := m.runs[run]
+	if r == nil || r.Key != t.Key {
+		return Lease{}, nil, fmt.Errorf("%w: %s with the key %s", ErrUnknownRun, foreign.Quote(run), foreign.Quote(t.Key))
+	}
+	if t.Most > 0 {
+		others := 0
+		for _, o := range m.runs {
+			if o != r && o.Key == t.Key && o.leased() && !o.Status.Terminal() {
+				others++
+			}
+		}
+		if others >= t.Most {
+			return Lease{}, nil, KeyFull(t)
+		}
+	}
+	lease, stored, err := m.acquire(run, owner, ttl)
+	if err == nil {
+		if m.turns == nil {
+			m.turns = map[string]int64{}
+		}
+		m.turn++
+		m.turns[t.Key] = m.turn
+	}
+	return lease, stored, err
+}
+
+// LeasedKeys implements [TurnStore].
+func (m *Memory) LeasedKeys(ctx context.Context) (map[string]int, error) {
+	unlock, err := m.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	keys := map[string]int{}
+	for _, r := range m.runs {
+		if r.Key != "" && r.leased() && !r.Status.Terminal() {
+			keys[r.Key]++
+		}
+	}
+	return keys, nil
 }
 
 // Announce implements [QueueStore].

@@ -21,8 +21,10 @@ import (
 // status is RunPending and it has no WakeAt. So is a run that has ended and for which a redrive waits, see [Inbox]. The clock is that of the store.
 type QueueStore interface {
 	Admin
-	// Due returns runs of the given queues that are due, those first that have been due for longest, and at the same time by their ids. They
-	// are listed as List lists them.
+	// Due returns runs of the given queues that are due, in turns of their keys: the first one of each key, then the second ones, and so on. In a turn
+	// that key is first from which [TurnStore] has taken a run longest ago, and of keys from which it has taken none that run with the highest priority, then the
+	// one that has been due for longest, and at the same time by their ids; the runs of one key are in that order, too. They are listed as List
+	// lists them. A page may end before Limit when many keys have runs that are due: then Next is zero.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
 	// process has announced before. If an announcement of another process with an Owner of the same name still holds for more than half of
@@ -39,6 +41,29 @@ type DueNotifier interface {
 	QueueStore
 	// NotifiesDue reports whether the watch hears of such runs. Then a process needs to ask for runs that are due only now and then.
 	NotifiesDue() bool
+}
+
+// TurnStore is a [QueueStore] that knows which keys have had their turns, and how many runs of a key are leased. [Memory], store/sqlite and store/postgres are; a
+// store without it has turns within each page of Due alone, and no bounds for keys.
+type TurnStore interface {
+	QueueStore
+	// AcquireTurn is Acquire of a run that is stored and has the key t.Key, and makes this the latest turn of the key. If t.Most is above zero, and as many
+	// other runs of the key, not ended, are leased, the error matches [ErrKeyFull]. Of two calls at once the one sees the lease of the other. A run that has
+	// another key, or is not stored, is refused with [ErrUnknownRun].
+	AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, t Turn) (Lease, *Run, error)
+	// LeasedKeys returns how many runs of each key, not ended, are leased. The key "" is not among them.
+	LeasedKeys(ctx context.Context) (map[string]int, error)
+}
+
+// Turn is the turn of a key.
+type Turn struct {
+	Key  string
+	Most int // how many runs of the key may be leased at once; 0 means any number
+}
+
+// KeyFull is the error of a run that is refused since its key has as many runs as it may have. It is for implementations of [TurnStore].
+func KeyFull(t Turn) error {
+	return fmt.Errorf("%w: %s: %d", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
 
 // ErrNewerSchema refuses the announcement of a program that is older than the schema of its store: a newer one has brought the schema up to date since this
@@ -72,6 +97,7 @@ func (s *Spec) Queue() Queue { return Queue{s.Workflow, s.Plan} }
 type DueQuery struct {
 	Queues []Queue  // without any, no run matches
 	Except []string // the ids of runs that are left out
+	Full   []string // the keys whose runs are left out
 	Limit  int      // how many runs at most; 0 means DefaultPage
 }
 
@@ -95,17 +121,76 @@ type DuePage struct {
 	// Next is how long it takes until the first run of these queues that is not in Runs is due, as far as is known now: zero if one is due
 	// already, negative if there is none. A run that somebody holds counts as due when the lease runs out.
 	Next time.Duration
+	// Keyed reports that one of the queues has a run with a key, so that turns have to be noted: see [TurnStore].
+	Keyed bool
 }
 
-// Add appends the next run, in the order of Due, to a page of at most `most` runs. wait is the time until the run is due. If the page is full or
-// the run is not due yet, Add sets Next and reports false. An empty page begins with Next = Never. It is for implementations of [QueueStore].
-func (p *DuePage) Add(r *Run, wait time.Duration, most int) bool {
-	if wait > 0 || len(p.Runs) == most {
-		p.Next = max(wait, 0)
-		return false
+// DueRun is a run that is due, or will be. It is for implementations of [QueueStore].
+type DueRun struct {
+	Run  Run
+	At   int64         // when it is due, in the unit of the store
+	Wait time.Duration // the time until then; zero or less if it is due
+	Turn int64         // a number that grows with each turn of its key; 0 if the key has had none
+}
+
+// Fill makes a page of at most `most` runs of a list, in the order of Due. It sorts the list. Of a store that reads parts of the list, and of none more than
+// each+1 runs, in the order in which they are due, the page has `each` runs of a key at most; 0 means that the list has all. It is for implementations of [QueueStore].
+func (p *DuePage) Fill(list []DueRun, most, each int) {
+	slices.SortFunc(list, func(a, b DueRun) int {
+		if a.Wait > 0 || b.Wait > 0 { // those that wait are behind all others
+			return cmp.Or(cmp.Compare(max(a.Wait, 0), max(b.Wait, 0)), strings.Compare(a.Run.ID, b.Run.ID))
+		}
+		return cmp.Or(cmp.Compare(b.Run.Priority, a.Run.Priority), cmp.Compare(a.At, b.At), strings.Compare(a.Run.ID, b.Run.ID))
+	})
+	due := len(list)
+	for due > 0 && list[due-1].Wait > 0 {
+		due--
 	}
-	p.Runs = append(p.Runs, *r)
-	return true
+	p.Next = Never
+	if due < len(list) {
+		p.Next = list[due].Wait
+	}
+	list, cut := inTurns(list[:due], each)
+	if len(list) > most {
+		list, cut = list[:most], true
+	}
+	for i := range list {
+		p.Runs, p.Keyed = append(p.Runs, list[i].Run), p.Keyed || list[i].Run.Key != ""
+	}
+	if cut {
+		p.Next = 0
+	}
+}
+
+// inTurns brings runs that are due, and sorted by priority and time, into turns of their keys. It leaves out what comes after `each` runs of one key, since runs of other
+// keys that were not read may be before it, and reports whether it has.
+func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
+	ranks, places := map[string]int{}, make([]int, 0, len(list))
+	kept := list[:0]
+	for _, r := range list {
+		rank := ranks[r.Run.Key]
+		ranks[r.Run.Key]++
+		if each > 0 && rank >= each {
+			cut = true
+			continue
+		}
+		kept, places = append(kept, r), append(places, rank)
+	}
+	if len(ranks) < 2 {
+		return kept, cut
+	}
+	order := make([]int, len(kept))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(places[a], places[b]), cmp.Compare(kept[a].Turn, kept[b].Turn))
+	})
+	sorted := make([]DueRun, len(kept))
+	for i, at := range order {
+		sorted[i] = kept[at]
+	}
+	return sorted, cut
 }
 
 // Never is the Next of a DuePage after which no run becomes due by itself.

@@ -152,6 +152,10 @@ type Spec struct {
 	Inputs json.RawMessage   `json:"inputs,omitempty"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Parent string            `json:"parent,omitempty"` // the id of the run that asked for this one
+	// Key says whose run it is, such as a tenant's: runs that are due take turns by their keys, see [QueueStore]. "" is a key, too. Priority
+	// orders the runs of a key that are due, higher ones first.
+	Key      string `json:"key,omitempty"`
+	Priority int    `json:"priority,omitempty"`
 }
 
 // Run is the stored data of a run.
@@ -233,6 +237,8 @@ var (
 	ErrFenced = errors.New("the lease is not the newest")
 	// ErrLeased rejects an acquisition of a run that another owner holds.
 	ErrLeased = errors.New("the run is leased")
+	// ErrKeyFull rejects an acquisition of a run whose key has as many leased runs as it may have: see [TurnStore].
+	ErrKeyFull = errors.New("the key has as many runs as it may have")
 	// ErrUnknownRun rejects a request for a run that is not stored.
 	ErrUnknownRun = errors.New("unknown run")
 	// ErrReadinessOverflow rejects a commit by which more predecessors would have resolved than a node has.

@@ -31,6 +31,7 @@ func aSpec(text string) store.Spec {
 	return store.Spec{
 		Workflow: "orders " + text, Plan: "plan-" + text, Inputs: json.RawMessage(fmt.Sprintf(`{"n": 12345678901234567890, "text": %q}`, text)),
 		Labels: map[string]string{"tenant": text, "région": "Île"}, Parent: "parent of " + text,
+		Key: "key of " + text, Priority: len(text) - 3,
 	}
 }
 

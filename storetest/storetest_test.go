@@ -446,3 +446,12 @@ func TestMemoryQueues(t *testing.T) {
 		}
 	})
 }
+
+func TestMemoryTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range storetest.CheckTurns(t.Context(), func() store.TurnStore { return new(store.Memory) }) {
+			t.Error(err)
+		}
+	})
+}

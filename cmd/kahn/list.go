@@ -22,7 +22,7 @@ var listCommand = command{
 	name: "list", summary: "list the runs of a store",
 	text: `
 One line for each run, the newest first: the id, the workflow, the status, what it undoes, when it was created and when it ended, and what
-its steps have used in attempts that have ended, by name. A run undoes what its
+its steps have used in attempts that have ended, by name; then its key, if it has one. A run undoes what its
 steps have done if it fails and they have a compensate: compensating, compensated, or compensation failed, which is an operator's task: see "kahn serve".
 The flags select runs; a run that all of them select is listed.
 
@@ -33,6 +33,7 @@ The exit code is 0, 1 if the store or the standard output fails, and 2 if there 
 		f.choice(&l.undone, "compensation", "list runs that undo something now, have undone it, or could not", anyRun, undoWords[kahn.CompensationRunning], undoWords[kahn.CompensationDone], undoWords[kahn.CompensationFailed])
 		f.choice(&l.status, "status", "list runs in this status", append([]string{anyRun}, runStatuses()...)...)
 		f.StringVar(&l.query.Workflow, "workflow", "", "list runs of the workflow of this `name`")
+		f.StringVar(&l.query.Key, "key", "", "list runs with this `key`, such as the name of a tenant")
 		f.StringVar(&l.query.Prefix, "prefix", "", "list runs whose ids begin with this `text`")
 		f.IntVar(&l.most, "n", 100, "list at most `n` runs; 0 means all")
 		return l.list
@@ -135,7 +136,11 @@ func lineOf(r *store.Run) string {
 	if !r.Ended.IsZero() {
 		ended = r.Ended.UTC().Format(time.RFC3339)
 	}
-	return strings.Join([]string{spelled(r.ID), cmp.Or(spelled(r.Workflow), "-"), r.Status.String(), undone, r.Created.UTC().Format(time.RFC3339), ended, usedBy(r)}, "\t")
+	cells := []string{spelled(r.ID), cmp.Or(spelled(r.Workflow), "-"), r.Status.String(), undone, r.Created.UTC().Format(time.RFC3339), ended, usedBy(r)}
+	if r.Key != "" {
+		cells = append(cells, "key "+spelled(r.Key))
+	}
+	return strings.Join(cells, "\t")
 }
 
 // usedBy is what a run has used, by name.

@@ -29,8 +29,8 @@ func TestList(t *testing.T) {
 		_, err := kahn.Execute(t.Context(), g, nil, kahn.RunID(id), kahn.Durable(db))
 		require.ErrorIs(t, err, broken)
 	}
-	for _, id := range []string{"a\tb\nc", "later"} {
-		_, _, err := db.Create(t.Context(), store.NewRun{ID: id, Spec: store.Spec{Workflow: "letters"}})
+	for id, key := range map[string]string{"a\tb\nc": "", "later": "ac\tme"} {
+		_, _, err := db.Create(t.Context(), store.NewRun{ID: id, Spec: store.Spec{Workflow: "letters", Key: key}})
 		require.NoError(t, err)
 	}
 	_, err = kahn.Execute(t.Context(), (&kahn.Graph{Name: "chat"}).Add(kahn.Node{ID: "ask", Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -55,6 +55,8 @@ func TestList(t *testing.T) {
 		{nil, []string{`a\tb\nc`, "chat", "later", "stuck", "undone"}},
 		{[]string{"-compensation", "any"}, []string{`a\tb\nc`, "chat", "later", "stuck", "undone"}},
 		{[]string{"-compensation", "compensating"}, nil},
+		{[]string{"-key", "ac\tme"}, []string{"later"}},
+		{[]string{"-key", "acme"}, nil},
 		{[]string{"-compensation", "compensated"}, []string{"undone"}},
 		{[]string{"-compensation", "failed"}, []string{"stuck"}},
 		{[]string{"-compensation", "failed", "-workflow", "letters"}, nil},
@@ -70,6 +72,7 @@ func TestList(t *testing.T) {
 	require.Equal(t, []string{"stuck", "orders", "failed", "compensation", "failed"}, list("-compensation", "failed")[0][:5])
 	require.Equal(t, []string{`US\tcents=0.25`, "input_tokens=1250000", "output_tokens=300"}, list("-workflow", "chat")[0][6:])
 	require.Equal(t, []string{"-"}, list("-prefix", "stuck")[0][7:])
+	require.Equal(t, []string{"key", `ac\tme`}, list("-prefix", "later")[0][7:])
 	code, out, errs := invoke(t, "", "list", "-store", path, "-n", "1")
 	require.Equal(t, exitOK, code)
 	require.Equal(t, 1, strings.Count(out, "\n"))

@@ -211,7 +211,8 @@ type rowsOfRuns struct {
 	wakes                   []pgtype.Timestamptz
 	records                 [][]byte
 	respecified             []bool
-	workflows, plans        []string
+	workflows, plans, keys  []string
+	priorities              []int32
 	parents, labels         []*string
 	inputs                  [][]byte
 	undoing, used           []*string
@@ -244,7 +245,7 @@ func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written
 	}
 	args := []any{rows.runs, rows.owners, rows.epochs, rows.sequences, rows.statuses, rows.wakes, rows.records}
 	if parts&withSpecs != 0 {
-		args = append(args, rows.respecified, rows.workflows, rows.plans, rows.parents, rows.labels, rows.inputs)
+		args = append(args, rows.respecified, rows.workflows, rows.plans, rows.parents, rows.labels, rows.inputs, rows.keys, rows.priorities)
 	}
 	if parts&withSums != 0 {
 		args = append(args, rows.undoing, rows.used)
@@ -311,6 +312,7 @@ func (r *rowsOfRuns) add(m *commit) {
 	}
 	r.workflows, r.plans, r.parents = append(r.workflows, spec.Workflow), append(r.plans, spec.Plan), append(r.parents, orNull(spec.Parent))
 	r.labels, r.inputs = append(r.labels, labelsText(spec.Labels)), append(r.inputs, bytesOrNull(spec.Inputs))
+	r.keys, r.priorities = append(r.keys, spec.Key), append(r.priorities, int32(spec.Priority))
 }
 
 // blobRows are the rows of blobs, by columns.

@@ -97,12 +97,12 @@ func (s *Store) head(ctx context.Context, db queryer, id string) (stored *store.
 // is replaced keeps its lease, which has ended, so that the next epoch is higher. It returns the run that is stored, no row if it has
 // written nothing.
 func putText() string {
-	const columns = "id, status, sequence, created, ended, wake, workflow, plan, parent, labels, inputs, record, compensation, usage"
-	nodes, next := unnest("n", 16, nodeColumns)
+	const columns = "id, status, sequence, created, ended, wake, workflow, plan, parent, labels, inputs, record, compensation, usage, run_key, priority"
+	nodes, next := unnest("n", 18, nodeColumns)
 	events, _ := unnest("e", next+1, "event bigint, data bytea")
 	return `WITH written AS (
 	INSERT INTO $S.runs AS r (` + columns + `, epoch, owner, expires)
-	VALUES ($2, $3, $4, coalesce($5, $NOW), $6, $7, $8, $9, $10, $11::text::jsonb, $12, $13, $14, $15::text::json, 0, '', '-infinity')
+	VALUES ($2, $3, $4, coalesce($5, $NOW), $6, $7, $8, $9, $10, $11::text::jsonb, $12, $13, $14, $15::text::json, $16, $17, 0, '', '-infinity')
 	ON CONFLICT (id) DO UPDATE SET (` + columns + `, posted, taken, urgent) = (excluded.` + strings.ReplaceAll(columns, ", ", ", excluded.") + `, 0, 0, false) WHERE r.xmin = $1::text::xid
 	RETURNING r.*
 ),
@@ -127,7 +127,7 @@ func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Ru
 	}
 	args := append([]any{
 		version, r.ID, r.Status.String(), int64(r.Sequence), instant(r.Created), instant(r.Ended), instant(r.WakeAt), r.Workflow, r.Plan,
-		orNull(r.Parent), labelsText(r.Labels), bytesOrNull(r.Inputs), bytesOrNull(r.Record), compensationText(r.Compensation), usageText(r.Usage),
+		orNull(r.Parent), labelsText(r.Labels), bytesOrNull(r.Inputs), bytesOrNull(r.Record), compensationText(r.Compensation), usageText(r.Usage), r.Key, r.Priority,
 	}, nodes.args()...)
 	var events eventRows
 	events.add(0, r.Events)

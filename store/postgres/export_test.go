@@ -40,7 +40,7 @@ func (s *Store) EventsQuery(id string) (text string, args []any) {
 }
 
 func (s *Store) AcquireQuery(id string) (text string, args []any) {
-	return s.texts.acquire, []any{[]string{id}, []string{"owner"}, []int64{1}}
+	return s.texts.acquire, []any{[]string{id}, []string{"owner"}, []int64{1}, []*string{nil}}
 }
 
 func (s *Store) RenewQuery(id string) (text string, args []any) {

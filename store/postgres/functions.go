@@ -3,11 +3,14 @@ package postgres
 import (
 	"fmt"
 	"strings"
+
+	"github.com/seed-c794f7ef/kahn/store"
 )
 
 // Functions returns statements that create or replace functions of SQL in the schema of a store, by which programs in other languages post requests, see
-// [store.Inbox], in transactions of their own:
+// [store.Inbox], and create runs, in transactions of their own:
 //
+//	SELECT kahn.create_run('order', 'order-17', '{"customer": "acme"}', '{"region": "eu"}', 'acme', priority => 2, not_before => now() + interval '1 hour');
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
 //	SELECT kahn.post_cancel('order-18', 'message-2');
 //	SELECT kahn.post_cancel_node('order-19', 'render', 'message-3');
@@ -26,6 +29,11 @@ import (
 //	invalid_text_representation       the value is no JSON
 //	program_limit_exceeded            the value has more than 250,000,000 bytes
 //
+// create_run creates a run without a plan, which the first version of the workflow that a process serves performs. Its arguments are the name of the graph, the id of the run, the inputs as JSON
+// objects, whose values the run's codec reads, and the labels, both of which may be NULL, and its key. The result is false if a run of this id has this workflow and these inputs already; another one is a
+// unique_violation. A missing name or id, inputs, labels, a key or a priority that make no sense are an invalid_parameter_value, and a run that somebody is about to begin an object_in_use.
+// The workers of package riverkahn perform no runs without a plan.
+//
 // Whoever performs the run, or has it in [Options].Listen, is notified when the transaction is committed. Where package riverkahn has its functions
 // in the schema, the run's job is made to go on in the same transaction. schema is that of the store, [DefaultSchema] if it is empty. A role that
 // calls the functions needs the privileges of one that uses the store.
@@ -33,7 +41,7 @@ func Functions(schema string) string {
 	if schema == "" {
 		schema = DefaultSchema
 	}
-	text := strings.NewReplacer("$CHANNEL", channel(schema), "$VALUE", fmt.Sprint(maxValue)).Replace(functionsText())
+	text := strings.NewReplacer("$CHANNEL", channel(schema), "$VALUE", fmt.Sprint(maxValue), "$TEXT", fmt.Sprint(maxText), "$KEY", fmt.Sprint(store.MaxKey), "$PRIORITY", fmt.Sprint(store.MaxPriority)).Replace(functionsText())
 	return within(schema, serverNow, text)
 }
 
@@ -94,6 +102,73 @@ BEGIN
 		PERFORM $S.wake_run(run);
 	END IF;
 	RETURN true;
+END $TAG;
+
+CREATE OR REPLACE FUNCTION $S.create_run(workflow text, run text, inputs json DEFAULT NULL, labels json DEFAULT NULL, key text DEFAULT '', priority integer DEFAULT 0,
+	not_before timestamptz DEFAULT NULL) RETURNS boolean LANGUAGE plpgsql AS $TAG
+DECLARE
+	r    record;
+	data bytea;
+BEGIN
+	key := coalesce(key, '');
+	priority := coalesce(priority, 0);
+	IF coalesce(run, '') = '' THEN
+		RAISE EXCEPTION 'a run without an id' USING ERRCODE = 'invalid_parameter_value';
+	ELSIF coalesce(workflow, '') = '' THEN
+		RAISE EXCEPTION 'run %: the name of the workflow is missing', run USING ERRCODE = 'invalid_parameter_value';
+	ELSIF octet_length(run) > $TEXT OR octet_length(workflow) > $TEXT THEN
+		RAISE EXCEPTION 'run %: the id has % bytes, and the workflow %; the store takes up to $TEXT', left(run, 50), octet_length(run), octet_length(workflow) USING ERRCODE = 'program_limit_exceeded';
+	ELSIF octet_length(key) > $KEY THEN
+		RAISE EXCEPTION 'run %: the key has % bytes; a key has up to $KEY', run, octet_length(key) USING ERRCODE = 'invalid_parameter_value';
+	ELSIF priority < -$PRIORITY OR priority > $PRIORITY THEN
+		RAISE EXCEPTION 'run %: the priority %: -$PRIORITY to $PRIORITY', run, priority USING ERRCODE = 'invalid_parameter_value';
+	ELSIF json_typeof(inputs) NOT IN ('object', 'null') THEN
+		RAISE EXCEPTION 'run %: the inputs are no JSON object, but of the type %', run, json_typeof(inputs) USING ERRCODE = 'invalid_parameter_value';
+	ELSIF json_typeof(labels) NOT IN ('object', 'null') THEN
+		RAISE EXCEPTION 'run %: the labels are no JSON object, but of the type %', run, json_typeof(labels) USING ERRCODE = 'invalid_parameter_value';
+	ELSIF octet_length(inputs::text) > $VALUE THEN
+		RAISE EXCEPTION 'run %: inputs of % bytes; the store takes up to $VALUE', run, octet_length(inputs::text) USING ERRCODE = 'program_limit_exceeded';
+	ELSIF NOT isfinite(not_before) THEN
+		RAISE EXCEPTION 'run %: not_before is infinite', run USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	IF json_typeof(inputs) = 'null' THEN inputs := NULL; END IF;
+	IF json_typeof(labels) = 'null' THEN labels := NULL; END IF;
+	IF inputs IS NOT NULL AND EXISTS (SELECT FROM json_object_keys(inputs) AS n(name) WHERE n.name = '#fire') THEN
+		RAISE EXCEPTION 'run %: no input is called #fire', run USING ERRCODE = 'invalid_parameter_value';
+	ELSIF labels IS NOT NULL AND EXISTS (SELECT FROM json_each(labels) AS l(name, value) WHERE json_typeof(l.value) <> 'string') THEN
+		RAISE EXCEPTION 'run %: a label is no text', run USING ERRCODE = 'invalid_parameter_value';
+	END IF;
+	data := CASE WHEN inputs::text <> '{}' THEN convert_to(inputs::text, 'UTF8') END;
+	INSERT INTO $S.runs AS x (id, status, sequence, created, epoch, owner, expires, wake, workflow, labels, inputs, run_key, priority)
+		VALUES (create_run.run, 'pending', 0, $NOW, 0, '', '-infinity', not_before, create_run.workflow, nullif(create_run.labels::jsonb, '{}'), data, create_run.key, create_run.priority)
+		ON CONFLICT (id) DO UPDATE SET created = excluded.created, wake = excluded.wake, workflow = excluded.workflow, labels = excluded.labels, inputs = excluded.inputs,
+			run_key = excluded.run_key, priority = excluded.priority
+		WHERE x.sequence = 0 AND x.workflow = '' AND x.plan = '' AND x.inputs IS NULL AND x.labels IS NULL AND x.parent IS NULL AND NOT (x.owner <> '' AND x.expires > $NOW)
+		RETURNING x.run INTO r;
+	IF NOT FOUND THEN
+		SELECT x.sequence, x.workflow, x.plan, x.inputs, x.status INTO r FROM $S.runs x WHERE x.id = create_run.run;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION 'run % was removed at the same moment', run USING ERRCODE = 'serialization_failure';
+		ELSIF r.sequence = 0 AND r.workflow = '' AND r.plan = '' THEN
+			RAISE EXCEPTION 'run % is leased: somebody is about to begin it', run USING ERRCODE = 'object_in_use';
+		ELSIF r.workflow <> create_run.workflow THEN
+			RAISE EXCEPTION 'run % exists, and its workflow is %, not %', run, r.workflow, workflow USING ERRCODE = 'unique_violation';
+		ELSIF $S.other_inputs(r.inputs, data) THEN
+			RAISE EXCEPTION 'run % exists, and has other inputs; it is %', run, r.status USING ERRCODE = 'unique_violation';
+		END IF;
+		RETURN false;
+	END IF;
+	IF strpos(inputs::text, '$blob') > 0 THEN
+		INSERT INTO $S.blobs SELECT DISTINCT x->>'$blob', r.run FROM jsonb_path_query(inputs::jsonb, 'strict $.**') x
+			WHERE jsonb_typeof(x) = 'object' AND jsonb_typeof(x->'$blob') = 'string' AND x - '$blob' = '{}' ON CONFLICT DO NOTHING;
+	END IF;
+	PERFORM pg_notify('$CHANNEL', run);
+	RETURN true;
+END $TAG;
+
+CREATE OR REPLACE FUNCTION $S.other_inputs(a bytea, b bytea) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $TAG BEGIN
+	RETURN coalesce(convert_from(a, 'UTF8'), '{}')::jsonb <> coalesce(convert_from(b, 'UTF8'), '{}')::jsonb;
+EXCEPTION WHEN untranslatable_character THEN RETURN a IS DISTINCT FROM b;
 END $TAG;
 
 CREATE OR REPLACE FUNCTION $S.post_signal(run text, gate text, value json, request text, actor text DEFAULT '', comment text DEFAULT '') RETURNS boolean LANGUAGE sql AS $TAG

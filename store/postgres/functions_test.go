@@ -252,3 +252,80 @@ func TestFunctionBlobs(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, store.BlobKeys(value), keys)
 }
+
+// TestCreateRun: a run that a function of SQL creates, without a plan, is performed with its inputs, key and priority; bad arguments are refused, and leave nothing behind.
+func TestCreateRun(t *testing.T) {
+	t.Parallel()
+	pool, schema := postgrestest.NewPool(t, database), newSchema()
+	f := openForeign(t, pool, schema)
+	_, _, err := f.Acquire(t.Context(), "leased", "owner", time.Minute)
+	require.NoError(t, err)
+	lease, _, err := f.Acquire(t.Context(), "left", "owner", time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, f.Release(t.Context(), lease))
+	storetest.Begin(t, f, "begun")
+	long := strings.Repeat("k", 201)
+	for _, row := range []struct{ call, want string }{
+		{`create_run('w', 'r', '{"customer": "acme", "n": 1.0}', '{"region": "eu"}', 'acme', 3)`, "true"},
+		{`create_run('w', 'r', '{"n":1.0,"customer":"acme"}', NULL, 'other')`, "false"},
+		{`create_run('w', 'r', '{"n":2,"customer":"acme"}')`, "23505: run r exists, and has other inputs; it is pending"},
+		{`create_run('v', 'r', '{"n":1.0,"customer":"acme"}')`, "23505: run r exists, and its workflow is w, not v"},
+		{`create_run('w', 'left', priority => -100, not_before => '2100-01-01')`, "true"},
+		{`create_run('w', 'left', '{}')`, "false"},
+		{`create_run('w', 'left', 'null', 'null')`, "false"},
+		{`create_run('w', 'leased')`, "55006: run leased is leased: somebody is about to begin it"},
+		{`create_run('w', 'begun')`, "23505: run begun exists, and its workflow is , not w"},
+		{`create_run('w', NULL)`, "22023: a run without an id"},
+		{`create_run('', 'x')`, "22023: run x: the name of the workflow is missing"},
+		{`create_run('w', 'x', '[]')`, "22023: run x: the inputs are no JSON object, but of the type array"},
+		{`create_run('w', 'x', '{"#fire": 1}')`, "22023: run x: no input is called #fire"},
+		{`create_run('w', 'x', '{')`, "22P02: invalid input syntax for type json"},
+		{`create_run('w', 'x', NULL, '"a"')`, "22023: run x: the labels are no JSON object, but of the type string"},
+		{`create_run('w', 'x', NULL, '{"a": 1}')`, "22023: run x: a label is no text"},
+		{`create_run('w', 'x', NULL, NULL, '` + long + `')`, "22023: run x: the key has 201 bytes; a key has up to 200"},
+		{`create_run('w', 'x', priority => 101)`, "22023: run x: the priority 101: -100 to 100"},
+		{`create_run('w', 'x', not_before => 'infinity')`, "22023: run x: not_before is infinite"},
+		{`create_run(repeat('w', 1001), 'x')`, "54000: run x: the id has 1 bytes, and the workflow 1001; the store takes up to 1000"},
+	} {
+		var created bool
+		err := pool.QueryRow(t.Context(), "SELECT "+pgx.Identifier{schema}.Sanitize()+"."+row.call).Scan(&created)
+		got := fmt.Sprint(created)
+		var answer *pgconn.PgError
+		if errors.As(err, &answer) {
+			got, err = answer.Code+": "+answer.Message, nil
+		}
+		require.NoError(t, err, row.call)
+		require.Equal(t, row.want, got, row.call)
+	}
+	_, err = f.Load(t.Context(), "x")
+	require.ErrorIs(t, err, store.ErrUnknownRun)
+	r, err := f.Load(t.Context(), "left")
+	require.NoError(t, err)
+	require.Equal(t, 2100, r.WakeAt.Year())
+	require.Equal(t, []any{"w", "", -100}, []any{r.Workflow, r.Key, r.Priority})
+	r, err = f.Load(t.Context(), "r")
+	require.NoError(t, err)
+	require.Equal(t, []any{"w", "", "acme", 3, map[string]string{"region": "eu"}}, []any{r.Workflow, r.Plan, r.Key, r.Priority, r.Labels})
+
+	g := &kahn.Graph{Name: "w", Inputs: []kahn.Input{{Name: "customer"}, {Name: "n"}}}
+	got := make(chan any, 1)
+	g.Add(kahn.Node{ID: "a", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		customer, _ := s.Root("customer")
+		got <- customer
+		return nil, nil
+	}})
+	rn := new(kahn.Runner)
+	over := make(chan error, 1)
+	go func() {
+		over <- rn.Serve(t.Context(), kahn.Service{Store: f.Store, Workflows: []kahn.Workflow{{Graph: g}}, KeyRuns: 1})
+	}()
+	require.Equal(t, "acme", <-got)
+	require.NoError(t, rn.Shutdown(t.Context()))
+	require.NoError(t, <-over)
+	res, err := kahn.ReadResult(t.Context(), g, f.Store, "r")
+	require.NoError(t, err)
+	require.Equal(t, kahn.RunCompleted, res.Status)
+	var created bool
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT "+pgx.Identifier{schema}.Sanitize()+`.create_run('w', 'r', '{"customer": "acme", "n": 1}')`).Scan(&created))
+	require.False(t, created, "the same run, after it has ended")
+}

@@ -15,7 +15,8 @@ import (
 type acquisition struct {
 	owner  string
 	ttl    time.Duration
-	run    *run // nil if somebody else holds it
+	key    *string // in whose turn the run is acquired, nil for none
+	run    *run    // nil if somebody else holds it
 	stored *store.Run
 	err    error // of a row that cannot be read
 }
@@ -41,9 +42,14 @@ func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
 	if err := s.acquires.do(ctx, c); err != nil {
 		return err
 	}
+	return s.acquired(ctx, c)
+}
+
+// acquired is what a call of Acquire does when its statement has been executed.
+func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	r := c.arg.run
 	if r == nil {
-		return s.whoHolds(ctx, c.run)
+		return s.whoHolds(ctx, c.run, c.arg.key)
 	}
 	if err := s.complete(ctx, c.arg); err != nil { // nobody holds a run that cannot be loaded
 		var rows leaseRows
@@ -52,6 +58,55 @@ func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
 		return err
 	}
 	return nil
+}
+
+// AcquireTurn implements [store.TurnStore]. Where the key has a bound, processes acquire its runs one after the other, each in a transaction of its own, which waits for the one
+// before in no row of a run.
+func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Duration, t store.Turn) (store.Lease, *store.Run, error) {
+	if err := s.enter(); err != nil {
+		return store.Lease{}, nil, about("acquire", id, err)
+	}
+	defer s.workers.Done()
+	c := &call[*acquisition]{arg: &acquisition{owner: owner, ttl: ttl, key: &t.Key}, run: id}
+	err := checkTexts(t.Key)
+	switch {
+	case err != nil:
+	case t.Most <= 0 || t.Key == "":
+		err = s.acquire(ctx, c)
+	default:
+		err = s.acquireWithin(ctx, c, t)
+	}
+	if err != nil {
+		return store.Lease{}, nil, about("acquire", id, err)
+	}
+	s.remember(c.arg.run)
+	return c.arg.run.lease, c.arg.stored, nil
+}
+
+// acquireWithin acquires a run of a key that has a bound. The statement after the one that waits for the key sees the leases that others have taken meanwhile.
+func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t store.Turn) error {
+	if err := checkTexts(c.run, c.arg.owner); err != nil {
+		return err
+	}
+	bound, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	err := pgx.BeginFunc(bound, s.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(bound, "SELECT pg_advisory_xact_lock(hashtextextended($1, 2))", "kahn "+s.schema+" "+t.Key); err != nil {
+			return err
+		}
+		var leased int
+		if err := tx.QueryRow(bound, s.sql("SELECT ("+keyLeases+" AND o.id <> $2) FROM (SELECT $1::text AS run_key) r"), t.Key, c.run).Scan(&leased); err != nil {
+			return err
+		}
+		if leased >= t.Most {
+			return store.KeyFull(t)
+		}
+		return s.takeRows(bound, tx, []*call[*acquisition]{c})
+	})
+	if err != nil {
+		return describe(err)
+	}
+	return s.acquired(ctx, c)
 }
 
 // complete loads the nodes of a run that was acquired. Nobody else writes it from now on.
@@ -69,26 +124,49 @@ func (s *Store) complete(ctx context.Context, a *acquisition) error {
 	return err
 }
 
-// whoHolds is the error of a run that somebody holds.
-func (s *Store) whoHolds(ctx context.Context, id string) error {
-	var owner string
-	err := s.do(ctx, s.sql("SELECT r.owner FROM $S.runs r WHERE r.id = $1"), []any{id}, func(rows pgx.Rows) error { return rows.Scan(&owner) })
-	if err != nil {
+// whoHolds is the error of a run that somebody holds, or that has another key than the one that is given.
+func (s *Store) whoHolds(ctx context.Context, id string, key *string) error {
+	var owner, has string
+	there := false
+	err := s.do(ctx, s.sql("SELECT r.owner, r.run_key FROM $S.runs r WHERE r.id = $1"), []any{id}, func(rows pgx.Rows) error {
+		there = true
+		return rows.Scan(&owner, &has)
+	})
+	switch {
+	case err != nil:
 		return fmt.Errorf("%w: %w", store.ErrLeased, err)
+	case key != nil && (!there || has != *key):
+		return fmt.Errorf("%w with the key %s", store.ErrUnknownRun, foreign.Quote(*key))
 	}
 	return fmt.Errorf("%w, by %s", store.ErrLeased, foreign.Quote(owner))
 }
 
 // performAcquires acquires runs in one statement.
 func (s *Store) performAcquires(batch []*call[*acquisition]) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	err := s.takeRows(ctx, s.pool, batch)
+	for _, c := range batch {
+		c.err = err
+	}
+	if len(batch) > 1 && isVerdict(err) {
+		for i := range batch {
+			s.performAcquires(batch[i : i+1])
+		}
+	}
+}
+
+// takeRows executes the statement that acquires runs.
+func (s *Store) takeRows(ctx context.Context, db queryer, batch []*call[*acquisition]) error {
 	var ids, owners []string
 	var ttls []int64
+	var keys []*string
 	calls := map[string]*call[*acquisition]{}
 	for _, c := range batch {
-		ids, owners, ttls = append(ids, c.run), append(owners, c.arg.owner), append(ttls, microseconds(c.arg.ttl))
+		ids, owners, ttls, keys = append(ids, c.run), append(owners, c.arg.owner), append(ttls, microseconds(c.arg.ttl)), append(keys, c.arg.key)
 		calls[c.run] = c
 	}
-	err := s.do(context.Background(), s.texts.acquire, []any{ids, owners, ttls}, func(rows pgx.Rows) error {
+	return rowsOf(ctx, db, s.texts.acquire, []any{ids, owners, ttls, keys}, func(rows pgx.Rows) error {
 		var number, epoch, sequence int64
 		var h head
 		if err := scan(rows, []any{&number, &epoch, &sequence}, h.targets()); err != nil {
@@ -103,14 +181,6 @@ func (s *Store) performAcquires(batch []*call[*acquisition]) {
 		a.run = newRun(number, lease, a.stored)
 		return nil
 	})
-	for _, c := range batch {
-		c.err = err
-	}
-	if len(batch) > 1 && isVerdict(err) {
-		for i := range batch {
-			s.performAcquires(batch[i : i+1])
-		}
-	}
 }
 
 // microseconds rounds up, so that a lease is never shorter than was asked for.

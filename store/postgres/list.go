@@ -53,7 +53,7 @@ var likeEscape = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
 // conditionOf is what a filter asks of rows of runs. An argument that is no text of the database matches no run.
 func conditionOf(f *store.Filter) (c condition) {
-	texts := []string{f.Workflow, f.Plan, f.Parent, f.Prefix}
+	texts := []string{f.Workflow, f.Plan, f.Parent, f.Key, f.Prefix}
 	for name, value := range f.Labels {
 		texts = append(texts, name, value)
 	}
@@ -77,6 +77,9 @@ func conditionOf(f *store.Filter) (c condition) {
 	}
 	if f.Parent != "" {
 		c.add("r.parent = $%d", f.Parent)
+	}
+	if f.Key != "" {
+		c.add("r.run_key = $%d AND r.run_key <> ''", f.Key) // as the index asks
 	}
 	if f.Compensation != machine.CompensationNone {
 		c.add("r.compensation = $%d", f.Compensation.String())

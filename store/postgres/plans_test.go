@@ -103,6 +103,7 @@ func TestPlans(t *testing.T) {
 		"a status":                {list(store.Query{After: page.Next, Filter: store.Filter{Statuses: []kahn.RunStatus{kahn.RunFailed}}}), "runs_status", false},
 		"a workflow and a status": {filter(store.Filter{Workflow: "w3", Statuses: []kahn.RunStatus{kahn.RunCompleted}}), "runs_", false},
 		"a parent":                {filter(store.Filter{Parent: "p7"}), "runs_parent", false},
+		"a key":                   {list(store.Query{After: page.Next, Filter: store.Filter{Key: "none"}}), "runs_key", false},
 		"compensating":            {list(store.Query{After: page.Next, Filter: store.Filter{Compensation: kahn.CompensationRunning}}), "runs_compensation", false},
 		"compensation failed":     {filter(store.Filter{Compensation: kahn.CompensationFailed}), "runs_compensation", false},
 		"ended long ago":          {filter(store.Filter{EndedBefore: long}), "runs_ended", true},

@@ -20,7 +20,7 @@ var defects = []struct {
 	old, planted   string
 }{
 	// What package storetest finds in leases.
-	{"TestStore", "texts.go", "Store.compose", `WHERE NOT ` + "` + leased + `" + ` OR r.owner = excluded.owner`, `WHERE true`},
+	{"TestStore", "texts.go", "Store.compose", `WHERE (NOT ` + "` + leased + `" + ` OR r.owner = excluded.owner)`, `WHERE true`},
 	{"TestStore", "texts.go", "Store.compose", ` OR r.owner = excluded.owner`, ``},
 	{"TestStore", "texts.go", "Store.compose", `epoch = r.epoch + 1`, `epoch = greatest(r.epoch, 1)`},
 	{"TestStore", "texts.go", "Store.compose", `" AND "+leased, "expires`, `" AND true", "expires`},
@@ -62,6 +62,13 @@ var defects = []struct {
 	{"TestAdmin", "schedule.go", "Store.PutSchedule", `s.create(ctx, tx, create)`, `s.create(ctx, s.pool, create)`},
 	{"TestFarthestTimes", "record.go", "instant", `us.Before(t)`, `us.After(t)`},
 	{"TestStore", "record.go", "nodeRow.listed", `l.Terminal, l.Queued, l.Completed = *n.terminal, *n.queued, *n.completed`, `l.Terminal, l.Queued, l.Completed = *n.terminal, *n.completed, *n.queued`},
+	{"TestAdmin", "lease.go", "Store.acquireWithin", `leased >= t.Most`, `leased > t.Most`},
+	{"TestAdmin", "lease.go", "Store.whoHolds", `!there || has != *key`, `!there`},
+	{"TestAdmin", "texts.go", "Store.compose", `turn = coalesce(excluded.turn, r.turn)`, `turn = r.turn`},
+	{"TestAdmin", "texts.go", "Store.compose", `excluded.turn IS NULL OR r.run_key = excluded.run_key`, `true`},
+	{"TestAdmin", "queue.go", "dueText", `"(SELECT each + 1 FROM e)"`, `"(SELECT each FROM e)"`},
+	{"TestAdmin", "queue.go", "plainText", `r.run_key <> '' OR r.priority < 0`, `r.priority < 0`},
+	{"TestCreateRun", "functions.go", "functionsText", `ELSIF json_typeof(inputs) NOT IN`, `ELSIF json_typeof(inputs) IN`},
 	{"TestStore", "commit.go", "rowsOfRuns.add", `orNull(spec.Parent)`, `orNull(spec.Plan)`},
 	// In what Admin has more.
 	{"TestAdmin", "create.go", "Store.place", `err != nil || !write`, `err != nil || write && false`},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -26,21 +27,81 @@ const (
 	asked   = "r.posted > r.taken AND NOT " + unended
 )
 
-// dueText selects runs of some queues by the time at which they are due, the earliest first; that time may be in the future.
+// partsOf is a table of the parts of the queue q: each has the runs of one key and one priority that have not ended, in the order of runs_due, and due is when the first of them is. It finds one
+// part after the other, whatever their lengths are.
+func partsOf() string {
+	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
+	return `(
+	WITH RECURSIVE p(key, priority) AS (
+		(SELECT r.run_key, r.priority ` + of + ` ORDER BY r.run_key, r.priority DESC LIMIT 1)
+		UNION ALL SELECT n.* FROM p CROSS JOIN LATERAL (
+			(SELECT r.run_key, r.priority ` + of + ` AND r.run_key = p.key AND r.priority < p.priority ORDER BY r.priority DESC LIMIT 1)
+			UNION ALL (SELECT r.run_key, r.priority ` + of + ` AND r.run_key > p.key ORDER BY r.run_key, r.priority DESC LIMIT 1)
+			LIMIT 1
+		) n
+	)
+	SELECT p.key, p.priority, (SELECT ` + dueAt + ` ` + of + ` AND r.run_key = p.key AND r.priority = p.priority ORDER BY ` + dueAt + `, r.id LIMIT 1) AS due FROM p
+)`
+}
+
+// plainText selects runs of some queues by the time at which they are due, the earliest first, if no run of them that has not ended has a key or a priority. Else it has one row, without an id:
+// then dueText answers the question, which takes the server longer.
+func plainText() string {
+	queues, _ := unnest("q", 1, "workflow text, plan text")
+	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
+	const columns = listedColumns + ", "
+	return `WITH n AS MATERIALIZED (SELECT $NOW AS now, EXISTS (SELECT FROM ` + queues + ` WHERE (SELECT r.priority > 0 ` + of + ` ORDER BY r.run_key, r.priority DESC LIMIT 1)
+	OR (SELECT r.run_key <> '' OR r.priority < 0 ` + of + ` ORDER BY r.run_key DESC, r.priority LIMIT 1)) AS parts)
+SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL (
+	(
+		SELECT d.* FROM ` + queues + ` CROSS JOIN LATERAL (
+			SELECT ` + columns + dueAt + ` AS due ` + of + ` AND r.run_key = '' AND r.priority = 0 AND ` + dueAt + ` < 'infinity' AND r.id <> ALL ($3::text[])
+			ORDER BY ` + dueAt + `, r.id LIMIT $4::integer + 1
+		) d WHERE NOT n.parts
+	)
+	UNION ALL (
+		SELECT ` + columns + askedAt + ` AS due FROM $S.runs r
+		WHERE NOT n.parts AND ` + asked + ` AND r.id <> ALL ($3::text[]) AND (r.workflow, r.plan) IN (SELECT q.workflow, q.plan FROM ` + queues + `)
+		ORDER BY due, r.id LIMIT $4::integer + 1
+	)
+	UNION ALL SELECT '', 'pending', NULL, NULL, NULL, '', '', NULL, '', 0, 0, 0, NULL, NULL, NULL, NULL, n.now WHERE n.parts
+) d ORDER BY d.due, d.id LIMIT $4::integer + 1`
+}
+
+// dueText selects runs of some queues that are due, the runs of those keys first whose turn is next, and those that will be due first. It has at most as many runs of each part as are
+// needed for a page, and one more, and the parts of no more keys than a page may have. Each row has the number of the last turn of its key, the time until the run is due, how many runs of a key the page has,
+// whether there are more keys, and whether a run of the queues that has not ended has a key, and a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
-	return `SELECT d.*, extract(epoch FROM d.due - $NOW)::float8 FROM (
-	SELECT d.* FROM ` + queues + ` CROSS JOIN LATERAL (
-		SELECT ` + listedColumns + `, ` + dueAt + ` AS due FROM $S.runs r
-		WHERE r.workflow = q.workflow AND r.plan = q.plan AND ` + unended + ` AND ` + dueAt + ` < 'infinity' AND r.id <> ALL ($3)
-		ORDER BY ` + dueAt + `, r.id LIMIT $4
-	) d
+	const columns = listedColumns + ", "
+	runs := func(most string) string {
+		return `CROSS JOIN LATERAL (
+		SELECT ` + columns + dueAt + ` AS due FROM $S.runs r
+		WHERE r.workflow = p.workflow AND r.plan = p.plan AND r.run_key = p.key AND r.priority = p.priority AND ` + unended + ` AND ` + dueAt + ` < 'infinity' AND r.id <> ALL ($3::text[])
+		ORDER BY ` + dueAt + `, r.id LIMIT ` + most + `
+	) r`
+	}
+	const turn = "(SELECT t.turn FROM $S.runs t WHERE t.run_key = k.key AND t.turn IS NOT NULL ORDER BY t.turn DESC LIMIT 1)"
+	number := func(turn string) string { return "coalesce(extract(epoch FROM " + turn + ") * 1000000, 0)::bigint" }
+	return `WITH n AS MATERIALIZED (SELECT $NOW AS now),
+p AS MATERIALIZED (SELECT q.workflow, q.plan, p.*, p.due <= (SELECT now FROM n) AS ready FROM ` + queues + ` CROSS JOIN LATERAL ` + partsOf() + ` p),
+k AS MATERIALIZED (
+	SELECT k.key, k.turn, count(*) OVER () > $4::integer + 1 + cardinality($3::text[]) AS more FROM (
+		SELECT k.*, ` + turn + ` AS turn FROM (SELECT DISTINCT ON (key) key, priority, due FROM p WHERE ready AND key <> ALL ($5::text[]) ORDER BY key, priority DESC, due) k
+	) k ORDER BY k.turn NULLS FIRST, k.priority DESC, k.due, k.key LIMIT $4::integer + 1 + cardinality($3::text[])
+),
+e AS MATERIALIZED (SELECT $4::integer / greatest(count(*), 1) + 1 AS each, coalesce(bool_or(more), false) AS more FROM k)
+SELECT d.*, extract(epoch FROM d.due - n.now)::float8, e.each, e.more,
+	(SELECT coalesce(bool_or(key <> ''), false) FROM p), (SELECT coalesce(bool_or(key <> '' OR priority <> 0), false) FROM p) FROM (
+	SELECT r.*, ` + number("k.turn") + ` FROM k JOIN p ON p.key = k.key AND p.ready ` + runs("(SELECT each + 1 FROM e)") + `
+	UNION ALL
+	SELECT r.*, 0 FROM (SELECT * FROM p WHERE NOT ready AND due < 'infinity' AND key <> ALL ($5::text[]) ORDER BY due LIMIT 1 + cardinality($3::text[])) p ` + runs("1") + `
 	UNION ALL (
-		SELECT ` + listedColumns + `, ` + askedAt + ` AS due FROM $S.runs r
-		WHERE ` + asked + ` AND r.id <> ALL ($3) AND (r.workflow, r.plan) IN (SELECT q.workflow, q.plan FROM ` + queues + `)
-		ORDER BY due, r.id LIMIT $4
+		SELECT r.*, ` + number(strings.ReplaceAll(turn, "k.key", "r.run_key")) + ` FROM (SELECT ` + columns + askedAt + ` AS due FROM $S.runs r
+			WHERE ` + asked + ` AND r.id <> ALL ($3::text[]) AND r.run_key <> ALL ($5::text[]) AND (r.workflow, r.plan) IN (SELECT q.workflow, q.plan FROM ` + queues + `)
+			ORDER BY due, r.id LIMIT $4::integer + 1) r
 	)
-) d ORDER BY d.due, d.id LIMIT $4`
+) d CROSS JOIN n CROSS JOIN e`
 }
 
 // columnsOf are the columns of the queues that may have runs in the database.
@@ -53,15 +114,20 @@ func columnsOf(queues []store.Queue) (workflows, plans []string) {
 	return workflows, plans
 }
 
-func dueArgs(q *store.DueQuery) []any {
-	workflows, plans := columnsOf(q.Queues)
-	except := []string{}
-	for _, id := range q.Except {
-		if storable(id) {
-			except = append(except, id)
+// storables are those of some texts that the database may have.
+func storables(list []string) []string {
+	some := []string{}
+	for _, text := range list {
+		if storable(text) {
+			some = append(some, text)
 		}
 	}
-	return []any{workflows, plans, except, q.Limit + 1}
+	return some
+}
+
+func dueArgs(q *store.DueQuery) []any {
+	workflows, plans := columnsOf(q.Queues)
+	return []any{workflows, plans, storables(q.Except), q.Limit, storables(q.Full)}
 }
 
 // Due implements [store.QueueStore].
@@ -72,24 +138,51 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	if err != nil {
 		return page, err
 	}
-	full := false
-	page.Next = store.Never
-	err = s.do(ctx, s.sql(dueText()), dueArgs(&q), func(rows pgx.Rows) error {
+	var list []store.DueRun
+	args := dueArgs(&q)
+	add := func(rows pgx.Rows, turn, more []any) error {
 		var h head
 		var due pgtype.Timestamptz
 		var wait float64
-		if err := scan(rows, h.targets(), []any{&due, &wait}); err != nil || full {
+		if err := scan(rows, h.targets(), []any{&due}, turn, []any{&wait}, more); err != nil {
 			return err
 		}
 		r, err := h.run()
 		if err == nil {
 			r.Nodes = nil
-			full = !page.Add(r, seconds(wait), q.Limit)
+			list = append(list, store.DueRun{Run: *r, At: due.Time.UnixMicro(), Wait: seconds(wait)})
 		}
 		return err
-	})
+	}
+	parts := len(q.Full) > 0 || s.parts.Load()
+	if !parts {
+		err = s.do(ctx, s.sql(plainText()), args[:4], func(rows pgx.Rows) error { return add(rows, nil, nil) })
+		if parts = err == nil && len(list) > 0 && list[0].Run.ID == ""; parts {
+			list = nil
+			s.parts.Store(true)
+		}
+	}
+	var each int
+	var more bool
+	if parts && err == nil {
+		still := false
+		err = s.do(ctx, s.sql(dueText()), args, func(rows pgx.Rows) error {
+			var turn int64
+			err := add(rows, []any{&turn}, []any{&each, &more, &page.Keyed, &still})
+			if err == nil {
+				list[len(list)-1].Turn = turn
+			}
+			return err
+		})
+		if err == nil && len(list) > 0 && !still {
+			s.parts.Store(false)
+		}
+	}
 	if err != nil {
 		return store.DuePage{}, fmt.Errorf("list runs that are due: %w", err)
+	}
+	if page.Fill(list, q.Limit, each); more {
+		page.Next = 0
 	}
 	return page, nil
 }
@@ -98,6 +191,28 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 func seconds(s float64) time.Duration {
 	const most = float64(1 << 62)
 	return time.Duration(min(max(s*float64(time.Second), 0), most))
+}
+
+// keyLeases counts the runs of the key r.run_key that are leased, and not ended.
+const keyLeases = "SELECT count(*) FROM $S.runs o WHERE o.run_key = r.run_key AND o.run_key <> '' AND o.owner <> '' AND o.ended IS NULL AND o.expires > $NOW"
+
+// LeasedKeys implements [store.TurnStore].
+func (s *Store) LeasedKeys(ctx context.Context) (map[string]int, error) {
+	keys, err := map[string]int{}, s.check(ctx)
+	if err == nil {
+		const text = "SELECT o.run_key, count(*) FROM $S.runs o WHERE o.run_key <> '' AND o.owner <> '' AND o.ended IS NULL AND o.expires > $NOW GROUP BY o.run_key"
+		err = s.do(ctx, s.sql(text), nil, func(rows pgx.Rows) error {
+			var key string
+			var runs int
+			err := rows.Scan(&key, &runs)
+			keys[key] = runs
+			return err
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the keys of leased runs: %w", err)
+	}
+	return keys, nil
 }
 
 // announceText is the statement of Announce. Without a queue it ends the announcements of the process.
@@ -174,7 +289,7 @@ func queuesText() string {
 s AS MATERIALIZED (SELECT workflow, plan, max(until) AS until FROM $S.served GROUP BY workflow, plan),
 states AS (
 	SELECT q.workflow, q.plan, CASE WHEN q.workflow = '' AND q.plan = '' THEN (SELECT count(*) ` + begun + `) ELSE (SELECT count(*) ` + in + `) END AS runs,
-		CASE WHEN q.workflow = '' AND q.plan = '' THEN (SELECT min(` + dueAt + `) ` + begun + `) ELSE (SELECT ` + dueAt + ` ` + in + ` ORDER BY ` + dueAt + ` LIMIT 1) END AS due
+		CASE WHEN q.workflow = '' AND q.plan = '' THEN (SELECT min(` + dueAt + `) ` + begun + `) ELSE (SELECT min(p.due) FROM ` + partsOf() + ` p) END AS due
 	FROM q LEFT JOIN s USING (workflow, plan) WHERE NOT $1 OR coalesce(s.until <= $NOW, true)
 	UNION ALL SELECT r.workflow, r.plan, 1, ` + askedAt + ` FROM $S.runs r WHERE ` + asked + `
 )

@@ -44,8 +44,11 @@ func checkTexts(texts ...string) error {
 
 // checkSpec refuses a Spec whose texts the server cannot hold.
 func checkSpec(spec *store.Spec) error {
-	if err := checkTexts(spec.Workflow, spec.Parent, spec.Plan); err != nil {
+	if err := checkTexts(spec.Workflow, spec.Parent, spec.Plan, spec.Key); err != nil {
 		return err
+	}
+	if n := len(spec.Workflow) + len(spec.Plan) + len(spec.Key); spec.Key != "" && n > maxText+maxPlan {
+		return fmt.Errorf("%w: the workflow, the plan and the key of a run have %d bytes; the store takes up to %d", store.ErrRejected, n, maxText+maxPlan)
 	}
 	if len(spec.Plan) > maxPlan {
 		return fmt.Errorf("%w: the plan %s has %d bytes; the store takes up to %d", store.ErrRejected, foreign.Quote(spec.Plan), len(spec.Plan), maxPlan)
@@ -179,7 +182,7 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 
 // headColumns are the columns of a head: small ones, and two that may be large.
 const (
-	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.posted, r.taken, r.compensation, r.usage"
+	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.run_key, r.priority, r.posted, r.taken, r.compensation, r.usage"
 	headColumns  = smallColumns + ", r.labels, r.inputs"
 	// listedColumns are those of a head in a list.
 	listedColumns = smallColumns + ", r.labels, NULL::bytea"
@@ -187,23 +190,25 @@ const (
 
 // head is a row of a run without its record.
 type head struct {
-	id, status, workflow, plan string
-	created, ended, wake       pgtype.Timestamptz
-	parent, compensation       *string
-	labels                     map[string]string
-	usage                      []byte
-	inputs                     []byte
-	posted, taken              uint64
+	id, status, workflow, plan, key string
+	priority                        int
+	created, ended, wake            pgtype.Timestamptz
+	parent, compensation            *string
+	labels                          map[string]string
+	usage                           []byte
+	inputs                          []byte
+	posted, taken                   uint64
 }
 
 func (h *head) targets() []any {
-	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.posted, &h.taken, &h.compensation, &h.usage, &h.labels, &h.inputs}
+	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.key, &h.priority, &h.posted, &h.taken, &h.compensation, &h.usage, &h.labels, &h.inputs}
 }
 
 // run is the run of the row, without nodes.
 func (h *head) run() (*store.Run, error) {
 	r := &store.Run{ID: h.id, Created: timeOf(h.created), Ended: timeOf(h.ended), WakeAt: timeOf(h.wake), Nodes: map[string]store.Node{}}
 	r.Workflow, r.Plan, r.Labels, r.Inputs = h.workflow, h.plan, h.labels, h.inputs
+	r.Key, r.Priority = h.key, h.priority
 	r.Posted, r.Taken = h.posted, h.taken
 	if h.parent != nil {
 		r.Parent = *h.parent

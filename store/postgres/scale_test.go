@@ -71,6 +71,9 @@ func rowsRead(t *testing.T, pool *pgxpool.Pool, runs int) map[string][2]int {
 	}
 	text, args := s.CommitQuery([2]int64{7, 8})
 	execute("commit", text, args)
+	due := store.DueQuery{Queues: []store.Queue{{Workflow: "w3"}, {Workflow: "w4", Plan: "p"}}, Limit: 20}
+	text, args = s.DueQuery(&due)
+	execute("due", text, args)
 	list := newest(kahn.RunSuspended)
 	text, args, err := s.ListQuery(&list)
 	require.NoError(t, err)

@@ -183,4 +183,19 @@ ALTER TABLE $S.requests SET (autovacuum_vacuum_scale_factor = 0.02);
 ALTER TABLE $S.served SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 `, `
 ALTER TABLE $S.runs ADD COLUMN usage json;  -- an object of numbers
+`, `
+ALTER TABLE $S.runs ADD COLUMN run_key  text COLLATE "C" NOT NULL DEFAULT ''; -- whose run it is
+ALTER TABLE $S.runs ADD COLUMN priority integer NOT NULL DEFAULT 0;           -- higher ones of a key are first
+ALTER TABLE $S.runs ADD COLUMN turn     timestamptz;                          -- when the run was taken in a turn of its key last
+
+-- As before, but for the key and the priority.
+DROP INDEX $S.runs_due;
+CREATE INDEX runs_due ON $S.runs (workflow, plan, run_key, priority DESC, (greatest(
+	CASE status WHEN 'running' THEN created WHEN 'pending' THEN coalesce(CASE WHEN posted > taken AND (status <> 'pending' OR urgent) THEN least(wake, since) ELSE wake END, created) ELSE coalesce(CASE WHEN posted > taken AND (status <> 'pending' OR urgent) THEN least(wake, since) ELSE wake END, 'infinity') END,
+	CASE owner WHEN '' THEN created ELSE expires END
+)), id) WHERE status IN ('pending', 'running', 'suspended');
+
+CREATE INDEX runs_turn ON $S.runs (run_key, turn) WHERE turn IS NOT NULL;
+CREATE INDEX runs_leased ON $S.runs (run_key) WHERE run_key <> '' AND owner <> '' AND ended IS NULL;
+CREATE INDEX runs_key ON $S.runs (run_key, created DESC, id) WHERE run_key <> '';
 `}

@@ -65,6 +65,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -129,6 +130,8 @@ type Store struct {
 	mu   sync.Mutex      // guards what follows
 	held map[string]*run // what is stored of runs, by their ids: those that this process has acquired
 	over bool            // Close was called
+
+	parts atomic.Bool // runs of the queues that were asked for last have keys or priorities
 }
 
 var (
@@ -136,7 +139,7 @@ var (
 	_ store.EventNotifier = (*Store)(nil)
 	_ store.ValueChecker  = (*Store)(nil)
 	_ store.Inbox         = (*Store)(nil)
-	_ store.QueueStore    = (*Store)(nil)
+	_ store.TurnStore     = (*Store)(nil)
 	_ store.LeaseReader   = (*Store)(nil)
 )
 

@@ -35,6 +35,7 @@ func TestAdmin(t *testing.T) {
 	open := newStores(postgrestest.NewPool(t, database))
 	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return open(t) })
 	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return open(t) })
+	storetest.RunTurns(t, func(t *testing.T) store.TurnStore { return open(t) })
 	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return open(t) })
 }
 

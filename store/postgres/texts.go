@@ -53,7 +53,7 @@ func unnest(alias string, from int, columns string) (text string, next int) {
 // The columns that a commit has for its run.
 const (
 	commitColumns = "run bigint, owner text, epoch bigint, sequence bigint, status text, wake timestamptz, record bytea"
-	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea"
+	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
 // commitText is the statement of a batch of commits. It locks the rows of the runs, so far as no other transaction has locked them, their leases
@@ -67,7 +67,7 @@ func commitText(parts int) string {
 	columns, sets := commitColumns, ""
 	if parts&withSpecs != 0 {
 		columns += ", " + specColumns
-		for _, c := range []string{"workflow", "plan", "parent", "inputs"} {
+		for _, c := range []string{"workflow", "plan", "parent", "inputs", "run_key", "priority"} {
 			sets += fmt.Sprintf(", %s = CASE WHEN h.changed THEN h.%[1]s ELSE r.%[1]s END", c)
 		}
 		sets += ", labels = CASE WHEN h.changed THEN h.labels::jsonb ELSE r.labels END"
@@ -166,10 +166,12 @@ func (s *Store) compose() (t texts) {
 	t.nodesPart = s.sql(putNodes("n.run", rows))
 	rows, _ = unnest("e", 1, eventColumns)
 	t.eventsPart = s.sql("INSERT INTO $S.events SELECT e.* FROM " + rows)
-	asked, _ := unnest("a", 1, "id text, owner text, ttl bigint")
-	t.acquire = s.sql(`INSERT INTO $S.runs AS r (id, status, sequence, created, epoch, owner, expires)
-SELECT a.id, 'pending', 0, $NOW, 1, a.owner, $NOW + a.ttl * interval '1 microsecond' FROM ` + asked + `
-ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = r.epoch + 1, expires = excluded.expires WHERE NOT ` + leased + ` OR r.owner = excluded.owner
+	asked, _ := unnest("a", 1, "id text, owner text, ttl bigint, key text")
+	t.acquire = s.sql(`INSERT INTO $S.runs AS r (id, status, sequence, created, epoch, owner, expires, run_key, turn)
+SELECT a.id, 'pending', 0, $NOW, 1, a.owner, $NOW + a.ttl * interval '1 microsecond', coalesce(a.key, ''), CASE WHEN a.key IS NOT NULL THEN clock_timestamp() END FROM ` + asked + `
+WHERE a.key IS NULL OR EXISTS (SELECT FROM $S.runs o WHERE o.id = a.id)
+ON CONFLICT (id) DO UPDATE SET owner = excluded.owner, epoch = r.epoch + 1, expires = excluded.expires, turn = coalesce(excluded.turn, r.turn)
+WHERE (NOT ` + leased + ` OR r.owner = excluded.owner) AND (excluded.turn IS NULL OR r.run_key = excluded.run_key)
 RETURNING r.run, r.epoch, r.sequence, ` + headColumns)
 	change := func(columns, condition, set, returned string) string {
 		leases, _ := unnest("a", 1, columns)

@@ -68,6 +68,7 @@ func TestQueryPlans(t *testing.T) {
 		"a workflow":              {store.Query{After: after, Filter: store.Filter{Workflow: "w"}}, "kahn_runs_workflow", false},
 		"a status":                {store.Query{After: after, Filter: store.Filter{Statuses: []kahn.RunStatus{kahn.RunFailed}}}, "kahn_runs_status", false},
 		"a workflow and a status": {store.Query{Filter: store.Filter{Workflow: "w", Statuses: []kahn.RunStatus{kahn.RunFailed}}}, "kahn_runs_", false},
+		"a key":                   {store.Query{After: after, Filter: store.Filter{Key: "k"}}, "kahn_runs_key", false},
 		"a parent":                {store.Query{Filter: store.Filter{Parent: "p"}}, "kahn_runs_parent", false},
 		"compensating":            {store.Query{After: after, Filter: store.Filter{Compensation: kahn.CompensationRunning}}, "kahn_runs_compensation", false},
 		"compensation failed":     {store.Query{Filter: store.Filter{Compensation: kahn.CompensationFailed}}, "kahn_runs_compensation", false},
@@ -97,14 +98,26 @@ func TestQueryPlans(t *testing.T) {
 	plan := explain(t, s.DB(), text, values...)
 	require.Contains(t, plan, "USING INDEX kahn_runs_ended")
 	require.NotContains(t, plan, "TEMP B-TREE")
-	plan = explain(t, s.DB(), sqlite.DueQuery(s), "w", "p", "[]", 10)
-	require.Contains(t, plan, "INDEX kahn_runs_due (workflow=? AND plan=? AND due<?)")
+	plan = explain(t, s.DB(), sqlite.PartsQuery(s), "[]")
+	for _, search := range []string{
+		"(workflow=? AND plan=?)", "(workflow=? AND plan=? AND run_key>?)", "(workflow=? AND plan=? AND run_key=?)", "(workflow=? AND plan=? AND run_key=? AND priority<?)", "(workflow=? AND plan=? AND run_key=? AND priority=? AND due>?)",
+	} { // none reads a part
+		require.Contains(t, plan, "SEARCH n USING INDEX kahn_runs_due "+search, plan)
+	}
+	require.Contains(t, plan, "SEARCH t USING COVERING INDEX kahn_runs_turn (run_key=? AND turn>?)", plan)
+	require.NotContains(t, plan, "SCAN n", plan)
+	require.NotContains(t, plan, "SCAN t", plan)
+	require.NotContains(t, plan, "TEMP B-TREE", plan)
+	require.Contains(t, explain(t, s.DB(), fmt.Sprintf(sqlite.KeyLeases, sqlite.DefaultNow), "a", "r"), "INDEX kahn_runs_leased (run_key=? AND expires>?)")
+	require.Contains(t, explain(t, s.DB(), fmt.Sprintf(sqlite.AllKeys, sqlite.DefaultNow)), "INDEX kahn_runs_leased")
+	plan = explain(t, s.DB(), sqlite.DueQuery, 1, "w", "p", "k", 0, "[]", 10)
+	require.Contains(t, plan, "INDEX kahn_runs_due (workflow=? AND plan=? AND run_key=? AND priority=? AND due<?)")
 	require.NotContains(t, plan, "USE TEMP B-TREE FOR ORDER BY")
 	plan = explain(t, s.DB(), sqlite.QueuesQuery(s))
 	require.Contains(t, plan, "INDEX kahn_runs_due")
 	require.NotContains(t, plan, "USE TEMP B-TREE FOR GROUP BY")
 	plan = explain(t, s.DB(), sqlite.DeadQuery(s))
-	for _, search := range []string{"(workflow>?)", "(workflow=? AND plan>?)", "(workflow=? AND plan=? AND due>?)"} { // none reads a queue that is served
+	for _, search := range []string{"(workflow>?)", "(workflow=? AND plan>?)", "(workflow=? AND plan=?)"} { // none reads a queue that is served
 		require.Contains(t, plan, "SEARCH n USING", plan)
 		require.Contains(t, plan, search, plan)
 	}

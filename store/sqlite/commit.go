@@ -24,7 +24,7 @@ func (s *rowStatements) prepare(w *writer, now string, err *error) {
 	held := "run = ? AND " + fmt.Sprintf(holds, now)
 	row := "?" + strings.Repeat(", ?", 16)
 	s.run = w.prepare(err, "UPDATE kahn_runs SET status = ?, sequence = ?, nodes = ?, ended = CASE ? WHEN 2 THEN "+now+" WHEN 1 THEN ended END, wake = nullif(?, 0), record = coalesce(?, record), compensation = ?, usage = coalesce(?, usage), checksum = ? WHERE "+held)
-	s.spec = w.prepare(err, "UPDATE kahn_runs SET workflow = ?, plan = ?, inputs = ?, labels = ?, parent = ? WHERE run = ?")
+	s.spec = w.prepare(err, "UPDATE kahn_runs SET workflow = ?, plan = ?, inputs = ?, labels = ?, parent = ?, run_key = ?, priority = ? WHERE run = ?")
 	s.whole = w.prepare(err, "REPLACE INTO kahn_nodes VALUES ("+row+")")
 	s.first = w.prepare(err, "REPLACE INTO kahn_nodes SELECT "+row+" WHERE EXISTS (SELECT 1 FROM kahn_runs WHERE "+held+")")
 	s.event = w.prepare(err, "INSERT INTO kahn_events VALUES (?, ?, ?)")

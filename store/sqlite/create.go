@@ -96,7 +96,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 }
 
 // headQuery is what Create returns of a run, and whether it is leased. %s is the time.
-const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, compensation, usage, sequence, posted FROM kahn_runs WHERE id = ?"
+const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, run_key, priority, compensation, usage, sequence, posted FROM kahn_runs WHERE id = ?"
 
 // head finds a run by its id.
 func (s *Store) head(do execution, id string) (number int64, stored *store.Run, leased bool, err error) {
@@ -104,10 +104,10 @@ func (s *Store) head(do execution, id string) (number int64, stored *store.Run, 
 		number, _ = row[0].(int64)
 		held, _ := row[1].(int64)
 		leased = held != 0
-		stored, err = readHead(row[2:14])
+		stored, err = readHead(row[2:16])
 		if stored != nil {
-			sequence, _ := row[14].(int64)
-			posted, _ := row[15].(int64)
+			sequence, _ := row[16].(int64)
+			posted, _ := row[17].(int64)
 			stored.Sequence, stored.Posted = uint64(sequence), uint64(posted)
 		}
 		return err
@@ -168,8 +168,8 @@ func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 	}
 	values := append([]driver.Value{r.ID, known.status.String(), int64(known.sequence), known.rows, created, ended, known.wake, bytesOrNull(r.Record),
 		known.checksum(&sums), compensationText(r.Compensation), usageText(r.Usage)}, specColumns(&r.Spec)...)
-	const columns = "id, status, sequence, nodes, created, ended, wake, record, checksum, compensation, usage, workflow, plan, inputs, labels, parent"
-	const places = "?, ?, ?, ?, coalesce(?, %s), ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?"
+	const columns = "id, status, sequence, nodes, created, ended, wake, record, checksum, compensation, usage, workflow, plan, inputs, labels, parent, run_key, priority"
+	const places = "?, ?, ?, ?, coalesce(?, %s), ?, nullif(?, 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?"
 	text := sqlAt("INSERT INTO kahn_runs ("+columns+", epoch, owner, expires, process) VALUES ("+places+", 0, '', 0, 0) RETURNING run", s.now)
 	if number != 0 {
 		text = sqlAt("UPDATE kahn_runs SET ("+columns+") = ("+places+") WHERE run = ? RETURNING run", s.now)
@@ -238,7 +238,7 @@ func (w *writer) putNodes(run int64, r *store.Run) error {
 	return nil
 }
 
-// readHead reads the columns id, status, created, ended, wake, workflow, plan, inputs, labels, parent, compensation, usage.
+// readHead reads the columns id, status, created, ended, wake, workflow, plan, inputs, labels, parent, run_key, priority, compensation, usage.
 func readHead(row []driver.Value) (*store.Run, error) {
 	var r store.Run
 	r.ID, _ = row[0].(string)
@@ -248,13 +248,13 @@ func readHead(row []driver.Value) (*store.Run, error) {
 	}
 	r.Created, r.Ended, r.WakeAt = timeOf(row[2]), timeOf(row[3]), timeOf(row[4])
 	var err error
-	if r.Compensation, err = compensationOf(row[10]); err != nil {
+	if r.Compensation, err = compensationOf(row[12]); err != nil {
 		return nil, err
 	}
-	if r.Usage, err = usageOf(row[11]); err != nil {
+	if r.Usage, err = usageOf(row[13]); err != nil {
 		return nil, err
 	}
-	r.Spec, err = readSpec(row[5:10])
+	r.Spec, err = readSpec(row[5:12])
 	return &r, err
 }
 

@@ -26,7 +26,9 @@ func PruneQuery(s *Store, q *store.PruneQuery) (text string, values []any) {
 	return text, anys(list)
 }
 
-func DueQuery(s *Store) string { return sqlAt(dueQuery, s.now) }
+const DueQuery, KeyLeases, AllKeys = dueQuery, keyLeases, allKeys
+
+func PartsQuery(s *Store) string { return sqlAt(partsQuery, s.now) }
 
 func QueuesQuery(s *Store) string { return sqlAt(queuesQuery, s.now) }
 

@@ -58,6 +58,9 @@ func conditionOf(f *store.Filter) (c condition) {
 	if f.Parent != "" {
 		c.add("parent = ?", f.Parent)
 	}
+	if f.Key != "" {
+		c.add("run_key = ? AND run_key <> ''", f.Key) // as the index asks
+	}
 	if f.Compensation != machine.CompensationNone {
 		c.add("compensation = ?", f.Compensation.String())
 	}
@@ -92,7 +95,7 @@ func above(prefix string) string {
 }
 
 // listedColumns are those that readHead reads, without the inputs.
-const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent, compensation, usage"
+const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent, run_key, priority, compensation, usage"
 
 // listQuery returns the statement of a page of most runs, and one more, which tells that there is another page.
 func listQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {

@@ -16,67 +16,227 @@ import (
 )
 
 var (
-	_ store.QueueStore  = (*Store)(nil)
+	_ store.TurnStore   = (*Store)(nil)
 	_ store.LeaseReader = (*Store)(nil)
 )
 
-// dueQuery is the statement of the runs of a queue that are due, or will be, in the order in which they are. %s is the time.
-const dueQuery = "SELECT " + listedColumns + ", due, due - %s FROM kahn_runs WHERE workflow = ? AND plan = ? AND due < 9223372036854775807" +
+// partsQuery is the statement of the parts of some queues, each of which has the runs of one key and one priority that have not ended, in the order of kahn_runs_due, with the time at which
+// the first run is due, and the number of the last turn of the key. It finds one part after the other, whatever their lengths are. %s is the time. The queues are pairs of texts in
+// JSON. NULL ends a search.
+const partsQuery = `WITH RECURSIVE q(workflow, plan) AS (SELECT value->>0, value->>1 FROM json_each(?)),
+k(workflow, plan, key) AS (
+	SELECT workflow, plan, (SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = q.workflow AND n.plan = q.plan ORDER BY n.run_key LIMIT 1) FROM q
+	UNION ALL SELECT workflow, plan, (
+		SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = k.workflow AND n.plan = k.plan AND n.run_key > k.key ORDER BY n.run_key LIMIT 1
+	) FROM k WHERE key IS NOT NULL
+),
+p(workflow, plan, key, priority) AS (
+	SELECT workflow, plan, key, (
+		SELECT n.priority FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = k.workflow AND n.plan = k.plan AND n.run_key = k.key ORDER BY n.priority DESC LIMIT 1
+	) FROM k WHERE key IS NOT NULL
+	UNION ALL SELECT workflow, plan, key, (
+		SELECT n.priority FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = p.workflow AND n.plan = p.plan AND n.run_key = p.key AND n.priority < p.priority ORDER BY n.priority DESC LIMIT 1
+	) FROM p WHERE priority IS NOT NULL
+)
+SELECT workflow, plan, key, priority, (
+	SELECT n.due FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = p.workflow AND n.plan = p.plan AND n.run_key = p.key AND n.priority = p.priority ORDER BY n.due LIMIT 1
+), ` + lastTurn + `, %s FROM p WHERE priority IS NOT NULL`
+
+// The number of the last turn of a key.
+const (
+	lastTurn   = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = p.key" + latestTurn
+	lastOfRun  = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = r.run_key" + latestTurn
+	latestTurn = " ORDER BY t.turn DESC LIMIT 1), 0)"
+)
+
+// dueQuery is the statement of the runs of a part that are due, or will be, in the order in which they are. The last argument but the limit is the time.
+const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHERE workflow = ? AND plan = ? AND run_key = ? AND priority = ? AND due < 9223372036854775807" +
 	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
 
 // askedQuery is the statement of the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The queues
 // are pairs of texts in JSON.
-const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s FROM kahn_runs INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
+const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s, " + lastOfRun + " FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
 	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
 
 // askedAt is when such a run is due.
 const askedAt = "max(wakes, CASE owner WHEN '' THEN created ELSE expires END)"
 
-// dueRun is a run that is due, or will be.
-type dueRun struct {
-	store.Run
-	due, wait int64 // in milliseconds
+// part has the runs of one key and one priority of a queue.
+type part struct {
+	store.Queue
+	key                 string
+	priority, due, turn int64
 }
 
-// Due implements [store.QueueStore]. At most once a second it first frees the leases of processes that have died.
+// readParts returns the parts of queues that are due, those of the keys first whose turn is next, and the time of the database. next is when the first of the others is due.
+func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
+	next = math.MaxInt64
+	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {
+		var p part
+		p.Workflow, _ = row[0].(string)
+		p.Plan, _ = row[1].(string)
+		p.key, _ = row[2].(string)
+		p.priority, _ = row[3].(int64)
+		p.due, _ = row[4].(int64)
+		p.turn, _ = row[5].(int64)
+		now, _ = row[6].(int64)
+		keyed = keyed || p.key != ""
+		switch {
+		case slices.Contains(q.Full, p.key):
+		case p.due <= now:
+			parts = append(parts, p)
+		default:
+			next = min(next, p.due)
+		}
+		return nil
+	}, queues)
+	slices.SortFunc(parts, func(a, b part) int {
+		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(b.priority, a.priority), cmp.Compare(a.due, b.due), strings.Compare(a.key, b.key))
+	})
+	return parts, keyed, now, next, err
+}
+
+// firstKeys leaves out the parts of keys that no page of so many runs has, since they are behind so many others, and returns how many keys are left.
+func firstKeys(parts []part, most int) (_ []part, keys int) {
+	seen := map[string]bool{}
+	parts = slices.DeleteFunc(parts, func(p part) bool {
+		if !seen[p.key] && len(seen) == most {
+			return true
+		}
+		seen[p.key] = true
+		return false
+	})
+	return parts, len(seen)
+}
+
+// Due implements [store.QueueStore]. At most once a second it first frees the leases of processes that have died. Its time grows with the keys and priorities of the runs that have not ended, not with
+// their number.
 func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, err error) {
 	if err := q.Check(); err != nil {
 		return page, err
 	}
 	except, err := json.Marshal(append([]string{}, q.Except...))
-	if err == nil {
+	queues := make([][2]string, len(q.Queues))
+	for i, of := range q.Queues {
+		queues[i] = [2]string{of.Workflow, of.Plan}
+	}
+	pairs, failed := json.Marshal(queues)
+	if err = errors.Join(err, failed); err == nil {
 		err = s.freeDead(ctx)
 	}
-	var list []dueRun
+	var list []store.DueRun
+	turn := int64(0)
 	add := func(row []driver.Value) error {
 		r, err := readHead(row)
-		if err == nil {
-			list = append(list, dueRun{*r, row[12].(int64), max(row[13].(int64), 0)})
+		if err == nil && !slices.Contains(q.Full, r.Key) {
+			if len(row) > 16 {
+				turn, _ = row[16].(int64)
+			}
+			list = append(list, store.DueRun{Run: *r, At: row[14].(int64), Wait: waitOf(row[15].(int64)), Turn: turn})
 		}
 		return err
 	}
-	queues := make([][2]string, len(q.Queues))
-	for i := 0; err == nil && i < len(q.Queues); i++ {
-		queues[i] = [2]string{q.Queues[i].Workflow, q.Queues[i].Plan}
-		err = s.read(ctx, sqlAt(dueQuery, s.now), add, q.Queues[i].Workflow, q.Queues[i].Plan, string(except), int64(q.Limit+1))
+	var parts []part
+	now, next := int64(0), int64(math.MaxInt64)
+	if err == nil {
+		parts, page.Keyed, now, next, err = s.readParts(ctx, string(pairs), &q)
+	}
+	all := len(parts)
+	parts, keys := firstKeys(parts, q.Limit+1+len(q.Except))
+	each := q.Limit/max(keys, 1) + 1
+	for _, p := range parts {
+		if err == nil {
+			turn = p.turn
+			err = s.read(ctx, dueQuery, add, now, p.Workflow, p.Plan, p.key, p.priority, string(except), int64(each+1))
+		}
 	}
 	if err == nil {
-		var pairs []byte
-		if pairs, err = json.Marshal(queues); err == nil {
-			err = s.read(ctx, sqlAt(askedQuery, s.now), add, string(pairs), string(except), int64(q.Limit+1))
-		}
+		err = s.read(ctx, sqlAt(askedQuery, s.now), add, string(pairs), string(except), int64(q.Limit+1))
 	}
 	if err != nil {
-		return page, fmt.Errorf("list runs that are due: %w", err)
+		return store.DuePage{}, fmt.Errorf("list runs that are due: %w", err)
 	}
-	slices.SortFunc(list, func(a, b dueRun) int { return cmp.Or(cmp.Compare(a.due, b.due), strings.Compare(a.ID, b.ID)) })
-	page.Next = store.Never
-	for i := range list {
-		if r := &list[i]; !page.Add(&r.Run, time.Duration(min(r.wait, int64(math.MaxInt64/time.Millisecond)))*time.Millisecond, q.Limit) {
-			break
-		}
+	page.Fill(list, q.Limit, each)
+	switch {
+	case all > len(parts):
+		page.Next = 0
+	case next < math.MaxInt64 && (page.Next == store.Never || page.Next > waitOf(next-now)):
+		page.Next = waitOf(next - now)
 	}
 	return page, nil
+}
+
+// waitOf is a number of milliseconds, of at least 0 and of no more than a Duration can hold.
+func waitOf(ms int64) time.Duration {
+	return time.Duration(min(max(ms, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
+}
+
+// keyLeases is the statement of how many other runs of a key, not ended, are leased, and allKeys the one of all keys. %s is the time.
+const (
+	keyLeases = "SELECT count(*) FROM kahn_runs WHERE run_key = ? AND run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s AND id <> ?"
+	allKeys   = "SELECT run_key, count(*) FROM kahn_runs WHERE run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s GROUP BY run_key"
+)
+
+// AcquireTurn implements [store.TurnStore].
+func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Duration, t store.Turn) (lease store.Lease, stored *store.Run, err error) {
+	if err := ctx.Err(); err != nil {
+		return store.Lease{}, nil, err
+	}
+	w := s.writer
+	var refused error
+	err = w.write(ctx, func() (err error) {
+		key, leased := (*string)(nil), int64(0)
+		refused = nil
+		err = w.in("SELECT run_key FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
+			text, _ := row[0].(string)
+			key = &text
+			return nil
+		}, id)
+		if err == nil && (key == nil || *key != t.Key) {
+			refused = fmt.Errorf("%w with the key %q", store.ErrUnknownRun, t.Key)
+			return nil
+		}
+		if err == nil && t.Most > 0 {
+			err = w.in(sqlAt(keyLeases, s.now), func(row []driver.Value) error { leased, _ = row[0].(int64); return nil }, t.Key, id)
+		}
+		if err != nil {
+			return err
+		}
+		if t.Most > 0 && leased >= int64(t.Most) {
+			refused = store.KeyFull(t)
+			return nil
+		}
+		if lease, stored, refused, err = s.acquire(id, owner, ttl); err != nil || refused != nil {
+			return err
+		}
+		// Processes that share a file share a clock. Two turns of one nanosecond are none, since one transaction comes after the other.
+		return w.in("UPDATE kahn_runs SET turn = ? WHERE id = ?", nil, time.Now().UnixNano(), id)
+	})
+	if err == nil {
+		err = refused
+	}
+	if err != nil {
+		return store.Lease{}, nil, about("acquire", id, err)
+	}
+	return lease, stored, nil
+}
+
+// LeasedKeys implements [store.TurnStore]. At most once a second it first frees the leases of processes that have died.
+func (s *Store) LeasedKeys(ctx context.Context) (map[string]int, error) {
+	keys := map[string]int{}
+	err := s.freeDead(ctx)
+	if err == nil {
+		err = s.read(ctx, sqlAt(allKeys, s.now), func(row []driver.Value) error {
+			key, _ := row[0].(string)
+			runs, _ := row[1].(int64)
+			keys[key] = int(runs)
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the keys of leased runs: %w", err)
+	}
+	return keys, nil
 }
 
 // The statements of Announce. %s is the time.

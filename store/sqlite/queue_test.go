@@ -22,6 +22,13 @@ func TestQueues(t *testing.T) {
 	})
 }
 
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	storetest.RunTurns(t, func(t *testing.T) store.TurnStore {
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal})
+	})
+}
+
 // TestOneOwner: of two processes whose owners have one name by mistake, the second one is told, and no step is called twice.
 func TestOneOwner(t *testing.T) {
 	t.Parallel()

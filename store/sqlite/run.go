@@ -181,7 +181,7 @@ func (s *Store) closed(err error) error {
 
 // The queries that load a run.
 const (
-	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, wakes, posted, taken, compensation, usage FROM kahn_runs WHERE id = ?"
+	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, run_key, priority, wakes, posted, taken, compensation, usage FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
 	// One statement with LIMIT 1 reads one row.
 	lastEventQuery = "SELECT event FROM kahn_events WHERE event >= ? AND event < ? ORDER BY event DESC LIMIT 1"
@@ -200,15 +200,15 @@ func (l *loader) load(id string) (stored *store.Run, known *run, refused, err er
 		bytes, _ := row[3].([]byte)
 		known.wake, _ = row[5].(int64)
 		known.rows = row[6].(int64)
-		stored = &store.Run{ID: id, Record: bytes, Created: timeOf(row[7]), Ended: timeOf(row[8]), WakeAt: timeOf(row[14]), Nodes: map[string]store.Node{}}
-		stored.Posted, stored.Taken = uint64(row[15].(int64)), uint64(row[16].(int64))
-		if stored.Spec, refused = readSpec(row[9:14]); refused != nil {
+		stored = &store.Run{ID: id, Record: bytes, Created: timeOf(row[7]), Ended: timeOf(row[8]), WakeAt: timeOf(row[16]), Nodes: map[string]store.Node{}}
+		stored.Posted, stored.Taken = uint64(row[17].(int64)), uint64(row[18].(int64))
+		if stored.Spec, refused = readSpec(row[9:16]); refused != nil {
 			return nil
 		}
-		if known.undoing, refused = compensationOf(row[17]); refused != nil {
+		if known.undoing, refused = compensationOf(row[19]); refused != nil {
 			return nil
 		}
-		if stored.Usage, refused = usageOf(row[18]); refused != nil {
+		if stored.Usage, refused = usageOf(row[20]); refused != nil {
 			return nil
 		}
 		stored.Compensation, known.spec = known.undoing, specSum(l.sums, &stored.Spec)

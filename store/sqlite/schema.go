@@ -188,4 +188,14 @@ CREATE TABLE kahn_awaits (
 CREATE INDEX kahn_awaits_awaited ON kahn_awaits (awaited);
 `, `
 ALTER TABLE kahn_runs ADD COLUMN usage TEXT;  -- a JSON object of numbers; not in the checksum, since former programs write rows without it
+`, `
+-- Neither is in the checksum, since former programs read and write rows without them.
+ALTER TABLE kahn_runs ADD COLUMN run_key  TEXT    NOT NULL DEFAULT '';  -- whose run it is
+ALTER TABLE kahn_runs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;   -- higher ones of a key are first
+ALTER TABLE kahn_runs ADD COLUMN turn     INTEGER;                      -- grows with each turn of a key: when the run was taken in one last
+DROP INDEX kahn_runs_due;
+CREATE INDEX kahn_runs_due ON kahn_runs (workflow, plan, run_key, priority DESC, due, id) WHERE due IS NOT NULL;
+CREATE INDEX kahn_runs_turn ON kahn_runs (run_key, turn) WHERE turn IS NOT NULL;
+CREATE INDEX kahn_runs_leased ON kahn_runs (run_key, expires) WHERE run_key <> '' AND owner <> '' AND due IS NOT NULL;
+CREATE INDEX kahn_runs_key ON kahn_runs (run_key, created DESC, id) WHERE run_key <> '';
 `}

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// specSum is the checksum of what a run does, 0 if nobody has said it.
+// specSum is the checksum of what a run does, 0 if nobody has said it. It leaves out the key and the priority, which former programs do not know.
 func specSum(s *summer, spec *store.Spec) uint32 {
 	if spec.Workflow == "" && spec.Plan == "" && len(spec.Inputs) == 0 && len(spec.Labels) == 0 && spec.Parent == "" {
 		return 0
@@ -31,9 +31,9 @@ func labelsText(labels map[string]string) []byte {
 	return text
 }
 
-// specColumns are the values of the columns workflow to parent.
+// specColumns are the values of the columns workflow to priority.
 func specColumns(s *store.Spec) []driver.Value {
-	values := []driver.Value{s.Workflow, s.Plan, bytesOrNull(s.Inputs), nil, nil}
+	values := []driver.Value{s.Workflow, s.Plan, bytesOrNull(s.Inputs), nil, nil, s.Key, int64(s.Priority)}
 	if labels := labelsText(s.Labels); labels != nil {
 		values[3] = string(labels)
 	}
@@ -56,6 +56,9 @@ func readSpec(row []driver.Value) (s store.Spec, err error) {
 		}
 	}
 	s.Parent, _ = row[4].(string)
+	s.Key, _ = row[5].(string)
+	priority, _ := row[6].(int64)
+	s.Priority = int(priority)
 	return s, nil
 }
 

@@ -396,12 +396,12 @@ func TestOtherPages(t *testing.T) {
 		_, err = db.Exec(fmt.Sprintf("PRAGMA page_size=%d; CREATE TABLE host (x)", pages))
 		require.NoError(t, err)
 		require.NoError(t, db.Close())
-		s := openStore(t, path, sqlite.Options{MaxBytes: 2_000_000})
+		s := openStore(t, path, sqlite.Options{MaxBytes: 3_000_000})
 		var log, most int
 		require.NoError(t, s.DB().QueryRow("PRAGMA wal_autocheckpoint").Scan(&log))
 		require.NoError(t, s.DB().QueryRow("PRAGMA max_page_count").Scan(&most))
-		require.Equal(t, []int{4_096_000 / pages, 2_000_000 / pages}, []int{log, most})
-		_, err = s.DB().Exec("INSERT INTO host VALUES (zeroblob(3000000))")
+		require.Equal(t, []int{4_096_000 / pages, 3_000_000 / pages}, []int{log, most})
+		_, err = s.DB().Exec("INSERT INTO host VALUES (zeroblob(4000000))")
 		require.ErrorContains(t, err, "full")
 	}
 }
@@ -454,5 +454,6 @@ func TestAdminInMemory(t *testing.T) {
 	t.Parallel()
 	storetest.RunAdmin(t, func(t *testing.T) store.Admin { return openStore(t, ":memory:", sqlite.Options{}) })
 	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return openStore(t, ":memory:", sqlite.Options{}) })
+	storetest.RunTurns(t, func(t *testing.T) store.TurnStore { return openStore(t, ":memory:", sqlite.Options{}) })
 	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return openStore(t, ":memory:", sqlite.Options{}) })
 }
