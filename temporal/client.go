@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -48,6 +49,13 @@ type Workflow struct {
 	// field SearchAttributes, Temporal's own page, its command line. The namespace has these attributes, see [RegisterSearchAttributes]; else Start
 	// returns the error of the service, and nothing was started.
 	SearchAttributes bool
+	// Memo is kept beside the workflow, and shown in lists. The member "kahn" is that of the run.
+	Memo map[string]any
+	// Attributes are search attributes of the host's own, which the namespace has.
+	Attributes sdk.SearchAttributes
+	// ExecutionTimeout bounds the workflow with all its executions, after which Temporal ends it: nothing is undone then, and the run has no Result. See Settings.Timeout for
+	// a bound that is the run's. Zero: no bound.
+	ExecutionTimeout time.Duration
 	// RetryFailed lets a run begin anew under the id of one that has failed or was cancelled. Without it that run's Result is the answer.
 	RetryFailed bool
 }
@@ -110,10 +118,12 @@ func (w Workflow) workflowType() string {
 func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
 	o := client.StartWorkflowOptions{
 		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, WorkflowExecutionErrorWhenAlreadyStarted: true,
-		Priority: w.Priority, Memo: map[string]any{memoName: m}, StaticSummary: shorten(in.Plan.Name, maxSummary),
+		Priority: w.Priority, Memo: map[string]any{}, TypedSearchAttributes: w.Attributes, WorkflowExecutionTimeout: w.ExecutionTimeout, StaticSummary: shorten(in.Plan.Name, maxSummary),
 	}
+	maps.Copy(o.Memo, w.Memo)
+	o.Memo[memoName] = m
 	if in.SearchAttributes {
-		o.TypedSearchAttributes = sdk.NewSearchAttributes(workflowAttribute.ValueSet(in.Plan.Name), statusAttribute.ValueSet(kahn.RunRunning.String()))
+		o.TypedSearchAttributes = sdk.NewSearchAttributes(w.Attributes.Copy(), workflowAttribute.ValueSet(in.Plan.Name), statusAttribute.ValueSet(kahn.RunRunning.String()))
 	}
 	return o
 }
@@ -241,15 +251,24 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 // with an ID it may be sent again. Errors of the run match those of kahn.Run.Signal. If there is no such workflow, the error of this method, and of
 // the others that ask something of the run, matches kahn.ErrUnknownRun.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
+	q, err := r.of.signalRequest(gate, value)
+	if err != nil {
+		return err
+	}
+	return r.update(ctx, SignalUpdate, q)
+}
+
+// signalRequest is the argument of SignalUpdate, and of the signal SignalName.
+func (w Workflow) signalRequest(gate string, value any) (q signalRequest, err error) {
 	d, is := value.(kahn.Decision)
 	if !is {
 		d.Value = value
 	}
-	data, err := r.of.texts().Encode(d.Value)
+	data, err := w.texts().Encode(d.Value)
 	if err != nil {
-		return fmt.Errorf("kahn/temporal: the signal for %q: %w", gate, err)
+		return q, fmt.Errorf("kahn/temporal: the signal for %q: %w", gate, err)
 	}
-	return r.update(ctx, SignalUpdate, signalRequest{gate, data, d.Actor, d.Comment, d.ID})
+	return signalRequest{gate, data, d.Actor, d.Comment, d.ID}, nil
 }
 
 // Cancel asks the run to stop, as kahn.Run.Cancel does: its steps are asked to stop, and its cleanup nodes still run.

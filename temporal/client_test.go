@@ -154,6 +154,22 @@ func TestRetryFailed(t *testing.T) {
 	}
 }
 
+// What a host keeps beside a workflow is there beside what the run keeps.
+func TestStartOptions(t *testing.T) {
+	t.Parallel()
+	tenant := sdk.NewSearchAttributeKeyKeyword("Tenant")
+	w := Workflow{ID: "w", Memo: map[string]any{"ticket": 7, memoName: "not the host's"}, Attributes: sdk.NewSearchAttributes(tenant.ValueSet("acme")), ExecutionTimeout: time.Hour, Priority: sdk.Priority{PriorityKey: 1}}
+	for _, shown := range []bool{false, true} {
+		o := w.startOptions(input{SearchAttributes: shown, Plan: planID{Name: "orders"}}, memo{Key: "k"})
+		require.Equal(t, map[string]any{"ticket": 7, memoName: memo{Key: "k"}}, o.Memo)
+		require.Equal(t, []any{time.Hour, 1}, []any{o.WorkflowExecutionTimeout, o.Priority.PriorityKey})
+		got, _ := o.TypedSearchAttributes.GetKeyword(tenant)
+		require.Equal(t, "acme", got)
+		_, has := o.TypedSearchAttributes.GetKeyword(workflowAttribute)
+		require.Equal(t, shown, has)
+	}
+}
+
 // Settings reach the workflow as they were given.
 func TestSettings(t *testing.T) {
 	t.Parallel()

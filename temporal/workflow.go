@@ -107,7 +107,11 @@ const maxTaskBytes = 2 << 20
 
 // run is the workflow.
 func (h *host) run(root workflow.Context, in input) (*output, error) {
-	plan, err := h.plan(in.Plan)
+	err := h.complete(root, &in)
+	var plan *kahn.Plan
+	if err == nil {
+		plan, err = h.plan(in.Plan)
+	}
 	if err == nil && in.StateVersion != machine.StateVersion {
 		err = fmt.Errorf("kahn/temporal: the run was begun with version %d of the decisions, and the worker has version %d", in.StateVersion, machine.StateVersion)
 	}
@@ -146,6 +150,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		x.cancel()
 	})
 	x.wait.AddReceive(workflow.GetSignalChannel(x.ctx, endedSignal), func(workflow.ReceiveChannel, bool) { x.hear() })
+	x.wait.AddReceive(workflow.GetSignalChannel(x.ctx, SignalName), func(workflow.ReceiveChannel, bool) { x.hearAnswers() })
 	for {
 		res, err := x.drive()
 		snapshot, packErr := x.texts.pack(res.Snapshot())
@@ -213,6 +218,7 @@ func (x *interpreter) always() []kahn.Option {
 // drive performs the run until it has ended, or until this execution has to.
 func (x *interpreter) drive() (*kahn.Result, error) {
 	for {
+		x.hearAnswers()
 		x.begin()
 		x.stop()
 		if x.leaving && !x.full {

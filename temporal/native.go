@@ -1,0 +1,156 @@
+package temporal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"go.temporal.io/api/enums/v1"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// Input is the input of a run's workflow, for whoever starts it by means of Temporal's own: a Schedule, a start with a signal, another SDK, the command line. Its
+// JSON is an object, of which all members may be left out:
+//
+//	{"inputs": {"order": 17}, "settings": {"limit": 5}, "plan": {"name": "orders", "fingerprint": "…"}, "search_attributes": true}
+//
+// Without a fingerprint the run has the first plan of the worker with that name, and without a name the first one whose workflow has the type that was started. The
+// id of the run is the run id of its first execution. See docs/temporal.md in the repository for all members.
+type Input struct{ input }
+
+// Input returns the input of the run's workflow, by which any number of runs may be started. It has been checked as [Start] checks it. The type of the workflow is
+// the Name of the graph, or [Workflow].Type.
+func (w Workflow) Input(inputs map[string]any) (Input, error) {
+	in, err := w.input(inputs)
+	in.RunID = ""
+	return Input{in}, err
+}
+
+// begun is what an execution that was started by other means than Start begins with. The history has it, since it follows from the worker.
+type begun struct {
+	Plan         planID `json:"plan"`
+	StateVersion int    `json:"state_version"`
+	Unknown      string `json:"unknown,omitempty"` // why there is none
+}
+
+// complete fills in what the input of a workflow leaves out.
+func (h *host) complete(ctx workflow.Context, in *input) error {
+	if in.RunID != "" {
+		return nil
+	}
+	in.RunID = workflow.GetInfo(ctx).FirstRunID
+	if in.Plan.Print == "" || in.Plan.Name == "" || in.StateVersion == 0 {
+		var b begun
+		name := workflow.GetInfo(ctx).WorkflowType.Name
+		if err := workflow.SideEffect(ctx, func(workflow.Context) any { return h.begun(in.Plan, in.StateVersion, name) }).Get(&b); err != nil {
+			return err
+		}
+		if b.Unknown != "" {
+			return errors.New(b.Unknown)
+		}
+		in.Plan, in.StateVersion = b.Plan, b.StateVersion
+	}
+	if _, has := workflow.GetInfo(ctx).Memo.GetFields()[memoName]; has {
+		return nil
+	}
+	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // lists show the run by it
+}
+
+// begun finds the plan of a run.
+func (h *host) begun(id planID, version int, workflow string) begun {
+	if version == 0 {
+		version = machine.StateVersion
+	}
+	if id.Print != "" {
+		if p := h.plans[id.Print]; p != nil {
+			id.Name = p.Name()
+		}
+		return begun{Plan: id, StateVersion: version}
+	}
+	for _, p := range h.Plans {
+		if id.Name == p.Name() || id.Name == "" && workflowType(p.Name(), h.WorkflowType) == workflow {
+			return begun{Plan: idOf(p), StateVersion: version}
+		}
+	}
+	return begun{Unknown: fmt.Sprintf("kahn/temporal: %v for the workflow %q with the name %q", ErrUnknownPlan, workflow, id.Name)}
+}
+
+// Child is a run that a workflow of one's own has started.
+type Child struct {
+	of     Workflow
+	future workflow.ChildWorkflowFuture
+	err    error // it was not started
+}
+
+// ExecuteChild starts a run as a child of a workflow of one's own, and does not wait for it. Without an ID the child has one that Temporal makes, without a TaskQueue that of the
+// workflow. A cancellation of the context cancels the run, which undoes what it has done and is waited for; if the workflow ends before the run, the run is asked to cancel.
+// Errors of the Workflow and of the inputs are those of [Start], and come with the result.
+func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Child {
+	in, err := w.Input(inputs)
+	if err != nil {
+		return &Child{err: err}
+	}
+	o := w.startOptions(in.input, memo{in.Plan, in.key(), in.StateVersion})
+	ctx = workflow.WithChildOptions(ctx, workflow.ChildWorkflowOptions{
+		WorkflowID: w.ID, TaskQueue: w.TaskQueue, Memo: o.Memo, TypedSearchAttributes: o.TypedSearchAttributes, StaticSummary: o.StaticSummary, Priority: w.Priority,
+		WorkflowExecutionTimeout: w.ExecutionTimeout, WaitForCancellation: true, ParentClosePolicy: enums.PARENT_CLOSE_POLICY_REQUEST_CANCEL,
+	})
+	return &Child{of: w, future: workflow.ExecuteChildWorkflow(ctx, w.workflowType(), in)}
+}
+
+// Wait waits for the end of the run. The Result and the error are those of [Run.Wait].
+func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	var out output
+	if err := c.future.Get(ctx, &out); err != nil {
+		if err := outputOf(err, &out); err != nil {
+			return nil, fmt.Errorf("kahn/temporal: the run: %w", err)
+		}
+	}
+	return c.of.result(out)
+}
+
+// Future is the future of the child workflow, for a Selector; nil if the run was not started, which Wait tells.
+func (c *Child) Future() workflow.ChildWorkflowFuture { return c.future }
+
+// Signal answers a node of the run that waits, by a signal of Temporal's: there is no answer to it, and the run logs a signal that it refuses.
+func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
+	if c.err != nil {
+		return c.err
+	}
+	r, err := c.of.signalRequest(gate, value)
+	if err != nil {
+		return err
+	}
+	return c.future.SignalChildWorkflow(ctx, SignalName, r).Get(ctx, nil)
+}
+
+// SignalName is the name of the signal that answers a node, with the argument of SignalUpdate.
+const SignalName = "kahn.Answer"
+
+// hearAnswers takes the signals that answer nodes. A signal has no answer: what the run refuses is in its log.
+func (x *interpreter) hearAnswers() {
+	for {
+		var data json.RawMessage
+		if !workflow.GetSignalChannel(x.ctx, SignalName).ReceiveAsync(&data) {
+			return
+		}
+		var r signalRequest
+		err := json.Unmarshal(data, &r)
+		if err == nil {
+			err = x.checkSignal(r)
+		}
+		if err == nil {
+			x.c.Advance(workflow.Now(x.ctx))
+			err = x.signal(r)
+		}
+		if err != nil {
+			workflow.GetLogger(x.ctx).Warn("kahn/temporal: a signal was refused", "node", r.Gate, "error", err)
+		}
+	}
+}

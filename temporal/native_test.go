@@ -1,0 +1,135 @@
+package temporal
+
+import (
+	"context"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/mock"
+	"github.com/stretchr/testify/require"
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/testsuite"
+	"go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/workflow"
+
+	"github.com/seed-c794f7ef/kahn"
+)
+
+// orders is a graph that asks before it ships.
+func orders(label string) *kahn.Graph {
+	g := &kahn.Graph{Name: "orders"}
+	return g.Add(kahn.Node{ID: "take", Label: label},
+		kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"take"}, Gate: &kahn.Gate{Choices: []string{"yes", "no"}}}, kahn.Node{ID: "ship", In: []kahn.Edge{{From: "ask", Label: "yes"}}})
+}
+
+// environment is one of the SDK with a worker's workflows.
+func environment(t *testing.T, o Options) *testsuite.TestWorkflowEnvironment {
+	t.Helper()
+	var suite testsuite.WorkflowTestSuite
+	suite.SetLogger(discard)
+	env := suite.NewTestWorkflowEnvironment()
+	env.SetTestTimeout(time.Minute)
+	env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute})
+	o.LostAfter = time.Hour
+	require.NoError(t, o.Register(env))
+	return env
+}
+
+// Anybody may start a run with the JSON that is documented, and answer its gates by a signal. The run has the first plan with the name, and an id of its own; what the run refuses is
+// no answer.
+func TestForeignStart(t *testing.T) {
+	t.Parallel()
+	young, old := plan(t, orders("young")), plan(t, orders("old"))
+	step := func(_ context.Context, s *kahn.Step) (any, error) {
+		order, _ := s.Root("order")
+		return []any{s.Label(), order, s.RunID() != ""}, nil
+	}
+	for text, label := range map[string]string{
+		`{"inputs": {"order": 17}}`:                                                      "young",
+		`{"inputs": {"order": 17}, "plan": {"name": "orders"}}`:                          "young",
+		`{"inputs": {"order": 17}, "plan": {"fingerprint": "` + fingerprint(old) + `"}}`: "old",
+	} {
+		env := environment(t, Options{Plans: []*kahn.Plan{young, old}, Step: step})
+		env.OnUpsertMemo(mock.MatchedBy(func(fields map[string]any) bool {
+			m, is := fields[memoName].(memo)
+			return is && m.Plan.Name == "orders"
+		})).Return(nil).Once()
+		env.RegisterDelayedCallback(func() { env.SignalWorkflow(SignalName, json.RawMessage(`{"gate": "ask", "value": "perhaps"}`)) }, time.Hour)
+		env.RegisterDelayedCallback(func() { env.SignalWorkflow(SignalName, json.RawMessage(`"nonsense"`)) }, time.Hour)
+		env.RegisterDelayedCallback(func() {
+			env.SignalWorkflow(SignalName, json.RawMessage(`{"gate": "ask", "value": "yes", "actor": "ann"}`))
+		}, 2*time.Hour)
+		env.ExecuteWorkflow("orders", json.RawMessage(text))
+		var out output
+		require.NoError(t, env.GetWorkflowResult(&out), text)
+		res, err := Workflow{Plan: map[string]*kahn.Plan{"young": young, "old": old}[label]}.result(out)
+		require.NoError(t, err)
+		take, _ := res.Node("take")
+		require.Equal(t, []any{label, 17.0, true}, take.Output, "a number without a type is a float64")
+		ask, _ := res.Node("ask")
+		require.Equal(t, "ann", ask.Decision.Actor)
+		ship, _ := res.Node("ship")
+		require.Equal(t, kahn.Completed, ship.Status)
+	}
+	env := environment(t, Options{Plans: []*kahn.Plan{young}, Step: step})
+	env.ExecuteWorkflow("orders", json.RawMessage(`{"plan": {"name": "nobody's"}}`))
+	var panicked *sdk.PanicError // the workflow task is left to another worker
+	require.ErrorAs(t, env.GetWorkflowError(), &panicked)
+	require.ErrorContains(t, panicked, ErrUnknownPlan.Error())
+}
+
+// A workflow of one's own has a run as its child: it gets the Result, also of one that has failed or was cancelled, and answers its gates.
+func TestExecuteChild(t *testing.T) {
+	t.Parallel()
+	p := plan(t, orders(""))
+	for name, row := range map[string]struct {
+		answer any
+		inputs map[string]any
+		w      Workflow
+		want   kahn.RunStatus
+		text   string
+	}{
+		"completes":      {"yes", map[string]any{"order": 17}, Workflow{Plan: p}, kahn.RunCompleted, ""},
+		"fails":          {"yes", map[string]any{"order": -1}, Workflow{Plan: p}, kahn.RunFailed, errStep.Error()},
+		"is cancelled":   {nil, map[string]any{"order": 17}, Workflow{Plan: p}, kahn.RunCancelled, "cancelled"},
+		"never begins":   {"yes", nil, Workflow{Plan: p, Settings: Settings{Limit: -1}}, 0, "Limit"},
+		"without a plan": {"yes", nil, Workflow{}, 0, kahn.ErrNoGraph.Error()},
+	} {
+		env := environment(t, Options{Plans: []*kahn.Plan{p}, Step: func(_ context.Context, s *kahn.Step) (any, error) {
+			if order, _ := s.Root("order"); order == -1 {
+				return nil, kahn.Permanent(errStep)
+			}
+			return s.ID(), nil
+		}})
+		parent := func(ctx workflow.Context) error {
+			of, cancel := workflow.WithCancel(ctx)
+			child := ExecuteChild(of, row.w, row.inputs)
+			if err := workflow.Sleep(ctx, time.Hour); err != nil {
+				return err
+			}
+			if row.answer == nil {
+				cancel()
+			} else if row.want == kahn.RunCompleted {
+				if err := child.Signal(ctx, "ask", kahn.Decision{Value: row.answer, Actor: "parent"}); err != nil {
+					return err
+				}
+			}
+			res, err := child.Wait(ctx)
+			if res != nil {
+				require.Equal(t, row.want, res.Status, name)
+			} else {
+				require.Zero(t, row.want, name)
+			}
+			return err
+		}
+		env.RegisterWorkflowWithOptions(parent, workflow.RegisterOptions{Name: "parent"})
+		env.ExecuteWorkflow("parent")
+		require.True(t, env.IsWorkflowCompleted())
+		if err := env.GetWorkflowError(); row.text == "" {
+			require.NoError(t, err, name)
+		} else {
+			require.ErrorContains(t, err, row.text, name)
+		}
+	}
+}
