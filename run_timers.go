@@ -300,6 +300,28 @@ func (r *Run) armTimeout(n *node, step *Step, fallback bool, now int64) {
 	}
 }
 
+// unspent is what is left of the Timeout of an attempt whose step has returned a graph. While that waits for room in the outbox no Timeout passes, and the
+// nested run has the rest.
+type unspent struct {
+	left  int64
+	lasts time.Duration // 0 without a Timeout
+}
+
+// unspent is called with the lock held.
+func (s *Step) unspent(now int64) (u unspent) {
+	if x := s.ctx.Load(); x != nil && x.timeout != nil {
+		u = unspent{max(x.timeout.Due-now, 0), x.timeout.lasts}
+	}
+	return u
+}
+
+// armUnspent arms the Timeout of an attempt again if it was disarmed while the attempt waited for room.
+func (r *Run) armUnspent(step *Step, u unspent, now int64) {
+	if u.lasts > 0 && step.ctx.Load().timeout == nil && r.extras[step.ref].timedOut == timeoutNone {
+		step.timeoutAlarm(u.lasts).arm(saturate.Add(now, u.left), now)
+	}
+}
+
 // armOverall arms the timeout of all attempts of a node, unless one before has.
 func (r *Run) armOverall(n *node, step *Step, fallback bool) {
 	if n.OverallTimeout == 0 {

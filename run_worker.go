@@ -23,6 +23,7 @@ type worker struct {
 	now      int64       // the clock, read once for each completion: the end of one step is the start of the next
 	recorded *writing    // of the transaction with the task's start, under a store
 	ending   *ending     // of the task, if it has waited for room in the outbox; else nil
+	unspent  unspent     // of the task, whose step has returned a graph
 	phase    phase
 	way      way         // how it performs the task
 	handed   bool        // the host calls the step of the task
@@ -754,6 +755,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		}
 	case c.expand != nil:
 		r.expand(step, c.expand, w.now)
+		r.armUnspent(step, w.unspent, w.now)
 		r.extras[ref].texts = &texts{saved: w.kept[1]}
 		r.tree.board(place{r, ref}, w.flight)
 		w.flight = nil
@@ -792,6 +794,9 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 		case !w.alone && r.putsOff(w.now):
 			w.failed = failed
 			return false, w.putOff(*c, res, goOn)
+		}
+		if c.expand != nil && !waited {
+			w.unspent = step.unspent(w.now)
 		}
 		if waited || !w.awaitRoom(r.sizeOf(c, &w.kept)) {
 			return true, false

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/event"
 	"github.com/seed-c794f7ef/kahn/kahntest"
 	"github.com/seed-c794f7ef/kahn/store"
 )
@@ -172,6 +173,33 @@ func TestManySilentCodecs(t *testing.T) {
 		}
 		if len(r.Abandoned) != n {
 			t.Errorf("%d abandoned, expected %d", len(r.Abandoned), n)
+		}
+	})
+}
+
+// TestTimeoutOfAGraphThatWaitsForRoom: the Timeout of a node spans the graph that its step returns, also if the step has to wait for room before: that time
+// is none of it.
+func TestTimeoutOfAGraphThatWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	inBubble(t, "Timeout", func(t *testing.T) {
+		text := strings.Repeat("x", 9<<20)
+		large := func(d time.Duration) kahn.StepFunc {
+			return func(context.Context, *kahn.Step) (any, error) { time.Sleep(d); return text, nil }
+		}
+		inner := graph(kahn.Node{ID: "x", Do: takes(time.Hour)})
+		g := graph(kahn.Node{ID: "A", Do: large(1000 * ms)}, kahn.Node{ID: "B", Do: large(1010 * ms)}, kahn.Node{ID: "E", Timeout: 10 * time.Second,
+			Do: func(context.Context, *kahn.Step) (any, error) {
+				time.Sleep(1100 * ms)
+				return nil, kahn.Expand(inner, nil, nil)
+			}})
+		r := try(t, g, nil, kahn.Durable(&slowStore{Store: new(store.Memory), takes: 2 * time.Second}), kahn.RunID("r"), kahn.Lease("", time.Hour))
+		r.expect("A:ok B:ok E:F", "failed")
+		if n := r.node("E"); n.Cause.Kind != kahn.CauseTimeout {
+			t.Errorf("%v after %v", n.Cause, n.Duration)
+		}
+		began, expanded, ended := r.at(event.NodeStarted, "E"), r.at(event.NodeQueued, "E/x"), r.at(event.NodeTimedOut, "E")
+		if waited := expanded - began - 1100*ms; waited < time.Second || ended-expanded != 8900*ms {
+			t.Errorf("the nested run had %v, after E had waited for %v", ended-expanded, waited)
 		}
 	})
 }
