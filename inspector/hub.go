@@ -29,6 +29,7 @@ type page struct {
 	run  string
 	from cursor // of the run when the page joined, before it reads anything
 	wake chan struct{}
+	sees func(*kahn.Run) bool // whether the client may know of a run; nil: of all
 
 	// The hub's lock guards what follows.
 	pending [][]byte // messages that were not written yet
@@ -45,8 +46,8 @@ const (
 )
 
 // join adds a page that shows the list and, unless it is empty, a run. It reports false if there are too many.
-func (h *hub) join(run string, most int) (*page, bool) {
-	p, ready := h.add(run, most)
+func (h *hub) join(run string, most int, sees func(*kahn.Run) bool) (*page, bool) {
+	p, ready := h.add(run, most, sees)
 	if p == nil {
 		return nil, false
 	}
@@ -55,14 +56,14 @@ func (h *hub) join(run string, most int) (*page, bool) {
 }
 
 // add adds a page, and begins the goroutine for the first one.
-func (h *hub) add(run string, most int) (*page, chan struct{}) {
+func (h *hub) add(run string, most int, sees func(*kahn.Run) bool) (*page, chan struct{}) {
 	from := h.last(run)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.pages) >= most {
 		return nil, nil
 	}
-	p := &page{run: run, from: from, wake: make(chan struct{}, 1)}
+	p := &page{run: run, from: from, wake: make(chan struct{}, 1), sees: sees}
 	if h.pages == nil {
 		h.pages = map[*page]bool{}
 	}
@@ -230,6 +231,46 @@ type seen struct {
 type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
+
+	runs, gone []*kahn.Run // those of Runs and of Removed
+}
+
+// of is the part of the message that a page may know of.
+func (m runsMessage) of(p *page) (part runsMessage) {
+	part = runsMessage{Runs: []runRow{}, Removed: []string{}}
+	for i, run := range m.runs {
+		if p.sees(run) {
+			part.Runs = append(part.Runs, m.Runs[i])
+		}
+	}
+	for i, run := range m.gone {
+		if p.sees(run) {
+			part.Removed = append(part.Removed, m.Removed[i])
+		}
+	}
+	return part
+}
+
+// tellRuns tells each page what has changed in the list, as far as it may know.
+func (h *hub) tellRuns(m runsMessage) {
+	h.tell("runs", m, func(p *page) bool { return p.sees == nil })
+	for _, p := range h.choosing() {
+		if part := m.of(p); len(part.Runs)+len(part.Removed) > 0 {
+			h.tell("runs", part, func(other *page) bool { return other == p })
+		}
+	}
+}
+
+// choosing are the pages that may know of some runs alone.
+func (h *hub) choosing() (list []*page) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for p := range h.pages {
+		if p.sees != nil {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // nodesMessage tells of changes in a run: the letter of its status, the number of attempts and the path of each node.
@@ -259,7 +300,7 @@ func (w *watch) follow(stop, ready chan struct{}) {
 		case <-ticker.C:
 		}
 		if m := w.list(); len(m.Runs)+len(m.Removed) > 0 {
-			w.hub.tell("runs", m, func(*page) bool { return true })
+			w.hub.tellRuns(m)
 			w.hub.count(len(m.Runs))
 		}
 		shown := w.hub.shownRuns()
@@ -289,13 +330,13 @@ func (w *watch) list() runsMessage {
 		}
 		if w.listed[id] != x {
 			w.listed[id] = x
-			m.Runs = append(m.Runs, w.hub.handler.rowOf(run, at))
+			m.Runs, m.runs = append(m.Runs, w.hub.handler.rowOf(run, at)), append(m.runs, run)
 		}
 	}
-	for id := range w.listed {
+	for id, was := range w.listed {
 		if !now[id] {
 			delete(w.listed, id)
-			m.Removed = append(m.Removed, id)
+			m.Removed, m.gone = append(m.Removed, id), append(m.gone, was.run)
 		}
 	}
 	return m

@@ -57,9 +57,13 @@ type Options struct {
 	Codec store.Codec
 	// Authorize decides whether a request may do something; an error refuses it with 403, and its text is not shown. Each request is
 	// asked for View, and for every further action that it needs. Its query has the id of a run as run, and the path of a node as path;
-	// what a body names, such as the nodes of a redrive, is in the run. Lists are asked about once for all runs. A stream is asked again
+	// what a body names, such as the nodes of a redrive, is in the run. Lists are asked about once for all runs: see Visible. A stream is asked again
 	// every Reauthorize. Nil lets a request do everything that has the Token.
 	Authorize func(*http.Request, Action) error
+	// Visible decides whether a client may know of a run, such as one of another tenant. Runs that it hides are missing in lists, in counts and in streams, and
+	// answered as unknown; schedules, and the counts of queues that no process works, are then not shown at all, since they are of all runs. It is asked for each run and request, from several
+	// goroutines, and should be quick; its panic hides the run. Nil: clients that may View know of all runs.
+	Visible func(*http.Request, RunInfo) bool
 	// Token is what a client has to know if Authorize is nil: nothing else tells who may be behind a proxy on this machine, or which of its users
 	// asks. The page takes it from a link whose address ends in #token= and the token, or asks for it, and keeps it in a cookie; programs send the header
 	// Authorization: Bearer and the token. It has at least 16 bytes. Empty: one is generated, and Log gets it when the handler is made.
@@ -82,6 +86,14 @@ type Options struct {
 	MaxStreams int
 	// Reauthorize is how often a stream asks Authorize again. Zero means 15 seconds.
 	Reauthorize time.Duration
+}
+
+// RunInfo is what Options.Visible is asked about.
+type RunInfo struct {
+	ID       string
+	Workflow string
+	// Labels are those of the run, of kahn.Describe and Step.SetLabel.
+	Labels map[string]string
 }
 
 // StartFunc starts a run with the inputs that a user has typed, a JSON object or nothing.

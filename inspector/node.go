@@ -178,6 +178,12 @@ func (c *call) decision(path string, d *kahn.Decision) *answered {
 
 // why puts the state of a node in words. Clients that may not ViewData see no errors and messages of user code in it.
 func (c *call) why(path string, y kahn.Why) whyReply {
+	if c.h.Visible != nil {
+		y.Runs = slices.DeleteFunc(slices.Clone(y.Runs), func(id string) bool {
+			run, ok := c.h.Runner.Run(id)
+			return !ok || !c.h.seesLive(c.r, run)
+		})
+	}
 	if own, ok := y.Err.(*kahn.NodeError); ok { // its text is assembled from its fields
 		hidden := *own
 		hidden.Err = c.plain(path, own.Err)

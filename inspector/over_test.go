@@ -105,7 +105,7 @@ func TestStreamThatCannotBeEncoded(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, nil)
 	h := Handler(free(d.opts)).(*handler)
-	p, ok := h.hub.join("", 1)
+	p, ok := h.hub.join("", 1, nil)
 	require.True(t, ok)
 	defer h.hub.leave(p)
 	h.hub.tell("runs", func() {}, func(*page) bool { return true })

@@ -180,6 +180,10 @@ func (c *call) findRun() error {
 			return err
 		}
 	}
+	if !c.seesTarget() {
+		c.target = nil
+		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: fmt.Sprintf("there is no run %.60q", id)}
+	}
 	if c.route.live && c.live() == nil {
 		return errNotHere
 	}

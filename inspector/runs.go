@@ -35,7 +35,7 @@ type limits struct {
 type counts map[string]int
 
 func (c *call) info() (any, error) {
-	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Stored: c.h.Store != nil, Schedules: c.h.Scheduler != nil, Actor: c.actor(), Now: stamp(time.Now())}
+	reply := infoReply{Actions: []Action{}, Workflows: []string{}, Known: []string{}, Counts: counts{}, Stored: c.h.Store != nil, Schedules: c.h.Scheduler != nil && c.h.Visible == nil, Actor: c.actor(), Now: stamp(time.Now())}
 	for _, a := range []Action{View, ViewData, Signal, Cancel, Redrive, Start, Schedule} {
 		if c.h.allows(c.r, a) {
 			reply.Actions = append(reply.Actions, a)
@@ -45,7 +45,7 @@ func (c *call) info() (any, error) {
 		reply.Workflows = append(reply.Workflows, name)
 	}
 	slices.Sort(reply.Workflows)
-	for run := range c.h.Runner.Runs() {
+	for run := range c.liveRuns {
 		reply.Counts[run.Status().String()]++
 		if at, found := slices.BinarySearch(reply.Known, run.Name()); !found && len(reply.Known) < 100 {
 			reply.Known = slices.Insert(reply.Known, at, run.Name())
@@ -148,7 +148,7 @@ func (c *call) runs() (any, error) {
 		x := arrival{time.Unix(0, at.UnixNano()), run.ID(), run}
 		if workflow != "" && run.Name() != workflow || statuses != nil && !slices.Contains(statuses, run.Status().String()) ||
 			undoing != "" && undoing != run.Compensation().String() ||
-			!strings.Contains(strings.ToLower(x.id), q) && !strings.Contains(strings.ToLower(run.Name()), q) {
+			!strings.Contains(strings.ToLower(x.id), q) && !strings.Contains(strings.ToLower(run.Name()), q) || !c.h.seesLive(c.r, run) {
 			continue
 		}
 		list = append(list, x)
@@ -390,7 +390,7 @@ func (c *call) gates() (any, error) {
 		add(c.target)
 		return reply, nil
 	}
-	for run := range c.h.Runner.Runs() {
+	for run := range c.liveRuns {
 		add(run)
 	}
 	c.addResting(&reply, limit)

@@ -54,7 +54,7 @@ var scheduleParam = param{Name: "schedule", Required: true, Note: "name of the s
 
 // schedules lists the schedules.
 func (c *call) schedules() (any, error) {
-	if c.h.Scheduler == nil {
+	if c.h.Scheduler == nil || c.h.Visible != nil {
 		return nil, errNoSchedules
 	}
 	var list []schedule.Status

@@ -3,6 +3,7 @@ package inspector
 import (
 	"errors"
 	"net/http"
+	"slices"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/store"
@@ -70,6 +71,10 @@ func (c *call) listStored() (any, error) {
 		return nil, c.listFault(err)
 	}
 	reply := storedReply{Runs: []storedRow{}, Next: page.Next}
+	if c.h.Visible != nil { // a store counts the runs of all
+		unclaimable = nil
+		page.Runs = slices.DeleteFunc(page.Runs, func(run store.Run) bool { return !c.h.seesStored(c.r, &run) })
+	}
 	for i, x := range unclaimable {
 		if reply.UnclaimableRuns += x.Runs; i < few {
 			reply.Unclaimable = append(reply.Unclaimable, queueRowOf(x))

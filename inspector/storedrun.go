@@ -439,6 +439,9 @@ func (h *handler) storedRow(s *storedRun) runRow {
 	}
 	row.count(s)
 	row.First, row.Last = s.EventRange()
+	if h.Visible != nil {
+		row.Queue = nil // it counts the runs of all
+	}
 	if s.workflow == nil {
 		row.Note = "Nodes that have not begun are missing: " + s.planNote()
 	}

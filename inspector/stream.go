@@ -3,6 +3,8 @@ package inspector
 import (
 	"net/http"
 	"time"
+
+	"github.com/seed-c794f7ef/kahn"
 )
 
 // streamWrite bounds a write to a client of a stream.
@@ -10,7 +12,11 @@ const streamWrite = 10 * time.Second
 
 // stream answers with what changes, until the client is gone or is not allowed to View any more.
 func (c *call) stream() (any, error) {
-	page, ok := c.h.hub.join(c.query.text("run"), c.h.MaxStreams)
+	var sees func(*kahn.Run) bool
+	if c.h.Visible != nil {
+		sees = func(run *kahn.Run) bool { return c.h.seesLive(c.r, run) }
+	}
+	page, ok := c.h.hub.join(c.query.text("run"), c.h.MaxStreams, sees)
 	if !ok {
 		c.w.Header().Set("Retry-After", "5")
 		return nil, &fault{Status: http.StatusServiceUnavailable, Code: "too_many_streams", Message: "too many pages are open"}
@@ -45,7 +51,7 @@ func (c *call) stream() (any, error) {
 		case <-page.wake:
 			err = write(c.h.hub.take(page)...)
 		case <-ask.C:
-			if c.h.admit(c.r) != nil {
+			if c.h.admit(c.r) != nil || !c.seesTarget() {
 				return nil, nil
 			}
 			err = write([]byte(": \n\n"))

@@ -172,7 +172,7 @@ func TestStreamReauthorized(t *testing.T) {
 func TestSlowTab(t *testing.T) {
 	t.Parallel()
 	h := &hub{handler: &handler{Options: Options{Runner: &kahn.Runner{}}}}
-	p, ok := h.join("", 1)
+	p, ok := h.join("", 1, nil)
 	require.True(t, ok)
 	defer h.leave(p)
 	message := make([]byte, maxPending/4)

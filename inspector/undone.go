@@ -1,6 +1,7 @@
 package inspector
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -18,7 +19,7 @@ type undoTask struct {
 // addTasks adds the runs of which a compensation has failed: those of the Runner, and those of the store by one page and one count.
 func (c *call) addTasks(reply *gatesReply, limit int) {
 	here := map[string]undoTask{}
-	for run := range c.h.Runner.Runs() {
+	for run := range c.liveRuns {
 		if over(run) && run.Status().Terminal() && run.Compensation() == kahn.CompensationFailed {
 			here[run.ID()] = undoTask{run.ID(), run.Name(), run.Status(), stamp(lastEnd(run, time.Time{}))}
 		}
@@ -37,7 +38,7 @@ func (c *call) addTasks(reply *gatesReply, limit int) {
 		delete(here, r.ID)
 		add(undoTask{r.ID, r.Workflow, r.Status, stamp(r.Ended)})
 	}
-	for run := range c.h.Runner.Runs() { // in the order of the Runner
+	for run := range c.liveRuns { // in the order of the Runner
 		if t, alone := here[run.ID()]; alone {
 			if add(t); page.Next == "" { // else it may be on another page
 				reply.Failed++
@@ -59,6 +60,10 @@ func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 		}
 		for _, n := range counts {
 			total += n.Runs
+		}
+		if c.h.Visible != nil { // a store counts the runs of all
+			page.Runs = slices.DeleteFunc(page.Runs, func(run store.Run) bool { return !c.h.seesStored(c.r, &run) })
+			total = len(page.Runs)
 		}
 		return err
 	})

@@ -165,7 +165,7 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 			return nil, false, err
 		}
 		for _, run := range page.Runs {
-			if !c.h.hasAtWork(run.ID) {
+			if !c.h.hasAtWork(run.ID) && c.h.seesStored(c.r, &run) {
 				list = append(list, run)
 			}
 		}

@@ -1,5 +1,5 @@
 import { useSignal } from "@preact/signals"
-import { useEffect } from "preact/hooks"
+import { useEffect, useId } from "preact/hooks"
 import { get, post, Refused, type Answered, type Done, type Gate, type Inbox, type UndoTask } from "./api"
 import { asked, info, may, mayDo, message, said, undoModes, verbNames } from "./actions"
 import { everySoOften, generation, later, now, onRows } from "./live"
@@ -72,6 +72,7 @@ function Task({ t }: { t: UndoTask }) {
 
 // AnswerForm has the choices of a gate as buttons, or a field for any answer.
 export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
+	const name = useId() // screen readers say with each button which gate it answers
 	const comment = useSignal(""), text = useSignal("true"), busy = useSignal(false), problem = useSignal(""), first = useSignal<Answered | undefined>(undefined)
 	if (!may("signal")) return null
 	const send = async (value: unknown) => {
@@ -92,10 +93,11 @@ export function AnswerForm({ gate, done }: { gate: Gate; done: () => void }) {
 			if (gate.choices) return
 			try { void send(JSON.parse(text.value)) } catch { problem.value = texts.badJSON }
 		}}>
-			<input aria-label={texts.comment} placeholder={texts.comment} value={comment.value} maxLength={500} onInput={e => (comment.value = e.currentTarget.value)} />
+			<span class="hidden" id={name}><Plain text={texts.answerTo(gate.label || gate.path)} /> <Plain text={gate.run} /></span>
+			<input aria-label={texts.comment} aria-describedby={name} placeholder={texts.comment} value={comment.value} maxLength={500} onInput={e => (comment.value = e.currentTarget.value)} />
 			{gate.choices
-				? gate.choices.map(choice => <button type="button" key={choice} disabled={busy.value} onClick={() => send(choice)}><Plain text={choice} /></button>)
-				: <><input aria-label={texts.answer} title={texts.answerHint} value={text.value} onInput={e => (text.value = e.currentTarget.value)} /><button class="primary" disabled={busy.value}>{texts.send}</button></>}
+				? gate.choices.map(choice => <button type="button" key={choice} aria-describedby={name} disabled={busy.value} onClick={() => send(choice)}><Plain text={choice} /></button>)
+				: <><input aria-label={texts.answer} aria-describedby={name} title={texts.answerHint} value={text.value} onInput={e => (text.value = e.currentTarget.value)} /><button class="primary" aria-describedby={name} disabled={busy.value}>{texts.send}</button></>}
 			{problem.value && <p class="problem" role="alert"><Plain text={problem.value} /></p>}
 		</form>
 	)

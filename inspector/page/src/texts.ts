@@ -151,6 +151,7 @@ export const texts = {
 	answer: "Answer",
 	answerHint: "Any JSON value, such as true or \"yes\"",
 	send: "Send",
+	answerTo: (gate: string) => `Answer to ${gate}`,
 	noGates: "Nothing waits for an answer",
 	noGatesHint: "Gates appear here when a run reaches them.",
 	deadline: "Deadline",

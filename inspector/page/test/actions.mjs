@@ -120,6 +120,8 @@ export const actions = {
 		await ann.locator(".bubble").waitFor()
 		await card(ann).getByText("Stored").waitFor()
 		await card(ann).locator("time").first().waitFor() // since when
+		const described = await card(ann).getByRole("button", { name: "ship" }).evaluate(b => document.getElementById(b.getAttribute("aria-describedby")).textContent)
+		assert.match(described, new RegExp(`Answer to review/approve.*${run}`)) // what a screen reader says after the button
 		await card(ann).getByRole("button", { name: "ship" }).click()
 		await card(ann).waitFor({ state: "detached" })
 		await card(bob).getByRole("button", { name: "hold" }).click()
