@@ -152,7 +152,7 @@ func scheduled(t *testing.T, h *historypb.History) (list []string) {
 	return list
 }
 
-// swap exchanges the calls of two attempts in a history.
+// swap exchanges two attempts in a history.
 func swap(t *testing.T, h *historypb.History, one, other string) {
 	t.Helper()
 	names := scheduled(t, h)
@@ -163,7 +163,7 @@ func swap(t *testing.T, h *historypb.History, one, other string) {
 		}
 	}
 	a, b := events[slices.Index(names, one)].GetActivityTaskScheduledEventAttributes(), events[slices.Index(names, other)].GetActivityTaskScheduledEventAttributes()
-	a.Input, b.Input = b.Input, a.Input
+	a.Input, b.Input, a.ActivityType, b.ActivityType = b.Input, a.Input, b.ActivityType, a.ActivityType
 }
 
 // A replay undoes what the history has undone, in its order: backwards, and once more what the operator has repeated. Another order is found: by the replayer if what was undone
@@ -201,4 +201,13 @@ func TestReplayOfCompensations(t *testing.T) {
 	got, err := replay(plan(t, r.graph(true)), h)
 	require.NoError(t, err, "to the replayer all attempts are alike")
 	require.NotEqual(t, scheduled(t, h), got)
+
+	o := r.options
+	o.Step, o.Plans = recordedStep, []*kahn.Plan{plan(t, r.graph(true))}
+	replayer, err := o.Replayer()
+	require.NoError(t, err)
+	h = historyOf(t, namedHistories+"/saga-0.json")
+	require.NoError(t, replayer.ReplayWorkflowHistory(discard, h))
+	swap(t, h, "undo:charge", "undo:reserve")
+	require.ErrorContains(t, replayer.ReplayWorkflowHistory(discard, h), "TMPRL1100", "their kinds are the types of their activities")
 }

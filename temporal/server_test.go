@@ -164,7 +164,7 @@ func TestServerHistories(t *testing.T) {
 	c := dial(t)
 	host, err := os.Hostname()
 	require.NoError(t, err)
-	dir := filepath.Join("testdata", "histories")
+	dir := filepath.Join("testdata", "histories", namedHistories)
 	require.NoError(t, os.MkdirAll(dir, 0o755))
 	for name, r := range records {
 		o := r.options
