@@ -72,7 +72,6 @@ func TestNames(t *testing.T) {
 		"charge": {TaskQueue: "bank", LostAfter: 7 * time.Hour, StartToClose: time.Minute, ScheduleToStart: time.Hour, Priority: sdk.Priority{PriorityKey: 2, FairnessWeight: 3}, FairByKey: true},
 		"quick":  {Local: true},
 	}
-	upper := func(name string) string { return strings.ToUpper(name) }
 	for name, row := range map[string]struct {
 		former           bool
 		byHost           func(string) string
@@ -81,7 +80,7 @@ func TestNames(t *testing.T) {
 		quick, own, undo string
 	}{
 		"by default":       {false, nil, "orders", "kahn.Step", "charge", "local quick", "own", "refund"},
-		"by the host":      {false, upper, "ORDERS", "kahn.Step", "CHARGE", "local QUICK", "OWN", "REFUND"},
+		"by the host":      {false, strings.ToUpper, "ORDERS", "kahn.Step", "CHARGE", "local QUICK", "OWN", "REFUND"},
 		"former version's": {true, nil, "kahn.Run", "kahn.Step", "kahn.Step", "kahn.Step", "kahn.Step", "kahn.Step"},
 	} {
 		seen := newCalled()
