@@ -117,7 +117,7 @@ type ModerationError struct {
 	Err error
 }
 
-// Error lists the moderator's reasons, or tells why it could not judge.
+// Error lists the moderator's reasons, or says why it could not judge.
 func (e *ModerationError) Error() string {
 	if e.Err != nil {
 		return fmt.Sprintf("moderation of the %v failed: %s", e.Phase, errorText(e.Err))
@@ -128,7 +128,7 @@ func (e *ModerationError) Error() string {
 // Unwrap returns Err.
 func (e *ModerationError) Unwrap() error { return e.Err }
 
-// Moderation tells which sides of a step the run's moderator judges, see [Moderate].
+// Moderation says which sides of a step the run's moderator judges, see [Moderate].
 type Moderation uint8
 
 // The choices.

@@ -198,7 +198,7 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	return nil
 }
 
-// NextStop returns an attempt whose step is to be asked to stop, each once: context.Cause of the Step tells why. The run waits for its
+// NextStop returns an attempt whose step is to be asked to stop, each once: context.Cause of the Step says why. The run waits for its
 // result, as long as [CancelGrace] says.
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	defer c.enter()()
@@ -530,7 +530,7 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 }
 
 // RunStatus returns the status of a run whose State is Done, as its Result would have it: that of [machine.State.RunStatus], unless the end node has
-// failed or returned an [EndVerdict]. cause tells why the run was stopped as a whole, or that its end node failed. Until the State is Done
+// failed or returned an [EndVerdict]. cause says why the run was stopped as a whole, or that its end node failed. Until the State is Done
 // the status is [RunRunning].
 func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
 	s := (*machine.Locked)(st)

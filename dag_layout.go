@@ -552,7 +552,7 @@ type nestedKey struct {
 	outer *force
 }
 
-// compiledGraph is the version of a graph that was compiled, to tell whether the graph has changed since.
+// compiledGraph is the version of a graph that was compiled, to report whether the graph has changed since.
 type compiledGraph struct {
 	g       *Graph
 	version uint64

@@ -548,7 +548,7 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 }
 
 // Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It
-// covers nodes, defaults of inputs, the graphs inside of them, edges, joins, policies, configuration as far as it has a JSON
+// covers nodes, defaults of inputs, the graphs inside them, edges, joins, policies, configuration as far as it has a JSON
 // form, and the presence of Go functions, which cannot be compared. It leaves out fields that only decide when and how often
 // steps are performed: Retry, Timeout, OverallTimeout, CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop; and fields
 // that only Compile reads: the Choices of a condition and the Outputs of a node.

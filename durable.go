@@ -27,7 +27,7 @@ import (
 // of a nested run is not evaluated, and the events are hidden. Steps and readers of events see a change only when it is durable;
 // Status, Node and Counts show what is in memory.
 //
-// The runs of a tree share one durable. The nodes inside of composites are stored under keys that are paths, see Run.key;
+// The runs of a tree share one durable. The nodes inside composites are stored under keys that are paths, see Run.key;
 // the record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
 // attempt but as a commit of its record: after a crash the composite goes on.
 type durable struct {
@@ -124,7 +124,7 @@ type collected struct {
 	at        time.Time
 }
 
-// writing tells what became of a transaction. It is apart from it for those who remember it for longer.
+// writing says what became of a transaction. It is apart from it for those who remember it for longer.
 type writing struct {
 	done chan struct{} // closed, with the lock held, when the transaction is written, or err says why not
 	err  error

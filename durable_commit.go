@@ -469,7 +469,7 @@ func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 // maxScratch bounds the memory that a committer keeps from one transaction to the next, in bytes.
 const maxScratch = 64 << 10
 
-// encode makes the records of a transaction. Its nodes are its own but for what is inside of them.
+// encode makes the records of a transaction. Its nodes are its own but for what is inside them.
 func (r *Run) encode(tx *transaction) error {
 	if tx.hasValues() {
 		if err := r.encodeValues(tx); err != nil {

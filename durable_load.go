@@ -330,7 +330,7 @@ func (f *filler) collect(n *nodeState, key string) {
 	}
 }
 
-// keyInside is the prefix of the keys of the nodes inside of the composite with the given key. A later attempt repeats
+// keyInside is the prefix of the keys of the nodes inside the composite with the given key. A later attempt repeats
 // paths, and a store keeps what was completed: so the keys of a later attempt differ.
 func (n *nodeState) keyInside(key string) string {
 	return keyInside(key, n.Attempts, n.Inside.Iteration, n.Inside.Items > 0)
@@ -517,7 +517,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 	return x, nil
 }
 
-// keep puts the nodes that a fork keeps, and those inside of them, into the outbox.
+// keep puts the nodes that a fork keeps, and those inside them, into the outbox.
 func (d *durable) keep(h *held) {
 	for i, ref := range h.refs {
 		e := d.pending(place{h.run, ref})
@@ -537,7 +537,7 @@ func (d *durable) keep(h *held) {
 
 // takenBack is what a redrive takes out of the store.
 type takenBack struct {
-	keys    []string          // of the nodes that run again, and of those inside of them
+	keys    []string          // of the nodes that run again, and of those inside them
 	counts  []store.Readiness // what becomes of the counters of nodes that run again, or follow such a node
 	started []store.Attempt   // attempts that go on although the record of their node is taken back
 	undone  []string          // the paths of nodes that were undone, once for each record of that which is taken back
@@ -567,7 +567,7 @@ func (back *takenBack) take(key string, n store.Node) {
 	}
 }
 
-// takeBackInside is takeBack for the inside of an expanded node with a key; all of it if a is empty.
+// takeBackInside is takeBack for the inside an expanded node with a key; all of it if a is empty.
 func (a *again) takeBackInside(n *nodeState, key string) (back takenBack) {
 	prefix := n.keyInside(key)
 	back.fates = map[string]fate{}
@@ -724,7 +724,7 @@ type storedStatus struct {
 	status  Status
 	inside  bool  // nested runs perform it
 	child   *Run  // that one, or the last of them
-	dormant bool  // all that is left inside of it waits
+	dormant bool  // all that is left inside it waits
 	retried int32 // the last attempt that was retried
 }
 

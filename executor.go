@@ -279,7 +279,7 @@ func (r *Run) checkPerformers(p *Plan, within *double) error {
 	return nil
 }
 
-// some names the first of several nodes, or, if deep, the first node inside of it that lacks the same. In test mode these
+// some names the first of several nodes, or, if deep, the first node inside it that lacks the same. In test mode these
 // may be mocked.
 func (p *Plan) some(nodes []machine.Ref, of func(*Plan) []machine.Ref, deep bool) string {
 	path, at, r := p.names[nodes[0]], p, nodes[0]

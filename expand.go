@@ -203,7 +203,7 @@ func (r *Run) declaring(group string) *Run {
 	return nil
 }
 
-// holdExpansion compares the inside of the node, as a snapshot has it, with the graph that the step has returned again.
+// holdExpansion compares the inside the node, as a snapshot has it, with the graph that the step has returned again.
 func (w *worker) holdExpansion(x *expansion) error {
 	r, ref := w.run, w.task.Ref
 	r.lock()

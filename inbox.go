@@ -401,7 +401,7 @@ func (r *Run) perform(q *store.PostedRequest) {
 }
 
 // performEnded tells a node that the run has ended which it awaits. An answer that nothing awaits is refused: a node that awaits the run nevertheless, as one
-// inside of a graph that is not known yet, asks the store again when it is restored. The lock is held.
+// inside a graph that is not known yet, asks the store again when it is restored. The lock is held.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
 	if err != nil {
@@ -615,7 +615,7 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// FindRequest tells what has become of it: a path that leads nowhere, or nodes that have answered failures, see [ErrHandlers], refuse it, with the text of the
+// FindRequest says what has become of it: a path that leads nowhere, or nodes that have answered failures, see [ErrHandlers], refuse it, with the text of the
 // error. Its ID is new; with an ID of the program's own it may be posted again. Errors match [ErrBadValue] or [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]

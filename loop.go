@@ -27,7 +27,7 @@ type Loop struct {
 	UntilExpr string
 	// MaxIterations bounds the loop. It must be set.
 	MaxIterations int
-	// OnLimit tells what happens when the bound is reached and the test still wants to go on. Default: [LoopFail].
+	// OnLimit says what happens when the bound is reached and the test still wants to go on. Default: [LoopFail].
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
@@ -37,7 +37,7 @@ type Loop struct {
 	Pause time.Duration
 }
 
-// LoopLimit tells what happens when a loop has reached its MaxIterations.
+// LoopLimit says what happens when a loop has reached its MaxIterations.
 type LoopLimit uint8
 
 // What happens at the bound of a loop.
@@ -275,7 +275,7 @@ func (r *Run) continuePause(ref machine.Ref, x *extra, now int64) {
 	}
 }
 
-// Iteration returns the number of the iteration, from 1, of the innermost loop that the step is inside of; 0 outside of
+// Iteration returns the number of the iteration, from 1, of the innermost loop that the step is inside; 0 outside of
 // loops.
 func (s *Step) Iteration() int {
 	if c := s.given(); c != nil {
@@ -285,7 +285,7 @@ func (s *Step) Iteration() int {
 	return s.run.innermostIteration()
 }
 
-// Iteration returns the number of the iteration, from 1, of the innermost loop that the node is inside of; 0 outside of
+// Iteration returns the number of the iteration, from 1, of the innermost loop that the node is inside; 0 outside of
 // loops. To the test of a loop that is the iteration that has ended.
 func (v View) Iteration() int {
 	if v.data != nil {

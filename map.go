@@ -270,7 +270,7 @@ func (p *Plan) sub(r machine.Ref) *Plan {
 }
 
 // At returns the declaration of the node to which a path of a run of the plan leads, see [Step.Path], and whether there is one: "x", inside
-// of a sub-graph "S/x", an item of a map "M[2]", inside of an iteration of a loop "L#1/x". The numbers of items and iterations are not
+// of a sub-graph "S/x", an item of a map "M[2]", inside an iteration of a loop "L#1/x". The numbers of items and iterations are not
 // checked. The graphs of expanded nodes are not part of a plan.
 func (p *Plan) At(path string) (n Node, ok bool) {
 	for p != nil {
@@ -287,7 +287,7 @@ func (p *Plan) At(path string) (n Node, ok bool) {
 	return Node{}, false
 }
 
-// inside returns the plan of the composite that a path leads into, and the path inside of it; nil if there is no such composite. No id
+// inside returns the plan of the composite that a path leads into, and the path inside it; nil if there is no such composite. No id
 // could be taken for a path that leads into another node.
 func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	for i := range len(path) {
@@ -301,7 +301,7 @@ func (p *Plan) inside(path string) (sub *Plan, rest string) {
 	return nil, ""
 }
 
-// innermost finds the item that a node is, or is inside of. The index is -1 if there is none. read is why it is looked for, see sights.
+// innermost finds the item that a node is, or is inside. The index is -1 if there is none. read is why it is looked for, see sights.
 func (r *Run) innermost(ref machine.Ref, read string) (*items, int) {
 	for ; r.items == nil; ref, r = r.within.ref, r.outer {
 		if r.outer == nil {

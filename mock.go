@@ -36,7 +36,7 @@ import (
 // Result.Test then has the outcome of each node and of each assertion. With Limit(1) two such runs have the same events,
 // but for the ids of the runs and times.
 //
-// A node is named by its path: the ids of the composites that it is inside of and its own, joined by slashes, as in "S/x". A
+// A node is named by its path: the ids of the composites that it is inside and its own, joined by slashes, as in "S/x". A
 // path stands for the node in every item and iteration. "M[]" are the items of a map M of steps. The run is refused with
 // [ErrUnknownNode] and [ErrBadOption] if the graph does not have an id; a step may be expanded into any graph, see
 // [Expand], and so a path that begins with one is taken as it is.
@@ -44,7 +44,7 @@ type TestMode struct {
 	// Mocks replace nodes, by path. A mocked composite does not begin the nodes that it consists of. Neither contracts nor
 	// the moderator judge the inputs and the output of a mock, and middleware does not see it.
 	Mocks map[string]Mock
-	// Unmock names nodes that are real, with everything inside of them that has no mock of its own. It takes precedence over
+	// Unmock names nodes that are real, with everything inside them that has no mock of its own. It takes precedence over
 	// Mocks. A gate named here waits; any other gate without a mock completes with the output {"approved": true, "auto": true}
 	// and takes the branch labelled "approved". If "approved" is none of its choices it needs a mock: an error before the run that
 	// matches [ErrNoMock] and [ErrBadOption].
@@ -54,7 +54,7 @@ type TestMode struct {
 	// node without a compensation. Middleware does not see what is mocked.
 	Undos map[string]Mock
 	// OnMissing says what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
-	// composites are real then, and OnMissing applies to the nodes inside of composites one by one. Default: [MissingReal].
+	// composites are real then, and OnMissing applies to the nodes inside composites one by one. Default: [MissingReal].
 	OnMissing OnMissing
 	// Assertions are judged when the run is over, or suspended, in this order. They do not change the outcome of the run.
 	Assertions []Assertion
@@ -197,7 +197,7 @@ type double struct {
 	role     string  // the outcome of the node once it was performed
 	mock     *Mock   // performs it; or nil
 	undo     *Mock   // undoes it; or nil
-	unmocked bool    // Unmock names it, or a composite that it is inside of
+	unmocked bool    // Unmock names it, or a composite that it is inside
 	itemOf   *double // the map's, if the nodes are its items
 	calls    atomic.Int64
 }
@@ -210,7 +210,7 @@ func (d *double) called() {
 	}
 }
 
-// inside is the prefix of the paths of the nodes inside of a composite.
+// inside is the prefix of the paths of the nodes inside a composite.
 func (d *double) inside() string {
 	if d == nil {
 		return ""
@@ -520,7 +520,7 @@ const (
 
 // TestSummary is the summary of a run in test mode. Any other run has a nil summary, which answers as the zero value.
 type TestSummary struct {
-	// Nodes are all nodes in the order of declaration, those inside of a composite that was begun after it. The instances of a
+	// Nodes are all nodes in the order of declaration, those inside a composite that was begun after it. The instances of a
 	// node, in items and iterations, count as one.
 	Nodes []TestNode
 	// Passed and Failed count assertions.
@@ -761,7 +761,7 @@ func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
 // hold checks one assertion against the result. Its methods are user code.
 func (t *testMode) hold(a Assertion, res *Result) error {
 	nodes := res.instances(a.Node)
-	if len(nodes) == 0 { // the composite that it is inside of was not begun
+	if len(nodes) == 0 { // the composite that it is inside was not begun
 		nodes = []NodeResult{{ID: a.Node}}
 	}
 	for _, n := range nodes {

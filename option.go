@@ -178,7 +178,7 @@ func (c *config) setup(p *Plan) machine.Setup {
 	return x
 }
 
-// Mode tells when a node whose predecessors are done may start.
+// Mode says when a node whose predecessors are done may start.
 type Mode uint8
 
 // The modes. Both lead to the same final statuses.
@@ -210,7 +210,7 @@ func (m Mode) apply(c *config) error {
 	return nil
 }
 
-// StatusRule tells how the status of a run follows from the statuses of its nodes.
+// StatusRule says how the status of a run follows from the statuses of its nodes.
 type StatusRule uint8
 
 // The status rules. A bad node is one that failed (without ContinueOnFail), was aborted or was cancelled.
@@ -248,7 +248,7 @@ func (r StatusRule) apply(c *config) error {
 	return nil
 }
 
-// FailureMode tells how the failure of one node affects the rest of the run, beyond its descendants.
+// FailureMode says how the failure of one node affects the rest of the run, beyond its descendants.
 type FailureMode uint8
 
 // The failure modes.
@@ -283,7 +283,7 @@ func (m FailureMode) apply(c *config) error {
 	return nil
 }
 
-// StopMode tells how running steps are stopped when the run, or their group, is.
+// StopMode says how running steps are stopped when the run, or their group, is.
 type StopMode uint8
 
 // The stop modes. A caller's context that ends, and a timeout of the run, interrupt in both.
@@ -324,7 +324,7 @@ func (m StopMode) manner() machine.StopManner {
 
 // Limit bounds how many steps run at the same time. Zero, the default, means no limit: steps that wait for something cost a
 // goroutine each and nothing else. The run is refused with [ErrBadOption] if the limit is negative. Conditions with a Go test are
-// evaluated outside the limit. Under Limit(1) nothing else starts meanwhile, not even inside of composites, so that the
+// evaluated outside the limit. Under Limit(1) nothing else starts meanwhile, not even inside composites, so that the
 // order of events depends only on the graph, on the results and durations of its steps, and on events from outside.
 func Limit(n int) Option {
 	return optionFunc(func(c *config) error {

@@ -40,7 +40,7 @@ type Retry struct {
 	MaxRetryAfter time.Duration
 }
 
-// Jitter tells how a delay d is randomized, with U drawn uniformly from [0, 1).
+// Jitter says how a delay d is randomized, with U drawn uniformly from [0, 1).
 type Jitter uint8
 
 // The jitters. Half and full are the "equal" and "full" jitter of Brooker, Exponential Backoff And Jitter (2015).
@@ -308,7 +308,7 @@ func (p *Plan) retryOf(ref machine.Ref, byDefault Retry) Retry {
 		return Retry{}
 	}
 	if policy := p.node(ref).Retry; policy.MaxAttempts != 0 || p.net.Is(ref, machine.FlagComposite) {
-		return policy // defaults apply to the nodes inside of a composite, not to the composite
+		return policy // defaults apply to the nodes inside a composite, not to the composite
 	}
 	return byDefault
 }

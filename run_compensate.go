@@ -82,14 +82,14 @@ func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	return nil
 }
 
-// allowUndo prepares the run, and those around it, for nodes inside of an expanded node that may have to be undone.
+// allowUndo prepares the run, and those around it, for nodes inside an expanded node that may have to be undone.
 func (r *Run) allowUndo() {
 	for o := r; o != nil; o = o.outer {
 		o.st.AllowUndo()
 	}
 }
 
-// effect tells whether a node has had an effect outside: perhaps, and certainly. The lock is held.
+// effect reports whether a node has had an effect outside: perhaps, and certainly. The lock is held.
 func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
 	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil || x != nil && x.Inherited {
@@ -681,7 +681,7 @@ func (r *Run) compensation() Compensation {
 	return CompensationNone
 }
 
-// Compensation tells how far the run has come with undoing what its nodes have done, at every depth: [CompensationRunning] while anything is undone,
+// Compensation says how far the run has come with undoing what its nodes have done, at every depth: [CompensationRunning] while anything is undone,
 // [CompensationFailed] if something could not be undone, and [CompensationDone] if something was undone, which may have been done anew since. A store
 // lists runs by it, see [store.Filter].
 func (r *Run) Compensation() Compensation {

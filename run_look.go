@@ -64,7 +64,7 @@ func (r *Run) Counts() map[Status]int {
 }
 
 // Node returns what there is of a node so far: its status and attempts, and once it has ended what the [Result] will tell, with the
-// origins known now. The Duration of a node that runs is up to now. Inside of composites path is that of the node, such as "S/x",
+// origins known now. The Duration of a node that runs is up to now. Inside composites path is that of the node, such as "S/x",
 // "M[2]" or "L#1/x", see [Event]; the ID of the result is the path. An error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
@@ -89,7 +89,7 @@ func (r *Run) Nodes() iter.Seq[NodeResult] {
 	}
 }
 
-// Inside is the inside of a composite: see [Run.Inside].
+// Inside is the inside a composite: see [Run.Inside].
 type Inside struct {
 	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map, whose nodes are the
 	// items. It is nil as long as it is not known: before a map has its list, and after a resumption before an expanded node has
@@ -103,7 +103,7 @@ type Inside struct {
 	Nodes []NodeResult
 }
 
-// Inside returns the inside of a composite, or of a node that was expanded, as it is now: of the nested run that is in progress,
+// Inside returns the inside a composite, or of a node that was expanded, as it is now: of the nested run that is in progress,
 // or of the last one. The error matches [ErrBadValue] if path leads to no composite; other errors are as for
 // [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
@@ -505,7 +505,7 @@ type SnapshotNode struct {
 	// a backoff.
 	Until  time.Time
 	Sleeps bool
-	// Composite says that something may be inside of the node. Inside is what has begun there: of a map the items, of a loop the nodes of
+	// Composite says that something may be inside the node. Inside is what has begun there: of a map the items, of a loop the nodes of
 	// the current or last iteration.
 	Composite bool
 	Inside    []SnapshotNode

@@ -86,7 +86,7 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 //   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: otherwise their order would be
 //     random.
 //   - A gate that has its answer is reached at once: its successors may need no slot, and then come before nodes that do. When
-//     the item of a map waits, the next item may begin; so the gates inside of items are reached at once, too, if the map has a
+//     the item of a map waits, the next item may begin; so the gates inside items are reached at once, too, if the map has a
 //     limit. Other gates that are going to wait are reached when nothing can be started any more.
 //   - While a worker evaluates something without a slot, nothing is begun. See also, for runs with composites, tree.
 //

@@ -491,7 +491,7 @@ func (r *Run) membersFailed(ref machine.Ref) {
 }
 
 // groupFailed stops the unfinished members of a group because a node of this run has failed for good, or a composite inside
-// of which one has. As long as a composite around the node may be attempted again, it stops only members inside of that
+// of which one has. As long as a composite around the node may be attempted again, it stops only members inside that
 // composite; the composite reports the failure when it is terminal itself.
 func (r *Run) groupFailed(at place, f groupFailure) {
 	if !r.cancelsOnFailure(f.Group) {
@@ -507,7 +507,7 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 	}
 }
 
-// groupsFailedInside reports the group failures inside of a composite that is terminal, which were held back in case it was
+// groupsFailedInside reports the group failures inside a composite that is terminal, which were held back in case it was
 // attempted again.
 func (r *Run) groupsFailedInside(ref machine.Ref, c *Run) {
 	for _, f := range c.failedGroups.all() {
@@ -587,7 +587,7 @@ func (r *Run) lend(group string, ref machine.Ref) {
 	}
 }
 
-// in returns the node of a run that the place is, or that it is inside of; else noRef.
+// in returns the node of a run that the place is, or that it is inside; else noRef.
 func (p place) in(r *Run) machine.Ref {
 	for c, ref := p.run, p.ref; c != nil; c = c.outer {
 		if c == r {

@@ -45,7 +45,7 @@ const (
 )
 
 // Use adds an amount to what the node has used, over all its attempts, of what the host calls by the name. It counts for the node, for the composites
-// that it is inside of, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a store it is
+// that it is inside, and for the run, whether or not the attempt succeeds: see [Result.Usage], [NodeResult] and [Budget]. Over a store it is
 // written when the attempt ends; of an attempt that dies with its process nothing counts. The amount must not be negative, the name is not empty, is UTF-8, has at
 // most 100 bytes, and a run uses at most 100 names: the node's log says what was refused. Nothing happens after the attempt has ended.
 func (s *Step) Use(name string, amount float64) {
@@ -232,7 +232,7 @@ func (r *Run) usage() *runUsage {
 	return x.usage
 }
 
-// fold adds what an attempt has used, which ends, to the node, to what it is inside of and to the run, and gives the run the labels that it has set,
+// fold adds what an attempt has used, which ends, to the node, to what it is inside and to the run, and gives the run the labels that it has set,
 // with the lock held: what is stored with the end of the attempt.
 func (r *Run) fold(ref machine.Ref) {
 	x := r.extras[ref]

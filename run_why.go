@@ -35,7 +35,7 @@ const (
 	WhyStopping         // it was asked to stop, for Cause and Err: Until is when it will be abandoned; zero if it may finish, and for a composite
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
 	WhyBackoff          // an attempt failed with Err: Until the next one; without an Err its step has returned SuspendUntil
-	WhySignal           // it waits for a signal: Wait and Choices; of a composite Nodes do, inside of it
+	WhySignal           // it waits for a signal: Wait and Choices; of a composite Nodes do, inside it
 )
 
 var whyNames = enum.Of[WhyKind]("kind of why",
@@ -75,7 +75,7 @@ type Why struct {
 	Cause   Cause
 	Skip    event.SkipReason
 	Err     error
-	// Compensation tells whether what a node that has ended has done was undone, and CompensationErr why that has failed. Of a node that is
+	// Compensation reports whether what a node that has ended has done was undone, and CompensationErr why that has failed. Of a node that is
 	// held, and of the end node, it is CompensationRunning if the node waits until others are undone: Nodes, as far as that has begun.
 	Compensation    Compensation
 	CompensationErr error

@@ -37,7 +37,7 @@ type worker struct {
 	kept [2]json.RawMessage // the output of the attempt that was concluded last, or its Info and State, as the codec has written them
 }
 
-// phase tells whether the worker is in user code, for the case that this code ends the goroutine.
+// phase reports whether the worker is in user code, for the case that this code ends the goroutine.
 type phase uint8
 
 const (

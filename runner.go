@@ -420,7 +420,7 @@ type RunChange struct {
 
 // Watch yields the runs that the Runner knows, in the order of their arrival, each with its status, and then, as it happens, each run that
 // arrives, whose status has changed, or that is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have
-// ended. A slow consumer misses what a run was in between, never what it has become, and holds nobody up. The changes inside of a run are
+// ended. A slow consumer misses what a run was in between, never what it has become, and holds nobody up. The changes inside a run are
 // told by [Run.Events] and [Run.Watch]. A nil ctx yields nothing.
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	return func(yield func(RunChange) bool) {

@@ -18,9 +18,9 @@ import (
 // the branches that conditions took, what nodes wait for, and where the event log was. From it the run goes on, with
 // [Resume], [Redrive] or [Fork], in this process or in another one.
 //
-// It holds the inside of composites as well, at any depth: the items of a map, the iteration of a loop with the output of
+// It holds the inside composites as well, at any depth: the items of a map, the iteration of a loop with the output of
 // the one before, the nodes of nested runs. It holds no nodes of an attempt that was retried, or of an iteration that
-// another has followed. It holds the nodes inside of an expanded node, but not the graph, see [Expand].
+// another has followed. It holds the nodes inside an expanded node, but not the graph, see [Expand].
 //
 // A Snapshot that was taken in this process holds the values themselves, and what [Run.Events] needs of the log so far. Encoded as JSON it holds them in the form of the
 // run's [Codec]; the error of MarshalJSON matches [ErrNotEncodable] if a value cannot be encoded, and names the
@@ -159,7 +159,7 @@ type insideState struct {
 	apart   int         // the number of the Collected that have records of their own in the store
 	dropped []nodeState // the nodes that a redrive has taken out
 	redone  bool        // by a redrive: the composite had ended, or something inside runs again
-	// deeper are, as long as that graph is not known, the signals for nodes inside of composites in it, by their paths from here. In a store
+	// deeper are, as long as that graph is not known, the signals for nodes inside composites in it, by their paths from here. In a store
 	// they are among the Signals here, since those composites have no run that could write their records.
 	deeper []signalState
 }

@@ -58,17 +58,17 @@ func (m RedriveMode) apply(c *config) error {
 
 // redo is how the nodes that run again are chosen.
 type redo struct {
-	// Strict is set for a fork and an adoption: a node inside of a composite runs again unless it completed, was skipped or was superseded.
+	// Strict is set for a fork and an adoption: a node inside a composite runs again unless it completed, was skipped or was superseded.
 	Strict bool `json:"strict,omitempty"`
 	Keep   bool `json:"keep,omitempty"` // see KeepDescendants
 	Anew   bool `json:"anew,omitempty"`
 	// Despite is set if what was answered is repeated, see DespiteHandlers.
 	Despite bool `json:"despite,omitempty"`
 
-	fork bool // the nodes inside of an expanded node are not written into the store of a fork: it begins anew
+	fork bool // the nodes inside an expanded node are not written into the store of a fork: it begins anew
 }
 
-// redoState is, in a snapshot, what is to run again inside of an expanded node, until its graph is known.
+// redoState is, in a snapshot, what is to run again inside an expanded node, until its graph is known.
 type redoState struct {
 	redo
 	All   bool     `json:"all,omitempty"`
@@ -197,7 +197,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	if named && rests != nil { // what is named inside of it as well takes nothing away
+	if named && rests != nil { // what is named inside it as well takes nothing away
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
 			return err
@@ -208,7 +208,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 	case goesOn || n.Status.Terminal() && n.Status != Completed && n.Status != Skipped || d.Strict && !n.Status.Terminal():
 		a.inside[ref] = in
 	case named:
-		a.runs[ref] = true // nothing inside of it has failed
+		a.runs[ref] = true // nothing inside it has failed
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into is level for the inside of a composite. rests are the paths from there, each with what the path of the composite is followed by.
+// into is level for the inside a composite. rests are the paths from there, each with what the path of the composite is followed by.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file is about the inside of composites when a run goes on: how a snapshot holds it, and how the nested runs are made
+// This file is about the inside composites when a run goes on: how a snapshot holds it, and how the nested runs are made
 // again. They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of graphs
 // is not.
 
@@ -49,7 +49,7 @@ func (h *held) revive(r *Run) {
 	}
 }
 
-// holdInside is holdNodes for the inside of a composite, if there is one.
+// holdInside is holdNodes for the inside a composite, if there is one.
 func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
@@ -364,7 +364,7 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume computes the consequences of the installed words, from the outside to the inside. inWave tells whether the wave
+// resume computes the consequences of the installed words, from the outside to the inside. inWave reports whether the wave
 // that goes on has started.
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
@@ -446,7 +446,7 @@ func (r *Run) restoreStop(stop *stopState) {
 	}
 }
 
-// early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside of an expanded node. One for a gate that has
+// early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside an expanded node. One for a gate that has
 // ended without it, since it was aborted or skipped, is over: no life warns of it.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
@@ -479,7 +479,7 @@ func (n *nodeState) late(name string, now time.Time) error {
 	return fmt.Errorf("%w: the deadline of node %s has passed", ErrAnswered, quoteID(name))
 }
 
-// heldNames finds what is inside of composites by name, so that no signal takes a search among all that is nested.
+// heldNames finds what is inside composites by name, so that no signal takes a search among all that is nested.
 type heldNames struct {
 	runs   map[string]heldRun  // by what paths into them begin with: the prefix, or for the items of a map its path and a bracket
 	tokens map[string]heldNode // the steps that wait, by tokens that are not the ids of nodes
@@ -491,7 +491,7 @@ type heldNames struct {
 type heldRun struct {
 	*held
 	prefix    string
-	continues bool // it, and all that it is inside of
+	continues bool // it, and all that it is inside
 }
 
 type heldNode struct {
@@ -499,7 +499,7 @@ type heldNode struct {
 	ref machine.Ref
 }
 
-// names returns the names of what is inside of an outermost run.
+// names returns the names of what is inside an outermost run.
 func (h *held) names() *heldNames {
 	if h.named == nil {
 		h.named = &heldNames{runs: map[string]heldRun{}, tokens: map[string]heldNode{}, kept: keptNodes{}}
@@ -663,7 +663,7 @@ func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNod
 type keptNode struct {
 	*nodeState
 	in       *insideState // the nearest composite
-	expanded *insideState // what is inside of the expanded node
+	expanded *insideState // what is inside the expanded node
 	path     string       // from there
 	answered bool
 	of       *keptWaits // nil before the run goes on
@@ -729,7 +729,7 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer leaves a signal, whose text may be known, for the node with what it is inside of. given reports that the run continues with the signal: a
+// answer leaves a signal, whose text may be known, for the node with what it is inside. given reports that the run continues with the signal: a
 // deadline that has passed comes first.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
@@ -740,7 +740,7 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper returns the signals for nodes inside of the composites in this one, by their paths from here, which begin with prefix.
+// signalsDeeper returns the signals for nodes inside the composites in this one, by their paths from here, which begin with prefix.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]

@@ -59,7 +59,7 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 
 // AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
 // nodes that were idle or, under [Redrive], are to run again: every other node must exist, with the same in-edges, and equal
-// the old one in everything that [Plan.Hash] covers, including the inside of a composite. A node that is to run again must
+// the old one in everything that [Plan.Hash] covers, including the inside a composite. A node that is to run again must
 // exist. Any other difference is refused with [ErrGraphChanged]. A run in a store may also go on under another Name of its graph,
 // which is refused with ErrGraphChanged otherwise. The option changes nothing for a run that begins anew: a host that does not know whether its
 // store has the run gives it always.
@@ -185,7 +185,7 @@ func (x *restoration) repair(p *Plan, c *config) error {
 	return err
 }
 
-// redrives tells which nodes run again in a redrive, and the error of one that is refused.
+// redrives says which nodes run again in a redrive, and the error of one that is refused.
 func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 	p.Hash() // and of its nodes
 	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
@@ -340,7 +340,7 @@ func (h *held) restoreEpochs() {
 	})
 }
 
-// invalidate tells which nodes run again, the outer ones first.
+// invalidate says which nodes run again, the outer ones first.
 func (h *held) invalidate(said event.Request) {
 	h.each(func(h *held) {
 		r := h.run
@@ -618,7 +618,7 @@ func (p *Plan) inOrder(nodes []nodeState) {
 // expanded reports whether the node was expanded: only snapshots taken in this process hold its graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
-// keep keeps the inside of an expanded node whose graph is not known. If the nested run has not ended, the step is called
+// keep keeps the inside an expanded node whose graph is not known. If the nested run has not ended, the step is called
 // again, in the same attempt.
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
@@ -660,7 +660,7 @@ func (h *held) each(f func(h *held)) {
 	}
 }
 
-// storedAs gives expanded nodes whose graphs are not known what the store has: what runs again inside of them is found when they are.
+// storedAs gives expanded nodes whose graphs are not known what the store has: what runs again inside them is found when they are.
 func (h *held) storedAs(nodes map[string]store.Node) {
 	h.each(func(h *held) {
 		for _, n := range h.kept {
@@ -772,7 +772,7 @@ func (h *held) settleOverdue(now int64) {
 	}
 }
 
-// dueAt tells when the wait of a gate, or all the attempts of a node that has begun, are to end.
+// dueAt says when the wait of a gate, or all the attempts of a node that has begun, are to end.
 func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	status, x := r.st.Word(ref).Status(), r.extras[ref]
 	if status.Terminal() {
@@ -791,7 +791,7 @@ func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
 }
 
-// waitEnds tells when the wait of a step for a signal is to end.
+// waitEnds says when the wait of a step for a signal is to end.
 func (r *Run) waitEnds(ref machine.Ref) (due int64, ok bool) {
 	x := r.extras[ref]
 	if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || r.st.Word(ref).Status() != Suspended || r.plan.net.Is(ref, machine.FlagGate) {

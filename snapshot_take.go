@@ -142,7 +142,7 @@ func (r *Result) Snapshot() *Snapshot {
 	return r.run.Snapshot()
 }
 
-// nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside of a composite and the outputs that
+// nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside a composite and the outputs that
 // a loop has collected.
 func (r *Run) nodeState(ref machine.Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
@@ -321,7 +321,7 @@ func (it iterations) collected(iteration int) (list []stored) {
 	return list
 }
 
-// insideNodes are the states of the nodes inside of a composite.
+// insideNodes are the states of the nodes inside a composite.
 func (x *extra) insideNodes() []nodeState {
 	if x.kept != nil {
 		return x.keptNodes()
@@ -555,7 +555,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	return before
 }
 
-// handledInside lists the nodes inside of a composite that have answered failures: all run again.
+// handledInside lists the nodes inside a composite that have answered failures: all run again.
 func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, prefix string) handledNodes {
 	if n.Inside == nil {
 		return list

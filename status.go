@@ -87,7 +87,7 @@ const (
 	CauseBudget             CauseKind = machine.CauseBudget             // the run has used more than its budget allows
 )
 
-// Compensation tells how far the undoing of what was done has come: of a node, see Compensate of [Node], or of a run.
+// Compensation says how far the undoing of what was done has come: of a node, see Compensate of [Node], or of a run.
 type Compensation = machine.Compensation
 
 // The states of a compensation. Those of a composite without a Compensate of its own, and of a run, tell of the nodes inside.
@@ -162,7 +162,7 @@ const (
 	UpstreamSubstitute machine.UpstreamPolicy = machine.UpstreamSubstitute
 )
 
-// Handling tells whether a node that runs handles the failures that reach it, or observes them: a failure that nobody handles fails the run.
+// Handling reports whether a node that runs handles the failures that reach it, or observes them: a failure that nobody handles fails the run.
 type Handling uint8
 
 // The choices.

@@ -421,7 +421,7 @@ func (s *Step) UpstreamAll() map[string]any {
 // some of its items failed it is the [*MapError] that lists them.
 func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
 
-// Root returns a root input of the run. Inside of a composite, and in the items of a map, it returns a parameter of the composite instead: an
+// Root returns a root input of the run. Inside a composite, and in the items of a map, it returns a parameter of the composite instead: an
 // input of the run is there only if the composite has it as a parameter.
 func (s *Step) Root(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {

@@ -50,7 +50,7 @@ var (
 // A write that the store does not answer is repeated until the lease runs out, see [Lease]; only the first write of a life is not,
 // and none that was answered with [ErrUnusable]. Then the run is left, as by [Run.Leave] but with an error that matches [ErrStore]:
 // uncommitted changes are not published and did not happen, nothing is started any more, not even cleanup nodes and the end node,
-// and the Result tells what the store has. Whoever starts the run again goes on from there. If the store has answered that the run
+// and the Result says what the store has. Whoever starts the run again goes on from there. If the store has answered that the run
 // belongs to another owner, or that the write contradicts what it has, the run fails with [CauseStoreError]. If it has answered with
 // [ErrRejected] because of the output of a step, the run is left, too, and when it is started again the node of that step fails with
 // [CauseStoreRejected], once and for all; because of anything else, the run fails.
@@ -59,7 +59,7 @@ var (
 // nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. A context that has
 // ended before the call begins nothing. [CancelWithContext] cancels the run instead; [Run.Cancel], [Run.AbortAll] and [Timeout] end it anyway.
 //
-// The nodes inside of composites are stored one by one as well, under their paths, with "#try2" after the composite for its
+// The nodes inside composites are stored one by one as well, under their paths, with "#try2" after the composite for its
 // second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x"; "L#3" has the output that a loop
 // with Collect has from its third iteration. A composite that was running goes on in the same attempt, so
 // a crash repeats only attempts that were under way. An attempt that a crash cut short keeps its number, and does not count against
@@ -296,7 +296,7 @@ func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error)
 	return x, nil
 }
 
-// waitsOf adds the waits of nodes, and of those inside of them.
+// waitsOf adds the waits of nodes, and of those inside them.
 func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	for i := range nodes {
 		switch n := &nodes[i]; {
@@ -688,7 +688,7 @@ const (
 	AdoptFollows  = "follows"   // it follows a node that runs
 )
 
-// AdoptPreview tells what [Adopt] would do to a run of which [ReadSnapshot] has read the snapshot. It changes nothing, and reads no values.
+// AdoptPreview says what [Adopt] would do to a run of which [ReadSnapshot] has read the snapshot. It changes nothing, and reads no values.
 func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	switch {
 	case !p.isCompiled():
@@ -748,7 +748,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again, those inside of a composite that goes on after it.
+// add adds the nodes that run again, those inside a composite that goes on after it.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
@@ -785,7 +785,7 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 }
 
 // Adopt makes a run of a store, that has begun under another version of its graph, go on with this one: a node keeps its result, with all that is
-// inside of it, if it completed, was skipped or was superseded, if its hash in both plans is the same, see [Plan.Hash], and if it follows no node
+// inside it, if it completed, was skipped or was superseded, if its hash in both plans is the same, see [Plan.Hash], and if it follows no node
 // that runs. All others run anew: attempts count from 1, a gate that waits asks again, with a new deadline. Composites
 // that have not ended, and are declared as before, go on inside by the same rule, as in a [Redrive]. An answer to a gate is the result of the gate; answers to gates that the run has not
 // reached are kept. Nodes that the graph does not have any more are taken out of the run. [AdoptPreview] tells all that beforehand. Go functions have

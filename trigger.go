@@ -40,7 +40,7 @@ func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
 
-// PruneMode tells which part of a graph runs when a trigger fires. It is an option.
+// PruneMode says which part of a graph runs when a trigger fires. It is an option.
 type PruneMode uint8
 
 // The prune modes.

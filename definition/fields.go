@@ -44,7 +44,7 @@ var (
 	retryRecord      record[kahn.Retry]
 	edgeRecord       record[kahn.Edge]
 
-	// An edge inside of a node leaves out the fields that follow from its place.
+	// An edge inside a node leaves out the fields that follow from its place.
 	afterRecord, nextRecord, branchRecord *record[kahn.Edge]
 )
 

@@ -153,7 +153,7 @@ func (p *parts) graph(path string, at part) {
 	p.edges[path] = edges
 }
 
-// node adds a node and the nodes inside of it. It returns the edges that stand in the node.
+// node adds a node and the nodes inside it. It returns the edges that stand in the node.
 func (p *parts) node(graph string, at part) (edges []edgePart) {
 	id := at.member("id").text()
 	path := joinPath(graph, id)

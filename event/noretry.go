@@ -2,13 +2,13 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// NoRetry tells why a node that failed was not attempted again: the first of these reasons that applies.
+// NoRetry says why a node that failed was not attempted again: the first of these reasons that applies.
 type NoRetry uint8
 
 // The reasons. The zero value is that of a node that has not failed.
 const (
 	_                NoRetry = iota
-	NoRetryAbandoned         // the attempt, or one inside of the composite, ignored the end of its context: two copies would overlap
+	NoRetryAbandoned         // the attempt, or one inside the composite, ignored the end of its context: two copies would overlap
 	NoRetryOverall           // the node's overall timeout has passed
 	NoRetryPermanent         // the error is marked by kahn.Permanent or kahn.AbortRun
 	NoRetryStopping          // the node, or the run, is being stopped

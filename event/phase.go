@@ -2,7 +2,7 @@ package event
 
 import "github.com/seed-c794f7ef/kahn/internal/enum"
 
-// Phase tells which side of a step is judged.
+// Phase says which side of a step is judged.
 type Phase uint8
 
 // The phases.

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// SkipReason tells why a node was skipped. Which fields are set depends on the kind. As JSON it is a union tagged by kind,
+// SkipReason says why a node was skipped. Which fields are set depends on the kind. As JSON it is a union tagged by kind,
 // whose members have the names that the comments give.
 type SkipReason struct {
 	Kind machine.SkipKind

@@ -393,7 +393,7 @@ func asCalls(s string) (changed string, words map[int]string) {
 	return string(b), words
 }
 
-// afterOperand reports whether the text ends with an operand, or inside of a word or a quoted text.
+// afterOperand reports whether the text ends with an operand, or inside a word or a quoted text.
 func afterOperand(s string) bool {
 	trimmed := strings.TrimRight(s, " \t\r\n")
 	if trimmed == "" {
@@ -413,7 +413,7 @@ func isWord(r rune) bool {
 	return r == '_' || r == '$' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 }
 
-// quoted reports whether the text ends with a quoted text, or inside of one.
+// quoted reports whether the text ends with a quoted text, or inside one.
 func quoted(s string) bool {
 	var quote, last byte
 	for i := 0; i < len(s); i++ {

@@ -32,7 +32,7 @@ type graphNode struct {
 	Tier      int      `json:"tier"`
 	Groups    []string `json:"groups,omitempty"`
 	Cleanup   bool     `json:"cleanup,omitempty"`
-	Composite bool     `json:"composite,omitempty"` // there is something inside of it
+	Composite bool     `json:"composite,omitempty"` // there is something inside it
 }
 
 type graphEdge struct {
@@ -55,7 +55,7 @@ type inside struct {
 	nodes     func(func(kahn.NodeResult) bool)
 }
 
-// look finds the graph inside of a composite, or the outermost graph of the run.
+// look finds the graph inside a composite, or the outermost graph of the run.
 func look(run subject, path string) (inside, error) {
 	if path == "" {
 		return inside{plan: run.Plan(), known: true, nodes: run.Nodes()}, nil
@@ -102,7 +102,7 @@ func find(run subject, path string) (place, error) {
 	return place{}, unknownPath(path)
 }
 
-// findIn finds a path in a graph, which is that inside of the node parent.
+// findIn finds a path in a graph, which is that inside the node parent.
 func findIn(run subject, in inside, parent, path string) (place, bool) {
 	rest := path[len(in.prefix):]
 	if ref, ok := in.plan.Ref(rest); ok {
@@ -228,7 +228,7 @@ type stateReply struct {
 	Insides map[int]insideCounts `json:"insides"`
 }
 
-// insideCounts tell how many nodes of the graph inside of a composite are in each status.
+// insideCounts tell how many nodes of the graph inside a composite are in each status.
 type insideCounts struct {
 	Iteration int            `json:"iteration,omitempty"` // of a loop
 	Counts    map[string]int `json:"counts"`
@@ -270,7 +270,7 @@ func (c *call) state() (any, error) {
 	return reply, nil
 }
 
-// countsInside counts the nodes inside of a composite that has begun.
+// countsInside counts the nodes inside a composite that has begun.
 func countsInside(run subject, path string) (insideCounts, bool) {
 	in, err := run.Inside(path)
 	if err != nil || in.Nodes == nil {

@@ -111,7 +111,7 @@ type Value struct {
 	Value any
 }
 
-// ValueKind tells what a Value is.
+// ValueKind says what a Value is.
 type ValueKind string
 
 // The kinds of values.

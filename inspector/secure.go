@@ -93,7 +93,7 @@ func loopbackName(host string) bool {
 
 // below returns the part of the request's path that is below the mount: "" for the page itself. It reports false if the slash after the
 // mount is missing. An http.ServeMux leaves the path as it is. http.StripPrefix takes a prefix away: that of the pattern, as a whole or in
-// part, if it is inside of the ServeMux, and another one if it is around it. If both fit, the
+// part, if it is inside the ServeMux, and another one if it is around it. If both fit, the
 // one that known accepts is taken.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()

@@ -30,7 +30,7 @@ type storedRun struct {
 	held        tenure                // whether a process performs it
 }
 
-// tenure tells whether a process performs a stored run that is running.
+// tenure reports whether a process performs a stored run that is running.
 type tenure uint8
 
 const (
@@ -124,7 +124,7 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 	return s, nil
 }
 
-// add adds the nodes of one graph, and of those inside of them. Of two nodes with one path the outer one has it.
+// add adds the nodes of one graph, and of those inside them. Of two nodes with one path the outer one has it.
 func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
 	for _, n := range nodes {
 		if raw, ok := n.Output.(json.RawMessage); ok {
@@ -207,7 +207,7 @@ func (s *storedRun) find(path string) (place, error) {
 	return at, nil
 }
 
-// shape is how a node is drawn whose plan is not known, and whether there may be something inside of it.
+// shape is how a node is drawn whose plan is not known, and whether there may be something inside it.
 func (s *storedRun) shape(path string) (kind string, composite bool) {
 	x := s.places[path]
 	switch {
@@ -223,7 +223,7 @@ func (s *storedRun) shape(path string) (kind string, composite bool) {
 	return "sub", true
 }
 
-// isMap reports whether the nodes inside of a composite are the items of a map.
+// isMap reports whether the nodes inside a composite are the items of a map.
 func (s *storedRun) isMap(path string) bool {
 	x := s.places[path]
 	return x != nil && x.Inside != nil && x.Prefix != x.ID+"/" && x.Iteration == 0
@@ -250,7 +250,7 @@ func resultsOf(nodes []*storedPlace) iter.Seq[kahn.NodeResult] {
 	}
 }
 
-// Inside returns what the store has of the inside of a composite.
+// Inside returns what the store has of the inside a composite.
 func (s *storedRun) Inside(path string) (kahn.Inside, error) {
 	x, err := s.place(path)
 	switch {
@@ -273,7 +273,7 @@ func (s *storedRun) Inputs(string) (params map[string]any, open []string, err er
 
 var errNoInputs = &fault{Status: http.StatusNotFound, Code: "no_value", Message: "the store does not have the inputs of steps"}
 
-// Waiting returns the waits of the run, those inside of a composite in the place of that.
+// Waiting returns the waits of the run, those inside a composite in the place of that.
 func (s *storedRun) Waiting() []kahn.Wait {
 	if s.Status().Terminal() {
 		return nil

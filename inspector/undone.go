@@ -70,7 +70,7 @@ func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 	return page, total, err
 }
 
-// undoneReply tells how far what a node has done is undone.
+// undoneReply says how far what a node has done is undone.
 type undoneReply struct {
 	State    string `json:"state"`              // running, done or failed
 	Unknown  bool   `json:"unknown,omitempty"`  // nobody knows whether the node has had an effect
@@ -84,7 +84,7 @@ type undoneReply struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// undone tells how far what a node has done is undone; nil if nothing is.
+// undone says how far what a node has done is undone; nil if nothing is.
 func (c *call) undone(res kahn.NodeResult) *undoneReply {
 	if res.Compensation == kahn.CompensationNone {
 		return nil

@@ -77,7 +77,7 @@ func (h *handler) actionsOf(run subject) []string {
 	return list
 }
 
-// asksRedrive reports whether a redrive of a stored run that this process does not perform may be posted: its plan tells what would run again.
+// asksRedrive reports whether a redrive of a stored run that this process does not perform may be posted: its plan says what would run again.
 func (h *handler) asksRedrive(s *storedRun) bool {
 	_, controls := h.Store.(Controller)
 	_, asks := h.Store.(store.Inbox)

@@ -82,7 +82,7 @@ type streamChecker struct {
 	waves       bool
 	changed     bool   // the present life has another mode than the one before
 	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
-	tiers       bool   // the event that began a wave may have led to nodes inside of composites: in waves mode, or if it may be
+	tiers       bool   // the event that began a wave may have led to nodes inside composites: in waves mode, or if it may be
 	open        bool
 	midway      bool         // which tier is open was not told: the stream begins with a resumption, or the mode has changed
 	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; nil before somebody asks
@@ -136,7 +136,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // a life in which nothing but the inside of composites went on has no wave
+	c.tiers = c.waves || c.part // a life in which nothing but the inside composites went on has no wave
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
 	case lost: // anything may be the last event
@@ -269,7 +269,7 @@ func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// result compares the nodes of a result, also those inside of composites, with the events of the stream.
+// result compares the nodes of a result, also those inside composites, with the events of the stream.
 func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	for r := range res.Nodes() {
 		n := c.nodes[prefix+r.ID]

@@ -222,7 +222,7 @@ func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	}
 }
 
-// rewound reports whether a node is inside of a loop that has gone back to an earlier iteration, or of a node that was expanded into another graph.
+// rewound reports whether a node is inside a loop that has gone back to an earlier iteration, or of a node that was expanded into another graph.
 func (c *streamChecker) rewound(n *nodeLife) bool {
 	around := c.nodes[n.within]
 	return around != nil && (around.Loop != nil || around.step()) && around.last == event.NodeStarted && around.began > n.id
@@ -302,7 +302,7 @@ func (c *streamChecker) begins(i int) bool {
 	return c.taken[i]
 }
 
-// cleansUp reports whether a node is a cleanup node or an end node, or is inside of one.
+// cleansUp reports whether a node is a cleanup node or an end node, or is inside one.
 func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	for n != nil && !n.Cleanup && n.Kind != kahn.KindEnd && n.within != "" {
 		n = c.nodes[n.within]
@@ -312,7 +312,7 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 
 // mayFollow reports whether the event may come next in its node's life. Only a gate waits, and completes, without a start,
 // and only inline nodes start without having been queued. The mocks of these, and of composites, are evaluated inline. again
-// tells whether the run was resumed since the node's last event.
+// reports whether the run was resumed since the node's last event.
 func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {

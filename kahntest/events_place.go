@@ -9,13 +9,13 @@ import (
 )
 
 // place finds the node of an event: its graph, the path up to it, and its id there. For an item "M[2]" that is the map. It
-// looks up the parts of the path rather than search all nodes. The graph is nil inside of a node whose expansion is not
+// looks up the parts of the path rather than search all nodes. The graph is nil inside a node whose expansion is not
 // known.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn is place for a path inside of the nodes that the path above leads to, in the graph g.
+// placeIn is place for a path inside the nodes that the path above leads to, in the graph g.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
@@ -68,7 +68,7 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	return nodes
 }
 
-// around is the path of the composite that a node is inside of, or "", for the path of the node, and the prefix and the id that
+// around is the path of the composite that a node is inside, or "", for the path of the node, and the prefix and the id that
 // place has found.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
@@ -81,9 +81,9 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// interior lists the nodes that were seen directly inside of a composite.
+// interior lists the nodes that were seen directly inside a composite.
 type interior struct {
-	around     *interior // of the composite that it is inside of, or nil
+	around     *interior // of the composite that it is inside, or nil
 	nodes      []string  // paths
 	composites []string  // paths of those that have an interior
 	last       int       // of a loop: the number of its last iteration
@@ -115,7 +115,7 @@ func (c *streamChecker) opened(in *interior) {
 	}
 }
 
-// forget forgets what was seen inside of a composite.
+// forget forgets what was seen inside a composite.
 func (c *streamChecker) forget(path string) {
 	in := c.inside[path]
 	if in == nil {
@@ -132,7 +132,7 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// unended returns a node inside of a composite that has begun, and has not ended. What has ended is not looked at again.
+// unended returns a node inside a composite that has begun, and has not ended. What has ended is not looked at again.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -162,7 +162,7 @@ func (c *streamChecker) unendedIn(in *interior) (path string) {
 	return path
 }
 
-// giveUp forgets that nodes inside of a composite wait.
+// giveUp forgets that nodes inside a composite wait.
 func (c *streamChecker) giveUp(composite string) {
 	in := c.inside[composite]
 	c.steps += len(in.nodes)
@@ -175,7 +175,7 @@ func (c *streamChecker) giveUp(composite string) {
 	}
 }
 
-// quiet reports whether nothing inside of a composite has happened since the run was resumed.
+// quiet reports whether nothing inside a composite has happened since the run was resumed.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
 	if in != nil {
@@ -191,7 +191,7 @@ type decl struct {
 	sources []string // of all edges, by path
 	within  string   // the path of the composite that it is inside of, or ""
 	item    bool     // it is an item of a map, declared by the map
-	unknown bool     // it is inside of a node that was expanded into a graph which is not known
+	unknown bool     // it is inside a node that was expanded into a graph which is not known
 }
 
 // mockedInline reports whether a mock of the node is called without having been queued.

@@ -184,7 +184,7 @@ var statusWords, full = func() (words []string, full map[string]string) {
 }()
 
 // CompareStatuses compares the statuses of a result with those of a text like "A:ok B:F C:S/br", in any order. The text has
-// to name all nodes, unless its last word is "...". It may name nodes inside of composites by their path, as in "S/x:ok". The
+// to name all nodes, unless its last word is "...". It may name nodes inside composites by their path, as in "S/x:ok". The
 // error lists every difference.
 func CompareStatuses(res *kahn.Result, want string) error {
 	var problems []string

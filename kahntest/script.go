@@ -108,7 +108,7 @@ var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
 // Check returns an error that matches [kahn.ErrUnknownNode] if there are acts for a path at which the graph has no node that
 // the step function performs, or in Undos for one at which it has no node that can be undone. It suggests paths, and lists them. It accepts acts
-// for nodes inside of a node with a step, since the step may return a graph with [kahn.Expand].
+// for nodes inside a node with a step, since the step may return a graph with [kahn.Expand].
 func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil

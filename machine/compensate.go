@@ -5,7 +5,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// Compensation tells how far the undoing of what was done has come: of a node, or of a run.
+// Compensation says how far the undoing of what was done has come: of a node, or of a run.
 type Compensation uint8
 
 // The states of a compensation. Those of a composite without a compensation of its own, and of a run, tell of the nodes inside.

@@ -103,7 +103,7 @@ func (j *Join) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w: join rule %.40q", ErrBadValue, text)
 }
 
-// SkipMode tells how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
+// SkipMode says how the skipped predecessors of a node count: their edges resolve to N. Edges that were routed past (X)
 // satisfy nothing in any mode.
 type SkipMode uint8
 
@@ -132,7 +132,7 @@ func (m SkipMode) MarshalText() ([]byte, error) { return skipModeNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *SkipMode) UnmarshalText(text []byte) error { return skipModeNames.Parse(m, text) }
 
-// UpstreamPolicy tells what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
+// UpstreamPolicy says what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
 type UpstreamPolicy uint8
 
 // The upstream policies.

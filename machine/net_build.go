@@ -24,7 +24,7 @@ type Builder struct {
 }
 
 // Begin takes the edges between nodes, in the order of declaration. end is the end node, or -1. Nodes that nothing
-// follows lead to it; added tells how many such edges there are now after the others.
+// follows lead to it; added says how many such edges there are now after the others.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {

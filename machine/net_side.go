@@ -44,7 +44,7 @@ func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlw
 // Refs, from their routers, to find the ancestors of these, and from the sources of their plain edges, to find the other
 // nodes that lead there; the exits that count are where the two meet. The sweep ends as soon as no exit can lead to an
 // undecided edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep, upwards
-// over what the first has seen, tells which of the plain edges the exits lead to.
+// over what the first has seen, says which of the plain edges the exits lead to.
 type branching struct {
 	c       *Builder
 	p       *Net

@@ -59,7 +59,7 @@ type stateTally struct {
 	pending    int // Waves: nodes of the current tier that are not terminal
 	badNodes   int // failed, aborted or cancelled nodes
 	cancelled  int // cancelled nodes
-	tolerated  int // own failures under ContinueOnFail, and composites inside of which failures were handled
+	tolerated  int // own failures under ContinueOnFail, and composites inside which failures were handled
 	staleCount int
 	visits     int64 // edges and members of groups visited, by which tests check that the work is linear
 }
@@ -275,7 +275,7 @@ type Task struct {
 	Returned bool // the nested run of a composite has ended: a worker concludes the composite
 }
 
-// Outcome tells how an attempt ended.
+// Outcome says how an attempt ended.
 type Outcome struct {
 	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
 	Status Status
@@ -284,7 +284,7 @@ type Outcome struct {
 	Cause CauseKind
 	// Route is what Plan.Route returned for the output of a completed condition.
 	Route []int32
-	// Degraded says of a completed composite that failures inside of it were handled or tolerated.
+	// Degraded says of a completed composite that failures inside it were handled or tolerated.
 	Degraded bool
 	// AbortRun says of a failure that its step has asked for the end of the run, see [AbortRun].
 	AbortRun bool

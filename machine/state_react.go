@@ -1,6 +1,6 @@
 package machine
 
-// OnFailure tells what the failure of a node does to the run beyond the node's descendants.
+// OnFailure says what the failure of a node does to the run beyond the node's descendants.
 type OnFailure uint8
 
 const (

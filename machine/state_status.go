@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// StatusRule tells how the status of a run follows from those of its nodes. Package kahn has a type of the same name and values, which is an
+// StatusRule says how the status of a run follows from those of its nodes. Package kahn has a type of the same name and values, which is an
 // option.
 type StatusRule uint8
 

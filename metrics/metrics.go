@@ -18,7 +18,7 @@
 //   - kahn_compensation_duration_seconds: compensations of nodes, from their first attempts to their ends, by workflow, kind of the node, and status, which
 //     is "done" or "failed"; their attempts count in no other metric
 //
-// The nodes inside of composites count, too, and a composite counts as one attempt of its own. The module otel gives the same to OpenTelemetry, with traces.
+// The nodes inside composites count, too, and a composite counts as one attempt of its own. The module otel gives the same to OpenTelemetry, with traces.
 package metrics
 
 import (

@@ -6,7 +6,7 @@
 // # Spans
 //
 // A run has a span, each of its nodes has one below that, and each attempt of a node has one below the node's. A composite is the
-// parent of the nodes inside of it. The context of a step has the span of its attempt, so that the spans of clients that the step calls are
+// parent of the nodes inside it. The context of a step has the span of its attempt, so that the spans of clients that the step calls are
 // children of the attempt, and a step that sends a request passes the trace on as usual. The span of the run is a child of the
 // span in the context that Execute, Start or the Runner was given.
 //

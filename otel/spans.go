@@ -153,7 +153,7 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	return n, isNew
 }
 
-// begin returns the span of a node, and makes it, below that of the composite that it is inside of, if there is none yet. since is when
+// begin returns the span of a node, and makes it, below that of the composite that it is inside, if there is none yet. since is when
 // it begins then, the zero value for now. It is nil if the run has ended.
 func (x *runSpans) begin(path string, since time.Time, first bool, links func(path string) []trace.Link) *nodeSpan {
 	n, isNew := x.at(path, first)

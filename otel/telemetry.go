@@ -53,7 +53,7 @@ func New(o Options) (*Telemetry, error) {
 }
 
 // Options returns the options of a run, or those of a [kahn.Runner] for all of its runs. A middleware that comes later in the options
-// of the run is inside of the attempt's span.
+// of the run is inside the attempt's span.
 func (t *Telemetry) Options() []kahn.Option {
 	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
 }

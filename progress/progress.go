@@ -17,7 +17,7 @@
 //
 // What a step has logged or emitted stays below its failure, up to ten lines. Where there is little room, failures come first.
 //
-// The header counts the nodes of the outermost graph: [12/40] are 12 of 40. A composite is one of them, whatever is inside of it; neither
+// The header counts the nodes of the outermost graph: [12/40] are 12 of 40. A composite is one of them, whatever is inside it; neither
 // number has the items of a map. An item that fails is shown with its map.
 //
 // Elsewhere it writes a line for every transition of a node and for every line that a step logs, and every 30 seconds one that lists the

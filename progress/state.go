@@ -18,7 +18,7 @@ import (
 const maxFailures = 100
 
 // state is the state of a run according to its events so far. Each event costs the same, however many nodes there are. Nodes
-// inside of composites, and the items of maps, are shown while they run, and do not count: neither in the total nor in counts.
+// inside composites, and the items of maps, are shown while they run, and do not count: neither in the total nor in counts.
 type state struct {
 	start   time.Time
 	now     time.Time              // of the latest event
@@ -48,7 +48,7 @@ type live struct {
 	since   time.Time
 	undo    bool          // it is being undone
 	info    string        // what a suspended node waits for, if it says so
-	signal  bool          // the suspended node waits for a signal itself; a composite waits for nodes inside of it
+	signal  bool          // the suspended node waits for a signal itself; a composite waits for nodes inside it
 	output  *tail         // of the attempt; nil if there is none
 	element *list.Element // in running or waiting, or nil
 }
@@ -191,7 +191,7 @@ func itemOf(path string) (of string, is bool) {
 	return path[:at], true
 }
 
-// around returns the innermost composite at work that the node of an event is inside of; nil if none is known. The events of such nodes come
+// around returns the innermost composite at work that the node of an event is inside; nil if none is known. The events of such nodes come
 // between the start and the end of the composite. In a later life of the run the start is missing of those that were at work when the life
 // before ended: the run tells them, and it may have ended some since the event.
 func (s *state) around(e event.Event) *live {
@@ -286,7 +286,7 @@ type past struct {
 	start time.Time
 	total int
 	nodes []kahn.NodeResult // those that are at work, have ended, wait or back off
-	waits []kahn.Wait       // also those inside of composites
+	waits []kahn.Wait       // also those inside composites
 }
 
 // earlier returns the past of a run, which may include what the run has done since the event. It looks at each node once.
@@ -412,7 +412,7 @@ func (s *state) summary() string {
 	return text
 }
 
-// describe tells why a node ended: "step_error: connection refused", "upstream_failure of fetch".
+// describe says why a node ended: "step_error: connection refused", "upstream_failure of fetch".
 func describe(e event.NodeEnd) string {
 	const most = 3
 	text := e.Cause.String()

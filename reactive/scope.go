@@ -190,7 +190,7 @@ func Untracked[R Reader](r R, f func(R)) {
 
 // Dispose ends every effect, subscription, Wait and Changes of the scope and calls their cleanups. After that no callback
 // runs, and signals keep their last values. It may be called from anywhere, any number of times. It does not wait for a running
-// callback: called inside of one, it takes effect when that has returned.
+// callback: called inside one, it takes effect when that has returned.
 func (sc *Scope) Dispose() {
 	sc.disposed.Store(true)
 	sc.asked.Store(true)

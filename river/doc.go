@@ -39,7 +39,7 @@
 //
 // A process that dies, or hangs, leaves a job that is running. Every few seconds one process looks for such jobs whose runs nobody holds
 // any more: it discards each, and inserts another one, on which the run goes on. The lease of the run, which is 30 s long unless
-// [kahn.Lease] says otherwise, tells whether somebody holds it. A process that hangs and comes back cannot write to the run any more. Every minute it also looks for nodes whose [Remote] waits for a job that is gone, and for runs that are due and have no job in the queue of their plan: those
+// [kahn.Lease] says otherwise, reports whether somebody holds it. A process that hangs and comes back cannot write to the run any more. Every minute it also looks for nodes whose [Remote] waits for a job that is gone, and for runs that are due and have no job in the queue of their plan: those
 // whose job somebody has cancelled or deleted, and those that have become due without a [Client], by [postgres.Store.Post], say.
 //
 // River elects a client of the schema as its leader, and the leader inserts its own periodic jobs alone. So each client of the schema that is started has

@@ -103,7 +103,7 @@ func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Ru
 	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // it backs off, or pauses
 }
 
-// workMeter tells whether steps of a run are at work.
+// workMeter reports whether steps of a run are at work.
 type workMeter struct{ atWork, calls atomic.Int64 }
 
 func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {

@@ -74,7 +74,7 @@ func (e *Error) Error() string {
 // Compiler is one for the Schemas of a [kahn.Graph].
 type Compiler struct{}
 
-// Compile compiles a schema into a contract. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or tells why the
+// Compile compiles a schema into a contract. The error is an [*Error], matches [ErrRemote] or [ErrLimit], or says why the
 // schema is not JSON.
 func (Compiler) Compile(schema any) (kahn.Contract, error) {
 	doc, err := document(schema)

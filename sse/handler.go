@@ -146,7 +146,7 @@ func cursorOf(r *http.Request) (cursor, error) {
 // readable returns the error of reading on from a cursor, as far as it can be known without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// No event at all: there was none yet, or none is kept. Reading with a context that has ended tells which, at once.
+		// No event at all: there was none yet, or none is kept. Reading with a context that has ended says which, at once.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {

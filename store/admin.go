@@ -63,7 +63,7 @@ type NewRun struct {
 	IfExists Policy
 }
 
-// Policy tells what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but of which nothing was written, does
+// Policy says what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but of which nothing was written, does
 // not count when its lease has ended. While the lease lasts the error matches [ErrLeased].
 type Policy uint8
 

@@ -111,7 +111,7 @@ type PostedRequest struct {
 	Number uint64        `json:"number"` // its place among the requests of the run, from 1
 	Posted time.Time     `json:"posted"` // by the clock of the store, kept at least to the millisecond
 	Status RequestStatus `json:"status"`
-	// Refused tells why a request was refused, as the text of an error.
+	// Refused says why a request was refused, as the text of an error.
 	Refused string `json:"refused,omitempty"`
 }
 

@@ -128,7 +128,7 @@ type Columns struct {
 	// A store keeps them at least to the microsecond.
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
-	// Hash identifies what the node is in its graph, with its in-edges and its inside; nil of nodes inside of composites.
+	// Hash identifies what the node is in its graph, with its in-edges and its inside; nil of nodes inside composites.
 	Hash []byte `json:"hash,omitempty"`
 	// Value is the output of a completed node, as the run's [Codec] has encoded it; nil of any other node.
 	Value json.RawMessage `json:"value,omitempty"`

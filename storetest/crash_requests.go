@@ -137,7 +137,7 @@ func takenOf(ctx context.Context, db Served) (taken uint64, err error) {
 // checkEvents is kahntest.CheckEvents.
 type checkEvents func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error
 
-// output is what a process prints. It tells when the process serves.
+// output is what a process prints. It says when the process serves.
 type output struct {
 	text   bytes.Buffer
 	serves chan bool

@@ -73,7 +73,7 @@ type trial struct {
 }
 
 // life performs the graph over a store, as a new process does, with more options if it is a redrive, and gives the answers for which it
-// waits. inner tells what is stored.
+// waits. inner says what is stored.
 func (r *trial) life(t *testing.T, s, inner store.Store, more ...kahn.Option) (*kahn.Result, error) {
 	res, err := r.part(t, s, inner, len(more) > 0, more...)
 	for res != nil && err == nil && res.Status == kahn.RunSuspended && !res.Left {
@@ -231,7 +231,7 @@ func (r *trial) compare(t *testing.T, res *kahn.Result) {
 	}
 }
 
-// nodes compares the outcomes of the nodes, also of those inside of composites.
+// nodes compares the outcomes of the nodes, also of those inside composites.
 func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 	for node := range want.Nodes() {
 		id, _, _ := strings.Cut(node.ID, "[")

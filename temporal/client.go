@@ -23,7 +23,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Workflow tells which run is meant.
+// Workflow says which run is meant.
 type Workflow struct {
 	// ID is the id of the Temporal workflow.
 	ID string

@@ -26,7 +26,7 @@ type remark struct {
 	Label []string           `json:"label,omitempty"` // a name and a value, see kahn.Step.SetLabel
 }
 
-// remarkBytes bounds the remarks of an attempt, which the history has. The rest is dropped, and a last message tells how many.
+// remarkBytes bounds the remarks of an attempt, which the history has. The rest is dropped, and a last message says how many.
 const remarkBytes = 16 << 10
 
 // maxUsed is how many names of what it uses an attempt has at most, which are as many as a run has.

@@ -36,7 +36,7 @@ type Options struct {
 	// ActivityType names the type of the activities that perform the attempts of a kind, with "" for nodes without one. Nil: it is the kind. Metrics, lists and rate limits of
 	// Temporal go by types. All workers have the same functions, which stay while there are runs.
 	WorkflowType, ActivityType func(name string) string
-	// Kinds tells how the attempts of a kind are performed, see [Kind]. A compensation by a kind has that one.
+	// Kinds says how the attempts of a kind are performed, see [Kind]. A compensation by a kind has that one.
 	Kinds map[string]Kind
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
@@ -53,7 +53,7 @@ type Options struct {
 	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as those that are under way
 	// have ended: Temporal bounds the length of a history. Zero means 1,000.
 	ContinueAfter int
-	// Heartbeat is how often a step that is under way is reported to Temporal, whose answer tells whether it is to stop. It is
+	// Heartbeat is how often a step that is under way is reported to Temporal, whose answer reports whether it is to stop. It is
 	// less than LostAfter. Zero means 1 s.
 	Heartbeat time.Duration
 	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero

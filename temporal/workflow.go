@@ -49,7 +49,7 @@ type output struct {
 	Status   kahn.RunStatus  `json:"status"`
 	Rule     kahn.StatusRule `json:"status_rule,omitempty"` // of the run
 	Snapshot packed          `json:"snapshot"`
-	// Error tells why the Snapshot has no outputs.
+	// Error says why the Snapshot has no outputs.
 	Error string `json:"error,omitempty"`
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Via tells how one node held up another.
+// Via says how one node held up another.
 type Via string
 
 // The ways to hold up a node.
@@ -19,7 +19,7 @@ const (
 	ViaDependency Via = "dependency" // it was the last of the node's predecessors to end
 	ViaSlot       Via = "slot"       // the node was ready, and got the slot, of the run, a group or a key, that became free
 	ViaWave       Via = "wave"       // it was the last to end before the node's wave began
-	ViaComposite  Via = "composite"  // the node is inside of it
+	ViaComposite  Via = "composite"  // the node is inside it
 )
 
 // constraint is the event that held up a node: the end of another one, or of an attempt of it, or the start of a composite.
@@ -145,7 +145,7 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 	}
 	pools := func(id int) (of []pool) {
 		if id >= p.Len() {
-			return nil // inside of a composite: its groups are not the plan's
+			return nil // inside a composite: its groups are not the plan's
 		}
 		n := p.Node(machine.Ref(id))
 		for _, g := range n.Groups {
@@ -195,7 +195,7 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 }
 
 // findSlack goes back from the node that ended last. A node may end so much later that what it holds up does not begin
-// later than that has slack for; where another node held up more, up to the end of that one. What a node inside of a
+// later than that has slack for; where another node held up more, up to the end of that one. What a node inside a
 // composite has no slack for, the composite has none to begin.
 func (a *analysis) findSlack(p *kahn.Plan, last int) {
 	a.slack = make([]time.Duration, len(a.nodes))

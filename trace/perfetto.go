@@ -178,7 +178,7 @@ func (o *perfetto) attempts() {
 }
 
 // waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices of one name on one track: so each wait is a
-// slice with the name of the track, and inside of it one with that of its node.
+// slice with the name of the track, and inside it one with that of its node.
 func (o *perfetto) waits() {
 	for i, w := range o.timeline.waits {
 		if w.to == w.from {

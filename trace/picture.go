@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Drawing tells how pictures are drawn. The zero value is how the functions [Mermaid] and [DOT] draw.
+// Drawing says how pictures are drawn. The zero value is how the functions [Mermaid] and [DOT] draw.
 type Drawing struct {
 	// Reduced leaves out the edges that a longer way replaces: those that are plain, have no label and deliver nothing by name. What
 	// remains is the transitive reduction of the graph, and the edges that tell something.
@@ -177,7 +177,7 @@ func styleOf(e kahn.Edge, side bool) style {
 	return styleSuccess
 }
 
-// edgeText tells what an edge waits for and what it delivers: "true", "failure (timeout)", "as rows".
+// edgeText says what an edge waits for and what it delivers: "true", "failure (timeout)", "as rows".
 func edgeText(e kahn.Edge) string {
 	var parts []string
 	if e.Label != "" {

@@ -46,9 +46,9 @@ type Report struct {
 	// taken if no node had waited for a slot. Its steps have neither Via nor Wait.
 	DependencyPath []Step        `json:"dependency_path"`
 	DependencyTime time.Duration `json:"dependency_time_ns"`
-	Nodes          []Node        `json:"nodes"`    // in the order of declaration, without those inside of composites
+	Nodes          []Node        `json:"nodes"`    // in the order of declaration, without those inside composites
 	Failures       []Failure     `json:"failures"` // a forest: each tree in preorder, its root an origin
-	// Compensations are the nodes that were undone, or could not be, in the order in which that began, also those inside of composites.
+	// Compensations are the nodes that were undone, or could not be, in the order in which that began, also those inside composites.
 	Compensations []Compensation `json:"compensations,omitempty"`
 }
 
@@ -65,8 +65,8 @@ type Compensation struct {
 
 // Step is one node on the critical path, for which the next node waited.
 type Step struct {
-	Node string `json:"node"` // its path, if it is inside of a composite
-	// Via tells why the node itself waited for the one before it: for its end, or for the slot that it gave back.
+	Node string `json:"node"` // its path, if it is inside a composite
+	// Via says why the node itself waited for the one before it: for its end, or for the slot that it gave back.
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
 	// Duration is the time until the next node could start: at its own end, or at that of the attempt whose slot became free.
@@ -91,7 +91,7 @@ type Node struct {
 	// critical path, and for nodes that did not run.
 	Slack    time.Duration `json:"slack_ns"`
 	Critical bool          `json:"critical,omitempty"`
-	// Why tells why the node did not run. It is empty for one that did.
+	// Why says why the node did not run. It is empty for one that did.
 	Why string `json:"why,omitempty"`
 }
 

@@ -15,7 +15,7 @@ import (
 type timeline struct {
 	waves   bool
 	end     time.Duration // of the last event
-	nodes   []life        // by Ref, then nodes inside of composites, as they come
+	nodes   []life        // by Ref, then nodes inside composites, as they come
 	spans   []span        // in the order of their starts
 	bounds  []bound       // the starts and ends of spans, in the order of the events
 	waits   []wait        // in the order of their ends
@@ -30,8 +30,8 @@ type life struct {
 	queuedAt, start, end   time.Duration // their times
 	status                 kahn.Status   // Idle for a node that did not end
 	after                  constraint    // the event that led to the node's first one
-	within                 int           // the composite that the node is inside of, or -1
-	lastInside             int           // of a composite: the node inside of it that ended last, or -1
+	within                 int           // the composite that the node is inside, or -1
+	lastInside             int           // of a composite: the node inside it that ended last, or -1
 	first, last            int           // its spans; meaningful only if it was started
 	current                int           // the span that has not ended, or -1
 	waiting                waitKind      // what it waits for, since
@@ -122,7 +122,7 @@ func (r *reader) add(path string) int {
 	return r.ids[path]
 }
 
-// node finds the node of an event. One that begins anew after its end is another node: it is inside of a composite that
+// node finds the node of an event. One that begins anew after its end is another node: it is inside a composite that
 // is performed anew.
 func (r *reader) node(e event.Event) int {
 	path := cmp.Or(e.Path, e.Node)
@@ -197,7 +197,7 @@ func (r *reader) read(e event.Event, at time.Duration) {
 	}
 }
 
-// begin notes the event that led to the first one of a node, and so also the composite that the node is inside of.
+// begin notes the event that led to the first one of a node, and so also the composite that the node is inside.
 func (r *reader) begin(id, parent int, inside bool) {
 	n := &r.nodes[id]
 	if c, ok := r.led[parent]; ok {

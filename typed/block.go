@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Block is a place where nodes are added: the pipeline itself, a branch of it, or the inside of a sub-pipeline. Values have the scope
+// Block is a place where nodes are added: the pipeline itself, a branch of it, or the inside a sub-pipeline. Values have the scope
 // that variables have in Go: what was made in a block can be taken there and in the blocks within. [Either] brings a value
 // out of a branch, and the result of its function out of a sub-pipeline.
 //
@@ -103,7 +103,7 @@ type source struct {
 	result  any                  // of an Each: the view of a result
 }
 
-// choice tells how a node's output became a choice.
+// choice says how a node's output became a choice.
 type choice uint8
 
 const (

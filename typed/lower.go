@@ -36,7 +36,7 @@ func (f *flow) lower() {
 // before are the nodes and inputs that a node follows, apart from the one whose branch it is on.
 func (src *source) before() []*source { return slices.Concat(src.takes, src.imported(), src.after) }
 
-// imported are the values that the inside of a sub-pipeline takes.
+// imported are the values that the inside a sub-pipeline takes.
 func (src *source) imported() []*source {
 	list := make([]*source, len(src.imports))
 	for i, in := range src.imports {

@@ -209,7 +209,7 @@ func (c *checker) addDefects(v *definition.Value, path string) {
 	}
 }
 
-// shape is the part of a schema that tells which fields an object has.
+// shape is the part of a schema that says which fields an object has.
 type shape struct {
 	Ref                  string           `json:"$ref"`
 	Defs                 map[string]shape `json:"$defs"`
@@ -328,7 +328,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 	}
 }
 
-// addPaths adds the paths of the nodes of a plan, those inside of composites, and those of the items of maps, such as M[].
+// addPaths adds the paths of the nodes of a plan, those inside composites, and those of the items of maps, such as M[].
 func addPaths(to map[string]bool, p *kahn.Plan, prefix string) {
 	for ref, id := range p.Declared() {
 		to[prefix+id] = true

@@ -23,7 +23,7 @@ type names struct {
 var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
 // declaredPath is the path of a node without the numbers of items and iterations: M[] stands for the items of the map M, and M/x for the node
-// x inside of all of them.
+// x inside all of them.
 func declaredPath(path string) string {
 	path = numbers.ReplaceAllStringFunc(path, func(number string) string {
 		if strings.HasPrefix(number, "[") {

@@ -27,7 +27,7 @@
 //	As it should be: the counts add up.
 //
 // With -postgres and the URL of a database three processes perform a hundred orders over one PostgreSQL, in a schema that the program makes and removes. One of them is
-// stopped for longer than its leases last, and one is killed; -workers tells how many there are. With -postgres local the program starts a server of its own. The
+// stopped for longer than its leases last, and one is killed; -workers says how many there are. With -postgres local the program starts a server of its own. The
 // last line but one compares what is stored with what the server has noted at each write.
 //
 //	$ go run ./examples/durable -postgres local

@@ -43,7 +43,7 @@ func deskName(i, desks int) string { return fmt.Sprintf("%s-%d/%d", desk, i, des
 
 func workerOrder(i int) string { return fmt.Sprintf("order-%02d", i) }
 
-// isCancelled tells which orders a desk cancels; it approves the others.
+// isCancelled says which orders a desk cancels; it approves the others.
 func isCancelled(i int) bool { return i%5 == 0 }
 
 // serveWorker is one of several processes over one ledger. Its name says what it does.

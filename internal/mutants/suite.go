@@ -184,7 +184,7 @@ func (s *suite) covering(file string, line int) (tests []test) {
 	return tests
 }
 
-// verdict tells whether, and how, a mutant was killed.
+// verdict reports whether, and how, a mutant was killed.
 type verdict struct {
 	Killed bool
 	Killer string // the test that failed first, if one is named

@@ -57,7 +57,7 @@ var plantedBug, _ = strconv.Atoi(os.Getenv("` + variable + `"))
 `
 )
 
-// CompileError tells which bugs do not compile.
+// CompileError says which bugs do not compile.
 type CompileError struct {
 	Bugs []int // indices into the list
 	Text string

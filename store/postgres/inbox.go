@@ -19,7 +19,7 @@ import (
 )
 
 // wakesAt is the WakeAt of a run in SQL: its wake, or, if it has begun and a request waits, at the latest the time at which that request was posted. A cancel
-// counts also before the run has begun. The status tells whether it has: the column sequence changes with each commit, so it must not be in an index.
+// counts also before the run has begun. The status reports whether it has: the column sequence changes with each commit, so it must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
 // answerRows are answers to requests, by columns.

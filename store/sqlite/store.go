@@ -58,7 +58,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Synchronous tells when a commit is on the disk.
+// Synchronous says when a commit is on the disk.
 type Synchronous uint8
 
 // The ways to write to the disk.
