@@ -3,6 +3,7 @@ package conformance_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,7 +201,7 @@ func TestRefusalsAlike(t *testing.T) {
 	} {
 		inBubble(t, name, func(t *testing.T) {
 			db := new(store.Memory)
-			opts := []kahn.Option{kahn.RunID("r"), kahn.FailureMode(kahn.Continue), kahn.Durable(db)}
+			opts := []kahn.Option{kahn.RunID("r"), kahn.Continue, kahn.Durable(db)}
 			run, err := kahn.Start(t.Context(), c.g, nothing, opts...)
 			require.NoError(t, err)
 			synctest.Wait()
@@ -284,7 +285,7 @@ func TestEarlyAnswerOfAnAbortedGate(t *testing.T) {
 					time.Sleep(time.Second)
 					return nil, errors.New("broken")
 				}
-				opts := []kahn.Option{kahn.RunID("r"), kahn.FailureMode(kahn.Continue)}
+				opts := []kahn.Option{kahn.RunID("r"), kahn.Continue}
 				if stored {
 					opts = append(opts, kahn.Durable(new(store.Memory)))
 				}
@@ -298,12 +299,12 @@ func TestEarlyAnswerOfAnAbortedGate(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, kahn.RunSuspended, res.Status)
 				for life := range 3 {
-					more := opts
+					more := slices.Clone(opts)
 					if !stored {
-						more = append(opts[:len(opts):len(opts)], kahn.Resume(reload(t, res.Snapshot())))
+						more = append(more, kahn.Resume(reload(t, res.Snapshot())))
 					}
 					if life == 2 {
-						more = append(more[:len(more):len(more)], kahn.EarlySignals(map[string]any{c.prefix + "w": "yes"}))
+						more = append(more, kahn.EarlySignals(map[string]any{c.prefix + "w": "yes"}))
 					}
 					res, err = kahn.Execute(t.Context(), c.g, step, more...)
 					require.Empty(t, res.Warnings, "life %d", life)
