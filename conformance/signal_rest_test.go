@@ -180,7 +180,7 @@ func TestSignalAtRest(t *testing.T) {
 	})
 }
 
-// TestRefusalsAlike: an answer is refused with one error, whether its run is at work, at rest, about to go on, or goes on with it.
+// TestRefusalsAlike: an answer is refused with one error, whether its run is running, at rest, pending, or resumed with the answer.
 func TestRefusalsAlike(t *testing.T) {
 	t.Parallel()
 	inner := func() *kahn.Graph {
@@ -240,7 +240,7 @@ func TestRefusalsAlike(t *testing.T) {
 			require.Error(t, err)
 			for id := range names {
 				_, err := kahn.Execute(t.Context(), c.g, nothing, append(opts, kahn.EarlySignals(map[string]any{c.prefix + id: 2}))...)
-				require.EqualError(t, err, atWork[id], "goes on with it")
+				require.EqualError(t, err, atWork[id], "resumed")
 			}
 			for id := range names {
 				q, err := kahn.PrepareSignal(c.prefix+id, kahn.Decision{Value: 2, ID: id})
@@ -260,7 +260,7 @@ func TestRefusalsAlike(t *testing.T) {
 }
 
 // TestEarlyAnswerOfAnAbortedGate: an answer that came early, for a gate that was aborted before it asked, is no news of later lives: none
-// warns of it. So it is in a sub-graph, in one that a step returns, and over a store.
+// warns of it. So it is in a sub-graph, in a graph that a step returns, and over a store.
 func TestEarlyAnswerOfAnAbortedGate(t *testing.T) {
 	t.Parallel()
 	inner := func() *kahn.Graph {

@@ -328,7 +328,7 @@ func (c *checker) checkCases(s *suite, root *definition.Value) {
 	}
 }
 
-// addPaths adds the paths of the nodes of a plan, those inside composites, and those of the items of maps, such as M[].
+// addPaths adds the paths of the nodes of a plan, of the nodes inside composites, and of the items of maps, such as M[].
 func addPaths(to map[string]bool, p *kahn.Plan, prefix string) {
 	for ref, id := range p.Declared() {
 		to[prefix+id] = true
