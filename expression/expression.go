@@ -80,6 +80,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
@@ -107,6 +109,16 @@ type SyntaxError struct {
 // Error names the place.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
 
+// notUTF8 is the error of a text with a byte that belongs to no character.
+func notUTF8(text string) error {
+	at := 0
+	for r, n := utf8.DecodeRuneInString(text); r != utf8.RuneError || n != 1; r, n = utf8.DecodeRuneInString(text[at:]) {
+		at += n
+	}
+	line := text[strings.LastIndexByte(text[:at], '\n')+1 : at]
+	return &SyntaxError{1 + strings.Count(text[:at], "\n"), 1 + utf8.RuneCountInString(line), fmt.Sprintf("the byte 0x%02x is not UTF-8", text[at])}
+}
+
 // Evaluator is one for [kahn.Graph].
 type Evaluator struct{}
 
@@ -114,6 +126,9 @@ type Evaluator struct{}
 func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("%w: a text of %d bytes", ErrLimit, len(text))
+	}
+	if !utf8.ValidString(text) { // the parser counts characters, and panics of some such texts
+		return nil, notUTF8(text)
 	}
 	defer func() { // the parser should not panic; a text that makes it panic is refused
 		if v := recover(); v != nil {

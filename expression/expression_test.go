@@ -292,6 +292,8 @@ func TestSyntax(t *testing.T) {
 		"if true { 1 } else { foo }":    "$nodes",
 		"$nodes.A.output | map(1)":      "map",
 		"$nodes.A.output startsWith 'a": "1:",
+		"\xff":                          "1:1: the byte 0xff is not UTF-8",
+		"true &&\n 'é\ufffd\x9d":        "2:5: the byte 0x9d is not UTF-8",
 	} {
 		_, err := Evaluator{}.Parse(text)
 		var at *SyntaxError
