@@ -23,7 +23,7 @@ import (
 // A parameter that no edge delivers names the members of an output that lacks the key, and not those of an output whose edge is not taken.
 func TestMissingParameterOfACatchEdge(t *testing.T) {
 	inBubble(t, "", func(t *testing.T) {
-		r := try(t, graph(kahn.Node{ID: "A", Do: yields(0, map[string]any{"rows": 1})}, after("Z"), kahn.Node{
+		r := try(t, graph(kahn.Node{ID: "A", Do: yields(0, map[string]any{"rows": 1})}, kahn.Node{ID: "Z", Do: takes(time.Second)}, kahn.Node{ // Z ends after A
 			ID: "B", Join: kahn.AnySucceeded, In: []kahn.Edge{{From: "A", On: kahn.OnFailure, Key: "rosw", Param: "p"}, {From: "Z"}},
 			Do: func(_ context.Context, s *kahn.Step) (any, error) { return kahn.Param[int](s, "p") },
 		}), nop)
