@@ -14,7 +14,7 @@ type bracket struct {
 var closing = map[string]string{"(": ")", "[": "]", "{": "}", "{{": "}}"}
 
 // unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted text, nor
-// braces that close two maps, one inside the other. The error is that of the first bracket without its partner, or nil.
+// braces that close two maps, one inside the other. The error names the first bracket without its partner; it is nil if each has one.
 func unbrace(text string) (string, *SyntaxError) {
 	b := []byte(text)
 	var open []bracket

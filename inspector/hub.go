@@ -232,7 +232,7 @@ type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
 
-	runs, gone []*kahn.Run // those of Runs and of Removed
+	runs, gone []*kahn.Run // which Runs and Removed return
 }
 
 // of is the part of the message that a page may know of.

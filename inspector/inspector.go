@@ -92,7 +92,7 @@ type Options struct {
 type RunInfo struct {
 	ID       string
 	Workflow string
-	// Labels are those of the run, of kahn.Describe and Step.SetLabel.
+	// Labels are the run's labels, from kahn.Describe and Step.SetLabel.
 	Labels map[string]string
 }
 

@@ -188,7 +188,7 @@ func (c *call) eventFault(err error) error {
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// beneath reports whether a path is that of a node or of what is inside it.
+// beneath reports whether a path names a node or something inside it.
 func beneath(path, node string) bool {
 	if node == "" || path == node {
 		return true

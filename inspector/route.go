@@ -94,11 +94,11 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 			runParam, pathParam, {Name: "of", Required: true, Choices: []string{string(Input), string(Output), string(Config), string(Info)}, Note: "which value"}, {Name: "name", Note: "of the input"},
 		}, media: "application/octet-stream", serve: (*call).value},
 		{method: "GET", path: "api/v1/log", action: ViewData, summary: "The log of a run: its events as lines.", params: []param{
-			runParam, {Name: "path", Note: "only lines of this node and of what is inside of it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
+			runParam, {Name: "path", Note: "only lines of this node and of what is inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
 			afterParam("the id of the last event that was seen"), {Name: "before", Number: true, Most: math.MaxInt32, Note: "only lines of events below this id, the last ones of them; 0 without it"}, limitParam(200, 1_000),
 		}, reply: logReply{}, serve: (*call).log},
 		{method: "GET", path: "api/v1/logfile", action: ViewData, summary: "All lines of the log of a run, as a download.", params: []param{
-			runParam, {Name: "path", Note: "only lines of this node and of what is inside of it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
+			runParam, {Name: "path", Note: "only lines of this node and of what is inside it"}, {Name: "level", Choices: levels, Note: "only lines of this level or above; info without it"}, textParam,
 			{Name: "format", Choices: []string{"text", "jsonl"}, Note: "text without it; jsonl is a JSON object a line"},
 		}, media: "text/plain", serve: (*call).logFile},
 		{method: "GET", path: "api/v1/timeline", summary: "When each attempt was queued, began and ended.", params: []param{runParam, limitParam(5_000, 20_000)}, reply: timelineReply{}, serve: (*call).timeline},

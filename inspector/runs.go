@@ -69,7 +69,7 @@ type runRow struct {
 	Arrived string     `json:"arrived"`
 	Started string     `json:"started,omitempty"`
 	Ended   string     `json:"ended,omitempty"`
-	// Millis is how long a run took that has ended, was left or has lost its process; nil of one that goes on.
+	// Millis is how long a run took that has ended, was left or has lost its process; nil while the run continues.
 	Millis *float64 `json:"duration_ms,omitempty"`
 	// Gone is when the process of a stored run was last heard of, if no process performs it although it is running.
 	Gone string `json:"gone,omitempty"`

@@ -24,7 +24,7 @@ type tokenGate struct {
 	pass   string // what the cookie has in place of the token
 }
 
-// newTokenGate makes a gate for a token, or for one that it generates.
+// newTokenGate makes a gate for a token; it generates the token if there is none.
 func newTokenGate(token string) *tokenGate {
 	if token == "" {
 		random := make([]byte, 24)
@@ -65,7 +65,7 @@ type sessionBody struct {
 	Token string `json:"token"`
 }
 
-// openSession takes the token and sets the cookie. Its path is that of the endpoints, by the rule for cookies without one: behind a proxy the
+// openSession takes the token and sets the cookie. The cookie's path is the path of the endpoints, by the rule for cookies without one: behind a proxy the
 // handler does not know it.
 func (c *call) openSession() error {
 	if _, err := parseQuery(c.route.params, c.r.URL.RawQuery); err != nil {

@@ -1,5 +1,5 @@
 // Command distributed performs a graph of 300 nodes on Temporal: it starts a development server and three workers, each a process, kills one
-// of the workers in the middle, and compares the Result with that of kahn.Execute. The nodes are of two kinds, whose activities have queues of their own.
+// of the workers in the middle, and compares the Result with the Result of kahn.Execute. The nodes are of two kinds, whose activities have queues of their own.
 //
 //	go run ./examples/distributed
 //
