@@ -549,11 +549,11 @@ func TestServeRetention(t *testing.T) {
 		}
 		s.mu.Unlock()
 		s.take()
-		time.Sleep(11 * time.Minute)
+		time.Sleep(10 * time.Minute)
 		completed, failed = count()
 		require.Equal(t, []int{150, 1}, []int{completed, failed})
 		require.Equal(t, []string{"told : " + kahn.ErrStore.Error()}, s.take())
-		time.Sleep(20 * time.Minute)
+		time.Sleep(21 * time.Minute)
 		completed, failed = count()
 		require.Equal(t, []int{0, 1}, []int{completed, failed})
 		_, err := s.LoadEvents(t.Context(), "completes 7", 0, 10)
