@@ -478,6 +478,7 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.release() // it has seen what it took before; after the last append nobody else releases
 	batch, more = l.read(k.next)
 	k.next += uint64(len(batch.lines))
 	return batch, more

@@ -98,6 +98,7 @@ type splitKey struct{}
 
 type splitCall struct {
 	lasts time.Duration
+	yield time.Duration // how long it still lasts when it is stopped
 	end   func(stopped error) (any, error)
 }
 
@@ -116,14 +117,16 @@ func (x *exactWorld) drawn(s *kahn.Step, what string) (*rand.Rand, int) {
 
 // lastingCall lets a call last: its context may end it. A Coordinator gets its end by Return.
 func lastingCall(ctx context.Context, d time.Duration, end func(stopped error) (any, error)) (any, error) {
+	yield := d / 64 // calls that are stopped at one instant end one after the other, in the same order whoever performs the run
 	if at, is := ctx.Value(splitKey{}).(*splitCall); is {
-		at.lasts, at.end = d, end
+		at.lasts, at.yield, at.end = d, yield, end
 		return nil, nil
 	}
 	select {
 	case <-time.After(d):
 		return end(nil)
 	case <-ctx.Done():
+		time.Sleep(yield)
 		return end(ctx.Err())
 	}
 }
@@ -299,6 +302,7 @@ type sagaCall struct {
 	step    *kahn.Step
 	name    string
 	ends    time.Time
+	yield   time.Duration
 	end     func(stopped error) (any, error)
 	stopped error
 	instant bool // it takes no time, as a step does that returns a graph: each life makes it again
@@ -382,7 +386,7 @@ func (d *sagaDesk) begin() {
 		if c.end = at.end; at.end == nil {
 			c.instant, c.end = true, func(error) (any, error) { return value, err }
 		}
-		c.ends = d.now.Add(at.lasts)
+		c.ends, c.yield = d.now.Add(at.lasts), at.yield
 		d.calls = append(d.calls, c)
 	}
 }
@@ -399,7 +403,7 @@ func (d *sagaDesk) stop() {
 	for s, ok := d.c.NextStop(); ok; s, ok = d.c.NextStop() {
 		for _, c := range d.calls {
 			if c.step == s {
-				c.stopped, c.ends = s.Err(), d.now
+				c.stopped, c.ends = s.Err(), d.now.Add(c.yield)
 			}
 		}
 	}
