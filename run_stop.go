@@ -659,9 +659,8 @@ func (r *Run) interruptUndoing() {
 
 // failUndos fails what is being undone in a run whose store has failed.
 func (r *Run) failUndos(runs []*Run, err error) {
-	runs = slices.DeleteFunc(slices.Clone(runs), func(c *Run) bool { return c.undo == nil || c.undo.by == nil })
-	if len(runs) > 0 {
-		r.undoes()
+	if r.undo != nil && r.undo.busy > 0 {
+		runs = slices.DeleteFunc(slices.Clone(runs), func(c *Run) bool { return c.undo == nil })
 		r.endUndos(runs, &stopCause{err, context.Canceled})
 	}
 }
@@ -710,17 +709,12 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.requests = 2
-	var runs []*Run
-	for _, of := range append(r.descendantsOf(), r) {
-		if of.undo != nil && of.undo.by != nil {
-			runs = append(runs, of)
-		}
-	}
-	if len(runs) == 0 {
+	if r.undo == nil || r.undo.busy == 0 {
 		return false
 	}
-	r.undoes()
 	r.outdate()
+	// What is undone inside a composite whose attempt has failed is on the list of the run of the composite, which itself undoes nothing yet.
+	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true
 }

@@ -308,6 +308,44 @@ func TestCompensationAndStops(t *testing.T) {
 		require.ErrorIs(t, r.node("a").CompensationErr, bored)
 		require.ErrorIs(t, r.node("late").CompensationErr, bored)
 	})
+	// What has completed inside is undone when the attempt of its composite has failed.
+	do := func(ctx context.Context, s *kahn.Step) (any, error) {
+		if strings.Contains(s.Path(), "[0]") || strings.Contains(s.Path(), "#1") {
+			return 1, nil
+		}
+		<-ctx.Done()
+		return nil, kahn.NoEffect(ctx.Err())
+	}
+	var l undoLog
+	x := kahn.Node{ID: "x", Do: do, Compensate: func(ctx context.Context, s *kahn.Step) error { l.add(s.Path()); <-ctx.Done(); return context.Cause(ctx) }}
+	items, many := map[string]any{"items": []int{0, 1}}, &kahn.Map{Over: "items"}
+	steps := x
+	steps.Params, steps.Map = items, many
+	again := &kahn.Loop{MaxIterations: 3, While: func(kahn.View) (bool, error) { return true, nil }}
+	for name, node := range map[string]kahn.Node{
+		"x[0]":     steps,
+		"M[0]/x":   {ID: "M", Sub: graph(x), Params: items, Map: many},
+		"L#1/x":    {ID: "L", Sub: graph(x), Loop: again},
+		"L#1/S/x":  {ID: "L", Sub: graph(kahn.Node{ID: "S", Sub: graph(x)}), Loop: again},
+		"S/M[0]/x": {ID: "S", Sub: graph(kahn.Node{ID: "M", Sub: graph(x), Params: items, Map: many})},
+		"M[0]/e/x": {ID: "M", Sub: graph(kahn.Node{ID: "e", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(graph(x), nil, nil) }}), Params: items, Map: many},
+	} {
+		bothModes(t, "a second AbortAll while "+name+" is undone", func(t *testing.T, mode kahn.Mode) {
+			l.lines = nil
+			bored := errors.New("bored")
+			r := tryControlled(t, t.Context(), graph(node), nil, func(run *kahn.Run) {
+				synctest.Wait()
+				_ = run.AbortAll(nil)
+				time.Sleep(10 * ms)
+				require.Equal(t, name, l.String())
+				_ = run.AbortAll(bored)
+			}, mode)
+			require.Equal(t, name, l.String())
+			require.Equal(t, 10*ms, r.Duration)
+			require.Equal(t, kahn.CauseCompensationFailed, r.Cause.Kind)
+			require.ErrorIs(t, r.err, bored)
+		})
+	}
 }
 
 // Compensations take the slots of groups and keys, and not those of the run's limit.
