@@ -28,6 +28,9 @@ type Memory struct {
 
 	turn  int64            // the number of the last turn
 	turns map[string]int64 // of keys, the number of the last turn of each
+
+	grants map[string]*Grants // by limits
+	swept  int                // how many of them were left when those that had expired were removed last
 }
 
 // memoryRun is a run, with its nodes apart.

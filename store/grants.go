@@ -1,0 +1,265 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/seed-c794f7ef/kahn/internal/foreign"
+	"github.com/seed-c794f7ef/kahn/machine"
+)
+
+// GrantStore is a [Store] over which processes share limits: each process holds grants, with a lease, for the steps that it runs. [Memory], store/sqlite
+// and store/postgres implement it; a store need not. kahn.Shared needs it.
+type GrantStore interface {
+	Store
+	// Grant takes, keeps and gives back the grants of a holder, of all the limits in one transaction, and answers each request in its place. What the
+	// holder has of them afterwards it has until ttl has passed, by the clock of the store; repeating the call renews it. A holder that does not
+	// repeat it in time has lost it to whoever asks. Tokens are taken for good. [Grants.Ask] decides all of this. The error matches
+	// [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error nothing may have changed, or all.
+	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
+}
+
+// GrantRequest asks for grants of one limit. Each process should give a limit the same Most, Every and Burst: the request goes by its own.
+type GrantRequest struct {
+	Limit string // its name, of 1 to MaxGrantName bytes
+	Most  int    // how many slots all holders together may have; 0 means that the limit has none
+	// Keep is how many slots the holder uses and does not give back, and Want how many it would have, those included. It has between Keep and Want
+	// of them afterwards, or fewer than Keep if its lease has run out and others have them, or if Most has become less.
+	Keep, Want int
+	// Every is the time in which one token comes, at least a nanosecond, and Burst how many there are at most; 0 means that the limit has no tokens.
+	Every time.Duration
+	Burst int
+	// Tokens is how many tokens the holder would take, and Back how many that it has taken it gives back.
+	Tokens, Back int
+	// Runs are the ids of runs that use the slots, for others to read: a few of them.
+	Runs []string
+}
+
+// Granted is the answer to a GrantRequest.
+type Granted struct {
+	Held int // the slots that the holder has now
+	// Fair is the holder's part while others want slots, too: with more than that it gives back those that its steps return.
+	Fair   int
+	Tokens int // that were taken
+	// Next is how long it takes until there is a token; zero if there is one.
+	Next   time.Duration
+	Others []GrantHolder // that hold or want slots, sorted by name
+}
+
+// GrantHolder is a holder of slots of a limit.
+type GrantHolder struct {
+	Holder string   `json:"holder"`
+	Held   int      `json:"held"`
+	Want   int      `json:"want"` // those that it holds included
+	Runs   []string `json:"runs,omitempty"`
+}
+
+// MaxGrantName is how many bytes the names of limits and holders may have, and MaxGrants how many limits one call may be about.
+const (
+	MaxGrantName = 500
+	MaxGrants    = 1000
+)
+
+const (
+	// grantPatience is how long after a request what the holder wants beyond what it holds counts for the parts of others.
+	grantPatience = 2 * time.Second
+	// grantTurn is how long a holder may use its slots while others have none, if there are fewer slots than holders.
+	grantTurn = time.Second
+)
+
+// CheckGrants reports what is wrong with a call of Grant, as an error that matches [machine.ErrBadValue]. It is for implementations of [GrantStore].
+func CheckGrants(holder string, ttl time.Duration, requests []GrantRequest) error {
+	err := checkGrantName("holder", holder)
+	if err == nil && ttl <= 0 {
+		err = fmt.Errorf("the lease of %v", ttl)
+	}
+	if err == nil && len(requests) > MaxGrants {
+		err = fmt.Errorf("%d limits are more than %d", len(requests), MaxGrants)
+	}
+	seen := make(map[string]bool, len(requests))
+	for i := range requests {
+		if err == nil {
+			err = requests[i].check(seen)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: grants: %w", machine.ErrBadValue, err)
+	}
+	return nil
+}
+
+func checkGrantName(what, name string) error {
+	if name == "" || len(name) > MaxGrantName || !utf8.ValidString(name) || strings.Contains(name, "\x00") {
+		return fmt.Errorf("the %s %s is no text of 1 to %d bytes", what, foreign.Quote(name), MaxGrantName)
+	}
+	return nil
+}
+
+func (r *GrantRequest) check(seen map[string]bool) error {
+	if err := checkGrantName("limit", r.Limit); err != nil {
+		return err
+	}
+	var wrong string
+	switch {
+	case seen[r.Limit]:
+		wrong = "it is there twice"
+	case r.Most < 0 || r.Keep < 0 || r.Want < r.Keep || r.Most == 0 && r.Want > 0:
+		wrong = fmt.Sprintf("to keep %d and to want %d of %d", r.Keep, r.Want, r.Most)
+	case r.Every < 0 || r.Burst < 0 || (r.Every == 0) != (r.Burst == 0), r.Every > 0 && int64(r.Burst) > math.MaxInt64/int64(r.Every):
+		wrong = fmt.Sprintf("a token every %v, at most %d", r.Every, r.Burst)
+	case r.Tokens < 0 || r.Back < 0 || r.Tokens > r.Burst || r.Back > r.Burst:
+		wrong = fmt.Sprintf("to take %d tokens and to give back %d, of %d", r.Tokens, r.Back, r.Burst)
+	}
+	for _, id := range r.Runs {
+		if !utf8.ValidString(id) {
+			wrong = "the id of a run is not UTF-8"
+		}
+	}
+	seen[r.Limit] = true
+	if wrong == "" {
+		return nil
+	}
+	return fmt.Errorf("the limit %s: %s", foreign.Quote(r.Limit), wrong)
+}
+
+// Grants is who holds a limit, and its tokens, as a store keeps it. The zero value says that nobody has anything of it. It is for
+// implementations of [GrantStore], which may store it as JSON.
+type Grants struct {
+	Holders []GrantLease `json:"holders,omitempty"` // sorted by name
+	// Full is when the bucket of tokens is full, if none is taken.
+	Full time.Time `json:"full,omitzero"`
+}
+
+// GrantLease is what a holder has of a limit.
+type GrantLease struct {
+	GrantHolder
+	Until time.Time `json:"until"` // when it has lost the slots
+	Asked time.Time `json:"asked"` // the latest request
+	Since time.Time `json:"since"` // since when it has slots, or has none
+}
+
+// Expires is when nobody has anything of the limit any more, and its bucket is full: a store need not keep the state then.
+func (g *Grants) Expires() time.Time {
+	last := g.Full
+	for i := range g.Holders {
+		if at := g.Holders[i].Until; at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// Ask answers a request that CheckGrants has accepted, and changes the state. now is the time by the clock of the store.
+func (g *Grants) Ask(now time.Time, holder string, ttl time.Duration, r GrantRequest) Granted {
+	g.Holders = slices.DeleteFunc(g.Holders, func(l GrantLease) bool { return !l.Until.After(now) })
+	var a Granted
+	a.Tokens, a.Next = g.takeTokens(now, &r)
+	i, there := slices.BinarySearchFunc(g.Holders, holder, func(l GrantLease, name string) int { return strings.Compare(l.Holder, name) })
+	if !there {
+		g.Holders = slices.Insert(g.Holders, i, GrantLease{GrantHolder: GrantHolder{Holder: holder}, Since: now})
+	}
+	others := 0
+	for j := range g.Holders {
+		if j != i {
+			others += g.Holders[j].Held
+			a.Others = append(a.Others, g.Holders[j].GrantHolder)
+		}
+	}
+	own := &g.Holders[i]
+	own.Want, own.Runs, own.Asked, own.Until = r.Want, slices.Clone(r.Runs), now, now.Add(ttl)
+	a.Fair = g.fair(now, r.Most, i)
+	a.Held = max(0, min(r.Want, max(r.Keep, a.Fair), r.Most-others))
+	if (own.Held > 0) != (a.Held > 0) {
+		own.Since = now
+	}
+	if own.Held = a.Held; own.Want == 0 {
+		g.Holders = slices.Delete(g.Holders, i, i+1)
+	}
+	return a
+}
+
+// takeTokens gives tokens back, and takes others.
+func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next time.Duration) {
+	if r.Burst == 0 {
+		return 0, 0
+	}
+	size := int64(r.Every) * int64(r.Burst)
+	missing := min(int64(max(g.Full.Sub(now), 0)), size) // the time until the bucket is full
+	missing = max(missing-int64(r.Every)*int64(r.Back), 0)
+	taken = int(min(int64(r.Tokens), (size-missing)/int64(r.Every)))
+	missing += int64(taken) * int64(r.Every)
+	g.Full = now.Add(time.Duration(missing))
+	if left := size - missing; left < int64(r.Every) {
+		next = time.Duration(int64(r.Every) - left)
+	}
+	return taken, next
+}
+
+// fair is the part of a holder: all slots, if the holders want no more. Else nobody has more than another one who wants more. Slots that cannot be
+// divided stay where they are; if there are fewer slots than holders, they take turns.
+func (g *Grants) fair(now time.Time, most, of int) int {
+	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
+	for i := range g.Holders {
+		l := &g.Holders[i]
+		if wants[i], order[i] = l.Held, i; now.Sub(l.Asked) < grantPatience {
+			wants[i] = max(l.Want, l.Held)
+		}
+		if i == of {
+			wants[i] = l.Want
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(wants[a], wants[b]) })
+	left, level := most, 0
+	for k, i := range order {
+		level = left / (len(order) - k)
+		if wants[i] > level {
+			left -= level * (len(order) - k)
+			order = order[k:]
+			break
+		}
+		left -= wants[i]
+		if k == len(order)-1 {
+			return wants[of] // all of them have what they want
+		}
+	}
+	if wants[of] <= level {
+		return wants[of]
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		x, y := &g.Holders[a], &g.Holders[b]
+		if level > 0 {
+			return cmp.Or(cmp.Compare(y.Held, x.Held), x.Since.Compare(y.Since), cmp.Compare(a, b))
+		}
+		rank := cmp.Compare(x.rank(now), y.rank(now))
+		if x.rank(now) == turnOver {
+			return cmp.Or(rank, y.Since.Compare(x.Since), cmp.Compare(a, b))
+		}
+		return cmp.Or(rank, x.Since.Compare(y.Since), cmp.Compare(a, b))
+	})
+	if slices.Index(order, of) < left {
+		return level + 1
+	}
+	return level
+}
+
+const (
+	inTurn   = iota // it has slots, and its turn is not over
+	waits           // it has none
+	turnOver        // it has had them for longer than a turn
+)
+
+func (l *GrantLease) rank(now time.Time) int {
+	switch {
+	case l.Held == 0:
+		return waits
+	case now.Sub(l.Since) < grantTurn:
+		return inTurn
+	}
+	return turnOver
+}
