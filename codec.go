@@ -48,9 +48,9 @@ type Codec interface {
 // kahn.file and error are taken: as an option, Types with one of them, or with nil, match ErrBadOption.
 type Types map[string]any
 
-// Encoding is the Codec of the run. With it every output is encoded when its node completes, so that one that cannot be
-// encoded fails its node then, with [CauseStoreError], instead of a snapshot later. Default: nil [Types], which encode
-// outputs only when a snapshot is encoded. The error matches [ErrBadOption] if the codec cannot work as it is configured: see [store.CheckCodec].
+// Encoding is the Codec of the run. With it every output is encoded when its node completes, so an output that cannot be encoded fails its node
+// with [CauseStoreError] then, instead of failing a snapshot later. Default: nil [Types], which encode outputs only when a snapshot is encoded.
+// The error matches [ErrBadOption] if the codec cannot work as it is configured: see [store.CheckCodec].
 func Encoding(c Codec) Option {
 	return optionFunc(func(cfg *config) error {
 		if c == nil {
@@ -222,7 +222,7 @@ func (t types) Encode(value any) (json.RawMessage, error) {
 	return data, nil
 }
 
-// form is a value of any type as package json writes it, with the name of its type unless JSON tells it.
+// form is a value of any type as package json writes it, with the name of its type unless JSON implies it.
 func (t types) form(value any, depth int) (any, error) {
 	switch v := value.(type) {
 	case nil, bool:
@@ -271,7 +271,7 @@ type errorForm struct {
 	Items    *itemsForm   `json:"items,omitempty"`
 }
 
-// itemsForm is what an error of a map tells of its items.
+// itemsForm is the stored form of what a [*MapError] says about the items.
 type itemsForm struct {
 	Results json.RawMessage `json:"results"`
 	Failed  int             `json:"failed"`
@@ -600,8 +600,8 @@ func encodeValue(codec Codec, v any) (data json.RawMessage, err error) {
 	return data, bounded(err)
 }
 
-// plainValue encodes a value for those who look on: as plain JSON, unless the host has a codec of its own, which may hide what it writes. A
-// value without a JSON form, such as NaN, is written as in a store.
+// plainValue encodes a value for display: as plain JSON, or by the host's own codec, which may hide what it writes. A value without a JSON
+// form, such as NaN, is written as in a store.
 func plainValue(codec Codec, v any) (data json.RawMessage, err error) {
 	switch codec.(type) {
 	case nil, Types, types:

@@ -44,8 +44,8 @@ type labeler interface {
 }
 
 // If returns a condition whose branches are labelled "true" and "false", or "yes" and "no"; another label is a problem of
-// Compile. It is an error boundary: its test may look at
-// the results of its ancestors, failed ones included, and handles their failure by completing.
+// Compile. A condition runs after failed predecessors, too (see [Boundary]): its test may look at the results of its
+// ancestors, failed ones included, and handles their failure by completing.
 //
 // A node on a branch may take data from any node, by a plain edge beside the labelled one, and still runs only if the branch
 // is taken: an edge that would make a label pointless delivers data only.
@@ -65,9 +65,9 @@ func If(id string, test func(View) (bool, error), after ...string) Node {
 	return n
 }
 
-// Switch returns a condition whose branch is the label that choose returns, or the branch labelled "default". Like [If]
-// it is an error boundary, and a node on one of its branches may take data from any other node and still runs only if that
-// branch is taken. Set the Choices of the node to have Compile check the labels of its edges.
+// Switch returns a condition whose branch is the label that choose returns, or the branch labelled "default". Like [If] it
+// runs after failed predecessors, too, and a node on one of its branches may take data from any other node and still runs
+// only if that branch is taken. Set the Choices of the node to have Compile check the labels of its edges.
 func Switch(id string, choose func(View) (string, error), after ...string) Node {
 	n := Node{ID: id, After: after}
 	if choose != nil {

@@ -95,8 +95,8 @@ func (c *compiler) contract(n *node, field string, schema any) (contract Contrac
 
 // The two sides of a step are judged in mirrored order: the contract judges the inputs before the moderator does, and the
 // moderator judges the output before the contract does. Inputs are judged once, when the node has its slot and before it has
-// started; a node whose inputs are refused goes from ready to failed. Outputs, also that of a fallback, are judged within
-// the attempt.
+// started; a node whose inputs are refused goes from ready to failed. Outputs, a fallback's included, are judged within the
+// attempt.
 
 // moderator is a function of [Moderate].
 type moderator = func(ctx context.Context, phase event.Phase, node *Step, value any) error
@@ -162,7 +162,7 @@ func (m *Moderation) UnmarshalText(text []byte) error { return moderationNames.P
 //
 // check returns nil to let a value pass, and [Flag] to refuse it. Any other error, a panic included, means that it could not judge: the
 // value does not pass then either. In [event.PhaseInput] the value is the map of parameters, in [event.PhaseOutput] the result of the step;
-// check must not change it. The context is that of the attempt: it ends with the attempt's timeout and when the node or the run is stopped.
+// check must not change it. The context is the attempt's: it ends with the attempt's timeout and when the node or the run is stopped.
 func Moderate(check func(ctx context.Context, phase event.Phase, node *Step, value any) error) Option {
 	return optionFunc(func(c *config) error {
 		if check == nil {

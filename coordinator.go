@@ -35,9 +35,9 @@ import (
 //	}
 //	res, err := c.Result()
 //
-// A run that a Coordinator drives has the statuses, events, snapshots and the Result of one that [Execute] performs, composites, retries,
-// timeouts, limits and gates included, since the same code makes them. Given the same options, results and times in the same order, and
-// with the options [RunID] and [Random], it does the same again.
+// A run has the same statuses, events, snapshots and Result under a Coordinator as under [Execute], composites, retries, timeouts, limits
+// and gates included, since the same code makes them. Given the same options, results and times in the same order, and with the options
+// [RunID] and [Random], it does the same again.
 //
 // The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, mocks,
 // fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs, on that goroutine; these must
@@ -46,18 +46,18 @@ import (
 // the Coordinator may then be called by another one.
 //
 // The methods of its [Run] may be called from anywhere; what they cause happens in the next call of the Coordinator, see
-// [Coordinator.Wake]. That the run has ended is told to sinks in a call, too, so that a host which has waited for [Run.Done] calls
-// [Coordinator.Result]. [Run.Wait] waits for that call: it is for other goroutines than the one that calls the Coordinator.
+// [Coordinator.Wake]. Sinks learn of the end of the run in a call, too, so a host that has waited for [Run.Done] calls
+// [Coordinator.Result]. [Run.Wait] waits for that call: use it on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual
 }
 
-// NewCoordinator begins a run at the given time. With [Resume] it goes on from a snapshot, in which calls that were under way are
-// called again. Steps that have no function of their own need none here: the host calls them.
+// NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and repeats the calls that were in
+// flight. Steps that have no function of their own need none here: the host calls them.
 //
-// Errors are those of [Plan.Start]. [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of
-// steps, and [CancelWithContext] are refused with an error that matches [ErrBadOption], and so is a time outside of the years 1 to 9999, which JSON cannot express.
+// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of
+// steps, for [CancelWithContext], and for a time before the year 1 or after 9999, which JSON cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -256,7 +256,7 @@ func (c *Coordinator) Advance(now time.Time) {
 	c.h.settle(c.run)
 }
 
-// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of those nested in it: a worker is a job that the
+// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of its nested runs: a worker is a job that the
 // Coordinator performs, a timer fires when the Coordinator sets the clock past it, and a worker whose step would be called stops until the
 // result is reported. Everything else is the same as in other runs.
 //
@@ -269,8 +269,8 @@ type manual struct {
 	stops  []*Step // attempts whose contexts have ended
 
 	wake chan struct{} // has room for one message
-	busy atomic.Bool   // a method of the Coordinator is at work
-	told chan struct{} // is closed when sinks and functions of Around have been told that the run has ended
+	busy atomic.Bool   // a method of the Coordinator is running
+	told chan struct{} // is closed when sinks and functions of Around have seen the end of the run
 
 	undos []undoCall // attempts to undo nodes that have begun, before the host has them
 
@@ -309,8 +309,8 @@ func (s *Step) forHost() bool {
 	return n.Kind != KindTrigger && n.Test == nil
 }
 
-// handOver does what precedes the call of a step, and leaves the call to the host: the worker goes on when its result is reported. Inputs
-// that are refused are the result of the attempt.
+// handOver does what precedes the call of a step, and leaves the call to the host: the worker continues when the host reports the result.
+// Refused inputs are the result of the attempt.
 func (w *worker) handOver() (more bool) {
 	w.phase = phaseUser
 	res := w.admission()
@@ -384,7 +384,7 @@ func (h *manual) settle(r *Run) {
 	}
 }
 
-// conclude tells the functions of Around that the run has ended.
+// conclude informs the functions of Around that the run has ended.
 func (h *manual) conclude(r *Run) {
 	select {
 	case <-h.told:
@@ -403,7 +403,7 @@ func (h *manual) conclude(r *Run) {
 type Values struct {
 	// Root are the root inputs of the run.
 	Root map[string]any
-	// Outputs are those of the nodes that have completed, by id.
+	// Outputs has the outputs of completed nodes, by id.
 	Outputs map[string]any
 	// Errs are the errors of the nodes that failed by themselves or were stopped, by id. Other nodes see each as a [*NodeError]: of that type
 	// if the coordinator has made it one, with the number of the attempt.
@@ -457,8 +457,8 @@ func (p *Plan) Inputs(st *machine.State, r machine.Ref, v *Values) (params, upst
 	return of.params(r, v.Merged[p.names[r]]), of.upstream(r)
 }
 
-// Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is that
-// of an outcome that failed.
+// Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is not
+// nil if the outcome is a failure.
 func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any, out machine.Outcome, err error) {
 	if p.node(r).Test == nil {
 		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, fmt.Errorf("%w: node %s has no test to evaluate", ErrBadValue, quoteID(p.names[r]))
@@ -476,9 +476,9 @@ func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any,
 }
 
 // Conclude returns the outcome of an attempt that has returned the value or the error, for [machine.State.Settle]: the branches that the value takes, a value
-// that violates the node's output contract or has no branch, the cause of an error, a step that skips itself. The error is that of an
-// outcome that failed. An attempt that suspends itself has no outcome yet: its status is [Suspended], for [machine.State.Suspend]. Whether there is
-// another attempt is for [Retry.Next] to say.
+// that violates the node's output contract or has no branch, the cause of an error, a step that skips itself. The error is not nil if the outcome is a
+// failure. An attempt that suspends itself has no outcome yet: its status is [Suspended], for [machine.State.Suspend]. Whether there is another attempt is
+// for [Retry.Next] to say.
 //
 // The value of a gate is its answer; of a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. One
 // that is no choice of the gate takes no branch.
@@ -529,8 +529,8 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 	return machine.Outcome{Status: Failed, Cause: cause, AbortRun: facts.abortRun}, err
 }
 
-// RunStatus returns the status of a run whose State is Done, as its Result would have it: that of [machine.State.RunStatus], unless the end node has
-// failed or returned an [EndVerdict]. cause says why the run was stopped as a whole, or that its end node failed. Until the State is Done
+// RunStatus returns the status of a run whose State is Done, as its Result would have it: the status of [machine.State.RunStatus], unless the end
+// node has failed or returned an [EndVerdict]. cause says why the run was stopped as a whole, or that its end node failed. Until the State is Done
 // the status is [RunRunning].
 func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
 	s := (*machine.Locked)(st)
@@ -718,8 +718,8 @@ func (k kept) judge(r machine.Ref, res *checkResult) {
 	}
 }
 
-// asking answers the View of a guard or a condition, and keeps the first error of one that asks for what it cannot see. What is
-// not asked for is not looked up, so that a guard costs what it asks for, however many ancestors its node has.
+// asking answers the View of a guard or a condition, and keeps the first error about something that it cannot see. It looks up
+// only what is asked for, so a guard costs what it asks for, however many ancestors its node has.
 type asking struct {
 	of  kept
 	ref machine.Ref
@@ -747,7 +747,7 @@ func (a *asking) misses(id string) {
 	}
 }
 
-// asksFor notes a question for the status or the error of a node. It may be called for a View that nobody evaluates.
+// asksFor notes a question for the status or the error of a node. It may be called for a View outside an evaluation.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return
@@ -781,7 +781,7 @@ func (a *asking) slip(err error) error {
 	return joinSlip(a.err, err)
 }
 
-// joinSlip joins the error of a guard or a condition with that of what it has asked for.
+// joinSlip joins the error of a guard or a condition with the error about what it has asked for.
 func joinSlip(slip, err error) error {
 	switch {
 	case slip == nil:
@@ -793,11 +793,11 @@ func joinSlip(slip, err error) error {
 }
 
 // GraphCalls passes each call of a guard, of the test of a condition or a loop, and of a fallback to by, whether the graph has a function or a
-// text. path is that of the node, and field the one that has the function: "When", "Test", "Loop" or "Fallback". by calls the function, or
-// returns what an earlier call has returned: so an engine that replays histories records the results of functions that are not pure. The
-// value of a guard and of a loop's test is a bool; the error has what the function asked its [View] for in vain. What by returns
-// counts as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The error matches
-// [ErrBadOption] if by is nil.
+// text. path is the node's, and field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the function, or
+// returns what an earlier call has returned: so an engine that replays histories records the results of functions that are not pure. The value
+// of a guard and of a loop's test is a bool; the error has what the function asked its [View] for in vain. What by returns counts as the
+// function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The error matches [ErrBadOption] if by
+// is nil.
 //
 // by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and field, with the order of
 // the calls of one node, identify a call.
@@ -855,7 +855,8 @@ func (r *Run) callTest(ref machine.Ref, n *node) (any, error) {
 	return byHost(r, ref, "Test", call)
 }
 
-// askedOrNot tells a condition that has asked for none of the failures which it follows from one of which that is not known.
+// askedOrNot distinguishes a condition that is known to have asked for no failure from a condition whose questions are not
+// known.
 func (r *Run) askedOrNot(ref machine.Ref) {
 	r.st.Lock()
 	defer r.st.Unlock()

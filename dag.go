@@ -204,9 +204,9 @@ type Node struct {
 	// nodes and the rules AllDone and AllSkipped observe failures, and everything else handles them.
 	Handling Handling
 
-	// CancelLosers stops, when an early join starts this node, the unfinished nodes that no other node waits for: those all
-	// of whose paths lead to nodes that are decided already. Those that have not started are skipped, running ones
-	// cancelled, as superseded; neither harms the status of the run.
+	// CancelLosers stops, when an early join starts this node, the unfinished nodes that no other node waits for: all of
+	// their paths lead to nodes that are decided already. Waiting nodes are skipped, running ones cancelled, as superseded;
+	// neither harms the status of the run.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
 	// decision stands.

@@ -31,7 +31,7 @@ func (p *Plan) compileInside(g *Graph) (*Plan, error) {
 	return inner, ps.err()
 }
 
-// compileItem compiles a graph of one node, which stands for the items of a map: its inputs are those of the map.
+// compileItem compiles a graph of one node, which stands for the items of a map, and has the map's inputs.
 func (n *nesting) compileItem(g *Graph, outer *force) (*Plan, *problems) {
 	c := compiler{g: g, nesting: n, force: n.inForce(g, outer), problems: problems{graph: g.Name}, isItem: true}
 	return c.compile()
@@ -105,10 +105,10 @@ type compiler struct {
 	p *Plan
 	*nesting
 	*force
-	subs   map[int32]*Plan // of composites; nil for one that does not compile
+	subs   map[int32]*Plan // of composites; nil if the graph does not compile
 	isItem bool            // the graph stands for an item of a map
 
-	isPruned bool // the graph is the part of another one that a trigger leads to
+	isPruned bool // the graph is the part of another graph to which a trigger leads
 	broken   bool // ids, edges or join rules have problems, so that the nodes cannot be numbered
 
 	names  []string         // by index of declaration: the ids
@@ -132,7 +132,7 @@ type compiler struct {
 	inputIndex map[string]int
 }
 
-// traits tell what at least one node or edge of the graph has, so that later steps skip searches that would find nothing.
+// traits record what at least one node or edge of the graph has, so that later steps skip searches that would find nothing.
 type traits struct {
 	slash, composite, condition, member, priority, estimate bool
 }
@@ -768,7 +768,7 @@ type hint struct{ text, meant string }
 
 func (h hint) String() string { return h.text }
 
-// instead is the function instead for a problem that is to be added. The choices are listed only if somebody is to read it.
+// instead is the function instead for a problem that is to be added. The choices are listed only if the hint is kept.
 func (ps *problems) instead(written string, choices func() []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -778,7 +778,7 @@ func (ps *problems) instead(written string, choices func() []string) hint {
 	return hint{instead(written, names), meant}
 }
 
-// mostLikely is didYouMean where many problems may have many choices: those that are not kept get no suggestion.
+// mostLikely is didYouMean where many problems may have many choices: a problem that is not kept gets no suggestion.
 func (ps *problems) mostLikely(written string, choices []string) hint {
 	if len(ps.list) == maxProblems {
 		return hint{}
@@ -839,7 +839,7 @@ func (c *compiler) joinsAll(r machine.Ref) bool {
 	return n.Join == AllSucceeded || n.Join == joinDefault && n.Test == nil && !n.Cleanup && r != c.p.end
 }
 
-// runsAnyway tells of each node whether it runs unless something fails, is stopped or skips itself.
+// runsAnyway reports for each node whether it runs unless something fails, is stopped or skips itself.
 func (c *compiler) runsAnyway() []bool {
 	runs := make([]bool, len(c.p.names))
 	for r := range runs { // in the order of tiers

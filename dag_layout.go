@@ -173,8 +173,8 @@ func (c *compiler) checkGroups() {
 	}
 }
 
-// checkMembers reports the groups that a node names twice, and, in the outermost graph, those that nodes name at any depth and that neither
-// their graph nor one around it declares.
+// checkMembers reports the groups that a node names twice, and, in the outermost graph, the groups that nodes name at any depth and that
+// neither their graph nor a graph around it declares.
 func (c *compiler) checkMembers() {
 	for _, n := range c.g.nodes {
 		seen := make(map[string]bool, len(n.Groups))
@@ -209,7 +209,7 @@ type membership struct {
 	path  string // of the composite whose graph has the node, from the graph that is asked; empty for a node of that graph itself
 	g     *Graph // that has the node
 	node  string
-	index int // of the group among those of the node
+	index int // of the group among the node's groups
 	name  string
 }
 

@@ -44,7 +44,7 @@ type Plan struct {
 	groups     []group          // the declared groups, then one for each key
 	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
 
-	// contracts are those of the nodes that have any, by phase.
+	// contracts holds the contracts of the nodes that have any, by phase.
 	contracts map[machine.Ref][phaseCount]Contract
 	moderated []machine.Ref // nodes that ask for a moderator
 
@@ -137,7 +137,7 @@ type group struct {
 // isCompiled reports whether the plan was made by Compile.
 func (p *Plan) isCompiled() bool { return p != nil && p.nodes != nil }
 
-// orEmpty is the plan, or for nil that of an empty graph.
+// orEmpty returns the plan, or the plan of an empty graph for nil.
 func (p *Plan) orEmpty() *Plan {
 	if p == nil {
 		return emptyPlan()
@@ -165,7 +165,7 @@ func (p *Plan) Ref(id string) (machine.Ref, bool) {
 	return p.find(id)
 }
 
-// find is Ref for a plan that is not that of the items of a map.
+// find is Ref for a plan other than a map's plan of items.
 func (p *Plan) find(id string) (machine.Ref, bool) {
 	r, ok := p.index.Find(p.names, id)
 	return machine.Ref(r), ok
@@ -583,7 +583,7 @@ func (p *Plan) Hash() string {
 	return h.whole
 }
 
-// hashes are the hash of a plan and those of its nodes, by Ref.
+// hashes are the hash of a plan and of each of its nodes, by Ref.
 type hashes struct {
 	whole string
 	nodes []string
@@ -669,7 +669,7 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	join, skip, upstream := p.net.Rules(ref)
 	w.text = fmt.Appendf(w.text[:0], "%v %v %v\n", join, skip, upstream)
 	w.n = p.node(ref).whole()
-	// Without a policy guards in Go once had that of texts: the hash keeps it, so that no stored run is stranded.
+	// Without a policy guards in Go once had the policy of texts: the hash keeps it, so that no stored run is stranded.
 	w.n.GuardErrors = cmp.Or(w.n.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
 	n := reflect.ValueOf(&w.n).Elem()
 	for _, f := range nodeHashed {

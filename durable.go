@@ -27,22 +27,22 @@ import (
 // of a nested run is not evaluated, and the events are hidden. Steps and readers of events see a change only when it is durable;
 // Status, Node and Counts show what is in memory.
 //
-// The runs of a tree share one durable. The nodes inside composites are stored under keys that are paths, see Run.key;
-// the record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
-// attempt but as a commit of its record: after a crash the composite goes on.
+// The runs of a tree share one durable. The nodes inside composites are stored under keys that are paths, see Run.key; the
+// record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
+// attempt but as a commit of its record: after a crash the composite continues.
 type durable struct {
 	store       store.Store
 	lease       store.Lease
 	sequence    uint64       // of the last transaction that was taken out of the outbox
-	status      RunStatus    // of the run, in that transaction and those before
+	status      RunStatus    // of the run, in this transaction and all before
 	outbox      *transaction // what has changed since; never nil
-	spare       *transaction // empty, in the memory of one that is written; nil if there is none
+	spare       *transaction // empty, in the memory of a written transaction; nil if there is none
 	current     *transaction // that the store has been given and has not answered; nil if there is none
 	writing     bool         // there is a committer
 	coming      int          // workers that were started and have not taken their first tasks yet: no committer starts before
 	failed      error
 	stale       bool                   // the store's record of the run itself is to be replaced by the next transaction
-	unspecified bool                   // the store is to be told by the next transaction what the run does
+	unspecified bool                   // the next transaction is to say what the run does
 	steps       int64                  // entries made and read, by which tests check that the work is linear
 	open        map[place]int32        // attempts whose start was noted and whose end was not
 	endHold     func()                 // ends the renewal by holdLease
@@ -53,20 +53,20 @@ type durable struct {
 	written     bool                   // a write of this life has succeeded
 	ctx         context.Context        // of the writes
 	cancel      context.CancelFunc     // ends it when the store has failed
-	alarms      due.Queue[*wake]       // those that the store has to know of
+	alarms      due.Queue[*wake]       // the alarms that the store has to know of
 	expires     time.Time              // of the lease, at the earliest: it was asked for leaseTime before
 	scratch     []byte                 // in which the committer encodes records
 	kept        []keptEpoch            // see keptEpoch
 	undoing     Compensation           // of the run, as the store has it
 	used        Usage                  // what the run has used in attempts that have ended, as the store has it
-	undone      map[string]int         // by path: of undoing.times what no record of a node tells
-	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in those of nodes
+	undone      map[string]int         // by path: the part of undoing.times that no record of a node holds
+	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in a node's
 	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it
 	line        []*ending              // attempts that wait for room in the outbox, in the order of their ends
 	bounds      room                   // of the outbox
-	reserved    room                   // in the outbox, for those that wait no more and have not ended yet
+	reserved    room                   // in the outbox, for nodes that wait no more and have not ended yet
 	heldBack    []*Run                 // runs of the tree that begin nothing until the outbox is taken
-	roots       map[*Run]*ordset.Set   // those that are ready and of which the outbox does not know, see inTurn
+	roots       map[*Run]*ordset.Set   // ready roots of which the outbox does not know, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
 	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
 	inbox       *inbox                 // nil if the store takes no requests
@@ -79,8 +79,8 @@ type place struct {
 	ref machine.Ref
 }
 
-// transaction is one write of the store, and before that the outbox. When it is written, a later one takes its memory over, but not that
-// of the commit, which belongs to the store.
+// transaction is one write of the store, and before that the outbox. When it is written, a later one reuses its memory, except the
+// commit's, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
 	at      map[place]int // indexes into entries, if there are more than a few
@@ -104,7 +104,7 @@ type transaction struct {
 	signal   int             // the number of the first of these
 	header   *snapshotFile
 	show     uint64  // the id of the last event to be shown afterwards
-	events   []Event // to be stored: drafts of those that no transaction before holds
+	events   []Event // to be stored: drafts of events that no earlier transaction holds
 }
 
 // undoRecord is the record of the undoing of a node, which is encoded later.
@@ -114,8 +114,8 @@ type undoRecord struct {
 	state *undoState
 }
 
-// collected is the output of an iteration of a loop that collects them, or the list of a map. It has a record of its own, so that the record of
-// the loop does not grow with each iteration, and that of the map not with its list.
+// collected is the output of an iteration of a loop that collects them, or the list of a map. It has a record of its own, so that the loop's
+// record does not grow with each iteration, nor the map's with its list.
 type collected struct {
 	key       string
 	path      string // for errors
@@ -124,7 +124,7 @@ type collected struct {
 	at        time.Time
 }
 
-// writing says what became of a transaction. It is apart from it for those who remember it for longer.
+// writing says what became of a transaction. It outlives the transaction, whose memory is reused, for its readers.
 type writing struct {
 	done chan struct{} // closed, with the lock held, when the transaction is written, or err says why not
 	err  error
@@ -149,7 +149,7 @@ type pendingNode struct {
 	place
 	happened nodeNews
 	ended    int32 // nodeReturned: the attempt that has ended, if its start was in an earlier transaction; else 0
-	starts   int32 // attempts that begin; more than one only if those before were given up while the store was busy
+	starts   int32 // attempts that begin; more than one only if the earlier ones were given up while the store was busy
 	attempt  int32 // the last of these
 	before   int32 // nodeBegan: attempts that had begun before
 	resolved int   // predecessors that have resolved
@@ -162,7 +162,7 @@ type nodeNews uint8
 
 const (
 	nodeChanged  nodeNews = 1 << iota // its record is to be replaced
-	nodeBegan                         // an attempt has begun, as the events tell: also of a composite, or when inputs were accepted
+	nodeBegan                         // an attempt has begun, as the events have it: also a composite's, or when inputs were accepted
 	nodeReturned                      // an attempt has ended
 	nodeReady                         // it became ready
 	nodeParked                        // and is to be queued when the transaction is written
@@ -227,7 +227,7 @@ func (d *durable) reuse(tx *transaction) {
 	d.spare = tx
 }
 
-// nextTransaction returns an empty transaction, in the memory of one that is written, if there is one.
+// nextTransaction returns an empty transaction, in the memory of a written one if there is any.
 func (d *durable) nextTransaction() *transaction {
 	tx := d.spare
 	if d.spare = nil; tx == nil {
@@ -335,7 +335,7 @@ func (r *Run) outdated(ref machine.Ref) {
 	}
 }
 
-// settleLease releases the lease of a run that has ended with nothing to write: one that was left, or whose store has
+// settleLease releases the lease of a run that has ended with nothing to write: the run was left, or its store has
 // failed. The lock is held.
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing {
@@ -361,7 +361,7 @@ func (storedLife) mayTake(r *Run, now int64) bool {
 	return !r.holdsBack()
 }
 
-// begun puts the start of an attempt into the outbox, the number of those before it beside it. The worker waits until it is
+// begun puts the start of an attempt into the outbox, with the number of attempts before it. The worker waits until it is
 // written before it calls the step.
 func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
 	r, ref := step.run, step.ref
@@ -532,9 +532,9 @@ func (r *Run) descendants() (runs []*Run) {
 	return runs
 }
 
-// holdLease renews the lease until the run is prepared, see startRenewal: to decode the values of a stored run may take long. It may
-// not use the State, which there is only then. The function that it returns ends that and waits for a renewal under way; it may be
-// called again.
+// holdLease renews the lease until the run is prepared, see startRenewal: decoding the values of a stored run may take long. It may
+// not use the State, which does not exist before. The function that it returns ends the renewals and waits for one in flight; it may
+// be called again.
 func (r *Run) holdLease() (end func()) {
 	d, over := r.durable, make(chan struct{})
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -546,7 +546,7 @@ func (r *Run) holdLease() (end func()) {
 			case err == nil:
 				d.expires = asked.Add(r.cfg.leaseTime)
 			case errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !time.Now().Before(d.expires):
-				return // the first write of the run will tell
+				return // the first write of the run will show it
 			default:
 				pause = d.untilRenewal(r.cfg.leaseTime)
 			}
@@ -564,8 +564,8 @@ func (r *Run) holdLease() (end func()) {
 	})
 }
 
-// startRenewal keeps the lease of a run that is prepared while it is pending, while it goes on, and until its end is written. The lease
-// is renewed when a third of its time has passed, and at once if that was before.
+// startRenewal keeps the lease of a prepared run while it is pending, while it runs, and until its end is written. It renews the lease
+// when a third of its time has passed, or at once if it has passed already.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()
@@ -594,7 +594,7 @@ func (r *Run) renew() {
 		d.expires = asked.Add(r.cfg.leaseTime)
 		d.renewal.Reset(r.cfg.leaseTime / 3)
 	case r.stage == stagePending && (errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !now.Before(d.expires)):
-		// The first write of the run will tell.
+		// The first write of the run will show it.
 	case errors.Is(err, ErrFenced):
 		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
 	case errors.Is(err, ErrUnusable) || !now.Before(d.expires):
@@ -618,7 +618,7 @@ func (r *Run) releaseLease() error {
 	unwatched := d.inbox.close()
 	if d.renewal != nil {
 		r.st.Lock()
-		d.given = true // so a renewal that is under way changes nothing any more
+		d.given = true // so a renewal in flight changes nothing any more
 		d.renewal.Stop()
 		d.inbox.giveUp()
 		r.st.Unlock()
@@ -632,8 +632,8 @@ func (r *Run) releaseLease() error {
 	return unwatched
 }
 
-// createUnbegun tells the store what a run is to do that was left before it began, so that another process can begin it: nothing else of it is
-// stored. The lock is not held.
+// createUnbegun writes to the store what a run is to do that was left before it began, so that another process can begin it: the store has
+// nothing else of it. The lock is not held.
 func (r *Run) createUnbegun() error {
 	d := r.durable
 	admin, ok := d.store.(store.Admin)
@@ -677,7 +677,7 @@ type ending struct {
 	granted  chan struct{} // closed when it may end
 }
 
-// full reports whether the outbox has no room for any end that changes other nodes than those in it.
+// full reports whether the outbox has no room for an end that changes nodes which are not in it yet.
 func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
@@ -778,7 +778,7 @@ func (d *durable) admit() {
 	}
 }
 
-// admitAll lets all attempts go on that wait, since nothing is written any more.
+// admitAll lets all waiting attempts continue, since nothing is written any more.
 func (d *durable) admitAll() {
 	for _, e := range d.line {
 		close(e.granted)
@@ -786,7 +786,7 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether the run begins nothing until the committer has taken the outbox. The run then goes on by itself.
+// holdsBack reports whether the run begins nothing until the committer has taken the outbox. The run then continues by itself.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {
@@ -799,7 +799,7 @@ func (r *Run) holdsBack() bool {
 	return true
 }
 
-// letGo lets go on what has waited for room in the outbox, which the committer has taken, and reports whether runs of the tree may begin more. The lock
+// letGo releases what has waited for room in the outbox, which the committer has taken, and reports whether runs of the tree may begin more. The lock
 // is held.
 func (r *Run) letGo() (more bool) {
 	d := r.durable
@@ -815,8 +815,8 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// inTurn leaves out of the changes of a run that roots became ready, if these are many: the readiness of a root follows from the start of its run,
-// and is written, and told by an event, when the root begins. So the first transaction of a run does not grow with the number of its roots.
+// inTurn leaves out of the changes of a run that roots became ready, if these are many: the readiness of a root follows from the start of its run;
+// it is written, and has its event, when the root begins. So the first transaction of a run does not grow with the number of its roots.
 func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	d := r.durable
 	later, most := d.roots[r], d.bounds.starts()
@@ -852,7 +852,7 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	return list
 }
 
-// tellRoot tells that a root is ready which is about to begin, if inTurn has left that out.
+// tellRoot reports that a root which is about to begin is ready, if inTurn has left this out.
 func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)

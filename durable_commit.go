@@ -60,7 +60,7 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	case c.Status == Running && !r.performsInside(c.Ref):
 		e.begin(0) // if it has inputs that were accepted: else its start was noted before
 		return
-	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // else it has been taken already, or is a composite that goes on
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // else it has been taken already, or is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
 			r.awaitsWrite(1)
 		}
@@ -82,9 +82,9 @@ func (d *durable) resolve(r *Run, ref machine.Ref) {
 	}
 }
 
-// told notes in the outbox what an event reports that is no change of the State: in the record of its node, or in that of the
-// run. The last event of a run comes with the change of its status. Deltas and logs have no record: unless events are stored,
-// nothing is written for them, and those that a crash has cut off from the stored events are lost.
+// told puts an event that is not a transition into the outbox: in the record of its node, or of the run. The last event of a
+// run comes with the change of its status. Deltas and logs have no record: unless events are stored, nothing is written for
+// them, and a crash loses the unwritten ones.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
@@ -111,7 +111,7 @@ func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 
 // show makes the events visible for which nothing is to be written. The others are shown by the committer.
 //
-// An event is shown only when all that it tells of is in the store, or follows from that: whoever appends an event has noted
+// An event is shown only when the store has all that it reports, or what it follows from: the code that appends an event notes
 // its fact in the outbox before it calls show. Otherwise a crash makes the next life announce it again. Where events are stored,
 // each is shown by the committer.
 func (d *durable) show(l *eventLog) {
@@ -252,7 +252,7 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a transaction that is not longer than those of a chain: one object instead of five.
+// fewChanges is the memory for the lists of a transaction as short as a chain's: one object instead of five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord
@@ -297,7 +297,7 @@ func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // what a run that goes on is to be told before it begins is written then
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a run that continues then writes the answers that it was given before it began
 		d.writing = true
 		r.enlist()
 		go r.commit()
@@ -404,7 +404,8 @@ func (r *Run) written(tx *transaction) {
 }
 
 // lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error
-// the run can go on elsewhere: that of a codec which could encode a value before, and needs a service that is out of reach, too.
+// the run can continue elsewhere, also after an error of a codec that could encode a value before, and needs a service that is out of
+// reach.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -596,18 +597,17 @@ func (r *Run) encodeHeader(tx *transaction) error {
 	return err
 }
 
-// StoreEvents keeps the events of a durable run in its store, see [Durable]. Each is written in the transaction of the fact that it tells, so
-// the stored log is that of the stored run, whenever the process dies: its ids have no hole and go on over all lives of the run. Any
-// process reads it with [store.ReadEvents] and [store.OpenEvents], while the run goes on and afterwards.
+// StoreEvents keeps the events of a durable run in its store, see [Durable]. Each is written in the transaction of the fact that it reports,
+// so the stored log fits the stored run, whenever the process dies: its ids have no gap and continue over all lives of the run. Any process
+// reads it with [store.ReadEvents] and [store.OpenEvents], during the run and afterwards.
 //
 // Deltas and logs, which change nothing in the stored run, are written with the next transaction, which begins at the latest 50 ms after the first of them, or when the
-// one under way has been written: it is one of their own, if there is no other. Until then they are kept in memory. Sinks, [Run.Events] and readers of the store see any event only when it is written. So a
-// crash loses those that were not written yet, and nobody has seen these.
+// one in flight has been written: it is one of their own, if there is no other. Until then they are kept in memory. Sinks, [Run.Events] and readers of the store see any
+// event only when it is written. So a crash loses the unwritten ones, which no reader has seen.
 //
-// The store must be a [store.EventStore], and the codec no [store.Sealed] without EventsInClear, otherwise the error matches [ErrBadOption] and nothing is run. A run whose events are stored goes on
-// storing them in later lives, with or without the option. If a run began without it, the stored log begins with the first event of the life
-// that has it. Events are stored as JSON. Outputs in them are as [EventOutputs] says; what
-// steps emit and log, and signals, are in the clear.
+// The store must be a [store.EventStore], and the codec no [store.Sealed] without EventsInClear, otherwise the error matches [ErrBadOption] and nothing is run. A run
+// whose events are stored continues to store them in later lives, with or without the option. If a run began without it, the stored log begins with the first event of
+// the life that has it. Events are stored as JSON. Outputs in them are as [EventOutputs] says; what steps emit and log, and signals, are in the clear.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }
@@ -643,7 +643,7 @@ func (c *config) checkEvents() error {
 	return nil
 }
 
-// eventWriter is that of a run which has been acquired; nil if its events are not stored.
+// eventWriter returns the writer of an acquired run's events; nil if they are not stored.
 func (r *Run) eventWriter(stored *store.Run) (*eventWriter, error) {
 	if stored.LastEvent == 0 && !r.cfg.storeEvents {
 		return nil, nil
@@ -694,7 +694,7 @@ func (w *eventWriter) arrive() {
 }
 
 // take drafts the events up to an id, which no transaction holds yet. It is called with the lock held: later a failure of the store may
-// undo the ends of nodes of which they tell.
+// undo the ends of nodes that they report.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil
@@ -736,8 +736,8 @@ func (r *Run) encodeEvents(tx *transaction) error {
 }
 
 // A store may refuse the output of a step when its transaction is committed, and no earlier. By then the run has gone ahead in memory.
-// So the committer finds out which output it is, marks the record of that node, and leaves the run as after an outage: nothing of
-// the transaction has happened. The next life fails the node before anything else, like one that has crashed too often.
+// So the committer finds out which output it is, marks the record of that node, and leaves the run as after an outage: nothing of the
+// transaction has happened. The next life fails the node before anything else, like a node that has crashed too often.
 
 // refuse marks the nodes whose outputs the store refuses, and reports whether there are any. It is called by the committer, without
 // the lock, for a transaction that was not applied.
@@ -771,7 +771,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {
 		case err == nil:
-			err = write(&before, key, nil) // the store has the value of a node that goes on
+			err = write(&before, key, nil) // the store has the value of a node that continues
 			if err != nil {
 				return found
 			}
@@ -797,7 +797,8 @@ func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	return before
 }
 
-// lastShown returns the ids of the last event that is not hidden, and of the last one of a node among those, deltas and logs not counted.
+// lastShown returns the ids of the last event that is not hidden, and of the last of these that belongs to the node, deltas and logs not
+// counted.
 func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -815,13 +816,13 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 	return last, of
 }
 
-// storedUndos are the records of a store that tell how far the undoing of nodes has come, by the keys of the nodes.
+// storedUndos are a store's records of how far the undoing of nodes has come, by the keys of the nodes.
 type storedUndos map[string]*undoState
 
 // undoMark ends the key of such a record: no path has letters after this sign.
 const undoMark = "#undo"
 
-// add adds a record. The attempt under way has ended without its life.
+// add adds a record. The attempt in flight has ended with the process that ran it.
 func (u *storedUndos) add(key string, s *undoState) {
 	if *u == nil {
 		*u = storedUndos{}

@@ -103,7 +103,7 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	if file.LastEvent > stored.LastEvent && stored.LastEvent > 0 {
 		return file, fmt.Errorf("%w: stored run %s: its nodes tell of event %d, and the last stored event is %d", ErrBadValue, quoteID(stored.ID), file.LastEvent, stored.LastEvent)
 	}
-	file.LastEvent = max(file.LastEvent, stored.LastEvent) // deltas and logs have no record that tells
+	file.LastEvent = max(file.LastEvent, stored.LastEvent) // no record shows deltas and logs
 	if err := file.addTaken(taken); err != nil {
 		return file, err
 	}
@@ -115,7 +115,8 @@ func fileOf(stored *store.Run) (file snapshotFile, err error) {
 	return file, f.err
 }
 
-// addTaken puts the signals with IDs that have records into their order, before those of a former version in the record of the run.
+// addTaken puts the signals with IDs that have records into their order, before the signals that a former version kept in the
+// record of the run.
 func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	list, known := make([]answeredState, len(taken), len(taken)+len(file.Answered)), map[int]bool{}
 	for key, a := range taken {
@@ -129,7 +130,8 @@ func (file *snapshotFile) addTaken(taken map[string]answeredState) error {
 	return nil
 }
 
-// count takes the number of deltas from the record of a node. The later attempts of a composite have other keys, and go on counting.
+// count takes the number of deltas from the record of a node. The later attempts of a composite have other keys, and continue the
+// count.
 func (file *snapshotFile) count(key string, n *nodeState) {
 	deltas := n.Deltas
 	if n.Deltas = 0; deltas == 0 {
@@ -209,7 +211,7 @@ func newFiller(records int) *filler {
 	return &filler{nodes: make([]nodeState, 0, records), of: map[siblings][]nodeState{}, outputs: map[string]json.RawMessage{}, lists: map[string]json.RawMessage{}}
 }
 
-// next is the memory of the next record, which take takes if it is that of a node.
+// next is the memory of the next record, which take keeps if the record is a node's.
 func (f *filler) next() *nodeState {
 	n := &f.nodes[:len(f.nodes)+1][len(f.nodes)]
 	*n = nodeState{}
@@ -222,7 +224,7 @@ func (f *filler) take(key string) {
 
 // sort brings the nodes of each graph, and the items of each map, together, in the order of their keys.
 func (f *filler) sort() {
-	maps, begun := map[string]bool{}, map[string]bool{} // the keys of the maps that have begun, and those inside them
+	maps, begun := map[string]bool{}, map[string]bool{} // the keys of the maps that have begun, and of the nodes inside them
 	for i := range f.nodes {
 		if n := &f.nodes[i]; n.Inside != nil && n.Inside.Items > 0 {
 			maps[f.keys[i]], begun[n.keyInside(f.keys[i])] = true, true
@@ -312,7 +314,7 @@ func (f *filler) fillIn(nodes []nodeState, key func(n *nodeState) string) {
 	}
 }
 
-// collect fills in the outputs of the iterations of a loop that goes on, if it collects them.
+// collect fills in the outputs of the iterations of a loop that continues, if it collects them.
 func (f *filler) collect(n *nodeState, key string) {
 	in := n.Inside
 	var list []stored
@@ -490,7 +492,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.keepGiven(); err != nil { // those of the run that it was forked from
+	if err := r.keepGiven(); err != nil { // the inputs of the run that it was forked from
 		return nil, err
 	}
 	stored, err := r.takeLease()
@@ -504,7 +506,7 @@ func (r *Run) acquireFork() (*restoration, error) {
 		}
 	}
 	switch {
-	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // nobody has created it
+	case stored.Sequence == 0 && stored.Workflow == "" && stored.Plan == "": // no process has created it
 	case file.Forked != forked:
 		return nil, fmt.Errorf("%w: %s, which is no fork of %s", ErrDuplicateRun, quoteID(stored.ID), quoteID(forked))
 	default:
@@ -517,11 +519,11 @@ func (r *Run) acquireFork() (*restoration, error) {
 	return x, nil
 }
 
-// keep puts the nodes that a fork keeps, and those inside them, into the outbox.
+// keep puts the nodes that a fork keeps, and the nodes inside them, into the outbox.
 func (d *durable) keep(h *held) {
 	for i, ref := range h.refs {
 		e := d.pending(place{h.run, ref})
-		if !h.nodes[i].Status.Terminal() { // a composite that goes on inside
+		if !h.nodes[i].Status.Terminal() { // a composite that continues inside
 			e.change()
 			continue
 		}
@@ -537,15 +539,15 @@ func (d *durable) keep(h *held) {
 
 // takenBack is what a redrive takes out of the store.
 type takenBack struct {
-	keys    []string          // of the nodes that run again, and of those inside them
+	keys    []string          // of the nodes that run again, and of the nodes inside them
 	counts  []store.Readiness // what becomes of the counters of nodes that run again, or follow such a node
-	started []store.Attempt   // attempts that go on although the record of their node is taken back
-	undone  []string          // the paths of nodes that were undone, once for each record of that which is taken back
+	started []store.Attempt   // attempts that continue although the record of their node is taken back
+	undone  []string          // the paths of nodes that were undone, once for each such record that is taken back
 
 	fates map[string]fate // by key, while keys is made
 }
 
-// takeBack finds what the nodes that run again have left in the store. nodes are those of the outermost graph, as they are stored.
+// takeBack finds what the nodes that run again have left in the store. nodes are the stored nodes of the outermost graph.
 func (a *again) takeBack(nodes []nodeState, stored map[string]store.Node) (back takenBack) {
 	back.fates = map[string]fate{}
 	back.level(a, nodes, "", stored)
@@ -587,7 +589,7 @@ type fate uint8
 
 const (
 	fateKept  fate = iota + 1
-	fateAnew       // it is taken back, with those of the nodes inside
+	fateAnew       // it is taken back, with the records of the nodes inside
 	fateAgain      // it alone is
 )
 
@@ -607,7 +609,7 @@ func (back *takenBack) takes(key string) bool {
 	return true
 }
 
-// level finds the fates of the nodes of one graph, whose keys have a prefix, and of those inside.
+// level finds the fates of the nodes of one graph, whose keys have a prefix, and of the nodes inside.
 func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored map[string]store.Node) {
 	p := a.plan
 	at := p.found(nodes)
@@ -646,7 +648,7 @@ func (back *takenBack) level(a *again, nodes []nodeState, prefix string, stored 
 	}
 	for _, ref := range slices.Sorted(maps.Keys(a.inside)) {
 		in, n, key := a.inside[ref], at[ref], keys[ref]
-		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // what it has collected of the iteration with which it goes on, and of later ones
+		if loop := p.node(ref).Loop; loop != nil && !n.expanded() { // what it has collected of the iteration with which it continues, and of later ones
 			for k := max(in.back, 1); in.back > 0 && k <= n.Inside.Iteration; k++ {
 				back.fates[collectedKey(key, n.Attempts, k)] = fateAnew
 			}
@@ -671,7 +673,7 @@ func (d *durable) takeBack(back *takenBack) {
 	d.outbox.back, d.outbox.due, d.stale = back, true, true
 }
 
-// countTaken counts in the record of the run what the records have told that are taken back.
+// countTaken counts in the record of the run what the records held that are taken back.
 func (d *durable) countTaken(back *takenBack) {
 	if d.undone == nil && len(back.undone) > 0 {
 		d.undone = map[string]int{}
@@ -694,8 +696,8 @@ func (d *durable) takeBackMore(more *takenBack) {
 	d.outbox.back, d.outbox.due = back, true
 }
 
-// keptEpoch tells that the nodes which a redrive with [KeepDescendants] has kept belong to the epoch before it. Their records in the store
-// do not change: they are those that were written up to an event.
+// keptEpoch says that the nodes which a redrive with [KeepDescendants] has kept belong to the epoch before it. Their records in the store
+// do not change: they are the records that were written up to an event.
 type keptEpoch struct {
 	Epoch int    `json:"epoch"`
 	Event uint64 `json:"event"`
@@ -741,7 +743,7 @@ func (d *durable) storedAs(at place, n *nodeState, child *Run) {
 	d.stored[at] = s
 }
 
-// holdStored takes note of the records that a run goes on from.
+// holdStored notes the records from which a run continues.
 func (d *durable) holdStored(h *held) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {
@@ -751,7 +753,7 @@ func (d *durable) holdStored(h *held) {
 	})
 }
 
-// holdAnswers takes note of the answers that a run was given when it began or went on: its first transaction has them.
+// holdAnswers notes the answers that a run was given when it began or continued: its first transaction has them.
 func (d *durable) holdAnswers(x *takenSignals) {
 	for i := x.before; i < len(x.list); i++ {
 		x.list[i].in = d.outbox.writing

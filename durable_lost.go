@@ -9,12 +9,12 @@ import (
 
 // lost is what a run keeps when it is left because its store did not answer: the changes that were not written.
 //
-// The run does not fail: whoever has the store goes on with it. So nothing is called any more, attempts under way are interrupted
-// and their results are dropped, nothing is published, and when all goroutines have returned the nodes are set back to their
-// stored states. Until then the State goes on in memory, where nobody sees it.
+// The run does not fail: the next process that acquires it continues it. So this one calls nothing any more, interrupts the
+// running attempts and drops their results, publishes nothing, and sets the nodes back to their stored states when all goroutines
+// have returned. Until then the State changes in memory, where no reader sees it.
 type lost struct {
 	places   []place         // in the order in which they were noted
-	attempts map[place]int32 // of each: those that had begun as the store has it, or -1 if that has not changed
+	attempts map[place]int32 // of each: the attempts that had begun according to the store, or -1 if the number has not changed
 	ended    []*Run          // nested runs whose ends were not written
 }
 
@@ -30,7 +30,8 @@ func (l *lost) note(at place, attempts int32) {
 	}
 }
 
-// leftError is the error of a run that its life left: that of the store if it did not answer, or of a posted request that could not be read.
+// leftError is the error of a run that this life has left: the store's if it did not answer, or the error of a posted request that could not
+// be read.
 func (d *durable) leftError() error {
 	if d.lost != nil {
 		return d.failed

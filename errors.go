@@ -69,7 +69,7 @@ var (
 	// ErrUnknownKind fails a node whose Kind the [Mux] does not have.
 	ErrUnknownKind = errors.New("unknown kind")
 	// ErrNoMatch fails a condition with NoMatchFail whose label matches no edge. Plan.Warnings has it for a condition, or a gate with
-	// declared choices, whose answer nobody uses.
+	// declared choices, whose answer no node uses.
 	ErrNoMatch = errors.New("no branch matches")
 	// ErrGoexit fails a node whose user code called runtime.Goexit.
 	ErrGoexit = errors.New("runtime.Goexit called")
@@ -90,7 +90,7 @@ var (
 	// ErrFinished rejects a request to a run that has ended.
 	ErrFinished = store.ErrEnded
 	// ErrAtRest rejects a request to a run that waits and has returned its Result, or was left, if the request cannot be posted for the run's
-	// next life: the run has no store that is a [store.Inbox]. It goes on from its Snapshot, see [Resume].
+	// next life: the run has no store that is a [store.Inbox]. It continues from its Snapshot, see [Resume].
 	ErrAtRest = errors.New("the run is at rest: it goes on from its store or snapshot")
 	// ErrNotEnded rejects a request for the Result of a run that has not ended, and one for its redrive.
 	ErrNotEnded = store.ErrNotEnded
@@ -224,13 +224,13 @@ func (e *UpstreamError) Error() string {
 }
 
 // PanicError is a recovered panic of user code: the value, in the field Value, and the Stack of the goroutine that panicked, as
-// runtime/debug.Stack returns it. Its text is that of the value, shortened to about a kilobyte, without the stack. It unwraps to
-// the value if that is an error.
+// runtime/debug.Stack returns it. Its text is the value's, shortened to about a kilobyte, without the stack. It unwraps to a
+// value of type error.
 type PanicError = foreign.PanicError
 
-// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves,
-// not to those of their victims, and for a cancelled run to the cause of the cancellation. Failures that were handled, such as by a catch edge,
-// are left out, unless the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
+// RunError is the error of a run that did not complete. It unwraps to the errors of the nodes that failed by themselves, not to their victims'
+// errors, and for a cancelled run to the cause of the cancellation. Failures that were handled, such as by a catch edge, are left out, unless
+// the run was stopped as a whole or has another [StatusRule] than [StatusEscaped].
 type RunError struct {
 	Graph  string
 	Status RunStatus // RunFailed or RunCancelled

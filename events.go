@@ -188,7 +188,7 @@ type eventLog struct {
 	run    *Run
 	mu     sync.Mutex    // guards what follows, and entries that are not written yet; nothing else is locked under it
 	blocks []block       // of blockSize entries each, the last one growing
-	base   uint64        // the id before that of the first entry
+	base   uint64        // one less than the id of the first entry
 	last   uint64        // the id of the last entry
 	retain uint64        // how many events are kept for readers
 	now    int64         // the time of the last entry
@@ -345,7 +345,7 @@ func (l *eventLog) append(e *entry) {
 	l.closed = e.kind.endsRun()
 }
 
-// upTo returns entries from id next on, hidden ones among them: a prefix of those up to last. The log may forget hidden entries when
+// upTo returns entries from id next on, hidden ones included, up to last or an earlier one. The log may forget hidden entries when
 // the run's lock is released.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()
@@ -478,7 +478,7 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.release() // it has seen what it took before; after the last append nobody else releases
+	l.release() // it has seen what it took before; after the last append nothing else releases
 	batch, more = l.read(k.next)
 	k.next += uint64(len(batch.lines))
 	return batch, more
@@ -625,7 +625,7 @@ func (p *Plan) describe(path string) (attrs []slog.Attr) {
 // kept for as long as the run, since any of these may be attempted again. So iterations of a loop that follow one another, and in
 // which a node has emitted as many, have one entry.
 type deltaCounts struct {
-	nodes map[string]int // those in no loop
+	nodes map[string]int // the nodes in no loop
 	loops map[loopNode][]deltaSpan
 }
 

@@ -94,7 +94,7 @@ type recorder struct {
 	ended  uint64   // the id of the last event that ended a node, or first
 	latest []latest // by Ref
 
-	restored bool // the run goes on from a snapshot, and the consequences of that have not been recorded
+	restored bool // the run continues from a snapshot, and the consequences have not been recorded
 }
 
 // latest is a node's last event that was not passing.
@@ -107,7 +107,7 @@ type latest struct {
 func (rec *recorder) note(id uint64, e *entry) {
 	switch {
 	case e.kind == evNodeInvalidated:
-		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // a composite goes on inside, in this attempt; else the node begins anew
+		if rec.latest[e.ref] = (latest{}); e.attempt > 0 { // a composite continues inside, in this attempt; else the node begins anew
 			rec.latest[e.ref].id = id
 		}
 	case e.kind.ofNode():
@@ -122,7 +122,7 @@ func (rec *recorder) note(id uint64, e *entry) {
 	}
 }
 
-// retract forgets the hidden events of the log, and sets the latest events of the given runs to those that remain.
+// retract forgets the hidden events of the log, and sets the latest events of the given runs to the events that remain.
 func (r *Run) retract(runs []*Run) {
 	left := r.log.retract()
 	of := make(map[*eventScope]*Run, len(runs))
@@ -133,7 +133,7 @@ func (r *Run) retract(runs []*Run) {
 			rec.first = 0
 			if r.outer != nil {
 				r.st.DropLog()
-			} // nothing tells that its composite has begun
+			} // no event shows that its composite has begun
 		}
 		rec.wave, rec.ended = rec.first, rec.first
 		clear(rec.latest)
@@ -276,8 +276,8 @@ func (r *Run) parentByOrigin(ref machine.Ref, w machine.Word) uint64 {
 	return r.recorder.latest[origin].id
 }
 
-// parentBySource returns the id of the last end of a predecessor that decided on a node: if failures did, of one that failed. It is 0 if none has
-// an end.
+// parentBySource returns the id of the last end of a predecessor that decided on a node: of a failed predecessor if failures decided. It is 0 if
+// no predecessor has ended.
 func (r *Run) parentBySource(e *entry, w machine.Word) uint64 {
 	var latest, failure uint64
 	for _, i := range r.plan.net.In(e.ref) {
@@ -308,8 +308,8 @@ func (k eventKind) followsFailure(w machine.Word) bool {
 	return false
 }
 
-// transition completes the entry of a transition, or reports that the transition is not logged. The origins in it are those
-// known now.
+// transition completes the entry of a transition, or reports that the transition is not logged. It has the origins known
+// now.
 func (r *Run) transition(e *entry, c machine.Change) bool {
 	if c.Status == Ready { // do not read its record, which may not be in the cache yet
 		if r.plan.net.Is(c.Ref, machine.FlagInline) && !r.plan.net.Is(c.Ref, machine.FlagComposite) {
@@ -412,7 +412,7 @@ func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	return n
 }
 
-// deltas returns how many deltas the nodes of the run, and of those nested in it, have emitted, by path.
+// deltas returns how many deltas the nodes of the run and of its nested runs have emitted, by path.
 func (r *Run) deltas() map[string]int {
 	switch {
 	case r.log != nil:
@@ -452,7 +452,7 @@ func (r *Run) logStep(s *Step, level slog.Level, message string) {
 // performs since then. The lock is held.
 func (r *Run) isAtWork(s *Step) bool { return r.current(s.ref) == s && !r.st.IsExpanded(s.ref) }
 
-// stepEvent logs an event of an attempt at work. Nothing is logged if arg returns nil.
+// stepEvent logs an event of a running attempt. Nothing is logged if arg returns nil.
 func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	if r.log == nil {
 		return
@@ -474,7 +474,7 @@ func (r *Run) stepEvent(s *Step, kind eventKind, arg func(*extra) any) {
 	}
 }
 
-// eventMaker turns entries of a run, and of those nested in it, into the events that one reader sees.
+// eventMaker turns entries of a run and of its nested runs into the events that one reader sees.
 type eventMaker struct {
 	head  Event // the fields that all events share, and the time of the last one
 	start time.Time
@@ -489,7 +489,7 @@ func (r *Run) eventMaker() *eventMaker {
 	return m
 }
 
-// enter makes the times those of one life of the run.
+// enter counts the times from the start of one life of the run.
 func (m *eventMaker) enter(r *Run) {
 	m.run, m.start, m.at = r, r.start.Round(0).UTC(), 0 // without the monotonic clock
 	m.head.Time = m.start
@@ -648,11 +648,11 @@ func (r *Run) traceID() string {
 	if id == "" {
 		id = event.TraceID(r.ID())
 	}
-	r.trace.Store(&id) // whoever comes meanwhile makes the same
+	r.trace.Store(&id) // a concurrent caller makes the same
 	return id
 }
 
-// Heartbeat returns an event that tells that the run is alive. It has no id, is not kept, and Events does not yield it: it
+// Heartbeat returns an event that says that the run is alive. It has no id, is not kept, and Events does not yield it: it
 // is for hosts that send events over a connection which must not be silent for long.
 func (r *Run) Heartbeat() Event {
 	_, last := r.EventRange()

@@ -17,11 +17,11 @@ import (
 // step performs the nodes that have neither a Do nor a Test; it may be nil if there are none. Steps run on goroutines of
 // their own, as many as are ready unless [Limit] is given. When ctx ends, the run is cancelled; a durable one is left, see [Durable].
 //
-// The error is nil for a run that completed, and for one that is suspended, see [Gate]. A run that failed or was cancelled
-// returns its Result and a [*RunError], and one that was left because ctx has ended its Result and an error that matches [ErrLeft] and the cause. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
-// option return a nil Result and an error that matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph],
-// [ErrNoStep], [ErrMissingInput], [ErrUnknownInput] (see [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]),
-// [ErrBadOption] or, over a store, [ErrNotEncodable] for an input that the store cannot hold; nothing was run then.
+// The error is nil if the run completed or is suspended, see [Gate]. If it failed or was cancelled, Execute returns its Result and a [*RunError]; if it was left because
+// ctx has ended, its Result and an error that matches [ErrLeft] and the cause. A graph that does not compile, a nil ctx or graph, a missing step or input and a bad
+// option return a nil Result and an error that matches an error of [Graph.Compile], [ErrNoContext], [ErrNoGraph], [ErrNoStep], [ErrMissingInput], [ErrUnknownInput] (see
+// [InputError]), [ErrNoModerator], [ErrUnknownKind] (see [Kinds]), [ErrBadOption] or, over a store, [ErrNotEncodable] for an input that the store cannot hold; nothing
+// was run then.
 func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -30,8 +30,8 @@ func Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Res
 	return p.Execute(ctx, step, opts...)
 }
 
-// Start is Execute without the waiting: it returns once the run has begun. Errors are those that Execute returns with a nil
-// Result. Unlike Execute it keeps the run's events for [Run.Events], as many of them as [Retain] says.
+// Start is Execute without the waiting: it returns once the run has begun. It returns an error where Execute returns
+// a nil Result. Unlike Execute it keeps the run's events for [Run.Events], as many as [Retain] says.
 func Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -58,10 +58,10 @@ func (p *Plan) Start(ctx context.Context, step StepFunc, opts ...Option) (*Run, 
 	return r, err
 }
 
-// Enqueue writes the first transaction of a life of a durable run, as Start does, and performs nothing, so that no step functions are
-// needed: the run is due afterwards, for [Runner.Serve], or for Start in any process. It is for runs that other processes perform, such as one
-// that is redriven or forked; package bulk does that to all runs that a filter selects. Options are those of Start; without [Durable] the
-// error matches [ErrBadOption].
+// Enqueue writes the first transaction of a life of a durable run, as Start does, and performs nothing, so that no step functions are needed:
+// the run is due afterwards, for [Runner.Serve], or for Start in any process. It is for runs that other processes perform, such as a redriven
+// or forked run; package bulk redrives or forks all runs that a filter selects. Options are as for Start; without [Durable] the error matches
+// [ErrBadOption].
 //
 // With listed, the run as its store has listed it, a run that has changed since is left as it is, with an error that matches [ErrTransition].
 func (p *Plan) Enqueue(ctx context.Context, listed *store.Run, opts ...Option) error {
@@ -86,9 +86,8 @@ func (p *Plan) write(ctx context.Context, opts []Option) error {
 	return err
 }
 
-// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits as long as its own
-// context lasts; the end of that context does not stop the run. If the context of the first caller ends, the caller that has joined goes on with the
-// run.
+// execute begins a run, or joins the run of its idempotency key, and waits for it. A caller that has joined a run waits as long as its own context
+// lasts; the end of that context does not stop the run. If the context of the first caller ends, the caller that has joined takes the run over.
 func (p *Plan) execute(ctx context.Context, step StepFunc, opts []Option, readable bool) (*Result, error) {
 	for {
 		r, joined, err := p.run(ctx, step, opts, readable, true)
@@ -238,7 +237,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 	}
 	var claim *idempotent
 	if r.cfg.idempotency != nil {
-		if claim, err = newIdempotent(r); err != nil { // of the graph and the inputs that the run goes on with
+		if claim, err = newIdempotent(r); err != nil { // of the graph and the inputs with which the run continues
 			return nil, false, err
 		}
 	}
@@ -254,7 +253,7 @@ func (r *Run) take(from *restoration) (_ *restoration, now bool, err error) {
 }
 
 // checkPerformers reports the nodes of a plan that lack something in order to be performed, such as a step function. The
-// plan is that of the run, or of a graph that a node is expanded into; within is, in test mode, the double of that node.
+// plan belongs to the run, or to a graph that a node is expanded into; within is, in test mode, the double of that node.
 func (r *Run) checkPerformers(p *Plan, within *double) error {
 	if r.cfg.idle {
 		return nil
@@ -339,8 +338,8 @@ func (r *Run) discard() error {
 	return r.releaseLease()
 }
 
-// origin returns the state that a run without a store goes on from, or nil if it starts anew. It checks everything on which a store has
-// no say, before any lease is taken: Acquire makes a run that is not stored yet.
+// origin returns the state from which a run without a store continues, or nil if it starts anew. It checks everything on which a store
+// has no say, before any lease is taken: Acquire creates a run that is not stored yet.
 func (r *Run) origin() (from *restoration, err error) {
 	if err := r.cfg.checkEvents(); err != nil {
 		return nil, err
@@ -406,7 +405,7 @@ func askCaller(ctx context.Context) (mayEnd bool, ended *stopCause, err error) {
 }
 
 // attend waits for the run on the goroutine of Execute, and follows the caller's context meanwhile, in place of followCaller: its end stops
-// the run, or leaves it. Its methods are user code: one that ends the goroutine stops the run, too.
+// the run, or leaves it. The context's methods are user code: a method that ends the goroutine stops the run, too.
 func (r *Run) attend() {
 	cause := callerGone
 	defer func() {

@@ -38,9 +38,9 @@ const maxExpansions = 32
 // [ErrNoModerator], [ErrUnknownKind]), or has nodes whose paths are ids of nodes around it. It fails with [CauseSubrun] if it is inside 32 nodes that were
 // expanded already, and, with an error that matches [ErrGraphChanged], if the step is called again and returns something else.
 //
-// Only steps can be expanded, each item of a map of steps for itself: from a Test, a Fallback and the end node this is an
-// error like any other. A node that is asked to stop is not expanded but stops; one that is stopped before its step has
-// returned the graph again ends without its nested run.
+// Only steps can be expanded, each item of a map of steps for itself: from a Test, a Fallback and the end node the result
+// of Expand is an error like any other. A node that is asked to stop is not expanded but stops; a node that is stopped
+// before its step has returned the graph again ends without its nested run.
 func Expand(g *Graph, inputs map[string]any, state any) error {
 	return &expandError{g, maps.Clone(inputs), state}
 }
@@ -465,7 +465,7 @@ func (x *extra) keptNodes() []nodeState {
 	return nodes
 }
 
-// addUndos adds to nodes of a snapshot what the run has undone of them, and of those inside.
+// addUndos adds to nodes of a snapshot what the run has undone of them, and of the nodes inside.
 func (r *Run) addUndos(nodes []nodeState) {
 	for i := range nodes {
 		n := &nodes[i]

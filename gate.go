@@ -71,8 +71,8 @@ type Decision struct {
 	Actor string
 	// Comment is the actor's comment.
 	Comment string
-	// ID identifies the signal among those for the same name, so that it may be sent again: see [Run.Signal]. Its value must have a JSON
-	// form then, by which values are compared. Empty: it is another signal each time.
+	// ID identifies the signal among the signals for the same name, so that it may be sent again: see [Run.Signal]. Its value must have
+	// a JSON form then, by which values are compared. Empty: it is another signal each time.
 	ID string
 }
 

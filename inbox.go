@@ -20,20 +20,20 @@ import (
 
 // inbox has the requests that were posted for the run in its store. The run's lock guards it, but for what is atomic.
 //
-// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; there is none when no request waits. The answer
-// to a request goes into the outbox in the critical section of its effect. The requests that wait are taken before a life calls steps: signals, whose values
-// the codec decodes, before the run begins, and stops in the critical section in which it begins, since the cleanup nodes and the end of a run that goes on
-// are still to run. A run that is cancelled before it has ever begun ends at once.
+// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; there is none when no request waits. The answer to a request
+// goes into the outbox in the critical section of its effect. The requests that wait are taken before a life calls steps: signals, whose values the codec
+// decodes, before the run begins, and stops in the critical section in which it begins, since the cleanup nodes and the end node of a continuing run are
+// still to run. A run that is cancelled before it has ever begun ends at once.
 //
 // A signal whose value cannot be read now is put aside, and tried again after a pause: its key or its blob may be on the way. The requests behind it
 // do not wait for it. But a store takes answers in the order of the requests, so it gets theirs later, and until then the record of the run has
-// them: a life that goes on from there does not perform these requests again.
+// them: a life that continues from it does not perform these requests again.
 type inbox struct {
 	from    store.Inbox
 	waiting []store.PostedRequest // loaded, and not taken
-	loaded  uint64                // the number of the last one that was loaded
+	loaded  uint64                // the number of the last loaded request
 	taken   uint64                // the number of the last one whose answer was put into an outbox
-	taking  bool                  // somebody takes requests, or is about to: no other goroutine begins
+	taking  bool                  // a goroutine takes requests, or is about to: no other one begins
 	idle    chan struct{}         // closed when the first goroutine has returned
 	more    atomic.Bool           // there may be more in the store
 	open    atomic.Bool           // the run is prepared: its lock may be taken
@@ -44,7 +44,7 @@ type inbox struct {
 	unread map[uint64]error      // by number: why not, until they are answered
 	passes int                   // how often in a row some of them could not be read
 	again  *time.Timer           // after which they are tried again; nil if none are put aside
-	ahead  []aheadState          // the answers to requests behind one that waits, in their order
+	ahead  []aheadState          // the answers to requests behind a waiting one, in their order
 }
 
 // ErrUndecoded is matched by the error of a run that rests, with a request in its store whose value the run's [Encoding] cannot read now, as when a key
@@ -85,7 +85,7 @@ func (in *inbox) load(ctx context.Context, run string, after uint64) (list []sto
 	return list, err
 }
 
-// add adds a page of requests to those that wait.
+// add appends a page of requests to the waiting ones.
 func (in *inbox) add(page []store.PostedRequest) {
 	for _, q := range page {
 		if in.loaded = q.Number; !in.hasAnswer(q.Number) {
@@ -170,7 +170,8 @@ func (in *inbox) giveUp() {
 	}
 }
 
-// followInbox begins to take the requests of a run that is prepared. If the run begins now, those that wait already come first.
+// followInbox begins to take the requests of a run that is prepared. If the run begins now, it first takes the requests that
+// wait already.
 func (r *Run) followInbox(now bool) {
 	if r.durable == nil || r.durable.inbox == nil {
 		return
@@ -188,7 +189,7 @@ func (r *Run) followInbox(now bool) {
 	}
 }
 
-// wakeInbox begins to take requests, unless somebody does.
+// wakeInbox begins to take requests, unless a goroutine does already.
 func (r *Run) wakeInbox() {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -236,7 +237,8 @@ func (r *Run) takeRequests() {
 	}
 }
 
-// nextRequest returns the request that is to be taken next. If there is none, the calling goroutine is over, and the run goes on without it.
+// nextRequest returns the request that is to be taken next. If there is none, the calling goroutine is over, and the run continues without
+// it.
 func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	in := r.durable.inbox
 	r.st.Lock()
@@ -269,7 +271,7 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	return nil, true
 }
 
-// startsPending reports whether the first request that waits is taken before the run begins. Of a run that goes on only signals are. Of one that has never
+// startsPending reports whether the first request that waits is taken before the run begins. Of a continuing run only signals are. Of a run that has never
 // begun all are but the cancel of a node, unless the run is to be cancelled afterwards: it does not begin for that.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
@@ -400,7 +402,7 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded tells a node that the run has ended which it awaits. An answer that nothing awaits is refused: a node that awaits the run nevertheless, as one
+// performEnded answers a node whose awaited run has ended. It refuses an answer that nothing awaits: a node that awaits the run nevertheless, such as a node
 // inside a graph that is not known yet, asks the store again when it is restored. The lock is held.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
@@ -549,7 +551,7 @@ func (r *Run) reply(q *store.PostedRequest, err error) {
 }
 
 // answerRequest puts the answer to a request into the outbox, with the lock held; into the record of the run as long as a request before it waits. A
-// run that is not written to any more answers nothing: whoever has the run next takes the request.
+// run that is not written to any more answers nothing: the next life of the run takes the request.
 func (d *durable) answerRequest(number uint64, err error) {
 	in := d.inbox
 	if d.failed != nil || in.hasAnswer(number) {
@@ -575,9 +577,9 @@ func (d *durable) answerRequest(number uint64, err error) {
 }
 
 // PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may post it. The
-// Post of a [store.Inbox] stores it, and whoever performs the run applies it under the rules of [Run.Signal]: gate is the path of the node or its
-// token, and value may be a [Decision]. Of the options, [Encoding] matters: it is that of the run. A Decision without an ID gets one that nobody
-// else has; with one the request may be posted again.
+// Post of a [store.Inbox] stores it, and the process that performs the run applies it under the rules of [Run.Signal]: gate is the path of the node
+// or its token, and value may be a [Decision]. Of the options, [Encoding] matters: give the run's. A Decision without an ID gets a unique one; with
+// an ID the request may be posted again.
 //
 //	q, err := kahn.PrepareSignal("approve", kahn.Decision{Value: "yes", Actor: "ann", ID: messageID})
 //	...
@@ -607,9 +609,9 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 }
 
 // PrepareRedrive returns a request that redrives a durable run which has ended. Any process may post it, without the graph. The Post of a [store.Inbox]
-// stores it, and whoever has the graph and performs the run next begins the redrive under the rules of [Redrive]: [Runner.Serve] finds the run due, and so
-// does [Execute] with its [RunID]. nodes are paths, none stands for all that failed, were aborted or were cancelled; by says who asks, and of the options
-// [Anew], [DespiteHandlers] and [KeepDescendants] matter.
+// stores it, and the next process that has the graph and performs the run begins the redrive under the rules of [Redrive]: [Runner.Serve] finds the run
+// due, and so does [Execute] with its [RunID]. nodes are paths, none stands for all that failed, were aborted or were cancelled; by says who asks, and of
+// the options [Anew], [DespiteHandlers] and [KeepDescendants] matter.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
@@ -638,11 +640,11 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 	return q, q.Check()
 }
 
-// wake is the place of an alarm that matters to the next life of a run, too, among those of its store.
+// wake is the place, among the alarms that the store has, of an alarm that matters to the next life of a run, too.
 type wake struct{ due.Entry }
 
-// afterAsStored is after for what goes on in the next life of the run: the end of a backoff or of a pause, a deadline. Its store
-// learns when the first of these is due.
+// afterAsStored is after for what continues in the next life of the run: the end of a backoff or of a pause, a deadline. Its
+// store learns when the first of these is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)
 	if r.durable != nil {

@@ -12,28 +12,29 @@ import (
 )
 
 // Loop performs a node's Sub repeatedly: one nested run after the other, each a fresh one. After each of them a test decides
-// whether another follows; there is at least one iteration. The node's output is that of the last iteration.
+// whether another follows; there is at least one iteration. The node's output is the last iteration's.
 //
 // The root inputs of an iteration are the node's parameters, "iteration", its number from 1, and from the second one on
 // "previous", the output of the one before. An iteration that fails fails the node, with [CauseSubrun]. Retry begins anew with
 // the first iteration; OverallTimeout and Timeout are for all of them together.
 type Loop struct {
-	// While goes on as long as it is true, Until as long as it is false. Exactly one of While, Until and UntilExpr is set.
-	// The test sees all nodes of the iteration that has ended, and the iteration's root inputs. An error or a panic fails the
-	// node with [CauseConditionError].
+	// The loop continues as long as While is true, or Until false. Exactly one of While, Until and UntilExpr is set. The test
+	// sees all nodes of the iteration that has ended, and the iteration's root inputs. An error or a panic fails the node
+	// with [CauseConditionError].
 	While func(View) (bool, error)
 	Until func(View) (bool, error)
 	// UntilExpr is an Until as a text, read by the graph's Evaluator. The loop ends on values for which [Truthy] returns true.
 	UntilExpr string
 	// MaxIterations bounds the loop. It must be set.
 	MaxIterations int
-	// OnLimit says what happens when the bound is reached and the test still wants to go on. Default: [LoopFail].
+	// OnLimit says what happens when the bound is reached and the test still wants another iteration. Default: [LoopFail].
 	OnLimit LoopLimit
 	// Collect makes the output an []any of the outputs of all iterations.
 	Collect bool
 	// Pause is how long the loop waits after an iteration before it begins the next one; zero means not at all. A loop that
-	// pauses holds no slot, and the event node.paused tells of it. Stops and timeouts end the pause at once. It goes on
-	// while the run is not in memory: a run that is resumed waits for the rest of it. The test is not called again.
+	// pauses holds no slot, and the event node.paused reports the pause. Stops and timeouts end the pause at once. Its time
+	// passes while the run is not in memory: a run that is resumed waits for the rest of the pause. The test is not called
+	// again.
 	Pause time.Duration
 }
 
@@ -116,7 +117,7 @@ func (r *Run) iterationRun(step *Step, number int, previous any) *Run {
 type iterations struct {
 	degraded int   // the first iteration that was degraded; 0 for none
 	last     any   // the output of the last one
-	all      []any // those of all, if they are to be collected
+	all      []any // the outputs of all iterations, if they are to be collected
 }
 
 // with adds an iteration that has completed.
@@ -204,8 +205,8 @@ func (r *Run) stoppedFor(ref machine.Ref) CauseKind {
 	return r.st.StoppedFor()
 }
 
-// stoppedLoop is the conclusion of a loop that does not go on since it is to stop, with the lock held. If the loop alone
-// stops, its word, or its timeout, decides.
+// stoppedLoop is the conclusion of a loop that has no further iteration since it is to stop, with the lock held. If the
+// loop alone stops, its word, or its timeout, decides.
 func (r *Run) stoppedLoop(ref machine.Ref) conclusion {
 	c := conclusion{Outcome: machine.Outcome{Status: Failed, Cause: CauseStepError}, err: ErrAborted, noRetry: event.NoRetryStopping}
 	if r.extras[ref].timedOut != timeoutNone {
@@ -264,7 +265,7 @@ func (r *Run) interruptPause(ref machine.Ref, x *extra) {
 	}
 }
 
-// continuePause goes on with the pause of a loop in another life of the run.
+// continuePause continues the pause of a loop in another life of the run.
 func (r *Run) continuePause(ref machine.Ref, x *extra, now int64) {
 	switch {
 	case x.comp.pause.over:

@@ -19,19 +19,19 @@ import (
 // items are independent of one another: all are performed, even if some of them fail. The node's output is an []any of their
 // outputs, in the order of the list.
 //
-// A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; its parameters and upstream values are those of the
-// node, and the item and the index are parameters too, named "item" and "index". A nested run has them as root inputs. The
-// node's Retry, Timeout and Priority, and for a step Groups and Key, apply to each item, everything else to the node as a
-// whole: guards and ports before the list is read, OverallTimeout, Fallback and ContinueOnFail to the map and its output.
-// The run sees one node; the items are in NodeResult.Sub.
+// A step finds its item with [Step.Item], [Step.Index] and [Step.Path]; it has the parameters and upstream values of the
+// node, and the item and the index as parameters named "item" and "index". A nested run has them as root inputs. The node's
+// Retry, Timeout and Priority, and for a step Groups and Key, apply to each item, everything else to the node as a whole:
+// guards and ports before the list is read, OverallTimeout, Fallback and ContinueOnFail to the map and its output. The run
+// sees one node; the items are in NodeResult.Sub.
 type Map struct {
 	// Over names the parameter that holds the items, a slice or an array. A parameter that nothing can provide is a problem of
 	// Compile, or, where it might be a root input that is not declared and the run has none of that name, fails the node with
 	// [CauseContractInput]. Otherwise null, or no value, is an empty list, unless a required port makes it skip the node; anything
 	// else fails the node in the same way. An empty list is mapped to an empty list.
 	Over string
-	// Limit bounds how many items are performed at the same time. A suspended item is not being performed; one that consists of
-	// a Sub goes on at once when its signal comes, even above the limit. Zero means no limit but that of the run.
+	// Limit bounds how many items are performed at the same time. A suspended item is not being performed; an item with a Sub
+	// continues at once when its signal comes, even above the limit. Zero means no limit but the run's.
 	Limit int
 	// ToleratedCount and ToleratedPercent say how many items may fail, by number and in percent of all. If both are zero none
 	// may; if both are set neither may be exceeded. Then the node fails with [CauseMapItems] and a [*MapError]. Tolerated
@@ -40,10 +40,10 @@ type Map struct {
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] that is a bound for
-	// each host, tenant or account that the items name. An empty key is none. Key is for maps of steps; the nodes of a Sub
-	// have keys of their own. It is called once for each item before any of them begins, and again when a run goes on from a
-	// snapshot; a panic fails the node.
+	// Key returns the concurrency key of an item, in place of the node's: with [KeyLimit] and [KeyRate] it bounds the calls
+	// for each host, tenant or account that the items name. An empty key is none. Key is for maps of steps; the nodes of a
+	// Sub have keys of their own. It is called once for each item before any of them begins, and again when a run continues
+	// from a snapshot; a panic fails the node.
 	Key func(item any) string `json:"-"`
 	// Estimate returns how long an item is expected to take, in place of the node's Estimate: under a limit the longest begins
 	// first. It is called as Key is.
@@ -62,7 +62,7 @@ func (m *Map) exceeded(failed, n int) bool {
 
 // MapError is the error of a map more of whose items have failed than are tolerated. It unwraps to the errors of the items.
 type MapError struct {
-	// Results are the outputs of the items, by index, null for those that did not complete.
+	// Results are the outputs of the items, by index, null for an item that did not complete.
 	Results []any
 	// Failed counts the items that failed.
 	Failed int
@@ -269,9 +269,9 @@ func (p *Plan) sub(r machine.Ref) *Plan {
 	return p.subs[r]
 }
 
-// At returns the declaration of the node to which a path of a run of the plan leads, see [Step.Path], and whether there is one: "x", inside
-// of a sub-graph "S/x", an item of a map "M[2]", inside an iteration of a loop "L#1/x". The numbers of items and iterations are not
-// checked. The graphs of expanded nodes are not part of a plan.
+// At returns the declaration of the node to which a path of a run of the plan leads, see [Step.Path], and whether there is one: "x", in a
+// sub-graph "S/x", an item of a map "M[2]", inside an iteration of a loop "L#1/x". The numbers of items and iterations are not checked. The
+// graphs of expanded nodes are not part of a plan.
 func (p *Plan) At(path string) (n Node, ok bool) {
 	for p != nil {
 		r, ok := p.Ref(path)
@@ -415,8 +415,8 @@ func (m *Map) check(n *node, bad report) {
 // T where an item has none. errs is nil if no item failed, and else as long as the list, with the errors of the items that
 // failed. It works for a map that failed, too, if the edge delivers its error.
 //
-// Under Map.Compact, if no item failed, the list holds the outputs alone, without gaps. An element of another type is an
-// error that matches [ErrType], and a node that delivered nothing one that matches [ErrNoValue], or [ErrTooEarly] as for [Param].
+// Under Map.Compact, if no item failed, the list holds the outputs alone, without gaps. The error matches [ErrType] for an
+// element of another type, and [ErrNoValue] for a node that delivered nothing, or [ErrTooEarly] as for [Param].
 func UpstreamItems[T any](s *Step, id string) (list []T, errs []error, err error) {
 	v, ok := s.Upstream(id)
 	if !ok {

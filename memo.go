@@ -64,7 +64,7 @@ func Refresh() Option {
 type flight struct {
 	memo     *Memo
 	key      string
-	expanded chan struct{} // closed when the step has returned a graph, which may want the slots of those who wait
+	expanded chan struct{} // closed when the step has returned a graph, which may want the slots of the waiting callers
 	landed   chan struct{} // closed at the end of the flight; the fields below are fixed then
 	entry    memoEntry
 	reads    []string // what the step has read
@@ -268,7 +268,7 @@ func (t *tree) landFlights() {
 
 // memoKey is what an output is kept by, before its step is called: as far as the inputs are known by then.
 type memoKey struct {
-	base   string // of all inputs but the ones that count only if the step reads them
+	base   string // of all inputs but those that count only if the step reads them
 	flight string // of base and of the inputs of the run, which the step may read
 	fixed  bool   // it is the host's own, see Node.MemoKey: what the step reads is no matter
 }

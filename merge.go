@@ -162,7 +162,8 @@ func newPorts(names []string) *ports {
 	return p
 }
 
-// has reports whether a key may be that of an edge from the node: any, if it declares none; else that of a port or of what is in it.
+// has reports whether an edge from the node may have a key: any key, if the node declares no ports; else a port, or a key within its
+// value.
 func (p *ports) has(key string) bool {
 	if len(p.names) == 0 || key == "" || key == outputKey || p.names[key] {
 		return true
@@ -267,7 +268,7 @@ func lookup(output any, key string) (any, bool) {
 // source is where the values come from that edges deliver: a [Run], or the [Values] that a coordinator keeps beside a [machine.State].
 type source interface {
 	graph() *Plan
-	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is that of the source, if d delivers it
+	deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) // output is the source's, if d delivers it
 	failureOf(machine.Ref) error
 	input(name string) (any, bool)
 	clone(any) any
@@ -364,7 +365,7 @@ func deliveredFrom(of source, ref machine.Ref, substituted bool, id string) (val
 }
 
 // eachOwnParam calls f with the names of the parameters that a node may have of its own, some of them perhaps more than once. inputs
-// reports whether it has those of the root inputs, too.
+// reports whether it has the root inputs, too.
 func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) {
 	n, in := p.node(ref), p.inputsOf(ref)
 	if in != nil {
@@ -385,7 +386,7 @@ func (p *Plan) eachOwnParam(ref machine.Ref, f func(name string)) (inputs bool) 
 func (r *Run) graph() *Plan { return r.plan }
 
 // deliveryTo takes the lock for a node that may run before its predecessors have ended, and in a durable run, whose store may refuse the
-// end of a predecessor while a guard or a merge is at work.
+// end of a predecessor while a guard or a merge runs.
 func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.Delivery, output any) {
 	if r.durable != nil || r.plan.net.Is(to, machine.FlagEarly) {
 		r.st.Lock()
@@ -398,7 +399,7 @@ func (r *Run) deliveryTo(to machine.Ref, i int32, substituted bool) (d machine.D
 }
 
 func (r *Run) failureOf(ref machine.Ref) error {
-	r.st.Lock() // the search for the origins of an aborted source may pass nodes that are still at work
+	r.st.Lock() // the search for the origins of an aborted source may pass running nodes
 	defer r.st.Unlock()
 	return r.nodeError(ref)
 }

@@ -46,8 +46,8 @@ func Use(mw ...func(StepFunc) StepFunc) Option {
 //
 // It observes and does not wrap, because a node without an attempt has nothing to wrap, and a cascade may end a million
 // nodes in one step of the run. So it is called like a sink of [OnEvent], after the fact, in the order of events, on a
-// goroutine of its own, and with the same protection. Origins are those known when the node ended; the Result has them all.
-// Nodes inside a composite are observed too; their ID is their path, as in [Event].
+// goroutine of its own, and with the same protection. Origins has the origins known when the node ended; the Result has
+// all. Nodes inside a composite are observed too; their ID is their path, as in [Event].
 func OnNode(observer func(NodeResult)) Option {
 	return optionFunc(func(c *config) error {
 		if observer == nil {

@@ -298,7 +298,7 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan makes the test plan of a run of p: of the outermost run, or of one that performs the composite within.
+// plan makes the test plan of a run of p: of the outermost run, or of a run that performs the composite within.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -520,8 +520,8 @@ const (
 
 // TestSummary is the summary of a run in test mode. Any other run has a nil summary, which answers as the zero value.
 type TestSummary struct {
-	// Nodes are all nodes in the order of declaration, those inside a composite that was begun after it. The instances of a
-	// node, in items and iterations, count as one.
+	// Nodes are all nodes in the order of declaration; the nodes inside a composite that was begun follow it. The instances
+	// of a node, in items and iterations, count as one.
 	Nodes []TestNode
 	// Passed and Failed count assertions.
 	Passed, Failed int

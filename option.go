@@ -42,7 +42,7 @@ type config struct {
 	adopts         *Adoption                                           // for Adopt, which sets it
 	idle           bool                                                // the first transaction is to be written, and nothing performed
 	listed         *store.Run                                          // as which the run was chosen; nil for any
-	report         func(error)                                         // by Runner.Serve: tells of what keeps a request of the run waiting
+	report         func(error)                                         // by Runner.Serve: reports what keeps a request of the run waiting
 	restAfter      time.Duration                                       // by Runner.Serve: a wait that is longer ends the run at rest; 0 means that none does
 	served         bool                                                // by Runner.Serve: it is stored already, and ends when it rests, as under Execute
 	turn           *keyTurn                                            // by Runner.Serve: the turn of the run's key; nil without keys
@@ -119,7 +119,7 @@ var byDefault = [2]config{
 	{cancelGrace: defaultCancelGrace, cleanupTimeout: defaultCleanupTimeout, leaseTime: defaultLeaseTime, maxCrashes: defaultMaxCrashes, retain: keepAll},
 }
 
-// configure makes the config of a run. Only one that is readable keeps its events.
+// configure makes the config of a run. Only a readable run keeps its events.
 func configure(opts []Option, readable bool) (*config, error) {
 	if len(opts) == 0 {
 		if readable {
@@ -213,7 +213,7 @@ func (m Mode) apply(c *config) error {
 // StatusRule says how the status of a run follows from the statuses of its nodes.
 type StatusRule uint8
 
-// The status rules. A bad node is one that failed (without ContinueOnFail), was aborted or was cancelled.
+// The status rules. A bad node failed (without ContinueOnFail), was aborted or was cancelled.
 const (
 	// StatusEscaped, the default, completes a run all of whose bad nodes were handled: a node that may see the failure has
 	// run, or its upstream policy skips it for the failure. Otherwise the run failed if a failure escaped, and was cancelled
@@ -290,7 +290,7 @@ type StopMode uint8
 const (
 	// Interrupt, the default, ends the context of running attempts.
 	Interrupt StopMode = iota
-	// Drain lets running attempts finish. They are not retried, and one that suspends itself is stopped.
+	// Drain lets running attempts finish. They are not retried, and an attempt that suspends itself is stopped.
 	Drain
 
 	stopModeCount
@@ -365,28 +365,28 @@ func rate(field *Rate, name string, r Rate) error {
 }
 
 // Estimates orders ready nodes of equal priority by the longest remaining path, computed from the durations of an earlier
-// run in place of the nodes' own Estimates. Nodes are matched by id; one that the earlier run did not execute counts with
-// its own Estimate. A nil result is no estimate.
+// run in place of the nodes' own Estimates. Nodes are matched by id; a node that the earlier run did not execute counts
+// with its own Estimate. A nil result is no estimate.
 func Estimates(prev *Result) Option {
 	return optionFunc(func(c *config) error { c.estimates = prev; return nil })
 }
 
 // Inputs provides the run's root inputs: the values of ports and parameters that nothing else feeds. A graph that declares its
-// Inputs takes those only, see [InputError]. The map is read, not copied.
+// Inputs takes no others, see [InputError]. The map is read, not copied.
 func Inputs(in map[string]any) Option {
 	return optionFunc(func(c *config) error { c.inputs = in; return nil })
 }
 
 // PerRun calls f for each run and gives the run the options that it returns, in place of this one: options that belong together can share
-// what they note about their run. It is for packages whose options are those of a [Runner], and thus of many runs.
+// what they note about their run. It is for packages whose options a [Runner] gives to many runs.
 //
 //	kahn.PerRun(func() []kahn.Option {
 //		x := new(notes) // of one run
 //		return []kahn.Option{kahn.Around(x.around), kahn.OnEvent(x.event)}
 //	})
 //
-// f is called on the goroutine of [Start], or of whoever else uses the options, and may be called without a run that follows. The run is
-// refused with [ErrBadOption] if f is nil or panics.
+// f is called on the goroutine that calls [Start] or uses the options otherwise, and may be called without a run that follows. The run
+// is refused with [ErrBadOption] if f is nil or panics.
 func PerRun(f func() []Option) Option {
 	return optionFunc(func(c *config) error {
 		if f == nil {
@@ -402,8 +402,8 @@ func PerRun(f func() []Option) Option {
 
 // OnEvent adds a sink: it is called with every event of the run, in order, on a goroutine of its own, so that it can neither
 // delay the run nor be called twice at the same time. Execute returns after the sink has seen the last event, or when
-// CancelGrace, at least a second, has passed since the run's end. A sink that panics is disabled; that, and one that is
-// still busy then, is reported in Result.Warnings.
+// CancelGrace, at least a second, has passed since the run's end. A sink that panics is disabled; Result.Warnings reports
+// it, and a sink that is still busy then.
 func OnEvent(sink func(Event)) Option {
 	return optionFunc(func(c *config) error {
 		if sink == nil {
@@ -414,9 +414,9 @@ func OnEvent(sink func(Event)) Option {
 	})
 }
 
-// EventOutputs lets the events node.completed, and those that end a run, carry the output as plain JSON, or, if the run has a [Codec] other than
-// [Types], as that writes it, up to the given number of bytes; of a longer one they report the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is negative.
-// Default: events carry no outputs. Each reader and each sink has them encoded anew, when it gets the event.
+// EventOutputs lets the events node.completed, and the events that end a run, carry the output as plain JSON, or as the run's [Codec] writes it if it has one other than
+// [Types], up to the given number of bytes; of a longer output they report the length. Zero means 32 KiB; the run is refused with [ErrBadOption] if the number is
+// negative. Default: events carry no outputs. Each reader and each sink has them encoded anew, when it gets the event.
 func EventOutputs(most int) Option {
 	return optionFunc(func(c *config) error {
 		if most < 0 {
@@ -470,15 +470,15 @@ func Timeout(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.timeout, "Timeout", d) })
 }
 
-// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels one without a store: its nodes are cancelled, its
-// cleanup and end nodes run, and the run is over. Without it the run is left, see [Durable], and goes on from its store.
+// CancelWithContext makes the end of the caller's context cancel a durable run, as it cancels a run without a store: its nodes are cancelled,
+// its cleanup and end nodes run, and the run is over. Without it the run is left, see [Durable], and continues from its store.
 func CancelWithContext() Option {
 	return optionFunc(func(c *config) error { c.ctxCancels = true; return nil })
 }
 
-// CancelGrace is how long a step whose context was cancelled may go on before it is abandoned: its node is settled, its
-// slot freed, and its late result dropped. So is a guard, a merge or a test whose node was stopped. It is not retried, whatever the policy says, since two attempts would overlap.
-// The grace, but at least a second, is also how long Wait lets sinks catch up after the run's end. Default: 5 s.
+// CancelGrace is how long a step whose context was cancelled may continue before it is abandoned: its node is settled, its slot freed, and its late result dropped. So is
+// a guard, a merge or a test whose node was stopped. It is not retried, whatever the policy says, since two attempts would overlap. The grace, but at least a second, is
+// also how long Wait lets sinks catch up after the run's end. Default: 5 s.
 func CancelGrace(d time.Duration) Option {
 	return optionFunc(func(c *config) error { return duration(&c.cancelGrace, "CancelGrace", d) })
 }

@@ -44,10 +44,10 @@ type Result struct {
 	// order of declaration.
 	Pruned []string
 	// Warnings are problems that did not fail the run by themselves: guards that could not decide (once for each node of the graph, with
-	// errors that match [ErrGuard]), conditions whose answer is none of their choices and met no
-	// edge (once for each, with errors that match [ErrNoMatch]), those of [Plan.Warnings] but for triggers,
-	// in graphs that steps return too, sinks that panicked or got stuck, triggers that are unknown or do not lead to a
-	// source of the nodes that they lead to, gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
+	// errors that match [ErrGuard]), conditions whose answer is none of their choices and met no edge (once for each, with errors that
+	// match [ErrNoMatch]), the warnings of [Plan.Warnings] but for triggers, in graphs that steps return too, sinks that panicked or got
+	// stuck, triggers that are unknown or do not lead to a source of the nodes that they lead to, gates whose deadlines lie beyond the
+	// run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
 	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
 	// guards, merges or tests did not return when they were stopped or the run was left. Their goroutines still run.
@@ -104,8 +104,8 @@ type NodeResult struct {
 	// GuardErr is why the guard could not decide.
 	GuardErr error
 	// Sub is the Result of a composite's nested run, of the last one if there were several: nil for any other node, and for a
-	// composite that was not begun. The ids and origins in it are those of the nested graph. A node that was expanded is a composite,
-	// see [Expand]; one that had ended when the run went on from a file, or from a store, has none: its graph is not known.
+	// composite that was not begun. Its ids and origins are names of the nested graph. A node that was expanded is a composite, see
+	// [Expand]; it has no Sub if it had ended before the run continued from a file or a store: its graph is not known.
 	Sub *Result
 	// Compensation reports whether what the node has done was undone, and CompensationErr why the undoing failed: see Compensate of [Node].
 	Compensation    Compensation

@@ -18,7 +18,8 @@ import (
 //
 // After failed attempt k, counted from 1, the delay is min(MaxDelay, InitialDelay * Multiplier^(k-1)), and then jittered.
 //
-// As an option, a Retry is the policy of the run: that of nodes that have none, in a graph whose Defaults have none.
+// As an option, a Retry is the policy of the run: it applies to nodes without a policy, if the Defaults of their graph have
+// none.
 type Retry struct {
 	// MaxAttempts is the total number of attempts, the first included. Zero means 1 where another field is set, which is in [Plan.Warnings].
 	MaxAttempts int
@@ -64,7 +65,7 @@ func (j Jitter) MarshalText() ([]byte, error) { return jitterNames.Text(j) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (j *Jitter) UnmarshalText(text []byte) error { return jitterNames.Parse(j, text) }
 
-// noRetryOr is the reason n, or if there is none that of a failure of this kind outside of an attempt.
+// noRetryOr returns the reason n, or if there is none the reason for a failure of this kind outside an attempt.
 func noRetryOr(n event.NoRetry, kind CauseKind) event.NoRetry {
 	switch {
 	case n != 0:
@@ -82,7 +83,7 @@ const (
 	defaultMaxRetryAfter = 5 * time.Minute
 )
 
-// retryable are the causes that a policy may list, and retriedByDefault those that an unset RetryOn stands for.
+// retryable are the causes that a policy may list, and retriedByDefault the causes that an unset RetryOn stands for.
 const (
 	retryable        = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CausePanic)
 	retriedByDefault = machine.CauseSet(1<<CauseTimeout | 1<<CauseStepError | 1<<CauseSubrun | 1<<CauseRateLimit)
@@ -220,10 +221,10 @@ func (r Retry) delay(k int, u float64) time.Duration {
 }
 
 // Next decides what follows the failure of an attempt, counted from 1: the delay after which there is another one, or why there is none;
-// refused is zero if there is another one.
-// The failure is of the kind that [CauseOf] returns for err, or of the one that ended the attempt otherwise, such as its timeout. u is drawn
-// from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure function, and decides for runs, too; a run
-// does not begin a wait that cannot end before the deadlines of the node and the run, and nothing is retried that is being stopped.
+// refused is zero if there is another one. cause is the kind that [CauseOf] returns for err, or the kind of what ended the attempt
+// otherwise, such as its timeout. u is drawn from [0, 1), for the jitter. Unset fields of the policy have their defaults. Next is a pure
+// function, and decides for runs, too; a run does not begin a wait that cannot end before the deadlines of the node and the run, and nothing
+// is retried that is being stopped.
 func (r Retry) Next(attempt int, cause CauseKind, err error, u float64) (delay time.Duration, refused event.NoRetry) {
 	facts := inspectError(err)
 	if facts.permanent || facts.abortRun {
@@ -255,9 +256,9 @@ func (r Retry) next(attempt int, cause CauseKind, hint time.Duration, u float64)
 // token comes every Per/Starts, the bucket holds at most Burst of them and is full at the start of a run's life, and each attempt
 // takes one when it starts. So no window of length Per holds more than Starts+Burst starts. The zero Rate bounds nothing.
 //
-// An attempt that lacks a token waits as one that lacks a slot of [Limit] does: it holds nothing, and only OverallTimeout
-// and the run's [Timeout] run meanwhile. Nodes that do not call a step take no token: gates, triggers, conditions with a
-// Test, composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. Neither do the
+// An attempt that lacks a token waits as if it lacked a slot of [Limit]: it holds nothing, and only OverallTimeout and the
+// run's [Timeout] run meanwhile. Nodes that do not call a step take no token: gates, triggers, conditions with a Test,
+// composites, mocked nodes, nodes whose inputs are refused, and nodes whose output comes from a [Memo]. Neither do the
 // cleanup nodes and the end node of a run that is being stopped, for such a run is to end soon.
 //
 // As an option, a Rate bounds the attempts of the whole run with all its nested runs. One that is not positive, or whose burst cannot be

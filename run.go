@@ -178,7 +178,7 @@ type runOutcome struct {
 // remarks are what the Result says of a run besides its nodes.
 type remarks struct {
 	abandoned       []machine.Ref
-	abandonedInside []string // the paths of those in nested runs
+	abandonedInside []string // the paths of abandoned nodes in nested runs
 	warnings        []error
 	warned          map[*router]bool  // in the outermost run: the conditions of the tree for whose answers there is a warning
 	warnedGuards    map[*node]bool    // in the outermost run: the nodes whose guards could not decide
@@ -774,8 +774,8 @@ type nodeFacts struct {
 	Sleeps    bool       `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
 	Usage     *spent     `json:"usage,omitempty"`  // over all attempts that have ended
-	// Of a node that has not ended: the attempts that were interrupted because the run was left, which do not count, and the last ones that
-	// ended with their process.
+	// Of a node that has not ended: the attempts that were interrupted because the run was left, which do not count, and the last attempts
+	// that ended with their process.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }

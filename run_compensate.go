@@ -25,18 +25,18 @@ func (x *compensation) policy() Retry {
 }
 
 // undoing is what a run undoes, and has undone. Each run of a tree undoes its own nodes, in an order of its own; the runs in a composite have
-// their turn in that of the composite.
+// their turn when the composite has.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // with which the run was about to end when it began; zero of a nested run that had completed
-	by     *Run            // the run that waits for what is under way: its goroutines and timers are used; nil if nothing is
+	by     *Run            // the run that waits for the undos in flight: its goroutines and timers are used; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
-	failed []error         // of the nodes of this run, and of those nested in it, that could not be undone, in the order in which that was known
-	active []*undo         // of by: those at work or backing off, in this run and those nested in it
+	failed []error         // of the nodes of this run and of its nested runs that could not be undone, in the order in which they failed
+	active []*undo         // of by: the running ones and those backing off, in this run and its nested runs
 	abort  *stopCause      // of the outermost run: nothing is to be undone any more
 
 	busy     int              // of the outermost run: runs of the tree that undo something now, and nodes of which a life before has begun that
-	fresh    []*undo          // of the outermost run: those that a redrive has changed, until that is noted
+	fresh    []*undo          // of the outermost run: the undos that a redrive has changed, until the change is noted
 	times    map[string]int   // of the outermost run: how often what nodes have done was undone, by path, see Step.IdempotencyKey
 	reported map[string]error // of the outermost run: what failed has, by the paths of the nodes
 }
@@ -47,9 +47,9 @@ type undo struct {
 	ref                     machine.Ref
 	status                  Compensation
 	attempts                int32
-	cut, crashes            int32      // of the attempts: those that were interrupted or crashed, which do not count, and the last ones that crashed
-	step                    *Step      // of the attempt at work, or nil
-	stop                    *stopCause // why the attempt at work was asked to stop, or nil
+	cut, crashes            int32      // of the attempts: the interrupted and crashed ones, which do not count, and the last ones that crashed
+	step                    *Step      // of the running attempt, or nil
+	stop                    *stopCause // why the running attempt was asked to stop, or nil
 	err                     error      // what the last attempt has failed with
 	began, ended            int64      // when the first attempt began, and when it was known that the node is undone, or cannot be, in ns since the run's start
 	due                     int64      // when the next attempt begins, after a backoff
@@ -59,7 +59,7 @@ type undo struct {
 	regained                bool       // the step was called again for the graph that it had returned in an earlier life
 	attempt, grace, backoff *alarm
 
-	by     *Request     // who has undone it by hand, nil for nobody
+	by     *Request     // who has undone it by hand; else nil
 	noted  uint64       // the last transaction with a record of it
 	stored Compensation // the status in the store
 }
@@ -82,7 +82,7 @@ func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	return nil
 }
 
-// allowUndo prepares the run, and those around it, for nodes inside an expanded node that may have to be undone.
+// allowUndo prepares the run, and the runs around it, for nodes inside an expanded node that may have to be undone.
 func (r *Run) allowUndo() {
 	for o := r; o != nil; o = o.outer {
 		o.st.AllowUndo()
@@ -108,7 +108,7 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 
 // undoesNode reports whether a node has to be undone that has not been.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite of an earlier life that goes on: its turn comes before the end node
+	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite of an earlier life that continues: its turn comes before the end node
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -385,7 +385,7 @@ func (u *undo) mayBegin(step *Step, recorded *writing) error {
 	return nil
 }
 
-// halt asks the attempt at work to stop, and gives up on it if it does not in time.
+// halt asks the running attempt to stop, and gives up on it if it does not in time.
 func (u *undo) halt(cause *stopCause) {
 	if u.step == nil || u.stop != nil {
 		return
@@ -416,7 +416,7 @@ func (u *undo) putOff() {
 	u.note()
 }
 
-// leave ends the attempt at work, or the backoff after it.
+// leave ends the running attempt, or the backoff after it.
 func (u *undo) leave() {
 	by := u.run.undo.by
 	by.disarm(&u.attempt)
@@ -530,7 +530,7 @@ func (u *undo) fail(err error, now int64) {
 	u.over(now)
 }
 
-// reportUndone adds a failure to what the run, and those around it, report, once for each node.
+// reportUndone adds a failure to the reports of the run and of the runs around it, once for each node.
 func (r *Run) reportUndone(path string, err error) {
 	root := r.outermost().undoes()
 	if root.reported == nil {
@@ -585,7 +585,7 @@ func (u *undo) over(now int64) {
 	}
 }
 
-// descendantsOf are the runs nested in this one that have not ended.
+// descendantsOf returns the runs nested in this one that have not ended.
 func (r *Run) descendantsOf() []*Run {
 	if !r.nests {
 		return nil
@@ -666,7 +666,7 @@ func (r *Run) judgeUndone(v *verdict) {
 	}
 }
 
-// compensation is how far the outermost run, and those nested in it, have come with what they undo. The lock is held.
+// compensation is how far the outermost run and its nested runs have come with what they undo. The lock is held.
 func (r *Run) compensation() Compensation {
 	switch x := r.undo; {
 	case x == nil:

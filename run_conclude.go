@@ -30,7 +30,7 @@ type conclusion struct {
 	abortRun bool
 	harmless bool       // the attempt has had no effect
 	fallback bool       // the value is the fallback's
-	hit      *event.Hit // the value is that of another run; nil if it is not
+	hit      *event.Hit // the value comes from another run; else nil
 }
 
 // conclude makes the conclusion of a result, as far as possible without the lock. It calls user code for labels and random
@@ -100,7 +100,7 @@ func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	return nil
 }
 
-// noMatchError tells that the error of a condition is its lack of a branch.
+// noMatchError marks the error of a condition that has no branch for its label.
 type noMatchError struct{ error }
 
 // noBranches is the result of a condition whose value takes no branches because of an error.
@@ -154,7 +154,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 	return c
 }
 
-// CauseOf classifies the error of an attempt, as a run does: [CauseRateLimit], [CauseTimeout] for one that wraps
+// CauseOf classifies the error of an attempt, as a run does: [CauseRateLimit], [CauseTimeout] for an error that wraps
 // [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for [ErrGoexit], and
 // [CauseStepError] for any other. It is [CauseNone] for nil and for the errors that are no failures: [Skip], [Suspend] and [Expand].
 func CauseOf(err error) CauseKind {
@@ -347,7 +347,7 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// attemptsCounted is the number of an attempt for the policy of its node: without those that were cut short.
+// attemptsCounted is the number of an attempt for the policy of its node: attempts that were cut short do not count.
 func (r *Run) attemptsCounted(step *Step) int {
 	if x := r.extras[step.ref]; x != nil {
 		return int(step.attempt - x.Cut)
@@ -610,16 +610,16 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 // defaultMaxCrashes is the bound without the option MaxCrashes.
 const defaultMaxCrashes = 3
 
-// MaxCrashes bounds how often in a row the process may die during attempts of one node: once more, and the node fails with
-// [CauseCrashed] when the run goes on, so that a step that takes its process down does not do so for ever. It is not retried; catch
-// edges, error boundaries, ContinueOnFail and Fallback apply; the Fallback may take the process down as often again. Crashes are known under [Durable] alone; a life that was left because its store did not answer counts as one
-// for the attempts that were under way. Any end of an attempt sets the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
+// MaxCrashes bounds how often in a row the process may die during attempts of one node: once more, and the node fails with [CauseCrashed] when the run continues, so that
+// a step that takes its process down does not do so for ever. It is not retried; catch edges, error boundaries, ContinueOnFail and Fallback apply; the Fallback may take
+// the process down as often again. Crashes are known under [Durable] alone; a life that was left because its store did not answer counts as a crash for the attempts in
+// flight. Any end of an attempt sets the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
 
-// doomed reports why a node fails when the run goes on: the process has died too often during its attempts, or the store has refused its
-// output.
+// doomed returns why a node fails when the run continues: the process has died too often during its attempts, or the store has refused
+// its output.
 func (r *Run) doomed(ref machine.Ref) error {
 	x := r.extras[ref]
 	switch {
@@ -644,8 +644,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called: not if the output that was refused is that of the Fallback, nor when the process
-// has died as often since the node was doomed as it may die before.
+// saves reports whether the Fallback of a doomed node is called: not if the refused output is the Fallback's, nor when the process has died as
+// often since the node was doomed as it may die before.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most

@@ -146,7 +146,7 @@ func (r *Run) judgeSignal(in *Run, ref machine.Ref, known bool, s *signal, seen 
 	return in.noGate(s.gate)
 }
 
-// pendingGate is what a signal is for in a run that goes on and has not begun.
+// pendingGate is what a signal answers in a run that continues and has not begun.
 type pendingGate struct {
 	in   *held // nil if the node's graph is not known
 	ref  machine.Ref
@@ -184,8 +184,8 @@ func (r *Run) findPending(s *signal) (*pendingGate, *writing, error) {
 	return &pendingGate{in: in, ref: ref}, nil, nil
 }
 
-// signalPending is trySignal for a run that goes on and has not begun. The answer is left with what the run goes on from, and delivered
-// when it begins, or ends without beginning.
+// signalPending is trySignal for a run that continues and has not begun. The answer is kept with the state from which the run
+// continues, and delivered when the run begins, or ends without beginning.
 func (r *Run) signalPending(s *signal) (*writing, error) {
 	r.st.Lock()
 	at, written, err := r.findPending(s)
@@ -258,7 +258,7 @@ func (r *Run) noGate(gate string) error {
 	return r.plan.unknownGate(gate, r.statusInside)
 }
 
-// isEndedInside reports whether the run is that of a composite that has ended.
+// isEndedInside reports whether the run belongs to a composite that has ended.
 func (r *Run) isEndedInside() bool {
 	return r.outer != nil && r.outer.st.Status(r.within.ref).Terminal()
 }
@@ -519,8 +519,8 @@ func (r *Run) earlySignals() error {
 	return nil
 }
 
-// answers computes the effects of the signals, without the lock: labels may be user code. refused are the errors of those
-// that are no choices, in the order of declaration.
+// answers computes the effects of the signals, without the lock: labels may be user code. refused are the errors of
+// signals that are no choices, in the order of declaration.
 func (r *Run) answers(signals map[machine.Ref]Decision) (answers map[machine.Ref]answer, refused []error) {
 	answers = make(map[machine.Ref]answer, len(signals))
 	for _, ref := range slices.Sorted(maps.Keys(signals)) {

@@ -13,9 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file is about looking at a running run. A look takes the lock for as long as it takes to copy what it shows;
-// values are encoded, cloned and handed out without it. Nothing is kept for looks that nobody takes: what they show is what the run
-// has anyway.
+// This file is about looking at a running run. A look takes the lock for as long as it takes to copy what it shows; values are
+// encoded, cloned and handed out without it. Nothing is kept for looks: they show what the run has anyway.
 
 // Plan returns the plan that is executed.
 func (r *Run) Plan() *Plan {
@@ -63,9 +62,9 @@ func (r *Run) Counts() map[Status]int {
 	return named
 }
 
-// Node returns what there is of a node so far: its status and attempts, and once it has ended what the [Result] will tell, with the
-// origins known now. The Duration of a node that runs is up to now. Inside composites path is that of the node, such as "S/x",
-// "M[2]" or "L#1/x", see [Event]; the ID of the result is the path. An error is a [*PathError], which matches [ErrUnknownNode].
+// Node returns what there is of a node so far: its status and attempts, and once it has ended what the [Result] will say, with the
+// origins known now. The Duration of a running node is up to now. Inside composites path is the node's, such as "S/x", "M[2]" or
+// "L#1/x", see [Event]; the ID of the result is the path. Any error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -211,7 +210,7 @@ func statusAmong(p *Plan, words []machine.Word, ref machine.Ref) Status {
 	return Idle
 }
 
-// resultSoFar is the result of a node of a run that goes on, with the lock held.
+// resultSoFar is the result of a node of an unfinished run, with the lock held.
 func (r *Run) resultSoFar(ref machine.Ref, now int64) NodeResult {
 	w := r.st.Word(ref)
 	if !w.Is(machine.WordDecided) || w.Is(machine.WordChecking) {
@@ -364,7 +363,7 @@ func (r *Run) astray(path, rest string) *PathError {
 }
 
 // Inputs returns what the step of a node was given or, as far as it is known, would be given now. Of a composite these are the root
-// inputs of its graph, of an item they include "item" and "index". Values are those that the run works with, or copies of them under
+// inputs of its graph, of an item they include "item" and "index". The values are shared with the run, or copied under
 // [CloneInputs]. An error is returned if the copying function panics, and as by [Run.Node].
 //
 // params are the parameters by name, as [Step.Params] has them. open are the parameters that may yet change, in alphabetical order: an edge that delivers to

@@ -14,7 +14,7 @@ type composite struct {
 	working bool // a worker concludes the composite: its nested run has ended
 	put     bool // the worker was given up because the run is being left: another one must conclude the composite
 
-	seen *sights // of a memoized one that has begun in this life; else nil
+	seen *sights // of a memoized node that has begun in this life; else nil
 
 	past   []*Run       // of a loop with nodes that may have to be undone: the runs of the iterations before
 	failed *failedWhole // the attempt has failed, and what it has done inside is undone first; else nil
@@ -396,15 +396,15 @@ func (r *Run) performsInside(ref machine.Ref) bool {
 type tree struct {
 	root    *Run
 	cfg     *config // of the nested runs; nil before the first one
-	workers int     // goroutines at work in all runs together, abandoned ones not counted
+	workers int     // running goroutines of all runs together, abandoned ones not counted
 	limit   int     // slots of all runs together; 0 means no limit
 	machine.TreeSlots
-	waiting queue       // runs with a ready node that wants a slot, with one slot all that could go on; the best first; empty without a limit
+	waiting queue       // runs with a ready node that wants a slot, with one slot all runs that could continue; the best first; empty without a limit
 	touched []*Run      // to be attended before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*machine.Slots
 	flights map[place]*flight // of nodes that are memoized and have been expanded
-	nested  map[string]*Run   // those that have not ended, by the prefix of the paths in them; without those of items
+	nested  map[string]*Run   // nested runs that have not ended, by the prefix of the paths in them; items of maps have none here
 	longest int               // the length of the longest prefix that there was
 	tokens  map[string][]*Run // runs that are nested in which a step waits, by its token, in the order of declaration
 	steps   int64             // runs visited, by which tests check that the work is linear
@@ -561,7 +561,7 @@ func (t *tree) addToken(token string, r *Run) {
 	t.tokens[token] = slices.Insert(t.tokens[token], t.tokenPlace(token, r), r)
 }
 
-// tokenPlace is the place of a run among those in which a step waits under a token, which are in the order of declaration.
+// tokenPlace is the place of a run among the runs in which a step waits under a token, which are in the order of declaration.
 func (t *tree) tokenPlace(token string, r *Run) int {
 	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
 		t.steps++
@@ -597,7 +597,7 @@ func (r *Run) makeTree() {
 	r.enter()
 }
 
-// enter makes the run's slots, and those of its groups and keys, the tree's.
+// enter makes the slots of the run, and of its groups and keys, the tree's.
 func (r *Run) enter() {
 	s := &r.st
 	if r.turn == nil {
@@ -643,7 +643,7 @@ func (r *Run) children() []*Run {
 	return list
 }
 
-// restInside is rest for a nested run: its composite is suspended as long as nothing in it can go on.
+// restInside is rest for a nested run: its composite is suspended as long as nothing in it can continue.
 func (r *Run) restInside() {
 	if r.stage != stageResting {
 		r.stage = stageResting
@@ -652,9 +652,9 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings all runs to rest that are nested in a run which is being left, and in which no worker is at work. Runs that
-// were stopped were not held before, and are held now: an item that comes to rest gives its slot back, and no node may take
-// it any more.
+// restAll brings all runs to rest that are nested in a run which is being left, and in which no worker runs. Runs that were
+// stopped were not held before, and are held now: an item that comes to rest gives its slot back, and no node may take it
+// any more.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return
@@ -668,7 +668,7 @@ func (r *Run) restAll(now int64) {
 	r.flush(now)
 }
 
-// wakeOuter is called when a nested run goes on that was at rest.
+// wakeOuter is called when a nested run that was at rest continues.
 func (r *Run) wakeOuter(now int64) {
 	o, ref := r.outer, r.within.ref
 	o.wake(now)

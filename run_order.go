@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// order is the policy by which the workers of a run take tasks: that of a run with one slot leaves nothing to chance. It has no state of
+// order is the policy by which the workers of a run take tasks: with one slot the policy leaves nothing to chance. It has no state of
 // its own. Its methods are called with the lock held.
 type order interface {
 	// arrived is called when a worker is about to take its first task.
@@ -23,7 +23,7 @@ type order interface {
 	onlyGates(r *Run, now int64)
 	// announce lets the State announce what there is to do, unless nothing may begin now: then what is in the way dispatches when it is gone.
 	announce(r *Run)
-	// slotlessDue reports whether something is evaluated, or about to be begun, that needs no slot, while an attempt holds the one that there is.
+	// slotlessDue reports whether something that needs no slot is evaluated, or about to be begun, while an attempt holds the only slot.
 	slotlessDue(r *Run) bool
 }
 
@@ -38,7 +38,7 @@ func (r *Run) order() order {
 	return treeOrder{}
 }
 
-// freeOrder is that of the run's own ready queue.
+// freeOrder is the order of the run's own ready queue.
 type freeOrder struct{}
 
 func (freeOrder) arrived(*Run) {}
@@ -79,8 +79,8 @@ func (freeOrder) slotlessDue(*Run) bool { return false }
 
 // single is the additional state of a run with one slot, shared by its tree. Such a run orders everything that can be ordered:
 //
-//   - Timers of equal time go off in any order. So every holder of the lock, a worker that reports or a timer, rings all alarms
-//     that are due first: those of equal time in the order of arming, and all of them before what a step does at that time.
+//   - Timers of equal time go off in any order. So every holder of the lock, a worker that reports or a timer, rings all due
+//     alarms first: alarms of equal time in the order of arming, and all of them before what a step does at that time.
 //   - What alarms make due that needs no slot, composites, checks and gates, comes before the result of a step that returns at the time of
 //     the alarm: that is put off meanwhile.
 //   - When an attempt is interrupted nothing is begun before it has returned, or was abandoned: otherwise their order would be
@@ -126,7 +126,7 @@ func (slotOrder) slotlessDue(r *Run) bool {
 	return r.single.alone > 0 || r.single.unwritten > 0 || r.st.IsAnnounced() || !r.single.interrupts() && (inline || r.st.HasGates())
 }
 
-// evaluated lets others go on when the worker has evaluated something alone.
+// evaluated lets other workers continue when the worker has evaluated something alone.
 func (w *worker) evaluated() {
 	if w.alone {
 		w.alone = false
@@ -161,7 +161,7 @@ func (r *Run) putsOff(now int64) bool {
 	return r.single != nil && r.single.rang == now && r.manual == nil && r.slotlessDue()
 }
 
-// slotlessDue is that of the order. What an interrupted attempt keeps from beginning does not count, and a run without its store begins nothing.
+// slotlessDue asks the order. What an interrupted attempt keeps from beginning does not count, and a run without its store begins nothing.
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
 // putOff ends the worker of an attempt whose result is put off, and releases the lock. The attempt has returned in time, however long the
@@ -175,7 +175,7 @@ func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	return false
 }
 
-// takeUp goes on with the results that were put off, when nothing comes before them any more. It is called with the lock held.
+// takeUp takes up the results that were put off, when nothing comes before them any more. It is called with the lock held.
 func (r *Run) takeUp() {
 	if q := r.single; len(q.off) > 0 && !r.slotlessDue() {
 		for _, x := range q.off {
@@ -185,7 +185,7 @@ func (r *Run) takeUp() {
 	}
 }
 
-// work goes on with a result that was put off.
+// work settles a result that was put off.
 func (x *putOff) work() {
 	w := &x.worker
 	w.resumed = true
@@ -245,8 +245,8 @@ func (r *Run) rung(a *alarm, now int64) {
 	}
 }
 
-// reachEarly reaches, in a run with one slot, the gates that let other nodes begin, with the lock held: those that have
-// their answer, and those whose wait lets another item of a map begin.
+// reachEarly reaches, in a run with one slot, the gates that let other nodes begin, with the lock held: gates that have
+// their answer, and gates whose wait lets another item of a map begin.
 func (r *Run) reachEarly(now int64) {
 	r.st.TakeGates(func(ref machine.Ref) bool {
 		_, answered := r.signals[ref]
@@ -254,8 +254,9 @@ func (r *Run) reachEarly(now int64) {
 	}, func(ref machine.Ref) { r.reachGate(ref, now) })
 }
 
-// turn is the place of a run among those that wait for a slot: that of its best ready node, by priority, then by the
-// longest remaining path up to the end of the outermost run, then by declaration, as if the graphs were one.
+// turn is the place of a run among the runs that wait for a slot: the place of its best ready node, by priority,
+// then by the longest remaining path up to the end of the outermost run, then by declaration, as if the graphs were
+// one.
 type turn struct {
 	index    int  // in the queue plus one; 0 means that it is not in there
 	gated    bool // it is among the tree's
@@ -340,7 +341,7 @@ func (treeOrder) slotlessDue(r *Run) bool {
 	return q.alone > 0 || q.unwritten > 0 || t.coming || !q.interrupts() && (len(t.gated) > 0 || len(t.waiting) > 0 && t.waiting[0].turn.slotless)
 }
 
-// queue puts a run into its place among those that wait for a slot, or with one slot for anything.
+// queue puts a run into its place among the runs that wait for a slot, or with one slot for anything.
 func (t *tree) queue(r *Run) {
 	s := &r.st
 	wants := s.WantsSlot()

@@ -10,9 +10,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and
-// cleanup nodes and the end node still run. Cancelling a run that has ended does nothing. A [Request] tells who asks, and why. The first
-// call that stops the run stands, even one without a Request.
+// Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and cleanup nodes
+// and the end node still run. Cancelling a run that has ended does nothing. A [Request] records who asks, and why. The first call that
+// stops the run stands, even one without a Request.
 //
 // If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer, and the process that continues the
 // run cancels it. An error is returned if the store takes no requests ([ErrAtRest]), if the store fails ([ErrStore]), or if the run has
@@ -32,9 +32,9 @@ func (r *Run) cancel(q Request) {
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
-// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with
-// err, or with [ErrAborted] if it is nil. A [Request] tells who asks, and why, as for Cancel. [ErrAtRest] is returned if the run is at
-// rest: no store keeps such a request. Cancel stops it.
+// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with err, or
+// with [ErrAborted] if it is nil. A [Request] records who asks, and why, as for Cancel. [ErrAtRest] is returned if the run is at rest:
+// no store keeps such a request. Cancel stops it.
 func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -54,16 +54,16 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 	return nil
 }
 
-// isAtRest reports whether this life of the run is over and the run is not, so that another process may go on with it.
+// isAtRest reports whether this life of the run is over and the run is not, so that another process may continue it.
 func (r *Run) isAtRest() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.isPutAway() && !r.isLost()
 }
 
-// CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode],
-// [ErrFinished], or [ErrTransition] if the node is terminal or is the end node, or the run is pending. For a run at rest the request is
-// posted in its store, or refused with [ErrAtRest], as that of [Run.Signal] is.
+// CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode], [ErrFinished],
+// or [ErrTransition] if the node is terminal or is the end node, or the run is pending. For a run at rest the request is posted in its
+// store, or refused with [ErrAtRest], as by [Run.Signal].
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -80,7 +80,8 @@ func (r *Run) CancelNode(id string) error {
 	return r.post(context.Background(), store.Request{Kind: store.KindCancelNode, Node: id})
 }
 
-// judgeCancelAtRest is why nobody can cancel a node of a run that has ended, nil if the run is at rest and the request is to be posted.
+// judgeCancelAtRest returns why no node of a run that has ended can be cancelled, nil if the run is at rest and the request is to be
+// posted.
 func (r *Run) judgeCancelAtRest(ref machine.Ref) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -113,7 +114,7 @@ func (r *Run) CheckCancelNode(id string) error {
 	return r.st.MayStop(ref, CauseCancelNode)
 }
 
-// mayBeCancelled returns the error of a run whose nodes nobody can cancel now.
+// mayBeCancelled returns why no node of the run can be cancelled now, or nil.
 func (r *Run) mayBeCancelled() error {
 	switch {
 	case r.stage == stagePending:
@@ -179,7 +180,7 @@ func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner 
 	}
 }
 
-// rouse makes a run that is pending, at rest or being left go on, so that it can be stopped.
+// rouse wakes a run that is pending, at rest or being left, so that it can be stopped.
 func (r *Run) rouse(now int64) {
 	if r.stage == stagePending {
 		r.openUnbegun(now)
@@ -188,7 +189,7 @@ func (r *Run) rouse(now int64) {
 	r.stay(now)
 }
 
-// noteStop notes the cause of a stop, and reports whether the stop reaches more nodes than those before it: each of many steps may ask for one.
+// noteStop notes the cause of a stop, and reports whether the stop reaches more nodes than earlier stops: each of many steps may ask for one.
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -263,7 +264,8 @@ func callerCause(ctx context.Context) *stopCause {
 	return cause
 }
 
-// endForContext ends an outermost run whose caller's context has ended: it is left if it can go on from its store, and cancelled otherwise.
+// endForContext ends an outermost run whose caller's context has ended: it is left if it can continue from its store, and cancelled
+// otherwise.
 func (r *Run) endForContext(cause *stopCause, now int64) {
 	if r.isLeftByCaller() {
 		r.leaveForContext(cause, now)
@@ -407,8 +409,8 @@ type groupFailure struct {
 	Node  string `json:"node"` // its path
 }
 
-// groupFailures are those of groups that stop their members, each once, in the order in which they failed. They are only added to: a
-// snapshot may have the list as it was.
+// groupFailures are the failures of groups that stop their members, each once, in the order in which they failed. They are only
+// added to: a snapshot may have the list as it was.
 type groupFailures struct {
 	list   []groupFailure
 	byName map[string]groupFailure
@@ -490,8 +492,8 @@ func (r *Run) membersFailed(ref machine.Ref) {
 	}
 }
 
-// groupFailed stops the unfinished members of a group because a node of this run has failed for good, or a composite inside
-// of which one has. As long as a composite around the node may be attempted again, it stops only members inside that
+// groupFailed stops the unfinished members of a group because a node of this run has failed for good, or a node inside a
+// composite has. As long as a composite around the node may be attempted again, it stops only members inside that
 // composite; the composite reports the failure when it is terminal itself.
 func (r *Run) groupFailed(at place, f groupFailure) {
 	if !r.cancelsOnFailure(f.Group) {
@@ -690,7 +692,7 @@ func (r *Run) setUndosBack() {
 	}
 }
 
-// restUndos ends the backoffs of a run that ends at rest: they go on in its next life.
+// restUndos ends the backoffs of a run that ends at rest: they continue in its next life.
 func (r *Run) restUndos() {
 	if r.undo == nil {
 		return

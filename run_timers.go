@@ -33,16 +33,16 @@ func (r *Run) disarmAll(rests bool) {
 	}
 }
 
-// bell rings the alarms of a run, and of those nested in it, by one timer, which may fire before anything is due: nothing moves it when an alarm
-// is disarmed. A run that a Coordinator drives has none. The lock guards it.
+// bell rings the alarms of a run and of its nested runs by one timer, which may fire before anything is due: nothing moves it when an alarm is
+// disarmed. A run that a Coordinator drives has none. The lock guards it.
 type bell struct {
-	alarms due.Queue[*alarm] // those that are armed
+	alarms due.Queue[*alarm] // the armed ones
 	timer  *time.Timer
 	fires  int64 // when the timer does, in ns since the run's start; [math.MaxInt64] if it has
-	coming int   // calls of ring that are on their way or at work
+	coming int   // calls of ring that are scheduled or running
 }
 
-// bell is that of the outermost run, made now if there is none.
+// bellOfAll returns the bell of the outermost run, made now if there is none.
 func (r *Run) bellOfAll() *bell {
 	root := r.outermost()
 	if root.bell == nil {
@@ -202,8 +202,8 @@ func (r *Run) disarmAttempt(ref machine.Ref) {
 	}
 }
 
-// doze leaves a run that Serve performs, if it has nothing to do for longer than it may keep its place: it goes on when its first alarm is due. It
-// is called with the lock held, when something has happened to the run, or to one nested in it.
+// doze leaves a run that Serve performs, if it has nothing to do for longer than it may keep its place: it continues when its first alarm is due.
+// doze is called with the lock held, when something has happened to the run, or to a nested run.
 func (r *Run) doze(now int64) bool {
 	d, after := r.durable, r.cfg.restAfter
 	if after == 0 || d == nil || r.leaving || r.stage != stageRunning || r.workers > 0 || r.tree != nil && r.tree.workers > 0 || d.alarms.Len() == 0 {
@@ -213,7 +213,7 @@ func (r *Run) doze(now int64) bool {
 	if saturate.Add(due, -now) <= int64(after) || d.writing || d.hasWork() || d.inbox.isBusy() || r.st.StoppedFor() != CauseNone || r.st.HasNext() || !r.onlyWaits() {
 		return false
 	}
-	armed := 0 // alarms beside those that the store knows are of attempts, or would begin anew in another life
+	armed := 0 // alarms that the store does not know are of attempts, or would begin anew in another life
 	for _, of := range append(r.descendants(), r) {
 		if armed += of.timers; !of.st.TokensBack(due) {
 			return false
@@ -230,8 +230,7 @@ func (r *Run) doze(now int64) bool {
 	return true
 }
 
-// onlyWaits reports whether the run, and those nested in it, have nothing to do but to wait. A nested run is work of the one around it unless it
-// rests.
+// onlyWaits reports whether the run and its nested runs have nothing to do but wait. A nested run is work of the run around it unless it rests.
 func (r *Run) onlyWaits() bool {
 	waits := r.pausing()
 	var inside []*Run
@@ -420,8 +419,8 @@ func (r *Run) leftBehind(ref machine.Ref) {
 	}
 }
 
-// armCheck bounds how long the run waits for a check: for one whose node was stopped, or whose run is being left, by the grace; for that of
-// a cleanup node by the cleanup timeout. It is not an alarm, since it must go off even when everything else has ended.
+// armCheck bounds how long the run waits for a check: by the grace if the node was stopped or the run is being left, by the cleanup timeout
+// for a cleanup node. It is not an alarm, since it must go off even when everything else has ended.
 func (r *Run) armCheck(ref machine.Ref, cleanup bool) {
 	e := r.checks[ref]
 	if e == nil || e.grace != nil && (cleanup || !e.cleanup) {
@@ -505,9 +504,9 @@ func (r *Run) wallClock() time.Time {
 	return time.Now()
 }
 
-// RetryNow ends the backoff of a node: its next attempt is ready at once. path is that of [Run.Node]. A path that leads nowhere is a
-// [*PathError], a node that does not back off an error that matches [ErrTransition], and a run that has ended one that matches
-// [ErrFinished]. RetryNow returns [ErrAtRest] if the run is at rest.
+// RetryNow ends the backoff of a node: its next attempt is ready at once. path is as for [Run.Node]. RetryNow returns a [*PathError]
+// if path names no node, and an error that matches [ErrTransition] if the node is not backing off, [ErrFinished] if the run has
+// ended, and [ErrAtRest] if the run is at rest.
 func (r *Run) RetryNow(path string) error {
 	var lost *PathError
 	err := ErrFinished

@@ -81,8 +81,8 @@ func (r *Run) Usage() Usage {
 	return nil
 }
 
-// Usage returns what the steps of the run have used in all its lives, by name; nil for nothing. Of the Result of a nested run it is that of the
-// outermost one.
+// Usage returns what the steps of the run have used in all its lives, by name; nil for nothing. For a nested run it returns the usage of the
+// outermost run.
 func (r *Result) Usage() Usage {
 	if !r.hasRun() {
 		return nil
@@ -312,7 +312,8 @@ const (
 
 // SetLabel gives the run a label, or replaces the one with this name, as [Describe] does when it begins: [store.Admin] lists runs by it. Over a
 // store the label is written when the attempt ends, however it does, in the same commit; of an attempt that dies with its process nothing is. It
-// stays when the run goes on or is redriven; a fork has labels of its own. A run on Temporal keeps it in its history, and sets no search attribute.
+// stays when the run continues or is redriven; a fork has labels of its own. A run on Temporal keeps it in its history, and sets no search
+// attribute.
 //
 // The error matches [ErrBadValue] for text that is not UTF-8 or longer than 1,000 bytes, and beyond 100 labels that steps have set. After the
 // end of the attempt nothing happens.
@@ -368,7 +369,7 @@ func (r *Run) addLabels(labels map[string]string) {
 	}
 }
 
-// labels are the labels of the run: those that it was given, and those that steps have set. The lock is held.
+// labels are the labels of the run: given by the host, or set by steps. The lock is held.
 func (r *Run) labels() map[string]string {
 	var given map[string]string
 	if r.cfg.spec != nil {

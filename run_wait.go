@@ -27,8 +27,8 @@ type waits struct {
 	answered takenSignals
 
 	kept   []*keptWaits         // in the order in which they were found
-	keptAt map[place]*keptWaits // those whose graphs are not known
-	lent   []*keptWaits         // the ones that are not owned
+	keptAt map[place]*keptWaits // the waits of nodes whose graphs are not known
+	lent   []*keptWaits         // the waits that are not owned
 	names  keptNodes
 	found  int   // how many graphs have become known
 	steps  int64 // how many of all that were looked at
@@ -212,10 +212,10 @@ var ErrSignalConflict = errors.New("the id of the signal came with another value
 // run has ended or has gone on in another life. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the
 // IDs of signals for nodes that run again, and of signals that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
 //
-// The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then
-// the answer may be stored or not, and an ID distinguishes the two. The store must not wait for the caller. A durable run that goes on and waits
-// for its turn at a [Runner] stores the answer when it begins, so Signal waits until then. ctx ends
-// the waiting for the store: the error is its cause then, and the answer is on its way.
+// The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then the
+// answer may be stored or not, and an ID distinguishes the two. The store must not wait for the caller. A durable run that continues and waits
+// for its turn at a [Runner] stores the answer when it begins, so Signal waits until then. ctx ends the waiting for the store: the error is its
+// cause then, and the answer is on its way.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -383,8 +383,9 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// repeats reports whether a signal repeats one that was taken, and the transaction that wrote the first one; or
-// it contradicts one. What a store may not have is neither repeated nor contradicted: who asks learns that it may not be stored.
+// repeats reports whether a signal repeats one taken earlier, and the transaction that wrote the first; it returns an error if
+// the signal contradicts an earlier one. A signal that a store may not have is neither: its caller learns that it may not be
+// stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -424,8 +425,8 @@ func signalNumber(key string) int {
 // durable run that was left because its caller's context has ended, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
-// interrupt leaves the run and interrupts its running attempts; those whose steps then return an error are given back. A run
-// that was stopped is not left, but its attempts that were allowed to finish are interrupted.
+// interrupt leaves the run and interrupts its running attempts; an attempt whose step then returns an error is given back. A
+// run that was stopped is not left, but its attempts that were allowed to finish are interrupted.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
 		if r.stage == stagePending {

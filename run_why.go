@@ -27,7 +27,7 @@ const (
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or about to be
 	WhyHeld             // nothing of its kind is started: the run is being left, or by its [SuspendMode] waits for Nodes
 	WhyStore            // the store has not confirmed what made it ready or the start of its attempt, or has no room yet for another start or end
-	WhyOrder            // others go first: Nodes, under [Limit](1) those that have to return before another begins; none if it is next
+	WhyOrder            // others go first: Nodes, under [Limit](1) the nodes that have to return before another begins; none if it is next
 	WhySlot             // a Bound has no slot: Nodes hold them, as far as they belong to the same run
 	WhyRate             // a Bound has no token: Until is when the next one falls due
 	WhyRunning          // an attempt, its nested run, or a condition is being performed: Until is its deadline, if it has one
@@ -84,7 +84,7 @@ type Why struct {
 // Bound names one bound on how many steps run at the same time, or how often they start.
 type Bound struct {
 	Scope string // one of the constants below
-	// Name is that of the group or the key, or the path of the map.
+	// Name is the name of the group or the key, or the path of the map.
 	Name string
 	// Limit is how many slots there are, and Used how many of them are taken. Both are zero where it is a token that is lacking.
 	Limit, Used int
@@ -104,9 +104,9 @@ const (
 // whyMost bounds the lists in a Why.
 const whyMost = 20
 
-// Why explains the state of a node: what it waits for, what it does, or how it has ended. path is that of [Run.Node], and so
-// are the errors. Its lists have at most 20 entries. It looks at the node and its neighbours; for a node that waits for a slot it
-// looks for the holders among all nodes of the run, unless those that an answer before has named are the holders still.
+// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node].
+// The lists of a Why have at most 20 entries. Why looks at the node and its neighbours; for a node that waits for a slot it looks
+// for the holders among all nodes of the run, unless the holders of an earlier answer still hold theirs.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -348,9 +348,9 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 // heldBy names the nodes that hold back others of a run.
 type heldBy struct{ run *Run }
 
-// nameHolders adds the first of the nodes of a run, and of the runs nested in it, that hold something, of which there are as many as total. It
-// searches all nodes only if one of those that it has found before does not hold it any more, or there are others: each of many nodes
-// may be asked about.
+// nameHolders adds the first of the nodes of a run, and of the runs nested in it, that hold something; total is the number of holders. It
+// searches all nodes only if a holder that it found before does not hold it any more, or there are others: each of many nodes may be asked
+// about.
 func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]
@@ -578,7 +578,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 				}
 				s.CountVisits(len(work))
 				if len(work) < most && !slices.Contains(work, from) {
-					work = append(work, from) // it has ended with one that it follows
+					work = append(work, from) // it has ended with a node that it follows
 				}
 			}
 		}

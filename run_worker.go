@@ -48,8 +48,8 @@ const (
 // lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks: two
 // workers that alternate on it move every cache line of the run back and forth, and parking and waking cost more than a
 // step. Without this, a node of a wide graph took four times as long with two threads as with one. After some 0.1 ms the
-// worker blocks. So does one that finds maxYielding others doing the same: each yield passes through the whole queue of the
-// scheduler, in which as many may wait as the run has ready sub-graphs.
+// worker blocks. So does a worker that finds maxYielding others doing the same: each yield passes through the whole queue
+// of the scheduler, in which as many may wait as the run has ready sub-graphs.
 func (r *Run) lock() {
 	if !r.st.TryLock() {
 		r.st.LockYielding()
@@ -93,8 +93,8 @@ type life interface {
 	arrived(r *Run)
 	// mayTake reports whether the worker may take a task.
 	mayTake(r *Run, now int64) bool
-	// begun is called when an attempt has begun, with its number in the State and that of those before it. It returns how the attempt is performed,
-	// and the transaction that it waits for; nil for none.
+	// begun is called when an attempt has begun, with its number in the State and the number of attempts before. It returns how the attempt is
+	// performed, and the transaction that it waits for; nil for none.
 	begun(step *Step, attempt, before int32, now int64) (way, *writing)
 	// begunInside is begun for a composite.
 	begunInside(r *Run, ref machine.Ref, before int32, now int64)
@@ -398,7 +398,7 @@ type attemptResult struct {
 	err   error
 	kind  CauseKind // of err, where it is known without a look at err
 
-	hit    *event.Hit // the value is that of another run; nil if it is not
+	hit    *event.Hit // the value comes from another run; else nil
 	judged bool       // the value has passed the node's contract and the moderator
 	inside bool       // there is none yet: nested runs are to perform the node
 }
@@ -438,7 +438,7 @@ func (w *worker) own(n *node) (res attemptResult) {
 	return w.performOwn(n)
 }
 
-// performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep one that is refused.
+// performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep a refused one.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	if w.run.plan.net.Is(w.task.Ref, machine.FlagComposite) {
 		res := w.admission()
@@ -487,7 +487,7 @@ func (w *worker) performOwn(n *node) (res attemptResult) {
 
 // panicked turns a recovered panic into an error.
 func (w *worker) panicked(v any) error {
-	err := newPanicError(v) // calls Unwrap if the value is an error
+	err := newPanicError(v) // calls Unwrap of a value of type error
 	w.phase = phaseEngine
 	return err
 }
@@ -656,7 +656,7 @@ func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 // settleCheck reports a check to the state, with the lock held.
 func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
-		return // the node was stopped meanwhile, or its check is for whoever goes on with the run
+		return // the node was stopped meanwhile, or its check is left to the run's next life
 	}
 	if res.guardErr != nil || res.merged != nil || res.items != nil || res.key != "" {
 		x := r.extra(t.Ref)
@@ -678,8 +678,8 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	}
 }
 
-// finish settles an attempt and, if the worker goes on, takes its next task, in one critical section. It reports whether
-// there is a next task.
+// finish settles an attempt and, if goOn is set, takes the worker's next task, in one critical section. It reports
+// whether there is a next task.
 func (w *worker) finish(res attemptResult, goOn bool) bool {
 	if res.inside {
 		return w.goInside()
@@ -804,7 +804,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 	}
 }
 
-// next takes the next task if the worker is to go on, and else uncounts the worker. Either releases the lock.
+// next takes the next task if goOn is set, and else uncounts the worker. Either releases the lock.
 func (w *worker) next(goOn bool) bool {
 	if goOn {
 		return w.take()

@@ -35,14 +35,14 @@ type Service struct {
 	KeyRuns   int
 	KeyRunsOf func(key string) int
 	// RestAfter is how long a run without anything to do keeps its place. Where its next backoff, pause, [SuspendUntil] or deadline ends later than that, the run
-	// is left, and goes on here or in another process when it is due: meanwhile it is none of the MaxRuns, and costs a row in the store. Zero
-	// means 5 s; negative: runs keep their places. A run whose composite is bounded by a Timeout, or whose rates would have fewer tokens by
-	// then than at the beginning of a life, keeps its place, too.
+	// is left, and continues here or in another process when it is due: meanwhile it is none of the MaxRuns, and costs a row in the store. Zero means 5 s;
+	// negative: runs keep their places. A run whose composite is bounded by a Timeout, or whose rates would have fewer tokens by then than at the beginning of a
+	// life, keeps its place, too.
 	RestAfter time.Duration
-	// Admit, unless it is nil, is asked about each run that is about to begin, with the lease of the run held. With a Request the run does not
-	// begin: it ends cancelled by that request, and performs nothing, not even cleanup nodes and the end node. Labels that Admit changes are
-	// stored with the run. After an error, a panic among them, the run is tried again later, as one that cannot begin. Admit is called from several
-	// goroutines, and may be called again for a run that has not begun, here or in another process; not for one that has begun. ctx ends with the lease.
+	// Admit, unless it is nil, is asked about each run that is about to begin, with the lease of the run held. With a Request the run does not begin: it
+	// ends cancelled by that request, and performs nothing, not even cleanup nodes and the end node. Labels that Admit changes are stored with the run.
+	// After an error, a panic among them, the run is tried again later, like a run that cannot begin. Admit is called from several goroutines, and may
+	// be called again for a run that has not begun, here or in another process; never for a run that has. ctx ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
 	// Retention says which runs are removed when they have ended, with their events; none if it is empty. Each process removes them every PruneEvery, in
 	// batches; zero means 1 min. Each process should have the same Retention. Serve waits for the batch that is being removed when it returns.
@@ -50,11 +50,11 @@ type Service struct {
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec, from which blobs are removed to which no run refers any more: see [store.PruneQuery].
 	Blobs store.BlobSweeper
-	// OnError gets each error that keeps runs from going on: a run cannot begin, or its store did not answer; no live process performs the runs
-	// of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes
-	// match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are those of [Start]. It is called again after a while if that lasts, and from several
-	// goroutines. run is the id of the run, "" if the error is about a queue or about the store; q is the queue of the run, zero if the error is about
-	// the store. The text of err names both. Nil: the error is a warning of [slog.Default].
+	// OnError gets each error that keeps runs from continuing: a run cannot begin, or its store did not answer; no live process performs the runs of a workflow or a
+	// plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes match [ErrStore],
+	// [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors of [Start]. OnError is called again after a while if the error persists, and from
+	// several goroutines. run is the id of the run, "" if the error is about a queue or about the store; q is the queue of the run, zero if the error is about the
+	// store. The text of err names both. Nil: the error is a warning of [slog.Default].
 	OnError func(run string, q store.Queue, err error)
 }
 
@@ -64,13 +64,13 @@ type Workflow struct {
 	// Step performs the nodes that have no Do of their own.
 	Step StepFunc
 	// Options are those of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire], [EarlySignals],
-	// [Resume], [Redrive] and [Fork]; and so are those that would change nothing: [AllowGraphChange], [CancelWithContext], [Idempotent],
+	// [Resume], [Redrive] and [Fork]; and so are options that would change nothing: [AllowGraphChange], [CancelWithContext], [Idempotent],
 	// [Describe], [RunKey] and [RunPriority].
 	Options []Option
-	// MaxRuns bounds how many runs of the workflow are at work in this process at the same time, beside the MaxRuns of the Runner: the places that it
-	// leaves are for other workflows, and its other runs stay due for other processes. Zero means no bound. All versions of a workflow share
-	// one bound; different ones, and a negative one, are refused. If its runs have the name of the workflow as their key, see [RunKey], the bound
-	// holds for them in all processes, as Service.KeyRuns does.
+	// MaxRuns bounds how many runs of the workflow this process performs at the same time, beside the MaxRuns of the Runner: the places that it
+	// leaves are for other workflows, and its other runs stay due for other processes. Zero means no bound. All versions of a workflow share one
+	// bound; different ones, and a negative one, are refused. If its runs have the name of the workflow as their key, see [RunKey], the bound holds
+	// for them in all processes, as Service.KeyRuns does.
 	MaxRuns int
 }
 
@@ -96,23 +96,23 @@ const (
 	startsAtOnce = 8
 )
 
-// Serve performs the runs of a store: first everything that is due, see [store.QueueStore], and then what becomes due, those first that have
-// been due for longest, in turns of their keys, and no more than MaxRuns at a time. Any number of processes may serve one store: each run is performed by
-// one of them, and the runs of a process that has died go on in another one when their leases have run out.
+// Serve performs the runs of a store: first everything that is due, see [store.QueueStore], and then what becomes due, the longest due first, in turns of
+// their keys, and no more than MaxRuns at a time. Any number of processes may serve one store: one of them performs each run, and when a process has died
+// and its leases have run out, its runs continue in another process.
 //
-// Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. Then the runs that
-// are at work go on until Shutdown. Their contexts have the values of ctx, not its end. A run that rests, because it waits for a
-// signal or a time, see Service.RestAfter, ends in this process with [RunSuspended], gives back its lease and costs nothing; it goes on when it is due.
+// Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. Then the runs in flight continue until
+// Shutdown. Their contexts have the values of ctx, not its end. A run that rests, because it waits for a signal or a time, see Service.RestAfter, ends
+// in this process with [RunSuspended], gives back its lease and costs nothing; it continues when it is due.
 //
 // Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A name of [Lease] that another process
 // uses is reported, and Serve performs nothing until that process is gone; a process has one name, which belongs into Runner.Options. A run
 // that cannot begin, whose store fails, or that rests with a request that cannot be read, see [ErrUndecoded], is tried again after a second, and then
 // after pauses that double, up to a minute; the last of these also when another request is posted for it.
 //
-// Before it performs anything, Serve returns an error that matches [ErrBadOption] for a Service without a Store or Workflows, with a negative
-// Poll, with a version twice, with two Owners, or with an option that is about one run; and the errors of [Graph.Compile] and of [Start]
-// about graphs and options. A store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore]; so does a store whose
-// schema a newer program has brought up to date, which matches [store.ErrNewerSchema], too, once the runs that are at work here have ended or rest.
+// Before it performs anything, Serve returns an error that matches [ErrBadOption] for a Service without a Store or Workflows, with a negative Poll, with a
+// version twice, with two Owners, or with an option that is about one run; and the errors of [Graph.Compile] and of [Start] about graphs and options. A
+// store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore]; so does a store whose schema a newer program has
+// brought up to date, which matches [store.ErrNewerSchema], too, once the runs in flight here have ended or rest.
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -202,7 +202,7 @@ type serving struct {
 	failures   int           // of the store, in a row
 	keysAt     time.Time     // the next report of a KeyRunsOf that fails
 
-	held  atomic.Int64  // runs that are at work here, or are being started
+	held  atomic.Int64  // runs in flight here, or being started
 	wake  chan struct{} // a run has ended or did not begin
 	told  chan struct{} // the store has notified of a request or of a run
 	apart deferrals
@@ -215,7 +215,7 @@ type version struct {
 	*workload
 }
 
-// workload counts the runs of a workflow, in all versions, that are at work here or are being started.
+// workload counts the runs of a workflow, in all versions, that are in flight here or being started.
 type workload struct {
 	most int // 0 means no bound
 	now  atomic.Int64
@@ -419,7 +419,7 @@ func (v *serving) retain(ctx context.Context) {
 	}
 }
 
-// watchRequests wakes the loop when a request is posted for a run: one that rests is due then.
+// watchRequests wakes the loop when a request is posted for a run: a resting run is due then.
 func (v *serving) watchRequests() (stop func(), err error) {
 	in, ok := v.service.Store.(store.Inbox)
 	if !ok {
@@ -450,7 +450,7 @@ func signalOnce(c chan struct{}) {
 	}
 }
 
-// announce tells the store which queues the process works. It does so again when a third of the time has passed.
+// announce registers in the store which queues the process works, and again when a third of the time has passed.
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
@@ -476,7 +476,7 @@ func (v *serving) announce(ctx context.Context, now time.Time) error {
 	return err
 }
 
-// withdraw tells the store that the process works no queue any more.
+// withdraw removes the registration of announce.
 func (v *serving) withdraw() {
 	ctx, cancel := context.WithTimeout(v.base, v.announced.TTL)
 	defer cancel()
@@ -505,7 +505,7 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 	return err
 }
 
-// take starts runs that are due until none is left or MaxRuns are at work, and returns when to ask again.
+// take starts due runs until none is left or MaxRuns are in flight, and returns when to ask again.
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // so that processes which began together do not ask together
 	for ctx.Err() == nil {
@@ -562,7 +562,7 @@ func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	return queues, room
 }
 
-// leasedKeys are the keys of which runs are leased, in all processes, and those that have as many as they may have.
+// leasedKeys are the keys with leased runs, in all processes, and the keys that have as many as they may have.
 type leasedKeys struct {
 	runs map[string]int
 	full []string // sorted
@@ -595,7 +595,7 @@ func (v *serving) mostOf(key string) (most int) {
 		if err == nil && most < 0 {
 			err = fmt.Errorf("%w: it has returned %d", ErrBadOption, most)
 		}
-		if err != nil { // one run at a time goes on
+		if err != nil { // one run at a time continues
 			if most = 1; !time.Now().Before(v.keysAt) {
 				v.keysAt = time.Now().Add(reportPause)
 				v.report("", store.Queue{}, fmt.Errorf("KeyRunsOf(%s): %w", quoteID(key), bounded(err)))
@@ -633,7 +633,7 @@ type dueRun struct {
 	turn *keyTurn // nil if no turn is noted, and the key has no bound
 }
 
-// turnsOf gives runs the turns of their keys. keyed tells that there are runs with keys: else turns make no difference, and are not noted.
+// turnsOf gives runs the turns of their keys. keyed says that there are runs with keys: else turns make no difference, and are not noted.
 func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	list := make([]dueRun, len(runs))
 	for i := range runs {
@@ -645,7 +645,7 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 }
 
 // start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment:
-// after a run that another process has leased, start goes on at a random place behind it.
+// after a run that another process has leased, start continues at a random place behind it.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
@@ -727,7 +727,7 @@ func (v *serving) begin(r *dueRun) (*Run, error) {
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
-// quiet are errors of a start that are not reported: another process was faster, or the clock of this process is behind.
+// quiet lists the errors of a start that nothing reports: another process was faster, or the clock of this process is behind.
 var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
 // begun takes the result of a start.
@@ -742,13 +742,13 @@ func (v *serving) begun(r *store.Run, failures int, err error) {
 	}
 }
 
-// fail reports a run that could not go on, and keeps it apart for longer than after the failures before.
+// fail reports a run that could not continue, and keeps it apart for longer than after earlier failures.
 func (v *serving) fail(r *store.Run, failures int, err error) {
 	v.apart.pause(r.ID, failures+1, retryPause(failures+1))
 	v.report(r.ID, r.Queue(), err)
 }
 
-// report tells the host.
+// report passes the error to the host.
 func (v *serving) report(run string, q store.Queue, err error) {
 	switch {
 	case run != "":

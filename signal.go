@@ -30,13 +30,13 @@ func NewState(p *Plan, opts ...Option) (*machine.State, error) {
 	return machine.New(&p.net, &x), nil
 }
 
-// RestoreState returns the State of a run that goes on from a snapshot, with the options of [NewState]. The [Mode] has to be that of the State
-// that was taken. Any other option may have another value, which is in force from now on: a limit below the number of nodes that run lets
-// none start until enough have ended. Gates that were handed out and not reported come first, by Ref, then those that were not, in the
-// order in which they became ready.
+// RestoreState returns the State of a run that continues from a snapshot, with the options of [NewState]. The [Mode] must equal the
+// snapshot's. Any other option may have another value, which is in force from now on: a limit below the number of nodes that run lets none
+// start until enough have ended. Gates that were handed out and not reported come first, by Ref, then the others, in the order in which
+// they became ready.
 //
 // The error matches [ErrGraphChanged] if the snapshot is of another plan, and [ErrBadValue] if it has another [machine.StateVersion], was taken
-// in the other mode, or is damaged: each word is held against those of the predecessors.
+// in the other mode, or is damaged: each node's word is checked against its predecessors'.
 func RestoreState(p *Plan, from machine.StateSnapshot, opts ...Option) (*machine.State, error) {
 	var c config
 	if err := c.apply(opts); err != nil {
@@ -87,8 +87,8 @@ func (r *Run) State() *machine.State { return (*machine.State)(&r.st) }
 // that the node enters after the call is missed, however briefly.
 //
 // The error matches [ErrNoContext], [ErrUnknownNode], [ErrTransition] if the node is terminal in another status and so will never get there,
-// or [ErrFinished] if the run has ended without the node being terminal; or it is the cause of ctx's end. The status
-// is then the one that the node was last seen in.
+// or [ErrFinished] if the run has ended without the node being terminal; or it is the cause of ctx's end. The status is then the last that
+// WaitFor has seen.
 func (r *Run) WaitFor(ctx context.Context, node string, statuses ...Status) (Status, error) {
 	if ctx == nil {
 		return Idle, ErrNoContext

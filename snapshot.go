@@ -15,7 +15,7 @@ import (
 )
 
 // Snapshot is a run as it stood at one moment: the status of every node that is not idle, its attempts, outputs, errors,
-// the branches that conditions took, what nodes wait for, and where the event log was. From it the run goes on, with
+// the branches that conditions took, what nodes wait for, and where the event log was. The run continues from it, with
 // [Resume], [Redrive] or [Fork], in this process or in another one.
 //
 // It holds the inside composites as well, at any depth: the items of a map, the iteration of a loop with the output of
@@ -94,7 +94,7 @@ type undoingState struct {
 type undoState struct {
 	Status   Compensation `json:"status"`
 	Attempts int32        `json:"attempts,omitempty"`
-	Cut      int32        `json:"cut,omitempty"` // attempts that do not count, and the last ones that ended with their process: see nodeFacts
+	Cut      int32        `json:"cut,omitempty"` // attempts that do not count, and the last attempts that ended with their process: see nodeFacts
 	Crashes  int32        `json:"crashes,omitempty"`
 	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
@@ -120,8 +120,9 @@ type firedState struct {
 // insideState is the state of the run nested in a composite: the current one, or the last. In a store the nodes have records
 // of their own.
 type insideState struct {
-	// Of a loop: the number of the iteration, from 1, the output of the one before, those of all before if they are collected,
-	// whether failures were handled in any of these, and in which one first: files of older versions do not say which.
+	// Of a loop: the number of the iteration, from 1, the output of the iteration before, the outputs of all before if they
+	// are collected, whether failures were handled in any of these, and in which first: files of older versions do not say
+	// which.
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
@@ -160,7 +161,7 @@ type insideState struct {
 	dropped []nodeState // the nodes that a redrive has taken out
 	redone  bool        // by a redrive: the composite had ended, or something inside runs again
 	// deeper are, as long as that graph is not known, the signals for nodes inside composites in it, by their paths from here. In a store
-	// they are among the Signals here, since those composites have no run that could write their records.
+	// they are among the Signals here, since these composites have no run that could write their records.
 	deeper []signalState
 }
 
@@ -199,8 +200,8 @@ type nodeState struct {
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
-	// Asked are the failed nodes for whose status or error a condition has asked. It is nil, and not empty, for one that follows none, and
-	// in files of older versions.
+	// Asked are the failed nodes for whose status or error a condition has asked. It is nil, and not empty, for a condition that follows
+	// no failure, and in files of older versions.
 	Asked []string `json:"asked,omitzero"`
 	// Epoch is the epoch in which the node has ended, or will end, in a run that was redriven with KeepDescendants.
 	Epoch    int       `json:"epoch,omitempty"`
@@ -208,7 +209,7 @@ type nodeState struct {
 	Due      time.Time `json:"due,omitzero"`       // when a node that backs off is ready
 	// Refused is why the store has refused the output of its last attempt: the node is to fail.
 	Refused *storedError `json:"refused,omitempty"`
-	Entries int32        `json:"entries,omitempty"` // the re-entries, one that has yet to start among them
+	Entries int32        `json:"entries,omitempty"` // the re-entries, with one that has yet to start
 	// Start and End are from the record, as times: another process has another clock.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
@@ -298,7 +299,7 @@ func (v *stored) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// storedError is an error by its text, and the sentinel errors that it matches.
+// storedError is the text of an error, with the sentinel errors that it matches.
 type storedError struct {
 	Text    string   `json:"text"`
 	Matches []string `json:"matches,omitempty"`
@@ -314,7 +315,7 @@ func storeError(err error) *storedError {
 	return &storedError{err: err}
 }
 
-// restoredError is an error that comes from a file.
+// restoredError is an error that was read from a file.
 type restoredError struct {
 	text    string
 	matches []error

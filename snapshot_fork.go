@@ -11,7 +11,7 @@ import (
 )
 
 // This file is about which nodes run again when a run is redriven, forked or adopted, at every depth: they are found in the snapshot, level
-// by level, from the outside to the inside, and taken out of it. The run then goes on from what is left, as from any snapshot.
+// by level, from the outside to the inside, and taken out of it. The run then continues from what is left, as from any snapshot.
 
 // RedriveMode changes what a [Redrive] or a [Fork] repeats. Each mode is an option, and they add up: several may be given one after the other, or
 // joined by |. A mode for a run that is neither redriven nor forked is refused with an error that matches [ErrBadOption].
@@ -73,7 +73,7 @@ type redoState struct {
 	redo
 	All   bool     `json:"all,omitempty"`
 	Names []string `json:"names,omitempty"`
-	Open  bool     `json:"open,omitempty"` // the node had not ended, so the composites inside go on that have not
+	Open  bool     `json:"open,omitempty"` // the node had not ended, so unfinished composites inside continue
 }
 
 // level is [redo.level] for the graph, now that it is known.
@@ -85,13 +85,13 @@ func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, erro
 type again struct {
 	plan   *Plan                  // nil for the graph of an expanded node, which is not known
 	runs   []bool                 // by Ref: the nodes that begin anew
-	inside map[machine.Ref]*again // the composites that go on inside
+	inside map[machine.Ref]*again // the composites that continue inside
 	// Of a loop: the iteration that it is in, and the iteration that it repeats from its beginning; 0 if it continues where it is.
 	iteration, back int
 	later           *redoState // of an expanded node
 }
 
-// is reports whether a node begins anew or goes on inside.
+// is reports whether a node begins anew or continues inside.
 func (a *again) is(r machine.Ref) bool { return a.runs[r] || a.inside[r] != nil }
 
 // marks are the nodes for which is is true.
@@ -103,8 +103,8 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// level finds the nodes of one graph, or the items of a map, that run again: the named ones, and with all those that failed or were stopped.
-// Their paths begin with prefix, empty for the outermost graph; ended reports that the composite around them has ended.
+// level finds the nodes of one graph, or the items of a map, that run again: the named ones, and with all also the nodes that failed or were
+// stopped. Their paths begin with prefix, empty for the outermost graph; ended reports that the composite around them has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -173,7 +173,7 @@ func (d *redo) repeats(n *nodeState) bool {
 	return d.Strict || n.Inside != nil
 }
 
-// node decides how a node runs again that was chosen: it begins anew, or it goes on inside.
+// node decides how a node runs again that was chosen: it begins anew, or it continues inside.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
 		var before insideState // a path may lead into a graph that a step has returned
@@ -252,7 +252,7 @@ func undecided(list []string, nodes []nodeState, prefix string) []string {
 	return list
 }
 
-// refuseUndecided is the error of a run that cannot go on otherwise than by undoing what its nodes have done; nil if it can.
+// refuseUndecided returns an error if the run can do nothing but undo what its nodes have done.
 func refuseUndecided(nodes []nodeState) error {
 	list := undecided(nil, nodes, "")
 	if len(list) == 0 {
@@ -276,7 +276,7 @@ func (a *again) any() bool {
 	return a.back > 0 || a.later != nil || len(a.inside) > 0 || slices.Contains(a.runs, true)
 }
 
-// goesOn reports whether a composite can go on inside: it has begun, no attempt comes next, and it is declared as it was.
+// goesOn reports whether a composite can continue inside: it has begun, no attempt comes next, and it is declared as it was.
 func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bool {
 	next := n.Status == Retrying || n.Status == Ready && !n.expanded() // a step that has returned a graph is ready to return it again
 	if n.Inside == nil || next || outermost && n.Hash != p.nodeHash(ref) {
@@ -604,8 +604,7 @@ func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []n
 	return kept, dropped
 }
 
-// forked makes the composites that go on among the nodes of a fork, at every depth, begin with their first attempt: they are new in its log and in
-// its store.
+// forked makes the continuing composites of a fork, at every depth, begin with their first attempt: they are new in its log and in its store.
 func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -684,7 +683,8 @@ func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 	return x, nil
 }
 
-// level repairs nodes of one graph, whose paths have a prefix, and those inside. It reports whether there was one.
+// level repairs nodes of one graph, whose paths have a prefix, and the nodes inside. It reports whether there was one to
+// repair.
 func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -716,17 +716,18 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	return some
 }
 
-// Fork begins a new run with results of another one, which it does not change. The new run has an id of its own, [RunID], and the inputs
-// of the old one unless it is given others. A node keeps its result, with all that is inside, if it completed, was skipped or was
-// superseded, and the graph, which may be another one, declares it as it was, with the same in-edges and the same inside. All other nodes run, and
-// so do the named ones, by paths, and everything that follows a node that runs. Composites that have not completed go on inside, as in a [Redrive]; an
-// expanded node begins anew, and one that keeps its result has no inside in a store. [ForkPreview] lists the nodes that run. Go functions cannot
-// be compared, see [Plan.Hash]: name the nodes whose functions are other ones. The error matches [ErrUnknownNode] if a name is unknown.
+// Fork begins a new run with results of another one, which it does not change. The new run has an id of its own, [RunID], and the inputs of the old
+// one unless it is given others. A node keeps its result, with all that is inside, if it completed, was skipped or was superseded, and the graph,
+// which may be another one, declares it as it was, with the same in-edges and the same inside. All other nodes run, and so do the named ones, by
+// paths, and everything that follows a node that runs. Composites that have not completed continue inside, as in a [Redrive]; an expanded node begins
+// anew, and if it keeps its result, the store does not get its inside. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see
+// [Plan.Hash]: name the nodes whose functions are other ones. The error matches [ErrUnknownNode] if a name is unknown.
 //
 // The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
-// [Durable] the first transaction writes all results that are kept. A fork that the store has already, because the process has died, goes on; one
-// that has ended returns an error that matches [ErrFinished], see [ReadResult], another run of that id [ErrDuplicateRun]. Labels and parent come
-// from [Describe] alone. A run in a store is forked from [ReadSnapshot]. Values are decoded and encoded again: runs share blobs by content.
+// [Durable] the first transaction writes all results that are kept. A fork that the store has already, because the process has died, continues.
+// The error matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and
+// parent come from [Describe] alone. A run in a store is forked from [ReadSnapshot]. Values are decoded and encoded again: runs share blobs by
+// content.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -737,9 +738,9 @@ func Fork(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, a composite that goes on inside before the nodes inside. All others keep their results. If the fork would be
-// refused because of nodes that have answered failures, the error, which matches [ErrHandlers], is beside them; of the options [DespiteHandlers]
-// and [Anew] matter. It begins no run, and reads no values.
+// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, a composite that continues inside before the nodes inside. All others
+// keep their results. If the fork would be refused because of nodes that have answered failures, the error, which matches [ErrHandlers], is beside them; of the options
+// [DespiteHandlers] and [Anew] matter. It begins no run, and reads no values.
 func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
 	if err != nil {
@@ -800,10 +801,9 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	return again
 }
 
-// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, a composite that goes on inside
-// before the nodes inside, and, if it would be refused because of nodes
-// that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options [KeepDescendants], [DespiteHandlers] and [Anew] matter. It
-// begins no run, and reads no values.
+// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, a composite that continues inside before the
+// nodes inside, and, if it would be refused because of nodes that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options
+// [KeepDescendants], [DespiteHandlers] and [Anew] matter. It begins no run, and reads no values.
 func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
 	if err != nil {

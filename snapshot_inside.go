@@ -11,9 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file is about the inside composites when a run goes on: how a snapshot holds it, and how the nested runs are made
-// again. They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of graphs
-// is not.
+// This file is about the inside of composites when a run continues: how a snapshot holds it, and how the nested runs are
+// made again. They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of
+// graphs is not.
 
 // revive makes the nested runs. It does not change the run itself.
 func (h *held) revive(r *Run) {
@@ -151,7 +151,7 @@ func (h *held) judge() {
 	}
 }
 
-// install restores the records and the words of the nodes, and of those inside, with the lock held.
+// install restores the records and the words of the nodes, and of the nodes inside, with the lock held.
 func (h *held) install() {
 	r := h.run
 	if r.recorder != nil {
@@ -246,7 +246,7 @@ func (h *held) beginInside() {
 	}
 }
 
-// rewind makes a loop go on with an iteration, from its beginning.
+// rewind makes a loop continue with an iteration, from its beginning.
 func (in *insideState) rewind(to int) {
 	if to < in.Iteration {
 		if in.Previous = nil; to > 1 {
@@ -319,7 +319,7 @@ func (in *insideState) iterations() iterations {
 	return before
 }
 
-// continueAttempt goes on with the attempt of a composite that was running.
+// continueAttempt continues the attempt of a composite that was running.
 func (h *held) continueAttempt(r *Run, step *Step, x *extra) {
 	n := h.within
 	r.activate(step)
@@ -365,7 +365,7 @@ func (h *held) installInside(x *extra) {
 }
 
 // resume computes the consequences of the installed words, from the outside to the inside. inWave reports whether the wave
-// that goes on has started.
+// that continues has started.
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -579,7 +579,7 @@ func (h *held) unknownGate(name string) error {
 	})
 }
 
-// performed finds the run that goes on under a prefix in the paths within this one; nil if there is none.
+// performed finds the continuing run under a prefix in the paths within this one; nil if there is none.
 func (h *held) performed(prefix string) *held {
 	if prefix == "" {
 		return h
@@ -666,7 +666,7 @@ type keptNode struct {
 	expanded *insideState // what is inside the expanded node
 	path     string       // from there
 	answered bool
-	of       *keptWaits // nil before the run goes on
+	of       *keptWaits // nil before the run continues
 }
 
 // keptNodes are the nodes that a signal may be for, or has been for: by path, and while they wait by token.

@@ -14,10 +14,10 @@ import (
 )
 
 // Resume continues a run from a snapshot, in this process or in another one. Terminal nodes stay as they are, waiting nodes wait on unless
-// [EarlySignals] answers them, nodes that back off do so until the time that they had, nodes that were ready or running are ready, and
-// everything else follows. A node with a running attempt is attempted again: steps are called at least once, and [Step.IdempotencyKey] is
-// the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta indices continue. A composite
-// that was running continues in the same attempt, see [EarlySignals] and [Timeout] for signals and deadlines. [Snapshot.Result] reads one that is over.
+// [EarlySignals] answers them, nodes that back off do so until the time that they had, nodes that were ready or running are ready, and everything else
+// follows. A node with a running attempt is attempted again: steps are called at least once, and [Step.IdempotencyKey] is the same. Guards and
+// conditions that have answered are not evaluated again. Attempts, event ids and delta indices continue. A composite that was running continues in the
+// same attempt, see [EarlySignals] and [Timeout] for signals and deadlines. [Snapshot.Result] reads a snapshot of a run that is over.
 //
 // The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option
 // [AllowGraphChange] is given. The error matches [ErrFinished] if the run is over, [ErrBadOption] if s is nil, and [ErrBadValue] if no run
@@ -33,20 +33,20 @@ func Resume(s *Snapshot) Option {
 }
 
 // Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
-// or were cancelled, and all their descendants, or with [KeepDescendants] only those descendants that have neither completed
-// nor were skipped. The other results are reused. The nodes start anew: attempts count from 1, guards and conditions are
+// or were cancelled, and all their descendants, or with [KeepDescendants] only the descendants that neither completed nor
+// were skipped. The other results are reused. The nodes start anew: attempts count from 1, guards and conditions are
 // evaluated again.
 //
-// Composites go on inside, at every depth: items, nodes and iterations that completed or were skipped keep their results, the others run again
-// with what follows them inside, and timeouts and tolerances begin anew. A composite begins anew if a node before it runs again, if its declaration
-// has changed, or if it is named and has completed with no failure inside, or [Anew] is given. Names are paths, see [Step.Path]: "charge", "S/charge",
-// the item "M[3]", the iteration "L#2", from which on a loop is repeated: the first, the last, or with Loop.Collect any. The error matches
-// [ErrUnknownNode] if a path leads nowhere. If nodes ran because of a failure that is repeated, it matches [ErrHandlers]: see [DespiteHandlers]. A [Request] tells who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
+// Composites continue inside, at every depth: items, nodes and iterations that completed or were skipped keep their results, the others run again with what follows them
+// inside, and timeouts and tolerances begin anew. A composite begins anew if a node before it runs again, if its declaration has changed, or if it is named and has
+// completed with no failure inside, or [Anew] is given. Names are paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2", from which on a
+// loop is repeated: the first, the last, or with Loop.Collect any. The error matches [ErrUnknownNode] if a path leads nowhere. If nodes ran because of a failure that is
+// repeated, it matches [ErrHandlers]: see [DespiteHandlers]. A [Request] says who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
 //
-// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of
-// the new epoch takes the results of the nodes that run again out of the store, and a crash continues the redriven run from there. The error
+// A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of the
+// new epoch takes the results of the nodes that run again out of the store, and a crash continues the redriven run from there. The error
 // matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it. If the store does not answer that first
-// transaction, the Result is that of the new epoch, and the store may have the old one.
+// transaction, the Result is the new epoch's, and the store may have the old epoch.
 func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	return optionFunc(func(c *config) error {
 		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, true, nodes, nil, false
@@ -57,17 +57,16 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	})
 }
 
-// AllowGraphChange lets a run go on from a snapshot of another version of the graph, as long as the versions differ only in
-// nodes that were idle or, under [Redrive], are to run again: every other node must exist, with the same in-edges, and equal
-// the old one in everything that [Plan.Hash] covers, including the inside a composite. A node that is to run again must
-// exist. Any other difference is refused with [ErrGraphChanged]. A run in a store may also go on under another Name of its graph,
-// which is refused with ErrGraphChanged otherwise. The option changes nothing for a run that begins anew: a host that does not know whether its
-// store has the run gives it always.
+// AllowGraphChange lets a run continue from a snapshot of another version of the graph, as long as the versions differ only in nodes that were
+// idle or, under [Redrive], are to run again: every other node must exist, with the same in-edges, and equal the old one in everything that
+// [Plan.Hash] covers, including the inside of a composite. A node that is to run again must exist. Any other difference is refused with
+// [ErrGraphChanged]. A run in a store may also continue under another Name of its graph, which is refused with ErrGraphChanged otherwise. The
+// option changes nothing for a run that begins anew: a host that does not know whether its store has the run gives it always.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
 
-// restoration is a snapshot matched with the plan of the run that goes on from it.
+// restoration is a snapshot matched with the plan of the run that continues from it.
 type restoration struct {
 	file    snapshotFile
 	held    *held
@@ -80,7 +79,8 @@ type restoration struct {
 	taken  takenBack  // from that, for a redrive
 }
 
-// restoration checks, before anything runs, that the run can go on from the snapshot, which is that of a stored run unless stored is nil.
+// restoration checks, before anything runs, that the run can continue from the snapshot, which comes from a stored run unless stored is
+// nil.
 func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
 	file, err := c.from.file, error(nil)
@@ -104,7 +104,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
 		return nil, fmt.Errorf("%w: %v: see Redrive", ErrFinished, file.Status)
 	}
-	p.inOrder(file.Nodes) // those from a store are not
+	p.inOrder(file.Nodes) // nodes from a store are not
 	if c.runID == "" && !c.fork {
 		c.runID = file.Run
 	}
@@ -157,7 +157,7 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 	return x.forget(p, c, a)
 }
 
-// repair makes the run go on with compensations alone.
+// repair makes the run continue with compensations alone.
 func (x *restoration) repair(p *Plan, c *config) error {
 	if !x.file.Status.Terminal() {
 		return fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(x.file.Run), x.file.Status)
@@ -185,7 +185,7 @@ func (x *restoration) repair(p *Plan, c *config) error {
 	return err
 }
 
-// redrives says which nodes run again in a redrive, and the error of one that is refused.
+// redrives says which nodes run again in a redrive, and returns an error if it is refused.
 func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 	p.Hash() // and of its nodes
 	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
@@ -259,7 +259,7 @@ func (r *Run) restore(x *restoration) {
 		r.waiters().answered = x.answered
 	}
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
-	if x.file.Asked != nil { // else somebody may have asked while the run was pending
+	if x.file.Asked != nil { // else a caller may have asked while the run was pending
 		r.asked = boundedRequest(x.file.Asked)
 	}
 	if r.redrivenBy = boundedRequest(x.file.Redriven); r.cfg.redrive {
@@ -363,7 +363,7 @@ func (h *held) invalidate(said event.Request) {
 	})
 }
 
-// invalidInside is the reason in the event of a composite that had ended and goes on inside.
+// invalidInside is the reason in the event of a composite that had ended and continues inside.
 const invalidInside = "inside"
 
 // restoreRecorder restores the number of deltas.
@@ -501,14 +501,14 @@ type held struct {
 	inside  []*held                  // of composites, in the order of nodes
 	kept    map[int]*nodeState       // of expanded nodes whose graphs are not known, by index
 	named   *heldNames               // of an outermost run, once a signal was looked for
-	dropped []nodeState              // those that run again
+	dropped []nodeState              // the nodes that run again
 
 	within *nodeState  // the composite whose nodes these are; nil for the outermost run
 	ref    machine.Ref // of that
 	list   *items      // of a map
 	past   []*held     // of a loop with nodes that may have to be undone: the iterations before this one
 
-	run      *Run // the run that goes on; nil until it is made
+	run      *Run // the continuing run; nil until it is made
 	answers  map[machine.Ref]answer
 	accepted map[machine.Ref]bool // the nodes that wait and whose signals came in time
 	refused  []error              // of signals that the snapshot had accepted for gates of another version of the graph
@@ -565,7 +565,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 	return h, nil
 }
 
-// maxStored bounds the counters of a snapshot, so that they can go on counting.
+// maxStored bounds the counters of a snapshot, so that counting can continue.
 const maxStored = 1 << 30
 
 // sound reports whether the state of a node is consistent enough to make a word of it: files may have been written by other
@@ -642,7 +642,7 @@ func (h *held) keep(i int, prefix string) error {
 // begun reports whether there is a nested run.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run goes on, and is not only the result of its composite.
+// continues reports whether the nested run continues, and is not only the result of its composite.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // pauses reports whether the composite is a loop that waits for its next iteration.
@@ -650,7 +650,7 @@ func (h *held) pauses() bool {
 	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
 }
 
-// each calls f for the runs that go on, the outermost first.
+// each calls f for the continuing runs, the outermost first.
 func (h *held) each(f func(h *held)) {
 	f(h)
 	for _, in := range h.inside {
@@ -800,7 +800,7 @@ func (r *Run) waitEnds(ref machine.Ref) (due int64, ok bool) {
 	return int64(x.wait.Deadline.Sub(r.start)), true
 }
 
-// armWaits arms the deadlines of a run that goes on.
+// armWaits arms the deadlines of a continuing run.
 func (r *Run) armWaits(now int64) {
 	for _, ref := range r.plan.declared {
 		due, gate, ok := r.dueAt(ref)
@@ -824,7 +824,7 @@ func (r *Run) armWaits(now int64) {
 	}
 }
 
-// deliver delivers signals, and warns of those that were refused.
+// deliver delivers signals, and warns of the refused ones.
 func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64) {
 	root := r.outermost()
 	for _, err := range refused {

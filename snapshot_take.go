@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Snapshot returns the run as it stands now. A run that is at work may be resumed from it as after a crash: attempts that
-// are running now will be repeated.
+// Snapshot returns the run as it stands now. A running run may be resumed from it as after a crash: attempts that are
+// running now will be repeated.
 func (r *Run) Snapshot() *Snapshot {
 	r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
 	r.ID()
@@ -225,7 +225,7 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 	}
 }
 
-// compositeState adds to the state of a node that of a composite, without the nodes inside.
+// compositeState adds the state of a composite to its node's, without the nodes inside.
 func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	if x.items != nil && (!n.Status.Terminal() || x.items.list.IsValid()) {
 		n.List = &stored{x.items.value(), x.items.text}
@@ -269,7 +269,7 @@ func (comp *composite) state() *insideState {
 		in.Previous = comp.previous(c.iteration, c.previous)
 	}
 	if c.items != nil {
-		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // one that has ended may not have its list
+		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended may not have its list
 	}
 	if c.concluded() {
 		in.Ended = c.timeAt(c.ended)
@@ -315,7 +315,7 @@ func (comp *composite) previous(iteration int, value any) *stored {
 
 // collected are the outputs of the iterations before the given one, of a loop that collects them.
 func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // one that was stopped while it paused has that of the last one, too
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // a loop that was stopped while it paused has the last iteration's output, too
 		list = append(list, stored{value: v})
 	}
 	return list
@@ -341,7 +341,7 @@ func (x *items) value() any {
 type nodeWriter struct{ jsonwrite.Writer }
 
 // node writes a node of a snapshot, with every value and error as text. The members are in the order of nodeState, as package
-// json would write them, which writes those that few nodes have.
+// json would write them, which writes the members that few nodes have.
 func (w *nodeWriter) node(n *nodeState) {
 	w.Open()
 	w.Text("id", n.ID)
@@ -499,8 +499,8 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes what has been done because of a failure: begin another run, or give DespiteHandlers if this is to be repeated all the same", ErrHandlers, b.String())
 }
 
-// handled lists the nodes that have answered failures, and with which a redrive or a fork is at odds that runs these nodes again, at every
-// depth. before tells that a fork keeps the result of a node before the composite that they are inside of.
+// handled lists, at every depth, the nodes that have answered failures and contradict a redrive or a fork that runs the failed nodes
+// again. before is set if a fork keeps the result of a node before the composite around them.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)
@@ -538,7 +538,7 @@ func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, red
 	return list
 }
 
-// keptBefore tells of which nodes a completed ancestor does not run again.
+// keptBefore reports by Ref for which nodes a completed ancestor does not run again.
 func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	kept, before := make([]bool, len(p.names)), make([]bool, len(p.names))
 	for i := range nodes {
@@ -607,8 +607,8 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	return list
 }
 
-// answers tells, by Ref, what completed nodes have answered that ran because of failures; it is nil if nothing has failed. at are the nodes by
-// Ref.
+// answers lists, by Ref, which failures the completed nodes have answered that ran because of failures; it is nil if nothing has failed. at
+// are the nodes by Ref.
 func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
 	at = p.found(nodes)
 	if !slices.ContainsFunc(at, func(n *nodeState) bool { return n != nil && n.isStopped() }) {

@@ -8,13 +8,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// The vocabulary of runs is that of package machine: what a host of [Execute] reads and writes has the same names here.
+// Runs share the vocabulary of package machine: what a host of [Execute] reads and writes has the same names here.
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
-// The statuses separate the node that failed from those that it affects: a [Failed] node failed itself, an [Aborted] node
-// was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped] node was
-// never on the chosen path.
+// The statuses separate the node that failed from the nodes that it affects: a [Failed] node failed itself, an [Aborted]
+// node was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped]
+// node was never on the chosen path.
 type Status = machine.Status
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
@@ -90,7 +90,8 @@ const (
 // Compensation says how far the undoing of what was done has come: of a node, see Compensate of [Node], or of a run.
 type Compensation = machine.Compensation
 
-// The states of a compensation. Those of a composite without a Compensate of its own, and of a run, tell of the nodes inside.
+// The states of a compensation. The state of a run, and of a composite without a Compensate of its own, is about the nodes
+// inside.
 const (
 	CompensationNone    Compensation = machine.CompensationNone    // nothing is undone
 	CompensationRunning Compensation = machine.CompensationRunning // it has begun, or its turn is to come
@@ -118,8 +119,8 @@ const (
 //
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
 // source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
-// the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's trigger rules
-// where it has the rule. A side edge delivers data only, see [Plan.Edges]: the two rules that are defaults do not run a node
+// the control edges; a data-only edge delays a node and has no class. A rule has the name of Apache Airflow's trigger rule
+// where there is one. A side edge delivers data only, see [Plan.Edges]: the two rules that are defaults do not run a node
 // because of one, the others count every edge.
 type Join = machine.Join
 
@@ -162,7 +163,7 @@ const (
 	UpstreamSubstitute machine.UpstreamPolicy = machine.UpstreamSubstitute
 )
 
-// Handling reports whether a node that runs handles the failures that reach it, or observes them: a failure that nobody handles fails the run.
+// Handling reports whether a node that runs handles the failures that reach it, or observes them: an unhandled failure fails the run.
 type Handling uint8
 
 // The choices.
@@ -188,7 +189,7 @@ func (h *Handling) UnmarshalText(text []byte) error { return handlingNames.Parse
 // AtLeast is satisfied, early, by k satisfied edges. Compile refuses a k below 1 or above the number of control edges.
 func AtLeast(k int) Join { return machine.AtLeast(k) }
 
-// Errors of values, and of a State. They are those of package machine.
+// Errors of values, and of a State, from package machine.
 var (
 	ErrBadValue    = machine.ErrBadValue
 	ErrUnknownNode = machine.ErrUnknownNode

@@ -22,7 +22,7 @@ import (
 // StepFunc performs one attempt of one node and returns its output. The context ends when the attempt is to stop, and is
 // the Step itself. A step that returns nil, nil completes with a null output.
 //
-// An error fails the attempt. [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] are errors with a special
+// An error fails the attempt. The errors [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] have a special
 // meaning; [Suspend] and [Expand] are no failures. A panic and runtime.Goexit fail the attempt too, and nothing else.
 type StepFunc func(ctx context.Context, s *Step) (any, error)
 
@@ -71,8 +71,8 @@ type (
 	}
 )
 
-// handedContext is the context, derived by middleware, of a Step that stands in for another one; or that of a Step made from a Call, which has
-// no run.
+// handedContext is the context, derived by middleware, of a Step that stands in for another one; or the context of a Step made from a Call,
+// which has no run.
 type handedContext struct {
 	context.Context
 	attempt *Step // the Step that the run knows
@@ -89,8 +89,7 @@ type stepKey struct{}
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
-// The Step of a step inside another run, or inside a composite, hides those around it. StepOf returns nil for a context that is not derived
-// from a Step.
+// Inside a nested run StepOf returns the innermost Step. StepOf returns nil for a context that is not derived from a Step.
 func StepOf(ctx context.Context) *Step {
 	if ctx == nil {
 		return nil
@@ -433,8 +432,8 @@ func (s *Step) Root(name string) (value any, ok bool) {
 	return s.run.clone(v), ok
 }
 
-// LastErr returns the error of the last attempt before this one that returned, or nil if there is none: in the first attempt,
-// and when all attempts before were cut short because the process died.
+// LastErr returns the error of the last earlier attempt that returned, or nil if there is none: in the first attempt, and
+// when all attempts before were cut short because the process died.
 func (s *Step) LastErr() error {
 	if c := s.given(); c != nil {
 		return c.LastErr
@@ -720,7 +719,7 @@ func (s *Step) SavedState() any {
 	return s.run.clone(saved)
 }
 
-// awaited are the answers for AwaitRun. One that is an error counts in one attempt.
+// awaited returns the answers for AwaitRun. An answer with an error counts in one attempt.
 func (s *Step) awaited() (list []store.Ended) {
 	if c := s.given(); c != nil {
 		return c.Awaited

@@ -19,8 +19,8 @@ import (
 // Call is one attempt of one node as data: everything that its step sees through its [Step]. [Step.Call] makes one of an attempt, and
 // [NewStep] makes a Step of it, in another process if need be. A coordinator that keeps its own books may fill one in, too.
 //
-// As JSON the values are in the form of Codec. Errors keep their texts and the sentinel errors that they match, and those of failed
-// predecessors their fields.
+// As JSON the values are in the form of Codec. Errors keep their texts and the sentinel errors that they match, and errors of
+// failed predecessors their fields.
 type Call struct {
 	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are what the methods of Step of
 	// these names return.
@@ -36,15 +36,15 @@ type Call struct {
 	Epoch          uint64        `json:"epoch,omitempty"`
 	Queued         time.Time     `json:"queued,omitzero"`
 	Predecessors   []Predecessor `json:"predecessors,omitempty"`
-	// Deadline is when the attempt, the node or the run is out of time; zero if never. The run holds the attempt to it; to the step it is
-	// that of its context.
+	// Deadline is when the attempt, the node or the run is out of time; zero if never. The run holds the attempt to it; the step has it
+	// as the deadline of its context.
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Params and Upstream are the parameters, and the values that predecessors delivered, by name and by id.
 	Params   map[string]any `json:"-"`
 	Upstream map[string]any `json:"-"`
 	// Root are the root inputs. Inside a composite they are its parameters.
 	Root map[string]any `json:"-"`
-	// Item and Index are those of the innermost map, if InMap is set.
+	// Item and Index belong to the innermost map, if InMap is set.
 	InMap bool `json:"in_map,omitempty"`
 	Index int  `json:"index,omitempty"`
 	Item  any  `json:"-"`
@@ -59,10 +59,10 @@ type Call struct {
 	Certain      bool `json:"certain,omitempty"`
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is what [Step.View] shows, and has the iteration, which Step has too. [Step.Call] gives it all ancestors of the node. Those that the
-	// step does not ask for may be removed, to make the call smaller. Without a Config and Root, which are nil then, the View has those of the Call, but for the Config of one that is Compensating.
+	// View is what [Step.View] shows, and has the iteration, which Step has too. [Step.Call] gives it all ancestors of the node. A host may remove ancestors that the
+	// step does not ask for, to make the call smaller. If Config and Root of the View are nil, it has the Call's, but not the Config if the Call is Compensating.
 	View ViewData `json:"-"`
-	// Codec writes and reads the values. Step.Call sets that of the run; nil means nil [Types].
+	// Codec writes and reads the values. Step.Call sets the run's; nil means nil [Types].
 	Codec Codec `json:"-"`
 
 	early *early // inputs for which the node did not wait, or nil
@@ -117,7 +117,7 @@ func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
 
-// reporter gets what a step reports while it runs. A [*Step] is one: that of the attempt in the process of the run.
+// reporter gets what a step reports while it runs. A [*Step] is one, in the process of the run.
 type reporter interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -146,7 +146,7 @@ func NewStep(ctx context.Context, c Call, to interface {
 // NewView returns a View that shows the data.
 func NewView(d ViewData) View { return View{data: &d} }
 
-// given returns the Call that the Step was made from, nil for that of a run.
+// given returns the Call that the Step was made from, nil for a Step of a run.
 func (s *Step) given() *Call {
 	if h := s.handed(); h != nil {
 		return h.call
@@ -219,7 +219,7 @@ func (s *Step) CallWithoutView() Call {
 // view returns what [Step.View] shows.
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil && !c.Compensating { // else that of the Call may be the config of the compensation
+	if d.Config == nil && !c.Compensating { // else the Call's may be the config of the compensation
 		d.Config = c.Config
 	}
 	if d.Root == nil {
@@ -614,8 +614,8 @@ func (form *replyForm) writeError(x *values, err error) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the Reply has. null and members that are not known are
-// errors, so that no failure is taken for a success.
+// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the Reply has. It refuses null and unknown members, so
+// that no failure is taken for a success.
 func (r *Reply) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return fmt.Errorf("%w: a reply is an object, not null", ErrBadValue)

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Errors of stores. All but ErrStore are those of package store.
+// Errors of stores. All but ErrStore are from package store.
 var (
 	// ErrFenced rejects a write under a lease that has expired or was taken over.
 	ErrFenced = store.ErrFenced
@@ -31,16 +31,16 @@ var (
 	// ErrRejected rejects what the store cannot hold, whatever time passes: a value that is too large, or that has characters
 	// which the store has no form for.
 	ErrRejected = store.ErrRejected
-	// ErrUnusable tells that the store cannot answer, whatever time passes: it has no schema or that of another version, its
-	// file is no database, or it may only be read. The engine does not repeat the call.
+	// ErrUnusable means that the store will never answer: it has no schema or another version's, its file is no database, or
+	// it may only be read. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
 	// ErrStore is matched by the error of a run that was left because its store did not answer, or that its store has failed.
 	ErrStore = errors.New("store")
 )
 
-// Durable makes the run durable. If the store has a run of this id, see [RunID], it continues from
-// there, as [Resume] does from a snapshot. The error matches [ErrFinished] if that run has ended, see [ReadResult]. The host's signals for
-// nodes that wait are those of the option [EarlySignals].
+// Durable makes the run durable. If the store has a run of this id, see [RunID], it continues from there, as [Resume] does from a
+// snapshot. The error matches [ErrFinished] if that run has ended, see [ReadResult]. The option [EarlySignals] brings the host's signals
+// for nodes that wait.
 //
 // Each attempt is recorded before its step is called, and the consequences of its end become visible, to readers of events
 // and to the steps of other nodes, when its transaction has been committed. What has changed while a transaction was being
@@ -50,20 +50,20 @@ var (
 // A write that the store does not answer is repeated until the lease runs out, see [Lease]; only the first write of a life is not,
 // and none that was answered with [ErrUnusable]. Then the run is left, as by [Run.Leave] but with an error that matches [ErrStore]:
 // uncommitted changes are not published and did not happen, nothing is started any more, not even cleanup nodes and the end node,
-// and the Result says what the store has. Whoever starts the run again goes on from there. If the store has answered that the run
-// belongs to another owner, or that the write contradicts what it has, the run fails with [CauseStoreError]. If it has answered with
-// [ErrRejected] because of the output of a step, the run is left, too, and when it is started again the node of that step fails with
-// [CauseStoreRejected], once and for all; because of anything else, the run fails.
+// and the Result says what the store has. The next process that starts the run continues from there. If the store has answered that
+// the run belongs to another owner, or that the write contradicts what it has, the run fails with [CauseStoreError]. If it has
+// answered with [ErrRejected] because of the output of a step, the run is left, too, and when it is started again the node of that
+// step fails with [CauseStoreRejected], once and for all; because of anything else, the run fails.
 //
 // The end of the caller's context leaves the run, too: running attempts are interrupted, with the cause [ErrLeft], and do not count; cleanup
 // nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. A context that has
 // ended before the call begins nothing. [CancelWithContext] cancels the run instead; [Run.Cancel], [Run.AbortAll] and [Timeout] end it anyway.
 //
-// The nodes inside composites are stored one by one as well, under their paths, with "#try2" after the composite for its
-// second attempt and so on: "S/x", "M[2]", "L#3/x", "S#try2/x"; "L#3" has the output that a loop
-// with Collect has from its third iteration. A composite that was running goes on in the same attempt, so
-// a crash repeats only attempts that were under way. An attempt that a crash cut short keeps its number, and does not count against
-// [Retry].MaxAttempts; [MaxCrashes] bounds how often that happens to a node in a row. Records of former attempts and iterations stay in the store.
+// The nodes inside composites are stored one by one as well, under their paths, with "#try2" after the composite for its second attempt and so on:
+// "S/x", "M[2]", "L#3/x", "S#try2/x"; "L#3" has the output that a loop with Collect has from its third iteration. A composite that was running
+// continues in the same attempt, so a crash repeats only attempts in flight. An attempt that a crash cut short keeps its number, and does not
+// count against [Retry].MaxAttempts; [MaxCrashes] bounds how often that happens to a node in a row. Records of former attempts and iterations stay
+// in the store.
 //
 // Values are encoded as under [Encoding], whose default is nil [Types].
 func Durable(s store.Store) Option {
@@ -79,7 +79,7 @@ func Durable(s store.Store) Option {
 // EarlySignals answers nodes that wait when the run begins, or are about to wait: nodes of a run that continues from a snapshot or a store,
 // gates that the run, or the nodes of a redrive that run again, have yet to reach, in composites if these have begun. A node is named by its
 // id, in a composite by its path, or by its token; inside a node that was expanded only waiting nodes are answered, and an answer is judged
-// when the graph is known. Deadlines of gates are those of the first wait; one that has passed fails its gate before any signal arrives.
+// when the graph is known. A gate keeps the deadline of its first wait; a deadline that has passed fails the gate before any signal arrives.
 //
 // An error is returned as by [Run.Signal] for a node that takes no answer; it matches [ErrDuplicateGate] if two signals name the same
 // node, and is a [*ChoiceError] if a signal is none of the choices of a [Gate]. Nothing was run then.
@@ -105,11 +105,11 @@ const defaultLeaseTime = 30 * time.Second
 //
 // The owner is a name. A host that gives each of its processes a name of its own, and the same one after a restart, finds its own leases
 // again at once after a crash: an owner may acquire what it holds. Two processes with one name would take each other's runs away. Default:
-// a name that nobody else has, of the host's name, the process, the boot of the machine, and a random part.
+// a unique name, made of the host's name, the process, the boot of the machine, and a random part.
 //
 // The time is how long the lease lasts. The run renews it when a third has passed. It is also how long a store may be out of reach until the
-// run is left, and how long a run whose process has died cannot be acquired by another owner. Default: 30 s. A negative one is an
-// error that matches [ErrBadOption].
+// run is left, and how long a run whose process has died cannot be acquired by another owner. Default: 30 s. The error matches
+// [ErrBadOption] if it is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
@@ -124,7 +124,7 @@ func init() {
 	owned.Of = func(options any) string {
 		list, _ := options.([]Option)
 		c := byDefault[1]
-		if c.apply(list) != nil { // whoever starts the run returns the error
+		if c.apply(list) != nil { // the call that starts the run returns the error
 			return ""
 		}
 		return c.owner
@@ -170,7 +170,7 @@ func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if err = guarded(func() error { return checker.CheckValue(text) }); errors.Is(err, ErrRejected) {
 		return nil, err
 	}
-	return text, nil // after any other error the commit tells
+	return text, nil // after any other error the commit shows it
 }
 
 // forgetTexts drops the texts of a node that has ended and is written.
@@ -200,9 +200,9 @@ func causeOfKeep(err error) CauseKind {
 	return CauseStoreError
 }
 
-// ReadSnapshot returns a stored run as a [Snapshot], whoever holds it: to be looked at, encoded as JSON, or repeated by [Redrive]. A run
-// that has not ended continues from its store alone. The error matches [ErrUnknownRun] if the run is not stored or nothing has been written for
-// it yet, and [ErrNotEnded] if it was created and has not begun.
+// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds it: for display, to encode as JSON, or to repeat by [Redrive]. A
+// run that has not ended continues from its store alone. The error matches [ErrUnknownRun] if the run is not stored or nothing has been written
+// for it yet, and [ErrNotEnded] if it was created and has not begun.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -224,8 +224,8 @@ type StoredRun struct {
 	Parent   string
 	Status   RunStatus
 	Epoch    int // 1, and one more with each redrive; 0 of a run that has not begun
-	// Created is when the run was created, Ended when it ended, and WakeAt when it goes on without an answer: the first of its backoffs and
-	// deadlines, or before it has begun when it may begin. Zero if it does not.
+	// Created is when the run was created, Ended when it ended, and WakeAt when it continues without an answer: the first of its backoffs
+	// and deadlines, or before it has begun when it may begin. Each is zero if there is no such time.
 	Created, Ended, WakeAt time.Time
 	// Compensation is how far the run has come with undoing what its nodes have done: see [Run.Compensation].
 	Compensation Compensation
@@ -238,13 +238,13 @@ type StoredRun struct {
 	// Requests is how many requests were posted for the run that it has not taken yet.
 	Requests int
 	// Holder is the owner of the lease, as a rule the process that performs the run, and HeldUntil when the lease runs out unless it is renewed.
-	// They are zero if nobody holds the run, and of a store that is no [store.LeaseReader].
+	// They are zero if no process holds the run, or the store is no [store.LeaseReader].
 	Holder    string
 	HeldUntil time.Time
 }
 
-// ReadRun returns the state of a stored run, whoever holds it and whether or not it has begun or ended. It needs no graph, and decodes no
-// values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
+// ReadRun returns the state of a stored run, even if a process holds it, and whether or not it has begun or ended. It needs no graph, and
+// decodes no values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
 func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error) {
 	if ctx == nil {
 		return nil, ErrNoContext
@@ -296,7 +296,7 @@ func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error)
 	return x, nil
 }
 
-// waitsOf adds the waits of nodes, and of those inside them.
+// waitsOf adds the waits of nodes, and of the nodes inside them.
 func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	for i := range nodes {
 		switch n := &nodes[i]; {
@@ -309,13 +309,13 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	return list
 }
 
-// ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be that of the run, see
+// ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be the run's, see
 // [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
-// that the run had matter. The error of a run that failed or was cancelled is as from [Execute]; it matches
-// [ErrNotEnded] if the run has not ended, [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a
-// node that the run has not ended: no step is called.
+// that the run had matter. The error of a run that failed or was cancelled is as from [Execute]; it matches [ErrNotEnded] if the
+// run has not ended, [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a node that the run has not
+// ended: no step is called.
 //
-// The Result is like that of Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
+// The Result is as from Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
 // attempt and lasts until the last one has ended.
 func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
@@ -367,8 +367,8 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 var ErrNotDue = errors.New("the run is not due")
 
 // Describe gives a durable run the Labels and the Parent of s: its labels, and the id of the run that it was started for. [store.Admin] finds
-// runs by either. What is given when the run goes on replaces what is stored; nil Labels and an empty Parent replace nothing. The other
-// fields are not a host's to give: the run is refused with [ErrBadOption] if one of them is not zero, or a text is not UTF-8.
+// runs by either. What is given when the run continues replaces what is stored; nil Labels and an empty Parent replace nothing. A host cannot
+// give the other fields: the run is refused with [ErrBadOption] if one of them is not zero, or a text is not UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -396,9 +396,9 @@ func Describe(s store.Spec) Option {
 }
 
 // RunKey gives a durable run a key, such as the name of a tenant: under [Runner.Serve] the runs of a store that are due take turns by their keys, and
-// Service.KeyRuns bounds how many runs of a key are performed at once, in all processes. It is stored when the run is created, see [Prepare]; one that is
-// given when the run goes on replaces what is stored, and "" replaces nothing. The run is refused with [ErrBadOption] if the key is not
-// UTF-8 or has more than [store.MaxKey] bytes.
+// Service.KeyRuns bounds how many runs of a key are performed at once, in all processes. It is stored when the run is created, see [Prepare]; a key that
+// is given when the run continues replaces what is stored, and "" replaces nothing. The run is refused with [ErrBadOption] if the key is not UTF-8 or has
+// more than [store.MaxKey] bytes.
 func RunKey(key string) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckKey(key); err != nil {
@@ -409,9 +409,9 @@ func RunKey(key string) Option {
 	})
 }
 
-// RunPriority gives a durable run a priority: of the runs of one key that are due, those with the highest priority begin first. It is stored like the key, see
-// [RunKey]; 0, the priority of all other runs, replaces nothing. The run is refused with [ErrBadOption] if the priority is above [store.MaxPriority], or below
-// its negative.
+// RunPriority gives a durable run a priority: of the runs of one key that are due, the runs with the highest priority begin first. It is stored like the key,
+// see [RunKey]; 0, the priority of all other runs, replaces nothing. The run is refused with [ErrBadOption] if the priority is above [store.MaxPriority], or
+// below its negative.
 func RunPriority(n int) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckPriority(n); err != nil {
@@ -432,14 +432,13 @@ func (c *config) described() *store.Spec {
 	return &s
 }
 
-// Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs],
-// [Encoding], [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure] matter; without RunID the id is a new one. The errors are those of [Execute] about the
-// graph, the options and the inputs. A run that is fired is fired when it begins, without the option; a trigger that the graph does not have is an
-// error that matches [ErrUnknownTrigger].
+// Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs], [Encoding], [Describe],
+// [RunKey], [RunPriority], [Fire] and [PruneClosure] matter; without RunID the id is a new one. Errors about the graph, the options and the inputs are as for
+// [Execute]. A run with [Fire] is fired when it begins, without the option; the error matches [ErrUnknownTrigger] if the graph does not have the trigger.
 //
-// Whoever calls Execute with the id and [Durable] performs the run, with the inputs that are stored. Other inputs are then an error that matches
-// [store.ErrMismatch], another graph is one that matches [ErrGraphChanged], unless [AllowGraphChange] is given, and before NotBefore the
-// error matches [ErrNotDue].
+// Any process that calls Execute with the id and [Durable] performs the run, with the inputs that are stored. The error then matches
+// [store.ErrMismatch] for other inputs, [ErrGraphChanged] for another graph unless [AllowGraphChange] is given, and [ErrNotDue] before
+// NotBefore.
 func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -589,7 +588,7 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 // adopt takes over what a run was created with that begins now. What the run was given must not contradict that.
 func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
-		return nil // nobody has created it
+		return nil // no process has created it
 	}
 	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) { // else it is due by the clock of the store
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
@@ -608,7 +607,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
 		return err
 	}
-	has, err := encodeInputs(c.inputs, c.encode) // by the codec of today, as those given: that of the time of creation may have had another key
+	has, err := encodeInputs(c.inputs, c.encode) // by the codec of today, as the given inputs: the codec at the creation may have had another key
 	if err != nil {
 		return err
 	}
@@ -618,7 +617,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	return nil
 }
 
-// fireCreated fires a run as it was created. An option that fires it must name the same trigger; the payload is that of the creation.
+// fireCreated fires a run as it was created. An option that fires it must name the same trigger; the payload is the creation's.
 func (r *Run) fireCreated(created *store.Run) error {
 	f, err := firingOf(created.Inputs)
 	if f == nil || err != nil {
@@ -647,8 +646,8 @@ func (r *Run) sameWorkflow(s *store.Run) error {
 	return otherWorkflow(s.ID, s.Workflow, r.plan)
 }
 
-// specify notes in the durable whether its next commit has to tell what the run does: the store does not know it, or knows something else.
-// given tells that the host has given inputs to a run that goes on.
+// specify notes in the durable whether its next commit has to say what the run does: the store does not know it, or knows something else.
+// given says that the host has given inputs to a continuing run.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
@@ -667,14 +666,14 @@ func (r *Run) specify(s *store.Spec, given bool) {
 	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent || x.Key != s.Key || x.Priority != s.Priority
 }
 
-// Adoption lists the nodes of a run that goes on with another plan: those that keep their results, run and are dropped. See [Adopt].
+// Adoption lists the nodes of a run that continues with another plan: which keep their results, run and are dropped. See [Adopt].
 type Adoption struct {
 	Keep    []string    // the nodes that keep their results, in the order of declaration
-	Run     []AdoptNode // those that run, in the order of declaration
-	Dropped []string    // those that the run has begun and the new graph does not have, sorted
+	Run     []AdoptNode // the nodes that run, in the order of declaration
+	Dropped []string    // the nodes that the run has begun and the new graph does not have, sorted
 }
 
-// AdoptNode is a node that runs in a run that goes on with another plan.
+// AdoptNode is a node that runs in a run that continues with another plan.
 type AdoptNode struct {
 	Node   string
 	Reason string // one of the constants below
@@ -703,7 +702,7 @@ func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	return a, err
 }
 
-// adoptable refuses a run that cannot go on with another plan.
+// adoptable refuses a run that cannot continue with another plan.
 func (file *snapshotFile) adoptable(p *Plan) error {
 	switch {
 	case file.Status.Terminal():
@@ -725,7 +724,7 @@ func otherWorkflow(run, workflow string, p *Plan) error {
 	return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", ErrGraphChanged, quoteID(run), quoteID(workflow), quoteID(p.name))
 }
 
-// adoption compares the nodes of a run with those of the plan.
+// adoption compares the nodes of a run with the plan's.
 func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	d := redo{Strict: true}
 	again, err := d.outermost(p, nodes, nil)
@@ -748,7 +747,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again, those inside a composite that goes on after it.
+// add adds the nodes that run again, and after a composite that continues the nodes inside it.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
@@ -784,16 +783,16 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	return ""
 }
 
-// Adopt makes a run of a store, that has begun under another version of its graph, go on with this one: a node keeps its result, with all that is
-// inside it, if it completed, was skipped or was superseded, if its hash in both plans is the same, see [Plan.Hash], and if it follows no node
-// that runs. All others run anew: attempts count from 1, a gate that waits asks again, with a new deadline. Composites
-// that have not ended, and are declared as before, go on inside by the same rule, as in a [Redrive]. An answer to a gate is the result of the gate; answers to gates that the run has not
-// reached are kept. Nodes that the graph does not have any more are taken out of the run. [AdoptPreview] tells all that beforehand. Go functions have
-// no hash: what a changed function has done is kept, unless its node is changed, too, such as its Config.
+// Adopt makes a run of a store, that has begun under another version of its graph, continue with this one: a node keeps its result, with all that is inside it, if it
+// completed, was skipped or was superseded, if its hash in both plans is the same, see [Plan.Hash], and if it follows no node that runs. All others run anew: attempts
+// count from 1, a gate that waits asks again, with a new deadline. Composites that have not ended, and are declared as before, continue inside by the same rule, as in a
+// [Redrive]. An answer to a gate is the result of the gate; answers to gates that the run has not reached are kept. Nodes that the graph does not have any more are taken
+// out of the run. [AdoptPreview] returns all this beforehand. Go functions have no hash: what a changed function has done is kept, unless its node is changed, too, such
+// as its Config.
 //
 // Adopt performs nothing: one transaction takes back what the run loses, and stores the new plan; then the run is due. So the run is in the
-// queue of the new plan, see [Runner.Serve], or goes on with Execute. Before that transaction it is as it was. A run that has not begun gets
-// the new plan, and nothing else changes. Of the options [Encoding] and [Lease] matter.
+// queue of the new plan, see [Runner.Serve], or continues with Execute. Before that transaction it is as it was. A run that has not begun
+// gets the new plan, and nothing else changes. Of the options [Encoding] and [Lease] matter.
 //
 // The error matches [ErrLeased] if a process holds the run, or if it has requests and has not begun; [ErrFinished] if it has ended, is being stopped or undoes nodes: redrive
 // or fork it; [ErrGraphChanged] if it belongs to another workflow; [ErrUnknownRun] if it is not stored; and [ErrMissingInput] if the new graph needs
@@ -868,7 +867,8 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	return a, err
 }
 
-// adopt makes the restoration of a run that goes on with another plan: it forgets the nodes that run anew, and those that the plan does not have.
+// adopt makes the restoration of a run that continues with another plan: it forgets the nodes that run anew, and the nodes that the plan does not
+// have.
 func (x *restoration) adopt(p *Plan, c *config) error {
 	file := &x.file
 	if err := file.adoptable(p); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ErrUnknownTrigger is in Result.Warnings of a run that was fired with an id that is not that of a trigger.
+// ErrUnknownTrigger is in Result.Warnings of a run that was fired with an id of no trigger.
 var ErrUnknownTrigger = errors.New("unknown trigger")
 
 // ErrPrunedInput is the warning that a trigger leaves out a root which feeds nodes that the trigger leads to.
@@ -30,12 +30,12 @@ type fired struct {
 // [KindTrigger], at whatever distance, and the end node. All others are pruned: they are not part of the run, nor are their
 // edges, and Result.Pruned names them. [PruneClosure] prunes less.
 //
-// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire that is
-// null. An id that is not that of a trigger prunes nothing, and is a warning in the Result that matches [ErrUnknownTrigger].
+// Every trigger that is part of the run completes at once, with the payload as its output; in a run without Fire the output
+// is null. An id of no trigger prunes nothing, and the Result has a warning that matches [ErrUnknownTrigger].
 //
-// A run that goes on from a [Snapshot] or its store goes on as it was fired, without this option. With it, it has to name the
-// same trigger, and PruneClosure if that was given; the payload is the first one all the same. Anything else is refused with
-// [ErrBadOption].
+// A run that continues from a [Snapshot] or its store stays as it was fired, without this option. If the option is given
+// again, it has to name the same trigger, and PruneClosure if that was given; the payload stays the first one. Anything else
+// is refused with [ErrBadOption].
 func Fire(trigger string, payload any) Option {
 	return optionFunc(func(c *config) error { c.fired = &fired{trigger: trigger, payload: payload}; return nil })
 }
@@ -258,12 +258,12 @@ func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []erro
 	return warnings
 }
 
-// Warnings reports parts of the graph that are valid but probably mistakes: guards that ask for nodes or inputs which they
-// cannot see, see [Expression], with errors that match [ErrBadExpression]; retry policies without MaxAttempts, or whose MaxDelay is shorter
-// than their InitialDelay, and groups that bound nothing, with errors that match [ErrBadValue]; several nodes that all deliver one parameter, without a Merge, with errors that
-// match [ErrMergeConflict]; conditions, and gates with declared choices, whose answer nobody uses, with
-// errors that match [ErrNoMatch]; early joins of nodes whose required ports are fed by several others, with errors that match [ErrBadJoin]; and for each trigger the nodes that lose a predecessor by it under
-// [PruneForward], with errors that match [ErrPrunedInput]. It takes one pass over the graph for each trigger.
+// Warnings reports parts of the graph that are valid but probably mistakes: guards that ask for nodes or inputs which they cannot see, see [Expression], with errors that
+// match [ErrBadExpression]; retry policies without MaxAttempts, or whose MaxDelay is shorter than their InitialDelay, and groups that bound nothing, with errors that
+// match [ErrBadValue]; several nodes that all deliver one parameter, without a Merge, with errors that match [ErrMergeConflict]; conditions, and gates with declared
+// choices, whose answer no node uses, with errors that match [ErrNoMatch]; early joins of nodes whose required ports are fed by several others, with errors that match
+// [ErrBadJoin]; and for each trigger the nodes that lose a predecessor by it under [PruneForward], with errors that match [ErrPrunedInput]. It takes one pass over the
+// graph for each trigger.
 func (p *Plan) Warnings() []error {
 	p = p.orEmpty()
 	warnings := slices.Clone(p.warnings)
@@ -300,7 +300,7 @@ func (r *Run) fire() error {
 	return nil
 }
 
-// firedBefore fires a run that goes on with the trigger and payload of its first life.
+// firedBefore fires a continuing run with the trigger and payload of its first life.
 func (r *Run) firedBefore(x *firedState) error {
 	own := r.cfg.fired
 	switch {

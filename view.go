@@ -40,7 +40,7 @@ func (v View) ID() string {
 	return v.node().ID
 }
 
-// everyNode is the ref of a View that sees all nodes of its run: that of a loop's test.
+// everyNode is the ref of a View that sees all nodes of its run, for a loop's test.
 const everyNode machine.Ref = math.MaxInt32
 
 // node is the node to which the View belongs.
@@ -155,8 +155,8 @@ func (v View) Output(id string) any {
 	return v.run.clone(value)
 }
 
-// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]; and that
-// of a map that completed although some of its items failed: a [*MapError].
+// Err returns the error of an ancestor that failed, was aborted or was cancelled: a [*NodeError] or an [*UpstreamError]; and for
+// a map that completed although some of its items failed, a [*MapError].
 func (v View) Err(id string) error {
 	if v.data != nil {
 		v.data.asks.asksFor(id)
@@ -177,11 +177,11 @@ func (v View) Err(id string) error {
 	return v.run.nodeError(r)
 }
 
-// Unread returns the error with which a condition, the test of a loop or a guard in Go fails that reads the output of this ancestor, and does
-// not ask for its status or its error: a default in place of the output of a node that failed would decide, and nobody would notice. The
-// error matches [ErrUnreadFailure] and names the node and its cause. It is nil for an ancestor that has not failed, been aborted or been
-// cancelled, for one that failed under ContinueOnFail, for a loser that was superseded, for what is no ancestor, and in a guard that is a
-// text, whose GuardErrors allow. An [Expression] calls it for each node whose output its text names, reached or not, without its status or error.
+// Unread returns the error with which a condition, the test of a loop or a guard in Go fails that reads the output of this ancestor, and does not
+// ask for its status or its error: a default in place of the output of a node that failed would decide, unnoticed. The error matches
+// [ErrUnreadFailure] and names the node and its cause. It is nil for an ancestor that has not failed, been aborted or been cancelled, or that
+// failed under ContinueOnFail, for a loser that was superseded, for what is no ancestor, and in a guard that is a text, whose GuardErrors allow.
+// An [Expression] calls it for each node whose output its text names, reached or not, without its status or error.
 func (v View) Unread(id string) error {
 	if v.blind {
 		return nil
@@ -319,7 +319,7 @@ func (s *slips[K]) unread() (k K, ok bool) {
 	return k, false
 }
 
-// slipsOf returns what is kept of the evaluation that a node has under way, with the lock held.
+// slipsOf returns what is kept of a node's running evaluation, with the lock held.
 func (r *Run) slipsOf(ref machine.Ref) *slips[machine.Ref] {
 	s := r.slips[ref]
 	if s == nil {
@@ -403,13 +403,13 @@ func Param[T any](s *Step, name string) (T, error) {
 	return typed[T](v, ok, "parameter", name, func() error { return s.noParam(name) })
 }
 
-// Upstream returns the value that the edge from a node delivered, as a T. Errors are those of [Param].
+// Upstream returns the value that the edge from a node delivered, as a T. Errors are as for [Param].
 func Upstream[T any](s *Step, id string) (T, error) {
 	v, ok := s.Upstream(id)
 	return typed[T](v, ok, "upstream", id, func() error { return s.noUpstream(id) })
 }
 
-// Root returns a root input as a T. Errors are those of [Param].
+// Root returns a root input as a T. Errors are as for [Param].
 func Root[T any](s *Step, name string) (T, error) {
 	v, ok := s.Root(name)
 	return typed[T](v, ok, "root input", name, func() error { return fmt.Errorf("%w: %s", ErrNoValue, s.noRoot(name)) })
@@ -474,7 +474,7 @@ func (s *Step) early() *early {
 	return x
 }
 
-// tooEarly returns the error of an input, a parameter or that of a node, for which an early join did not wait; nil if there is no such edge.
+// tooEarly returns the error for a parameter, or an input from a node, for which an early join did not wait; nil if there is no such edge.
 func (s *Step) tooEarly(id, param string) error {
 	var x *early
 	if c := s.given(); c != nil {

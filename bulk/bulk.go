@@ -220,7 +220,7 @@ func Fork(ctx context.Context, g *kahn.Graph, s store.Admin, b Selection, id fun
 	})
 }
 
-// guarded calls code of the host, whose panic is an error.
+// guarded calls code of the host, and returns its panic as an error.
 func guarded(f func() error) error {
 	return bounded(foreign.Contain(f, func(v any) error {
 		if err, ok := v.(error); ok {

@@ -19,8 +19,8 @@ const versionText = "1"
 // Decode reads a JSON document. The graph is not compiled: the host may still set what is not data, such as merge
 // strategies, and then compile or execute it; see [Loader]. The schedule of a document is checked and left out.
 //
-// Every problem of the document is reported, in an [*Error] with a [*Problem] each; only those of syntax and limits end
-// the search. The kinds of problems are errors that errors.Is finds, such as [ErrUnknownField].
+// Every problem of the document is reported, in an [*Error] with a [*Problem] each; only a problem of syntax or of a
+// limit ends the search. errors.Is finds the kind of each problem, such as [ErrUnknownField].
 func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
 	root, err := Parse(data, limits)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// ErrorKind is a kind of problem. The constants are errors, so that errors.Is finds them in what this package returns.
+// ErrorKind is a kind of problem. errors.Is finds the constants in the errors of this package.
 type ErrorKind string
 
 // Error returns the kind in words.

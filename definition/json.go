@@ -252,7 +252,7 @@ func (p *parser) string(to *string) bool {
 	return p.fail(ErrSyntax, "the text has no end")
 }
 
-// escape parses an escape sequence. Half a surrogate pair is an error.
+// escape parses an escape sequence. It refuses half a surrogate pair.
 func (p *parser) escape() (rune, bool) {
 	if p.pos+1 < len(p.text) {
 		if i := strings.IndexByte(`"\/bfnrt`, p.text[p.pos+1]); i >= 0 {

@@ -39,7 +39,7 @@ func (d *Document) Locate(err error) error {
 	return r.result()
 }
 
-// foundError is an error about a graph. compiled tells that Compile has found it.
+// foundError reports a problem of a graph. compiled is set if Compile has found it.
 type foundError struct {
 	err      error
 	compiled bool

@@ -161,8 +161,8 @@ func (d *durationJSON) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// MarshalJSON encodes the event as an envelope. A value of user code in it that JSON cannot express is replaced by its
-// text, and so is an error, shortened to about a kilobyte.
+// MarshalJSON encodes the event as an envelope. A value of user code that JSON cannot express, and an error, are
+// replaced by their text, shortened to about a kilobyte.
 func (e Event) MarshalJSON() ([]byte, error) {
 	phase := "engine"
 	if e.Type == Heartbeat {
@@ -486,7 +486,7 @@ func textError(s *string) error {
 	return decodedError(*s)
 }
 
-// decodedError is an error that was decoded, of which only the text is known.
+// decodedError is the text of an error that was decoded.
 type decodedError string
 
 func (e decodedError) Error() string { return string(e) }

@@ -96,7 +96,7 @@ func unpairedAt(text string, i int, last bracket) *SyntaxError {
 	return errorAt(text, i, fmt.Sprintf("expected %q before %q, to close the %q at %d:%d", closing[last.text], text[i:i+1], last.text, from.Line, from.Column))
 }
 
-// errorAt is an error at an offset.
+// errorAt returns the error for an offset in the text.
 func errorAt(text string, offset int, message string) *SyntaxError {
 	before := text[:offset]
 	line := before[strings.LastIndexByte(before, '\n')+1:]

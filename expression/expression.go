@@ -97,10 +97,10 @@ const (
 	maxSteps = 100_000
 )
 
-// ErrLimit tells that a text, or the values that it reads, are too large.
+// ErrLimit is matched if a text, or a value that it reads, is too large.
 var ErrLimit = errors.New("expression limit exceeded")
 
-// SyntaxError is an error in a text, with its place.
+// SyntaxError says what is wrong with a text, and where.
 type SyntaxError struct {
 	Line, Column int // from 1
 	Message      string

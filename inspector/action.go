@@ -161,7 +161,7 @@ func (c *call) readBody() ([]byte, error) {
 	return data, parseBody(data, c.body)
 }
 
-// perform calls the action. A panic of a function of the host is an error.
+// perform calls the action. It returns the panic of a function of the host as an error.
 func (c *call) perform() (answer any, err error) {
 	err = c.h.contain(c.r, c.route.path, func() (err error) {
 		answer, err = c.route.serve(c)
@@ -170,7 +170,7 @@ func (c *call) perform() (answer any, err error) {
 	return answer, err
 }
 
-// faultOf is an error of an action as the client is told it.
+// faultOf returns what the client sees of an action's error.
 func (c *call) faultOf(err error) *fault {
 	switch {
 	case errors.Is(err, store.ErrLeased):

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// fault is an error that a client is told.
+// fault is an error as a client sees it.
 type fault struct {
 	Status  int    `json:"-"`
 	Code    string `json:"code"`
@@ -86,7 +86,7 @@ func refusalOf(err error) refusal {
 	return refusal{errRefused, http.StatusConflict, "refused"}
 }
 
-// faultOf is an error as it is, with its status, code and choices.
+// faultOf returns the fault for an error that the client may see in full, with its status, code and choices.
 func faultOf(err error) *fault {
 	var own *fault
 	if errors.As(err, &own) {

@@ -180,7 +180,8 @@ func (c *call) logFile() (any, error) {
 	return nil, nil
 }
 
-// eventFault is an error of the events of a run: those of the Runner have ended where they are kept no more.
+// eventFault returns what the client sees of an error of a run's events. The events of a Runner's run end where the Runner no
+// longer keeps them.
 func (c *call) eventFault(err error) error {
 	if err == nil || c.stored() == nil {
 		return nil

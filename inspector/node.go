@@ -203,7 +203,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 	return whyReply{Kind: y.Kind, Text: clip(y.String(), shownText), Since: stamp(y.Since), Until: stamp(y.Until), Nodes: y.Nodes, More: y.More}
 }
 
-// plain is an error that has no more than the text that the client may see.
+// plain reduces an error to the text that the client may see.
 func (c *call) plain(path string, err error) error {
 	if shown := c.shownError(path, err); shown != "" {
 		return plainError(shown)
@@ -211,7 +211,7 @@ func (c *call) plain(path string, err error) error {
 	return plainError("an error that is not shown")
 }
 
-// plainError is an error of which only the text is known.
+// plainError is the text of an error.
 type plainError string
 
 func (e plainError) Error() string { return string(e) }

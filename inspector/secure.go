@@ -65,7 +65,7 @@ func (h *handler) allows(r *http.Request, a Action) bool {
 	return h.gate.admits(r)
 }
 
-// contain calls a function of the host. A panic of it is an error, and a record in the log.
+// contain calls a function of the host. It returns the function's panic as an error, and logs it.
 func (h *handler) contain(r *http.Request, name string, f func() error) error {
 	return foreign.Contain(f, func(v any) error {
 		err := foreign.NewPanicError(v)

@@ -136,7 +136,7 @@ var (
 	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "what the store has of the run cannot be read"}
 )
 
-// storeFault is an error of the store as a client is told it. The error itself is for the log of the service.
+// storeFault returns what the client sees of an error of the store. The error itself goes to the log of the service.
 func (h *handler) storeFault(ctx context.Context, err error) error {
 	if errors.Is(err, kahn.ErrUnknownRun) {
 		return &fault{Status: http.StatusNotFound, Code: "unknown_run", Message: "the store has no such run"}

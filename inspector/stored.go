@@ -98,7 +98,7 @@ var errNoStore = &fault{Status: http.StatusNotFound, Code: "no_store", Message: 
 
 var errNoCursor = badQuery("the parameter after is no cursor of this list")
 
-// listFault is an error of a list of the store. A cursor that is none is the client's.
+// listFault returns what the client sees of an error of the store's list. For a malformed cursor the client is to blame.
 func (c *call) listFault(err error) error {
 	if own := (*fault)(nil); errors.As(err, &own) {
 		return own

@@ -19,7 +19,7 @@ type Builder struct {
 	last     []int32 // by source: the last target that isParallel has seen, plus one
 	scratch  slab    // for slices that the builder alone needs
 	filters  map[CauseSet]int32
-	boundary bool // some node is an error boundary
+	boundary bool // some node has the join rule Boundary
 	wideRows bool // some node may need counters beside its word
 }
 

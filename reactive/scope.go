@@ -420,7 +420,7 @@ func (sc *Scope) callHooks() {
 }
 
 // PanicError is the error of a callback that has panicked: the value, in the field Value, and the Stack of its goroutine, as
-// runtime/debug.Stack returns it. It unwraps to the value if that is an error.
+// runtime/debug.Stack returns it. It unwraps to a value of type error.
 type PanicError = foreign.PanicError
 
 // caught turns a panic value into an error. A panic that passes through several callbacks becomes an error once.

@@ -208,7 +208,8 @@ func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error 
 	return nil
 }
 
-// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. The reply to an attempt that was lost too often is an error.
+// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. It replies with an error to an attempt that was lost too
+// often.
 func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var jobs []lost
 	var steps []river.InsertManyParams

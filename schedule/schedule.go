@@ -284,7 +284,7 @@ func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, label
 	return kahn.Prepare(w.Graph, append(all, kahn.RunID(id), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: labels}))...)
 }
 
-// contain calls a function of the host. Its panic is an error.
+// contain calls a function of the host, and returns its panic as an error.
 func contain(f func() error) error {
 	return foreign.Contain(f, func(v any) error { return foreign.NewPanicError(v) })
 }

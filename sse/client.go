@@ -120,7 +120,7 @@ var (
 	errCut  = errors.New("sse: the stream has ended before the run")
 )
 
-// finalError is an error that a new connection would not resolve.
+// finalError wraps an error that a new connection would not resolve.
 type finalError struct{ error }
 
 func final(err error) error { return &finalError{err} }

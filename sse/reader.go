@@ -140,7 +140,8 @@ func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
 }
 
-// lost tears the connection down, so that the next one brings the missing events; a second loss in the same place is an error.
+// lost tears the connection down, so that the next one brings the missing events; after a second loss in the same place the
+// reader returns the error.
 func (r *reader) lost(err *LostError) error {
 	if r.torn {
 		return final(err)

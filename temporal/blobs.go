@@ -37,7 +37,7 @@ type texts struct {
 	blobs      bool       // there is a BlobStore
 }
 
-// textsIn returns the texts with values of the given types. Without a BlobStore a reference is an error, and everything else goes through as it is.
+// textsIn returns the texts with values of the given types. Without a BlobStore it refuses a reference, and passes everything else on as it is.
 func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) texts {
 	over := inlineBytes
 	if blobs == nil {

@@ -34,17 +34,17 @@
 // A node runs when all of its values are there. There are three reasons for a value to be missing:
 //
 //   - The node that makes it failed, or was stopped: what takes the value is aborted, and the run fails, unless [Try] takes it, too.
-//   - The node is on a branch that was not taken: so is everything that may take the value, but for an [Either]. A value of a branch that is taken
-//     elsewhere is an error of [New].
+//   - The node is on a branch that was not taken: so is everything that may take the value, but for an [Either]. [New] returns an error if a value
+//     of a branch is taken elsewhere.
 //   - The node skipped itself by [kahn.Skip]: what takes the value is skipped.
 //
 // So no function is ever called without its values.
 //
 // # What the compiler cannot find
 //
-// Duplicate ids, nil functions, a value of another pipeline, a value of a branch that is taken outside of it, and an Either without a value for one
-// of the branches are errors of [Pipeline.Plan], and of every function that runs the pipeline, before anything runs. They are listed all at once.
-// A case that a [Switch] does not have, and an input of the wrong type, fail the node in the run.
+// [Pipeline.Plan], and every function that runs the pipeline, returns an error before anything runs for duplicate ids, nil functions, a value of
+// another pipeline, a value of a branch that is taken outside the branch, and an Either without a value for one of the branches. The error lists
+// all slips at once. A case that a [Switch] does not have, and an input of the wrong type, fail the node in the run.
 //
 // # Costs
 //

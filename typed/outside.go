@@ -86,7 +86,7 @@ func answer[T any](_ *kahn.Step, id string, v any) (t T, err error) {
 	return plain[T](id, v)
 }
 
-// plain reads a value that is no T: one that JSON could have given. It is an error that no retry repeats if the value is none.
+// plain reads a value that is no T, as JSON decodes it. For any other value it returns an error that no retry repeats.
 func plain[T any](id string, v any) (T, error) {
 	t, err := fromJSON[T](v)
 	switch {
@@ -101,8 +101,8 @@ func plain[T any](id string, v any) (T, error) {
 // errNotJSON says that a value is of none of the types that package json decodes into an any.
 var errNotJSON = errors.New("not JSON")
 
-// fromJSON decodes a T from the JSON of a value of one of the types that package json decodes into an any. It is an error for other values, and for a T
-// that has no field for a name of the value.
+// fromJSON decodes a T from the JSON of a value of one of the types that package json decodes into an any. An error is returned for other values, and
+// if T lacks a field for a name of the value.
 func fromJSON[T any](v any) (t T, err error) {
 	switch v.(type) {
 	case nil:

@@ -20,9 +20,9 @@ type Pipeline[T any] struct {
 	types  kahn.Option
 }
 
-// New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. Every slip that the compiler cannot find is an error
-// of [Pipeline.Plan], and so of all functions that run the pipeline: a *kahn.GraphError that has all of them, and that errors.Is searches for
-// [ErrElsewhere], [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
+// New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. [Pipeline.Plan], and so each function that runs the
+// pipeline, reports every slip that the compiler cannot find in one *kahn.GraphError, in which errors.Is finds [ErrElsewhere], [ErrBranch],
+// kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
 func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 	build := &building{name: name, types: kahn.Types{}}
 	top := newFlow(build, nil)

@@ -135,8 +135,8 @@ func Undo0[T any](undo func(ctx context.Context, made T) error) Undo[T] {
 	})
 }
 
-// Undo1 undoes a node by a function of a value that the node takes, and of what the node has made. A value that the node does not take is an error of
-// [New]: only those that the node takes are certainly there.
+// Undo1 undoes a node by a function of a value that the node takes, and of what the node has made. [New] returns an error for a value that the node
+// does not take: only the values that it takes are certainly there.
 func Undo1[A, T any](undo func(ctx context.Context, v1 A, made T) error, v1 Val[A]) Undo[T] {
 	return undoes(undo == nil, func(src *source) func(*kahn.Step, T) error {
 		in1 := given(src, v1, 1)

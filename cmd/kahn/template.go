@@ -115,7 +115,7 @@ func expandText(s *kahn.Step, text string) (string, error) {
 	return b.String(), nil
 }
 
-// notUndoing is an error unless the step undoes its node.
+// notUndoing returns an error if the step undoes its node.
 func notUndoing(s *kahn.Step) error {
 	if s.Compensating() {
 		return nil
@@ -133,7 +133,8 @@ func ofAncestor(view kahn.View, f func(id string) string) func(id string) (strin
 	}
 }
 
-// configured returns the config of a step as a C, its templates expanded. A field that C does not have is an error.
+// configured returns the config of a step as a C, its templates expanded. An error is returned for a field that C does not
+// have.
 func configured[C any](s *kahn.Step) (c C, err error) {
 	expanded, err := expand(s, s.Config())
 	if err != nil {

@@ -54,7 +54,7 @@ func (e *listError) Error() string {
 
 // list asks the go command for the packages that match the patterns, and for all that they import. Without cgo every
 // package is plain Go. A package that cannot be loaded is listed with its Error, unless a pattern names it and there is
-// nothing to check: that is an error of list.
+// nothing to check: list then returns an error.
 func list(ctx context.Context, dir string, patterns []string, stderr io.Writer) ([]*goPackage, error) {
 	// With a profile to optimize by, a command would get copies of its own of the packages that it imports.
 	cmd := exec.CommandContext(ctx, "go", "list", "-e", "-deps", "-pgo=off", "-json="+listFields, "--")

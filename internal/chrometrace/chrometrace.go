@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// File is a trace. Fields that a file may also have, and that kahn does not write, are errors.
+// File is a trace. The package refuses fields that kahn does not write, though a file may have them.
 type File struct {
 	TraceEvents     []Event        `json:"traceEvents"`
 	DisplayTimeUnit string         `json:"displayTimeUnit"` // ms or ns

@@ -18,13 +18,14 @@ type PanicError struct {
 // Error renders the panic value, shortened to about a kilobyte, without the stack.
 func (e *PanicError) Error() string { return "panic: " + ValueText(e.Value) }
 
-// Unwrap returns the panic value if it is an error.
+// Unwrap returns a panic value of type error, else nil.
 func (e *PanicError) Unwrap() error {
 	err, _ := e.Value.(error)
 	return err
 }
 
-// NewPanicError returns the error for a panic value, with the stack of the caller. A value that is an error was bounded before.
+// NewPanicError returns the error for a panic value, with the stack of the caller. The caller has bounded a value of type
+// error.
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Bounded returns err, or a stand-in for an error whose chain has no end or whose methods panic: errors.Is must return for

@@ -91,8 +91,8 @@ func format(b plant.Bug) string {
 	return s.String()
 }
 
-// find finds the mutant of every entry of a list. It is an error if there is none: the code has changed, and the entry has
-// to change, too, or to be removed.
+// find finds the mutant of every entry of a list. It returns an error if an entry has none: the code has changed, so
+// change the entry or remove it.
 func find(list []entry, mutants []mutant) error {
 	known := map[string]plant.Bug{}
 	for _, m := range mutants {
