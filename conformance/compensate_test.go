@@ -317,7 +317,11 @@ func TestCompensationAndStops(t *testing.T) {
 		return nil, kahn.NoEffect(ctx.Err())
 	}
 	var l undoLog
-	x := kahn.Node{ID: "x", Do: do, Compensate: func(ctx context.Context, s *kahn.Step) error { l.add(s.Path()); <-ctx.Done(); return context.Cause(ctx) }}
+	x := kahn.Node{ID: "x", Do: do, Compensate: func(ctx context.Context, s *kahn.Step) error {
+		l.add(s.Path())
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}}
 	items, many := map[string]any{"items": []int{0, 1}}, &kahn.Map{Over: "items"}
 	steps := x
 	steps.Params, steps.Map = items, many
