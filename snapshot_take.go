@@ -183,7 +183,7 @@ func (r *Run) nodeState(ref machine.Ref) nodeState {
 		r.compositeState(&n, ref, x)
 	}
 	if r.undo != nil {
-		if u := r.undo.nodes[ref]; u != nil && (r.ownUndo(ref) != nil || u.regained || u.err != nil) {
+		if u := r.undo.nodes[ref]; u != nil && (r.ownUndo(ref) != nil || u.regained || u.stored != CompensationNone || u.err != nil) {
 			n.Undo = u.state()
 		}
 	}

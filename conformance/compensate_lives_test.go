@@ -133,3 +133,33 @@ func inLives(t *testing.T, g *kahn.Graph, stored bool, between ...func()) (res *
 		between[life]()
 	}
 }
+
+// What a step had returned a graph for in an earlier life is undone once: the step is called again for its graph in the life that undoes it, and in none
+// after that.
+func TestExpandedNodeIsUndoneInOneLife(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
+			var l undoLog
+			calls, fails, ends := 0, false, false
+			inner := graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: l.undo}, kahn.Node{ID: "plain", Do: succeeds(1)})
+			waits := func(stops *bool, err error) kahn.StepFunc {
+				return func(ctx context.Context, _ *kahn.Step) (any, error) {
+					if *stops {
+						return nil, err
+					}
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+			}
+			g := graph(
+				kahn.Node{ID: "e", Do: func(context.Context, *kahn.Step) (any, error) { calls++; return nil, kahn.Expand(inner, nil, nil) }},
+				kahn.Node{ID: "f", Do: waits(&fails, kahn.Permanent(errSoldOut)), After: []string{"e"}},
+				kahn.Node{ID: "tidy", Cleanup: true, Do: waits(&ends, nil), After: []string{"f"}})
+			res, err := inLives(t, g, stored, func() { fails = true }, func() {}, func() {}, func() { ends = true })
+			require.ErrorContains(t, err, "sold out")
+			require.Equal(t, "e/x", l.String())
+			require.Equal(t, 2, calls)
+			require.Equal(t, kahn.CompensationDone, must(res.Node("e")).Compensation)
+		})
+	}
+}
