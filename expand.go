@@ -362,6 +362,13 @@ func (in *insideState) mayUndo() bool {
 	}) || slices.ContainsFunc(in.Past, func(past insideState) bool { return past.mayUndo() })
 }
 
+// isOpen reports whether something inside had not ended, or was being undone.
+func (in *insideState) isOpen() bool {
+	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
+		return !n.Status.Terminal() || n.Undo != nil && n.Undo.Status == CompensationRunning || n.Inside != nil && n.Inside.isOpen()
+	})
+}
+
 // regain calls the step of a node for the graph that it has returned in an earlier life of the run, and makes the nested run as it was. It calls user
 // code, without the lock.
 func (u *undo) regain(step *Step) error {

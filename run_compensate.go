@@ -152,19 +152,35 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// reverses is called when everything but the end node is over, and before that when everything but cleanup nodes is. It reports whether the run, which
-// is about to end badly, begins to undo what its nodes have done. The failures of items concern their map.
+// reverses is called when everything but the end node is over, and before that when everything but cleanup nodes is. It reports whether the run begins to
+// undo: what its nodes have done if it is about to end badly, else only what the stops of earlier lives have left inside. The failures of items concern
+// their map.
 func (r *Run) reverses() bool {
-	if r.items != nil || r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
+	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
 	}
-	status, _ := r.st.RunStatus(machine.StatusRule(r.cfg.statusRule))
-	if r.undo != nil && status == RunCompleted {
-		if status = cmp.Or(r.undo.status, status); len(r.undo.failed) > 0 {
-			status = RunFailed
+	if r.items == nil {
+		status, _ := r.st.RunStatus(machine.StatusRule(r.cfg.statusRule))
+		if r.undo != nil && status == RunCompleted {
+			if status = cmp.Or(r.undo.status, status); len(r.undo.failed) > 0 {
+				status = RunFailed
+			}
+		}
+		if status != RunCompleted {
+			return r.reverse(r.undoesNode, status, r, nil)
 		}
 	}
-	return status != RunCompleted && r.reverse(status, r, nil)
+	for ref := range r.extras {
+		if r.isCut(ref) {
+			return r.reverse(func(ref machine.Ref) bool { return r.isCut(ref) && r.undoesNode(ref) }, RunPending, r, nil)
+		}
+	}
+	return false
+}
+
+// isCut reports whether a node that was expanded in an earlier life has been stopped, and what is inside had not ended: the stop found no graph to undo it by.
+func (r *Run) isCut(ref machine.Ref) bool {
+	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }
 
 // undoesAfterEnd reports whether the end node has turned a completed run into a failed one, which has something to undo.
@@ -173,16 +189,16 @@ func (r *Run) undoesAfterEnd(now int64) bool {
 		return false
 	}
 	v := verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
-	if v.status == RunCompleted || !r.reverse(v.status, r, nil) {
+	if v.status == RunCompleted || !r.reverse(r.undoesNode, v.status, r, nil) {
 		return false
 	}
 	r.performUndos(now)
 	return !r.st.Done()
 }
 
-// reverse begins to undo the nodes of the run, for the run that waits for it. It reports whether there are any.
-func (r *Run) reverse(status RunStatus, by *Run, then func(now int64)) bool {
-	if r.st.Reverse(r.undoesNode, by == r) == 0 {
+// reverse begins to undo nodes of the run, for the run that waits for it. It reports whether there are any.
+func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, then func(now int64)) bool {
+	if r.st.Reverse(undoes, by == r) == 0 {
 		return false
 	}
 	if root := r.outermost(); root.undo == nil {
@@ -262,7 +278,7 @@ func (u *undo) nextInside(now int64) {
 		last := len(u.inside) - 1
 		c := u.inside[last]
 		u.inside = u.inside[:last]
-		if c.reverse(RunPending, r.undo.by, u.nextInside) {
+		if c.reverse(c.undoesNode, RunPending, r.undo.by, u.nextInside) {
 			c.performUndos(now)
 			return
 		}
@@ -623,7 +639,7 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 			last := len(runs) - 1
 			c := runs[last]
 			runs = runs[:last]
-			if c.reverse(RunPending, r, next) {
+			if c.reverse(c.undoesNode, RunPending, r, next) {
 				c.performUndos(now)
 				return
 			}
