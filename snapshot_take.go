@@ -259,7 +259,7 @@ func (comp *composite) state() *insideState {
 		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
 		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
-	if in.Undoes = c.st.AllowsUndo(); c.undo != nil {
+	if in.Undoes = c.st.AllowsUndo() || len(comp.past) > 0; c.undo != nil { // an iteration before this one may have expanded a node
 		in.Undoing = c.undo.status
 	}
 	if c.recorder != nil {

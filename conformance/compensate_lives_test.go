@@ -163,3 +163,58 @@ func TestExpandedNodeIsUndoneInOneLife(t *testing.T) {
 		})
 	}
 }
+
+// The nodes that a step has added in an iteration of a loop are undone if the loop fails in a later one, whenever the process dies between.
+func TestExpandedNodeOfAnEarlierIterationIsUndone(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
+			var l undoLog
+			fails := false
+			inner := graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: l.undo})
+			waits := func(ctx context.Context, s *kahn.Step) (any, error) {
+				if fails {
+					return nil, kahn.Permanent(errSoldOut)
+				}
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			body := graph(kahn.Node{ID: "e", Do: func(ctx context.Context, s *kahn.Step) (any, error) {
+				if strings.HasPrefix(s.Path(), "L#1/") {
+					return nil, kahn.Expand(inner, nil, nil)
+				}
+				return waits(ctx, s)
+			}})
+			g := graph(kahn.Node{ID: "L", Sub: body, Loop: &kahn.Loop{MaxIterations: 2, While: func(kahn.View) (bool, error) { return true, nil }}})
+			_, err := inLives(t, g, stored, func() {}, func() { fails = true })
+			require.ErrorContains(t, err, "sold out")
+			require.Equal(t, "L#1/e/x", l.String())
+		})
+	}
+}
+
+// What has completed inside a node that a step has expanded is undone if the node has timed out while no process had the run, though its failure is
+// handled: the step is called again for its graph.
+func TestExpandedNodeThatTimedOutAtRestIsUndone(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		var l undoLog
+		inner := graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: l.undo},
+			kahn.Node{ID: "y", Do: func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }})
+		e := kahn.Node{ID: "e", Timeout: 10 * ms, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }}
+		handler := kahn.Node{ID: "h", In: []kahn.Edge{{From: "e", On: kahn.OnFailure}}, Do: succeeds(1)}
+		item := e
+		item.Map, item.Params = &kahn.Map{Over: "items", ToleratedCount: 1}, map[string]any{"items": []int{0}}
+		for path, g := range map[string]*kahn.Graph{
+			"e/x":    graph(e, handler),
+			"S/e/x":  graph(kahn.Node{ID: "S", Sub: graph(e, handler)}),
+			"e[0]/x": graph(item),
+		} {
+			inBubble(t, fmt.Sprintf("%s, stored %v", path, stored), func(t *testing.T) {
+				l.lines = nil
+				res, err := inLives(t, g, stored, func() { time.Sleep(20 * ms) })
+				require.NoError(t, err)
+				require.Equal(t, path, l.String())
+				require.Equal(t, kahn.CompensationDone, must(res.Node(path[:1])).Compensation)
+			})
+		}
+	}
+}
