@@ -192,27 +192,32 @@ func TestExpandedNodeOfAnEarlierIterationIsUndone(t *testing.T) {
 	}
 }
 
-// What has completed inside a node that a step has expanded is undone if the node has timed out while no process had the run, though its failure is
-// handled: the step is called again for its graph.
-func TestExpandedNodeThatTimedOutAtRestIsUndone(t *testing.T) {
+// What has completed inside a node that a step has expanded is undone if the process dies after the node was asked to stop, though the run
+// completes: the step is called again for its graph.
+func TestExpandedNodeThatWasCancelledIsUndoneInAnotherLife(t *testing.T) {
 	for _, stored := range []bool{false, true} {
 		var l undoLog
-		inner := graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: l.undo},
-			kahn.Node{ID: "y", Do: func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }})
-		e := kahn.Node{ID: "e", Timeout: 10 * ms, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }}
-		handler := kahn.Node{ID: "h", In: []kahn.Edge{{From: "e", On: kahn.OnFailure}}, Do: succeeds(1)}
-		item := e
-		item.Map, item.Params = &kahn.Map{Over: "items", ToleratedCount: 1}, map[string]any{"items": []int{0}}
-		for path, g := range map[string]*kahn.Graph{
-			"e/x":    graph(e, handler),
-			"S/e/x":  graph(kahn.Node{ID: "S", Sub: graph(e, handler)}),
-			"e[0]/x": graph(item),
-		} {
+		undo := func(ctx context.Context, s *kahn.Step) error {
+			if _ = l.undo(ctx, s); !strings.Contains(l.String(), " ") {
+				time.Sleep(time.Hour) // the process dies meanwhile
+			}
+			return nil
+		}
+		inner := graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: undo}, kahn.Node{ID: "y", Do: func(ctx context.Context, _ *kahn.Step) (any, error) { <-ctx.Done(); return nil, ctx.Err() }})
+		e := kahn.Node{ID: "e", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }}
+		g := graph(e, kahn.Node{ID: "f", Do: succeeds(1)}, kahn.Node{ID: "h", Do: succeeds(1), After: []string{"e", "f"}, Join: kahn.AnySucceeded})
+		for path, g := range map[string]*kahn.Graph{"e/x": g, "S/e/x": graph(kahn.Node{ID: "S", Sub: g})} {
 			inBubble(t, fmt.Sprintf("%s, stored %v", path, stored), func(t *testing.T) {
 				l.lines = nil
-				res, err := inLives(t, g, stored, func() { time.Sleep(20 * ms) })
+				again := crash(t, g, nil, stored, func(run *kahn.Run) {
+					synctest.Wait()
+					require.NoError(t, run.Cancel())
+					synctest.Wait()
+					require.Equal(t, path, l.String())
+				})
+				res, err := kahn.Execute(t.Context(), g, nil, again...)
 				require.NoError(t, err)
-				require.Equal(t, path, l.String())
+				require.Equal(t, path+" "+path, l.String())
 				require.Equal(t, kahn.CompensationDone, must(res.Node(path[:1])).Compensation)
 			})
 		}
