@@ -7,9 +7,9 @@ import (
 )
 
 // lookAlike returns the form in which two ids are the same if they differ in their encoding alone: with accents as letters of their own, such as
-// U+00E9, or as combining marks after the letters, such as e and U+0301. The letters with accents are taken apart, as Unicode's normal form
-// NFD does, and so are the syllables of Hangul; the marks of a letter are sorted by their numbers. Letters of other scripts than those in
-// marked stay as they are.
+// U+00E9, or as combining marks after the letters, such as e and U+0301. The letters with accents are taken apart, as Unicode's normal form NFD
+// does, and so are the syllables of Hangul; the marks of a letter are sorted by their numbers. Letters of scripts that are not in marked stay as
+// they are.
 func lookAlike(id string) string {
 	if isASCII(id) {
 		return id

@@ -323,7 +323,7 @@ func flag[T any](key string, at func(*T) *bool) field[T] {
 	}
 }
 
-// count is a field that holds a number that is not negative, integer one that may be.
+// count is a field that holds a number from 0 on, integer a field whose number may be negative.
 func count[T any](key string, at func(*T) *int) field[T]   { return whole(key, 0, at) }
 func integer[T any](key string, at func(*T) *int) field[T] { return whole(key, math.MinInt, at) }
 
@@ -503,7 +503,7 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 	}
 }
 
-// readEnums reads a list of names. An item for which alias returns values stands for those that are not listed before it.
+// readEnums reads a list of names. An item for which alias returns values stands for the values that are not listed before it.
 func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, alias func(item *Value) []E) {
 	list := []E{}
 	d.list(v, func(item *Value) {
@@ -533,7 +533,7 @@ var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
-// causes is a list of causes, each a name or an alias that stands for those that meaning returns.
+// causes is a list of causes, each a name or an alias that stands for the causes that meaning returns.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {

@@ -9,14 +9,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// A node of these kinds computes its output by an expression. The engine evaluates its test as it does that of a condition, but the node joins
-// as a step does: a failed predecessor blocks it.
+// A node of these kinds computes its output by an expression. The engine evaluates its test like a condition's, but the node joins like a
+// step: a failed predecessor blocks it.
 const (
 	kindExpression = "expression" // one value
 	kindAssignment = "assignment" // a map of values
 )
 
-// isComputed reports whether a node is one that expressionField has read.
+// isComputed reports whether expressionField has read the node.
 func isComputed(n *node) bool {
 	return (n.Kind == kindExpression || n.Kind == kindAssignment) && n.TestExpr != "" && n.Join == kahn.AllSucceeded
 }

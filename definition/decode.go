@@ -89,7 +89,7 @@ type decoder struct {
 	values, nodes, edges int
 	ids                  map[string]bool   // of the nodes of the graph that is being read
 	aliases              []*Problem        // names of other engines that were read
-	forms                map[string]string // ids of the nodes before, by lookAlike, of those that are not ASCII
+	forms                map[string]string // the ids of earlier nodes that are not ASCII, by lookAlike
 	schedule             *Schedule         // of the document
 }
 

@@ -15,17 +15,17 @@
 //
 // # Fields
 //
-// The fields are those of [kahn.Graph], [kahn.Node], [kahn.Edge] and the types of their fields, in snake case, with the
-// values of enums by name. A field that is left out has its default; null and empty texts are refused. [Schema] lists them
-// all. A few names differ: the texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", a Sub is a "graph",
-// and [kahn.Edge].On is "outcome", since YAML readers of the older kind take a bare on for true.
+// The fields are the fields of [kahn.Graph], [kahn.Node], [kahn.Edge] and of the types of their fields, in snake case,
+// with the values of enums by name. A field that is left out has its default; null and empty texts are refused. [Schema]
+// lists them all. A few names differ: the texts WhenExpr, TestExpr and UntilExpr are "when", "test" and "until", a Sub is
+// a "graph", and [kahn.Edge].On is "outcome", since YAML readers of the older kind take a bare on for true.
 //
-// A node with an "expression" computes its output: that of kind expression has a text, that of kind assignment an object with a text for each
-// member. It is a node with a test and the join all_succeeded: unlike a condition, it is blocked by a failure before it as a step is.
+// A node with an "expression" computes its output: kind expression has a text, kind assignment an object with a text for each member. It is a
+// node with a test and the join all_succeeded: unlike a condition, it is blocked by a failure before it as a step is.
 //
 // A failure blocks what follows it. An edge with the outcome "failure" or "always" leads on after one, for the "causes" that it lists, and its node
-// handles the failure; "handling" says "handles" or "observes" where something else is meant. "continue_on_fail" lets what follows a node go on without
-// its value, and "cleanup" runs a node when those before it have ended, also while the run is stopped. A node with a "memo", the version of its step,
+// handles the failure; "handling" says "handles" or "observes" where something else is meant. "continue_on_fail" lets what follows a node run without
+// its value, and "cleanup" runs a node when its predecessors have ended, also while the run is stopped. A node with a "memo", the version of its step,
 // takes its output from an earlier run with the same inputs if the host keeps outputs; nodes with the same "key" share the limits of the host for keys.
 //
 // A root input is its name, or an object with "name", "optional" and "default".
@@ -52,7 +52,7 @@
 //
 // # Safety
 //
-// Every problem is reported with its place ([Problem]); [Loader] does that for the problems of the graph, too. Unknown
+// Every problem is reported with its place ([Problem]); [Loader] reports the problems of the graph so, too. Unknown
 // fields, duplicate keys, values of the wrong type, invalid UTF-8 and anything after the end are refused. Names are one
 // line without control characters or changes of writing direction; ids of nodes are no markup either, and not
 // __proto__. [Limits] bound size, depth and counts before memory is spent on them.

@@ -50,7 +50,7 @@ type encoder struct {
 	report
 	limits Limits
 	ids    map[string]bool // of the nodes of the graph that is being shown
-	// schedule is that of the document; the records of graphs within do not show it.
+	// schedule is the document's; the records of graphs within do not show it.
 	schedule *Schedule
 }
 

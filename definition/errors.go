@@ -16,10 +16,10 @@ func (k ErrorKind) Error() string { return "definition: " + string(k) }
 
 // The kinds of problems.
 const (
-	ErrSyntax       ErrorKind = "not well-formed"     // the text is no JSON, no YAML, or goes on after its end
+	ErrSyntax       ErrorKind = "not well-formed"     // the text is no JSON, no YAML, or continues after its end
 	ErrEncoding     ErrorKind = "invalid encoding"    // invalid UTF-8, a lone surrogate, a byte order mark
 	ErrLimit        ErrorKind = "limit exceeded"      // see [Limits]
-	ErrVersion      ErrorKind = "unknown version"     // the version is missing or not one that this package reads
+	ErrVersion      ErrorKind = "unknown version"     // the version is missing, or this package does not read it
 	ErrUnknownField ErrorKind = "unknown field"       // names are case-sensitive
 	ErrDuplicate    ErrorKind = "duplicate"           // a key occurs twice in one object, an id twice in one graph
 	ErrMissing      ErrorKind = "missing field"       // a required field is not there

@@ -45,7 +45,7 @@ type foundError struct {
 	compiled bool
 }
 
-// flat appends the errors about the graph that an error joins, and those of a GraphError, which it returns.
+// flat appends the errors about the graph that an error joins, and the errors of a GraphError, which it returns.
 func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
@@ -119,7 +119,7 @@ func joinPath(graph, node string) string {
 type part struct {
 	value *Value
 	path  []segment
-	name  *Value // the id, if the value is a node: its position stands for that of the node
+	name  *Value // the id, if the value is a node: its position stands for the node's
 }
 
 // edgePart is where an edge stands, with its ends, and the node in which it stands or "".
@@ -141,7 +141,7 @@ func partsOf(root *Value) *parts {
 }
 
 // graph adds the nodes and edges of a graph. The order of the edges is that of declare. A value with a Problem was not read, and is passed over: the
-// limits of the document do not hold for what is in there.
+// limits of the document do not hold for its content.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
 	for node := range at.member("nodes").items() {
@@ -282,7 +282,7 @@ func (at part) position() Position {
 	return at.value.At
 }
 
-// renamed are the fields of documents whose names do not follow from those of the Go fields.
+// renamed are the fields of documents whose names do not follow from the names of the Go fields.
 var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilExpr": "until", "CompensateBy": "compensate", "Sub": "graph", "On": "outcome", "ID": "id", "In": "after"}
 
 // goFields are the names of the Go fields of which Compile speaks.
@@ -298,7 +298,7 @@ var goFields = func() map[string]bool {
 
 var quotedOrField = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[A-Z][A-Za-z]+`)
 
-// renameFields replaces the names of Go fields in a message, but for what stands in quotes, by those of the fields of documents.
+// renameFields replaces the names of Go fields in a message, except inside quotes, by the names of the documents' fields.
 func renameFields(message string) string {
 	return quotedOrField.ReplaceAllStringFunc(message, func(word string) string {
 		if goFields[word] {

@@ -25,8 +25,8 @@ func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	return "", ""
 }
 
-// checkID returns the defect of a node's id, or "". Ids become keys and paths, and parts of pages: checkID refuses those
-// that are markup or that break objects of JavaScript, so that consumers need not handle them.
+// checkID returns the defect of a node's id, or "". Ids become keys and paths, and parts of pages: checkID refuses an id
+// that is markup or that breaks objects of JavaScript, so that consumers need not handle them.
 func checkID(s string, limits Limits) (kind ErrorKind, problem string) {
 	if s == "" {
 		return ErrValue, "must not be empty"

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// addFromPart adds to the problems of a document those of the part of its graph that could be read, as far as they do not follow from
+// addFromPart adds to the problems of a document the problems of the part of its graph that could be read, unless they follow from
 // what could not be read.
 func (l Loader) addFromPart(err error, doc *Document) {
 	written, ok := err.(*Error)
@@ -53,7 +53,7 @@ func (l Loader) addFromPart(err error, doc *Document) {
 
 // loss is what a document with problems lacks once it is read.
 type loss struct {
-	fields map[string][]string // by the path of a node: fields of which a part could not be read, "" for one that may be any
+	fields map[string][]string // by the path of a node: fields of which a part could not be read, "" for a field that may be any
 	edges  bool                // there may be other edges, labels or kinds of nodes
 	nodes  bool                // there may be other nodes, too
 	inputs bool                // there may be other inputs
@@ -182,7 +182,7 @@ func (l *loss) leavesLabel(err error, parts *parts, graphs map[string]*kahn.Grap
 		!slices.ContainsFunc(l.fields[joinPath(p.Graph, edge.From)], func(field string) bool { return slices.Contains(labelFields, field) })
 }
 
-// addGraphs adds a graph and those in it, by the paths of their composites.
+// addGraphs adds a graph and the graphs in it, by the paths of their composites.
 func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	to[path] = g
 	for _, n := range g.Nodes() {

@@ -5,7 +5,7 @@ import "fmt"
 // Type is the type of a [Value].
 type Type uint8
 
-// The types of values, those of JSON.
+// The types of values, as JSON has them.
 const (
 	Null Type = iota
 	Bool

@@ -21,7 +21,7 @@ const (
 	asCatch    = `an edge in the after of the node that handles the failure has the outcome "failure"`
 )
 
-// words are the names of fields in other engines, and those of Go fields that have another name in documents. Case and the separators "_", "-" and "."
+// words are the names of fields in other engines, and the names of Go fields that documents name otherwise. Case and the separators "_", "-" and "."
 // do not count.
 var words = map[string]word{
 	"dependson": {"after", ""}, "depends": {"after", ""}, "dependencies": {"after", ""}, "upstream": {"after", ""}, "requires": {"after", ""},

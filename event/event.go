@@ -76,7 +76,7 @@ func (e Event) String() string {
 		}
 		payload = p
 	case Completion:
-		p.Output.Value = nil // its length is told
+		p.Output.Value = nil // its length is given
 		payload = p
 	case RunEnd:
 		p.Aggregation.Value = nil

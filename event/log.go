@@ -34,7 +34,7 @@ var levels = map[Type]slog.Level{
 // iteration, index (of a delta, whose content is not logged), phase, errors, token, deadline, actor, comment, request_reason (of a
 // stop or a redrive, whose actor is actor), status, degraded, total, failed, from, to, waiting, total_waiting, nodes and mode.
 //
-// more returns attributes that follow the others, such as those of the host. The option kahn.LogTo has kind and label.
+// more returns attributes that follow the others, such as the host's. The option kahn.LogTo has kind and label.
 func LogTo(logger *slog.Logger, more ...func(Event) []slog.Attr) func(Event) {
 	if logger == nil {
 		logger = slog.Default()

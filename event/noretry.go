@@ -5,7 +5,7 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 // NoRetry says why a node that failed was not attempted again: the first of these reasons that applies.
 type NoRetry uint8
 
-// The reasons. The zero value is that of a node that has not failed.
+// The reasons. The zero value belongs to a node that has not failed.
 const (
 	_                NoRetry = iota
 	NoRetryAbandoned         // the attempt, or one inside the composite, ignored the end of its context: two copies would overlap
@@ -14,7 +14,7 @@ const (
 	NoRetryStopping          // the node, or the run, is being stopped
 	NoRetryUnstarted         // it failed before an attempt: at its join, a merge or its inputs, or by propagation from a predecessor
 	NoRetryNoPolicy          // there is no policy, or one of a single attempt
-	NoRetryCause             // the cause is not among those that the policy retries, or none can be
+	NoRetryCause             // the policy does not retry the cause, or the cause cannot be retried
 	NoRetryAttempts          // it was the policy's last attempt
 	NoRetryHint              // the error asks for a wait longer than MaxRetryAfter
 	NoRetryDeadline          // the wait could not end before the node's overall timeout or the run's

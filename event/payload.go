@@ -12,7 +12,7 @@ import (
 // Start is the payload of run.started.
 type Start struct {
 	TotalNodes int
-	Waves      bool // the run goes on tier by tier
+	Waves      bool // the run proceeds tier by tier
 	Test       bool // the run is a test: nodes may be mocked
 	// Forked is the id of the run with whose results a fork began, see kahn.Fork. The nodes that have them have no events.
 	Forked string
@@ -24,15 +24,15 @@ type StatusChange struct {
 	// Waiting are the nodes, by path and in the order of declaration, that have begun to wait since the last event of this
 	// type, or since the run's start, and wait still. After a crash it may name nodes that an event before the crash named.
 	Waiting []string
-	// TotalWaiting counts all nodes that wait, including the one whose signal lets the run go on. Run.Waiting lists them.
+	// TotalWaiting counts all nodes that wait, including the node whose signal lets the run continue. Run.Waiting lists them.
 	TotalWaiting int
 	// Request identifies who asked for the redrive, and why, see kahn.Redrive.
 	Request Request
 }
 
-// Recovery is the payload of run.recovered: the run goes on after a crash. Events that were shown after event From
-// (deltas, logs, the effects of store errors) are not part of the run any more, and later events get their ids; events that
-// were kept but never shown are a gap for a reader that goes on. Neither happens if the events are stored, see kahn.StoreEvents.
+// Recovery is the payload of run.recovered: the run continues after a crash. Events that were shown after event From (deltas,
+// logs, the effects of store errors) are not part of the run any more, and later events get their ids; events that were kept but
+// never shown are a gap for a reader that continues. Neither happens if the events are stored, see kahn.StoreEvents.
 type Recovery struct {
 	From uint64 // the id of the last event before the crash that was kept
 }
@@ -42,13 +42,13 @@ type RunEnd struct {
 	Status   machine.RunStatus
 	Degraded bool
 	Cause    machine.CauseKind
-	// TotalSteps counts the nodes without the end node, FailedSteps those in status failed.
+	// TotalSteps counts the nodes without the end node, FailedSteps the nodes in status failed.
 	TotalSteps  int
 	FailedSteps int
 	Failed      []string // their ids, in the order of declaration
 	Duration    time.Duration
 	Timeout     time.Duration // the run's timeout, for run.timed_out
-	// CancellationRequested is true if somebody asked the run to stop, whether or not anything was left to stop.
+	// CancellationRequested is true if a request asked the run to stop, whether or not anything was left to stop.
 	CancellationRequested bool
 	// Aggregation is the output of the run: of the end node, else of the only leaf, else of all leaves by id. See kahn.EventOutputs.
 	Aggregation Output
@@ -56,7 +56,7 @@ type RunEnd struct {
 	Request     Request            // who first asked for the run to stop, and why, see Result.StopRequest
 }
 
-// Beat is the payload of heartbeat, which tells a reader that the run is alive.
+// Beat is the payload of heartbeat, which shows a reader that the run is alive.
 type Beat struct {
 	Last uint64 // the id of the run's last event
 }
@@ -67,8 +67,8 @@ type Wave struct {
 	Nodes []string
 }
 
-// Delta is the payload of node.stream.delta. Index counts from 1 for each path, and goes on over the attempts of the node and
-// of the composites around it, and over the lives of the run.
+// Delta is the payload of node.stream.delta. Index counts from 1 for each path, and continues over the attempts of the node
+// and of the composites around it, and over the lives of the run.
 type Delta struct {
 	Index int
 	Chunk any
@@ -126,7 +126,7 @@ type Suspension struct {
 }
 
 // Answer is the payload of node.signalled: a signal has answered the node. It comes directly before node.completed of a gate,
-// and before node.queued of a step that goes on. Actor and Comment are empty unless the signal was a kahn.Decision.
+// and before node.queued of a step that continues. Actor and Comment are empty unless the signal was a kahn.Decision.
 type Answer struct {
 	Value          any
 	Actor, Comment string
@@ -156,7 +156,7 @@ type Compensation struct {
 type Completion struct {
 	Duration     time.Duration
 	Labels       []string // the branches that a condition took
-	Memoized     bool     // the output is that of an earlier run
+	Memoized     bool     // the output comes from an earlier run
 	Hit          *Hit     // of which; nil if Memoized is false
 	Fallback     bool     // the fallback produced the output
 	Err          error    // the error that the fallback replaced
@@ -182,8 +182,8 @@ type Output struct {
 	Err error
 }
 
-// NodeEnd is the payload of node.failed, node.aborted and node.cancelled. Origins are those known at the time; the
-// Result names them all.
+// NodeEnd is the payload of node.failed, node.aborted and node.cancelled. Origins are the origins known at the
+// time; the Result names them all.
 type NodeEnd struct {
 	Cause     machine.CauseKind
 	Origins   []string

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Request tells who asks for a run to be stopped or redriven, and why: see Run.Cancel, Run.AbortAll and Redrive of package kahn.
-// Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
-// the Result, in events, in snapshots and in stores.
+// Request records who asks for a run to be stopped or redriven, and why: see Run.Cancel, Run.AbortAll and Redrive of package
+// kahn. Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and
+// kept in the Result, in events, in snapshots and in stores.
 type Request struct {
 	// Actor names the person or program that asks.
 	Actor string `json:"actor,omitempty"`

@@ -14,7 +14,7 @@ import (
 type storedJSON struct {
 	Type    Type            `json:"type"`
 	Time    time.Time       `json:"timestamp"`
-	TraceID string          `json:"traceId,omitempty"` // unless it is that of TraceID
+	TraceID string          `json:"traceId,omitempty"` // unless it equals TraceID
 	Parent  uint64          `json:"parentEventId,omitempty"`
 	Payload json.RawMessage `json:"payload"`
 }

@@ -40,8 +40,8 @@ const (
 	NodeSkipped       Type = "node.skipped"       // Skip
 )
 
-// engineNames are the names that other workflow engines use for the types: first the one that EngineName returns, then
-// others that ParseType accepts.
+// engineNames are the names that other workflow engines use for the types: first the name that EngineName returns,
+// then others that ParseType accepts.
 var engineNames = map[Type][]string{
 	RunStarted:        {"run_started", "workflow_started", "playbook_started"},
 	RunStatusChanged:  {"run_status_changed"},

@@ -15,7 +15,7 @@ import (
 
 // The parser is expr-lang's, but not the compiler and the virtual machine: the machine cannot be interrupted, rounds an
 // int64 that it compares with a float64, calls methods of the values that it reads, and does not distinguish a missing path
-// from one that holds null. This file replaces them.
+// from a path that holds null. This file replaces them.
 
 // part is a compiled part of an expression.
 type part func(*evaluation) (any, error)

@@ -56,8 +56,8 @@ var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 	},
 }
 
-// compute computes with integers as long as the result is an int64, and otherwise with floating-point numbers. A result that is no number is
-// an error.
+// compute computes with integers as long as the result is an int64, and otherwise with floating-point numbers. It returns an error if the
+// result is no number.
 func compute(op string, a, b any, ints func(x, y int64) (int64, bool), floats func(x, y float64) float64) (any, error) {
 	m, okM := number(a)
 	n, okN := number(b)

@@ -8,7 +8,7 @@
 //
 // # Language
 //
-// The syntax is that of expr-lang, of which this much is supported:
+// The syntax is expr-lang's, of which this much is supported:
 //
 //	$nodes.id.output.a.b    the output of an ancestor and what is in it; $nodes["my-id"] for ids that are not identifiers
 //	$nodes.id.status        its status as text, such as "completed" or "failed"

@@ -23,8 +23,8 @@ var foreignFunctions = map[string]string{
 // own are words that other languages write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
-// isForeign reports whether an operator or a word of another language stands at the place of the error, or before it. The error is that of
-// this word then, and has the one that was probably meant.
+// isForeign reports whether an operator or a word of another language stands at the place of the error, or before it. The error then names
+// this word, and the word that was probably meant.
 func (e *SyntaxError) isForeign(text string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
@@ -46,7 +46,7 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// names makes the error that of the word at a place, if another one is meant by it.
+// names makes the error name the word at a place, if another word is meant by it.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {

@@ -130,7 +130,7 @@ func (e *SyntaxError) isUnfinished(text string) bool {
 
 func isWordOrSpace(r rune) bool { return isWord(r) || unicode.IsSpace(r) }
 
-// follows reports whether the braces stand at the place of the error, which may be that of the second one.
+// follows reports whether the braces stand at the place of the error, which may be the second brace.
 func (e *SyntaxError) follows(text, braces string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

@@ -38,8 +38,8 @@ type (
 		Reason string   `json:"reason,omitempty"`
 		// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
 		DespiteHandlers bool `json:"despite_handlers,omitempty"`
-		// Compensations says that no node runs again: compensations that have failed are repeated, or somebody has undone by hand what the nodes did.
-		// Nodes are theirs; without them all that have failed.
+		// Compensations says that no node runs again: compensations that have failed are repeated, or an operator has undone by hand what the nodes
+		// did. Nodes are the nodes concerned; without them all whose compensations have failed.
 		Compensations undoMode `json:"compensations,omitempty"`
 	}
 	startBody struct {
@@ -120,7 +120,8 @@ func (c *call) write() error {
 	return c.answer(kept)
 }
 
-// accept reads the request for an action, and returns its key and the answer that is kept under it. first tells that there is none yet.
+// accept reads the request for an action, and returns its key and the answer that is kept under it. first reports that there is none
+// yet.
 func (c *call) accept() (key string, k *kept, first bool, err error) {
 	if err := c.prepare(); err != nil {
 		return "", nil, false, err
@@ -234,7 +235,7 @@ func (c *call) audit(answer any, err error) {
 	c.h.log().LogAttrs(c.r.Context(), level, "inspector", append(attrs, slog.String("outcome", outcome))...)
 }
 
-// actor is who makes the request, for events and results. Actor is asked once; one that panics names nobody.
+// actor is who makes the request, for events and results. Actor is asked once; if it panics, no actor is named.
 func (c *call) actor() string {
 	if c.who == nil {
 		name := ""
@@ -351,7 +352,7 @@ func (c *call) signal() (any, error) {
 			return nil, err
 		}
 	}
-	// Somebody else may have answered between the look and the signal.
+	// Another client may have answered between the look and the signal.
 	if c.stored() != nil && err != nil {
 		if !errors.Is(err, kahn.ErrAnswered) {
 			return nil, err
@@ -370,7 +371,7 @@ func (c *call) signal() (any, error) {
 	return nil, err
 }
 
-// wasAnswered refuses an answer to a node that somebody else has answered.
+// wasAnswered refuses an answer to a node that another client has answered.
 func (c *call) wasAnswered(path string, d *kahn.Decision) error {
 	f := &fault{Status: http.StatusConflict, Code: "answered", Message: "somebody else has answered", Answered: c.decision(path, d)}
 	if d.Actor != "" {

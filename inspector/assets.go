@@ -16,7 +16,7 @@ var dist embed.FS
 //go:embed openapi.json
 var description []byte
 
-// asset reports whether a path is that of a file of the page.
+// asset reports whether a path names a file of the page.
 func asset(p string) bool { return strings.HasPrefix(p, "assets/") }
 
 // serveAsset answers with a file whose name changes with its content.

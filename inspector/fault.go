@@ -14,11 +14,11 @@ type fault struct {
 	Status  int    `json:"-"`
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Action is the one that is not allowed.
+	// Action is the action that is not allowed.
 	Action Action `json:"action,omitempty"`
 	// Choices are what would have been accepted.
 	Choices []string `json:"choices,omitempty"`
-	// Answered tells who was first, if a gate has been answered already.
+	// Answered says who was first, if a gate has been answered already.
 	Answered *answered `json:"answered,omitempty"`
 }
 
@@ -73,7 +73,7 @@ var refusals = []refusal{
 	{kahn.ErrBadValue, http.StatusUnprocessableEntity, "bad_value"},
 }
 
-// errRefused stands for the errors that match none of refusals: those of functions of the host.
+// errRefused stands for the errors that match none of refusals: errors of the host's functions.
 var errRefused = errors.New("the service has refused it")
 
 // refusalOf finds the refusal that an error matches.

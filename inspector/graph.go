@@ -12,7 +12,7 @@ import (
 
 // graphReply is a graph as the page draws it.
 type graphReply struct {
-	// Inside and Prefix tell where the graph is: the composite, and what the paths of its nodes begin with, before their ids.
+	// Inside and Prefix say where the graph is: the composite, and what the paths of its nodes begin with, before their ids.
 	Inside    string      `json:"inside,omitempty"`
 	Prefix    string      `json:"prefix,omitempty"`
 	Iteration int         `json:"iteration,omitempty"` // of a loop
@@ -83,8 +83,8 @@ func (at place) node() kahn.Node {
 	return at.plan.Node(at.ref)
 }
 
-// find finds the plan that has the node of a path. An id may contain slashes and brackets, so that each of them may end the first part of
-// the path: only those are looked into that end the id of a node.
+// find finds the plan that has the node of a path. An id may contain slashes and brackets, so each of them may end the first part of the
+// path: find looks only into those that end the id of a node.
 func find(run subject, path string) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)
@@ -208,7 +208,7 @@ func (c *call) bareGraph(reply *graphReply, in inside) {
 	}
 }
 
-// isItem reports whether a path is that of an item of the map at parent.
+// isItem reports whether a path names an item of the map at parent.
 func isItem(parent, path string) bool {
 	return parent != "" && strings.HasPrefix(path, parent+"[")
 }
@@ -216,19 +216,19 @@ func isItem(parent, path string) bool {
 // stateReply has the statuses of all nodes of a graph.
 type stateReply struct {
 	Run runRow `json:"run"`
-	// Prefix is that of the graph, see there: it changes when a composite begins, and with each iteration of a loop.
+	// Prefix is the graph's, see there: it changes when a composite begins, and with each iteration of a loop.
 	Prefix string `json:"prefix,omitempty"`
 	// Event is the id of the last event when the nodes were read: they are at least as new.
 	Event uint64 `json:"event"`
 	// Status has one letter a node, see letters, in the order of the graph.
 	Status string `json:"status"`
-	// Attempts are those of nodes that were attempted more than once, by index.
+	// Attempts are the attempts of nodes that were attempted more than once, by index.
 	Attempts map[int]int `json:"attempts"`
-	// Insides tell how far the composites are that have begun, by index.
+	// Insides show how far the composites are that have begun, by index.
 	Insides map[int]insideCounts `json:"insides"`
 }
 
-// insideCounts tell how many nodes of the graph inside a composite are in each status.
+// insideCounts count the nodes of the graph inside a composite by status.
 type insideCounts struct {
 	Iteration int            `json:"iteration,omitempty"` // of a loop
 	Counts    map[string]int `json:"counts"`
@@ -257,7 +257,7 @@ func (c *call) state() (any, error) {
 		if n.Attempts > 1 {
 			reply.Attempts[status.Len()] = n.Attempts
 		}
-		// Whether a node at work was expanded is not known until it is asked.
+		// Whether a running node was expanded is not known until it is asked.
 		if n.Attempts > 0 && (n.Sub != nil || !n.Status.Terminal() || c.stored() != nil) && len(reply.Insides) < mostInsides {
 			if counts, ok := countsInside(c.target, n.ID); ok {
 				reply.Insides[status.Len()] = counts
@@ -347,7 +347,7 @@ var errNotEnded = &fault{Status: http.StatusConflict, Code: "not_ended", Message
 // mostPreviewed bounds the nodes that a preview lists.
 const mostPreviewed = 500
 
-// unended are the nodes that have begun, or are ready to, in a run that somebody has left: with them it goes on.
+// unended are the nodes that have begun, or are ready to, in a run that was left: it continues with them.
 func (s *storedRun) unended() previewReply {
 	reply := previewReply{Nodes: []string{}}
 	for n := range s.Nodes() {

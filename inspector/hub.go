@@ -20,7 +20,7 @@ type hub struct {
 	mu    sync.Mutex
 	pages map[*page]bool
 	stop  chan struct{} // closed when the last page has left; nil without pages
-	ready chan struct{} // closed when the goroutine knows what there is, so that it can tell what changes
+	ready chan struct{} // closed when the goroutine knows what there is, so that it can see what changes
 	steps int64         // events read and rows made, by which tests check that the work does not grow with the pages
 }
 
@@ -39,9 +39,9 @@ type page struct {
 const (
 	// tick is how often the hub looks.
 	tick = 200 * time.Millisecond
-	// maxPending is how many bytes wait for a slow client before it is told to read everything again.
+	// maxPending is how many bytes wait for a slow client before a reset makes it read everything again.
 	maxPending = 1 << 20
-	// maxChanges is how many nodes one message tells of.
+	// maxChanges is how many nodes one message names.
 	maxChanges = 4_000
 )
 
@@ -142,7 +142,7 @@ func (h *hub) take(p *page) [][]byte {
 	return list
 }
 
-// tell gives an event to every page that wants it. Pages read everything again in place of one that cannot be encoded.
+// tell sends an event to every page that wants it. If the event cannot be encoded, the pages read everything again.
 func (h *hub) tell(name string, data any, wants func(*page) bool) {
 	message, err := frame(name, data)
 	if err != nil {
@@ -191,7 +191,7 @@ func (h *hub) shownRuns() map[string]bool {
 	return ids
 }
 
-// Messages without data: hello is the first one, and reset tells a page to read everything again.
+// Messages without data: hello is the first one, and reset makes a page read everything again.
 var hello, reset = []byte("event: hello\ndata: {}\n\n"), []byte("event: reset\ndata: {}\n\n")
 
 // frame is a server-sent event.
@@ -210,7 +210,7 @@ type watch struct {
 	cursors map[string]cursor // of the runs that pages show
 }
 
-// cursor is the last event of a run that was told.
+// cursor is the last event of a run that was sent.
 type cursor struct {
 	run   *kahn.Run
 	event uint64
@@ -227,7 +227,7 @@ type seen struct {
 	undoes kahn.Compensation
 }
 
-// runsMessage tells of changes in the list.
+// runsMessage reports changes in the list.
 type runsMessage struct {
 	Runs    []runRow `json:"runs"`
 	Removed []string `json:"removed"`
@@ -251,7 +251,7 @@ func (m runsMessage) of(p *page) (part runsMessage) {
 	return part
 }
 
-// tellRuns tells each page what has changed in the list, as far as it may know.
+// tellRuns sends each page what has changed in the list, as far as its client may see it.
 func (h *hub) tellRuns(m runsMessage) {
 	h.tell("runs", m, func(p *page) bool { return p.sees == nil })
 	for _, p := range h.choosing() {
@@ -273,7 +273,7 @@ func (h *hub) choosing() (list []*page) {
 	return list
 }
 
-// nodesMessage tells of changes in a run: the letter of its status, the number of attempts and the path of each node.
+// nodesMessage reports changes in a run: the letter of its status, the number of attempts and the path of each node.
 type nodesMessage struct {
 	Run   string   `json:"run"`
 	Event uint64   `json:"event"`
@@ -342,7 +342,7 @@ func (w *watch) list() runsMessage {
 	return m
 }
 
-// nodes tells the pages of a run what has changed in it: of a run that is shown for the first time, since the first of them has joined.
+// nodes sends the pages of a run what has changed in it: for a run that is shown for the first time, since the first page joined.
 func (w *watch) nodes(id string) {
 	run, ok := w.hub.handler.Runner.Run(id)
 	if !ok {
@@ -400,7 +400,7 @@ func statusAfter(t event.Type) (kahn.Status, bool) {
 	switch t {
 	case event.NodeQueued:
 		return kahn.Ready, true
-	case event.NodeInvalidated: // those that it waits for may have ended or not
+	case event.NodeInvalidated: // the nodes that it waits for may have ended or not
 		return kahn.Idle, true
 	case event.NodeStarted:
 		return kahn.Running, true

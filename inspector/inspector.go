@@ -4,7 +4,7 @@
 //
 //	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn}))
 //
-// With Options.Store it shows the runs of a store, too, or alone: those of other processes, and those that have ended.
+// With Options.Store it shows the runs of a store, too, or alone: runs of other processes, and runs that have ended.
 //
 // Without Options.Authorize the page asks for Options.Token. Scripts, styles and texts of the page are in the
 // binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
@@ -42,15 +42,14 @@ const (
 
 // Options configures a handler. Runner or Store must be set.
 type Options struct {
-	// Runner has the runs that are shown while they are at work, and that actions are for: those that are live, and those that it
-	// remembers.
+	// Runner has the runs that are shown live, and that actions are for: its unfinished runs, and the runs that it remembers.
 	Runner *kahn.Runner
-	// Store has runs of other processes, and those that the Runner has forgotten. They are shown as the store has them; of a Store that has a
+	// Store has runs of other processes, and the runs that the Runner has forgotten. They are shown as the store has them; of a Store that has a
 	// method ReadSnapshot(context.Context, string) (*kahn.Snapshot, error), such as temporal.Store, as the snapshot has them. What operators ask
 	// of a run that another process performs is posted as a request if the Store is a store.Inbox; a [Controller] is asked itself. Nil: none.
 	Store store.Admin
-	// Workflows are those of the runs of the Store: their plans, and how this process performs them. Without one a run is shown
-	// without edges, and this process does not go on with it.
+	// Workflows are the workflows of the Store's runs: their plans, and how this process performs them. A run without one is
+	// shown without edges, and this process does not continue it.
 	Workflows []Workflow
 	// Codec reads the values of the runs of the Store, writes the answers that are posted for them, and should be theirs. A value that it cannot read is shown as it is stored. Nil
 	// means kahn.Types{}.
@@ -64,11 +63,11 @@ type Options struct {
 	// answered as unknown; schedules, and the counts of queues that no process works, are then not shown at all, since they are of all runs. It is asked for each run and request, from several
 	// goroutines, and should be quick; its panic hides the run. Nil: clients that may View know of all runs.
 	Visible func(*http.Request, RunInfo) bool
-	// Token is what a client has to know if Authorize is nil: nothing else tells who may be behind a proxy on this machine, or which of its users
-	// asks. The page takes it from a link whose address ends in #token= and the token, or asks for it, and keeps it in a cookie; programs send the header
+	// Token is what a client has to know if Authorize is nil: nothing else shows who may be behind a proxy on this machine, or which of its users asks.
+	// The page takes it from a link whose address ends in #token= and the token, or asks for it, and keeps it in a cookie; programs send the header
 	// Authorization: Bearer and the token. It has at least 16 bytes. Empty: one is generated, and Log gets it when the handler is made.
 	Token string
-	// Actor names who makes a request, for events, results and the audit log. Nil: nobody is named.
+	// Actor names who makes a request, for events, results and the audit log. Nil: no actor is named.
 	Actor func(*http.Request) string
 	// Redact returns what the client may see in place of a value, an error or a line of the log. It is called before these are
 	// encoded, and must not change the value that it is given. Nil: clients that may ViewData see everything.
@@ -102,10 +101,10 @@ type StartFunc func(ctx context.Context, inputs json.RawMessage) (*kahn.Run, err
 // Value is what Options.Redact is asked about.
 type Value struct {
 	RunID string
-	// Path is that of the node; empty for the run itself.
+	// Path is the node's; empty for the run itself.
 	Path string
 	Kind ValueKind
-	// Name is that of the parameter, for an Input; see the kinds.
+	// Name is the name of the parameter, for an Input; see the kinds.
 	Name string
 	// Value is the value; of an error its text, of a line of the log the line.
 	Value any
@@ -119,10 +118,10 @@ const (
 	Input  ValueKind = "input"
 	Output ValueKind = "output"
 	Config ValueKind = "config"
-	Info   ValueKind = "info" // what a step has told with kahn.Suspend
+	Info   ValueKind = "info" // what a step has said with kahn.Suspend
 	Error  ValueKind = "error"
 	Line   ValueKind = "line"   // of the log
-	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment, and for that of a request
+	Answer ValueKind = "answer" // to a gate; Name is "comment" for its comment, and for a request's
 	Reason ValueKind = "reason" // of a skip: the message of the step, the answer of the condition, or the text of the guard
 	Key    ValueKind = "key"    // of a node, or of an item of a map
 	Label  ValueKind = "label"  // of a stored run, by Name

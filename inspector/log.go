@@ -346,7 +346,7 @@ type span struct {
 	Attempt int     `json:"n"`
 	Queued  float64 `json:"queued_ms"`
 	Start   float64 `json:"start_ms"`
-	End     float64 `json:"end_ms,omitempty"` // 0: it goes on
+	End     float64 `json:"end_ms,omitempty"` // 0: it has not ended
 	Status  string  `json:"status"`
 	ID      uint64  `json:"id"` // of the event that began it
 }
@@ -359,7 +359,7 @@ type timelineReply struct {
 	Spans []span  `json:"spans"` // in the order of their starts
 	// Truncated says that there are more attempts than the answer has.
 	Truncated bool   `json:"truncated,omitempty"`
-	Note      string `json:"note,omitempty"` // what the answer cannot tell
+	Note      string `json:"note,omitempty"` // what the answer cannot say
 }
 
 func (c *call) timeline() (any, error) {

@@ -37,7 +37,7 @@ type nodeReply struct {
 	Requests  []requestRow `json:"requests,omitempty"` // of a stored run, for this node
 	Actions   []string     `json:"actions"`            // that make sense now: signal, cancel, retry, redrive, compensate
 	Data      bool         `json:"data"`               // whether the client may see values
-	Note      string       `json:"note,omitempty"`     // what the answer cannot tell
+	Note      string       `json:"note,omitempty"`     // what the answer cannot say
 	// Gone is when the process of a stored run was last heard of, if no process performs it although it is running.
 	Gone string `json:"gone,omitempty"`
 }
@@ -234,7 +234,7 @@ func flagsOf(res kahn.NodeResult) (list []string) {
 	return list
 }
 
-// nodeActions are the actions on a node that its status, and that of the run, allow.
+// nodeActions are the actions on a node that its status, and the run's, allow.
 func (c *call) nodeActions(at place, res kahn.NodeResult) []string {
 	list, run, ofRun := []string{}, c.target, c.h.actionsOf(c.target)
 	ended := over(run)
@@ -304,7 +304,7 @@ func (c *call) neighbours(at place) (up, down []neighbour) {
 	return up, down
 }
 
-// observes reports whether a node runs however those before it have ended: cleanup nodes and the end do.
+// observes reports whether a node runs however its predecessors have ended: cleanup nodes and the end do.
 func observes(plan *kahn.Plan, id string) bool {
 	ref, ok := plan.Ref(id)
 	if !ok {

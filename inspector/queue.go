@@ -24,7 +24,7 @@ func queueRowOf(q store.QueueState) *queueRow {
 	return &queueRow{Workflow: q.Workflow, Plan: q.Plan, Runs: q.Runs, Since: stamp(q.Served)}
 }
 
-// queues has the queues that no live process works, as the store told a moment ago.
+// queues has the queues that no live process works, according to a recent answer of the store.
 type queues struct {
 	mu   sync.Mutex
 	at   time.Time
@@ -151,7 +151,7 @@ func (h *handler) listUnclaimable(ctx context.Context, q store.Query, list []sto
 	return page, nil
 }
 
-// unended are those of the statuses, or of all without any, that runs have which have not ended.
+// unended returns which of the statuses, or without any which of all, are of runs that have not ended.
 func unended(statuses []kahn.RunStatus) (list []kahn.RunStatus) {
 	for s := kahn.RunPending; s <= kahn.RunCancelled; s++ {
 		if !s.Terminal() && (len(statuses) == 0 || slices.Contains(statuses, s)) {

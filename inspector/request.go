@@ -27,9 +27,9 @@ type Controller interface {
 
 // demand is an action on a stored run, in each of the ways in which the run may be reached.
 type demand struct {
-	judge   func() error                            // refuses what the run would refuse, as far as the store tells it; nil: nothing
+	judge   func() error                            // refuses what the run would refuse, as far as the store shows it; nil: nothing
 	control func(context.Context, Controller) error // by the store itself
-	perform func() error                            // by this process, which goes on with the run
+	perform func() error                            // by this process, which continues the run
 	request func() (store.Request, error)           // by the process that performs the run
 }
 
@@ -144,7 +144,8 @@ func (c *call) postRequest(inbox store.Inbox, run string, q store.Request) error
 	return c.h.storeFault(c.r.Context(), err)
 }
 
-// judgeAnswer refuses an answer to a node that does not wait, and one that is none of the choices of a gate. The run judges the others.
+// judgeAnswer refuses an answer to a node that does not wait, and an answer that is none of the choices of a gate. The run judges the
+// others.
 func (s *storedRun) judgeAnswer(path string, answer any) error {
 	x, err := s.place(path)
 	if err != nil {

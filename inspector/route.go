@@ -158,7 +158,7 @@ func (c *call) prepare() (err error) {
 	return c.findRun()
 }
 
-// findRun finds the run that the query names, if it names one: that of the Runner, or else that of the store.
+// findRun finds the run that the query names, if it names one: in the Runner, or else in the store.
 func (c *call) findRun() error {
 	id := c.query.text("run")
 	run, ok := c.h.Runner.Run(id)

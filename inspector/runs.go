@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// infoReply tells the page what it can do.
+// infoReply says what the page can do.
 type infoReply struct {
 	Actions   []Action `json:"actions"`
 	Workflows []string `json:"workflows"` // that can be started
@@ -84,16 +84,17 @@ type runRow struct {
 	Error   string   `json:"error,omitempty"`  // the first line of the first failure
 	First   uint64   `json:"first"`            // the ids of the events that are kept
 	Last    uint64   `json:"last"`
-	// Actions are those that the status of the run allows: cancel, abort, leave, redrive and fork; compensate if a compensation has failed.
+	// Actions are the actions that the status of the run allows: cancel, abort, leave, redrive and fork; compensate if a compensation has
+	// failed.
 	Actions []string `json:"actions"`
-	// Stored says that only the store has the run. Note is what the row cannot tell.
+	// Stored says that only the store has the run. Note is what the row cannot say.
 	Stored bool   `json:"stored,omitempty"`
 	Note   string `json:"note,omitempty"`
-	// Requests are those for a stored run that it has not taken, and those that it has refused, the last few of them.
+	// Requests are the requests for a stored run that it has not taken, and the last few that it has refused.
 	Requests []requestRow `json:"requests,omitempty"`
-	// Queue is that of a stored run, if no live process works it.
+	// Queue is the queue of a stored run, if no live process works it.
 	Queue *queueRow `json:"queue,omitempty"`
-	// Left says that the run was left as it stood, so that it may go on elsewhere.
+	// Left says that the run was left as it stood, so that it may continue elsewhere.
 	Left bool `json:"left,omitempty"`
 }
 
@@ -178,7 +179,7 @@ func (c *call) run() (any, error) {
 	return c.row(), nil
 }
 
-// row is that of the run which the query names.
+// row returns the row of the run that the query names.
 func (c *call) row() (row runRow) {
 	if s := c.stored(); s != nil {
 		row = c.h.storedRow(s)
@@ -265,7 +266,7 @@ func (row *runRow) count(run subject) {
 	}
 }
 
-// addEnd adds what the nodes tell of the end of a run.
+// addEnd adds what the nodes say about the end of a run.
 func (row *runRow) addEnd(run subject) {
 	for n := range run.Nodes() {
 		if len(row.Failed) < few && n.Status == kahn.Failed && !n.Tolerated {
@@ -308,8 +309,8 @@ func eventAt(ctx context.Context, run subject, id uint64) (kahn.Event, bool) {
 	return kahn.Event{}, false // also if the log does not have it any more
 }
 
-// reached yields the events of a run above after, up to one that it has reached, without waiting. Events that are not kept any more are
-// left out. An error, of a store, ends them and is set.
+// reached yields the events of a run above after, up to an event that it has reached, without waiting. Events that are not kept any
+// more are left out. An error of a store ends them and is set.
 func reached(ctx context.Context, run subject, after, last uint64, failed *error) func(func(kahn.Event) bool) {
 	return func(yield func(kahn.Event) bool) {
 		if first, _ := run.EventRange(); first > 0 {
@@ -364,11 +365,11 @@ type gate struct {
 type gatesReply struct {
 	Gates []gate `json:"gates"`
 	Total int    `json:"total"`
-	// Compensations are the runs that have ended and of which a compensation has failed: somebody has to repeat it, or to undo by hand what was
-	// done. Failed counts all, at least those that the store has.
+	// Compensations are the runs that have ended and of which a compensation has failed: an operator has to repeat it, or to undo by hand what
+	// was done. Failed counts all, at least all of the store.
 	Compensations []undoTask `json:"compensations"`
 	Failed        int        `json:"failed"`
-	Note          string     `json:"note,omitempty"` // what the answer cannot tell
+	Note          string     `json:"note,omitempty"` // what the answer cannot say
 }
 
 func (c *call) gates() (any, error) {
@@ -398,7 +399,7 @@ func (c *call) gates() (any, error) {
 	return reply, nil
 }
 
-// note adds to what the answer cannot tell.
+// note adds to what the answer cannot say.
 func (r *gatesReply) note(text string) { r.Note = strings.TrimSpace(r.Note + " " + text) }
 
 // gate describes a wait.

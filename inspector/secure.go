@@ -92,9 +92,8 @@ func loopbackName(host string) bool {
 }
 
 // below returns the part of the request's path that is below the mount: "" for the page itself. It reports false if the slash after the
-// mount is missing. An http.ServeMux leaves the path as it is. http.StripPrefix takes a prefix away: that of the pattern, as a whole or in
-// part, if it is inside the ServeMux, and another one if it is around it. If both fit, the
-// one that known accepts is taken.
+// mount is missing. An http.ServeMux leaves the path as it is. http.StripPrefix takes a prefix away: the pattern's, as a whole or in part,
+// if it is inside the ServeMux, and another one if it is around it. If both fit, below returns the rest that known accepts.
 func below(r *http.Request, known func(path string) bool) (rest string, ok bool) {
 	path := r.URL.EscapedPath()
 	if asked, err := url.ParseRequestURI(r.RequestURI); err == nil {

@@ -130,7 +130,7 @@ func (h *handler) snapshotOf(ctx context.Context, row *store.Run) (*kahn.Snapsho
 	return kahn.ReadSnapshot(ctx, loaded{run: row}, row.ID)
 }
 
-// errNoAnswer and errDamaged are all that a client is told of errors of the store.
+// Clients see only errNoAnswer and errDamaged of the store's errors.
 var (
 	errNoAnswer = &fault{Status: http.StatusBadGateway, Code: "store", Message: "the store has not answered"}
 	errDamaged  = &fault{Status: http.StatusBadGateway, Code: "damaged", Message: "what the store has of the run cannot be read"}

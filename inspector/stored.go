@@ -19,11 +19,11 @@ type storedRow struct {
 	Usage        kahn.Usage        `json:"usage,omitempty"` // what the steps have used in attempts that have ended, by name
 	Created      string            `json:"created,omitempty"`
 	Ended        string            `json:"ended,omitempty"`
-	WakeAt       string            `json:"wake_at,omitempty"` // when it goes on, or may begin
+	WakeAt       string            `json:"wake_at,omitempty"` // when it continues, or may begin
 	Parent       string            `json:"parent,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
 	Here         bool              `json:"here,omitempty"`   // the Runner has it
-	Queue        *queueRow         `json:"queue,omitempty"`  // that of the run, if no live process works it
+	Queue        *queueRow         `json:"queue,omitempty"`  // the run's, if no live process works it
 	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`

@@ -25,7 +25,7 @@ type storedRun struct {
 	counts      map[kahn.Status]int
 	started     time.Time
 	events      *store.EventLog       // nil if the store keeps no events
-	requests    []store.PostedRequest // the last few of those that wait or were refused
+	requests    []store.PostedRequest // the last few that wait or were refused
 	unclaimable []store.QueueState    // the queues that no live process works
 	held        tenure                // whether a process performs it
 }
@@ -34,7 +34,7 @@ type storedRun struct {
 type tenure uint8
 
 const (
-	heldUnknown tenure = iota // the store does not tell, or the run has not begun or has ended
+	heldUnknown tenure = iota // the store does not say, or the run has not begun or has ended
 	heldBySome                // a process has its lease
 	heldByNone                // it is at rest, or its process has died
 )
@@ -77,10 +77,10 @@ func (s *storedRun) heard() time.Time {
 	return latest
 }
 
-// lost reports whether the run should go on and no process performs it: its process has died.
+// lost reports whether the run should continue and no process performs it: its process has died.
 func (s *storedRun) lost() bool { return s.held == heldByNone && s.Status() == kahn.RunRunning }
 
-// gone is when the process of the run was last heard of, if none performs it and it should go on.
+// gone is when the process of the run was last heard of, if none performs it and it should continue.
 func (s *storedRun) gone() string {
 	if !s.lost() {
 		return ""
@@ -124,7 +124,7 @@ func newStoredRun(row *store.Run, snapshot *kahn.Snapshot, w *Workflow) (*stored
 	return s, nil
 }
 
-// add adds the nodes of one graph, and of those inside them. Of two nodes with one path the outer one has it.
+// add adds the nodes of one graph, and the nodes inside them. Of two nodes with one path the outer one has it.
 func (s *storedRun) add(nodes []kahn.SnapshotNode, parent *storedPlace, plan *kahn.Plan) (list []*storedPlace) {
 	for _, n := range nodes {
 		if raw, ok := n.Output.(json.RawMessage); ok {
@@ -237,7 +237,7 @@ func (s *storedRun) planNote() string {
 	return fmt.Sprintf("Options.Workflows does not have the workflow %.60q with the plan %.16s.", s.row.Workflow, s.row.Plan)
 }
 
-// Nodes yields the stored results of the nodes of the graph. Without a plan those that are idle are left out.
+// Nodes yields the stored results of the nodes of the graph. Without a plan idle nodes are left out.
 func (s *storedRun) Nodes() iter.Seq[kahn.NodeResult] { return resultsOf(s.nodes) }
 
 func resultsOf(nodes []*storedPlace) iter.Seq[kahn.NodeResult] {
@@ -273,7 +273,7 @@ func (s *storedRun) Inputs(string) (params map[string]any, open []string, err er
 
 var errNoInputs = &fault{Status: http.StatusNotFound, Code: "no_value", Message: "the store does not have the inputs of steps"}
 
-// Waiting returns the waits of the run, those inside a composite in the place of that.
+// Waiting returns the waits of the run, the waits inside a composite in its place.
 func (s *storedRun) Waiting() []kahn.Wait {
 	if s.Status().Terminal() {
 		return nil
@@ -322,7 +322,7 @@ func (s *storedRun) due() bool {
 	return false
 }
 
-// Why explains the state of a node as far as the store tells it: limits and turns belong to the process that performs the run.
+// Why explains the state of a node as far as the store shows it: limits and turns belong to the process that performs the run.
 func (s *storedRun) Why(path string) (kahn.Why, error) {
 	x, err := s.place(path)
 	if err != nil {

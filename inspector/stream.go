@@ -31,7 +31,7 @@ func (c *call) stream() (any, error) {
 	}
 	rc := http.NewResponseController(c.w)
 	write := func(messages ...[]byte) error {
-		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines has those of its server
+		_ = rc.SetWriteDeadline(time.Now().Add(streamWrite)) // a writer without deadlines has its server's
 		for _, m := range messages {
 			if _, err := c.w.Write(m); err != nil {
 				return err

@@ -17,10 +17,10 @@ const (
 	leastToken  = 16 // bytes of a token
 )
 
-// tokenGate lets those in who have the token.
+// tokenGate admits clients that have the token.
 type tokenGate struct {
 	token  string
-	cookie string // its name: cookies do not tell the ports of a machine apart
+	cookie string // its name: cookies do not distinguish the ports of a machine
 	pass   string // what the cookie has in place of the token
 }
 
@@ -34,7 +34,7 @@ func newTokenGate(token string) *tokenGate {
 	return &tokenGate{token: token, cookie: "kahn-" + derived(token, "name")[:12], pass: derived(token, "pass")}
 }
 
-// derived is a text that only those can make who have the token, and that does not tell it.
+// derived is a text that one can make only with the token, and that does not reveal it.
 func derived(token, purpose string) string {
 	mac := hmac.New(sha256.New, []byte(token))
 	_, _ = mac.Write([]byte("kahn inspector " + purpose)) // it never fails

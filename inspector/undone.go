@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// undoTask is a run of which a compensation has failed: somebody has to repeat it, or to undo by hand what was done.
+// undoTask is a run of which a compensation has failed: an operator has to repeat it, or to undo by hand what was done.
 type undoTask struct {
 	Run      string         `json:"run"`
 	Workflow string         `json:"workflow"`
@@ -16,7 +16,7 @@ type undoTask struct {
 	Ended    string         `json:"ended,omitempty"`
 }
 
-// addTasks adds the runs of which a compensation has failed: those of the Runner, and those of the store by one page and one count.
+// addTasks adds the runs of which a compensation has failed: the Runner's, and the store's by one page and one count.
 func (c *call) addTasks(reply *gatesReply, limit int) {
 	here := map[string]undoTask{}
 	for run := range c.liveRuns {
@@ -73,11 +73,11 @@ func (c *call) storedTasks(most int) (page store.Page, total int, err error) {
 // undoneReply says how far what a node has done is undone.
 type undoneReply struct {
 	State    string `json:"state"`              // running, done or failed
-	Unknown  bool   `json:"unknown,omitempty"`  // nobody knows whether the node has had an effect
+	Unknown  bool   `json:"unknown,omitempty"`  // it is not known whether the node has had an effect
 	Attempts int    `json:"attempts,omitempty"` // of the compensation
 	Began    string `json:"began,omitempty"`
 	Ended    string `json:"ended,omitempty"`
-	ByHand   bool   `json:"by_hand,omitempty"` // somebody has undone it
+	ByHand   bool   `json:"by_hand,omitempty"` // it was undone by hand
 	// For clients that may view_data: who has undone it by hand, and their comment; why it could not be undone.
 	By      string `json:"by,omitempty"`
 	Comment string `json:"comment,omitempty"`
@@ -91,7 +91,7 @@ func (c *call) undone(res kahn.NodeResult) *undoneReply {
 	}
 	reply := &undoneReply{State: res.Compensation.String(), Error: firstLine(c.shownError(res.ID, res.CompensationErr))}
 	u := res.Undoing
-	if u == nil { // of a composite: that of the nodes inside
+	if u == nil { // of a composite: the state of the nodes inside
 		return reply
 	}
 	reply.Unknown, reply.Attempts, reply.Began, reply.Ended, reply.ByHand = !u.Certain, u.Attempts, stamp(u.Began), stamp(u.Ended), u.By != nil

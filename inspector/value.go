@@ -24,7 +24,7 @@ const (
 type value struct {
 	// JSON is the value, if it is short enough.
 	JSON json.RawMessage `json:"json,omitempty"`
-	// Text is how a longer value begins, or the text of one that JSON cannot express.
+	// Text is how a longer value begins, or the text of a value that JSON cannot express.
 	Text string `json:"text,omitempty"`
 	// Type is the Go type.
 	Type string `json:"type"`

@@ -14,7 +14,7 @@ import (
 // waits has what runs of the store wait for, as the store had them a moment ago. A run has to be loaded for it, and every page asks.
 type waits struct {
 	mu   sync.Mutex
-	turn chan struct{} // closed when the loads end that are under way; nil without any
+	turn chan struct{} // closed when the running loads end; nil without any
 	keep time.Duration // for which what was loaded counts: ten times what the last loads took, so that they take a tenth of the time
 	runs map[string]restingRun
 }
@@ -156,7 +156,7 @@ func (x *waits) forget(id string) {
 	delete(x.runs, id)
 }
 
-// restingRuns are the runs of the store that may wait for somebody and are not at work here, those at rest first. more tells that there
+// restingRuns are the runs of the store that may wait for an answer and do not run here, runs at rest first. more reports that there
 // are others.
 func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, err error) {
 	for _, status := range []kahn.RunStatus{kahn.RunSuspended, kahn.RunRunning} {
@@ -176,7 +176,7 @@ func (c *call) restingRuns(ctx context.Context) (list []store.Run, more bool, er
 	return list, more, nil
 }
 
-// hasAtWork reports whether a run is shown as the Runner has it. Of one that was left the store knows more: another process may go on with it.
+// hasAtWork reports whether a run is shown as the Runner has it. Of a run that was left the store knows more: another process may continue it.
 func (h *handler) hasAtWork(id string) bool {
 	run, ok := h.Runner.Run(id)
 	return ok && !wasLeft(run)
@@ -185,7 +185,7 @@ func (h *handler) hasAtWork(id string) bool {
 // wasLeft reports whether a run of the Runner was left as it stood.
 func wasLeft(run *kahn.Run) bool { return over(run) && !run.Status().Terminal() }
 
-// addResting adds the gates of the runs of the store, those that wait longest first. It adds none for which an answer was posted.
+// addResting adds the gates of the runs of the store, the longest waiting first. It adds none for which an answer was posted.
 func (c *call) addResting(reply *gatesReply, limit int) {
 	if c.h.Store == nil {
 		return

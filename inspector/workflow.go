@@ -14,14 +14,14 @@ import (
 
 // Workflow is what the handler knows of runs of Options.Store. Without it their nodes are shown without the edges between them.
 type Workflow struct {
-	// Plan is that of the runs whose plan hash it has. Several Workflows may have plans of one name: a fork is performed by the last of them.
+	// Plan is the plan of the runs with its hash. Several Workflows may have plans of one name: a fork is performed by the last of them.
 	Plan *kahn.Plan
 	// Perform performs a run in this process with the given options, which name it, its store, and what is to be done with it. A service
 	// with a Runner passes them on:
 	//
 	//	func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error) { return rn.Start(ctx, graph, step, opts...) }
 	//
-	// The context does not end with the request. Nil: the runs do not go on in this process.
+	// The context does not end with the request. Nil: the runs do not continue in this process.
 	Perform func(ctx context.Context, opts ...kahn.Option) (*kahn.Run, error)
 }
 
@@ -127,7 +127,7 @@ func (c *call) goOn(s *storedRun, opts ...kahn.Option) (*kahn.Run, error) {
 	return c.execute(s.workflow, append(opts, kahn.RunID(s.ID()))...)
 }
 
-// turns lets one request at a time go on with a stored run.
+// turns lets one request at a time continue a stored run.
 type turns struct {
 	mu    sync.Mutex
 	taken map[string]chan struct{} // by the id of the run; closed when the turn ends
@@ -164,7 +164,7 @@ func (x *turns) begin(ctx context.Context, id string) (end func(), err error) {
 
 var errHere = errors.New("the run is here by now")
 
-// signalStored answers a node of a stored run: the run goes on here, and the answer is in its first transaction.
+// signalStored answers a node of a stored run: the run continues here, and the answer is in its first transaction.
 func (c *call) signalStored(s *storedRun, path string, d kahn.Decision) error {
 	run, err := c.goOn(s, kahn.EarlySignals(map[string]any{path: d}))
 	if err != nil {
@@ -190,8 +190,9 @@ func (c *call) begun(run *kahn.Run) error {
 	return nil
 }
 
-// cancelStored cancels a run that no process performs: one that has not begun ends without a step, and any other goes on here with its
-// cleanup nodes, which would not run if it were cancelled before it goes on. Steps that are ready may be called before the cancellation.
+// cancelStored cancels a run that no process performs: a run that has not begun ends without a step, and any other continues here with
+// its cleanup nodes, which would not run if it were cancelled before it continues. Steps that are ready may be called before the
+// cancellation.
 func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	var opts []kahn.Option
 	if s.Status() == kahn.RunPending {
@@ -207,7 +208,7 @@ func (c *call) cancelStored(s *storedRun, q kahn.Request) error {
 	return run.Cancel(q)
 }
 
-// cancelNodeStored cancels a node of a run that no process performs: the run goes on here.
+// cancelNodeStored cancels a node of a run that no process performs: the run continues here.
 func (c *call) cancelNodeStored(s *storedRun, path string) error {
 	run, err := c.goOn(s)
 	if err != nil {
@@ -221,9 +222,9 @@ func (c *call) cancelNodeStored(s *storedRun, path string) error {
 
 // forkBody asks for a new run with results of another one.
 type forkBody struct {
-	// ID is that of the new run; without it a new one is made.
+	// ID is the new run's; without it a new one is made.
 	ID string `json:"id,omitempty"`
-	// Nodes run again, beside those without a result that can be kept.
+	// Nodes run again, beside the nodes without a result that can be kept.
 	Nodes []string `json:"nodes,omitempty"`
 	// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
@@ -274,5 +275,5 @@ func (c *call) previewFork() (any, error) {
 	return previewed(kahn.ForkPreview(w.Plan, from, c.query.texts["node"]))
 }
 
-// errNoPlan answers what cannot be told without the plan.
+// errNoPlan answers what cannot be known without the plan.
 var errNoPlan = &fault{Status: http.StatusConflict, Code: "plan_unknown", Message: "Options.Workflows does not have the plan of the run"}

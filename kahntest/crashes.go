@@ -31,8 +31,8 @@ type Process struct {
 // to the next, and makes a new one in a life that is not restarted.
 func (p *Process) Restarted() bool { return p.restarted }
 
-// Effect tells of an effect on the world outside, such as "charge order 7", and of the key under which the world recognises it when it
-// is repeated, such as [kahn.Step.IdempotencyKey]. What a process does after its crash did not happen.
+// Effect records an effect on the world outside, such as "charge order 7", and the key under which the world recognises it when it is
+// repeated, such as [kahn.Step.IdempotencyKey]. What a process does after its crash did not happen.
 func (p *Process) Effect(key, what string) {
 	if p.store.isDead() {
 		return
@@ -43,8 +43,7 @@ func (p *Process) Effect(key, what string) {
 }
 
 // Post posts a request for the run the way another process does: the crash does not undo it, and a step that posts it again in the next life
-// changes nothing.
-// The error is that of [store.Inbox].
+// changes nothing. It returns the error of [store.Inbox].
 func (p *Process) Post(ctx context.Context, q store.Request) error {
 	if p.store.isDead() {
 		return errDead
@@ -53,16 +52,15 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 	return err
 }
 
-// Crashes tests that a workflow recovers: it performs the workflow over a store, and then again for each write of that run, in which
-// the process dies before the write, and once more in which it dies after it; another process then goes on from the store. It
-// fails the test if the outcome of the run, of a node or of a request differs from that without a crash, if an effect is performed under two
-// keys, or if one that was performed without a crash is not.
+// Crashes tests that a workflow recovers: it performs the workflow over a store, and then again for each write of that run, in which the
+// process dies before the write, and once more in which it dies after it; another process then continues from the store. Crashes fails the
+// test if the outcome of the run, of a node or of a request differs from the outcome without a crash, if an effect is performed under two
+// keys, or if an effect of the run without a crash is missing.
 //
-// start is called for each process. It returns the graph and the step function, made anew, so that nothing in memory
-// survives the crash that would not, and tells the Process of the effects. opts are those of the host's own runs, [kahn.Encoding] and
-// [kahn.EarlySignals] among them; the store, the run's id and the owner are Crashes' own. Steps should give the same outputs
-// whenever they are called with the same inputs, and heed their contexts: those end with the crash. In [InFakeTime] backoffs
-// take no time.
+// start is called for each process. It returns the graph and the step function, made anew, so that nothing in memory survives the
+// crash that would not, and reports the effects to the Process. opts are the options of the host's own runs, [kahn.Encoding] and
+// [kahn.EarlySignals] among them; the store, the run's id and the owner are Crashes' own. Steps should give the same outputs whenever
+// they are called with the same inputs, and heed their contexts, which end with the crash. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, err := CheckCrashes(t.Context(), start, opts...)
@@ -326,7 +324,7 @@ func (s *dyingStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration
 
 func (s *dyingStore) Release(ctx context.Context, l store.Lease) error {
 	if s.isDead() {
-		return nil // nobody is there to do it
+		return nil // no process is there to do it
 	}
 	return s.Memory.Release(ctx, l)
 }

@@ -71,7 +71,7 @@ type streamChecker struct {
 	nodes       map[string]*nodeLife // by path
 	deltas      map[string]int       // by path; they outlive everything
 	waits       map[string]bool      // by path: the nodes that wait
-	untold      map[string]bool      // those of waits that no change of the run's status has named
+	untold      map[string]bool      // tokens of waits that no change of the run's status has named
 	crash       bool                 // the run has crashed: what a change has named before may be lost
 	part        bool                 // the stream begins with a resumption
 	graphs      map[*kahn.Graph]map[string]*decl
@@ -84,18 +84,17 @@ type streamChecker struct {
 	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
 	tiers       bool   // the event that began a wave may have led to nodes inside composites: in waves mode, or if it may be
 	open        bool
-	midway      bool         // which tier is open was not told: the stream begins with a resumption, or the mode has changed
-	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; nil before somebody asks
+	midway      bool         // which tier is open is not known: the stream begins with a resumption, or the mode has changed
+	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; nil before the first question
 	steps       int          // what was looked at beside the event itself, to show that the work is linear
 }
 
-// CheckEvents checks the events of a run that is over, or suspended, against the rules of every stream of events: ids
-// without holes; the start first and the end last; each node's events in the order of its life, one end each, the attempts
-// counted; predecessors before their consequences; a possible Parent for each event; waves that do not overlap; and the same
-// ends as in the Result. A run that was left because its store did not answer may end with any event. Indices of deltas are contiguous for each path, whatever is retried, resumed or driven again. It
-// returns the first violation. events are those of the run from the first on, not decoded from JSON. Of a run that was
-// resumed they are those of all its lives, one after the other, of one that crashed up to [event.Recovery].From; or those
-// of the last life alone, of which as much is checked as can be known.
+// CheckEvents checks the events of a run that is over, or suspended, against the rules of every stream of events: ids without holes; the start first and the end last;
+// each node's events in the order of its life, one end each, the attempts counted; predecessors before their consequences; a possible Parent for each event; waves that
+// do not overlap; and the same ends as in the Result. A run that was left because its store did not answer may end with any event. Indices of deltas are contiguous for
+// each path, whatever is retried, resumed or driven again. It returns the first violation. events are the run's events from the first on, not decoded from JSON. For a
+// run that was resumed, give the events of all its lives, one after the other, and of a life that crashed the events up to [event.Recovery].From; or the events of the
+// last life alone, of which as much is checked as can be known.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }
@@ -136,7 +135,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // a life in which nothing but the inside composites went on has no wave
+	c.tiers = c.waves || c.part // a life in which nothing but the inside of composites continued has no wave
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
 	case lost: // anything may be the last event
@@ -202,7 +201,7 @@ func payloadFits(e event.Event) (ok bool) {
 	return ok
 }
 
-// resumes reports whether the event tells that a run goes on.
+// resumes reports whether the event says that a run continues.
 func resumes(e event.Event) bool {
 	if e.Type == event.RunStatusChanged {
 		return e.Payload.(event.StatusChange).To == kahn.RunRunning
@@ -216,9 +215,9 @@ func forks(e event.Event) bool {
 	return ok && p.Forked != ""
 }
 
-// wavesAfter reports whether the life that begins with an event has waves. A life in waves mode in which nothing happens outside
-// of composites has none, as one in eager mode. One that goes on in a wave that was open has no event of a wave if it is left before the wave
-// ends: then nodes that the wave's start led to tell.
+// wavesAfter reports whether the life that begins with an event has waves. A life in waves mode in which nothing happens outside composites
+// has none, like a life in eager mode. A life that continues in an open wave has no event of a wave if it is left before the wave ends: then
+// the nodes that the wave's start led to show it.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
@@ -236,7 +235,7 @@ func (c *streamChecker) wavesAfter(i int) bool {
 }
 
 // resumed prepares for the events that a resumption may repeat: nodes that had not ended are queued and begin again. The run
-// may go on in another mode.
+// may continue in another mode.
 func (c *streamChecker) resumed(i int) {
 	waves := c.wavesAfter(i)
 	c.changed = waves != c.waves
@@ -252,7 +251,7 @@ func (c *streamChecker) resumed(i int) {
 }
 
 // carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves mode: its
-// check, which no event tells of, goes on outside its wave.
+// check, which has no event, continues outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
 	c.steps += len(n.sources)
 	return slices.ContainsFunc(n.sources, func(path string) bool {
@@ -269,7 +268,7 @@ func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// result compares the nodes of a result, also those inside composites, with the events of the stream.
+// result compares the nodes of a result, nodes inside composites included, with the events of the stream.
 func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	for r := range res.Nodes() {
 		n := c.nodes[prefix+r.ID]
@@ -383,7 +382,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	}
 	switch p := e.Payload.(type) {
 	case event.Suspension:
-		if p.Token != "" { // else it is a composite in which nodes wait, or one that was answered at once
+		if p.Token != "" { // else it is a composite in which nodes wait, or a node that was answered at once
 			c.waits[e.Path], c.untold[e.Path] = true, true
 		}
 	case event.Delta, event.LogRecord:

@@ -54,7 +54,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		return nil
 	case n.terminal != kahn.Idle && c.rewound(n):
 		delete(c.nodes, e.Path)
-		c.interior(n.within).last = 0 // that of this node comes next
+		c.interior(n.within).last = 0 // this node's comes next
 		n, err := c.node(e.Path)
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 			attempt++
 		}
 		if e.Type != event.NodeQueued {
-			if !n.reentered { // else the nodes inside go on
+			if !n.reentered { // else the nodes inside continue
 				c.forget(e.Path)
 			}
 			n.attempt, n.reentered, n.maybe = attempt, false, false
@@ -208,7 +208,7 @@ func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// begunAgain forgets the life of a node that begins anew, or the end of a composite that goes on inside.
+// begunAgain forgets the life of a node that begins anew, or the end of a composite that continues inside.
 func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	attempt := n.attempt
 	*n = nodeLife{decl: n.decl, resumed: c.resumptions}
@@ -234,10 +234,10 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		n.attempt = e.Attempt - 1
-		n.maybe = e.Type == event.NodeQueued // a step that was suspended is queued to go on in its attempt
+		n.maybe = e.Type == event.NodeQueued // a step that was suspended is queued to continue in its attempt
 	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
-			n.last = event.NodeStarted // a composite that goes on
+			n.last = event.NodeStarted // a composite that continues
 		}
 	case event.NodeSignalled:
 		n.attempt, n.reentered = e.Attempt, !n.isGate()
@@ -246,7 +246,7 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	}
 }
 
-// unbound reports whether a node began in a life without waves, or may have: it goes on outside its wave.
+// unbound reports whether a node began in a life without waves, or may have: it continues outside its wave.
 func (c *streamChecker) unbound(n *nodeLife) bool {
 	return n.unbound || n.began != 0 && n.began < c.switched
 }

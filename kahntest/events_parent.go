@@ -70,14 +70,14 @@ func (c *streamChecker) parent(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// goesOnInside reports whether the event tells that a composite which had ended goes on inside.
+// goesOnInside reports whether the event says that a composite which had ended continues inside.
 func goesOnInside(e event.Event) bool {
 	p, ok := e.Payload.(event.Invalidation)
 	return ok && p.Reason == "inside"
 }
 
 // sourcesEnded checks that a predecessor's end comes before its consequences. A join that is not early starts or skips its
-// node after all predecessors have ended; a blocked one has at least one that ended badly.
+// node after all predecessors have ended; a blocked node has at least one predecessor that ended badly.
 func (c *streamChecker) sourcesEnded(e event.Event, n *nodeLife) error {
 	if n.unknown {
 		return nil

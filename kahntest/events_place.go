@@ -85,15 +85,15 @@ func around(path, prefix, id string) string {
 type interior struct {
 	around     *interior // of the composite that it is inside, or nil
 	nodes      []string  // paths
-	composites []string  // paths of those that have an interior
+	composites []string  // paths of composites with an interior
 	last       int       // of a loop: the number of its last iteration
 
-	open   []string    // nodes that had not ended when somebody looked last
-	within []*interior // those of composites that had such nodes
-	listed bool        // among those of the interior around it
+	open   []string    // nodes that had not ended at the last look
+	within []*interior // the interiors of composites that had such nodes
+	listed bool        // among the interiors of the interior around it
 }
 
-// interior finds or makes the interior of a composite, and adds it to that of the composite around it.
+// interior finds or makes the interior of a composite, and adds it to the interior of the composite around it.
 func (c *streamChecker) interior(path string) *interior {
 	in := c.inside[path]
 	if in == nil {
@@ -189,7 +189,7 @@ func (c *streamChecker) quiet(composite string) bool {
 type decl struct {
 	kahn.Node
 	sources []string // of all edges, by path
-	within  string   // the path of the composite that it is inside of, or ""
+	within  string   // the path of the composite around it, or ""
 	item    bool     // it is an item of a map, declared by the map
 	unknown bool     // it is inside a node that was expanded into a graph which is not known
 }
@@ -218,7 +218,7 @@ func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	switch n := c.decls(in)[id]; {
 	case id != r.ID: // an item
 	case n.Map != nil:
-		return prefix // the id of an item contains that of the map
+		return prefix // the id of an item contains the map's
 	case n.Loop != nil:
 		last := 0
 		if in := c.inside[prefix+r.ID]; in != nil {

@@ -41,8 +41,8 @@ const exploredRuns = 300
 // same whenever the test is.
 //
 // start is called for each run, so that invariants about the world outside begin with a new world. Steps are called one at a time, on
-// the goroutine of Explore: they do not wait for each other or for their contexts. The options are those of [kahn.NewCoordinator], and
-// RunID and Random are set by Explore.
+// the goroutine of Explore: they do not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator];
+// Explore sets RunID and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {
@@ -72,7 +72,7 @@ func CheckExplored(start func() Workflow, runs int) error {
 
 // exploration is one run under a schedule: choices by name. Choice 0, which all have that are not named, is that everything goes well.
 type exploration struct {
-	rand  *rand.Rand     // makes the choices; nil: they are those given
+	rand  *rand.Rand     // makes the choices; nil: the choices are given
 	given map[string]int // choices that are made again
 	made  []string       // the names of the choices that are not 0, in their order
 	said  []string       // what they have led to

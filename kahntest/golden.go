@@ -82,8 +82,8 @@ func Stream(events []event.Event) string {
 	return b.String()
 }
 
-// ByNode returns the events in an order that does not depend on which nodes run at the same time: those of the run first, then those of each
-// node, by path. The events of one node, and of the run, keep their order.
+// ByNode returns the events in an order that does not depend on which nodes run at the same time: the run's events first, then each node's,
+// by path. The events of one node, and of the run, keep their order.
 func ByNode(events []event.Event) []event.Event {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b event.Event) int { return cmp.Compare(a.Path, b.Path) })

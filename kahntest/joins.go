@@ -14,7 +14,8 @@ import (
 //
 //	kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, "SNX") // "ok"
 //
-// The letters of classes are not those of statuses: a skipped node is S/up in a text of statuses, and its edges are N.
+// The letters of classes differ from the letters of statuses: a skipped node is S/up in a text of statuses, and its edges are
+// N.
 func Joined(n kahn.Node, letters string) (string, error) {
 	const target = "T"
 	t := kahn.Node{

@@ -183,9 +183,9 @@ var statusWords, full = func() (words []string, full map[string]string) {
 	}
 }()
 
-// CompareStatuses compares the statuses of a result with those of a text like "A:ok B:F C:S/br", in any order. The text has
-// to name all nodes, unless its last word is "...". It may name nodes inside composites by their path, as in "S/x:ok". The
-// error lists every difference.
+// CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br", in any order. The text has to name
+// all nodes, unless its last word is "...". It may name nodes inside composites by their path, as in "S/x:ok". The error
+// lists every difference.
 func CompareStatuses(res *kahn.Result, want string) error {
 	var problems []string
 	named := map[string]bool{}
@@ -249,7 +249,7 @@ func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
 		switch inner, inside := strings.CutPrefix(rest, "/"); {
 		case inside:
 			return find(n.Sub, inner)
-		case strings.HasPrefix(rest, "["): // the ids of items begin with that of the map
+		case strings.HasPrefix(rest, "["): // the ids of items begin with the map's
 			return find(n.Sub, path)
 		}
 	}

@@ -19,11 +19,11 @@ import (
 // Script is a step function that follows a script, and records how it was called. It may be used by any number of runs at
 // once; the zero value lets every node complete.
 type Script struct {
-	// Acts are the results of the attempts of a node, by the node's path and the number of the attempt; the last act is also
-	// that of all further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
+	// Acts are the results of the attempts of a node, by the node's path and the number of the attempt; the last act also
+	// serves all further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
 	Acts map[string][]Act
 	// Undos are the results of the attempts to undo a node, as Acts are the results of the attempts to perform it. They are for the nodes that have a
-	// CompensateBy, and for those whose Compensate is [Script.Undo]. The Value of an act is not used.
+	// CompensateBy, or whose Compensate is [Script.Undo]. The Value of an act is not used.
 	Undos map[string][]Act
 	// Else performs and undoes the nodes that have no acts. If it is nil they complete with their ids, and are undone.
 	Else kahn.StepFunc
@@ -38,7 +38,7 @@ type Act struct {
 	Delay time.Duration
 	// Panic, if it is not nil, is the value with which the attempt panics.
 	Panic any
-	// Do, if it is not nil, is called, and its results are those of the attempt.
+	// Do, if it is not nil, is called, and its results are the attempt's.
 	Do kahn.StepFunc
 	// Value and Err are the results of the attempt.
 	Value any
@@ -232,7 +232,7 @@ func (s *Script) Calls() []Call {
 	return slices.Clone(s.calls)
 }
 
-// CallsOf returns the calls of one node, also those that undo it.
+// CallsOf returns the calls of one node, calls that undo it included.
 func (s *Script) CallsOf(node string) []Call {
 	return slices.DeleteFunc(s.Calls(), func(c Call) bool { return c.Node != node })
 }

@@ -10,8 +10,8 @@ import (
 
 // Build makes a net of nodes and edges in the order of their declaration. An edge names its nodes by their indices. A zero Join is
 // [AllSucceeded], a zero Skip [SkipCascade], a zero Upstream [UpstreamAbort]. The ids are for errors. Of an edge with [EdgeLabelled]
-// LabelID is the number of its label among those of its source, from 0; an edge with [EdgeFailure] lets every failure through. A
-// [Builder] can do more.
+// LabelID is the number of its label among the labels of its source, from 0; an edge with [EdgeFailure] lets every failure through.
+// A [Builder] can do more.
 //
 // The error matches [ErrBadValue] if lists of nodes differ in length, a value is outside its enum, an edge leads to no node, a flag is set that
 // callers do not set, a label is below 0 or above [MostLabels], or the edges have a cycle.

@@ -8,7 +8,8 @@ import (
 // Compensation says how far the undoing of what was done has come: of a node, or of a run.
 type Compensation uint8
 
-// The states of a compensation. Those of a composite without a compensation of its own, and of a run, tell of the nodes inside.
+// The states of a compensation. The state of a run, and of a composite without a compensation of its own, is about the nodes
+// inside.
 const (
 	CompensationNone    Compensation = iota // nothing is undone
 	CompensationRunning                     // it has begun, or its turn is to come
@@ -33,7 +34,7 @@ type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
 	asked    moment    // the last moment at which the host was asked
 	holds    bool      // nodes that have not started wait until everything is undone
-	reversal *reversal // under way, or nil
+	reversal *reversal // running, or nil
 }
 
 // moment is a moment at which it is known whether the run is about to end badly.
@@ -206,7 +207,7 @@ func (s *Locked) claimUndo(r Ref) bool {
 	return s.claim(r, s.takesToken(r))
 }
 
-// takesSlotsBack reports whether a node takes slots to be undone: those of the groups and of the key of a step. The limit of the run does not count.
+// takesSlotsBack reports whether a node takes slots to be undone: slots of the groups and of the key of a step. The limit of the run does not count.
 func (s *Locked) takesSlotsBack(r Ref) bool {
 	return s.limits.active && !s.net.facts[r].is(FlagInline|FlagComposite)
 }

@@ -14,8 +14,8 @@ import (
 //
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
 // source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
-// the control edges; a data-only edge delays a node and has no class. The names are those of Apache Airflow's trigger rules
-// where it has the rule. A side edge delivers data only, see [Net.IsSide]: the two rules that are defaults do not run a node
+// the control edges; a data-only edge delays a node and has no class. A rule has the name of Apache Airflow's trigger rule
+// where there is one. A side edge delivers data only, see [Net.IsSide]: the two rules that are defaults do not run a node
 // because of one, the others count every edge.
 type Join uint32
 

@@ -73,7 +73,7 @@ func (p *Net) Rules(r Ref) (Join, SkipMode, UpstreamPolicy) {
 	return f.join, f.mode, f.policy
 }
 
-// Router is the number of a condition among those with labels, or -1.
+// Router is the number of a condition among the conditions with labels, or -1.
 func (p *Net) Router(r Ref) int32 { return p.facts[r].router }
 
 // Tier is the Kahn level of a node.
@@ -115,7 +115,7 @@ func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.
 // hasPort reports whether a parameter with this index may be one of a node.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound is the limit and the rate of a group; those of a key are options of the run.
+// Bound is the limit and the rate of a group; limits and rates of keys are options of the run.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate
@@ -141,7 +141,7 @@ func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	return nil
 }
 
-// Out returns the out-edges of a node, without those into the end node, by target.
+// Out returns the out-edges of a node, without edges into the end node, by target.
 func (p *Net) Out(r Ref) []Arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
 // NoRef is no node.
@@ -236,7 +236,7 @@ type csr struct {
 
 func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
 
-// newCSR lists the edges of each node, in their order: its out-edges without those into the end node, or its in-edges. It takes its
+// newCSR lists the edges of each node, in their order: its out-edges without edges into the end node, or its in-edges. It takes its
 // memory from space and returns the rest.
 func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, slab) {
 	start, space := space.cut(rows + 2)

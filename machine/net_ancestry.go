@@ -33,7 +33,7 @@ const maxSought = 256 // a bit a node each
 // number than all its ancestors.
 type span struct {
 	number int32
-	tree   int32 // the numbers from here up to the node's own are those of ancestors
+	tree   int32 // the numbers from here up to the node's own belong to ancestors
 	low    int32 // no ancestor has a lower number
 }
 

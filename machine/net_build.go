@@ -138,7 +138,7 @@ func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]b
 	return queue
 }
 
-// cycles finds a cycle among the nodes that Kahn's algorithm left over, cuts the edge that closes it, and goes on with the algorithm,
+// cycles finds a cycle among the nodes that Kahn's algorithm left over, cuts the edge that closes it, and continues the algorithm,
 // until nothing is left over.
 func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]int32) {
 	cut := map[int32]bool{}
@@ -161,8 +161,8 @@ func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]
 	return cycles
 }
 
-// findCycle finds one cycle among the nodes that Kahn's algorithm left over: from one that is certainly on a cycle, the
-// shortest way back to it.
+// findCycle finds one cycle among the nodes that Kahn's algorithm left over: from a node that is certainly on a cycle,
+// the shortest way back to it.
 func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 	// Every node left over has a predecessor left over, so walking backwards must meet a node twice: it is on a cycle.
 	at := Ref(slices.IndexFunc(pending, func(n int32) bool { return n > 0 }))
@@ -302,7 +302,7 @@ func (b *Builder) sortBySource(r Ref, row []int32) {
 	b.p.bySource[r] = row
 }
 
-// Disable makes a node one that is skipped at once.
+// Disable has a node skipped at once.
 func (b *Builder) Disable(r Ref) { b.p.disabled = append(b.p.disabled, r) }
 
 // Catch makes an edge let through failures of these causes only; none means all.
@@ -333,10 +333,10 @@ func (b *Builder) Label(i int32, label int32) {
 	*routes = max(*routes, label+1)
 }
 
-// Check makes a node one that user code or data decides about after its join.
+// Check has user code or data decide about a node after its join.
 func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
 
-// Port makes an edge one that feeds a parameter which is required. It matters for nodes with early rules.
+// Port says that an edge feeds a required parameter. It matters for nodes with early rules.
 func (b *Builder) Port(i int32) {
 	b.edges[i].Flags |= edgePort
 	b.wideRows = true

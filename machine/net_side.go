@@ -316,8 +316,8 @@ func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	return false, sure
 }
 
-// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at the exit's first targets: those
-// of the lowest tiers lead furthest.
+// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at the exit's first targets: the
+// ones in the lowest tiers lead furthest.
 func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	const few = 4
 	firsts, ok := b.firsts[exit]
@@ -366,7 +366,7 @@ func (b *branching) sweep(batch []branchClass) {
 			single |= bit
 		}
 	}
-	// A class with one source is settled as soon as an exit of a router leads there, or that of an ancestor when there
+	// A class with one source is settled as soon as an exit of a router leads there, or an ancestor's exit when there
 	// is no router further down.
 	var passed, settled uint64
 	for b.pending > 0 {
@@ -460,7 +460,7 @@ func (b *branching) spread() {
 		b.steps += int64(len(row))
 		for _, i := range row {
 			// An exit that counts leads to a source of a plain edge without passing an ancestor of a router: otherwise it
-			// would lead to a router. So the marks of an ancestor are those of its own success only.
+			// would lead to a router. So an ancestor has the marks of its own success only.
 			from := &b.marks[b.p.edges[i].From]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above

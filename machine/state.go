@@ -47,7 +47,7 @@ type stateQueues struct {
 	touched *ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
 	work    []Ref       // nodes that were settled and whose out-edges are still to be visited
 
-	announced bool // what is queued was announced, and nobody has answered: see Announce
+	announced bool // what is queued was announced, and not answered yet: see Announce
 }
 
 // stateTally counts nodes, and edges for tests.
@@ -75,13 +75,13 @@ type stateHolds struct {
 	parks  bool       // the host queues ready nodes, once its store has them
 	admits bool       // nodes with FlagAdmit are Ready until admitted says that they have started
 	aside  *setAside  // nil until something was held
-	tree   *TreeSlots // those of the tree of runs under a common limit that the run belongs to; limit is set then; else nil
+	tree   *TreeSlots // the slots of the tree of runs under a common limit that the run belongs to; limit is set then; else nil
 }
 
 // setAside are the nodes that a hold keeps from starting.
 type setAside struct {
 	held  []Ref      // ready nodes that the hold has passed over
-	fresh ordset.Set // those of the ready nodes, by schedule position, that have not been started before, during a hold for these
+	fresh ordset.Set // the ready nodes, by schedule position, that have not been started before, during a hold for these
 	again []Ref      // nodes that were queued and had been started before, if there are such holds
 }
 
@@ -100,7 +100,7 @@ type aftermath struct {
 	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
 	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused it, if any
 	losers       *loserSearch   // nil until losers are looked for
-	late         []Ref          // nodes whose predecessor failed after their join was decided, and that do not go on then
+	late         []Ref          // nodes whose predecessor failed after their join was decided, and that do not continue then
 	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own
 	members      [][]Ref        // by group: made when the first one fails; nil in a Run
 	undo         *undoing       // nil unless some node may have to be undone
@@ -290,7 +290,7 @@ type Outcome struct {
 	AbortRun bool
 }
 
-// CheckVerdict is the result of a check. The zero value lets the node go on.
+// CheckVerdict is the result of a check. The zero value lets the node continue.
 type CheckVerdict struct {
 	// Skip is SkipWhenGuard or SkipNullPropagation, to skip the node.
 	Skip SkipKind
@@ -313,7 +313,7 @@ type Change struct {
 	Wave    int8 // +1: the tier ref starts, -1: it has completed
 }
 
-// wide holds the counters that do not fit into the word of a node: those of AtLeast, and of early rules with required
+// wide holds the counters that do not fit into the word of a node: of AtLeast, and of early rules with required
 // ports.
 type wide struct {
 	s, other, ports int32
@@ -330,7 +330,7 @@ type Setup struct {
 	SlotSetup
 }
 
-// StopSetup are the options that tell what failures and stops do to what runs.
+// StopSetup are the options that say what failures and stops do to what runs.
 type StopSetup struct {
 	OnFailure OnFailure
 	Drains    bool // a failure lets what runs finish
@@ -347,7 +347,7 @@ func New(p *Net, x *Setup) *State {
 	return (*State)(s)
 }
 
-// Init makes the State that of a run of the net. Begin, or Restore and Rebuild, have to follow.
+// Init makes the State the State of a run of the net. Begin, or Restore and Rebuild, have to follow.
 func (s *Locked) Init(p *Net, x *Setup) {
 	n := len(p.names)
 	s.mu = &s.own
@@ -495,7 +495,7 @@ func (s *Locked) known(r Ref) error {
 	return nil
 }
 
-// Current returns an error for a token that is not that of its node's last attempt, or whose node is not in the given status.
+// Current returns an error unless a token belongs to its node's last attempt and its node is in the given status.
 func (s *Locked) Current(t Token, status Status) error {
 	if err := s.known(t.Ref); err != nil {
 		return err
@@ -527,7 +527,7 @@ func (s *Locked) leaveRunning(r Ref) {
 }
 
 // occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not; nor
-// does one that has been expanded, except the item of a map, which runs as long as its graph does.
+// does an expanded node, except the item of a map, which runs as long as its graph does.
 func (s *Locked) occupies(r Ref) bool {
 	return !s.net.facts[r].is(FlagInline) && (s.words[r]&WordExpanded == 0 || s.net.items)
 }
@@ -653,8 +653,8 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 	return nil
 }
 
-// Fail makes a node fail that is between two attempts, ready or suspended, because its timeout has passed. The token is that
-// of its last attempt. The error matches [ErrBadValue] for a cause that is not a node's own failure, [ErrStale], and [ErrTransition].
+// Fail makes a node fail that is between two attempts, ready or suspended, because its timeout has passed. The token belongs to its
+// last attempt. The error matches [ErrBadValue] for a cause that is not a node's own failure, [ErrStale], and [ErrTransition].
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()
 	if err != nil {

@@ -48,7 +48,7 @@ func (st *State) Begin(r Ref) (Task, error) {
 // stop as by [State.StopNode]. The call may have ended already.
 //
 // Both are called in the calls of the State that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
-// error is that of [reactive.NewEffect], or matches [ErrBadValue] if one of the functions is nil.
+// error comes from [reactive.NewEffect], or matches [ErrBadValue] if one of the functions is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)

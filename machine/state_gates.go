@@ -2,8 +2,8 @@ package machine
 
 // gateQueue holds gates in the order in which they became ready. One leaves from anywhere in constant time.
 type gateQueue struct {
-	refs []Ref        // those that have left included
-	in   map[Ref]bool // those that have not
+	refs []Ref        // gates that have left included
+	in   map[Ref]bool // gates that have not left
 }
 
 func (q *gateQueue) has(r Ref) bool { return q.in[r] }

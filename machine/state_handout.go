@@ -147,9 +147,9 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run has more to do than to wait for signals and for the ends of backoffs: a node is Ready, also one that a hold keeps
-// back, or is being checked or concluded, or no node has begun. It looks at all nodes.
-// pausing is the number of running nodes that only wait for a time.
+// HasWork reports whether the run has more to do than to wait for signals and for the ends of backoffs: a node is Ready (even if a hold keeps it
+// back), or is being checked or concluded, or no node has begun. It looks at all nodes. pausing is the number of running nodes that only wait for a
+// time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {

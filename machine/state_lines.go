@@ -5,7 +5,7 @@ import "math"
 // line holds the nodes of a run that wait for a slot or a token of a group, as crowds.
 type line struct {
 	*Slots                       // nil: no limit
-	queues [queueCount]lineQueue // by whether their nodes need a token: those that do hold back only one another while there is none
+	queues [queueCount]lineQueue // by whether their nodes need a token: the ones that do hold back only one another while there is none
 }
 
 // lineQueue is a part of the nodes of a line.
@@ -22,7 +22,7 @@ const (
 	queueCount
 )
 
-// queueFor returns the queue of nodes that need a token, or of those that do not. Without a rate none does.
+// queueFor returns the queue of nodes that need a token, or of nodes that do not. Without a rate none does.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken
@@ -30,11 +30,11 @@ func (x *line) queueFor(token bool) int {
 	return needSlot
 }
 
-// crowd is nodes that wait together, since what one of them lacks all of them lack. A bunch is nodes of the same groups and the same key.
-// It waits in the line of its key, or as a part of its throng: that of all bunches of these groups whose key is not known to lack anything.
-// The throng waits in the line of one of the groups. So a slot that goes to and fro between the lines of n nodes moves few crowds, not n nodes.
+// crowd is nodes that wait together, since what one of them lacks all of them lack. A bunch is nodes of the same groups and the same key. It
+// waits in the line of its key, or as a part of its throng: all bunches of these groups whose key is not known to lack anything. The throng
+// waits in the line of one of the groups. So a slot that goes to and fro between the lines of n nodes moves few crowds, not n nodes.
 type crowd struct {
-	lines  []int32 // those that all its nodes have to pass: of a bunch that of its key, if it has a limit, of a throng those of the groups
+	lines  []int32 // the lines that all its nodes have to pass: a bunch has the line of its key, if that has a limit, a throng the lines of the groups
 	token  bool    // its nodes need tokens
 	throng *crowd  // of a bunch
 	nodes  []int32 // of a bunch: schedule positions, a binary heap; nodes that were stopped are passed over
@@ -144,7 +144,7 @@ func (s *Locked) bunchOf(r Ref, token bool) *crowd {
 	return c
 }
 
-// crowdName tells crowds apart.
+// crowdName distinguishes crowds.
 func crowdName(key, groups []int32, token bool) []byte {
 	name := make([]byte, 2, 64)
 	if token {

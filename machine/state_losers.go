@@ -13,7 +13,7 @@ type loserSearch struct {
 }
 
 // supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, at least one
-// of which has CancelLosers. It visits r's unfinished predecessors, and those of losers, in reverse topological order, so
+// of which has CancelLosers. It visits the unfinished predecessors of r and of losers in reverse topological order, so
 // that it visits a node after all nodes that could wait for it. Nodes that are decided stay so, and so the out-edges of a
 // node are visited once, however many decisions there are.
 func (s *Locked) supersede(r Ref) {
@@ -46,7 +46,7 @@ func (s *Locked) supersede(r Ref) {
 	}
 }
 
-// addCandidates adds the unfinished predecessors of a node to those that may be losers.
+// addCandidates adds the unfinished predecessors of a node to the nodes that may be losers.
 func (s *Locked) addCandidates(r Ref) {
 	row := s.net.in.row(r)
 	s.visits += int64(len(row))

@@ -53,7 +53,7 @@ type observers struct {
 	endFeeds map[Ref]bool // the predecessors of the end node
 }
 
-// Watcher is told, with the lock held, of each status that a node enters.
+// Watcher gets, with the lock held, each status that a node enters.
 type Watcher interface{ Note(r Ref, to Status) }
 
 // nodeSignals are the signals of one node.
@@ -117,7 +117,7 @@ func (st *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	return n.blocked
 }
 
-// RunStatusSignal returns the status of the run as a signal: that of the [Host], or of [State.RunStatus] by the rule that
+// RunStatusSignal returns the status of the run as a signal: from the [Host], or from [State.RunStatus] by the rule that
 // NewState was given.
 func (st *State) RunStatusSignal() *reactive.Value[RunStatus] {
 	s := st.lock()
@@ -163,7 +163,7 @@ func (st *State) Scope() *reactive.Scope {
 
 // Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
 // [reactive.Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
-// State itself goes on.
+// State itself continues.
 func (st *State) Dispose() { st.Scope().Dispose() }
 
 // observers returns the observers of the State. The first call makes them.
@@ -400,8 +400,8 @@ func (o *observers) count(r Ref, to Status) {
 	}
 }
 
-// Watch makes w be told of a node's statuses, NoRef meaning all nodes'. It returns the present status of each node, by Ref, which must
-// not be written to, and is kept up to date.
+// Watch reports a node's statuses to w, NoRef meaning all nodes'. It returns the present status of each node, by Ref, which must not
+// be written to, and is kept up to date.
 func (s *Locked) Watch(r Ref, w Watcher) []Status {
 	o := s.observers()
 	o.census()
@@ -437,7 +437,7 @@ func (s *Locked) Tally() [statusCount]int {
 	return o.counts
 }
 
-// IsObserved reports whether somebody observes the State.
+// IsObserved reports whether the State has an observer.
 func (s *Locked) IsObserved() bool { return s.obs != nil }
 
 // ObservedNodes counts the nodes that have signals.
@@ -462,7 +462,7 @@ func (s *Locked) SignalsDue() bool {
 // PublishSignals publishes these, without the lock. Effects run, and may end the goroutine.
 func (s *Locked) PublishSignals() { s.obs.source.DeliverAll() }
 
-// ObservedWords returns the words of all nodes if somebody observes them, else nil, before the State is restored.
+// ObservedWords returns the words of all nodes if the State has an observer, else nil, before the State is restored.
 func (s *Locked) ObservedWords() []uint64 {
 	if s.obs == nil {
 		return nil
@@ -513,7 +513,7 @@ func (o *observers) show(p *reactive.Publication) {
 	}
 }
 
-// runStatusNow is the status of the run: that of the host, or else computed from the State.
+// runStatusNow is the status of the run: the host's, or else computed from the State.
 func (s *Locked) runStatusNow() RunStatus {
 	if s.host != nil {
 		return s.host.RunStatus()

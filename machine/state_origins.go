@@ -26,7 +26,7 @@ type originState uint8
 
 const (
 	originsUnknown originState = iota
-	originsOpen                // as long as no other node goes bad: predecessors are still at work
+	originsOpen                // as long as no other node goes bad: predecessors are still running
 	originsFinal
 )
 

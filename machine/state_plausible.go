@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// This file holds the words of a snapshot against the net. Each word has to be one that the calls of a State can lead to, given the words of
-// the predecessors; so a State that goes on from it keeps the transition rules and ends.
+// This file checks the words of a snapshot against the net. The calls of a State must be able to lead to each word, given the words of the
+// predecessors; so a State that continues from it keeps the transition rules and ends.
 
 // firstWord is the word of a node when a State without a [Host] begins. There a node whose inputs are judged has a check.
 func (p *Net) firstWord(r Ref) uint64 {
@@ -87,8 +87,8 @@ func (s *Locked) hasRoute(r Ref) bool {
 	return false
 }
 
-// resolved returns the word that a node has whose join has not decided, and its extra counters: those of the net, after the end of all
-// predecessors that have ended.
+// resolved returns the word of a node whose join has not decided, and its extra counters: the net's, after the end of all predecessors
+// that have ended.
 func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	w = s.net.firstWord(r)
 	if s.net.facts[r].wide >= 0 {
@@ -120,8 +120,8 @@ func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	return s.decision(r, w, x) == undecided
 }
 
-// letsRun reports whether the join of a node lets it run. flags are what the join has left in the node's word then; those of a rule that
-// decides early are not known, since not all of its edges had resolved.
+// letsRun reports whether the join of a node lets it run. flags are what the join has left in the node's word then; the flags of a rule
+// that decides early are not known, since not all of its edges had resolved.
 func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	const left = wordSeen | WordBypass
 	switch {
@@ -195,8 +195,8 @@ func (s *Locked) plausibleEnd(r Ref) bool {
 	}
 }
 
-// plausibleSkip is plausibleEnd for a node that was skipped. It has WordBypass if it was for a reason of its own; one that its predecessors
-// have skipped may have it.
+// plausibleSkip is plausibleEnd for a node that was skipped. It has WordBypass if it was for a reason of its own; a node that its
+// predecessors have skipped may have it.
 func (s *Locked) plausibleSkip(r Ref, flags uint64) bool {
 	w := s.words[r]
 	arg := uint32(w)

@@ -120,7 +120,7 @@ func (s *Locked) Saved(r Ref) Restored {
 
 // Rebuild computes from the restored words, in place of Begin, everything that follows from them: the counts of undecided
 // nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished
-// nodes goes on if the run was in it, else it starts.
+// nodes continues if the run was in it, else it starts.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {
 		if s.words[r]&WordDecided == 0 {
@@ -189,7 +189,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	s.maybeEnd()
 }
 
-// continueComposite makes a composite Running whose nested run goes on, in the same attempt.
+// continueComposite makes a composite Running whose nested run continues, in the same attempt.
 func (s *Locked) continueComposite(r Ref, n *Restored) {
 	s.words[r] |= wordRunning | WordReached
 	if n.Cause != CauseNone || n.Draining {
@@ -211,8 +211,8 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 	}
 }
 
-// HasEnded reports whether a node has ended, and nothing has told of it yet: what waves had put off to their next tier is decided when
-// the run goes on in the other mode.
+// HasEnded reports whether a node has ended, and nothing has reported it yet: what waves had put off to their next tier is decided
+// when the run continues in the other mode.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }

@@ -43,9 +43,9 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check checks a transition against the table. One that is not in it is a defect of this package: tests panic, a run goes on
-// and reports it. Transitions that happen for every node are checked in tests alone, see strict.Transitions. Two writes are no
-// transitions: a restored word, and overrule, which takes back a change that a store could not write.
+// check checks a transition against the table. A transition that is not in it is a defect of this package: tests panic, a run
+// continues and reports it. Transitions that happen for every node are checked in tests alone, see strict.Transitions. Two
+// writes are no transitions: a restored word, and overrule, which takes back a change that a store could not write.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -326,7 +326,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 	}
 }
 
-// decision is that of the join of an undecided node with such a word, and extra counters if it has any.
+// decision returns what the join decides for an undecided node with such a word, and extra counters if it has any.
 func (s *Locked) decision(r Ref, w uint64, x *wide) decision {
 	f := &s.net.facts[r]
 	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
@@ -367,8 +367,8 @@ func (s *Locked) makeReady(r Ref) {
 	s.log(r, was, Ready)
 }
 
-// ParksNode reports whether a node that becomes ready is to be queued by the host: one that is evaluated as soon as it is taken,
-// and no attempt of which is recorded before.
+// ParksNode reports whether the host is to queue a node that becomes ready: it is evaluated as soon as it is taken, and no
+// attempt of it is recorded before.
 func (s *Locked) ParksNode(r Ref) bool {
 	f := &s.net.facts[r]
 	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)
@@ -606,7 +606,7 @@ func (s *Locked) settled(r Ref) {
 	}
 }
 
-// Overrule makes a node, whose end was not written, one that a store error ended: failed if it was the node's own end.
+// Overrule has a store error end a node whose end was not written: the node is failed if it was its own end.
 func (s *Locked) Overrule(r Ref, own bool) {
 	w := s.words[r]
 	switch statusOf(w) {

@@ -12,8 +12,8 @@ import (
 // that replays histories keeps it with them. It changes when a decision does, or the form of a [StateSnapshot].
 const StateVersion = 1
 
-// StateSnapshot is a [State] as it stood at one moment, as data, for a coordinator that goes on elsewhere: see [State.Snapshot] and
-// [RestoreState]. What it holds is opaque, and fits the plan and the StateVersion that it was taken with.
+// StateSnapshot is a [State] as it stood at one moment, as data, for a coordinator that continues elsewhere: see [State.Snapshot]
+// and [RestoreState]. What it holds is opaque, and fits the plan and the StateVersion that it was taken with.
 type StateSnapshot struct {
 	Version int    `json:"version"`
 	Plan    uint64 `json:"plan,string"` // a fingerprint of the plan
@@ -39,8 +39,7 @@ const unsaved = wordObserved | wordFeeds
 
 // Snapshot returns the State as it stands. Attempts that run now run on: a State that is restored takes their outcomes with the same tokens.
 // Checks and gates that were handed out and not reported are handed out again. Tokens of rates that were taken are not remembered: buckets
-// are full after a restoration. A State that a [Run] drives has no snapshot of its own, but one in that of the run: it returns the zero
-// StateSnapshot.
+// are full after a restoration. A State that a [Run] drives returns the zero StateSnapshot: the run's snapshot holds it.
 func (st *State) Snapshot() (x StateSnapshot) {
 	s, err := st.drive()
 	if err != nil {
@@ -71,9 +70,9 @@ func (st *State) Snapshot() (x StateSnapshot) {
 	return x
 }
 
-// RestoreState returns a State that goes on from a snapshot. Setup.Waves has to be that of the State that was taken; the other options may
-// be other ones, and are in force from now on. The error matches [ErrGraphChanged] if the snapshot is of another net, and [ErrBadValue] if
-// it has another [StateVersion], was taken in the other mode, or holds what no State of the net can hold.
+// RestoreState returns a State that continues from a snapshot. Setup.Waves must be as when the snapshot was taken; the other options may
+// differ, and are in force from now on. The error matches [ErrGraphChanged] if the snapshot is of another net, and [ErrBadValue] if it has
+// another [StateVersion], was taken in the other mode, or holds what no State of the net can hold.
 func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	s := &Locked{}
 	s.Init(p, setup)
@@ -100,7 +99,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	return (*State)(s), nil
 }
 
-// resumeGates puts the gates that were to be handed out behind those that were handed out and not reported.
+// resumeGates puts the gates that were to be handed out behind the gates that were handed out and not reported.
 func (s *Locked) resumeGates(gates []Ref) {
 	var rest []Ref
 	for _, r := range gates {
@@ -109,7 +108,7 @@ func (s *Locked) resumeGates(gates []Ref) {
 			rest = append(rest, r)
 		}
 	}
-	s.gates.refs = s.gates.list() // without those that are added again
+	s.gates.refs = s.gates.list() // without gates that are added again
 	for _, r := range rest {
 		s.gates.add(r)
 	}

@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// StatusRule says how the status of a run follows from those of its nodes. Package kahn has a type of the same name and values, which is an
-// option.
+// StatusRule says how the status of a run follows from its nodes' statuses. Package kahn has a type of the same name and values, which is
+// an option.
 type StatusRule uint8
 
 // The status rules.
@@ -188,9 +188,9 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 	return false
 }
 
-// requestClasses tells the bad nodes whose origins are requests to stop from those with failures among their origins, once
-// everything is terminal. A node that failed by itself belongs to the failures; an aborted one does if any failure is among
-// its origins. A node that failed only because of its predecessors passes on their origins.
+// requestClasses distinguishes, once everything is terminal, the bad nodes whose origins are requests to stop from the bad
+// nodes with failures among their origins. A node that failed by itself belongs to the failures; an aborted one does if any
+// failure is among its origins. A node that failed only because of its predecessors passes on their origins.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }

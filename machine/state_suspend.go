@@ -111,8 +111,8 @@ func (s *Locked) Doze(r Ref) {
 	}
 }
 
-// Rouse lets a composite go on, as a new attempt of the State; an expanded node goes on in the same attempt, whose start a
-// store has recorded.
+// Rouse lets a composite continue, as a new attempt of the State; an expanded node continues in the same attempt, whose
+// start a store has recorded.
 func (s *Locked) Rouse(r Ref) {
 	if s.IsExpanded(r) {
 		s.words[r]--
@@ -122,7 +122,7 @@ func (s *Locked) Rouse(r Ref) {
 	s.words[r] = was&^WordDormant + 1
 	s.busy++
 	if s.occupies(r) {
-		s.running++ // at once, even above the limit: the nested run goes on already
+		s.running++ // at once, even above the limit: the nested run continues already
 	}
 	s.awake()
 	s.log(r, was, Running)

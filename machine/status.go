@@ -4,9 +4,9 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
-// The statuses separate the node that failed from those that it affects: a [Failed] node failed itself, an [Aborted] node
-// was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped] node was
-// never on the chosen path.
+// The statuses separate the node that failed from the nodes that it affects: a [Failed] node failed itself, an [Aborted]
+// node was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped]
+// node was never on the chosen path.
 type Status uint8
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.

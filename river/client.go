@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Client creates runs that processes with a [Performer] perform, and makes them go on. The store and River are in the same database. A
-// client of River that works no jobs is enough; one that has Workers needs those of [Performer.Register], or
+// Client creates runs that processes with a [Performer] perform, and wakes them. The store and River are in the same database. A
+// client of River that works no jobs is enough; a client with Workers needs the workers of [Performer.Register], or
 // [river.Config].SkipUnknownJobCheck.
 type Client struct {
 	Store *postgres.Store
@@ -25,8 +25,8 @@ type Client struct {
 
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
-	// Priority is that of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label [PriorityLabel]. Without it
-	// the priority of the run counts, see [kahn.RunPriority]: 0 is 1, and -1 to -3 are 2 to 4. River knows no others.
+	// Priority is the priority of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label [PriorityLabel].
+	// Without it the priority of the run counts, see [kahn.RunPriority]: 0 is 1, and -1 to -3 are 2 to 4. River has no others.
 	Priority int
 }
 
@@ -75,9 +75,9 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 	return stored, created, nil
 }
 
-// Adopt makes a run go on with another version of its graph, see [kahn.Adopt] for the options and the errors, and moves the job that it has into the queue of that version: nobody may work the former
-// queue any more. A job that is running finds out by itself. If the process dies between the two, or a program without River adopts the run, the job moves when the run is due: whoever looks for runs
-// without a job looks for such ones, too.
+// Adopt makes a run continue with another version of its graph, see [kahn.Adopt] for the options and the errors, and moves its job into the queue of that version:
+// perhaps no process works the former queue any more. A job that is running finds out by itself. If the process dies between the two, or a program without River adopts
+// the run, the job moves when the run is due: the process that looks for runs without a job looks for such runs, too.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {
@@ -90,7 +90,8 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	return a, nil
 }
 
-// goOn inserts the job of a run that goes on by itself, at its time. One that was left at work, or adopted, goes on at once, whatever it waits for.
+// goOn inserts the job of a run that continues by itself, at its time. A run that was left while running, or adopted, continues at once, whatever
+// it waits for.
 func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || !goesOn(r) {
@@ -103,8 +104,8 @@ func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	return c.enqueue(ctx, tx, r, at)
 }
 
-// Wake makes a run go on that is at rest: it inserts the job of the run, or lets it begin at once. A run that is at work is left alone, and so is one
-// that has ended and for which no redrive waits. The error matches [store.ErrUnknownRun] if the run is not stored.
+// Wake makes a run at rest continue: it inserts the job of the run, or lets it begin at once. It leaves alone a run in flight, and a run that has
+// ended and for which no redrive waits. The error matches [store.ErrUnknownRun] if the run is not stored.
 func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }

@@ -18,9 +18,9 @@ import (
 //	SELECT kahn.post_compensation('order-21', 'message-5');
 //	SELECT kahn.wake_run('order-22');
 //
-// The first five are those of [postgres.Functions]. Beside wake_run they are what [Client.Post] is: the request and the job on which the run goes on are
-// there together. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river that of River, which is
-// "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
+// The first five are from [postgres.Functions]. With wake_run they do what [Client.Post] does: one transaction writes the request and the job by which the run
+// continues. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river the schema of River,
+// which is "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
 func Functions(store, river string) string {
 	if store == "" {
 		store = postgres.DefaultSchema

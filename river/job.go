@@ -33,7 +33,7 @@ const PriorityLabel = "river.priority"
 // live are the states of a job that has not ended.
 var live = []rivertype.JobState{rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled}
 
-// maxReadable is how many characters of the name of a workflow are in that of its queue. A queue has 64 at most.
+// maxReadable is how many characters of the name of a workflow are in its queue's. A queue has 64 at most.
 const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
@@ -48,7 +48,8 @@ func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }
 
-// queueName is the name of a queue: a prefix, at most so many characters of a name, and the hash of what tells it from others.
+// queueName is the name of a queue: a prefix, at most so many characters of a name, and the hash of what distinguishes it from
+// others.
 func queueName(prefix string, most int, name, hashed string) string {
 	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(name, "_")), "_")
 	readable = strings.TrimRight(readable[:min(len(readable), most)], "_")
@@ -74,9 +75,9 @@ func priorityOf(labels map[string]string) int {
 
 const maxPriority = 4
 
-// enqueue makes sure that a run has a job by which it goes on at a time, or at once if that has passed. A job of the run that waits for
-// something else, or in the queue of another plan, is replaced. One that is running stays: its process finds out that there is more to do in
-// the transaction in which it gives the job back, and that waits for the end of this one, since the insertion has locked the job.
+// enqueue makes sure that a run has a job by which it continues at a time, or at once if that has passed. A job of the run that waits for
+// something else, or in the queue of another plan, is replaced. A running job stays: its process finds out that there is more to do in the
+// transaction in which it gives the job back, which waits for the end of this transaction, since the insertion has locked the job.
 func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
 	opts := &river.InsertOpts{
 		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// leasedPause is the pause before a job tries again to acquire a run that somebody else performs.
+	// leasedPause is the pause before a job tries again to acquire a run that another process performs.
 	leasedPause = 2 * time.Second
 	// giveBackTimeout bounds the transaction in which a job is given back. When it has passed the job fails, and River tries it again.
 	giveBackTimeout = 15 * time.Second
@@ -57,7 +57,7 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
 	if flow == nil {
-		return kahn.ErrGraphChanged // somebody has moved the job into a queue of the program's own
+		return kahn.ErrGraphChanged // the program has moved the job into a queue of its own
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
@@ -103,7 +103,7 @@ func (w *runWorker) rests(ctx context.Context, runner *kahn.Runner, run *kahn.Ru
 	return err == nil && stored.WakeAt.After(time.Now().Add(schedulerInterval)) // it backs off, or pauses
 }
 
-// workMeter reports whether steps of a run are at work.
+// workMeter reports whether steps of a run are running.
 type workMeter struct{ atWork, calls atomic.Int64 }
 
 func (m *workMeter) measure(next kahn.StepFunc) kahn.StepFunc {
@@ -127,13 +127,13 @@ func (w *runWorker) moved(ctx context.Context, job *river.Job[RunArgs]) (bool, e
 	return err == nil && QueueOf(r.Workflow, r.Plan) != job.Queue, err
 }
 
-// giveBack completes the job of a run, and inserts the one by which the run goes on, if it is to go on by itself, in one transaction. A job
-// that was taken from this process is left alone.
+// giveBack completes the job of a run, and inserts the job by which the run continues, if it is to continue by itself, in one transaction.
+// A job that was taken from this process is left alone.
 func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first: it waits for those who want the run to go on
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first: it waits for the transactions that want the run to continue
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil
 		}

@@ -34,7 +34,8 @@ type Performer struct {
 	// if a Performer without Workflows is registered there, too.
 	Retention  []Retention
 	PruneEvery time.Duration
-	// Blobs is the blob store of the runs' codec, from which those are removed to which no run refers any more: see [store.PruneQuery].
+	// Blobs is the blob store of the runs' codec. The Performer removes the blobs to which no run refers any more: see
+	// [store.PruneQuery].
 	Blobs store.BlobSweeper
 	// Queue is the queue of the jobs that look after runs, "kahn" if it is empty.
 	Queue string
@@ -52,7 +53,7 @@ type Performer struct {
 type Workflow struct {
 	Graph *kahn.Graph // with a name
 	Step  kahn.StepFunc
-	// Options are those of its runs, without kahn.Durable and kahn.RunID.
+	// Options are the options of its runs, without kahn.Durable and kahn.RunID.
 	Options []kahn.Option
 	// MaxRuns is how many of its runs the process performs at the same time, 100 if it is 0.
 	MaxRuns int
@@ -72,9 +73,9 @@ const (
 // upkeep is the queue of the jobs that look after runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
-// Register adds to the configuration of a client of River what performs the runs: workers, the queues of the workflows, and the periodic jobs.
-// FetchCooldown and FetchPollInterval are set to 1 ms and 250 ms if they are 0, and SkipUnknownJobCheck is set. Errors match [machine.ErrBadValue]; those of a graph are
-// those of [kahn.Graph.Compile].
+// Register adds to the configuration of a client of River what performs the runs: workers, the queues of the workflows, and the periodic jobs. FetchCooldown and
+// FetchPollInterval are set to 1 ms and 250 ms if they are 0, and SkipUnknownJobCheck is set. An error matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile]
+// for a graph.
 func (p *Performer) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -121,13 +122,13 @@ func register(config *river.Config, queues map[string]river.QueueConfig, add fun
 	maps.Copy(all, config.Queues)
 	maps.Copy(all, queues)
 	config.Queues = all
-	config.SkipUnknownJobCheck = true // the jobs of steps may be worked by other processes than those of runs
+	config.SkipUnknownJobCheck = true // other processes than the runs' may work the jobs of steps
 	config.FetchCooldown = cmp.Or(config.FetchCooldown, fetchCooldown)
 	config.FetchPollInterval = max(cmp.Or(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
 	return nil
 }
 
-// queues are those of the workflows, in River and in the store.
+// queues returns the queues of the workflows, in River and in the store.
 func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]river.QueueConfig, plans []store.Queue, err error) {
 	byQueue, queues = map[string]*Workflow{}, map[string]river.QueueConfig{}
 	for i := range p.Workflows {
@@ -186,9 +187,9 @@ func (p *Performer) leave(run *kahn.Run) {
 	delete(p.atWork, run)
 }
 
-// Stop stops the client of River, and leaves the runs at work: steps that are being performed end, no further one begins, and other processes go
-// on with the runs. When ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for them and returns the cause. The client's own
-// Stop waits until the runs come to rest, and its StopAndCancel interrupts them like Stop under a context that has ended.
+// Stop stops the client of River, and leaves the runs in flight: running steps end, no further one begins, and other processes continue the runs. When ctx ends
+// first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for them and returns the cause. The client's own Stop waits until the runs come
+// to rest, and its StopAndCancel interrupts them like Stop under a context that has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
 		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)

@@ -8,8 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Post stores a request for a run, see [store.Inbox], and makes the run go on if it is at rest, in one transaction: a signal that kahn.PrepareSignal
-// makes, a cancel, or, for a run that has ended, a redrive that kahn.PrepareRedrive makes. A request of an id that was posted changes nothing.
+// Post stores a request for a run, see [store.Inbox], and makes the run continue if it is at rest, in one transaction: a signal that
+// kahn.PrepareSignal makes, a cancel, or, for a run that has ended, a redrive that kahn.PrepareRedrive makes. A request of an id that was posted
+// changes nothing.
 func (c Client) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
 		posted, err = c.PostTx(ctx, tx, run, q)

@@ -57,8 +57,9 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work lets runs go on whose process has died or hangs, and steps whose process is silent, or runs that have no job and steps whose job is gone. Each of the four has transactions
-// of its own: recoverSteps locks rows of runs, and who posts a request locks the row of the run before the job of the run, which recoverRuns locks.
+// Work recovers runs whose process has died or hangs, and steps whose process is silent, or runs without a job and steps whose job is gone. Each of the four has
+// transactions of its own: recoverSteps locks rows of runs, and a process that posts a request locks the row of the run before the job of the run, which
+// recoverRuns locks.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
@@ -73,13 +74,13 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 const (
 	// recoverBatch is how many runs, or steps, one transaction recovers.
 	recoverBatch = 100
-	// strayRounds is how many times the interval of the look for lost runs that of the look for runs without a job is, which reads all runs that are due.
+	// strayRounds is how many looks for lost runs there are for each look for runs without a job, which reads all due runs.
 	strayRounds = 12
 )
 
-// lostQuery finds runs that nobody holds although a job of River performs them. $1 is the age that a job has to have:
-// a process that has just begun it may not have acquired the run yet. A lease that was given back lasts, as expires tells, for most of its time yet,
-// so a job that is just being given back is not among those found.
+// lostQuery finds runs that no process holds although a job of River performs them. $1 is the age that a job has to have: a process that has just
+// begun it may not have acquired the run yet. expires still shows most of the time of a lease that was given back, so the query does not find a
+// job that is just being given back.
 const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOIN %[2]s r ON r.id = j.args->>'run'
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
@@ -120,8 +121,8 @@ func newest(status int) place {
 }
 
 const (
-	// goneBatch is how many runs one transaction looks at for waits without a job, and goneBatches how many transactions a look has. The next look goes on behind them, so that
-	// its costs do not grow with the runs.
+	// goneBatch is how many runs one transaction looks at for waits without a job, and goneBatches how many transactions a look has. The next look continues behind them,
+	// so that its costs do not grow with the runs.
 	goneBatch, goneBatches = 500, 20
 )
 
@@ -238,7 +239,8 @@ func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err err
 	return len(jobs), err
 }
 
-// refuseGone lets the attempts fail whose jobs are gone: nobody performs them, and the reply would never come. It looks at some of the runs, and goes on there the next time.
+// refuseGone lets attempts whose jobs are gone fail: no process performs them, and the reply would never come. It looks at some of the runs, and continues there the next
+// time.
 func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -291,7 +293,8 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 // errGone fails an attempt whose job was deleted, or has ended without a reply.
 var errGone = errors.New("the job of the step is gone: somebody has deleted or cancelled it before it was performed, or it could not begin")
 
-// refuse posts an error as the reply to an attempt, unless its run has ended or is not stored any more: then nobody waits for the reply.
+// refuse posts an error as the reply to an attempt, unless its run has ended or is not stored any more: then nothing waits for the
+// reply.
 func (c Client) refuse(ctx context.Context, tx pgx.Tx, a *stepArgs, why error) error {
 	err := c.reply(ctx, tx, a, kahn.Reply{Err: why})
 	if errors.Is(err, store.ErrEnded) || errors.Is(err, store.ErrUnknownRun) {
@@ -310,7 +313,8 @@ func each(ctx context.Context, tx pgx.Tx, text string, args []any, f func(row pg
 	return err
 }
 
-// rescue discards jobs whose processes are lost. If these go on, they cannot change the jobs any more: River changes jobs that are running.
+// rescue discards jobs whose processes are lost. If a process comes back, it cannot change its job any more: River changes only running
+// jobs.
 func (c Client) rescue(ctx context.Context, tx pgx.Tx, why string, jobs []lost) error {
 	if len(jobs) == 0 {
 		return nil

@@ -39,7 +39,8 @@ func (stepArgs) Kind() string { return "kahn_step" }
 //
 // Everything that the step sees goes along as JSON, see [kahn.Call]. What is large goes by reference if the codec of the run is a [store.Blobs].
 type Remote struct {
-	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it, it sees those of its predecessors.
+	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it, the step sees its predecessors'
+	// results.
 	WithView bool
 	// LostAfter is how long the process of a step may be silent until another one performs the attempt again: 30 s if it is 0. After three
 	// losses the attempt fails.
@@ -97,7 +98,7 @@ var errEnd = fmt.Errorf("%w: riverkahn.Remote: the end node cannot wait for the 
 // remoteStep is what the runtime calls [Remote.Step] as a value.
 var remoteStep = runtime.FuncForPC(reflect.ValueOf(Remote{}.Step).Pointer()).Name()
 
-// isRemote reports whether a step function is the method of a Remote. One that calls it cannot be told from others.
+// isRemote reports whether a step function is the method of a Remote. A function that calls the method looks like any other.
 func isRemote(do kahn.StepFunc) bool {
 	f := runtime.FuncForPC(reflect.ValueOf(do).Pointer())
 	return f != nil && f.Name() == remoteStep

@@ -27,9 +27,9 @@ type Server struct {
 	Step kahn.StepFunc
 	// Kinds are the kinds of nodes that the process serves, each with the number of steps that it performs at the same time.
 	Kinds map[string]int
-	// Codec is that of the runs, see [kahn.Encoding]. Nil means nil [kahn.Types].
+	// Codec is the runs' codec, see [kahn.Encoding]. Nil means nil [kahn.Types].
 	Codec kahn.Codec
-	// RecoverEvery and Queue are those of a [Performer]: a Server looks for lost runs, too, while River has elected its client. If a Performer was
+	// RecoverEvery and Queue are as in a [Performer]: a Server looks for lost runs, too, while River has elected its client. If a Performer was
 	// registered before with the same configuration, its values count.
 	RecoverEvery time.Duration
 	Queue        string
@@ -66,10 +66,10 @@ type stepWorker struct {
 	s *Server
 }
 
-// Timeout is none: that of the node is the deadline of the call.
+// Timeout is none: the node's is the deadline of the call.
 func (*stepWorker) Timeout(*river.Job[stepArgs]) time.Duration { return -1 }
 
-// errUnwanted is the cause of the end of a step's context when nobody waits for its reply any more.
+// errUnwanted is the cause of the end of a step's context when no run waits for its reply any more.
 var errUnwanted = errors.New("the run does not wait for the step any more")
 
 // Work performs an attempt, unless the run does not wait for it, and posts the reply. That the step has failed is no error of its job.
@@ -93,7 +93,8 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	return x.answer(ctx, reply)
 }
 
-// perform calls the step function. The error is that of the job: the run does not wait for the step any more, or the client of River stops.
+// perform calls the step function. It returns the error of the job: the run does not wait for the step any more, or the client of River
+// stops.
 func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error) {
 	call := kahn.Call{Codec: w.s.Codec}
 	if err := json.Unmarshal(x.job.Args.Call, &call); err != nil {

@@ -72,8 +72,8 @@ func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
 	return r, err
 }
 
-// RunNow creates a run of a schedule that is due at once, whether or not the schedule is paused and another run is at work, and returns its id. The
-// errors are those of Resume.
+// RunNow creates a run of a schedule that is due at once, whether or not the schedule is paused or another run is in flight, and returns its id.
+// Errors are as for Resume.
 func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -94,10 +94,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates the runs of the ticks from one time on and before another that have none, and returns their ids. They are due at once, and
-// run beside one another as far as MaxRuns lets them, whatever the schedule says about overlaps. Ticks that are not over yet, and the latest one,
-// which is pending, are left out. The error matches [ErrBadSchedule] for more than 1,000 ticks, and nothing is created then; otherwise the errors are
-// those of Resume, and a call that failed may be repeated.
+// Backfill creates the runs of the ticks from one time on and before another that have none, and returns their ids. They are due at once, and run
+// beside one another as far as MaxRuns lets them, whatever the schedule says about overlaps. Ticks that are not over yet, and the latest one, which
+// is pending, are left out. The error matches [ErrBadSchedule] for more than 1,000 ticks, and nothing is created then; otherwise errors are as for
+// Resume, and a call that failed may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -162,7 +162,7 @@ type Status struct {
 	Last   []store.Run // the latest runs that have begun or ended, the newest first, as List of the store returns them
 }
 
-// List returns the schedules of the store by name, those of other processes among them, each with so many of its next ticks and of its latest
+// List returns the schedules of the store by name, other processes' schedules included, each with so many of its next ticks and of its latest
 // runs. Inputs is nil for schedules of other processes.
 func (s *Scheduler) List(ctx context.Context, ticks, runs int) (list []Status, err error) {
 	rows, now, err := s.store.Schedules(ctx)

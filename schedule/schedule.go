@@ -24,22 +24,23 @@ type Schedule struct {
 	// Cron is an expression, see the function [Cron], and Zone its time zone; Every is an interval, see the function [Every]. A schedule has one of them.
 	Cron, Zone string
 	Every      time.Duration
-	// Missed says what becomes of ticks at which nobody served the schedule.
+	// Missed says what becomes of ticks at which no process served the schedule.
 	Missed Missed
-	// StartingDeadline is how late a tick may begin; one that is later is missed. Zero means no bound; with Missed None, a minute.
+	// StartingDeadline is how late a tick may begin; a later one is missed. Zero means no bound; with Missed None, a minute.
 	StartingDeadline time.Duration
 	// Overlap says what becomes of a tick while the run of another tick has not ended.
 	Overlap Overlap
 	// Jitter delays each tick by less than this time. The delay follows from the name and the tick.
 	Jitter time.Duration
-	// Labels are those of the runs, beside [LabelSchedule] and the others of this package.
+	// Labels are the runs' labels, beside [LabelSchedule] and the others of this package.
 	Labels map[string]string
-	// Inputs are those of the run of a tick. It is called when the run is created, as a rule at the tick before, and may be called again. Nil:
-	// the run has the input "tick", the time as a text in RFC 3339, unless its graph declares inputs and not this one.
+	// Inputs returns the inputs of the run of a tick. It is called when the run is created, as a rule at the tick before, and may be called
+	// again. Nil: the run has the input "tick", the time as a text in RFC 3339, unless its graph declares inputs and not this one.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 
-// Missed says what becomes of the ticks at which nobody served a schedule, of 1,000 of them at most: of earlier ones there are no runs.
+// Missed says what becomes of the ticks at which no process served a schedule, of 1,000 of them at most: of earlier ones there are no
+// runs.
 type Missed string
 
 // What becomes of missed ticks. Those that are left out have runs that are cancelled, with the reason "missed".
@@ -156,7 +157,7 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ruleOf reads the row of a schedule. Its inputs are those that the process has.
+// ruleOf reads the row of a schedule. Its inputs are the process's own.
 func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 	var d written
 	s := Schedule{Name: row.Name}
@@ -243,7 +244,7 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	return ring[n%mostMissed], n - mostMissed
 }
 
-// newRun is the run of a tick. If its inputs cannot be had, it is one that is left out for that reason.
+// newRun is the run of a tick. If its inputs cannot be had, the run is left out for this reason.
 func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
 	labels := map[string]string{}
 	for name, value := range r.Labels {

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Scheduler performs the runs of a store, those of schedules at their times. [New] makes one.
+// Scheduler performs the runs of a store, and the runs of schedules at their times. [New] makes one.
 type Scheduler struct {
 	runner    *kahn.Runner
 	service   kahn.Service
@@ -38,7 +38,7 @@ type owned struct {
 // ErrUnknownSchedule is matched by the error of a schedule that the store does not have.
 var ErrUnknownSchedule = errors.New("unknown schedule")
 
-// tendEvery is how often a Scheduler looks for schedules whose following tick nobody has created.
+// tendEvery is how often a Scheduler looks for schedules whose following tick no process has created.
 const tendEvery = 10 * time.Second
 
 // New returns a Scheduler. The store of the service is a [store.ScheduleStore]; the workflows of the schedules are among those of the service,
@@ -77,8 +77,8 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 }
 
 // Serve writes the schedules into the store and performs runs as [kahn.Runner.Serve] does, whose errors it returns. Any number of processes
-// may serve the same schedules; the definition of the one that began last counts. A schedule that is not among those of a process stays as it
-// is: see Remove.
+// may serve the same schedules; the definition of the process that began last counts. A schedule that a process does not have stays as it is:
+// see Remove.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
@@ -133,7 +133,7 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 			}
 			from := now
 			if !x.Begun && former.Before(now) {
-				from = former.Add(-1) // it is missed, and so are those after it
+				from = former.Add(-1) // it is missed, and so are the ticks after it
 			}
 			if from.Before(skip) {
 				from = skip
@@ -183,7 +183,7 @@ func (s *Scheduler) newRun(r *rule, id, kind string, tick time.Time) store.NewRu
 	return r.newRun(s.workflows[r.Workflow], s.runner.Options, id, kind, tick)
 }
 
-// creates reports whether this process can create the runs of a schedule: the definition does not tell the inputs.
+// creates reports whether this process can create the runs of a schedule: the definition does not say the inputs.
 func (s *Scheduler) creates(r *rule) bool {
 	return s.own[r.name] != nil && s.workflows[r.Workflow] != nil
 }
@@ -213,7 +213,7 @@ func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time
 	return next, &n, left
 }
 
-// admit decides about a run that is about to begin. The lease of the run is held, so nobody else decides about it.
+// admit decides about a run that is about to begin. The lease of the run is held, so no other process decides about it.
 func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	name := run.Labels[LabelSchedule]
 	if name == "" {
@@ -315,7 +315,8 @@ func (s *Scheduler) wake() {
 	}
 }
 
-// tend creates the ticks that nobody has created: the process that performed the tick before has died, did not know the schedule, or waited for its end.
+// tend creates the ticks that no process has created: the process that performed the tick before has died, did not know the schedule, or waited for its
+// end.
 func (s *Scheduler) tend(ctx context.Context) {
 	timer := time.NewTicker(tendEvery)
 	defer timer.Stop()

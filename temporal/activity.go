@@ -20,10 +20,10 @@ import (
 type task struct {
 	Plan planID          `json:"plan"`
 	Path string          `json:"path"` // of the node
-	Call json.RawMessage `json:"call"` // without the Config, which is that of the plan; a reference if it is long
+	Call json.RawMessage `json:"call"` // without the Config, which comes from the plan; a reference if it is long
 	// Remarks says that the workflow takes a result with remarks.
 	Remarks bool `json:"remarks,omitempty"`
-	// Details are those of the heartbeats of the attempt before.
+	// Details are the details of the earlier attempt's heartbeats.
 	Details details `json:"details,omitempty"`
 }
 
@@ -43,7 +43,7 @@ const (
 )
 
 // step is the activity: it performs one attempt. What the step returns is the result of the activity as a [kahn.Reply]; an error of the
-// step is a failure of the activity, too, so that whoever looks at the workflow sees it.
+// step is a failure of the activity, too, so that the history of the workflow shows it.
 func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	p, err := h.plan(t.Plan)
 	if err != nil {
@@ -102,8 +102,9 @@ func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	return n.Config, func(ctx context.Context, s *kahn.Step) (any, error) { return nil, n.Compensate(ctx, s) }
 }
 
-// attend tells Temporal that the attempt is under way, for the first time one Heartbeat after its start: a short attempt costs no request. The SDK ends the
-// context of the activity when the answer says that it is to stop. If the worker stops, attend calls leave when the time for attempts to finish is over.
+// attend reports to Temporal that the attempt is running, for the first time one Heartbeat after its start: a short attempt costs no request. The SDK ends
+// the context of the activity when the answer says that it is to stop. If the worker stops, attend calls leave when the time for attempts to finish is
+// over.
 func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	ticker := time.NewTicker(h.Heartbeat)
 	defer ticker.Stop()
@@ -132,7 +133,7 @@ func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	}
 }
 
-// isCutShort reports whether a reply is that of an attempt which had no time to end. A wait, a skip, and what the step does to itself count as results.
+// isCutShort reports whether a reply comes from an attempt that had no time to end. A wait, a skip, and what the step does to itself count as results.
 func (h *host) isCutShort(path string, reply kahn.Reply) bool {
 	_, data, _ := h.write(path, reply, remarked{})
 	form, err := formOf(data)
@@ -202,7 +203,7 @@ func (h *host) answer(path string, reply kahn.Reply, beside remarked) (json.RawM
 }
 
 // write returns the JSON of a reply, and what Temporal gets of it and of what is beside it, which is dropped if it is too long. A reply that cannot be
-// written, or is too long, is replaced by one that says so.
+// written, or is too long, is replaced by a reply that says so.
 func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Reply, data, result json.RawMessage) {
 	reply.Codec = h.texts.Codec
 	data, err := json.Marshal(reply)
@@ -265,7 +266,7 @@ type outcome struct {
 	// Of an activity without a Reply: how it ended, and the text of its error.
 	Ended ending `json:"ended,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Details are those of its last heartbeat.
+	// Details are the details of its last heartbeat.
 	Details details `json:"details,omitempty"`
 }
 
@@ -310,7 +311,7 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 // lost reports whether the attempt has no result since its worker is gone.
 func (o outcome) lost() bool { return o.Ended == endedStopped || o.Ended == endedSilent }
 
-// replyOf is the Reply to the call of an attempt, and what its step has told.
+// replyOf is the Reply to the call of an attempt, and what its step has reported.
 func (t texts) replyOf(o outcome) (reply kahn.Reply, told remarked) {
 	switch o.Ended {
 	case endedRefused, endedStopped:

@@ -20,13 +20,13 @@ const (
 	maxBatch   = 100 // attempts
 	minBatch   = 4   // attempts, below which the history is shorter with activities
 	linger     = 250 * time.Millisecond
-	fewBeside  = 10      // attempts under way to each one that waits, above which it lingers
-	batchBytes = 1 << 20 // of the calls of a batch, and of the outcomes in a report, but for one that is longer by itself
+	fewBeside  = 10      // running attempts to each waiting one, above which it lingers
+	batchBytes = 1 << 20 // of the calls of a batch, and of the outcomes in a report, except a longer one alone
 )
 
 // batch is the input of a child workflow. It performs attempts for a run, which decides when they begin and what follows.
 type batch struct {
-	Number int    `json:"number"` // among those of an execution of the run
+	Number int    `json:"number"` // among the batches of an execution of the run
 	Plan   planID `json:"plan"`
 	Calls  []call `json:"calls"`
 }
@@ -40,7 +40,7 @@ type call struct {
 	typed
 }
 
-// report is what a child workflow tells its run.
+// report is what a child workflow sends to its run.
 type report struct {
 	Number   int      `json:"number"` // of the batch
 	Outcomes []placed `json:"outcomes,omitempty"`
@@ -65,16 +65,17 @@ type batches struct {
 // child is a child workflow that performs a batch.
 type child struct {
 	number   int
-	attempts []*attempt // nil for those that have ended
+	attempts []*attempt // nil for ended ones
 	stops    []int      // places of attempts that it is to be asked to stop
 	done     workflow.ChildWorkflowFuture
 }
 
-// batchesVersion is the change of the workflow's code that brought batches: an execution that began before it goes on without.
+// batchesVersion is the change of the workflow's code that brought batches: an execution that began before it continues
+// without.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts that wait for Temporal do so for a moment longer: they are of large maps, and few beside those under way, which let
-// others begin when they end. Without it an attempt that began alone would be followed by one that begins alone.
+// lingers reports whether the attempts that wait for Temporal do so for a moment longer: they are of large maps, and few beside the running ones, which
+// let others begin when they end. Without it an attempt that began alone would be followed by another that begins alone.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {
@@ -110,7 +111,7 @@ func (x *interpreter) isOfLargeMap(path string) bool {
 	return false
 }
 
-// isLarge reports whether a path is that of a map with more items than the given number.
+// isLarge reports whether a path names a map with more items than the given number.
 func (x *interpreter) isLarge(path string, above int) bool {
 	large, known := x.batches.large[path]
 	if known {
@@ -154,7 +155,7 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 	}
 	b.done = workflow.ExecuteChildWorkflow(ctx, name, in)
 	x.wait.AddFuture(b.done, func(f workflow.Future) {
-		x.hear() // what the child has told before its end
+		x.hear() // what the child has reported before its end
 		var last report
 		err := f.Get(x.ctx, &last)
 		x.conclude(b, last, err)

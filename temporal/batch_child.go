@@ -23,18 +23,19 @@ type performer struct {
 	run   workflow.Execution
 	began time.Time
 	wait  workflow.Selector
-	calls []workflow.CancelFunc // of the attempts under way; nil for the others
+	calls []workflow.CancelFunc // of the running attempts; nil for the others
 
 	asked   map[int]bool // attempts that are to stop
 	running int          // attempts
-	telling int          // reports under way
-	ended   []placed     // that the run was not told
+	telling int          // reports in flight
+	ended   []placed     // not reported to the run yet
 	size    int          // of these in bytes
 	due     time.Time    // of the next report
 	timer   workflow.CancelFunc
 }
 
-// batch is the workflow that performs a batch. It returns when all attempts have ended, with the outcomes that the run was not told before.
+// batch is the workflow that performs a batch. It returns when all attempts have ended, with the outcomes that were not reported to the run
+// before.
 func (h *host) batch(root workflow.Context, in batch) (report, error) {
 	b := &performer{host: h, in: in, began: workflow.Now(root), wait: workflow.NewSelector(root), calls: make([]workflow.CancelFunc, len(in.Calls)), asked: map[int]bool{}}
 	b.ctx, _ = workflow.NewDisconnectedContext(root)
@@ -132,7 +133,7 @@ func (b *performer) plan(after time.Duration) {
 	})
 }
 
-// tell reports the outcomes so far. Those that do not reach the run are in the next report, or in the last one.
+// tell reports the outcomes so far. Outcomes that do not reach the run are in the next report, or in the last one.
 func (b *performer) tell() {
 	if len(b.ended) == 0 {
 		return

@@ -26,7 +26,7 @@ const (
 	workflowPatience = 3 * time.Second
 )
 
-// errBlobs is matched by errors of the BlobStore itself. They tell nothing of the value.
+// errBlobs is matched by errors of the BlobStore itself. They say nothing about the value.
 var errBlobs = errors.New("the BlobStore")
 
 // texts writes and reads what goes through Temporal: the values of runs, and whole calls, replies and snapshots. Of what is long a BlobStore keeps

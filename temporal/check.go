@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Errors of Check, of workers and of those who start runs.
+// Errors of Check, of workers and of programs that start runs.
 var (
 	// ErrUnsupported is matched by the errors of [Check].
 	ErrUnsupported = errors.New("it does not carry over to Temporal")
@@ -125,7 +125,7 @@ type timing struct {
 	CompensateTimeout                        time.Duration `json:",omitempty"`
 }
 
-// fingerprint identifies what decides in a plan: its hash, and the timing of its nodes and groups. A worker goes on with a run only if
+// fingerprint identifies what decides in a plan: its hash, and the timing of its nodes and groups. A worker continues a run only if
 // both are the same.
 func fingerprint(p *kahn.Plan) string {
 	sum := sha256.New()

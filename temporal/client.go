@@ -33,7 +33,8 @@ type Workflow struct {
 	Plan *kahn.Plan
 	// Type is the type of the workflow, which the workers have, see Options.WorkflowType. "" is the Name of the graph, or [UnnamedGraph] without one.
 	Type string
-	// Priority is that of the workflow's tasks, which the activities inherit, see [Kind]. Temporal's default is 3 of 1 to 5, where 1 is the most urgent.
+	// Priority is the priority of the workflow's tasks, which the activities inherit, see [Kind]. Temporal's default is 3 of 1 to 5, where 1 is the most
+	// urgent.
 	Priority sdk.Priority
 	// Settings are the options of the run.
 	Settings Settings
@@ -43,20 +44,21 @@ type Workflow struct {
 	Types kahn.Types
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is that of the client, which reads what Temporal keeps beside a workflow. Nil means the default one of the SDK.
+	// DataConverter is the client's, which reads what Temporal keeps beside a workflow. Nil means the default one of the SDK.
 	DataConverter converter.DataConverter
 	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute], for lists of runs by what they are: a Store with its
 	// field SearchAttributes, Temporal's own page, its command line. The namespace has these attributes, see [RegisterSearchAttributes]; else Start
 	// returns the error of the service, and nothing was started.
 	SearchAttributes bool
-	// Memo is kept beside the workflow, and shown in lists. The member "kahn" is that of the run.
+	// Memo is kept beside the workflow, and shown in lists. The member "kahn" belongs to the run.
 	Memo map[string]any
 	// Attributes are search attributes of the host's own, which the namespace has.
 	Attributes sdk.SearchAttributes
 	// ExecutionTimeout bounds the workflow with all its executions, after which Temporal ends it: nothing is undone then, and the run has no Result. See Settings.Timeout for
 	// a bound that is the run's. Zero: no bound.
 	ExecutionTimeout time.Duration
-	// RetryFailed lets a run begin anew under the id of one that has failed or was cancelled. Without it that run's Result is the answer.
+	// RetryFailed lets a run begin anew under the id of a run that has failed or was cancelled. Without it the Result of the former run
+	// is the answer.
 	RetryFailed bool
 }
 
@@ -114,7 +116,7 @@ func (w Workflow) workflowType() string {
 	return workflowType(cmp.Or(w.Type, w.Plan.Name()), nil)
 }
 
-// startOptions are those of the workflow of a run.
+// startOptions returns the options that start the workflow of a run.
 func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
 	o := client.StartWorkflowOptions{
 		ID: w.ID, TaskQueue: w.TaskQueue, WorkflowIDReusePolicy: enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE, WorkflowExecutionErrorWhenAlreadyStarted: true,
@@ -128,8 +130,8 @@ func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
 	return o
 }
 
-// Execute starts a run, or finds the one that was started before, and waits for its end. The Result and the error are those that
-// kahn.Execute returns, without events; an error of Temporal's comes without a Result. The end of the context ends the waiting, and not the run.
+// Execute starts a run, or finds it if it was started before, and waits for its end. It returns the Result and the error as kahn.Execute does,
+// without events; an error of Temporal comes without a Result. The end of the context ends the waiting, and not the run.
 func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*kahn.Result, error) {
 	run, err := Start(ctx, c, w, inputs)
 	if err != nil {
@@ -220,7 +222,7 @@ func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
 	return r.of.result(out)
 }
 
-// outputOf finds the output of a workflow that has failed or was cancelled. It returns the error of one that has none.
+// outputOf finds the output of a workflow that has failed or was cancelled. It returns err if there is none.
 func outputOf(err error, out *output) error {
 	var failed *sdk.ApplicationError
 	var cancelled *sdk.CanceledError
@@ -233,7 +235,7 @@ func outputOf(err error, out *output) error {
 	return err
 }
 
-// result is the Result that an output tells of.
+// result returns the Result of an output.
 func (w Workflow) result(out output) (*kahn.Result, error) {
 	t := w.texts()
 	s, err := out.Snapshot.open(t)
@@ -247,9 +249,9 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 	return res, err
 }
 
-// Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] tells who has decided;
-// with an ID it may be sent again. Errors of the run match those of kahn.Run.Signal. If there is no such workflow, the error of this method, and of
-// the others that ask something of the run, matches kahn.ErrUnknownRun.
+// Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] records who has decided; with an
+// ID it may be sent again. Errors of the run match those of kahn.Run.Signal. If there is no such workflow, the error of this method, and of the
+// other methods that ask something of the run, matches kahn.ErrUnknownRun.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	q, err := r.of.signalRequest(gate, value)
 	if err != nil {
@@ -303,7 +305,7 @@ func (r *Run) update(ctx context.Context, name string, argument any) error {
 	return nil
 }
 
-// unreached makes the error of an update that has found no workflow at work match kahn.ErrFinished if the run has ended, and
+// unreached makes the error of an update that has found no running workflow match kahn.ErrFinished if the run has ended, and
 // kahn.ErrUnknownRun if there is none. Any other error stays as it is.
 func (r *Run) unreached(ctx context.Context, err error) error {
 	var none *serviceerror.NotFound

@@ -89,7 +89,7 @@ func (v *verified) asks(plan, path, field string) bool {
 	return true
 }
 
-// withoutNumbers is a path without those of items and iterations, so that they have one function.
+// withoutNumbers is a path without the numbers of items and iterations, so that all have one function.
 func withoutNumbers(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {

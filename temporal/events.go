@@ -70,8 +70,8 @@ func (x *interpreter) snapshot() (*packed, error) {
 	return x.host.texts.pack(x.c.Run().Snapshot())
 }
 
-// Events returns the events of the run, for any number of readers in any process: a Source of package sse. Their ids go on in the executions with
-// which the workflow continues. They are read by queries, which need a worker that is alive, and history that Temporal still has.
+// Events returns the events of the run, for any number of readers in any process: a Source of package sse. Their ids continue in the executions
+// with which the workflow continues. They are read by queries, which need a worker that is alive, and history that Temporal still has.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
 	log := r.log()
 	answer, err := log.ask(ctx, execution{}, eventsRequest{})
@@ -114,7 +114,7 @@ type eventLog struct {
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
 }
 
-// LoadEvents implements [store.EventStore]. The last execution tells the status, and which one has the events.
+// LoadEvents implements [store.EventStore]. The last execution has the status, and knows which one has the events.
 func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit int) (store.EventPage, error) {
 	q := eventsRequest{after, limit}
 	last, err := l.ask(ctx, execution{}, q)
@@ -122,7 +122,7 @@ func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit 
 	if err != nil || len(last.Earlier) == 0 {
 		return page, err
 	}
-	end := page.First // of the events of the execution that has those that are asked for
+	end := page.First // of the events of the execution that has the wanted events
 	page.First = last.Earlier[0].First
 	for _, e := range slices.Backward(last.Earlier) {
 		if after+1 >= end {

@@ -22,7 +22,7 @@ type details []*commonpb.Payload
 
 const (
 	maxDetails  = 8        // in one heartbeat
-	detailBytes = 32 << 10 // of the details that a run passes on to the next attempt of a node, and of all those that a run continues with
+	detailBytes = 32 << 10 // of the details that a run passes on to the next attempt of a node, and of all details with which a run continues
 )
 
 func (d details) size() (n int) {
@@ -54,7 +54,7 @@ func raw(get func(into ...any) error) details {
 	return d
 }
 
-// lastDetails are those of the last heartbeat of an activity that has timed out.
+// lastDetails returns the details of the last heartbeat of an activity that has timed out.
 func lastDetails(err *sdk.TimeoutError) details {
 	if !err.HasLastHeartbeatDetails() {
 		return nil
@@ -132,7 +132,7 @@ func (p *pulsing) HasHeartbeatDetails(ctx context.Context) bool {
 // GetHeartbeatDetails implements [interceptor.ActivityOutboundInterceptor].
 func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
 	of := pulseOf(ctx)
-	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // Temporal's own are those of a later attempt
+	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // Temporal's own belong to a later attempt
 		return p.Next.GetHeartbeatDetails(ctx, into...)
 	}
 	return of.dc.FromPayloads(&commonpb.Payloads{Payloads: of.before}, into...)
@@ -211,7 +211,7 @@ func (p *pulse) recorded() details {
 // beats are the details for the next attempts of nodes, by path.
 type beats map[string]details
 
-// note keeps what the heartbeats of an attempt have told for the next one.
+// note keeps what the heartbeats of an attempt have reported for the next one.
 func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told details) {
 	switch {
 	case o.Ended == endedSilent && len(o.Details) > 0:
@@ -235,7 +235,7 @@ func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told detail
 	x.beats[path] = told
 }
 
-// unfinishedBeats are those of the nodes that have not ended, as many as there is room for.
+// unfinishedBeats are the beats of the nodes that have not ended, as many as there is room for.
 func (x *interpreter) unfinishedBeats() beats {
 	kept, size := beats{}, 0
 	for _, path := range slices.Sorted(maps.Keys(x.beats)) {

@@ -19,25 +19,25 @@ const (
 	WorkflowName = "kahn.Run"     // of runs that former versions have started
 	BatchName    = "kahn.Batch"   // of child workflows that former versions have started
 	ActivityName = "kahn.Step"    // of the attempts of nodes without a kind, and of all attempts of runs that former versions have started
-	UnnamedGraph = "kahn.Unnamed" // of the runs of a graph without a Name, or with one that begins with "kahn."
+	UnnamedGraph = "kahn.Unnamed" // of the runs of a graph without a Name, or whose Name begins with "kahn."
 	ItemsName    = "kahn.Items"   // of the child workflows that perform attempts of items, see Settings.MapChildren
 )
 
 // Kind is how the attempts of nodes of a kind are performed, see Options.Kinds.
 type Kind struct {
-	// TaskQueue is the queue of their activities; "" is that of the run. The workers that poll it have the same plans and Options.
+	// TaskQueue is the queue of their activities; "" is the run's. The workers that poll it have the same plans and Options.
 	TaskQueue string
 	// Local makes them local activities: the worker that has the workflow task performs them, without a task and with one event in the history. It is for steps
 	// that take less than a second or two. A step that is to stop is not waited for, and sends no heartbeats; TaskQueue and the fields below do not matter.
 	// Change it only when no run is left that has begun before.
 	Local bool
-	// LostAfter, if it is not zero, is used in place of that of the Options.
+	// LostAfter, if it is not zero, is used in place of Options.LostAfter.
 	LostAfter time.Duration
-	// StartToClose bounds an attempt: one that takes longer counts as one whose worker is lost. It is for steps that hang while their worker lives. Zero: no bound.
+	// StartToClose bounds an attempt: if it takes longer, its worker counts as lost. It is for steps that hang while their worker lives. Zero: no bound.
 	StartToClose time.Duration
 	// ScheduleToStart bounds the time until a worker takes an attempt. After it the attempt has failed, without an effect, and the node's Retry decides. Zero: no bound.
 	ScheduleToStart time.Duration
-	// Priority is that of the tasks. What it leaves empty is inherited from the workflow, see Workflow.Priority.
+	// Priority is the priority of the tasks. What it leaves empty is inherited from the workflow, see Workflow.Priority.
 	Priority sdk.Priority
 	// FairByKey makes the concurrency key of a node, by Key or KeyFrom, the fairness key of its tasks, cut after 64 bytes. Items of a map that have keys of their own have none.
 	FairByKey bool
@@ -62,7 +62,7 @@ func (o Options) activityType(kind string) string {
 	return cmp.Or(kind, ActivityName)
 }
 
-// activityTypes are those of the plans, sorted.
+// activityTypes returns the activity types of the plans, sorted.
 func (o Options) activityTypes() []string {
 	types := map[string]bool{ActivityName: true}
 	for _, p := range o.Plans {
@@ -82,7 +82,7 @@ func (o Options) activityTypes() []string {
 	return slices.Sorted(maps.Keys(types))
 }
 
-// workflowTypes are those of the plans, sorted.
+// workflowTypes returns the workflow types of the plans, sorted.
 func (o Options) workflowTypes() []string {
 	types := map[string]bool{WorkflowName: true}
 	for _, p := range o.Plans {

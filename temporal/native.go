@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Input is the input of a run's workflow, for whoever starts it by means of Temporal's own: a Schedule, a start with a signal, another SDK, the command line. Its
-// JSON is an object, of which all members may be left out:
+// Input is the input of a run's workflow, for clients that start it by means of Temporal's own: a Schedule, a start with a signal, another SDK, the command line.
+// Its JSON is an object, of which all members may be left out:
 //
 //	{"inputs": {"order": 17}, "settings": {"limit": 5}, "plan": {"name": "orders", "fingerprint": "…"}, "search_attributes": true}
 //
@@ -85,9 +85,9 @@ type Child struct {
 	err    error // it was not started
 }
 
-// ExecuteChild starts a run as a child of a workflow of one's own, and does not wait for it. Without an ID the child has one that Temporal makes, without a TaskQueue that of the
-// workflow. A cancellation of the context cancels the run, which undoes what it has done and is waited for; if the workflow ends before the run, the run is asked to cancel.
-// Errors of the Workflow and of the inputs are those of [Start], and come with the result.
+// ExecuteChild starts a run as a child of a workflow of one's own, and does not wait for it. Without an ID the child has one that Temporal makes, without a TaskQueue it
+// has the workflow's. A cancellation of the context cancels the run, which undoes what it has done and is waited for; if the workflow ends before the run, the run is
+// asked to cancel. Errors of the Workflow and of the inputs are as for [Start], and come with the result.
 func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Child {
 	in, err := w.Input(inputs)
 	if err != nil {
@@ -101,7 +101,7 @@ func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Chil
 	return &Child{of: w, future: workflow.ExecuteChildWorkflow(ctx, w.workflowType(), in)}
 }
 
-// Wait waits for the end of the run. The Result and the error are those of [Run.Wait].
+// Wait waits for the end of the run. The Result and the error are as from [Run.Wait].
 func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	if c.err != nil {
 		return nil, c.err
@@ -115,7 +115,7 @@ func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	return c.of.result(out)
 }
 
-// Future is the future of the child workflow, for a Selector; nil if the run was not started, which Wait tells.
+// Future is the future of the child workflow, for a Selector; nil if the run was not started, which Wait reports.
 func (c *Child) Future() workflow.ChildWorkflowFuture { return c.future }
 
 // Signal answers a node of the run that waits, by a signal of Temporal's: there is no answer to it, and the run logs a signal that it refuses.

@@ -56,9 +56,9 @@ func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 // cancelled; q says who asks. Of the options, [kahn.Anew], [kahn.DespiteHandlers] and [kahn.KeepDescendants] matter, and for compensations that have failed
 // [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
 //
-// The run goes on in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The Run returned waits for that one.
-// A worker that is alive answers queries about the execution before. The error matches [kahn.ErrTransition] if the run has not ended, or goes on already; otherwise
-// errors are those of kahn.Redrive, and nothing was started.
+// The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The Run returned waits for that
+// execution. Redrive queries the former execution, so a worker must be alive. The error matches [kahn.ErrTransition] if the run has not ended, or continues
+// already; otherwise errors are as for kahn.Redrive, and nothing was started.
 func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts ...kahn.Option) (*Run, error) {
 	what, err := prepareRedrive(nodes, q, opts)
 	if err != nil {
@@ -137,7 +137,7 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	return last, err
 }
 
-// redriven is the input of the execution with which the run goes on. What it is asked to do was tried.
+// redriven is the input of the execution with which the run continues. What it is asked to do was tried.
 func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	next := e.in
 	if e.out.Error != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// remark is what a step has told while it was at work: a message, a piece of its output, or tokens.
+// remark is what a step has reported while it was running: a message, a piece of its output, or tokens.
 type remark struct {
 	Message *string         `json:"message,omitempty"`
 	Level   slog.Level      `json:"level,omitempty"` // of the message
@@ -106,7 +106,7 @@ func (r *recorder) keep(m remark, size int) {
 	r.remarks, r.size = append(r.remarks, m), r.size+size
 }
 
-// told returns what the step has told so far, in the order in which it has.
+// told returns what the step has reported so far, in its order.
 func (r *recorder) told() []remark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +146,7 @@ func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	}
 }
 
-// remarked is the result of an attempt whose step has told something beside its reply.
+// remarked is the result of an attempt whose step has reported something beside its reply.
 type remarked struct {
 	Reply   json.RawMessage `json:"reply"`
 	Remarks []remark        `json:"remarks"`

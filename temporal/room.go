@@ -121,7 +121,7 @@ func (x *interpreter) fitsAnswer(r signalRequest) error {
 	return nil
 }
 
-// stay goes on with a run that was left, and cannot continue as new since its snapshot is too large: it fails in this execution.
+// stay continues a run that was left, and cannot continue as new since its snapshot is too large: it fails in this execution.
 func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	opts := append(x.always(), kahn.Resume(from))
 	c, err := kahn.NewCoordinator(x.plan, workflow.Now(x.ctx), opts...)
@@ -130,7 +130,7 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	}
 	x.c, x.full = c, true
 	for n := range x.c.Run().Nodes() {
-		if n.Compensation == kahn.CompensationRunning { // it is about to fail, and what is undone goes on
+		if n.Compensation == kahn.CompensationRunning { // it is about to fail, and its undoing continues
 			return nil
 		}
 	}

@@ -6,9 +6,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Settings are the options of a run that decide what happens in it, as data. They are those of package kahn with the same names, whose
-// defaults apply to fields that are zero. They are a part of the workflow's input, so that a worker that is replaced in the middle of a run
-// decides as the one before it.
+// Settings are the options of a run that decide what happens in it, as data. Each is the option of package kahn of the same name, whose
+// default applies to a zero field. They are a part of the workflow's input, so a worker that takes over in the middle of a run decides like
+// its predecessor.
 type Settings struct {
 	Mode           kahn.Mode        `json:"mode,omitempty"`
 	StatusRule     kahn.StatusRule  `json:"status_rule,omitempty"`
@@ -31,7 +31,7 @@ type Settings struct {
 	MapChildren int `json:"map_children,omitempty"`
 }
 
-// maxActivities is the greatest number of attempts under way in one run. Temporal refuses more than 2,000 activities of one workflow.
+// maxActivities is the greatest number of running attempts of one run. Temporal refuses more than 2,000 activities of one workflow.
 const maxActivities = 1000
 
 const (

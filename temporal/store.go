@@ -18,20 +18,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Store shows the runs of a namespace to those who read stored runs, such as the page of module inspector, and asks the runs what operators want of them:
+// Store shows the runs of a namespace to readers of stored runs, such as the page of module inspector, and passes what operators ask to the runs:
 //
 //	inspector.Handler(inspector.Options{Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}}})
 //
-// The id of a run is that of its workflow. Its nodes and events are read by queries: a worker that has the plan is alive. Signal, Cancel, Abort and
+// The id of a run is its workflow's. Its nodes and events are read by queries, which need a live worker that has the plan. Signal, Cancel, Abort and
 // CancelNode are updates, see [Run]; the page of the inspector calls them. The methods that write records return an error that matches [ErrReadOnly].
 type Store struct {
 	Client client.Client
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is that of the client, see Workflow.DataConverter.
+	// DataConverter is the client's, see Workflow.DataConverter.
 	DataConverter converter.DataConverter
-	// Types are the types of the workflows that lists have, see Options.WorkflowType, with [WorkflowName] for runs that former versions have started. Nil: lists ask for all
-	// workflows of the namespace, and drop those that are no runs.
+	// Types are the types of the workflows that lists have, see Options.WorkflowType, with [WorkflowName] for runs that former versions have started. Nil: lists ask for
+	// all workflows of the namespace, and drop what is no run.
 	Types []string
 	// SearchAttributes has lists ask the service for workflows and statuses by the search attributes of runs, see Workflow.SearchAttributes. It finds the runs
 	// that were started with them. Without it the service selects by what it knows of any workflow, and List drops the rest.
@@ -46,7 +46,7 @@ var (
 	_ store.EventStore = Store{}
 )
 
-// statuses are those of runs by those of workflows.
+// statuses maps the statuses of workflows to runs' statuses.
 var statuses = map[enums.WorkflowExecutionStatus]kahn.RunStatus{
 	enums.WORKFLOW_EXECUTION_STATUS_RUNNING: kahn.RunRunning, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED: kahn.RunCompleted,
 	enums.WORKFLOW_EXECUTION_STATUS_FAILED: kahn.RunFailed, enums.WORKFLOW_EXECUTION_STATUS_CANCELED: kahn.RunCancelled,

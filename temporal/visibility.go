@@ -32,7 +32,8 @@ var (
 	statusAttribute   = sdk.NewSearchAttributeKeyKeyword(StatusAttribute)
 )
 
-// RegisterSearchAttributes adds the search attributes of runs to a namespace, which may have them. Errors are those of the service.
+// RegisterSearchAttributes adds the search attributes of runs to a namespace, which may have them. It returns the errors of the
+// service.
 func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
 	for _, name := range []string{WorkflowAttribute, StatusAttribute} {
 		_, err := c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{
@@ -94,7 +95,7 @@ func (s Store) visible(f store.Filter) string {
 	return strings.Join(terms, " AND ")
 }
 
-// having are the terms for runs with one of the statuses. Temporal itself tells those that have ended, a workflow that was terminated included.
+// having are the terms for runs with one of the statuses. Temporal itself knows which have ended, a workflow that was terminated included.
 func (s Store) having(wanted []kahn.RunStatus) (terms []string) {
 	ended := map[kahn.RunStatus]string{
 		kahn.RunCompleted: "ExecutionStatus = 'Completed'", kahn.RunCancelled: "ExecutionStatus = 'Canceled'",

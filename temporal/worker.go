@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Options are those of a worker.
+// Options configures a worker.
 type Options struct {
 	// Plans are the plans that the worker performs. A run is for one of them, by its name and a hash of everything in it that decides: keep
 	// the plans of runs that have not ended beside their successors.
@@ -41,8 +41,8 @@ type Options struct {
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
 	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets references to them, so that its bounds do not hold for
-	// values. All workers of a task queue, and those who start and read its runs, have the same store. Nothing removes the blobs of a run: let them live
-	// longer than Temporal keeps its history. Nil: values travel through Temporal as they are.
+	// values. All workers of a task queue, and the programs that start and read its runs, have the same store. Nothing removes the blobs of a run: let
+	// them live longer than Temporal keeps its history. Nil: values travel through Temporal as they are.
 	Blobs store.BlobStore
 	// View gives each step the results of all its ancestors, see kahn.Step.View. Without it a View finds no nodes but predecessors that have an
 	// error, and the calls of steps stay as small as their inputs.
@@ -50,21 +50,21 @@ type Options struct {
 	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer one fails the node, which is not retried. Zero means
 	// 1 MiB. Temporal refuses 2 MiB.
 	MaxBytes int
-	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as those that are under way
-	// have ended: Temporal bounds the length of a history. Zero means 1,000.
+	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running ones have
+	// ended: Temporal bounds the length of a history. Zero means 1,000.
 	ContinueAfter int
-	// Heartbeat is how often a step that is under way is reported to Temporal, whose answer reports whether it is to stop. It is
-	// less than LostAfter. Zero means 1 s.
+	// Heartbeat is how often a running step is reported to Temporal, whose answer says whether it is to stop. It is less than
+	// LostAfter. Zero means 1 s.
 	Heartbeat time.Duration
 	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
 	// means 10 s.
 	LostAfter time.Duration
-	// DataConverter is that of the client, which reads the histories that [Options.Replayer] gets, and the details of heartbeats of an attempt whose worker was
-	// lost. Nil means the default one of the SDK.
+	// DataConverter is the client's, which reads the histories that [Options.Replayer] gets, and the details of heartbeats of an attempt whose worker was lost.
+	// Nil means the default one of the SDK.
 	DataConverter converter.DataConverter
-	// FailureConverter is that of the client, for Options.Replayer. Nil means the default one of the SDK, which encrypts nothing.
+	// FailureConverter is the client's, for Options.Replayer. Nil means the default one of the SDK, which encrypts nothing.
 	FailureConverter converter.FailureConverter
-	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is the time for attempts under way to finish when the worker is stopped; then their
+	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is the time for running attempts to finish when the worker is stopped; then their
 	// contexts end with the cause kahn.ErrLeft, and other workers perform them again. A step that ignores this is left behind after 4 s.
 	Worker worker.Options
 }
@@ -82,7 +82,8 @@ type Registry interface {
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 }
 
-// NewWorker returns a worker for a task queue. With Worker.DisableWorkflowWorker it performs attempts alone: for the queue of a kind, see [Kind]. Errors are those of [Options.Register].
+// NewWorker returns a worker for a task queue. With Worker.DisableWorkflowWorker it performs attempts alone: for the queue of a kind, see [Kind]. Errors are as for
+// [Options.Register].
 func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, error) {
 	if c == nil {
 		return nil, fmt.Errorf("kahn/temporal: %w: no client", kahn.ErrBadOption)
@@ -155,7 +156,7 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 }
 
 // Replayer returns a replayer that performs the histories of runs of the plans again, to test that a new version of a worker does what the
-// old one did. Errors are those of [Options.Register]. The replay returns an error if DataConverter cannot read a history.
+// old one did. Errors are as for [Options.Register]. The replay returns an error if DataConverter cannot read a history.
 func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DataConverter: strict{o.converter()}, FailureConverter: o.FailureConverter, Interceptors: o.Worker.Interceptors})
 	if err != nil {
@@ -242,7 +243,7 @@ type host struct {
 	Options
 	plans map[string]*kahn.Plan // by fingerprint
 	cache *cache                // of Blobs; nil without
-	// stopAfter is when attempts under way are left after the worker was stopped; negative for a worker of the host's.
+	// stopAfter is when running attempts are left after the worker was stopped; negative for a worker of the host's.
 	stopAfter time.Duration
 	texts     texts
 	given     kahn.Codec // reads the values of calls

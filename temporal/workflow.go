@@ -33,7 +33,7 @@ type input struct {
 	Beats     beats   `json:"beats,omitempty"`
 	// Redriving is what the first execution after the end of the run does, see Run.Redrive.
 	Redriving *redriving `json:"redriving,omitempty"`
-	// Earlier are those executions, for who reads their events.
+	// Earlier are the earlier executions, for readers of their events.
 	Earlier []execution `json:"earlier,omitempty"`
 }
 
@@ -81,7 +81,7 @@ type interpreter struct {
 	pausing bool                    // a timer is to begin another workflow task
 	count   int                     // of the attempts in this execution, where a batch is one
 	lost    map[string]int          // how often in a row the worker was lost during attempts, by path
-	beats   beats                   // what the heartbeats of the last attempts have told, by path
+	beats   beats                   // what the heartbeats of the last attempts have reported, by path
 	room    room                    // for the results of the run
 	leaving bool                    // this execution is to end
 	full    bool                    // the run cannot continue as new
@@ -201,7 +201,7 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
-// always are the options of the Coordinator, however the run begins or goes on.
+// always are the options of the Coordinator, however the run begins or continues.
 func (x *interpreter) always() []kahn.Option {
 	in := x.in
 	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
@@ -243,7 +243,8 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 	}
 }
 
-// The changes of the workflow's code since histories were recorded, before workflows had names. An execution that began before a change goes on without it.
+// The changes of the workflow's code since histories were recorded, before workflows had names. An execution that began before a change continues without
+// it.
 const (
 	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal's means comes before results of the same workflow task
 	crashVersion  = "kahn.Crashes" // workers that were stopped do not count as crashes, and too many crashes are a cause of their own
@@ -390,7 +391,7 @@ func (x *interpreter) perform(a *attempt) {
 	})
 }
 
-// ended reports the result of an attempt, or has it begin again, before those that have not begun, if its worker is gone.
+// ended reports the result of an attempt, or has it begin again, before attempts that have not begun, if its worker is gone.
 func (x *interpreter) ended(a *attempt, o outcome) {
 	x.listen()
 	s := a.step
@@ -430,7 +431,7 @@ func (x *interpreter) crash(s *kahn.Step, reply kahn.Reply) {
 // undoPrefix begins the names of attempts to undo nodes, among those of other attempts.
 const undoPrefix = "undo:"
 
-// nameOf tells the attempts of a node from those to undo it.
+// nameOf distinguishes the attempts of a node from the attempts to undo it.
 func nameOf(s *kahn.Step) string {
 	if s.Compensating() {
 		return undoPrefix + s.Path()
@@ -438,7 +439,7 @@ func nameOf(s *kahn.Step) string {
 	return s.Path()
 }
 
-// report tells the run what a step has returned, of which data is the JSON; that ends the losses in a row. A result that the run does not wait for any more is dropped.
+// report passes to the run what a step has returned, with its JSON in data; this ends the losses in a row. A result that the run does not wait for any more is dropped.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
 	x.forget(s)
 	if !s.Compensating() { // else the value does not count
@@ -475,7 +476,7 @@ func (x *interpreter) stop() {
 	x.stopBatches()
 }
 
-// arm sets a timer for the next time at which the run has something to do, unless there is one that fires before.
+// arm sets a timer for the next time at which the run has something to do, unless one fires before.
 func (x *interpreter) arm() {
 	due, ok := x.c.Due()
 	if !ok || x.timer != nil && !due.Before(x.fires) {

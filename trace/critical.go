@@ -118,7 +118,7 @@ func (a *analysis) descend(id int) int {
 	return id
 }
 
-// lastEvent orders nodes by their ends, those without an end last.
+// lastEvent orders nodes by their ends, nodes without an end last.
 func (n *life) lastEvent() int {
 	if n.ended == 0 {
 		return math.MaxInt
@@ -133,7 +133,7 @@ func (n *life) decided() int { return cmp.Or(n.queued, n.started, n.ended) }
 func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
 // bindSlots goes through the starts and ends of attempts. A node that was ready while all slots that were ever in use were
-// taken, or those of one of its groups or its key, was held up by the last attempt that gave one back.
+// taken, or all slots of one of its groups or its key, was held up by the last attempt that gave one back.
 func (a *analysis) bindSlots(p *kahn.Plan) {
 	type pool struct {
 		key  bool

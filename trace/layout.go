@@ -7,13 +7,13 @@ import (
 )
 
 // The layout of SVG pictures is layered: a node is in the layer after the last of its predecessors, long edges are chains of empty places,
-// the order within a layer comes from barycentre sweeps, and the positions are those that move a node least from the middle of its
-// neighbours and keep the distances.
+// the order within a layer comes from barycentre sweeps, and the positions keep the distances and move a node least from the middle of its
+// neighbours.
 
 // size is how much space a box takes along its layer, and across.
 type size struct{ along, across float64 }
 
-// laidOut is where everything is: along is the place in a layer, across that of the layer.
+// laidOut is where everything is: along is the place in a layer, across the place of the layer.
 type laidOut struct {
 	along, across []float64 // the centre of each box
 	ways          [][]spot  // of each line, from box to box
@@ -58,14 +58,14 @@ const (
 	straight = 4
 )
 
-// reduce removes the lines that a longer way replaces and that tell nothing else.
+// reduce removes the lines that a longer way replaces and that say nothing else.
 func (p *picture) reduce() {
 	layer := layers(len(p.boxes), p.lines)
 	out := make([][]int, len(p.boxes))
 	for _, l := range p.lines {
 		out[l.tail] = append(out[l.tail], l.head)
 	}
-	longer := make([]map[int]bool, len(p.boxes)) // of the boxes that a line leads to: those that a longer way leads to, too
+	longer := make([]map[int]bool, len(p.boxes)) // of the boxes that a line leads to: the boxes that a longer way leads to, too
 	mark := make([]int, len(p.boxes))            // 1 + the box from which it was reached by two lines or more
 	steps := 0
 	for from, own := range out {
@@ -273,7 +273,7 @@ func layOut(sizes []size, lines []line, gap float64) laidOut {
 		for k, place := range m.via[i] {
 			layer, along := m.layer[place], m.at[place]-least
 			if k > 0 && math.Abs(along-way[len(way)-1].along) < straight {
-				way[len(way)-1].across = first[layer] + deep[layer] // it goes on in the same direction
+				way[len(way)-1].across = first[layer] + deep[layer] // it continues in the same direction
 				continue
 			}
 			way = append(way, spot{along, first[layer]}, spot{along, first[layer] + deep[layer]})

@@ -41,7 +41,7 @@ func (m micros) MarshalJSON() ([]byte, error) {
 	return fmt.Appendf(nil, "%s%d.%03d", sign, m/1000, m%1000), nil
 }
 
-// The tracks. Lanes of slots follow one after the other, and then those of attempts without a slot.
+// The tracks. Lanes of slots follow one after the other, and then the lanes of attempts without a slot.
 const (
 	pid         = 1
 	tidCritical = 1
@@ -178,7 +178,7 @@ func (o *perfetto) attempts() {
 }
 
 // waits writes the waits as asynchronous slices, which may overlap. A viewer puts asynchronous slices of one name on one track: so each wait is a
-// slice with the name of the track, and inside it one with that of its node.
+// slice with the name of the track, and in it a slice with the name of its node.
 func (o *perfetto) waits() {
 	for i, w := range o.timeline.waits {
 		if w.to == w.from {

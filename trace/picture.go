@@ -10,8 +10,8 @@ import (
 
 // Drawing says how pictures are drawn. The zero value is how the functions [Mermaid] and [DOT] draw.
 type Drawing struct {
-	// Reduced leaves out the edges that a longer way replaces: those that are plain, have no label and deliver nothing by name. What
-	// remains is the transitive reduction of the graph, and the edges that tell something.
+	// Reduced leaves out the edges that a longer way replaces: plain edges that have no label and deliver nothing by name. What
+	// remains is the transitive reduction of the graph, and the edges that say something.
 	Reduced bool
 	// LeftToRight draws from left to right, not from above.
 	LeftToRight bool
@@ -80,7 +80,7 @@ var palette = []struct {
 	{kahn.Skipped, colours{"#f1f3f5", "#868e96"}},
 }
 
-// draw makes the picture of a plan, and with a result that of the run.
+// draw makes the picture of a plan, or with a result of the run.
 func (d Drawing) draw(p *kahn.Plan, res *kahn.Result) picture {
 	pic := picture{name: p.Name()}
 	groups := map[string]int{}
@@ -203,7 +203,7 @@ func edgeText(e kahn.Edge) string {
 	return clean(strings.Join(parts, ", "))
 }
 
-// members returns the boxes of every group, after those without a group.
+// members returns the boxes of every group, after the boxes without a group.
 func (p *picture) members() [][]box {
 	members := make([][]box, 1+len(p.groups))
 	for _, b := range p.boxes {

@@ -21,7 +21,7 @@ type Report struct {
 	Status   kahn.RunStatus `json:"status"`
 	Degraded bool           `json:"degraded,omitempty"`
 	Cause    string         `json:"cause,omitempty"` // why the run as a whole was stopped
-	// StopRequest tells who asked for the run to stop, and why; RedriveRequest the same of its redrive. Nil if there is none.
+	// StopRequest records who asked for the run to stop, and why; RedriveRequest the same of its redrive. Nil if there is none.
 	StopRequest    *kahn.Request `json:"stop_request,omitempty"`
 	RedriveRequest *kahn.Request `json:"redrive_request,omitempty"`
 
@@ -29,16 +29,16 @@ type Report struct {
 	Duration time.Duration       `json:"duration_ns"`
 	Statuses map[kahn.Status]int `json:"statuses"` // the number of nodes in each status
 
-	// Work is the time of all attempts together, QueueWait and Backoff that for which nodes waited for slots and between
-	// attempts. Slots is how many attempts were running at the same time, at most.
+	// Work is the time of all attempts together, QueueWait and Backoff the time for which nodes waited for slots and
+	// between attempts. Slots is how many attempts were running at the same time, at most.
 	Work      time.Duration `json:"work_ns"`
 	QueueWait time.Duration `json:"queue_wait_ns"`
 	Backoff   time.Duration `json:"backoff_ns"`
 	Retries   int           `json:"retries"`
 	Slots     int           `json:"slots"`
 
-	// Warnings are the errors of guards that could not decide and let their nodes run, each with its node, and then those of
-	// the Result.
+	// Warnings are the errors of guards that could not decide and let their nodes run, each with its node, and then the
+	// Result's.
 	Warnings []string `json:"warnings,omitempty"`
 
 	CriticalPath []Step `json:"critical_path"` // from the run's beginning to the node that ended last
@@ -46,9 +46,10 @@ type Report struct {
 	// taken if no node had waited for a slot. Its steps have neither Via nor Wait.
 	DependencyPath []Step        `json:"dependency_path"`
 	DependencyTime time.Duration `json:"dependency_time_ns"`
-	Nodes          []Node        `json:"nodes"`    // in the order of declaration, without those inside composites
+	Nodes          []Node        `json:"nodes"`    // in the order of declaration, without nodes inside composites
 	Failures       []Failure     `json:"failures"` // a forest: each tree in preorder, its root an origin
-	// Compensations are the nodes that were undone, or could not be, in the order in which that began, also those inside composites.
+	// Compensations are the nodes that were undone, or could not be, in the order in which their undoing began, nodes inside
+	// composites included.
 	Compensations []Compensation `json:"compensations,omitempty"`
 }
 
@@ -69,7 +70,8 @@ type Step struct {
 	// Via says why the node itself waited for the one before it: for its end, or for the slot that it gave back.
 	Via   Via           `json:"via,omitempty"`
 	Start time.Duration `json:"start_ns"`
-	// Duration is the time until the next node could start: at its own end, or at that of the attempt whose slot became free.
+	// Duration is the time until the next node could start: at its own end, or at the end of the attempt whose slot became
+	// free.
 	Duration time.Duration `json:"duration_ns"`
 	// Wait is the time for which it was ready and had no slot.
 	Wait time.Duration `json:"wait_ns"`
@@ -91,7 +93,7 @@ type Node struct {
 	// critical path, and for nodes that did not run.
 	Slack    time.Duration `json:"slack_ns"`
 	Critical bool          `json:"critical,omitempty"`
-	// Why says why the node did not run. It is empty for one that did.
+	// Why says why the node did not run. It is empty for a node that did.
 	Why string `json:"why,omitempty"`
 }
 
@@ -133,7 +135,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 	r.StopRequest, r.RedriveRequest = said(res.StopRequest), said(res.RedriveRequest)
 	for i := range a.spans {
 		s := &a.spans[i]
-		if !a.nodes[s.node].composite { // the time of a composite is that of its nodes
+		if !a.nodes[s.node].composite { // the time of a composite is its nodes'
 			r.Work += s.end - s.start
 		}
 		if s.status == kahn.Retrying {
@@ -194,7 +196,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 
 // compensations reads what was undone from the events of a run.
 func compensations(events []event.Event) (list []Compensation) {
-	at := map[string]int{} // by path: those that have not ended
+	at := map[string]int{} // by path: the unfinished ones
 	for _, e := range events {
 		undo, is := e.Payload.(event.Compensation)
 		if !is {
@@ -219,7 +221,7 @@ func compensations(events []event.Event) (list []Compensation) {
 	return list
 }
 
-// failures arranges failed and stopped nodes as trees, each node below the one that caused its end.
+// failures arranges failed and stopped nodes as trees, each node below the node that caused its end.
 func failures(p *kahn.Plan, results []kahn.NodeResult) (forest []Failure) {
 	bad := func(ref machine.Ref) bool {
 		switch results[ref].Status {

@@ -46,7 +46,7 @@ type span struct {
 	attempt    int
 	start, end time.Duration
 	inline     bool        // it took no slot: it was not queued, or is a composite's
-	lane       int         // from 0, among those that took slots or among those that did not
+	lane       int         // from 0, among the attempts with slots or the ones without
 	status     kahn.Status // what the node became at its end; Running if it has no end
 	cause      kahn.CauseKind
 	usage      map[string]float64 // of the last span of a node: what it has used in all attempts

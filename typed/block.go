@@ -125,7 +125,7 @@ type flow struct {
 	result *source             // of the pipeline, or of the sub-pipeline
 }
 
-// newFlow begins a graph: that of a pipeline, or that of the sub-pipeline of a node.
+// newFlow begins the graph of a pipeline, or of a node's sub-pipeline.
 func newFlow(build *building, owner *source) *flow {
 	f := &flow{build: build, graph: &kahn.Graph{Name: build.name}, owner: owner, names: map[string]*source{}, taken: map[*source]*source{}}
 	f.top = &Block{in: f}
@@ -272,8 +272,8 @@ func (x *in[T]) get(s *kahn.Step) (T, error) {
 	return x.convert(s, v, ok)
 }
 
-// missing is the error of a value that is not there, and says why. The Join of the node, or the ContinueOnFail of the one that makes the
-// value, has let it run; it skips itself.
+// missing is the error of a value that is not there, and says why. The Join of the node, or the ContinueOnFail of the node that makes
+// the value, has let it run; it skips itself.
 type missing string
 
 func (m missing) Error() string { return string(m) }

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrBranch is matched by the error of a pipeline in which a node outside of a branch takes a value that is made in it, and by that of an
-// [Either] that would have no value if a branch is not taken.
+// ErrBranch is matched by the error of a pipeline in which a node outside a branch takes a value that is made in it, or an [Either] would
+// have no value if a branch is not taken.
 var ErrBranch = errors.New("a value of a branch")
 
 // If makes the value the condition of two branches: nodes that are added to them run only if the branch is taken. The node of the value is
@@ -36,7 +36,7 @@ func If(v Val[bool]) (then, otherwise *Block) {
 type Choice[K ~string] struct{ src *source }
 
 // Switch makes the value the choice between branches, one for each Case. A value that is none of the cases takes the branch Default; if
-// there is none, it fails the node with an error that matches [kahn.ErrNoMatch], or, if the value is that of a gate, the answer is refused.
+// there is none, it fails the node with an error that matches [kahn.ErrNoMatch], or, if the value comes from a gate, the answer is refused.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)

@@ -8,9 +8,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Items says how the items of an [Each] are performed. The fields are those of [kahn.Map].
+// Items says how the items of an [Each] are performed. The fields are as in [kahn.Map].
 type Items[A any] struct {
-	// Limit bounds how many items are performed at the same time. Zero means no limit but that of the run.
+	// Limit bounds how many items are performed at the same time. Zero means no limit but the run's.
 	Limit int
 	// ToleratedCount and ToleratedPercent say how many items may fail. If both are zero none may.
 	ToleratedCount   int
@@ -112,7 +112,7 @@ func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 	}
 }
 
-// itemOf is an item for the functions of Items. The step of the item reports one that is no A.
+// itemOf is an item for the functions of Items. The step of the item reports an item that is no A.
 func itemOf[A any](item any) A {
 	a, _ := view[A](nil).read(nil, itemInput, item)
 	return a

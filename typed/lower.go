@@ -45,7 +45,7 @@ func (src *source) imported() []*source {
 	return list
 }
 
-// end is the end node of a sub-pipeline in which other nodes than that of its result come last: it makes the result the output of the run.
+// end is the end node of a sub-pipeline in which the node of the result does not come last: it makes the result the output of the run.
 func (f *flow) end() kahn.Node {
 	id := f.result.id
 	return kahn.Node{ID: "return " + id, Kind: kahn.KindEnd, After: []string{id}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -55,7 +55,7 @@ func (f *flow) end() kahn.Node {
 }
 
 // connect gives the node its edges and ports. A node runs when all values that it takes are there, and is skipped when one of them was skipped. So
-// only those nodes of a branch that take no value of the branch follow the condition itself.
+// only nodes of a branch that take no value of the branch follow the condition itself.
 //
 // An Either follows nodes of its block and of branches in it, and has no value when none of these has. A Try in a branch looks whether the branch is
 // taken: the node that it tries may have been stopped, by a failure around the branch, although it is not.
@@ -137,7 +137,7 @@ func (src *source) decide() {
 	switch {
 	case src.choice == noChoice:
 		if n.Gate != nil && len(n.Gate.Choices) > 0 {
-			n.Outputs = []string{"output"} // the answer is a value, and nobody need branch by it
+			n.Outputs = []string{"output"} // the answer is a value, and no node need branch by it
 		}
 		return
 	case src.waiting: // its answers are the cases anyway

@@ -53,7 +53,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.Gate = o.gate(n.Gate)
 }
 
-// gate returns the gate of a node with the options: its own check of the type comes before that of the options.
+// gate returns the gate of a node with the options: its own check of the type comes before the options' check.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	switch {
 	case o.Gate == nil:

@@ -48,8 +48,8 @@ func Root[T any](b *Block, name string) Val[T] {
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //
-// The value of a gate is read as that of a [Root] is, and that of a gate for a bool from the words that kahn takes for an approval or a rejection,
-// too. An answer that is no T is refused, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate waits on.
+// The value of a gate is read as a [Root]'s is, and for a bool also from the words that kahn takes for an approval or a rejection. An answer that
+// is no T is refused, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate waits on.
 func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 	src := b.add(id, false)
 	if src == nil {

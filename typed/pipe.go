@@ -23,8 +23,8 @@ type Stage struct {
 // ErrStage says that a function of a stage has ended its goroutine, as runtime.Goexit and testing.T.FailNow do.
 var ErrStage = errors.New("a stage has ended its goroutine")
 
-// Pipe calls f for each value of seq while the one who ranges over the result works with those before: the stages of a pipe overlap. A pipe is
-// made and used within one step, such as a function of [Do1]; so it is retried, cancelled and stored as one node:
+// Pipe calls f for each value of seq while the loop over the result handles earlier values: the stages of a pipe overlap. A pipe is made and
+// used within one step, such as a function of [Do1]; so it is retried, cancelled and stored as one node:
 //
 //	sentences := typed.Overlap(ctx, split(ctx, tokens(ctx, prompt)), 8)
 //	for audio, err := range typed.Pipe(ctx, sentences, speak, typed.Stage{Parallel: 4}) {
@@ -32,7 +32,7 @@ var ErrStage = errors.New("a stage has ended its goroutine")
 //	}
 //
 // The first error, of seq, of f, or of ctx when it has ended, is the last value of the result. The context of f ends then, and when the range is
-// left; the goroutines of the pipe have ended when the range statement has. A panic of seq or f goes on in the range statement, as an error
+// left; the goroutines of the pipe have ended when the range statement has. A panic of seq or f continues in the range statement, as an error
 // with the stack where it began. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
@@ -115,7 +115,7 @@ func Values[T any](seq iter.Seq[T]) iter.Seq2[T, error] {
 	}
 }
 
-// pipe is a stage at work, whose values are Us. Its goroutines end when it does.
+// pipe is a running stage, whose values are Us. Its goroutines end when it does.
 type pipe[U any] struct {
 	outer, ctx context.Context
 	cancel     context.CancelFunc
@@ -222,7 +222,7 @@ func (p *pipe[U]) hand(yield func(U, error) bool) {
 	}
 }
 
-// stagePanic is a panic of a stage, which goes on where its values are used.
+// stagePanic is a panic of a stage, which continues where its values are used.
 type stagePanic struct {
 	value any
 	stack []byte

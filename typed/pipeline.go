@@ -107,8 +107,8 @@ func (p *Pipeline[T]) Plan() (*kahn.Plan, error) {
 	return p.plan, nil
 }
 
-// Graph returns the graph of the pipeline, for a [kahn.Runner], a picture or a test. Whoever runs it gives the run [Pipeline.Encoding].
-// The errors are those of [New].
+// Graph returns the graph of the pipeline, for a [kahn.Runner], a picture or a test. A host that runs it gives the run
+// [Pipeline.Encoding]. An error lists the slips of [New].
 func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
 	if err := p.build.err(); err != nil {
 		return nil, err
@@ -197,11 +197,12 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	return fmt.Errorf(format, args...)
 }
 
-// Run runs a pipeline and returns its result. opts are those of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to go on from.
+// Run runs a pipeline and returns its result. opts are options of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to continue
+// from.
 //
-// It is [Pipeline.Execute], whose error it returns, and then [Pipeline.Output]. So a run that failed or was cancelled returns a *kahn.RunError, and
-// one that was refused an error of [New] or of kahn.Execute. A run that is suspended is no failure: it has no output yet, and the error, which
-// is that of Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
+// It is [Pipeline.Execute], whose error it returns, and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was
+// cancelled, and an error of [New] or of kahn.Execute if it was refused. A run that is suspended has not failed, but has no output yet: the error,
+// from Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
 	if err != nil {

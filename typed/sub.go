@@ -7,7 +7,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrElsewhere is matched by the error of a pipeline in which a node takes a value of another pipeline, or one that is made inside a
+// ErrElsewhere is matched by the error of a pipeline in which a node takes a value of another pipeline, or a value that is made in a
 // sub-pipeline and is not its result.
 var ErrElsewhere = errors.New("a value of elsewhere")
 

@@ -14,7 +14,8 @@ type Tried[T any] struct {
 	Err error
 }
 
-// triedJSON is a Tried as JSON. The form of the error is that of [kahn.Types], which keeps the sentinel errors that it matches.
+// triedJSON is a Tried as JSON. The error has the form that [kahn.Types] gives it, which keeps the sentinel errors that it
+// matches.
 type triedJSON struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	Err   json.RawMessage `json:"error,omitempty"`

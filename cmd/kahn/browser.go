@@ -22,8 +22,8 @@ func browserCommand(goos string, getenv func(string) string) []string {
 	return nil
 }
 
-// browse opens a link in the browser, if there is one. The link has a token, and other users of the machine see the arguments of programs: so it is in a file
-// that nobody else can read, which leads on to it. end removes the file.
+// browse opens a link in the browser, if there is one. The link has a token, and other users of the machine see the arguments of programs: so browse puts it
+// into a file that no other user can read, and opens the file, which redirects to it. end removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)

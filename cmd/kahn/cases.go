@@ -93,7 +93,7 @@ func stem(file string) string {
 	return strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
 }
 
-// isTests reports whether the name of a file is that of a file with tests.
+// isTests reports whether a file has tests, by its name.
 func isTests(file string) bool {
 	return slices.Contains(extensions, filepath.Ext(file)) && strings.HasSuffix(stem(file), ".test")
 }
@@ -235,7 +235,7 @@ var testShape = sync.OnceValue(func() (s shape) {
 	return s
 })
 
-// addUnknown reports the fields of a value, and of those below it, that the schema of tests does not have.
+// addUnknown reports the fields of a value, and of the values below it, that the schema of tests does not have.
 func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	if s.Ref != "" {
 		s = testShape().Defs[strings.TrimPrefix(s.Ref, "#/$defs/")]
@@ -260,7 +260,7 @@ func (c *checker) addUnknown(v *definition.Value, path string, s shape) {
 	}
 }
 
-// findDefinition reads the definition of a suite. Its problems are those of another file.
+// findDefinition reads the definition of a suite. Its problems belong to another file.
 func (c *checker) findDefinition(s *suite) {
 	file, err := definitionOf(c.file, s.Definition)
 	if err == nil {

@@ -114,7 +114,7 @@ func helpCommand() command {
 	}
 }
 
-// named returns the command of a name that somebody has typed.
+// named returns the command that the user has named.
 func named(name string) (*command, error) {
 	for _, c := range commands() {
 		if c.name == name {

@@ -49,8 +49,8 @@ func (h *host) rehearse(ctx context.Context) int {
 	return code
 }
 
-// mock mocks the steps of a graph, and those of its sub-graphs. unknown are the root inputs that the steps make; the items of a map over such
-// a list are not known.
+// mock mocks the steps of a graph and of its sub-graphs. unknown are the root inputs that the steps make; the items of a map over such a list
+// are not known.
 func (r *rehearsal) mock(g *kahn.Graph, prefix string, unknown map[string]bool, mocks map[string]kahn.Mock) {
 	made := map[string]map[string]bool{} // the parameters that steps make, by node
 	for _, e := range g.Edges() {

@@ -36,7 +36,7 @@ func (h *host) execute(ctx context.Context) int {
 	return code
 }
 
-// options are those of the run.
+// options returns the options of the run.
 func (h *host) options(stored *storedRun) ([]kahn.Option, error) {
 	opts := append(stored.options(), kahn.Limit(h.limit), kahn.Timeout(h.timeout), kahn.Retain(h.page.events()))
 	opts = append(opts, h.cache.options()...)
@@ -76,7 +76,7 @@ func (h *host) perform(ctx context.Context, rn *kahn.Runner, stored *storedRun) 
 	if err != nil {
 		return nil, err
 	}
-	leave := func() { // what is stored goes on in another process
+	leave := func() { // a stored run continues in another process
 		if ctx.Err() != nil && (stored.db == nil || h.cancels) {
 			_ = run.Cancel() // over a store the request is posted; if that fails, the run is left as it is
 		} else {
@@ -112,7 +112,7 @@ type asker struct {
 	ask     bool
 	names   names
 	t       *terminal
-	lines   chan line // of the terminal; nil until somebody is asked
+	lines   chan line // of the terminal; nil until the first question
 }
 
 // line is a line of the terminal, or why there is none.
@@ -121,8 +121,8 @@ type line struct {
 	err  error
 }
 
-// answer answers nodes that wait, and reports whether the run goes on. The terminal is asked again after an empty line, and after an answer
-// that the gate refuses; after the end of the input nobody is asked any more.
+// answer answers nodes that wait, and reports whether the run continues. It asks the terminal again after an empty line, and after an
+// answer that the gate refuses; after the end of the input it asks no more.
 func (a *asker) answer(ctx context.Context, run *kahn.Run) (goesOn bool, err error) {
 	for {
 		waiting := slices.DeleteFunc(run.Waiting(), func(w kahn.Wait) bool { // the timeout of a gate has passed, or will be noticed soon

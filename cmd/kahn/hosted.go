@@ -137,7 +137,7 @@ func (p performer) step() kahn.StepFunc {
 	}
 }
 
-// inputs returns the inputs of a run: those given, and the folder of the definition, which is no input of a host's.
+// inputs returns the inputs of a run: the given ones, and the folder of the definition, which is no input of a host's.
 func (p performer) inputs(file string, given map[string]any) (map[string]any, error) {
 	all := map[string]any{}
 	if p.hosted == nil {

@@ -13,8 +13,8 @@
 // The kinds of steps are listed in kinds.go. Every text in a step's config is a template: see template.go. Guards and conditions
 // are expressions of package expression, contracts are JSON Schemas.
 //
-// A definition decides which commands run: run only those that you would run as a script. The other commands run no step, except that
-// kahn test calls the steps that a case lists under real, and with missing: real those without a mock.
+// A definition decides which commands run: run only a definition that you would run as a script. The other commands run no step,
+// except that kahn test calls the steps that a case lists under real, and with missing: real the steps without a mock.
 //
 // Start reading at commands in commands.go, which is the table of commands and flags.
 package main

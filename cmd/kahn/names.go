@@ -19,7 +19,7 @@ type names struct {
 	computed      *bool             // a template computes the name of an input, so that any input may be used
 }
 
-// numbers are those of items and iterations in the path of a node.
+// numbers matches the numbers of items and iterations in the path of a node.
 var numbers = regexp.MustCompile(`\[\d+\]|#\d+`)
 
 // declaredPath is the path of a node without the numbers of items and iterations: M[] stands for the items of the map M, and M/x for the node
@@ -79,7 +79,7 @@ func (n names) look(g *kahn.Graph, prefix string) {
 			n.inputs[node.Map.Over] = true
 		}
 		if node.Sub != nil {
-			for _, in := range node.Sub.Inputs { // a composite without edges hands on those of the run
+			for _, in := range node.Sub.Inputs { // a composite without edges hands on the run's inputs
 				n.inputs[in.Name] = true
 			}
 			n.look(node.Sub, prefix+node.ID+"/")
@@ -104,7 +104,7 @@ func (n names) find(texts ...string) {
 	}
 }
 
-// findCalls adds the names of inputs in the templates of a config, and those of parameters, if these are inputs.
+// findCalls adds the names of inputs in the templates of a config, and with params the names of parameters.
 func (n names) findCalls(config any, params bool) {
 	_, _ = mapTexts(config, func(text string) (any, error) { // the function below returns no error
 		calls, _ := callsIn(text) // what cannot be parsed was refused before
@@ -120,7 +120,7 @@ func (n names) findCalls(config any, params bool) {
 	})
 }
 
-// label is that of a gate, by its path in a run.
+// label returns the label of a gate, by its path in a run.
 func (n names) label(gate string) string { return n.labels[declaredPath(gate)] }
 
 // check refuses answers and inputs that the graph does not use.

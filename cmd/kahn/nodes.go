@@ -21,7 +21,7 @@ func (p place) in(path string) place {
 	return p
 }
 
-// nodesOf yields the nodes of a definition, those of its sub-graphs after the node around them.
+// nodesOf yields the nodes of a definition, the nodes of a sub-graph after the node around them.
 func nodesOf(root *definition.Value) iter.Seq2[place, *definition.Value] {
 	return func(yield func(place, *definition.Value) bool) {
 		eachNode(root, nil, place{path: "$"}, yield)

@@ -20,7 +20,7 @@ var errRefused = errors.New("the answer was refused")
 // posted are the answers that were posted for a run: the ids of the requests, by gate.
 type posted map[string]string
 
-// post posts answers for a run, which whoever performs it takes from the store.
+// post posts answers for a run to the store, from which the process that performs the run takes them.
 func (s *storedRun) post(ctx context.Context, answers pairs) (posted, error) {
 	ids := posted{}
 	for _, gate := range slices.Sorted(maps.Keys(answers)) {

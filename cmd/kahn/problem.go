@@ -91,7 +91,7 @@ func (ps problems) write(w io.Writer) {
 	}
 }
 
-// sort puts the problems in the order of the text, those without a place first.
+// sort puts the problems in the order of the text, problems without a place first.
 func (ps problems) sort() {
 	slices.SortStableFunc(ps, func(a, b problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -108,8 +108,8 @@ type checker struct {
 	lines []string  // of the text, once they are needed
 	by    performer // of a definition
 	found problems
-	known map[problem]bool // those found
-	more  int              // problems that are not among those found
+	known map[problem]bool // the problems found
+	more  int              // problems beside the known ones
 }
 
 // finish returns the first problems in the order of the text, and then how many more there are.

@@ -14,8 +14,8 @@ import (
 // rootsKey is the key of the run's root inputs in the context of its steps.
 type rootsKey struct{}
 
-// withRoots stores the root inputs of a run, and the defaults of those that its graph declares, in the context, where templates inside of
-// composites read them.
+// withRoots stores the root inputs of a run, and the defaults of the inputs that its graph declares, in the context, where templates
+// inside composites read them.
 func withRoots(ctx context.Context, g *kahn.Graph, given map[string]any) context.Context {
 	roots := map[string]any{}
 	for _, in := range g.Inputs {

@@ -13,13 +13,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/progress"
 )
 
-// screen shows the progress of a run, and what its commands write. It can be taken away while somebody is asked.
+// screen shows the progress of a run, and what its commands write. It can be taken away while the user is asked.
 type screen struct {
 	h       *host
 	mu      sync.Mutex // guards the fields below
 	display *progress.Progress
 	run     *kahn.Run    // nil until it begins
-	held    []kahn.Event // the run goes on as soon as it is answered, and sends events before the display is back
+	held    []kahn.Event // the run continues as soon as it is answered, and sends events before the display is back
 }
 
 // mostHeld bounds held. The oldest events are dropped: a display asks the run what it has done before.
@@ -76,7 +76,7 @@ func (s *screen) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.display != nil {
-		_ = s.display.Close() // go on even if the display has failed
+		_ = s.display.Close() // continue even if the display has failed
 		s.display = nil
 	}
 }

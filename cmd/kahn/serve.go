@@ -138,7 +138,7 @@ func (s *server) check() error {
 	return s.cache.check()
 }
 
-// definitionsIn returns the definitions among the paths: files, and those in folders.
+// definitionsIn returns the definitions among the paths: files, and the definitions in folders.
 func definitionsIn(paths []string) (files []string, err error) {
 	for _, path := range paths {
 		info, err := os.Stat(path)
@@ -197,7 +197,7 @@ func (s *server) load(paths []string) int {
 	return exitOK
 }
 
-// add adds a definition. names and schedules have the files of those before it.
+// add adds a definition. names and schedules have the files of earlier definitions.
 func (s *server) add(doc *definition.Document, file string, names, schedules map[string]string) error {
 	g := doc.Graph
 	g.Name = name(g, file)
@@ -282,7 +282,7 @@ func (s *server) work(ctx context.Context) int {
 	return exitOK
 }
 
-// options are those of the runs of a definition.
+// options returns the options of a definition's runs.
 func (s *server) options(f *flow) []kahn.Option {
 	opts := []kahn.Option{kahn.Lease("", s.lease), kahn.Limit(s.limit), kahn.StoreEvents(), kahn.Retain(s.page.events()), knowStoredRoots(s.t, f.graph, s.db), kahn.Around(s.follow)}
 	opts = append(opts, s.kept...)
@@ -318,7 +318,7 @@ func (s *server) report(_ string, _ store.Queue, err error) {
 	s.t.printf("kahn: %v\n", err)
 }
 
-// tidy removes the schedules that are to be forgotten, and reports those of the store that no definition has.
+// tidy removes the schedules that are to be forgotten, and reports the schedules of the store that no definition has.
 func (s *server) tidy(ctx context.Context, scheduler *schedule.Scheduler) error {
 	for _, name := range s.forget {
 		if err := scheduler.Remove(ctx, name); err != nil {

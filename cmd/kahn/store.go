@@ -36,7 +36,7 @@ type storedRun struct {
 	asked  bool           // a redrive of the run was posted
 	again  bool           // the run is redriven by this command
 	ended  bool           // the store has the run, which has ended
-	roots  map[string]any // the inputs of a run that goes on
+	roots  map[string]any // the inputs of a run that continues
 }
 
 // open opens the store, if there is one, and chooses the run.
@@ -100,7 +100,7 @@ func (s *storedRun) close() {
 	}
 }
 
-// choose chooses the run: that of the flag -run, else the one of the definition and the given inputs that has not ended, else a new one.
+// choose chooses the run: the run of the flag -run, else the unfinished run of the definition with the given inputs, else a new one.
 func (s *storedRun) choose(ctx context.Context, h *host) error {
 	file, err := filepath.Abs(h.file)
 	if err != nil {

@@ -160,7 +160,7 @@ func (s *scopes) wiring(at place) *wiring {
 // edge has the ends of an edge that follow from its place.
 type edge struct{ from, to string }
 
-// edges adds the edges of a part of a document, a single one or a list. Some of those below the path may not have been read.
+// edges adds the edges of a part of a document, a single one or a list. Some edges below the path may not have been read.
 func (s *scopes) edges(w *wiring, path string, v *definition.Value, known edge) {
 	if v == nil {
 		return

@@ -122,7 +122,7 @@ func isNaming(function string) bool {
 	return function == "input" || function == "param" || function == "status" || function == "error"
 }
 
-// isUndoing reports whether a function tells of the node that is undone.
+// isUndoing reports whether a function reads the node that is undone.
 func isUndoing(function string) bool { return function == "output" || function == "certain" }
 
 // checkTemplates finds the defects of the templates in a config.

@@ -25,7 +25,7 @@ const (
 // services are the parts of a Temporal service, all in this process.
 var services = []primitives.ServiceName{primitives.FrontendService, primitives.HistoryService, primitives.MatchingService, primitives.WorkerService}
 
-// configure returns the configuration of a service that listens at a port, and keeps its data in a file of SQLite, or in memory if file is empty. hosts tells
+// configure returns the configuration of a service that listens at a port, and keeps its data in a file of SQLite, or in memory if file is empty. hosts says
 // where its parts are, so that they need not find each other.
 func configure(port int, file string) (c *config.Config, hosts map[primitives.ServiceName]static.Hosts, err error) {
 	store := &config.SQL{PluginName: sqliteplugin.PluginName, DatabaseName: file, ConnectAttributes: map[string]string{
@@ -75,12 +75,12 @@ func configure(port int, file string) (c *config.Config, hosts map[primitives.Se
 	return c, hosts, nil
 }
 
-// searchAttributes are those of module temporal: its constants WorkflowAttribute and StatusAttribute.
+// searchAttributes are the search attributes of module temporal: its constants WorkflowAttribute and StatusAttribute.
 var searchAttributes = map[string]enums.IndexedValueType{
 	"KahnWorkflow": enums.INDEXED_VALUE_TYPE_KEYWORD, "KahnStatus": enums.INDEXED_VALUE_TYPE_KEYWORD,
 }
 
-// freePort returns a port at which nobody listens now.
+// freePort returns a port at which no process listens now.
 func freePort() (int, error) {
 	l, err := net.Listen("tcp", localhost+":0")
 	if err != nil {

@@ -30,17 +30,17 @@
 // a "retry", and the transitions in "next". A step without a tool has an empty graph: it only leads to others. The values of the "workload" are
 // inputs with defaults. A failure ends what follows it, and the run at its end, which always runs.
 //
-//   - A transition with a condition leads through a condition node: that of a to b is a.b?. All transitions whose conditions are true are taken.
+//   - A transition with a condition leads through a condition node: from a to b through a.b?. All transitions whose conditions are true are
+//     taken.
 //   - A parameter of a transition is a value, the same in all transitions to the step, or the result of the step before: {{ result.rows }}.
 //   - Conditions stay as they are, and are read by the Evaluator of the host.
 //
 // # Nodes and edges
 //
-// A document with "nodes" that have a "lens_id", or "edges" with "source_node_id" and "target_node_id". A node becomes one of kind "lens", with lens_id
-// and version_id in its config. Nodes are ordered by their "ordinal". Their config has "retry", "timeout_ms", "moderation", "merge" and "on_parent_failure". The
-// cause provider_error becomes step_error, and contract_violated becomes contract_violated_output. The other keys of a config stay as they are, but
-// for those that are nearly one of these. Array and json_object merges are rendered as JSON text.
-// The ids of edges are dropped.
+// A document with "nodes" that have a "lens_id", or "edges" with "source_node_id" and "target_node_id". A node becomes one of kind "lens", with lens_id and
+// version_id in its config. Nodes are ordered by their "ordinal". Their config has "retry", "timeout_ms", "moderation", "merge" and "on_parent_failure". The
+// cause provider_error becomes step_error, and contract_violated becomes contract_violated_output. The other keys of a config stay as they are, unless they
+// nearly spell one of these. Array and json_object merges are rendered as JSON text. The ids of edges are dropped.
 //
 // # All of them
 //

@@ -99,7 +99,7 @@ func (r *reader) edge(p place, asJSON map[string]bool) definition.Value {
 	return edge
 }
 
-// merge reads a merge strategy. It calls rendered for one that yields JSON text.
+// merge reads a merge strategy. It calls rendered for a strategy that yields JSON text.
 func (r *reader) merge(to *definition.Value, rendered func()) func(place) {
 	return func(p place) {
 		if p.Type == definition.Null {
@@ -179,7 +179,7 @@ func (r *reader) lens(p place, asJSON map[string]bool) (node definition.Value, o
 	return node, ordinal
 }
 
-// retry converts the retry of a node. Its defaults are those of package kahn.
+// retry converts the retry of a node. The defaults come from package kahn.
 func (r *reader) retry(p place) definition.Value {
 	retry := object(p)
 	delay := func(key string) func(place) {

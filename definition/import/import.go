@@ -82,7 +82,7 @@ func (p place) reason() string {
 	return `the document has neither "steps", nor a "workflow", nor "nodes" with "source_node_id" and "target_node_id" in its "edges"`
 }
 
-// isEnd reports whether the id is that of the end node.
+// isEnd reports whether the id names the end node.
 func isEnd(id string) bool { return strings.EqualFold(id, endID) }
 
 const endID = "end"

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// transition leads from a step to one that follows it.
+// transition leads from a step to a following one.
 type transition struct {
 	place
 	from, to  string
@@ -300,7 +300,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 	return nodes, edges
 }
 
-// conditionID is the id of the condition of a transition. A number makes it one that no other node has.
+// conditionID is the id of the condition of a transition. A number makes it unique.
 func (r *reader) conditionID(t transition, numbers map[string]int) string {
 	first := t.from + "." + t.to + "?"
 	id := first

@@ -240,7 +240,7 @@ func (r *reader) reference(p place) (string, bool) {
 	return p.Text, true
 }
 
-// The values of the converted document have the places of those that they were made from.
+// A value of the converted document has the place of the value that it was made from.
 
 func object(from place, items ...definition.Value) definition.Value {
 	return definition.Value{Type: definition.Object, Items: items, At: from.At, KeyAt: from.KeyAt}
@@ -283,7 +283,7 @@ func (r *reader) nodeList(from place, nodes []definition.Value) definition.Value
 	return list(from, "nodes", r.withEnd(from, nodes))
 }
 
-// withEnd adds an end node if edges lead to one that is not listed.
+// withEnd adds an end node if edges lead to an end that is not listed.
 func (r *reader) withEnd(from place, nodes []definition.Value) []definition.Value {
 	if r.end != "" && !r.ids[r.end] {
 		nodes = append(nodes, object(from, text(from, "id", r.end), text(from, "kind", "end")))

@@ -300,7 +300,8 @@ type level struct {
 
 var blockKey = regexp.MustCompile(`^([A-Za-z_$][A-Za-z0-9_$]*):(?: |$)`)
 
-// pathAt returns the path of the innermost value in block style that is begun in a line or before it, as far as indentation tells.
+// pathAt returns the path of the innermost value in block style that is begun in a line or before it, as far as indentation shows
+// it.
 func (l *lines) pathAt(line int) string {
 	var path []level
 	for n := range line {

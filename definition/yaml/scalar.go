@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// resolve returns the type of a plain scalar, or false for those on which readers of YAML 1.1, YAML 1.2 and JSON do not
-// agree.
+// resolve returns the type of a plain scalar, or false for a scalar on which readers of YAML 1.1, YAML 1.2 and JSON do
+// not agree.
 func resolve(text string) (t definition.Type, ok bool) {
 	switch text {
 	case "", "~", "null":

@@ -34,7 +34,7 @@ func Decode(data []byte, limits definition.Limits) (*kahn.Graph, error) {
 }
 
 // Parse reads a YAML text into a tree, for [definition.Loader] and [definition.FromTree], which report the problems that Parse finds. The
-// error is that of a text that is too long.
+// error is not nil if the text is too long.
 func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	limits = limits.Resolved()
 	if len(data) > limits.Bytes {
