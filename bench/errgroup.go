@@ -25,7 +25,7 @@ func (w *withErrgroup) run(ctx context.Context) error {
 	for i := range done {
 		done[i] = make(chan struct{})
 	}
-	// Not errgroup's SetLimit: goroutines that wait for predecessors would hold the places of those that could run.
+	// Not errgroup's SetLimit: goroutines that wait for predecessors would hold the places of goroutines that could run.
 	var slots chan struct{}
 	if w.limit > 0 {
 		slots = make(chan struct{}, w.limit)

@@ -11,8 +11,8 @@ import (
 type stepFunc func(ctx context.Context, node int) error
 
 // handWritten is the executor that a good engineer writes for one program and one kind of graph: flat counters under one
-// mutex, and workers that go on with the nodes that they have made ready. It has no statuses, joins, retries, timeouts,
-// panics or events, and stores no outputs. Every ratio in this directory is a ratio to it.
+// mutex, and workers that continue with the nodes that they have made ready. It has no statuses, joins, retries,
+// timeouts, panics or events, and stores no outputs. Every ratio in this directory is a ratio to it.
 type handWritten struct {
 	in    []int32   // by node: the number of its predecessors
 	out   adjacency // by node: its successors
@@ -43,7 +43,7 @@ type handRun struct {
 }
 
 type nodeTime struct {
-	start, duration int64 // ns; start is relative to that of the run
+	start, duration int64 // ns; start is relative to the run's
 }
 
 // run performs every node after its predecessors. After an error nothing more is started; the first one is returned.
@@ -67,8 +67,8 @@ func (h *handWritten) run(ctx context.Context) (*handRun, error) {
 }
 
 // work performs nodes until none is ready. One critical section settles a node and takes the next: the first one that the
-// node has made ready, or else one of those that wait. A worker that leaves ready nodes behind starts one more worker, which
-// does the same: so a worker starts only when there is work for it.
+// node has made ready, or else a waiting one. A worker that leaves ready nodes behind starts one more worker, which does the
+// same: so a worker starts only when there is work for it.
 func (r *handRun) work() {
 	defer r.wg.Done()
 	step, start, successors, pending := r.step, r.out.start, r.out.items, r.pending

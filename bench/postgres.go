@@ -32,7 +32,7 @@ func (s *server) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*server) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// onServer calls f with a server: that of the environment, or one that it starts.
+// onServer calls f with a server: the environment's, or one that it starts.
 func onServer(f func(s *server) error) error {
 	return localserver.WithDatabase(func(url string) error {
 		config, err := pgxpool.ParseConfig(url)
@@ -107,7 +107,7 @@ func (s *server) turn(l *load) (t turn, err error) {
 		return t, err
 	}
 	statements := s.statements.Load() - before
-	without, err := s.rowsAlone(l, recorded.applied, max(1, int(statements)-2*l.runs)) // less those that acquire and release the runs
+	without, err := s.rowsAlone(l, recorded.applied, max(1, int(statements)-2*l.runs)) // less the rows that acquire and release the runs
 	if err != nil {
 		return t, err
 	}

@@ -114,7 +114,7 @@ type sprintBudget struct {
 	ratio    float64 // the budget; 0 means none
 }
 
-// gate is that of a budget.
+// gate is as for a budget.
 func (b *sprintBudget) gate() float64 { return (&budget{ratio: b.ratio, measured: b.measured}).gate() }
 
 // checkSprints holds the ratios of the tables small and build to errgroup and channels.
@@ -155,7 +155,7 @@ func checkSprints(out io.Writer, rounds int, target time.Duration) (ok bool, err
 
 // A single node may take 1.7 times as long as errgroup and channels, a chain of three must not be behind, and ten nodes and more must be ahead. A graph
 // that is built for one run is ahead of the libraries from three nodes on, and of errgroup from 1,000. What was measured is on two idle cores, with the
-// work of the collector: where others are at work the goroutines of errgroup suffer more.
+// work of the collector: on busy cores the goroutines of errgroup suffer more.
 var (
 	runBudgets   = []sprintBudget{{1, 2.4, 1.7}, {3, 1.2, 1}, {10, 0.7, 1}, {30, 0.4, 1}, {100, 0.4, 1}, {1000, 0.25, 1}}
 	buildBudgets = []sprintBudget{{1, 5.9, 1}, {3, 3.6, 1}, {10, 2.3, 1}, {30, 2.1, 1}, {100, 1.8, 1}, {1000, 1.1, 1}, {10_000, 1.9, 1}}

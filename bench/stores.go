@@ -243,7 +243,7 @@ func (l *load) overSQLite(o sqlite.Options) (r struct {
 	return r, err
 }
 
-// sizes are the bytes that the load leaves, and those that it writes to the log, beyond what an empty database has.
+// sizes returns the bytes that the load leaves, and the bytes that it writes to the log, beyond what an empty database has.
 func (l *load) sizes() (r struct{ rest, log int64 }, err error) {
 	err = inFolder(func(path string) error {
 		s, err := sqlite.Open(path, sqlite.Options{})
@@ -362,7 +362,7 @@ func (l *load) order(applied map[string][]store.Commit) (list []commitOf) {
 	return list
 }
 
-// rows are those of all commits.
+// rows returns the rows of all commits.
 func (l *load) rows(applied map[string][]store.Commit) (work []rowsOf) {
 	numbers := map[string]int64{} // of the nodes, by run and id
 	nodes := make([]int64, l.runs)

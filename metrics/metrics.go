@@ -8,9 +8,9 @@
 // The labels are the workflow, which is the name of the graph, the kind of the node, and a status or an outcome; never the id of a run or
 // of a node, of which there would be too many:
 //
-//   - kahn_runs_active: runs at work, by workflow
+//   - kahn_runs_active: runs in flight, by workflow
 //   - kahn_run_duration_seconds: lives of runs, from their start to their end or their rest, by workflow and status
-//   - kahn_attempts_active: attempts under way, by workflow and kind
+//   - kahn_attempts_active: running attempts, by workflow and kind
 //   - kahn_attempt_queue_seconds: times between readiness and start of an attempt, by workflow and kind
 //   - kahn_attempt_duration_seconds: attempts, by workflow, kind and outcome, which is "ok", "suspended" or a cause such as "timeout"
 //   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, also those that never began
@@ -32,11 +32,11 @@ import (
 
 // Metrics counts and times any number of runs. The zero value is ready for use; it must not be copied.
 type Metrics struct {
-	mu     sync.Mutex // guards the fields below, and those of all runs
+	mu     sync.Mutex // guards the fields below, and the fields of all runs
 	series map[key]*series
 }
 
-// run holds the state of a run at work.
+// run holds the state of a run in flight.
 type run struct {
 	m        *Metrics
 	workflow string
@@ -47,11 +47,11 @@ type run struct {
 // node is a node that has begun and not ended.
 type node struct {
 	kind            string
-	attempt         int       // the last one that has begun
+	attempt         int       // the last attempt that has begun
 	queued, started time.Time // zero if it is neither
 }
 
-// Options returns the options of a run, or those of a [kahn.Runner] for all of its runs.
+// Options returns the options of a run, or of a [kahn.Runner] for all of its runs.
 func (m *Metrics) Options() []kahn.Option {
 	return []kahn.Option{kahn.PerRun(func() []kahn.Option {
 		x := &run{m: m, nodes: map[string]*node{}}
@@ -59,7 +59,7 @@ func (m *Metrics) Options() []kahn.Option {
 	})}
 }
 
-// around counts a run as at work.
+// around counts a run as active.
 func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	m := x.m
 	m.mu.Lock()
@@ -78,7 +78,7 @@ func (x *run) around(_ context.Context, r *kahn.Run) (context.Context, func(*kah
 	}
 }
 
-// stop ends the attempt of a node, if one is under way, and returns whether it is.
+// stop ends the running attempt of a node, and reports whether there was one.
 func (m *Metrics) stop(x *run, n *node) bool {
 	if n.started.IsZero() {
 		return false
@@ -147,7 +147,7 @@ func (x *run) event(e event.Event) {
 	}
 }
 
-// statuses are those that the events at the end of nodes stand for.
+// statuses are the statuses that the events at the end of nodes stand for.
 var statuses = map[event.Type]kahn.Status{
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted, event.NodeCancelled: kahn.Cancelled,
 	event.NodeSkipped: kahn.Skipped,

@@ -9,8 +9,8 @@ import (
 
 // Lives remembers the span of a run's last life. Its methods are called from any goroutine, and not under a lock of the run.
 //
-// A host whose runs go on in another process keeps the [trace.SpanContext] where that process finds it, beside the run: its methods
-// MarshalJSON and TraceID tell what is to be kept, and [trace.NewSpanContext] makes it again.
+// A host whose runs continue in another process keeps the [trace.SpanContext] where that process finds it, beside the run: its
+// methods MarshalJSON and TraceID return what is to be kept, and [trace.NewSpanContext] makes it again.
 type Lives interface {
 	// Last returns the span of the run's last life; the zero value if it is not known.
 	Last(ctx context.Context, run string) trace.SpanContext

@@ -8,13 +8,13 @@ import (
 
 // site is where a node is.
 type site struct {
-	within string     // the path of the composite that it is inside of; "" for a node of the run's own graph
+	within string     // the path of the composite around it; "" for a node of the run's own graph
 	plan   *kahn.Plan // of the graph that has it; nil for an item of a map, and inside a graph that a step has returned
 	id     string     // in that graph
 }
 
 // siteOf finds out where the node of a path is. The item of a map is inside the map, as are the nodes of an item's graph inside the item:
-// "m[3]/x" is in "m[3]", and that in "m". The nodes of an iteration are inside the loop: "l#2/x" is in "l".
+// "m[3]/x" is in "m[3]", which is in "m". The nodes of an iteration are inside the loop: "l#2/x" is in "l".
 //
 // Ids may have the characters that separate the parts of a path, so the plan is asked for each part. Where it does not know, inside a graph
 // that a step has returned, the last separator counts.

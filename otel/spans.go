@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// runSpans are the spans of one run at work.
+// runSpans are the spans of one run in flight.
 type runSpans struct {
 	t        *Telemetry
 	ctx      context.Context // with the run's span
@@ -39,7 +39,7 @@ type nodeSpan struct {
 
 	// Guarded by the run's mu:
 	attempted bool      // it has had its first attempt
-	attempt   int       // the last one that has begun
+	attempt   int       // the last attempt that has begun
 	ended     bool      // Telemetry.node has handled its end
 	before    *nodeSpan // of the same path, in an earlier attempt of the composite around it, if that has not ended yet
 }
@@ -106,7 +106,7 @@ func failuresOf(res *kahn.Result) string {
 	return "failed: " + strings.Join(failed, ", ")
 }
 
-// end ends the spans of nodes that have not ended with the run: those that wait, or whose attempts were left behind.
+// end ends the spans of nodes that have not ended with the run: the nodes wait, or their attempts were left behind.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
 	for _, w := range res.Waiting { // a gate has no attempt
@@ -153,8 +153,8 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	return n, isNew
 }
 
-// begin returns the span of a node, and makes it, below that of the composite that it is inside, if there is none yet. since is when
-// it begins then, the zero value for now. It is nil if the run has ended.
+// begin returns the span of a node, and makes it, below the span of the composite around the node, if there is none yet. since is
+// when it begins then, the zero value for now. It is nil if the run has ended.
 func (x *runSpans) begin(path string, since time.Time, first bool, links func(path string) []trace.Link) *nodeSpan {
 	n, isNew := x.at(path, first)
 	if !isNew {
@@ -281,7 +281,7 @@ func (x *runSpans) known(path string) *nodeSpan {
 	return n
 }
 
-// compensation is an attempt to undo a node: a span beside that of the node, which has ended, with a link to it.
+// compensation is an attempt to undo a node: a span beside the node's, which has ended, with a link to it.
 func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.StepFunc) (value any, err error) {
 	parent := x.ctx
 	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(s.Path()), kindKey.String(s.Kind()), attemptKey.Int(s.Attempt()))}
@@ -374,7 +374,7 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 	s.span.End(trace.WithTimestamp(end))
 }
 
-// oldest returns the first of the entries of a path whose node has not been told to have ended, and forgets it: nodes are told in their order.
+// oldest returns the first of the entries of a path whose node has no reported end, and forgets it: nodes are reported in their order.
 func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	x.mu.Lock()
 	defer x.mu.Unlock()

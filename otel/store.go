@@ -55,7 +55,7 @@ type measured struct {
 	t *Telemetry
 }
 
-// CheckValue refuses what the store refuses, if it can tell.
+// CheckValue refuses what the store refuses, if the store can check.
 func (m *measured) CheckValue(value json.RawMessage) error {
 	if c, ok := m.Store.(store.ValueChecker); ok {
 		return c.CheckValue(value)

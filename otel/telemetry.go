@@ -35,7 +35,7 @@ type Telemetry struct {
 	runs sync.Map // by run id: *runSpans
 }
 
-// New returns a Telemetry. An error is that of the MeterProvider, which did not make an instrument.
+// New returns a Telemetry. It returns the error of a MeterProvider that did not make an instrument.
 func New(o Options) (*Telemetry, error) {
 	if o.TracerProvider == nil {
 		o.TracerProvider = otel.GetTracerProvider()
@@ -52,8 +52,8 @@ func New(o Options) (*Telemetry, error) {
 	return t, err
 }
 
-// Options returns the options of a run, or those of a [kahn.Runner] for all of its runs. A middleware that comes later in the options
-// of the run is inside the attempt's span.
+// Options returns the options of a run, or of a [kahn.Runner] for all of its runs. A middleware that comes later in the options of
+// the run is inside the attempt's span.
 func (t *Telemetry) Options() []kahn.Option {
 	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
 }

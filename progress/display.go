@@ -35,7 +35,7 @@ type picture interface {
 	above(width, height int) []row
 	// frame returns the rows of the picture: at most width columns, and, as long as anything may change, fewer than height rows.
 	frame(now time.Time, width, height int) []row
-	// reminder returns a line on what is still at work.
+	// reminder returns a line on what is still running.
 	reminder(now time.Time) string
 	began() time.Time
 	finished() bool // nothing changes any more
@@ -79,8 +79,8 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options are those of a run: its events come to the display. begin is called before the run, and what it returns when nobody performs the
-// run any more, both without the lock.
+// options returns the options that show a run: its events come to the display. begin is called before the run, and the function that it
+// returns when the run is not performed any more, both without the lock.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
@@ -269,7 +269,7 @@ func (d *display) paint() {
 	}
 }
 
-// size is that of the terminal.
+// size is the terminal's.
 func (d *display) size() (width, height int) {
 	if d.fd >= 0 {
 		if width, height, err := term.GetSize(d.fd); err == nil && width > 0 && height > 0 {

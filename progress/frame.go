@@ -36,10 +36,10 @@ type layout struct {
 	left                             int // for the ends of the outputs
 }
 
-// layout divides the lines of a frame. It leaves one of height for the cursor. Failures get half of the lines, and those that
-// the nodes which run or wait do not need; warnings, and then nodes that wait, get one line of the latter half if it has more than one, and
-// those that running steps leave. The last frame of a run stays on the screen and shows all failures and warnings. What is left goes
-// to the ends of the outputs, of failures first.
+// layout divides the lines of a frame. It leaves one of height for the cursor. Failures get half of the lines, and the lines that running
+// and waiting nodes do not need; warnings, and then waiting nodes, get one line of the latter half if it has more than one, and the lines
+// that running steps leave. The last frame of a run stays on the screen and shows all failures and warnings. What is left goes to the ends
+// of the outputs, of failures first.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)

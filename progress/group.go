@@ -13,15 +13,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Group shows several runs at once: those of a [kahn.Runner], or any others.
+// Group shows several runs at once: the runs of a [kahn.Runner], or any others.
 //
 //	g := progress.NewGroup(os.Stderr, progress.Auto)
 //	defer g.Close()
 //	runner := kahn.Runner{Options: g.Options()}
 //
-// On a terminal each run that is at work or waits has a part of the picture, with a header of its own. A run that has ended moves above the
-// picture, where it stays, and so does one that Execute has left suspended. In a log every line names its run; in JSON the events of all
-// runs are mixed. The Group keeps the state of a run until that has ended or was left. The methods of a Group may be called concurrently.
+// On a terminal each run that runs or waits has a part of the picture, with a header of its own. A run that has ended moves above the
+// picture, where it stays, and so does a run that Execute has left suspended. In a log every line names its run; in JSON the events of
+// all runs are mixed. The Group keeps the state of a run until that has ended or was left. The methods of a Group may be called
+// concurrently.
 type Group struct {
 	display
 	runs runs // guarded by the display's lock
@@ -60,13 +61,13 @@ type runs struct {
 	drawn  bool // above is called again and again
 	start  time.Time
 	byID   map[string]*member
-	live   []*member // those that have had an event and have not ended, in the order in which they began
-	ended  []*member // those that have ended since the last frame; only if they are drawn
-	latest *member   // that of the latest event
+	live   []*member // unfinished runs that have had an event, in the order in which they began
+	ended  []*member // runs that have ended since the last frame; only if they are drawn
+	latest *member   // the run of the latest event
 	total  [kahn.RunCancelled + 1]int
 }
 
-// begin adds a life of a run. Nobody performs an earlier one of the same run any more.
+// begin adds a life of a run. An earlier life of the same run is over.
 func (r *runs) begin(m *member) {
 	if earlier := r.byID[m.id]; earlier != nil {
 		r.left(earlier)
@@ -77,7 +78,7 @@ func (r *runs) begin(m *member) {
 	r.byID[m.id] = m
 }
 
-// left removes a life that nobody performs any more: the run is suspended, or was left. Nothing happens if it has ended.
+// left removes a life that is over: the run is suspended, or was left. Nothing happens if it has ended.
 func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
 
 // remove removes a life that is over, with its outcome.
@@ -123,7 +124,7 @@ func (r *runs) record(e event.Event) {
 	}
 }
 
-// line is that of the run, with its name.
+// line is the run's line, with its name.
 func (r *runs) line(e event.Event) string {
 	if line := r.latest.line(e); line != "" {
 		return r.latest.name + " " + line
@@ -164,7 +165,7 @@ func (r *runs) above(width, height int) (rows []row) {
 	return rows
 }
 
-// frame divides the lines among the runs: those that failed something come first, then the oldest. Runs without a line are counted.
+// frame divides the lines among the runs: runs with failures come first, then the oldest. Runs without a line are counted.
 func (r *runs) frame(now time.Time, width, height int) []row {
 	elapsed := clock(now.Sub(r.start))
 	rows := []row{{text: fit(fit(r.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}

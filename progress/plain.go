@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// line is the line of plain mode for an event, or "" for one that is no transition.
+// line is the line of plain mode for an event, or "" if it is no transition.
 func (s *state) line(e event.Event) string {
 	switch payload := e.Payload.(type) {
 	case event.Start:
@@ -92,8 +92,8 @@ func undoLine(e event.Event, p event.Compensation) string {
 	return path(e) + ": compensating"
 }
 
-// awaited names nodes that a run waits for: those that have begun to wait since the run was last suspended, or, if there are none, the
-// first of those that still wait.
+// awaited names nodes that a run waits for: the nodes that have begun to wait since the run was last suspended, or, if there are none,
+// the first of the nodes that still wait.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)

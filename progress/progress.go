@@ -20,8 +20,8 @@
 // The header counts the nodes of the outermost graph: [12/40] are 12 of 40. A composite is one of them, whatever is inside it; neither
 // number has the items of a map. An item that fails is shown with its map.
 //
-// Elsewhere it writes a line for every transition of a node and for every line that a step logs, and every 30 seconds one that lists the
-// steps still running.
+// Elsewhere it writes a line for every transition of a node and for every line that a step logs, and every 30 seconds a line that lists
+// the steps still running.
 //
 // The events of a run that was restored from a snapshot or a store carry neither the number of its nodes nor the nodes that ended before.
 // [Progress.Options] asks the run; with [Progress.Event] alone the header shows the present life only, [2/?], until the run has ended.
@@ -86,6 +86,6 @@ func (p *Progress) Options() []kahn.Option {
 	})
 }
 
-// Follow tells the Progress which run it shows: with the next event it learns what the run has done before, and since when.
-// It is for a Progress that begins in the middle of a life; Options follows the run by itself.
+// Follow gives the Progress the run that it shows: with the next event it learns what the run has done before, and since
+// when. It is for a Progress that begins in the middle of a life; Options follows the run by itself.
 func (p *Progress) Follow(r *kahn.Run) { p.locked(func() { p.run.source = r }) }

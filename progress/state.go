@@ -27,8 +27,8 @@ type state struct {
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
 	before  map[string]kahn.Status // the nodes that had ended before the first event, by path; later events may correct them
 	source  *kahn.Run              // asked before the first event about what it has done before; nil if there is nothing to ask
-	plan    *kahn.Plan             // tells the nodes of the outermost graph from the items of its maps; nil if the run is not known
-	running list.List              // of *live, in the order in which their attempts began, also of those to undo nodes
+	plan    *kahn.Plan             // distinguishes the nodes of the outermost graph from the items of its maps; nil if the run is not known
+	running list.List              // of *live, in the order in which their attempts began, attempts to undo nodes included
 	waiting list.List              // of *live that are suspended, in the order in which they began to wait
 	undoing map[string]*live       // the nodes that are being undone, at any depth, by path
 	undone  [kahn.CompensationFailed + 1]int
@@ -167,7 +167,7 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 }
 
 // outermost reports whether the node of an event is one of the outermost graph. The item of a map of that graph has a path like such a node: the
-// plan tells them apart, or else the map, which is at work. In a later life that is known by its events alone the map may have begun before
+// plan distinguishes them, or else the map, which is running. In a later life that is known by its events alone the map may have begun before
 // them: there whatever looks like an item is taken for one.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
@@ -182,7 +182,7 @@ func (s *state) outermost(e event.Event) bool {
 	return !is || s.total > 0 && s.live[of] == nil
 }
 
-// itemOf returns the path of the map, if a path may be that of an item.
+// itemOf returns the path of the map, if a path may name an item.
 func itemOf(path string) (of string, is bool) {
 	at := strings.LastIndexByte(path, '[')
 	if at < 0 || !strings.HasSuffix(path, "]") {
@@ -191,9 +191,9 @@ func itemOf(path string) (of string, is bool) {
 	return path[:at], true
 }
 
-// around returns the innermost composite at work that the node of an event is inside; nil if none is known. The events of such nodes come
-// between the start and the end of the composite. In a later life of the run the start is missing of those that were at work when the life
-// before ended: the run tells them, and it may have ended some since the event.
+// around returns the innermost running composite around the node of an event; nil if none is known. The events of such nodes come between
+// the start and the end of the composite. In a later life of the run there is no start of composites that were running when the life
+// before ended: the run names them, and may have ended some since the event.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -206,7 +206,7 @@ func (s *state) around(e event.Event) *live {
 	return nil
 }
 
-// enclosing yields the paths that may be those of the composites around a node, the innermost first: of "m[2]/l#1/x" these are "m[2]/l#1",
+// enclosing yields the paths that the composites around a node may have, the innermost first: of "m[2]/l#1/x" these are "m[2]/l#1",
 // "m[2]/l", "m[2]" and "m".
 func enclosing(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -271,7 +271,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 	n.status, n.attempt, n.since = status, attempt, at
 	switch {
 	case status == kahn.Running:
-		n.output = nil // that of the attempt before
+		n.output = nil // the output of the attempt before
 		n.element = s.running.PushBack(n)
 	case status == kahn.Suspended:
 		n.element = s.waiting.PushBack(n)
@@ -285,8 +285,8 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 type past struct {
 	start time.Time
 	total int
-	nodes []kahn.NodeResult // those that are at work, have ended, wait or back off
-	waits []kahn.Wait       // also those inside composites
+	nodes []kahn.NodeResult // nodes that run, have ended, wait or back off
+	waits []kahn.Wait       // waits inside composites included
 }
 
 // earlier returns the past of a run, which may include what the run has done since the event. It looks at each node once.
@@ -362,7 +362,7 @@ var shown = []kahn.Status{
 
 var undoWords = map[kahn.Compensation]string{kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated"}
 
-// done is how many of the nodes have ended: "[12/40]". All of them have when the run has, also those for which no event has arrived.
+// done is how many of the nodes have ended: "[12/40]". When the run has ended, all have, also nodes for which no event has arrived.
 func (s *state) done() string {
 	if s.over && s.total == 0 {
 		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)

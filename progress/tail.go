@@ -41,7 +41,7 @@ func (t *tail) end() {
 	t.lines = append(t.lines, line)
 }
 
-// last returns the last lines, at most so many, one that has not ended among them. Lines without a text are left out.
+// last returns the last lines, at most so many, an unfinished one included. Lines without a text are left out.
 func (t *tail) last(most int) (lines []string) {
 	if t == nil {
 		return nil

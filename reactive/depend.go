@@ -61,7 +61,7 @@ type watchHooks struct {
 	told               bool
 }
 
-// begin makes n the callback that is running, and returns the one that was.
+// begin makes n the running callback, and returns the former one.
 func (n *node) begin() (outer *node) {
 	sc := n.scope
 	outer, sc.active = sc.active, n
@@ -80,7 +80,7 @@ func (n *node) end(outer *node) {
 	}
 }
 
-// shorten drops the dependencies after the last one that was read.
+// shorten drops the dependencies after the last one read.
 func (n *node) shorten() {
 	rest := n.deps
 	if n.lastDep != nil {

@@ -31,9 +31,9 @@ type Effect struct {
 // in a cleanup is disposed of when the cleanup has returned. While its owner is being disposed of, and in a scope that was disposed
 // of, NewEffect returns [ErrDisposed].
 //
-// If the first run panics, the effect is nil, the error is a [*PanicError], and nothing remains of the effect. Outside of callbacks
-// the error also joins those of the effects that the first run has caused to run. A later panic is returned by the call that caused
-// the run, and the effect lives on; a panic in a cleanup disposes of the effect.
+// If the first run panics, the effect is nil, the error is a [*PanicError], and nothing remains of the effect. Outside callbacks
+// the error also joins the errors of the effects that the first run has caused to run. A later panic is returned by the call that
+// caused the run, and the effect lives on; a panic in a cleanup disposes of the effect.
 func NewEffect(in Owner, f func(Writer)) (e *Effect, err error) {
 	sc, at := in.place()
 	if at != nil {
@@ -102,8 +102,8 @@ func (e *Effect) doom() {
 	sc.asked.Store(true)
 }
 
-// tearDown disposes of the effect and of those that it owns. If a cleanup ends the goroutine, the effect stays in its owner's list,
-// and the next call goes on where this one has stopped.
+// tearDown disposes of the effect and of the effects that it owns. If a cleanup ends the goroutine, the effect stays in its owner's
+// list, and the next call continues where this one has stopped.
 func (e *Effect) tearDown() {
 	if e.flags&flagTorn == 0 {
 		e.flags |= flagTorn

@@ -10,9 +10,9 @@ import (
 // patience is how long a call inside a callback waits for a lock that its own goroutine may hold.
 const patience = 100 * time.Millisecond
 
-// lock takes the scope's lock for a call from outside of callbacks. Such a call in a callback of the same scope would wait
-// for its own goroutine: lock returns an error instead. A goroutine cannot tell which locks it holds. But only a goroutine
-// whose stack shows a callback can wait for itself, and if another goroutine holds the lock, that one releases it soon.
+// lock takes the scope's lock for a call from outside callbacks. Such a call in a callback of the same scope would wait
+// for its own goroutine: lock returns an error instead. A goroutine cannot know which locks it holds. But only a goroutine
+// whose stack shows a callback can wait for itself, and if another goroutine holds the lock, it releases the lock soon.
 func (sc *Scope) lock() error {
 	if sc.mu.TryLock() {
 		return nil

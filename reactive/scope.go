@@ -89,8 +89,8 @@ type Owner interface {
 	place() (*Scope, *node)
 }
 
-// Reader is the tracker of a computed: it can read. The computed depends on every value that it reads with Get, not on those that
-// it peeks at. A tracker is valid until its callback returns.
+// Reader is the tracker of a computed: it can read. The computed depends on every value that it reads with Get, not on values
+// that it peeks at. A tracker is valid until its callback returns.
 type Reader interface {
 	tracker() *node
 }
@@ -100,7 +100,7 @@ type Writer interface {
 	Reader
 	Owner
 	// OnCleanup registers f to be called before the effect runs again, and when it is disposed of. Cleanups are called in reverse
-	// order; those of a run that panics are called at once. Only effects have cleanups: in a batch OnCleanup panics.
+	// order; if a run panics, its cleanups are called at once. Only effects have cleanups: in a batch OnCleanup panics.
 	OnCleanup(f func(Writer))
 }
 

@@ -140,10 +140,10 @@ func (v *Value[T]) same() (same bool) {
 	return v.equal(v.cell.current(), v.cell.previous())
 }
 
-// cell holds a value for one writer, who holds a lock, and many readers, who hold none: the writer never waits for readers, nor
-// readers for the writer. It has two slots: the one that readers see, and the one that the writer prepares. Readers see the second
-// one when the clock of commits reaches its stamp. A slot that is still being read is left to its readers, and a new one takes
-// its place.
+// cell holds a value for one writer, which holds a lock, and many readers, which hold none: the writer never waits for readers,
+// nor readers for the writer. It has two slots: readers see one, and the writer prepares the other. Readers see the second one
+// when the clock of commits reaches its stamp. A slot that is still being read is left to its readers, and a new one takes its
+// place.
 type cell[T any] struct {
 	slots  [2]atomic.Pointer[slot[T]] // nil until used
 	newest int8
@@ -191,7 +191,7 @@ func (c *cell[T]) current() T  { return c.slots[c.newest].Load().value }
 func (c *cell[T]) previous() T { return c.slots[1-c.newest].Load().value }
 
 // put prepares the next value, with a stamp that the clock has not reached. New readers do not read the slot that it takes,
-// and those who still read it are counted.
+// and the readers that still read it are counted.
 func (c *cell[T]) put(v T, stamp uint64) *slot[T] {
 	c.newest = 1 - c.newest
 	s := c.slots[c.newest].Load()

@@ -6,7 +6,7 @@
 //
 // A schema is any value whose JSON form is one, or JSON text as a string, a []byte or a [json.RawMessage]. Drafts 4, 6, 7,
 // 2019-09 and 2020-12 are supported, the last one by default. Formats annotate and are not asserted, as the later drafts
-// specify. Patterns are those of package regexp.
+// specify. Patterns have the syntax of package regexp.
 //
 // Values are judged by their JSON form, as package json encodes them, with integers of any size exact. A value without a
 // JSON form is a violation.
@@ -14,11 +14,11 @@
 // # Limits
 //
 // Nothing is loaded: the error matches [ErrRemote] if a $ref or $schema leads outside the schema, the standard metaschemas
-// excepted. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value,
-// 50 of them within one another; beyond that the error matches [ErrLimit]. A pattern of more than 1,000 bytes is an
-// [*Error]. A value may have 1,000 levels and ten million parts, and judging it may take a million applications of schemas;
-// more is a violation. An application is counted when a schema has processed a value to the end, so this bound is a rough
-// one: where alternatives that recur are tried below a "not", those that fail at once are not counted.
+// excepted. A schema may have 200 levels, 20,000 parts, and 10,000 schemas that apply to one and the same value, 50 of them
+// within one another; beyond that the error matches [ErrLimit]. A pattern of more than 1,000 bytes is an [*Error]. A value
+// may have 1,000 levels and ten million parts, and judging it may take a million applications of schemas; more is a
+// violation. An application is counted when a schema has processed a value to the end, so this bound is a rough one: where
+// alternatives that recur are tried below a "not", alternatives that fail at once are not counted.
 package schema
 
 import (

@@ -25,12 +25,12 @@ type Client struct {
 	URL string
 	// Header is added to each request, for example to identify the client.
 	Header http.Header
-	// HTTP makes the requests. Default: http.DefaultClient. Its Timeout, if it has one, cuts streams, which then go on.
+	// HTTP makes the requests. Default: http.DefaultClient. Its Timeout, if it has one, cuts streams, which then continue.
 	HTTP *http.Client
 	// Wait is the time before the client connects again; the server's retry field overrides it. It doubles, up to 30 s, with
 	// each successive attempt without new events, and a longer Retry-After takes precedence. Default: 1 s.
 	Wait time.Duration
-	// Attempts bounds the successive attempts without new events. 0 is no bound: the client goes on until its context ends.
+	// Attempts bounds the successive attempts without new events. 0 is no bound: the client continues until its context ends.
 	Attempts int
 	// MaxBytes bounds a line of the stream, and an event. Default: 1 MiB.
 	MaxBytes int
@@ -45,11 +45,11 @@ const (
 // Events yields the events with ids above after, each once, in order and without holes, and ends after the run's last one.
 // 0 is before the first event. An event that the server withholds is left out. Leaving the loop closes the connection.
 //
-// An error ends the sequence, and comes with a zero Event: one that matches [machine.ErrBadValue] if a number of the Client is
-// negative; the cause of ctx's end; a [*event.GapError] if the server no
-// longer keeps the events after the cursor, and reading may go on with Events(ctx, First-1) from a fresh start; a
-// [*StatusError] if the server refuses; a [*LostError] if events are missing that the server cannot send again; and after
-// Attempts, the last problem. After any other error the client connects again.
+// An error ends the sequence, and comes with a zero Event: an error that matches [machine.ErrBadValue] if a number of the
+// Client is negative; the cause of ctx's end; a [*event.GapError] if the server no longer keeps the events after the cursor,
+// and reading may continue with Events(ctx, First-1) from a fresh start; a [*StatusError] if the server refuses; a
+// [*LostError] if events are missing that the server cannot send again; and after Attempts, the last problem. After any
+// other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {

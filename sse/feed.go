@@ -28,7 +28,7 @@ type feed struct {
 	mu      sync.Mutex
 	chunks  []chunk // the latest ones, in order
 	upTo    uint64  // the id of the last event in chunks, or where the feed began
-	open    chunk   // of the events after those; no stream has it yet
+	open    chunk   // of the following events; no stream has it yet
 	ready   bool    // the open chunk may be taken
 	changed chan struct{}
 	room    chan struct{} // gets a value when the open chunk was taken
@@ -248,7 +248,7 @@ func (f *feed) after(id uint64) next {
 	}
 }
 
-// take makes the open chunk one of those that streams get. The caller holds the lock.
+// take adds the open chunk to the chunks that streams get. The caller holds the lock.
 func (f *feed) take() {
 	kept, first := f.open.size(), len(f.chunks) // first is the oldest chunk that is kept
 	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {

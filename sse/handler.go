@@ -24,12 +24,12 @@ import (
 // A stream ends with its request's context. A host that shuts down its http.Server, which waits for streams, ends them by
 // cancelling its BaseContext in a function given to RegisterOnShutdown; clients reconnect and miss nothing.
 //
-// Writes have deadlines if the ResponseWriter, or one that it unwraps to, can set them; so wrap it in middleware with an
-// Unwrap method.
+// Writes have deadlines if the ResponseWriter, or a writer that it unwraps to, can set them; so wrap it in middleware
+// with an Unwrap method.
 type Handler struct {
 	// Find returns the run for a request; see [Fixed]. The handler answers an error with 404, or with the status of a
 	// [*StatusError]. If the run is suspended and its log has ended, Find is called again from time to time for the run that
-	// goes on.
+	// continues.
 	Find func(*http.Request) (Source, error)
 	// Authorize is called first, once for each request. nil lets the request pass; the handler answers an error with 403, or
 	// with the status of a [*StatusError]. Without it everybody who reaches the handler may read.
@@ -46,8 +46,8 @@ type Handler struct {
 	WriteTimeout time.Duration
 	// Retry is how long clients are asked to wait before they reconnect. 0 leaves it to them.
 	Retry time.Duration
-	// MaxStreams bounds the streams at a time, MaxStreamsPerKey those of one key; 0 is no bound. The handler answers further
-	// requests with 503 and Retry-After. Pages are not counted.
+	// MaxStreams bounds the streams at a time, MaxStreamsPerKey the streams of one key; 0 is no bound. The handler answers
+	// further requests with 503 and Retry-After. Pages are not counted.
 	MaxStreams, MaxStreamsPerKey int
 	// Key returns the key of a request: a user, a tenant. Default: the host of the remote address.
 	Key func(*http.Request) string
@@ -121,7 +121,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.stream(w, r, src, cur.after)
 }
 
-// cursor is the position from which a client wants to go on.
+// cursor is the position from which a client wants to continue.
 type cursor struct {
 	after  uint64
 	header bool // it came as Last-Event-ID

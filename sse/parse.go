@@ -14,8 +14,8 @@ type message struct {
 	// id is the stream's last event id as of this block; it stays until another one comes.
 	id    string
 	event string // "" if the block names none
-	// data is valid until the next call. hasData tells a block without data, which is no event and only moves the id,
-	// from one whose data is empty.
+	// data is valid until the next call. hasData distinguishes a block with empty data from a block without data,
+	// which is no event and only moves the id.
 	data    []byte
 	hasData bool
 }

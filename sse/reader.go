@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// LostError tells that events, or deltas of a node, are missing from a stream, and were still missing from the one that was
-// asked for again. The server is broken then, or a proxy drops parts of streams.
+// LostError says that events, or deltas of a node, are missing from a stream, and also from the stream that replaced it.
+// The server is broken then, or a proxy drops parts of streams.
 type LostError struct {
 	Node string // the node whose delta is missing; "" for an event
 	Last uint64 // the last index or id before the hole
@@ -67,7 +67,7 @@ func (r *reader) message(m message) error {
 	return r.event(e)
 }
 
-// heartbeat takes a heartbeat, which also tells the id of the last event before it.
+// heartbeat takes a heartbeat, which also has the id of the last event before it.
 func (r *reader) heartbeat(data []byte) error {
 	var e event.Event
 	if err := e.UnmarshalJSON(data); err != nil {
@@ -150,7 +150,7 @@ func (r *reader) lost(err *LostError) error {
 	return err
 }
 
-// sameRun checks that the URL has not become that of another run, whose ids say nothing about the ones that were seen.
+// sameRun checks that the URL still names the same run: the ids of another run say nothing about the ids seen so far.
 func (r *reader) sameRun(id string) error {
 	if r.run = cmp.Or(r.run, id); id != "" && r.run != id {
 		return final(fmt.Errorf("sse: the stream was of run %s and is of run %s now", r.run, id))

@@ -104,7 +104,7 @@ func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	return nil
 }
 
-// encode encodes a segment and writes it, and then the ones that follow, until another stream encodes the next.
+// encode encodes a segment and writes it, and then the following ones, until another stream encodes the next.
 func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err error) {
 	defer func() {
 		if g != nil {

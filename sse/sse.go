@@ -16,9 +16,8 @@
 //
 // The id of the last event that a client has seen is its cursor. A client sends it as the query parameter afterEventId or,
 // as every EventSource does by itself when it reconnects, as the header Last-Event-ID; the query wins. It then gets the
-// events with greater ids, those that have happened first and the others as they happen, and after the run's last event the
-// stream ends. A run that is suspended keeps its streams open, across its resumption if Find then returns the run that
-// goes on.
+// events with greater ids, past events first and the others as they happen, and after the run's last event the stream ends.
+// A run that is suspended keeps its streams open, across its resumption if Find then returns the run that continues.
 //
 // # In a browser
 //
@@ -50,15 +49,15 @@
 //
 // # When events are gone
 //
-// A run that keeps only its last events, see [kahn.Retain], answers a cursor older than those with status 410 and
+// A run that keeps only its last events, see [kahn.Retain], answers an older cursor with status 410 and
 //
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
 // The client has missed events for good. It resets: it drops the state that it has built from the events so far, gets the
-// run's state from the host by other means, and goes on with afterEventId = first - 1. An EventSource does not tell the
+// run's state from the host by other means, and continues with afterEventId = first - 1. An EventSource does not show the
 // status; a page whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json. A
-// cursor above the last event of a run that is under way gets the same answer: a crash has lost the events that the client
-// saw last, see [event.Recovery].
+// cursor above the last event of a running run gets the same answer: a crash has lost the events that the client saw last,
+// see [event.Recovery].
 //
 // # Without streaming
 //
@@ -67,7 +66,7 @@
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //
-// more tells that there are more events already; a page holds some hundred kilobytes. An event that was withheld has only
+// more says that there are more events already; a page holds some hundred kilobytes. An event that was withheld has only
 // its eventId.
 package sse
 
@@ -88,8 +87,8 @@ type Source interface {
 	Status() machine.RunStatus
 	// EventRange returns the ids of the first and the last event that can be read now; none if first is above last.
 	EventRange() (first, last uint64)
-	// Events yields the events with ids above after, and waits for those that have not happened yet. An error ends it: a
-	// [*event.GapError] if events are no longer kept.
+	// Events yields the events with ids above after, and waits for later ones. An error ends it: a [*event.GapError] if
+	// events are no longer kept.
 	Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error]
 	// Heartbeat returns an event of type heartbeat.
 	Heartbeat() event.Event

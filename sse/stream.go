@@ -22,7 +22,7 @@ type stream struct {
 	beat *time.Timer // fires when the stream has been silent for too long
 }
 
-// resumption is how often a stream asks Find for the run that goes on after a suspended one.
+// resumption is how often a stream asks Find for the run that continues a suspended one.
 const resumption = time.Second
 
 // stream answers with the events after a cursor, until the run or the client is gone.
@@ -59,7 +59,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 		if s.follow(src) != nil || src.Status().Terminal() {
 			return
 		}
-		// The run is suspended and its log has ended: it goes on, if it does, as another one.
+		// The run is suspended and its log has ended: if it continues, it does so as another one.
 		next, err := s.resumed(src)
 		if err != nil {
 			return
@@ -105,7 +105,7 @@ func (s *stream) follow(src Source) error {
 	}
 }
 
-// resumed waits for the run that goes on where a suspended one has stopped.
+// resumed waits for the run that continues where a suspended one has stopped.
 func (s *stream) resumed(src Source) (Source, error) {
 	ask := time.NewTicker(resumption)
 	defer ask.Stop()
@@ -158,13 +158,13 @@ func (s *stream) sendHeartbeat(src Source) error {
 	return s.send([]byte(":\n")) // a comment without an empty line, which would end the event that the retry field has begun
 }
 
-// deadline sets the deadline of the next write. A writer that does not support deadlines has those of its server.
+// deadline sets the deadline of the next write. A writer that does not support deadlines has its server's.
 func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
 // send writes frames in one piece, sends them to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
-// passes, also one that the server has set.
+// passes, also a deadline that the server has set.
 func (s *stream) send(frames []byte) error {
 	s.deadline()
 	if len(frames) > 0 {

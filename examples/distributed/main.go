@@ -186,7 +186,7 @@ func connect(address, namespace string) (client.Client, error) {
 	return client.Dial(client.Options{HostPort: address, Namespace: namespace, Logger: quiet{}})
 }
 
-// quiet is a log of the SDK that tells nothing: what is killed here is killed on purpose.
+// quiet is a log of the SDK that drops everything: what is killed here is killed on purpose.
 type quiet struct{}
 
 func (quiet) Debug(string, ...any) {}

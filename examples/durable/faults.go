@@ -52,7 +52,7 @@ func runPostgres(to io.Writer, url string, workers int) (err error) {
 	return judgeAudit(ctx, c.out, db, p.schema)
 }
 
-// share lets processes perform the orders while one of them is stopped and one is killed, and returns how many orders these had at work then.
+// share lets processes perform the orders while one of them is stopped and one is killed, and returns how many orders these had in flight.
 func (c *crew) share(db database, workers int) (underWay int, err error) {
 	for i := range workers {
 		if err := c.begin(performerName(i + 1)); err != nil {
@@ -88,7 +88,7 @@ func (c *crew) share(db database, workers int) (underWay int, err error) {
 	return ofStopped + ofKilled, c.wait()
 }
 
-// stop stops a process at a moment at which it has orders at work, and returns how many.
+// stop stops a process at a moment at which it has orders in flight, and returns how many.
 func (c *crew) stop(db database, name string) (orders int, err error) {
 	process := c.processes[name].Process
 	for {

@@ -28,7 +28,8 @@ type ledger interface {
 	Close() error
 }
 
-// tables are those that the shop has beside its runs. %s is the type of the numbers of payments, which the database counts.
+// tables are the tables that the shop has beside its runs. %s is the type of the numbers of payments, which the database
+// counts.
 const tables = "CREATE TABLE IF NOT EXISTS calls (life TEXT, run TEXT, step TEXT); CREATE TABLE IF NOT EXISTS payments (number %s PRIMARY KEY, paid_for TEXT)"
 
 var orders = []string{"order-1", "order-2", "order-3", "order-4"}

@@ -19,11 +19,11 @@ import (
 
 // What several processes do with one ledger.
 const (
-	workerRuns  = 4           // that a performer has at work at once
+	workerRuns  = 4           // that a performer performs at once
 	workerTime  = time.Minute // after which something is wrong
 	workerPause = 5 * time.Millisecond
 	performer   = "performer" // begins the names of processes that perform the orders
-	desk        = "desk"      // begins the names of those that approve and cancel orders
+	desk        = "desk"      // begins the names of the processes that approve and cancel orders
 )
 
 // work is what the processes share.
@@ -257,7 +257,7 @@ func runWorkers(to io.Writer, processes int) (err error) {
 	return judgeWorkers(ctx, c.out, db, fewOrders, workerRuns)
 }
 
-// createOrders makes the runs, which nobody performs yet.
+// createOrders makes the runs, which no process performs yet.
 func createOrders(ctx context.Context, db ledger, w work) error {
 	s := &shop{ledger: db}
 	for i := range w.orders {
@@ -272,8 +272,8 @@ func createOrders(ctx context.Context, db ledger, w work) error {
 	return nil
 }
 
-// judgeWorkers compares what the processes have left with what has to be. underWay is how many orders were at work in processes that were killed or
-// stopped.
+// judgeWorkers compares what the processes have left with what has to be. underWay is how many orders were in flight in processes that were killed
+// or stopped.
 func judgeWorkers(ctx context.Context, out io.Writer, db ledger, w work, underWay int) error {
 	counts, err := awaitEnds(ctx, db, w.orders)
 	if err != nil {

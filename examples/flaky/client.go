@@ -46,7 +46,7 @@ func (c *client) call(ctx context.Context, s *kahn.Step) (any, error) {
 	return c.send(ctx, req, s.IdempotencyKey())
 }
 
-// callLegacy is what a library without a context parameter looks like: the attempt may end, the request goes on.
+// callLegacy is what a library without a context parameter looks like: the attempt may end, the request continues.
 func (c *client) callLegacy(_ context.Context, s *kahn.Step) (any, error) {
 	c.left.Add(1)
 	defer c.left.Done()
@@ -66,7 +66,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if e := (*url.Error)(nil); errors.As(err, &e) {
-			err = e.Err // the log has told the method and the path
+			err = e.Err // the log has the method and the path
 		}
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c *client) send(ctx context.Context, r request, key string) (any, error) {
 	return string(body), err
 }
 
-// refusal returns nil for a success, and else an error that tells kahn whether another request makes sense, and when.
+// refusal returns nil for a success, and else an error from which kahn sees whether another request makes sense, and when.
 func refusal(resp *http.Response) error {
 	err := errors.New(resp.Status)
 	switch code := resp.StatusCode; {

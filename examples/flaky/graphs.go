@@ -25,7 +25,7 @@ const (
 // the delays are to be the same in every log.
 var policy = kahn.Retry{MaxAttempts: 3, InitialDelay: firstDelay, MaxDelay: secondDelay, Jitter: kahn.JitterNone}
 
-// Values in place of those that the server does not give.
+// Values in place of what the server does not give.
 const (
 	fallbackOfAds  = "an ad of our own"
 	starsByDefault = "3 stars for everything"
@@ -80,7 +80,7 @@ func pageGraph() *kahn.Graph {
 			ID: "legacy", Kind: "legacy", Config: get("/legacy"), In: then("stars"), Timeout: stallTimeout,
 			Label: "ignores the end of its context: abandoned after CancelGrace",
 		},
-		// AllDone waits for the parts and runs with those that there are. Only Handling makes that count as handling
+		// AllDone waits for the parts and runs with the available ones. Only Handling makes it count as handling
 		// their failures.
 		kahn.Node{
 			ID: "page", Do: page, After: parts, Join: kahn.AllDone, Handling: kahn.Handles,
@@ -98,7 +98,7 @@ func stars(_ context.Context, s *kahn.Step) (any, error) {
 	return starsByDefault, nil
 }
 
-// page lists the parts that it has, and those that it misses.
+// page lists the parts that it has, and the missing ones.
 func page(_ context.Context, s *kahn.Step) (any, error) {
 	var have, miss []string
 	for _, part := range parts {

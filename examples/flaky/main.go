@@ -5,7 +5,7 @@
 //
 // It needs no setup, and nothing leaves the machine: the program starts the server itself, and is done in less than four
 // seconds. It checks its own promises (statuses, attempts, delays and the requests that the server has received), and exits
-// with 0 if all were kept, else with 1 and a list of those that were broken. It takes no arguments.
+// with 0 if all were kept, else with 1 and a list of the broken ones. It takes no arguments.
 //
 //	$ go run ./examples/flaky
 //	  0.000 s  run      page started, 10 nodes
@@ -75,7 +75,7 @@
 //
 //	134 of 134 promises kept
 //
-// Start reading at graphs.go, where the nodes and their rules are; client.go has the step, which tells kahn what an HTTP
+// Start reading at graphs.go, where the nodes and their rules are; client.go has the step, which says what an HTTP
 // answer means for a retry, server.go the faults, log.go the sink for the events and promises.go the checks.
 package main
 
@@ -138,7 +138,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	if err != nil {
 		return err
 	}
-	// A step that was left behind is still at work. Its result comes too late to change anything.
+	// A step that was left behind is still running. Its result comes too late to change anything.
 	s.release()
 	c.left.Wait()
 	fmt.Fprint(stdout, "the step of legacy has been released\n\n")
@@ -160,7 +160,7 @@ func visit(stdout io.Writer, s *shop, h http.Handler) error {
 	return errors.Join(promises.broken...)
 }
 
-// execute runs a graph. Its error is that of a run that could not begin; the error of one that has ended is reported.
+// execute runs a graph. It returns an error if the run could not begin; the error of a run that has ended is reported.
 func execute(stdout io.Writer, g *kahn.Graph, c *client, opts ...kahn.Option) (*runReport, error) {
 	r := &runReport{}
 	// Every sink has a goroutine of its own: what is recorded does not depend on how fast the log can be written.

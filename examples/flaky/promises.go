@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// checks counts promises and collects those that were broken.
+// checks counts promises and collects the broken ones.
 type checks struct {
 	made   int
 	broken []error

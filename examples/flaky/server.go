@@ -100,7 +100,7 @@ func (s *shop) order(key string) int {
 	return s.orders[key]
 }
 
-// admit lets a client in that was sent away and has waited for as long as it was told to.
+// admit lets a client in that was sent away and has waited for as long as the server asked.
 func (s *shop) admit() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

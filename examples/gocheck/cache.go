@@ -20,11 +20,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// version is that of what is kept of a package. It changes when cachedChecker keeps something else.
+// version is the version of what is kept of a package. It changes when cachedChecker keeps something else.
 const version = "1"
 
-// cachedChecker checks the packages that have changed, and those that a change of what these export reaches. The output of its step is the digest
-// of what the package exports: a change of a function's body leaves it as it was, and the packages that import it are not called.
+// cachedChecker checks the packages that have changed, and the packages that a change of what these export reaches. The output of its step is the
+// digest of what the package exports: a change of a function's body leaves it as it was, and the packages that import it are not called.
 type cachedChecker struct {
 	*checker
 	memo  *kahn.Memo
@@ -95,8 +95,8 @@ func (c *cachedChecker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	return digest, c.kept.Put(ctx, digest, text.Bytes())
 }
 
-// load returns a package that was checked, now or in a run before. All packages are of one universe: one that was read refers to those that
-// were checked in this run by their names, and all that it imports have been checked before.
+// load returns a package that was checked, now or in a run before. All packages are of one universe: a package that was read refers to
+// packages checked in this run by their names, and all that it imports have been checked before.
 func (c *cachedChecker) load(ctx context.Context, path, digest string) (*types.Package, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

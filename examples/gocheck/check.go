@@ -33,7 +33,7 @@ func newChecker() *checker {
 // check is the step: it parses and type-checks one package, function bodies included. Its output is a *types.Package.
 //
 // It runs after the packages that it imports have completed. If one of them failed, it is not called: kahn aborts the
-// packages that depend on a failed one, and goes on with all others.
+// packages that depend on a failed one, and continues with all others.
 func (c *checker) check(ctx context.Context, s *kahn.Step) (any, error) {
 	pkg := s.Config().(*goPackage)
 	// The imports of the package are the outputs of the nodes that it follows. Types are shared, never changed.

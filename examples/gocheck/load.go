@@ -19,7 +19,7 @@ type goPackage struct {
 	Dir        string
 	GoFiles    []string
 	Imports    []string          // import paths of packages, vendored ones in full
-	ImportMap  map[string]string // from the path in an import declaration to that of the package, where they differ
+	ImportMap  map[string]string // from the path in an import declaration to the package's, where they differ
 	Module     *struct{ GoVersion string }
 	DepOnly    bool // not named by a pattern
 	Error      *listError

@@ -31,7 +31,7 @@
 //	                 0.09 s  go/types
 //	                 0.06 s  crypto/tls
 //
-// The work is the time that all packages took together, the critical path that of the longest chain of imports. The
+// The work is the time that all packages took together, the critical path the time of the longest chain of imports. The
 // speed-up, work / wall time, can exceed neither the limit nor work / critical path, however many processors there are.
 // With a limit above the number of processors the times include waiting for one, and say little.
 //

@@ -20,7 +20,7 @@ type report struct {
 	Limit    int                 `json:"limit"`
 	Imports  int                 `json:"imports"` // edges of the graph
 	Statuses map[kahn.Status]int `json:"statuses"`
-	Cached   int                 `json:"cached,omitempty"` // packages whose result is that of a run before
+	Cached   int                 `json:"cached,omitempty"` // packages whose result comes from an earlier run
 
 	Wall             float64  `json:"wall"`
 	Work             float64  `json:"work"`          // of all packages together
@@ -29,7 +29,7 @@ type report struct {
 	SpeedUp          float64  `json:"speed_up"`
 	Bound            float64  `json:"speed_up_bound"` // no schedule of this work can beat it
 
-	Packages []packageReport `json:"packages"` // each after those that it imports
+	Packages []packageReport `json:"packages"` // each after the packages that it imports
 }
 
 // packageReport is the result of checking one package.
@@ -37,7 +37,7 @@ type packageReport struct {
 	Path    string      `json:"path"`
 	Status  kahn.Status `json:"status"`
 	Time    float64     `json:"time"`
-	Cached  bool        `json:"cached,omitempty"` // the result is that of a run before
+	Cached  bool        `json:"cached,omitempty"` // the result comes from an earlier run
 	Error   string      `json:"error,omitempty"`
 	Origins []string    `json:"origins,omitempty"` // of an aborted package: the failed ones that it depends on
 }
@@ -79,7 +79,7 @@ func newReport(g *kahn.Graph, result *kahn.Result, mode kahn.Mode, limit int) *r
 }
 
 // criticalPath returns the chain of imports that took longest, as far as it was checked. kahn finds the critical path
-// of a graph by its estimates, so it is asked for that of a graph whose estimates are the times that were measured.
+// of a graph by its estimates, so it gets a graph whose estimates are the measured times.
 func criticalPath(g *kahn.Graph, result *kahn.Result) (path []kahn.NodeResult) {
 	measured := new(kahn.Graph)
 	for _, node := range g.Nodes() {

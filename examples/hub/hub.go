@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// hub drives a State by its signals: [machine.State.Drive] tells it which calls to start and to abort. Effects run inside the calls of
+// hub drives a State by its signals: [machine.State.Drive] says which calls to start and to abort. Effects run inside the calls of
 // deliver, on the goroutine of coordinate, so that the hub needs no lock of its own.
 type hub struct {
 	out     io.Writer

@@ -8,7 +8,7 @@
 // Nothing has to be set up. The program checks its own promises, and exits with 0 if all were kept.
 //
 //	$ go run ./examples/hub
-//	A hub starts the calls of a graph's nodes by itself. thumbs is made to fail for good: publish cannot go on, and audit is aborted.
+//	A hub starts the calls of a graph's nodes by itself. thumbs is made to fail for good: publish cannot continue, and audit is aborted.
 //	fetch    start call fetch#1
 //	fetch    completed
 //	parse    start call parse#1

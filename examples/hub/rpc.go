@@ -14,7 +14,7 @@ type answer struct {
 	final  bool // a failure that another attempt would not change
 }
 
-// rpc answers calls on a channel: in any order, some answers twice, and those of aborted calls as well, late.
+// rpc answers calls on a channel: in any order, some answers twice, and answers to aborted calls as well, late.
 type rpc struct {
 	answers chan answer
 

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// check serves on a port of its own, starts a release, answers its gate, and compares what the endpoints tell with what is expected.
+// check serves on a port of its own, starts a release, answers its gate, and compares what the endpoints return with what is
+// expected.
 func check(ctx context.Context, out io.Writer) (err error) {
 	ctx, stop := context.WithTimeout(ctx, time.Minute)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

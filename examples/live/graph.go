@@ -23,7 +23,7 @@ func (p pace) workflows() map[string]*kahn.Graph {
 	return graphs
 }
 
-// works takes some seconds and tells of its progress in each of several parts.
+// works takes some seconds and reports its progress in each of several parts.
 func (p pace) works(seconds float64, parts int, what string) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (any, error) {
 		for i := range parts {

@@ -1,5 +1,5 @@
-// Saga is an order whose process is killed: while it ships, so that nobody knows whether the goods are gone, and again while it refunds the charge. The third
-// process undoes what is left. The run is in a file of SQLite, and the services in a ledger beside it, in which each line is an effect with the key for
+// Saga is an order whose process is killed: while it ships, so that it is unknown whether the goods are gone, and again while it refunds the charge. The
+// third process undoes what is left. The run is in a file of SQLite, and the services in a ledger beside it, in which each line is an effect with the key for
 // idempotency under which it was asked for.
 //
 //	$ go run ./examples/saga
@@ -50,7 +50,7 @@ func main() {
 	}
 }
 
-// services are those that the order needs, as one process sees them.
+// services are the services that the order needs, as one process sees them.
 type services struct{ dir, life string }
 
 // note writes an effect into the ledger.
@@ -104,7 +104,7 @@ func (x services) undo(_ context.Context, s *kahn.Step) error {
 	return nil
 }
 
-// serve performs the order, or goes on with it.
+// serve performs the order, or continues it.
 func serve(w io.Writer, dir, life string) (err error) {
 	db, err := sqlite.Open(filepath.Join(dir, "orders.db"), sqlite.Options{})
 	if err != nil {

@@ -230,7 +230,7 @@ func (l *lister) typeName(o *types.TypeName) {
 	}
 }
 
-// fields lists the exported fields of a struct, and those that it gets from embedded structs without an exported name.
+// fields lists the exported fields of a struct, and the fields that it gets from embedded structs without an exported name.
 func (l *lister) fields(name string, s *types.Struct, seen map[*types.Struct]bool) {
 	if seen[s] {
 		return
@@ -260,7 +260,7 @@ func dereferenced(t types.Type) types.Type {
 }
 
 // methodsOf lists the methods of an interface, embedded ones included. Other packages cannot implement an interface with
-// unexported methods, and one that lists types only constrains type parameters.
+// unexported methods, and an interface that lists types only constrains type parameters.
 func (l *lister) methodsOf(name string, i *types.Interface) {
 	l.add("type %s interface", name)
 	if !i.IsMethodSet() {

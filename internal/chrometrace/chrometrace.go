@@ -117,7 +117,7 @@ func (e *Event) check() error {
 	return nil
 }
 
-// phases are those that kahn writes, with the fields that each has to have, and no other phase may have.
+// phases are the phases that kahn writes, with the fields that each must have, and no other phase may have.
 var phases = map[string]struct{ dur, id, scope bool }{
 	"X": {dur: true}, "i": {scope: true}, "M": {}, "b": {id: true}, "e": {id: true}, "s": {id: true}, "f": {id: true},
 }

@@ -6,8 +6,8 @@ import "math"
 
 // Entry is the place of an element in a [Queue]. An element is a pointer to a struct that embeds an Entry, and is in one queue at most.
 type Entry struct {
-	// Due orders the elements, the least first. It is a time or any other number. Add sets it, and nobody changes it while the element is in a
-	// queue.
+	// Due orders the elements, the least first. It is a time or any other number. Add sets it, and nothing changes it while the element is in
+	// a queue.
 	Due   int64
 	seq   uint64
 	index int // in the heap plus one; 0 means that it is in no queue
@@ -17,8 +17,8 @@ func (e *Entry) entry() *Entry { return e }
 
 type element interface{ entry() *Entry }
 
-// Queue holds elements in the order of Due; those that are due at the same time, in the order in which they were added. The zero value is
-// empty. First takes constant time, the other methods logarithmic time.
+// Queue holds elements in the order of Due; elements with the same time, in the order in which they were added. The zero value is empty.
+// First takes constant time, the other methods logarithmic time.
 type Queue[T element] struct {
 	heap  []T // a binary heap
 	added uint64

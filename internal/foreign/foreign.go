@@ -4,7 +4,7 @@
 package foreign
 
 // Contain calls f and returns its error, or, if f panics, the error that panicked returns for the value. It calls panicked while the
-// stack still shows where the panic began, and a panic of panicked itself goes on.
+// stack still shows where the panic began, and a panic of panicked itself continues.
 //
 // runtime.Goexit in f cannot be stopped: it ends the goroutine, and Contain does not return. So a caller must hold no lock,
 // and must defer everything that has to happen afterwards.

@@ -29,7 +29,7 @@ func (e *PanicError) Unwrap() error {
 func NewPanicError(v any) *PanicError { return &PanicError{Value: v, Stack: debug.Stack()} }
 
 // Bounded returns err, or a stand-in for an error whose chain has no end or whose methods panic: errors.Is must return for
-// every error that the engine passes on. next tells Walk how to go on, and renders whether an error has a text, see Renders.
+// every error that the engine passes on. next says how Walk continues, and renders whether an error has a text, see Renders.
 func Bounded(err error, next func(error) Next, renders func(error) bool) error {
 	if err == nil {
 		return nil

@@ -4,13 +4,13 @@ package foreign
 // millisecond for an error that never ends.
 const maxErrors = 1 << 16
 
-// Next is how a walk goes on after an error.
+// Next is how a walk continues after an error.
 type Next uint8
 
 // The results of visit.
 const (
 	Descend Next = iota // to the errors that it wraps
-	Pass                // to the next error, without those that it wraps
+	Pass                // to the next error, without the errors that it wraps
 	Stop                // the walk ends
 )
 
@@ -24,7 +24,7 @@ const (
 	Rude                 // an Unwrap panicked, which ended the walk
 )
 
-// Walk calls visit for err and the errors that it wraps, depth first, also for those behind a shield.
+// Walk calls visit for err and the errors that it wraps, depth first, also for errors behind a shield.
 func Walk(err error, visit func(error) Next) Shape {
 	shape, _ := walk(err, visit)
 	return shape

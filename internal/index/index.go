@@ -50,7 +50,7 @@ func (t *Table) Find(list []string, s string) (int, bool) {
 	return max(int(at)-1, 0), at != 0
 }
 
-// Move tells that what was at place i of the list is now at to(i).
+// Move says that what was at place i of the list is now at to(i).
 func (t *Table) Move(to func(i int) int) {
 	for i, at := range t.slots {
 		if at != 0 {

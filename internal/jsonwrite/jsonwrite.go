@@ -45,7 +45,7 @@ func (w *Writer) TextIf(key, s string) {
 	}
 }
 
-// Quote writes a string. Package json writes those that need an escape.
+// Quote writes a string. Package json writes strings that need an escape.
 func (w *Writer) Quote(s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -133,7 +133,7 @@ func (w *Writer) Name(key string, names []string, i int, what string) {
 	w.Text(key, names[i])
 }
 
-// Time writes a time as time.Time does, and reports one that RFC 3339 does not have.
+// Time writes a time as time.Time does, and reports a time that RFC 3339 does not have.
 func (w *Writer) Time(key string, t time.Time) {
 	w.Key(key)
 	w.Data = append(w.Data, '"')

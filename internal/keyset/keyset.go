@@ -10,7 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Encode returns the text of a place: the last entry of a page has the number at, and among those with this number the given id.
+// Encode returns the text of a place: the last entry of a page has the number at, and among the entries with this number the
+// given id.
 func Encode(at int64, id string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(strconv.FormatInt(at, 36) + "/" + id))
 }

@@ -139,7 +139,7 @@ var others = map[token.Token][]string{
 	token.ADD_ASSIGN: {"-="}, token.SUB_ASSIGN: {"+="}, token.OR_ASSIGN: {"&^="}, token.AND_NOT_ASSIGN: {"|="},
 }
 
-// mutate makes the mutants of a node, those of its children apart.
+// mutate makes the mutants of a node, without its children's.
 func (g *generator) mutate(n ast.Node) {
 	swap := func(at token.Pos, op token.Token) {
 		for _, other := range others[op] {

@@ -3,7 +3,7 @@
 //
 //	go run ./internal/mutants                # a sample, always the same one; it takes many minutes the first time
 //	go run ./internal/mutants -n 20 -seed 7  # a smaller one, another one
-//	go run ./internal/mutants -for 5m        # for as long as that; the next call goes on
+//	go run ./internal/mutants -for 5m        # for as long as that; the next call continues
 //	go run ./internal/mutants -list -only 'machine/state_stop.go Locked.Stop'
 //
 // A mutant is killed if a test fails, or does not end. A mutant that survives shows that a test is missing, or is equivalent
@@ -83,7 +83,7 @@ type report struct {
 
 type count struct{ mutants, equivalent, killed int }
 
-// rate is the share of the mutants killed among those that are not equivalent.
+// rate is the share of killed mutants among the mutants that are not equivalent.
 func (r *report) rate() float64 {
 	killed, judged := 0, 0
 	for _, c := range r.counts {

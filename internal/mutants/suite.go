@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/plant"
 )
 
-// packages are the folders of the packages whose tests are run, in this order: those of machine are fast, those of verify are random.
+// packages are the folders of the packages whose tests are run, in this order: machine's are fast, verify's are random.
 var packages = []string{"machine", ".", "conformance", "verify"}
 
 // suite is the tests, and what each of them executes.
@@ -122,7 +122,7 @@ func measurePackage(ctx context.Context, root, pkg, dir string) ([]measured, err
 			results[i].Package, results[i].Name = pkg, name
 			if m := passed.FindStringSubmatch(text); m != nil && err == nil { // without the start of the process, which is longer than most tests
 				results[i].Seconds, _ = strconv.ParseFloat(m[1], 64)
-				results[i].covered, _ = readProfile(profile) // a test without a profile is left out, and told
+				results[i].covered, _ = readProfile(profile) // a test without a profile is left out, and reported
 			}
 			_ = os.Remove(profile) // the folder is temporary
 		})
@@ -277,7 +277,7 @@ func (x *trial) isSound(ctx context.Context, t test) bool {
 // result is the result of a list of tests.
 type result struct {
 	failed, timedOut bool
-	test             string // the first that failed, or one that did not end, if it is known
+	test             string // the first that failed, or that did not end, if it is known
 }
 
 func (r result) how() string {

@@ -1,9 +1,9 @@
-// Package notify tells goroutines of this process that something has changed, by names.
+// Package notify wakes goroutines of this process when something has changed, by names.
 package notify
 
 import "sync"
 
-// Board has a channel for each name that somebody waits for. The zero value is ready for use.
+// Board has a channel for each awaited name. The zero value is ready for use.
 type Board struct {
 	mu    sync.Mutex
 	names map[string]*entry
@@ -36,7 +36,7 @@ func (b *Board) Wait(name string) (changed <-chan struct{}, stop func()) {
 	})
 }
 
-// Notify wakes those who wait for a name.
+// Notify wakes the goroutines that wait for a name.
 func (b *Board) Notify(name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

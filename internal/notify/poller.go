@@ -14,19 +14,19 @@ type Sighting struct {
 
 // Question is what a look is for, beside the names that have changed since the last one.
 type Question struct {
-	All   bool     // all names: it is the first look, or the last one has failed, or somebody watches all names from now on
-	Names []string // those that are watched from now on
+	All   bool     // all names: it is the first look, or the last one has failed, or a watcher watches all names from now on
+	Names []string // the names that are watched from now on
 }
 
 // Poller looks for names at intervals, and calls the watchers of each name whose version is new; [Poller.Tell] calls them at once. One goroutine
-// looks as long as somebody watches. The fields are set before the first watcher comes.
+// looks as long as there are watchers. The fields are set before the first watcher comes.
 type Poller struct {
 	// Every is the time from one look to the next.
 	Every time.Duration
 	// Look returns the names that are to be reported, so far as it is asked for them. It may return others, too, and unchanged if it is asked for nothing
 	// and nothing has changed. An error is followed by the next look, which is for all.
 	Look func(ctx context.Context, asked Question) (found []Sighting, unchanged bool, err error)
-	// Rest, if it is not nil, is called after the last look, when nobody watches any more. The next look may follow.
+	// Rest, if it is not nil, is called after the last look, when there are no watchers any more. The next look may follow.
 	Rest func()
 
 	watchers Watchers
@@ -39,8 +39,8 @@ type Poller struct {
 	closed   bool
 }
 
-// Watch calls tell when the next look finds the name, and whenever its version has changed; an empty name stands for all. stop ends that; a call
-// may be under way then.
+// Watch calls tell when the next look finds the name, and whenever its version has changed; an empty name stands for all. stop ends the watch; a
+// call may still be running then.
 func (p *Poller) Watch(name string, tell func(name string)) (stop func()) {
 	remove := p.watchers.Add(name, tell)
 	p.mu.Lock()
@@ -110,7 +110,7 @@ func (p *Poller) Close() {
 func (p *Poller) look(ctx context.Context, before <-chan struct{}, over chan<- struct{}) {
 	defer close(over)
 	if before != nil {
-		<-before // two goroutines would not agree on what was told
+		<-before // two goroutines would not agree on what was reported
 	}
 	if p.Rest != nil {
 		defer p.Rest()

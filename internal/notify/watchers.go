@@ -14,7 +14,7 @@ type Watchers struct {
 
 type watcher struct{ tell func(name string) }
 
-// Add registers tell for a name, or for all if it is empty. stop ends that; a call may be under way then.
+// Add registers tell for a name, or for all if it is empty. stop removes it; a call may still be running then.
 func (w *Watchers) Add(name string, tell func(name string)) (stop func()) {
 	x := &watcher{tell}
 	w.mu.Lock()

@@ -44,8 +44,8 @@ func spread(list []int, most int) []int {
 }
 
 // Try compiles the tests of the package in the working folder with all bugs planted, and runs, for at most `most` bugs of a [Sample], the test of
-// each. It returns an error that names every bug whose test passes. Without a bug these tests must pass. The folder root is that of the
-// repository, and env is added to the environment of the tests.
+// each. It returns an error that names every bug whose test passes. Without a bug these tests must pass. The folder root is the repository's, and
+// env is added to the environment of the tests.
 func Try(ctx context.Context, root string, cases []Case, most int, env ...string) error {
 	pkg, err := os.Getwd()
 	if err != nil {

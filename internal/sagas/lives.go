@@ -143,7 +143,7 @@ type doomed struct {
 	kept   bool
 	dies   func()
 	dead   bool
-	wrong  []string // what the store has told about compensations that its records do not
+	wrong  []string // what the store has reported about compensations and its records do not show
 }
 
 var errDied = fmt.Errorf("%w: the process has died", store.ErrUnusable)

@@ -1,5 +1,5 @@
-// A graph says which step follows which. kahn begins a step as soon as those before it are done, so the tea and the toast are made at the
-// same time, and breakfast is served when both are ready.
+// A graph says which step follows which. kahn begins a step as soon as the steps before it are done, so the tea and the toast are made at
+// the same time, and breakfast is served when both are ready.
 package main
 
 import (

@@ -12,7 +12,7 @@ import (
 
 func main() {
 	slow := func(ctx context.Context, _ *kahn.Step) (any, error) {
-		<-ctx.Done() // a step that is not needed any more is told so by its context
+		<-ctx.Done() // the context of a step that is not needed any more ends
 		return nil, ctx.Err()
 	}
 	fast := func(context.Context, *kahn.Step) (any, error) { return "the file", nil }

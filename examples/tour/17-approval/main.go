@@ -1,5 +1,5 @@
 // An approval over two processes. The first one performs what it can, and ends. The answer may come days later, in another process: the
-// run goes on from the file approval.db, and no step is repeated.
+// run continues from the file approval.db, and no step is repeated.
 //
 //	go run ./examples/tour/17-approval           # asks
 //	go run ./examples/tour/17-approval approve   # answers

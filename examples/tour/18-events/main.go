@@ -1,4 +1,4 @@
-// A run says what happens as a sequence of events. Any number of readers follow it, while it is at work or later, and a step can publish
+// A run says what happens as a sequence of events. Any number of readers follow it, during the run or later, and a step can publish
 // pieces of its output before it has finished.
 package main
 

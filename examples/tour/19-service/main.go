@@ -1,5 +1,5 @@
-// A service. POST /orders/7 begins a run, or goes on with it after a restart, GET /orders/7/events streams its events, and
-// POST /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: steps that are at work finish, and orders.db has the rest.
+// A service. POST /orders/7 begins a run, or continues it after a restart, GET /orders/7/events streams its events, and POST
+// /orders/7/paid answers its gate. Ctrl-C stops the service gracefully: running steps finish, and orders.db has the rest.
 package main
 
 import (
@@ -52,7 +52,7 @@ func main() {
 		}
 	})
 	http.Handle("GET /orders/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
-		return store.OpenEvents(r.Context(), db, r.PathValue("id")) // those before a restart, too
+		return store.OpenEvents(r.Context(), db, r.PathValue("id")) // the events before a restart, too
 	}})
 	listener, err := net.Listen("tcp", *addr)
 	if err != nil {

@@ -35,7 +35,7 @@ func main() {
 	}
 	for _, last := range []string{"mail", "ship", "invoice"} {
 		fmt.Println("an order that ends with", last)
-		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error is that of the step
+		res, _ := kahn.Execute(context.Background(), order(last), nil) // the error is the step's
 		charge, _ := res.Node("charge")
 		fmt.Println(res.Status, "| charge:", charge.Status, "| compensation:", charge.Compensation)
 	}
