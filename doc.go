@@ -45,22 +45,22 @@
 //   - Waiting for people and machines: [Gate], [GateTimeout], [Suspend], [SuspendUntil], [SuspendFor], [AwaitRun], [SuspendMode], [Run.Signal],
 //     [Decision], [EarlySignals], [Run.Waiting], [Wait], [ChoiceError].
 //   - Stopping: [Run.Cancel], [Run.AbortAll], [Run.Leave], [StopMode], [Request].
-//   - What it has used: [Step.Use], [Usage], [UsageInputTokens], [UsageOutputTokens], [Run.Usage], [Result.Usage], [Budget], [ErrBudget]; [Step.SetLabel], [Run.Labels].
-//   - What has become of it: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];
+//   - Usage and labels: [Step.Use], [Usage], [UsageInputTokens], [UsageOutputTokens], [Run.Usage], [Result.Usage], [Budget], [ErrBudget]; [Step.SetLabel], [Run.Labels].
+//   - Results and causes: [Status], [RunStatus], [NodeResult], [Attempt], [Cause], [CauseKind], [event.SkipReason], [machine.SkipKind];
 //     [RunError], [NodeError], [UpstreamError], [PanicError].
-//   - Going on later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [RedriveMode]; [Fork], [ForkPreview]; [Codec], [Encoding],
-//     [Types].
+//   - Continuing later or elsewhere: [Snapshot], [SnapshotNode], [Resume], [AllowGraphChange]; [Redrive], [RedrivePreview], [RedriveMode]; [Fork], [ForkPreview];
+//     [Codec], [Encoding], [Types].
 //   - Surviving a crash: [Durable], [Lease], [MaxCrashes], [StoreEvents], [ReadSnapshot],
 //     [ReadResult], [ReadRun], [StoredRun]; package store.
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe], [RunKey], [RunPriority]; store.Admin, store.Inbox.
-//   - Going on with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode].
+//   - Continuing with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode].
 //   - Many runs of a store at once: [Plan.Enqueue]; package bulk.
 //   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
-//   - Looking on: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID], [OnNode],
-//     [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.
-//   - Looking at a run at work: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs], [PathError];
-//     [Run.Why], [Why], [WhyKind], [Bound].
+//   - Following runs: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID],
+//     [OnNode], [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.
+//   - Looking into a running run: [Run.Counts], [Run.Node], [Run.Nodes], [Run.Inside], [Inside], [Run.Inputs],
+//     [PathError]; [Run.Why], [Why], [WhyKind], [Bound].
 //   - Judging inputs and outputs: [Contract], [Violation], [ContractError]; [Moderate],
 //     [Moderation], [Flag], [ModerationError]; [event.Phase].
 //   - Testing: [TestMode], [Mock], [OnMissing], [Assertion], [Assert], [AssertStatus], [AssertSkip], [AssertError], [AssertCompensation],
@@ -94,8 +94,8 @@
 // branch and runs only if the branch is taken: in "fetch; if there are rows: store(rows)" and "refund(order) if charge
 // failed" the plain edges that deliver the rows and the order delay the node, and block it if their source fails, but they
 // do not make it run. Such a plain edge is a side edge; [Plan.Edges] marks them. A plain edge that is another way in is not
-// a side edge: it comes from another exit of the condition that routes the node, as when "if x: prepare; then go on" leads
-// to one node from both branches. All join rules other than [AllSucceeded] and [Boundary] count every edge.
+// a side edge: it comes from another exit of the condition that routes the node, as when "if x: prepare; then continue"
+// leads to one node from both branches. All join rules other than [AllSucceeded] and [Boundary] count every edge.
 //
 // Further down a branch the usual rules hold: if T follows X and A, by plain edges, and X is on a branch that was not taken,
 // T runs with A alone. [SkipStrict], or a required port that X feeds, changes that.
@@ -111,16 +111,16 @@
 // # Undoing what was done
 //
 // Node.Compensate undoes what its node has done. It is called when the run is about to end failed or cancelled, once all nodes have ended but
-// cleanup nodes and the end node, which come after it: for the nodes that completed, and for those that were begun and failed or were
-// stopped, whose effect is unknown unless the step has returned [NoEffect]. What follows a node is undone before it, independent nodes at once. A
-// run whose failures were handled undoes nothing, but for nested runs that failed, and iterations and items of composites that did. A stop does not
-// end a compensation; a second one, by [Run.AbortAll], does. One that fails for good fails the run with [CauseCompensationFailed]. Over a store a
-// later life of the run goes on with what is to be undone. A [Redrive] performs again what was undone, under another [Step.IdempotencyKey].
+// cleanup nodes and the end node, which come after it: for the nodes that completed, and for the nodes that were begun and failed or were stopped,
+// whose effect is unknown unless the step has returned [NoEffect]. What follows a node is undone before it, independent nodes at once. A run whose
+// failures were handled undoes nothing, except in nested runs, iterations and items that failed. A stop does not end a compensation; a second
+// stop, by [Run.AbortAll], does. A compensation that fails for good fails the run with [CauseCompensationFailed]. Over a store a later life of the
+// run continues the undoing. A [Redrive] performs again what was undone, under another [Step.IdempotencyKey].
 //
 // # How to test a graph
 //
-// The option [TestMode] runs a graph with mocks in place of steps. Joins, guards, conditions, merges and policies are those
-// of the graph, gates do not wait, and [Result].Test lists the mocked nodes, the uncovered ones, and the assertions that
+// The option [TestMode] runs a graph with mocks in place of steps. The graph's joins, guards, conditions, merges and
+// policies apply, gates do not wait, and [Result].Test lists the mocked nodes, the uncovered ones, and the assertions that
 // failed:
 //
 //	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
@@ -142,19 +142,20 @@
 //
 // Execute returns when every node is terminal and every goroutine of the run has returned, but for attempts and sinks that
 // ignore being stopped, which the [Result] names. No panic of a step, and no runtime.Goexit, reaches the host or loses the
-// rest of the run. User code never runs under a lock. Nothing depends on the order of a map. The work of a run is linear in
-// its nodes and edges, its stack constant. Graph and Plan may be used by any number of runs at once.
+// rest of the run. User code never runs under a lock. Nothing depends on map iteration order. The work of a run is linear
+// in its nodes and edges, its stack constant. Graph and Plan may be used by any number of runs at once.
 //
-// # Waiting, and going on elsewhere
+// # Waiting, and continuing elsewhere
 //
 // A gate, see [KindGate], and a step that returns [Suspend], wait for a signal from outside, holding neither a slot nor a
-// goroutine. A run in which nothing else is left to do is suspended: a [Run] goes on with [Run.Signal], and [Execute]
-// returns a [Result] with a [Snapshot], from which [Resume] goes on in any process and [Redrive] repeats what failed. With a
-// [store.Store] every completion is a transaction, and a process that starts the run again goes on where the last one crashed.
+// goroutine. A run in which nothing else is left to do is suspended: [Run.Signal] continues a [Run], and [Execute] returns a
+// [Result] with a [Snapshot], from which [Resume] continues in any process and [Redrive] repeats what failed. With a
+// [store.Store] every completion is a transaction, and a process that starts the run again continues where the last one
+// crashed.
 //
 // # What it is not
 //
 // kahn does not distribute, and does not schedule by the clock: it runs a graph now, in this process. Steps are called at
-// least once, not exactly once, when a run survives a crash. They are not sandboxed: one that ignores its context is left
-// behind, not killed.
+// least once, not exactly once, when a run survives a crash. Steps are not sandboxed: a step that ignores its context is
+// left behind, not killed.
 package kahn

@@ -268,7 +268,7 @@ func (f *filler) sort() {
 // siblingsOf names the siblings of a record, zero if it is left out.
 func (f *filler) siblingsOf(i int32, maps, begun map[string]bool) siblings {
 	n, key := &f.nodes[i], f.keys[i]
-	if n.Hash != "" { // only those have one
+	if n.Hash != "" { // only such nodes have one
 		return siblings{outermost: true}
 	}
 	if at := strings.LastIndexByte(key, '['); at >= 0 && strings.HasSuffix(n.ID, key[at:]) {

@@ -565,7 +565,7 @@ func (r *Run) waiter(gate string) (*Run, string) {
 	return r, gate
 }
 
-// itemsOf finds the run of a map's items, if the name is that of a waiting item, which has the same name there.
+// itemsOf finds the run of a map's items, if the name names a waiting item, which has the same name there.
 func (r *Run) itemsOf(name string) *Run {
 	i := strings.LastIndexByte(name, '[')
 	if i < 0 {

@@ -79,7 +79,7 @@ func (r *Run) Node(path string) (NodeResult, error) {
 	return res, nil
 }
 
-// Nodes yields what there is of all nodes of the graph so far, in the order of their declaration, as [Run.Node] has it:
+// Nodes yields the state of all nodes of the graph so far, in the order of their declaration, as [Run.Node] has it:
 // statuses, attempts and errors as they were when the range statement began. See [Run.Inside] for the inside of
 // composites.
 func (r *Run) Nodes() iter.Seq[NodeResult] {

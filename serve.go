@@ -63,9 +63,9 @@ type Workflow struct {
 	Graph *Graph
 	// Step performs the nodes that have no Do of their own.
 	Step StepFunc
-	// Options are those of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire], [EarlySignals],
-	// [Resume], [Redrive] and [Fork]; and so are options that would change nothing: [AllowGraphChange], [CancelWithContext], [Idempotent],
-	// [Describe], [RunKey] and [RunPriority].
+	// Options are the options of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire],
+	// [EarlySignals], [Resume], [Redrive] and [Fork]; and so are options that would change nothing: [AllowGraphChange], [CancelWithContext],
+	// [Idempotent], [Describe], [RunKey] and [RunPriority].
 	Options []Option
 	// MaxRuns bounds how many runs of the workflow this process performs at the same time, beside the MaxRuns of the Runner: the places that it
 	// leaves are for other workflows, and its other runs stay due for other processes. Zero means no bound. All versions of a workflow share one
@@ -90,7 +90,7 @@ const (
 	defaultPrune = time.Minute
 	// keyPause is the longest time between two questions to the store while a key is full: another process may free a place.
 	keyPause = 500 * time.Millisecond
-	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind that of the store.
+	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind the store's.
 	restPause = defaultPoll
 	// startsAtOnce is how many runs are started at the same time, so that a store can write their leases in one transaction.
 	startsAtOnce = 8

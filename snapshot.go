@@ -209,7 +209,7 @@ type nodeState struct {
 	Due      time.Time `json:"due,omitzero"`       // when a node that backs off is ready
 	// Refused is why the store has refused the output of its last attempt: the node is to fail.
 	Refused *storedError `json:"refused,omitempty"`
-	Entries int32        `json:"entries,omitempty"` // the re-entries, with one that has yet to start
+	Entries int32        `json:"entries,omitempty"` // the re-entries, including one that has yet to start
 	// Start and End are from the record, as times: another process has another clock.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
@@ -315,7 +315,7 @@ func storeError(err error) *storedError {
 	return &storedError{err: err}
 }
 
-// restoredError is an error that was read from a file.
+// restoredError holds an error that was read from a file.
 type restoredError struct {
 	text    string
 	matches []error

@@ -19,9 +19,9 @@ import (
 // conditions that have answered are not evaluated again. Attempts, event ids and delta indices continue. A composite that was running continues in the
 // same attempt, see [EarlySignals] and [Timeout] for signals and deadlines. [Snapshot.Result] reads a snapshot of a run that is over.
 //
-// The graph must be the one that the snapshot was taken of, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option
-// [AllowGraphChange] is given. The error matches [ErrFinished] if the run is over, [ErrBadOption] if s is nil, and [ErrBadValue] if no run
-// can be in that state. Nothing was run then.
+// The graph must be the snapshot's, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option [AllowGraphChange] is
+// given. The error matches [ErrFinished] if the run is over, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can be in that state.
+// Nothing was run then.
 func Resume(s *Snapshot) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {

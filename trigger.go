@@ -239,8 +239,8 @@ func (p *Plan) reach(trigger machine.Ref, mode PruneMode) []bool {
 	return active
 }
 
-// prunedInputs warns of edges from pruned nodes to active ones that are lost although no other trigger is behind them: the
-// source is a root that is no trigger, or follows one.
+// prunedInputs warns of lost edges from pruned nodes to active ones behind which no other trigger is: the source is, or
+// follows, a root that is no trigger.
 func (p *Plan) prunedInputs(trigger machine.Ref, active []bool) (warnings []error) {
 	plain := make([]bool, len(p.names)) // by Ref: a root that is no trigger, or behind one
 	for r := range p.names {

@@ -86,7 +86,7 @@ func lock(out io.Writer, rounds int, target time.Duration) error {
 		single, double := all[0].ns(), all[1].ns()
 		simulated, ratio := "-", "-"
 		switch i {
-		case 0: // two workers do not take turns here: the one that finds the lock taken yields while the other continues
+		case 0: // two workers do not take turns here: a worker that finds the lock taken yields while the other continues
 			c.own = single
 		case 1:
 			c.fit(step, double)

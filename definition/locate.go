@@ -140,7 +140,7 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// graph adds the nodes and edges of a graph. The order of the edges is that of declare. A value with a Problem was not read, and is passed over: the
+// graph adds the nodes and edges of a graph. The edges have the order of declare. A value with a Problem was not read, and is passed over: the
 // limits of the document do not hold for its content.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart

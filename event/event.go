@@ -1,6 +1,4 @@
-// Package event has the events of runs: their types, their payloads, and their form in JSON.
-//
-// A sink is called with each event of a run, see kahn.OnEvent, and a reader asks for them, see Run.Events of package kahn:
+// Package event shows what happens in a run: a sink gets each event, and looks at its type and its payload.
 //
 //	kahn.Execute(ctx, g, step, kahn.OnEvent(func(e event.Event) {
 //		switch p := e.Payload.(type) {
@@ -11,7 +9,17 @@
 //		}
 //	}))
 //
-// The constants of [Type] say what has happened ([NodeRetried]); the payloads are nouns ([Retry]), and some belong to several types.
+// Sinks are options of a run, see kahn.OnEvent. A reader asks for events instead, at any time: see Run.Events of package kahn. The
+// constants of [Type] say what has happened ([NodeRetried]); the payloads are nouns ([Retry]), and some belong to several types.
+//
+// The names by task:
+//
+//   - An event: [Event], [Type], [ExecutionTag], [TraceID]; for package log/slog, [LogTo].
+//   - Payloads of the run: [Start], [StatusChange], [Recovery], [RunEnd], [Wave], [Beat].
+//   - Payloads of attempts: [Delta], [LogRecord], [Breach], [Refusal], [Timeout], [Retry], [Pause], [Suspension], [Answer].
+//   - Payloads of nodes: [Block], [Completion] with [Output] and [Hit], [NodeEnd], [Skip], [Invalidation], [Compensation].
+//   - Reasons: [SkipReason], [NoRetry], [Phase], [Request], [NodeError].
+//   - Readers: [GapError], [ErrNoLog].
 package event
 
 import (

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// fault is an error as a client sees it.
+// fault describes an error as a client sees it.
 type fault struct {
 	Status  int    `json:"-"`
 	Code    string `json:"code"`

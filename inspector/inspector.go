@@ -1,13 +1,25 @@
-// Package inspector serves a page that shows the runs of a [kahn.Runner]: what runs, what ran, and why a node does not run. Operators
-// answer gates, cancel and redrive runs on it. The page reads JSON endpoints, which are served, too. A service mounts the handler as it
-// mounts net/http/pprof:
+// Package inspector serves a page on which operators see the runs of a [kahn.Runner], answer gates, and cancel and redrive runs. A service
+// mounts the handler as it mounts net/http/pprof:
 //
-//	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{Runner: rn}))
+//	rn := &kahn.Runner{MaxRuns: 50}
+//	mux := http.NewServeMux()
+//	mux.Handle("/debug/kahn/", inspector.Handler(inspector.Options{
+//		Runner: rn,
+//		Token:  os.Getenv("KAHN_TOKEN"),
+//	}))
 //
+// The page shows what runs, what ran, and why a node does not run. It reads JSON endpoints, which are served, too.
 // With Options.Store it shows the runs of a store, too, or alone: runs of other processes, and runs that have ended.
 //
 // Without Options.Authorize the page asks for Options.Token. Scripts, styles and texts of the page are in the
 // binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.
+//
+// The names by task:
+//
+//   - The handler: [Handler], [Options].
+//   - Who may do what: [Action]; who sees which run: [RunInfo]; which value is shown: [Value], [ValueKind].
+//   - Runs of a store: [Workflow], and [Controller] for a store whose runs take requests themselves.
+//   - Starting runs on the page: [StartFunc].
 package inspector
 
 import (

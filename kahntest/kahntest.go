@@ -1,6 +1,4 @@
-// Package kahntest makes the tests of a host that uses kahn short: graphs from a tiny notation, steps that follow a script and
-// record how they were called, statuses compared in one line, and a check of a run's events. It works with the standard
-// package testing alone.
+// Package kahntest tests graphs: steps follow a script, and one line compares the statuses or the calls.
 //
 //	func TestRefund(t *testing.T) {
 //		kahntest.InFakeTime(t, func(t *testing.T) {
@@ -13,11 +11,20 @@
 //		})
 //	}
 //
-// [Crashes] tests that a workflow recovers when its process dies at any write of its store, [Explore] that its invariants hold in any order of
-// steps and under any failure. A [FakeStore] fails as a script says. [Golden] compares the events of a run with a file, and [Joined]
-// answers what a join rule does.
+// The package needs package testing alone. To replace some nodes of a real workflow rather than its step function, use the
+// option [kahn.TestMode].
 //
-// To replace some nodes of a real workflow rather than its step function, use the option [kahn.TestMode].
+// The names by task:
+//
+//   - A run in a test: [Run], [Trial], [InFakeTime], in which backoffs take no time; [Graph] and [Parse], for the notation below.
+//   - Steps: [Script] with [Act] and [Call], [Recorder]; [RequireCalls].
+//   - Statuses: [RequireStatuses], [CompareStatuses], [Statuses], [Status]; [Joined] answers what a join rule does.
+//   - Events: [CheckEvents] checks the rules of every stream, [Golden] compares a stream with a file ([GoldenVariable] writes
+//     it); [ByNode], [Stream].
+//   - Crashes: [Crashes] and [CheckCrashes] test that a workflow recovers when its process dies at any write of its store;
+//     [Process]. A [FakeStore] fails as a script says, see [StoreFault].
+//   - Orders and failures: [Explore] and [CheckExplored] test that invariants hold in any order of steps and under any
+//     failure; [Workflow], [ErrExplored].
 //
 // # Notation
 //

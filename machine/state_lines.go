@@ -5,7 +5,7 @@ import "math"
 // line holds the nodes of a run that wait for a slot or a token of a group, as crowds.
 type line struct {
 	*Slots                       // nil: no limit
-	queues [queueCount]lineQueue // by whether their nodes need a token: the ones that do hold back only one another while there is none
+	queues [queueCount]lineQueue // by whether their nodes need a token: nodes that need one hold back only one another while there is none
 }
 
 // lineQueue is a part of the nodes of a line.

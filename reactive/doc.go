@@ -1,14 +1,15 @@
-// Package reactive has signals, values computed from them, and effects, for Go.
+// Package reactive keeps values up to date: set a signal, and everything computed from it follows, and effects run.
 //
 //	var sc reactive.Scope
 //	price, count := reactive.NewSignal(&sc, 3), reactive.NewSignal(&sc, 2)
 //	total := reactive.NewComputed(&sc, func(r reactive.Reader) int { return price.Get(r) * count.Get(r) })
-//	shown, err := reactive.NewEffect(&sc, func(w reactive.Writer) { fmt.Println(total.Get(w)) })
+//	shown, err := reactive.NewEffect(&sc, func(w reactive.Writer) { fmt.Println(total.Get(w)) }) // prints 6
+//	err = price.Store(4)                                                                         // prints 8
+//	shown.Dispose()
 //
-// A [Signal] is a value that its holder sets. A [Computed] is calculated from the values that it reads, when it is read
-// itself and one of them has changed. An [Effect] runs when a value that it has read has changed. Reading makes
-// dependencies: callbacks get a tracker, a [Reader] or a [Writer], and depend on the values that they read with it. Several
-// writes in a [Batch] are one change.
+// The host sets a [Signal]. A [Computed] is calculated from the values that it reads, when it is read itself and one of
+// them has changed. An [Effect] runs when a value that it has read has changed. Callbacks get a tracker, a [Reader] or a
+// [Writer], and depend on the values that they read with it. Several writes in a [Batch] are one change.
 //
 // Callbacks never see inconsistent values, each runs at most once for a batch, and a change does not spread beyond a
 // computed whose value stays the same. The cost of a change is proportional to the affected part of the graph of

@@ -19,7 +19,13 @@
 //	…
 //	_, _, err = c.Create(ctx, n, riverkahn.CreateOptions{})
 //
-// [Client.Post] stores a signal or a cancel, and makes a run at rest go on, or a redrive of a run that has ended. [Remote] and [Server] perform steps on other machines.
+// The names by task:
+//
+//   - Performing runs: [Performer], [Workflow], [Retention]; [RunArgs] is the job of a run, [QueueOf] its queue.
+//   - Creating and steering runs: [Client] with [CreateOptions] and [PriorityLabel]. [Client.Post] stores a signal, a cancel or a redrive, and the
+//     run continues.
+//   - Steps on other machines: [Remote] sends them, [Server] performs them, [KindQueue] is their queue.
+//   - From SQL: [Functions].
 //
 // The store keeps the state of runs. River keeps the queues: it decides which process performs a run, when, and in which order. Its tables are made
 // by rivermigrate, or by the command of River.
@@ -28,19 +34,21 @@
 //
 // A run has one job at most that has not ended. It names the run, and is in the queue of the run's plan, see [QueueOf]: a process works
 // the queues of the plans that it has, so versions of a workflow run side by side. The job performs the run until it ends or rests. A run rests if
-// it waits for a signal, or backs off or pauses for more than 5 s; its job is completed then, and if the run goes on by itself at some time, a job is
-// scheduled for that. River begins scheduled jobs up to 5 s late.
+// it waits for a signal, or backs off or pauses for more than 5 s. Its job is completed then; if the run continues by itself at some time, a job is
+// scheduled for that time. River begins scheduled jobs up to 5 s late.
 //
 // # Faults
 //
-// The run has its own timeouts and retries. Its job has no timeout, so that River's rescuer leaves it alone, and is completed also when the run has
-// failed. A job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back fails. River's retry policy applies
-// then. After 25 failures River discards the job, and another one is inserted as for any run that is due and has no job.
+// The run has its own timeouts and retries. Its job has no timeout, so River's rescuer leaves it alone, and is completed also when the run has
+// failed. A job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back fails. River's
+// retry policy applies then. After 25 failures River discards the job, and another one is inserted as for any run that is due and has no job.
 //
-// A process that dies, or hangs, leaves a job that is running. Every few seconds one process looks for such jobs whose runs nobody holds
-// any more: it discards each, and inserts another one, on which the run goes on. The lease of the run, which is 30 s long unless
-// [kahn.Lease] says otherwise, reports whether somebody holds it. A process that hangs and comes back cannot write to the run any more. Every minute it also looks for nodes whose [Remote] waits for a job that is gone, and for runs that are due and have no job in the queue of their plan: those
-// whose job somebody has cancelled or deleted, and those that have become due without a [Client], by [postgres.Store.Post], say.
+// A process that dies, or hangs, leaves a job that is running. Every few seconds one process looks for such jobs whose runs no process holds
+// any more: it discards each, and inserts another one, by which the run continues. The lease of the run, which is 30 s long unless [kahn.Lease]
+// says otherwise, shows whether a process holds it. A process that hangs and comes back cannot write to the run any more.
+//
+// Every minute this process also looks for nodes whose [Remote] waits for a job that is gone, and for runs that are due and have no job in the queue
+// of their plan: their job was cancelled or deleted, or they have become due without a [Client], by [postgres.Store.Post], for example.
 //
 // River elects a client of the schema as its leader, and the leader inserts its own periodic jobs alone. So each client of the schema that is started has
 // to be registered: by [Server.Register], or by [Performer.Register], if need be of a Performer without Workflows.

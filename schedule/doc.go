@@ -1,11 +1,22 @@
-// Package schedule begins runs at times: by a cron expression in a time zone ([Cron]), or by an interval ([Every]). Runs and schedules are in a
-// store, and any number of processes serve them: each tick has one run.
+// Package schedule begins runs at times: by a cron expression in a time zone ([Cron]), or by an interval ([Every]).
 //
-//	s, err := schedule.New(runner, service, schedule.Schedule{Name: "report", Cron: "30 2 * * *", Zone: "Europe/Berlin"})
+//	var runner kahn.Runner
+//	service := kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: report, Step: mux.Step}}}
+//	s, err := schedule.New(&runner, service, schedule.Schedule{
+//		Name: "report", Cron: "30 2 * * *", Zone: "Europe/Berlin",
+//	})
+//	…
 //	err = s.Serve(ctx) // instead of runner.Serve(ctx, service)
 //
-// A [Schedule] is its next run: a pending run whose id is the name and the time of the tick, report@2026-10-25T00:30:00Z, which is due at that
-// time. A [Scheduler] decides when it is about to begin, whether it is missed or overlaps, and creates the following one.
+// Runs and schedules are in a store, and any number of processes serve them: each tick has one run. A [Schedule] is its next run: a pending run
+// whose id is the name and the time of the tick, report@2026-10-25T00:30:00Z, which is due at that time. When the run is about to begin, a
+// [Scheduler] decides whether it is missed or overlaps, and creates the following one.
 //
-// The times follow from the definition alone, so [Times] are of use without a store.
+// The names by task:
+//
+//   - Serving schedules: [New], [Scheduler], [Schedule] with [Missed] and [Overlap]. [LabelSchedule] and the others label their runs.
+//   - Operating them: [Scheduler.RunNow], [Scheduler.Pause], [Scheduler.Resume], [Scheduler.Backfill], [Scheduler.List], [Status],
+//     [Scheduler.Remove]; [ErrUnknownSchedule].
+//   - Schedules in documents: [FromDocument], [Check], [ErrBadSchedule].
+//   - Times without a store: [Times], from [Cron] or [Every], follow from the definition alone.
 package schedule

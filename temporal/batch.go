@@ -187,7 +187,7 @@ func (x *interpreter) take(b *child, r report) {
 	}
 }
 
-// conclude takes the last report of a child workflow. Attempts without an outcome, of a child that was terminated, count as those whose worker is lost.
+// conclude takes the last report of a child workflow. Attempts without an outcome, of a child that was terminated, count as if their worker were lost.
 func (x *interpreter) conclude(b *child, last report, err error) {
 	x.take(b, last)
 	x.batches.active = slices.DeleteFunc(x.batches.active, func(other *child) bool { return other == b })

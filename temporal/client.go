@@ -250,8 +250,8 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 }
 
 // Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] records who has decided; with an
-// ID it may be sent again. Errors of the run match those of kahn.Run.Signal. If there is no such workflow, the error of this method, and of the
-// other methods that ask something of the run, matches kahn.ErrUnknownRun.
+// ID it may be sent again. Errors of the run match the same errors as for kahn.Run.Signal. If there is no such workflow, the error of this
+// method, and of the other methods that ask something of the run, matches kahn.ErrUnknownRun.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	q, err := r.of.signalRequest(gate, value)
 	if err != nil {

@@ -85,9 +85,9 @@ type Child struct {
 	err    error // it was not started
 }
 
-// ExecuteChild starts a run as a child of a workflow of one's own, and does not wait for it. Without an ID the child has one that Temporal makes, without a TaskQueue it
-// has the workflow's. A cancellation of the context cancels the run, which undoes what it has done and is waited for; if the workflow ends before the run, the run is
-// asked to cancel. Errors of the Workflow and of the inputs are as for [Start], and come with the result.
+// ExecuteChild starts a run as a child of a workflow of one's own, and does not wait for it. Without an ID the child gets one from Temporal, without a TaskQueue it has
+// the workflow's. A cancellation of the context cancels the run, which undoes what it has done and is waited for; if the workflow ends before the run, the run is asked
+// to cancel. Errors of the Workflow and of the inputs are as for [Start], and come with the result.
 func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Child {
 	in, err := w.Input(inputs)
 	if err != nil {

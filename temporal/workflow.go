@@ -75,7 +75,7 @@ type interpreter struct {
 	wait    workflow.Selector
 	wake    workflow.Channel // has a message when an update has changed the run
 
-	calls   map[*kahn.Step]*attempt // under way
+	calls   map[*kahn.Step]*attempt // running
 	begun   []*attempt              // not yet given to Temporal, since a workflow task has no room for their calls
 	bytes   int                     // of the calls that Temporal was given since the last timer that began another workflow task for them
 	pausing bool                    // a timer is to begin another workflow task
@@ -428,7 +428,7 @@ func (x *interpreter) crash(s *kahn.Step, reply kahn.Reply) {
 	must(x.c.Crash(s, reply.Err))
 }
 
-// undoPrefix begins the names of attempts to undo nodes, among those of other attempts.
+// undoPrefix begins the names of attempts to undo nodes, to distinguish them from other attempts.
 const undoPrefix = "undo:"
 
 // nameOf distinguishes the attempts of a node from the attempts to undo it.

@@ -80,7 +80,7 @@ func (t *terminal) refuse(err error) int {
 
 // printf writes to the standard error. Escape sequences are spelled out.
 func (t *terminal) printf(format string, args ...any) {
-	_, _ = io.WriteString(t.err, visible(fmt.Sprintf(format, args...))) // nobody could be told that it has failed
+	_, _ = io.WriteString(t.err, visible(fmt.Sprintf(format, args...))) // a failure could not be reported anywhere
 }
 
 // manyFiles is the upper bound on the arguments of a command that takes any number of files.
@@ -291,7 +291,7 @@ func writeOverview(w io.Writer) {
 		fmt.Fprintf(&b, "  %-22s %s\n", strings.TrimSpace(c.name+" "+c.args), c.summary)
 	}
 	b.WriteString("\n\"kahn help COMMAND\" explains a command and lists its flags.\n")
-	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
+	_, _ = io.WriteString(w, b.String()) // a failure could not be reported anywhere
 }
 
 // writeUsage writes the help of a command.
@@ -306,7 +306,7 @@ func writeUsage(w io.Writer, c *command, f *flags) {
 		fmt.Fprintf(&b, "%s\n", c.text)
 	}
 	b.WriteString(flagsSection)
-	_, _ = io.WriteString(w, b.String()) // nobody could be told that it has failed
+	_, _ = io.WriteString(w, b.String()) // a failure could not be reported anywhere
 }
 
 // flagLines describes the flags.

@@ -87,7 +87,7 @@ func (ps problems) without(others problems) problems {
 
 func (ps problems) write(w io.Writer) {
 	if len(ps) > 0 {
-		_, _ = fmt.Fprintln(w, visible(ps.Error())) // nobody could be told that it has failed
+		_, _ = fmt.Fprintln(w, visible(ps.Error())) // a failure could not be reported anywhere
 	}
 }
 

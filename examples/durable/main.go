@@ -1,7 +1,7 @@
 // Durable is a service whose process is killed. It serves orders over a store in a file: each order is a run with a payment and a
-// gate. The first process kills itself with SIGKILL while it ships one order and has just been paid for another; a
-// third order waits for its approval. The second process opens the file and goes on. The program prints which steps were called
-// again: those that were under way. The payment was made once, since it is in one transaction with the result of its part of the step.
+// gate. The first process kills itself with SIGKILL while it ships one order and has just been paid for another; a third order waits
+// for its approval. The second process opens the file and continues. The program prints which steps were called again: the ones that
+// were running. The payment was made once, since it is in one transaction with the result of its part of the step.
 //
 //	go run ./examples/durable
 //
@@ -150,7 +150,7 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// onServer calls f with the URL of a database: that which is given, or one on a server that it starts.
+// onServer calls f with the URL of a database: the given one, or one on a server that it starts.
 func onServer(url string, f func(url string) error) error {
 	if url != local {
 		return f(url)
