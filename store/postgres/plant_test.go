@@ -68,6 +68,10 @@ var defects = []struct {
 	{"TestAdmin", "texts.go", "Store.compose", `excluded.turn IS NULL OR r.run_key = excluded.run_key`, `true`},
 	{"TestAdmin", "queue.go", "dueText", `"(SELECT each + 1 FROM e)"`, `"(SELECT each FROM e)"`},
 	{"TestAdmin", "queue.go", "plainText", `r.run_key <> '' OR r.priority < 0`, `r.priority < 0`},
+	{"TestGrants", "grants.go", "Store.lockGrants", ` FOR UPDATE"`, `"`},
+	{"TestGrants", "grants.go", "Store.grant", `WHERE g.name = n.name`, `WHERE g.name < n.name`},
+	{"TestGrants", "grants.go", "Store.removeGrants", `expires < $NOW - $1`, `expires < $NOW + $1`},
+	{"TestGrants", "grants.go", "Store.lockGrants", `len(limits) < len(requests)`, `len(limits) == 0 && len(requests) > 0`},
 	{"TestCreateRun", "functions.go", "functionsText", `ELSIF json_typeof(inputs) NOT IN`, `ELSIF json_typeof(inputs) IN`},
 	{"TestStore", "commit.go", "rowsOfRuns.add", `orNull(spec.Parent)`, `orNull(spec.Plan)`},
 	// In what Admin has more.

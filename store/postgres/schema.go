@@ -198,4 +198,11 @@ CREATE INDEX runs_due ON $S.runs (workflow, plan, run_key, priority DESC, (great
 CREATE INDEX runs_turn ON $S.runs (run_key, turn) WHERE turn IS NOT NULL;
 CREATE INDEX runs_leased ON $S.runs (run_key) WHERE run_key <> '' AND owner <> '' AND ended IS NULL;
 CREATE INDEX runs_key ON $S.runs (run_key, created DESC, id) WHERE run_key <> '';
+`, `
+CREATE TABLE $S.grants (
+	name    text COLLATE "C" PRIMARY KEY,  -- of a limit that processes share
+	expires timestamptz NOT NULL,          -- from then on nobody has anything of it
+	state   bytea       NOT NULL           -- JSON: who holds how many slots until when, and the tokens
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX grants_expires ON $S.grants (expires);
 `}

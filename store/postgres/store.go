@@ -131,7 +131,8 @@ type Store struct {
 	held map[string]*run // what is stored of runs, by their ids: those that this process has acquired
 	over bool            // Close was called
 
-	parts atomic.Bool // runs of the queues that were asked for last have keys or priorities
+	parts         atomic.Bool  // runs of the queues that were asked for last have keys or priorities
+	removedGrants atomic.Int64 // when limits of which nobody has anything were removed last, in nanoseconds since 1970
 }
 
 var (

@@ -39,6 +39,37 @@ func TestAdmin(t *testing.T) {
 	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return open(t) })
 }
 
+// TestGrants: as storetest demands; and limits of which nobody has had anything for a while are removed, without harm to those that are asked for meanwhile.
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	pool := postgrestest.NewPool(t, database)
+	open := newStores(pool)
+	storetest.RunGrants(t, func(t *testing.T) store.GrantStore { return open(t) })
+	ctx, schema := t.Context(), newSchema()
+	first := openStore(t, pool, schema)
+	ask := func(s *postgres.Store, limit string, want int) store.Granted {
+		answers, err := s.Grant(ctx, "holder", time.Minute, []store.GrantRequest{{Limit: limit, Most: 3, Want: want}, {Limit: limit + " too", Most: 3, Want: want}})
+		require.NoError(t, err)
+		return answers[1]
+	}
+	ask(first, "live", 2)
+	ask(first, "over", 1)
+	ask(first, "over", 0)
+	_, err := pool.Exec(ctx, "UPDATE "+table(schema, "grants")+" SET expires = expires - interval '2 minutes' WHERE name LIKE 'over%'")
+	require.NoError(t, err)
+	require.Equal(t, 1, ask(openStore(t, pool, schema), "new", 1).Held)
+	var names []string
+	require.NoError(t, pool.QueryRow(ctx, "SELECT array_agg(name ORDER BY name) FROM "+table(schema, "grants")).Scan(&names))
+	require.Equal(t, []string{"live", "live too", "new", "new too"}, names)
+	_, err = pool.Exec(ctx, "DELETE FROM "+table(schema, "grants")+" WHERE name = 'live'")
+	require.NoError(t, err)
+	require.Equal(t, 2, ask(first, "live", 2).Held, "one of two has no row any more")
+	_, err = pool.Exec(ctx, "UPDATE "+table(schema, "grants")+" SET state = '['")
+	require.NoError(t, err)
+	_, err = first.Grant(ctx, "holder", time.Minute, []store.GrantRequest{{Limit: "new", Most: 1, Want: 1}})
+	require.ErrorIs(t, err, postgres.ErrDamaged)
+}
+
 func TestServeTogether(t *testing.T) {
 	t.Parallel()
 	pool, schema := postgrestest.NewPool(t, database), newSchema()

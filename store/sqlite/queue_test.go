@@ -29,6 +29,34 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	storetest.RunGrants(t, func(t *testing.T) store.GrantStore {
+		return openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal})
+	})
+	s := openStore(t, file(t), sqlite.Options{Synchronous: sqlite.Normal})
+	ask := func(limit string, want int) ([]store.Granted, error) {
+		return s.Grant(t.Context(), "holder", time.Hour, []store.GrantRequest{{Limit: limit, Most: 2, Want: want}})
+	}
+	for _, limit := range []string{"dead", "live", "given back"} {
+		_, err := ask(limit, 1)
+		require.NoError(t, err)
+	}
+	_, err := ask("given back", 0)
+	require.NoError(t, err)
+	_, err = s.DB().ExecContext(t.Context(), "UPDATE kahn_grants SET expires = 1 WHERE name = 'dead'")
+	require.NoError(t, err)
+	_, err = ask("new", 1)
+	require.NoError(t, err)
+	var names string
+	require.NoError(t, s.DB().QueryRowContext(t.Context(), "SELECT group_concat(name) FROM (SELECT name FROM kahn_grants ORDER BY name)").Scan(&names))
+	require.Equal(t, "live,new", names, "limits of which nobody has anything have no row")
+	_, err = s.DB().ExecContext(t.Context(), "UPDATE kahn_grants SET state = '['")
+	require.NoError(t, err)
+	_, err = ask("new", 1)
+	require.ErrorIs(t, err, sqlite.ErrDamaged)
+}
+
 // TestOneOwner: of two processes whose owners have one name by mistake, the second one is told, and no step is called twice.
 func TestOneOwner(t *testing.T) {
 	t.Parallel()

@@ -198,4 +198,11 @@ CREATE INDEX kahn_runs_due ON kahn_runs (workflow, plan, run_key, priority DESC,
 CREATE INDEX kahn_runs_turn ON kahn_runs (run_key, turn) WHERE turn IS NOT NULL;
 CREATE INDEX kahn_runs_leased ON kahn_runs (run_key, expires) WHERE run_key <> '' AND owner <> '' AND due IS NOT NULL;
 CREATE INDEX kahn_runs_key ON kahn_runs (run_key, created DESC, id) WHERE run_key <> '';
+`, `
+CREATE TABLE kahn_grants (
+	name    TEXT    NOT NULL PRIMARY KEY,  -- of a limit that processes share
+	expires INTEGER NOT NULL,              -- in milliseconds since 1970: from then on nobody has anything of it
+	state   TEXT    NOT NULL               -- JSON: who holds how many slots until when, and the tokens
+) STRICT, WITHOUT ROWID;
+CREATE INDEX kahn_grants_expires ON kahn_grants (expires);
 `}

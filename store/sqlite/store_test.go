@@ -456,4 +456,5 @@ func TestAdminInMemory(t *testing.T) {
 	storetest.RunQueues(t, func(t *testing.T) store.QueueStore { return openStore(t, ":memory:", sqlite.Options{}) })
 	storetest.RunTurns(t, func(t *testing.T) store.TurnStore { return openStore(t, ":memory:", sqlite.Options{}) })
 	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return openStore(t, ":memory:", sqlite.Options{}) })
+	storetest.RunGrants(t, func(t *testing.T) store.GrantStore { return openStore(t, ":memory:", sqlite.Options{}) })
 }
