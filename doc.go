@@ -55,7 +55,7 @@
 //   - Runs that others perform, and finding them: [Prepare], [PrepareSignal], [PrepareRedrive], [Describe], [RunKey], [RunPriority]; store.Admin, store.Inbox.
 //   - Continuing with another version of a graph: [Adopt], [AdoptPreview], [Adoption], [AdoptNode].
 //   - Many runs of a store at once: [Plan.Enqueue]; package bulk.
-//   - Many runs: [Runner], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID], [Idempotent], [IdempotencyStore],
+//   - Many runs: [Runner], [Shared], [Runner.Watch], [RunChange], [Runner.Redrive], [Runner.Serve], [Service], [Workflow], [RunID], [Idempotent], [IdempotencyStore],
 //     [IdempotencyKey].
 //   - Following runs: [OnEvent], [LogTo], [Event] and package event, [Start], [Run] and [Run.Events], [Retain], [EventOutputs], [TraceID],
 //     [OnNode], [Run.WaitFor], [Run.Watch]; packages metrics, trace and profile.

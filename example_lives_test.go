@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed-c794f7ef/kahn"
@@ -135,6 +137,37 @@ func ExampleRunKey() {
 	// acme-1
 	// acme-2
 	// <nil> <nil>
+}
+
+// Two processes, each with a Runner of its own, run one step of a tenant at a time together.
+func ExampleShared() {
+	var db store.Memory
+	ctx := context.Background()
+	var at, most atomic.Int64
+	g := &kahn.Graph{Name: "calls"}
+	for i := range 5 {
+		g.Add(kahn.Node{ID: fmt.Sprint("call-", i), Key: "acme"})
+	}
+	call := func(context.Context, *kahn.Step) (any, error) {
+		most.Store(max(most.Load(), at.Add(1)))
+		defer at.Add(-1)
+		return nil, nil
+	}
+	var processes sync.WaitGroup
+	for range 2 {
+		runner := &kahn.Runner{Shared: &kahn.Shared{Store: &db, KeyLimit: 1}}
+		processes.Go(func() {
+			if _, err := runner.Execute(ctx, g, call); err != nil {
+				fmt.Println(err)
+			}
+			if err := runner.Shutdown(ctx); err != nil { // the grants go back
+				fmt.Println(err)
+			}
+		})
+	}
+	processes.Wait()
+	fmt.Println("at once:", most.Load())
+	// Output: at once: 1
 }
 
 // Of the runs of a tenant that are due the one with the highest priority begins first.

@@ -104,9 +104,9 @@ func (r *Run) held() (left []string) {
 // SharedConfig returns a copy of the config that runs without options share.
 func SharedConfig() any { return byDefault }
 
-// Shared returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys after unused
+// PoolUse returns the use of the Runner's shared limits: slots in use, waiting claims, and the number of keys after unused
 // ones were removed.
-func (rn *Runner) Shared() (used, claims, keys int) {
+func (rn *Runner) PoolUse() (used, claims, keys int) {
 	p := rn.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -67,6 +67,7 @@ type Why struct {
 	Nodes []string
 	More  int
 	// Bound is the bound without a free slot or token, and Runs are the ids of other runs of the [Runner] that hold its slots, the first 20 of them.
+	// Of [Shared] limits they are a few of each other process, or the name of the process.
 	Bound Bound
 	Runs  []string
 	// Wait is what the node waits for, with the path of the node; Choices are the answers that a gate takes, nil if any.
@@ -99,6 +100,8 @@ const (
 	BoundKey       = "key"        // of the nodes of one Key: [KeyLimit], [KeyRate]
 	BoundRunner    = "runner"     // of all runs of a [Runner]
 	BoundRunnerKey = "runner_key" // of the nodes of one Key in all runs of a Runner
+	BoundShared    = "shared"     // of all steps in all processes: [Shared]
+	BoundSharedKey = "shared_key" // of the nodes of one Key in all processes
 )
 
 // whyMost bounds the lists in a Why.
@@ -396,7 +399,7 @@ func (at place) whyBound(y *Why) bool {
 	var shared Bound
 	lack, ok := s.Lacking(ref, r.now(), func(x machine.SharedLimit, token bool) (waits, forToken bool) {
 		k := x.(*stake)
-		shared = Bound{Scope: BoundRunner, Limit: k.share.limit, Used: k.share.used}
+		shared = k.bound()
 		if waits, forToken = k.waits(token); forToken {
 			until = k.nextToken()
 		} else if waits {
@@ -452,7 +455,7 @@ func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
 	}
 	if lack.Shared {
 		if shared.Name = b.Name; b.Name != "" {
-			shared.Scope = BoundRunnerKey
+			shared.Scope += "_key" // as BoundRunnerKey, BoundSharedKey
 		}
 		return shared
 	}
@@ -685,6 +688,10 @@ func (b Bound) String() string {
 		return "all runs"
 	case BoundRunnerKey:
 		return "the key " + b.Name + " in all runs"
+	case BoundShared:
+		return "all processes"
+	case BoundSharedKey:
+		return "the key " + b.Name + " in all processes"
 	}
 	return "the run"
 }

@@ -45,10 +45,12 @@ type Runner struct {
 	// KeyLimit and KeyRate are the same for the nodes of one Key in all runs.
 	KeyLimit int
 	KeyRate  Rate
+	// Shared are bounds that the Runners of several processes have in common, beside those above. Nil: none.
+	Shared *Shared
 
 	pooling sync.Once
 	pool    *pool // the limits that the runs share, nil without any
-	badPool error // the defect of MaxRuns, Limit, Rate, KeyLimit or KeyRate
+	badPool error // the defect of MaxRuns, Limit, Rate, KeyLimit, KeyRate or Shared
 
 	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
 	entries   map[string]*runnerEntry
@@ -115,9 +117,8 @@ func (rn *Runner) options(opts []Option) []Option {
 		if c.history == nil {
 			c.history = rn.Learn
 		}
-		rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
-		c.pool = rn.pool
-		return rn.badPool
+		c.pool, err = rn.limits()
+		return err
 	}))
 }
 
@@ -213,6 +214,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 			_, _ = run.Wait()
 		}
 	}
+	rn.giveBack(ctx)
 	return err
 }
 

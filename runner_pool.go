@@ -11,27 +11,29 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// pool holds the slots and tokens that the runs of a Runner share, of all runs together and of each key. A run that lacks
-// a slot or a token joins a queue, and is called back when its turn has come. A run outside the queue takes nothing that
-// a run in the queue could use, so a run with many nodes does not keep a slot from a run that has waited longer.
+// pool holds the slots and tokens that the runs of a Runner share: those of all of them together, and those of each key. A
+// run that lacks a slot or a token joins a queue, and is called back when its turn has come. A run outside of the queue
+// takes nothing that a run in the queue could use, so that a run with many nodes does not keep a slot from one that has
+// waited longer.
 //
 // mu is a leaf: it is taken with a run's lock held, and nothing else is locked under it. So the pool calls a run only on a
 // goroutine of its own, without mu.
 type pool struct {
-	start    time.Time // the zero of the clock of the buckets; immutable, as are keyLimit and keyRate
+	start    time.Time // the zero of the clock of the buckets; immutable, as are keyLimit, keyRate and granter
 	keyLimit int
 	keyRate  Rate
+	granter  *granter // nil unless processes share limits
 
 	mu      sync.Mutex // guards what follows, and everything in the shares
 	whole   *share     // nil if only keys are bounded
 	keys    map[string]*share
 	swept   int               // the number of keys after the last sweep
-	awaited due.Queue[*share] // whose next token a claim waits for
+	awaited due.Queue[*share] // whose next token somebody waits for
 	timer   *time.Timer       // for the first of the awaited
 }
 
-// share holds slots and tokens that the runs of a Runner share, of all runs or of one key. Free ones are promised to
-// the claims that have waited longest; a run without a claim takes only unpromised ones.
+// share holds slots and tokens that the runs of a Runner share: those of all runs, or those of one key. Free ones are
+// promised to the claims that have waited longest; a run without a claim takes only those that are not promised.
 type share struct {
 	pool      *pool
 	limit     int // 0 means no limit
@@ -42,6 +44,7 @@ type share struct {
 	arrivals  int64
 	refs      int      // runs that may use the key
 	stakes    []*stake // of all runs, in no order
+	far       *far     // what other processes share, too; nil if it is nothing
 	due.Entry          // among the awaited
 }
 
@@ -54,16 +57,16 @@ type stake struct {
 	index int    // in the list of the share
 }
 
-// stakes are a run's claims and holdings, which the run's lock guards.
+// stakes are those of a run, which its lock guards.
 type stakes struct {
 	all   []*stake
-	heard []*claim // claims whose turn has come, not used yet
+	heard []*claim // those whose turn has come, not used yet
 }
 
-// claim is the place of a run among the runs that wait for a share.
+// claim is the place of a run among those that wait for a share.
 type claim struct {
 	*stake
-	due.Entry      // among the waiting ones, in the order of their arrival
+	due.Entry      // among those that wait, in the order of their arrival
 	token     bool // the best of its nodes needs a token, too
 	state     claimState
 	at        *machine.Locked // the State whose node contends, once the claim was heard
@@ -77,6 +80,12 @@ const (
 	claimHeard                    // the run has heard of it, and is about to take or to drop it
 	claimDone
 )
+
+// limits returns the limits that the runs share.
+func (rn *Runner) limits() (*pool, error) {
+	rn.pooling.Do(func() { rn.pool, rn.badPool = rn.makePool() })
+	return rn.pool, rn.badPool
+}
 
 // makePool returns the pool of the Runner, nil if its runs share no limits.
 func (rn *Runner) makePool() (*pool, error) {
@@ -94,9 +103,17 @@ func (rn *Runner) makePool() (*pool, error) {
 	if err := rn.KeyRate.validate(); err != nil {
 		return nil, fmt.Errorf("%w: Runner.KeyRate: %w", ErrBadOption, err)
 	}
-	p := &pool{start: time.Now(), keyLimit: rn.KeyLimit, keyRate: rn.KeyRate}
-	if rn.Limit > 0 || rn.Rate != (Rate{}) {
+	g, err := rn.Shared.granter()
+	if err != nil {
+		return nil, err
+	}
+	p := &pool{start: time.Now(), keyLimit: rn.KeyLimit, keyRate: rn.KeyRate, granter: g}
+	if g != nil {
+		g.pool = p
+	}
+	if rn.Limit > 0 || rn.Rate != (Rate{}) || g.bounds(false) {
 		p.whole = p.share(rn.Limit, rn.Rate)
+		g.extend(p.whole, "")
 	}
 	if p.whole == nil && !p.boundsKeys() {
 		return nil, nil
@@ -104,7 +121,9 @@ func (rn *Runner) makePool() (*pool, error) {
 	return p, nil
 }
 
-func (p *pool) boundsKeys() bool { return p != nil && (p.keyLimit > 0 || p.keyRate != Rate{}) }
+func (p *pool) boundsKeys() bool {
+	return p != nil && (p.keyLimit > 0 || p.keyRate != Rate{} || p.granter.bounds(true))
+}
 
 func (p *pool) share(limit int, rate Rate) *share {
 	return &share{pool: p, limit: limit, bucket: bucket.New(rate.count(), p.now())}
@@ -125,6 +144,7 @@ func (p *pool) key(name string) *share {
 			p.sweep()
 		}
 		x = p.share(p.keyLimit, p.keyRate)
+		p.granter.extend(x, name)
 		p.keys[name] = x
 	}
 	x.refs++
@@ -135,25 +155,38 @@ func (p *pool) key(name string) *share {
 func (p *pool) sweep() {
 	now := p.now()
 	for name, x := range p.keys {
-		if x.refs == 0 && (x.bucket == nil || x.bucket.Full(now)) {
+		if x.refs == 0 && (x.bucket == nil || x.bucket.Full(now)) && !x.far.active() {
 			delete(p.keys, name)
 		}
 	}
 	p.swept = len(p.keys)
 }
 
-// needs is the index of the claims that need a token, or of the claims that do not. Without a rate none does.
+// needs is the index of the claims that need a token, or of those that do not. Without a rate none does.
 func (x *share) needs(token bool) int {
-	if token && x.bucket != nil {
+	if token && x.rated() {
 		return 1
 	}
 	return 0
 }
 
-// slotFree and tokenFree report whether there is a slot, and a token, beside the promised ones.
-func (x *share) slotFree() bool { return x.limit == 0 || x.used+x.promised[0]+x.promised[1] < x.limit }
+func (x *share) rated() bool { return x.bucket != nil || x.far.rated() }
 
-func (x *share) tokenFree() bool {
+// taken is how many slots are taken or promised.
+func (x *share) taken() int { return x.used + x.promised[0] + x.promised[1] }
+
+// hasSlot reports whether there is a slot beside some that are taken.
+func (x *share) hasSlot(taken int) bool {
+	return (x.limit == 0 || taken < x.limit) && x.far.hasSlot(taken)
+}
+
+// slotFree and tokenFree report whether there is a slot, and a token, beside those that are promised.
+func (x *share) slotFree() bool { return x.hasSlot(x.taken()) }
+
+func (x *share) tokenFree() bool { return x.bucketFree() && x.far.hasToken() }
+
+// bucketFree is tokenFree for the bucket of this process.
+func (x *share) bucketFree() bool {
 	return x.bucket == nil || x.bucket.Tokens(x.pool.now()) > int64(x.promised[1])
 }
 
@@ -180,7 +213,7 @@ func (k *stake) Lacks(token bool) bool {
 		x.waiting[x.needs(c.token)].Remove(c) // the best of its nodes is another one now
 	default:
 		x.promised[x.needs(c.token)]--
-		free := (x.limit == 0 || x.used < x.limit) && (!token || x.tokenFree())
+		free := x.hasSlot(x.used) && (!token || x.tokenFree())
 		if free {
 			c.token = token
 		}
@@ -197,25 +230,32 @@ func (k *stake) Lacks(token bool) bool {
 }
 
 // Rated reports whether the share has tokens.
-func (k *stake) Rated() bool { return k.share.bucket != nil }
+func (k *stake) Rated() bool { return k.share.rated() }
 
 // Take takes a slot and a token for a run, and ends its claim.
 func (k *stake) Take(token bool) {
-	k.share.used++
-	if token && k.Rated() {
-		k.share.bucket.Take()
+	x := k.share
+	x.used++
+	if token && x.bucket != nil {
+		x.bucket.Take()
 	}
+	x.far.take(token)
 	k.Drop()
 }
 
 // GiveBack returns a token that was not needed, or a slot.
 func (k *stake) GiveBack(token bool) {
-	if token {
-		k.share.bucket.Put()
-	} else {
-		k.share.used--
+	x := k.share
+	switch {
+	case !token:
+		x.used--
+	case x.bucket != nil:
+		x.bucket.Put()
 	}
-	k.share.call()
+	if token {
+		x.far.putToken()
+	}
+	x.call()
 }
 
 // waits reports, without side effects, whether the run waits for a slot, or for a token if its node needs one.
@@ -226,14 +266,23 @@ func (k *stake) waits(token bool) (waits, forToken bool) {
 	return true, token && k.Rated() && k.share.slotFree()
 }
 
-// nextToken is when the next token falls due; zero if there is one.
+// nextToken is when the next token falls due, as far as is known; zero if there is one.
 func (k *stake) nextToken() time.Time {
-	p, b := k.share.pool, *k.share.bucket
-	if b.Tokens(p.now()) > 0 {
+	x := k.share
+	due, now := int64(0), x.pool.now()
+	if x.far.rated() && !x.far.hasToken() {
+		due = x.far.next
+	}
+	if b := x.bucket; b != nil {
+		if b := *b; b.Tokens(now) == 0 {
+			at, _ := b.Next()
+			due = max(due, at)
+		}
+	}
+	if due == 0 {
 		return time.Time{}
 	}
-	due, _ := b.Next()
-	return p.start.Add(time.Duration(due))
+	return x.pool.start.Add(time.Duration(due))
 }
 
 // Drop ends the claim of a run.
@@ -259,8 +308,9 @@ func (x *share) call() {
 		x.promised[x.needs(c.token)]++
 		go c.run.callback(func(int64) { c.run.claimed(x, c) })
 	}
+	x.far.note()
 	p := x.pool
-	if x.waiting[1].Len() > 0 && !x.tokenFree() {
+	if x.waiting[1].Len() > 0 && !x.bucketFree() {
 		if due, ok := x.bucket.Next(); ok && p.awaited.Add(x, due) {
 			p.arm()
 		}
@@ -269,7 +319,7 @@ func (x *share) call() {
 	}
 }
 
-// next returns, of the claims that could have what they need, the one that has waited longest, or nil.
+// next returns the claim that has waited longest of those that could have what they need, or nil.
 func (x *share) next() (c *claim) {
 	if !x.slotFree() {
 		return nil
@@ -286,7 +336,7 @@ func (x *share) next() (c *claim) {
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {
-			p.timer.Stop() // a timer that has fired finds nothing left to do
+			p.timer.Stop() // one that has fired finds nothing left to do
 		}
 		return
 	}
@@ -324,7 +374,7 @@ func (r *Run) joinPool() {
 	}
 }
 
-// shareKey connects the slots of a key with the slots of other runs, if they have limits in common.
+// shareKey connects the slots of a key with those of other runs, if they have limits in common.
 func (r *Run) shareKey(lines *machine.Slots, key string) {
 	if p := r.cfg.pool; p.boundsKeys() {
 		r.join(lines, p.key(key))
@@ -340,6 +390,24 @@ func (x *share) forget(k *stake) {
 	x.stakes = x.stakes[:last]
 }
 
+// isFar reports whether other processes have what claims wait for.
+func (x *share) isFar() bool {
+	return x.far != nil && (x.limit == 0 || x.taken() < x.limit) && (!x.far.hasSlot(x.taken()) || x.bucketFree() && !x.far.hasToken())
+}
+
+// bound is the bound that a claim waits for, with the pool locked.
+func (k *stake) bound() Bound {
+	x := k.share
+	if !x.isFar() {
+		return Bound{Scope: BoundRunner, Limit: x.limit, Used: x.used}
+	}
+	b := Bound{Scope: BoundShared, Limit: x.far.most, Used: x.used}
+	for _, o := range x.far.others {
+		b.Used += o.Held
+	}
+	return b
+}
+
 // holders are the ids of the other runs that hold slots, the first of them by id, with the pool locked.
 func (k *stake) holders() (ids []string) {
 	for _, other := range k.share.stakes {
@@ -347,7 +415,18 @@ func (k *stake) holders() (ids []string) {
 			ids = append(ids, other.run.ID())
 		}
 	}
+	if k.share.isFar() {
+		for _, o := range k.share.far.others {
+			switch {
+			case o.Held > 0 && len(o.Runs) == 0:
+				ids = append(ids, o.Holder)
+			case o.Held > 0:
+				ids = append(ids, o.Runs...)
+			}
+		}
+	}
 	slices.Sort(ids)
+	ids = slices.Compact(ids)
 	return ids[:min(len(ids), whyMost)]
 }
 
@@ -413,7 +492,7 @@ func (r *Run) leavePool() {
 		k.share.used -= k.lines.Disconnect()
 		k.share.refs--
 		k.share.forget(k)
-		k.Drop()
+		k.Drop() // with no run left, it gives back what other processes share
 	}
 	r.shared = nil
 }

@@ -64,7 +64,7 @@ func (x *census) step(run string, d time.Duration, bounds func(*kahn.Step) []str
 func idle(t *testing.T, rn *kahn.Runner) {
 	t.Helper()
 	synctest.Wait()
-	if used, claims, _ := rn.Shared(); used != 0 || claims != 0 {
+	if used, claims, _ := rn.PoolUse(); used != 0 || claims != 0 {
 		t.Errorf("%d slots in use and %d claims, with no run left", used, claims)
 	}
 }
@@ -126,11 +126,11 @@ func TestRunnerLimits(t *testing.T) {
 			t.Errorf("at most %d at once, %d starts, %v", x.most["k"], len(x.starts["k"]), time.Since(x.begin))
 		}
 		idle(t, rn)
-		if _, _, keys := rn.Shared(); keys != 1 {
+		if _, _, keys := rn.PoolUse(); keys != 1 {
 			t.Errorf("%d keys, though its bucket is not full", keys)
 		}
 		time.Sleep(time.Minute)
-		if _, _, keys := rn.Shared(); keys != 0 {
+		if _, _, keys := rn.PoolUse(); keys != 0 {
 			t.Errorf("%d keys that nobody uses", keys)
 		}
 	})

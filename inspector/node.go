@@ -195,7 +195,7 @@ func (c *call) why(path string, y kahn.Why) whyReply {
 	for _, said := range []*string{&y.Skip.Message, &y.Skip.Answer, &y.Skip.Expression} {
 		*said = c.dataText(Value{Path: path, Kind: Reason, Value: *said})
 	}
-	if y.Bound.Scope == kahn.BoundKey || y.Bound.Scope == kahn.BoundRunnerKey {
+	if y.Bound.Scope == kahn.BoundKey || y.Bound.Scope == kahn.BoundRunnerKey || y.Bound.Scope == kahn.BoundSharedKey {
 		if y.Bound.Name = c.dataText(Value{Path: path, Kind: Key, Value: y.Bound.Name}); y.Bound.Name == "" {
 			y.Bound.Name = "that is not shown"
 		}

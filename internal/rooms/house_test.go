@@ -280,6 +280,7 @@ var goroutines = map[string]string{
 	"inbox.go":          "the taking of posted requests",
 	"runner.go":         "the launcher of pending runs, and the beginning of those with Around",
 	"runner_pool.go":    "the calls of runs whose turn for a shared slot has come",
+	"runner_shared.go":  "the requests for grants, as long as there are any",
 	"serve.go":          "the start of a run of a store, and the wait for its end",
 }
 

@@ -1,0 +1,584 @@
+package conformance_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+var errKilled = errors.New("the process was killed")
+
+// sharer is the store as one process sees it, which may be killed, or cut off for a while.
+type sharer struct {
+	*store.Memory
+	dead  atomic.Bool
+	mu    sync.Mutex
+	cut   chan struct{} // closed when the cut ends; nil without one
+	calls atomic.Int64  // of Grant
+	fails atomic.Bool   // Grant does
+}
+
+// sever cuts the process off. The cut ends when the function is called.
+func (p *sharer) sever() (mend func()) {
+	cut := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = cut
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.cut = nil
+		close(cut)
+	}
+}
+
+// reach waits until the store can be reached.
+func (p *sharer) reach(ctx context.Context) error {
+	p.mu.Lock()
+	cut := p.cut
+	p.mu.Unlock()
+	if cut != nil {
+		select {
+		case <-cut:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if p.dead.Load() {
+		return errKilled
+	}
+	return nil
+}
+
+func (p *sharer) Grant(ctx context.Context, holder string, ttl time.Duration, requests []store.GrantRequest) ([]store.Granted, error) {
+	p.calls.Add(1)
+	if p.fails.Load() {
+		return nil, errKilled
+	}
+	if err := p.reach(ctx); err != nil {
+		return nil, err
+	}
+	return p.Memory.Grant(ctx, holder, ttl, requests)
+}
+
+func (p *sharer) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
+	if err := p.reach(ctx); err != nil {
+		return store.Lease{}, nil, err
+	}
+	return p.Memory.Acquire(ctx, run, owner, ttl)
+}
+
+func (p *sharer) AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, turn store.Turn) (store.Lease, *store.Run, error) {
+	if err := p.reach(ctx); err != nil {
+		return store.Lease{}, nil, err
+	}
+	return p.Memory.AcquireTurn(ctx, run, owner, ttl, turn)
+}
+
+func (p *sharer) Renew(ctx context.Context, l store.Lease, ttl time.Duration) error {
+	if err := p.reach(ctx); err != nil {
+		return err
+	}
+	return p.Memory.Renew(ctx, l, ttl)
+}
+
+func (p *sharer) Release(ctx context.Context, l store.Lease) error {
+	if err := p.reach(ctx); err != nil {
+		return err
+	}
+	return p.Memory.Release(ctx, l)
+}
+
+func (p *sharer) Commit(ctx context.Context, l store.Lease, c store.Commit) (store.Applied, error) {
+	if err := p.reach(ctx); err != nil {
+		return 0, err
+	}
+	return p.Memory.Commit(ctx, l, c)
+}
+
+func (p *sharer) Due(ctx context.Context, q store.DueQuery) (store.DuePage, error) {
+	if err := p.reach(ctx); err != nil {
+		return store.DuePage{}, err
+	}
+	return p.Memory.Due(ctx, q)
+}
+
+func (p *sharer) Announce(ctx context.Context, a store.Announcement) error {
+	if err := p.reach(ctx); err != nil {
+		return err
+	}
+	return p.Memory.Announce(ctx, a)
+}
+
+// gaugeOfKeys counts the steps at work of each key, and of all.
+type gaugeOfKeys struct {
+	mu        sync.Mutex
+	now, most map[string]int
+	calls     int
+	starts    []time.Time
+	above     func(key string, n int) // unless it is nil, called with each number of steps that begins, with the lock held
+}
+
+func (g *gaugeOfKeys) add(key string, by int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.now == nil {
+		g.now, g.most = map[string]int{}, map[string]int{}
+	}
+	for _, k := range []string{key, ""} {
+		g.now[k] += by
+		g.most[k] = max(g.most[k], g.now[k])
+		if by > 0 && g.above != nil {
+			g.above(k, g.now[k])
+		}
+	}
+	if by > 0 {
+		g.calls++
+		g.starts = append(g.starts, time.Now())
+	}
+}
+
+// step takes a time. The key of a node is its id up to a dash.
+func (g *gaugeOfKeys) step(d time.Duration) kahn.StepFunc {
+	return func(ctx context.Context, s *kahn.Step) (any, error) {
+		key, _, _ := strings.Cut(s.ID(), "-")
+		g.add(key, 1)
+		defer g.add(key, -1)
+		select {
+		case <-time.After(d):
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// keyedFan is n nodes of each key, each with a Timeout.
+func keyedFan(n int, timeout time.Duration, keys ...string) *kahn.Graph {
+	g := &kahn.Graph{Name: "fan"}
+	for i := range n {
+		for _, key := range keys {
+			g.Add(kahn.Node{ID: fmt.Sprint(key, "-", i), Key: key, Timeout: timeout})
+		}
+	}
+	return g
+}
+
+// others are the holders of a limit in a store.
+func others(t *testing.T, db store.GrantStore, limit string) []store.GrantHolder {
+	t.Helper()
+	answers, err := db.Grant(t.Context(), "looks", time.Millisecond, []store.GrantRequest{{Limit: limit, Most: 1}})
+	require.NoError(t, err)
+	return answers[0].Others
+}
+
+// TestSharedBounds: Runners of one store have limits in common, per key and in all, of which none is left unused; nobody waits in an attempt, and all is given back.
+func TestSharedBounds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, m, begun := new(store.Memory), new(gaugeOfKeys), time.Now()
+		var all sync.WaitGroup
+		for range 3 {
+			p := &sharer{Memory: db}
+			rn := &kahn.Runner{Shared: &kahn.Shared{Store: p, Name: "n", KeyLimit: 2, Limit: 5}}
+			all.Go(func() {
+				res, err := rn.Execute(t.Context(), keyedFan(33, 100*time.Millisecond, "a", "b", "c"), m.step(20*time.Millisecond))
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunCompleted, res.Status)
+				require.NoError(t, rn.Shutdown(t.Context()))
+				require.Less(t, p.calls.Load(), int64(200), "a call is about many nodes")
+			})
+		}
+		all.Wait()
+		require.Equal(t, map[string]int{"a": 2, "b": 2, "c": 2, "": 5}, m.most)
+		require.Equal(t, 297, m.calls)
+		require.Less(t, time.Since(begun), 2400*time.Millisecond, "297 steps of 20 ms, five at once, take 1.2 s")
+		for _, limit := range []string{"n/all", "n/key/a", "n/key/b", "n/key/c"} {
+			require.Empty(t, others(t, db, limit), limit)
+		}
+	})
+}
+
+// TestSharedReuse: a Runner that is alone reuses what it has: it asks the store now and then, however many its nodes are.
+func TestSharedReuse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, m, begun := &sharer{Memory: new(store.Memory)}, new(gaugeOfKeys), time.Now()
+		rn := &kahn.Runner{Shared: &kahn.Shared{Store: p, KeyLimit: 8}}
+		_, err := rn.Execute(t.Context(), keyedFan(4000, 0, "a"), m.step(10*time.Millisecond))
+		require.NoError(t, err)
+		took := time.Since(begun)
+		require.Less(t, took, 5500*time.Millisecond, "4000 steps of 10 ms, eight at once, take 5 s")
+		require.NoError(t, rn.Shutdown(t.Context()))
+		// While nodes wait, it learns every 250 ms whether there are more slots.
+		require.LessOrEqual(t, p.calls.Load(), int64(took/(200*time.Millisecond))+12)
+		require.Equal(t, 8, m.most["a"])
+	})
+}
+
+// TestSharedTurns: of two Runners with one slot each has it in turns; an interloper that stays busy does not keep it.
+func TestSharedTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, m := new(store.Memory), new(gaugeOfKeys)
+		at := make([]time.Duration, 2)
+		begun := time.Now()
+		var all sync.WaitGroup
+		for i := range 2 {
+			n := []int{1000, 20}[i]
+			rn := &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyLimit: 1}}
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 300 * time.Millisecond)
+				_, err := rn.Execute(t.Context(), keyedFan(n, 100*time.Millisecond, "a"), m.step(20*time.Millisecond))
+				require.NoError(t, err)
+				at[i] = time.Since(begun)
+			})
+		}
+		all.Wait()
+		require.Less(t, at[1], 4*time.Second, "20 steps beside a Runner that is busy for 20 s: a turn takes a second")
+		require.Less(t, at[0], 23*time.Second)
+		require.Equal(t, 1, m.most["a"])
+	})
+}
+
+// TestSharedWait: a node that waits for another process has neither an attempt nor a Timeout, the answer of Why names the run that holds the slot, and a wait costs few calls. Cancel and
+// Leave end it, and what a run had that was cancelled, left or shut down is free at once.
+func TestSharedWait(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"ends", "cancel", "leave", "shutdown"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, m := new(store.Memory), new(gaugeOfKeys)
+				a, second := &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyLimit: 1, Limit: 9}}, &sharer{Memory: db}
+				b := &kahn.Runner{Shared: &kahn.Shared{Store: second, KeyLimit: 1, Limit: 9}}
+				first, err := a.Start(t.Context(), keyedFan(1, 0, "acme"), m.step(20*time.Second), kahn.RunID("run-7"))
+				require.NoError(t, err)
+				time.Sleep(100 * time.Millisecond)
+				run, err := b.Start(t.Context(), keyedFan(1, 200*time.Millisecond, "acme"), m.step(100*time.Millisecond))
+				require.NoError(t, err)
+				time.Sleep(10 * time.Second)
+				y, err := run.Why("acme-0")
+				require.NoError(t, err)
+				require.Equal(t, kahn.WhySlot, y.Kind)
+				require.Equal(t, kahn.Bound{Scope: kahn.BoundSharedKey, Name: "acme", Limit: 1, Used: 1}, y.Bound)
+				require.Equal(t, "it waits for a slot of the key acme in all processes: 1 of 1, held by run run-7", y.String())
+				n, _ := run.Node("acme-0")
+				require.Equal(t, kahn.Ready, n.Status)
+				require.Less(t, second.calls.Load(), int64(80))
+				begun := time.Now()
+				switch how {
+				case "cancel":
+					require.NoError(t, first.Cancel())
+				case "leave":
+					run.Leave()
+					res, err := run.Wait()
+					require.NoError(t, err)
+					require.Equal(t, kahn.RunSuspended, res.Status)
+					run, err = b.Start(t.Context(), keyedFan(1, 200*time.Millisecond, "acme"), m.step(100*time.Millisecond))
+					require.NoError(t, err)
+					_, _ = first.Cancel(), begun
+				case "shutdown":
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+					defer cancel()
+					require.Error(t, a.Shutdown(ctx))
+				}
+				res, err := run.Wait()
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunCompleted, res.Status)
+				node, _ := res.Node("acme-0")
+				require.Equal(t, 1, node.Attempts)
+				if how != "ends" {
+					require.Less(t, time.Since(begun), time.Second)
+				}
+				require.Equal(t, 1, m.most["acme"])
+				_, _ = first.Wait()
+			})
+		})
+	}
+}
+
+// TestSharedRate: Runners have a rate in common. Tokens that are not used go back.
+func TestSharedRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, m, begun := new(store.Memory), new(gaugeOfKeys), time.Now()
+		rate := kahn.Rate{Starts: 10, Per: time.Second, Burst: 5}
+		var all sync.WaitGroup
+		for i := range 3 {
+			rn := &kahn.Runner{Shared: &kahn.Shared{Store: db, KeyRate: rate}}
+			all.Go(func() {
+				res, err := rn.Execute(t.Context(), keyedFan([]int{20, 20, 1}[i], 100*time.Millisecond, "a"), m.step(20*time.Millisecond))
+				require.NoError(t, err)
+				require.Equal(t, kahn.RunCompleted, res.Status)
+				require.NoError(t, rn.Shutdown(t.Context()))
+			})
+		}
+		all.Wait()
+		require.Equal(t, 41, m.calls)
+		slices.SortFunc(m.starts, time.Time.Compare)
+		for i, at := range m.starts {
+			require.GreaterOrEqual(t, at.Sub(begun), time.Duration(i-4)*100*time.Millisecond, "start %d", i)
+		}
+		require.Less(t, time.Since(begun), 4200*time.Millisecond, "41 tokens of which five are there at once take 3.6 s")
+	})
+}
+
+// TestSharedStoreFails: while the store fails, nodes wait, the error is reported now and then, and no limit is exceeded; they go on when it is back.
+func TestSharedStoreFails(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		db, m := new(store.Memory), new(gaugeOfKeys)
+		p := &sharer{Memory: db}
+		var told []error
+		rn := &kahn.Runner{Shared: &kahn.Shared{Store: p, KeyLimit: 2, OnError: func(err error) { told = append(told, err); panic("of OnError") }}}
+		p.fails.Store(true)
+		run, err := rn.Start(t.Context(), keyedFan(6, 0, "a"), m.step(time.Second))
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Zero(t, m.calls)
+		require.NotEmpty(t, told)
+		require.Less(t, len(told), 10)
+		require.ErrorIs(t, told[0], kahn.ErrStore)
+		require.ErrorIs(t, told[0], errKilled)
+		p.fails.Store(false)
+		res, err := run.Wait()
+		require.NoError(t, err)
+		require.Equal(t, kahn.RunCompleted, res.Status)
+		require.Equal(t, map[string]int{"a": 2, "": 2}, m.most)
+		// What cannot be given back goes back with its lease, and nobody waits for it.
+		p.fails.Store(true)
+		begun := time.Now()
+		require.NoError(t, rn.Shutdown(t.Context()))
+		require.Less(t, time.Since(begun), 5*time.Second)
+	})
+}
+
+// TestSharedLeases: a process that was killed loses its grants with its lease, and one that is cut off begins nothing when its lease has run out.
+func TestSharedLeases(t *testing.T) {
+	t.Parallel()
+	for _, cut := range []bool{false, true} {
+		t.Run(strconv.FormatBool(cut), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				db, m := new(store.Memory), new(gaugeOfKeys)
+				p := &sharer{Memory: db}
+				shared := func(s store.Store) *kahn.Shared {
+					return &kahn.Shared{Store: s, KeyLimit: 3, Lease: 10 * time.Second, OnError: func(error) {}}
+				}
+				a, b := &kahn.Runner{Shared: shared(p)}, &kahn.Runner{Shared: shared(db)}
+				first, err := a.Start(t.Context(), keyedFan(300, 0, "a"), m.step(100*time.Millisecond))
+				require.NoError(t, err)
+				time.Sleep(time.Second)
+				mend := p.sever()
+				lost := time.Now()
+				if !cut {
+					p.dead.Store(true)
+					mend()
+				}
+				own := new(gaugeOfKeys)
+				run, err := b.Start(t.Context(), keyedFan(1, time.Second, "a"), own.step(10*time.Millisecond))
+				require.NoError(t, err)
+				_, err = run.Wait()
+				require.NoError(t, err)
+				require.Greater(t, own.starts[0].Sub(lost), 9*time.Second)
+				require.Less(t, own.starts[0].Sub(lost), 11*time.Second)
+				m.mu.Lock()
+				calls := m.calls
+				m.mu.Unlock()
+				time.Sleep(10 * time.Second)
+				require.Equal(t, calls, m.calls, "nothing begins without a grant")
+				require.Less(t, m.starts[calls-1].Sub(lost), 10*time.Second)
+				p.dead.Store(false)
+				if cut {
+					mend()
+				}
+				_, err = first.Wait()
+				require.NoError(t, err)
+				require.Equal(t, 3, m.most["a"])
+			})
+		})
+	}
+}
+
+// TestSharedBadBounds: what makes no sense is an error of the first run, and of Serve.
+func TestSharedBadBounds(t *testing.T) {
+	t.Parallel()
+	db, g := new(store.Memory), new(kahn.Graph).Add(kahn.Node{ID: "a"})
+	for want, s := range map[string]kahn.Shared{
+		"there is no Store":                     {Limit: 1},
+		"does not implement store.GrantStore":   {Store: plainStore{db}, Limit: 1},
+		"Limit -1 is negative":                  {Store: db, Limit: -1, KeyLimit: 1},
+		"KeyLimit -2 is negative":               {Store: db, KeyLimit: -2},
+		"there is no bound":                     {Store: db},
+		"Lease -1s is less than 1s":             {Store: db, Limit: 1, Lease: -time.Second},
+		"Lease 10ms is less than 1s":            {Store: db, Limit: 1, Lease: 10 * time.Millisecond},
+		"Runner.Shared.Rate: bad value":         {Store: db, Rate: kahn.Rate{Starts: 1}},
+		"Runner.Shared.KeyRate: bad value":      {Store: db, KeyRate: kahn.Rate{Starts: -1, Per: time.Second}},
+		`Name "a\x00" is no text of up to 200 `: {Store: db, Limit: 1, Name: "a\x00"},
+	} {
+		rn := &kahn.Runner{Shared: &s}
+		for range 2 {
+			_, err := rn.Execute(t.Context(), g, nil)
+			require.ErrorIs(t, err, kahn.ErrBadOption)
+			require.ErrorContains(t, err, want)
+		}
+		err := rn.Serve(t.Context(), kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: g}}})
+		require.ErrorIs(t, err, kahn.ErrBadOption)
+		require.ErrorContains(t, err, want)
+		require.NoError(t, rn.Shutdown(t.Context()))
+	}
+}
+
+// plainStore is a store that has no grants.
+type plainStore struct{ store.Store }
+
+// TestSharedUnderKills: processes that serve a store are killed, and cut off for up to three leases. The limits hold for all of them together, but for one
+// lease after another one has run out of a process that was cut off; all runs end.
+func TestSharedUnderKills(t *testing.T) {
+	t.Parallel()
+	worlds := uint64(6)
+	if os.Getenv("KAHN_LONG") != "" {
+		worlds = 1000
+	}
+	for seed := range worlds {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { sharedUnderKills(t, rand.New(rand.NewPCG(seed, 35))) })
+		})
+	}
+}
+
+func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
+	const lease = 10 * time.Second
+	db, keys := new(store.Memory), []string{"a", "b", "c"}[:1+rnd.IntN(3)]
+	keyLimit, limit := 1+rnd.IntN(3), 2+rnd.IntN(5)
+	g := keyedFan(1+rnd.IntN(6), 0, keys...)
+	_, err := g.Compile()
+	require.NoError(t, err)
+	var cuts [][2]time.Time // when cuts began, and ended
+	m := new(gaugeOfKeys)
+	m.above = func(key string, n int) {
+		most := keyLimit
+		if key == "" {
+			most = limit
+		}
+		if n <= most {
+			return
+		}
+		now := time.Now()
+		for _, c := range cuts {
+			if c[1].Sub(c[0]) >= lease*9/10 && now.Sub(c[0]) >= lease*9/10 && now.Sub(c[0]) <= 2*lease {
+				return
+			}
+		}
+		t.Errorf("%d steps of the key %q at once, of %d", n, key, most)
+	}
+	runs := 5 + rnd.IntN(20)
+	for i := range runs {
+		_, _, err := db.Create(t.Context(), store.NewRun{ID: fmt.Sprint("r", i), Spec: store.Spec{Workflow: "fan"}})
+		require.NoError(t, err)
+	}
+	var zombies sync.WaitGroup
+	begin := func() (p *sharer, kill func()) {
+		p = &sharer{Memory: db}
+		ctx, die := context.WithCancelCause(t.Context())
+		d := time.Duration(1+rnd.IntN(3000)) * time.Millisecond
+		step := func(own context.Context, s *kahn.Step) (any, error) {
+			if p.dead.Load() {
+				return nil, errKilled
+			}
+			both, end := context.WithCancelCause(own)
+			defer context.AfterFunc(ctx, func() { end(errKilled) })()
+			return m.step(d)(both, s)
+		}
+		rn := &kahn.Runner{MaxRuns: 4, Options: []kahn.Option{kahn.Lease("", lease)},
+			Shared: &kahn.Shared{Store: p, KeyLimit: keyLimit, Limit: limit, Lease: lease, OnError: func(error) {}}}
+		zombies.Go(func() {
+			_ = rn.Serve(ctx, kahn.Service{Store: p, Workflows: []kahn.Workflow{{Graph: g, Step: step}}, OnError: func(string, store.Queue, error) {}})
+			over, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = rn.Shutdown(over)
+		})
+		return p, func() {
+			p.dead.Store(true)
+			die(errKilled)
+		}
+	}
+	type life struct {
+		*sharer
+		kill  func()
+		mend  time.Time
+		mends func()
+	}
+	var lives []*life
+	add := func() {
+		p, kill := begin()
+		lives = append(lives, &life{sharer: p, kill: kill})
+	}
+	for range 2 + rnd.IntN(3) {
+		add()
+	}
+	open := func() int {
+		n := 0
+		counts, err := db.Count(t.Context(), store.Filter{})
+		require.NoError(t, err)
+		for _, c := range counts {
+			if !c.Status.Terminal() {
+				n += c.Runs
+			}
+		}
+		return n
+	}
+	for begun := time.Now(); open() > 0; {
+		if time.Since(begun) > 2*time.Hour {
+			t.Errorf("%d of %d runs have not ended", open(), runs)
+			break
+		}
+		time.Sleep(time.Duration(rnd.IntN(5000)) * time.Millisecond)
+		x := lives[rnd.IntN(len(lives))]
+		switch what := rnd.IntN(6); {
+		case x.mends != nil:
+			if time.Now().After(x.mend) {
+				x.mends()
+				x.mends = nil
+			}
+		case what == 0:
+			x.kill()
+			lives = slices.DeleteFunc(lives, func(o *life) bool { return o == x })
+			add()
+		case what == 1:
+			d := time.Duration(rnd.Int64N(int64(3 * lease)))
+			m.mu.Lock()
+			cuts = append(cuts, [2]time.Time{time.Now(), time.Now().Add(d)})
+			m.mu.Unlock()
+			x.mend, x.mends = time.Now().Add(d), x.sever()
+		}
+	}
+	for _, x := range lives {
+		if x.mends != nil {
+			x.mends()
+		}
+		x.kill()
+	}
+	zombies.Wait()
+	time.Sleep(time.Minute) // grants go back in the background: what asks the store has ended then
+	require.ElementsMatch(t, []int{0}, slices.Compact(slices.Sorted(maps.Values(m.now))), "no step is at work")
+}

@@ -1,0 +1,512 @@
+package kahn
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/uuid"
+
+	"github.com/seed-c794f7ef/kahn/internal/due"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// Shared are bounds for the steps of all Runners, in whatever process, that have the same Store and Name here. Each takes grants from the store, with a lease,
+// in batches: a node is ready until its Runner has one for it, so that no attempt and no Timeout begins, and a node that reuses a grant asks nobody. The
+// Runners divide a limit evenly as far as they need it, and take turns if there are fewer slots than Runners. Grants that are not used for a second go back;
+// those of a Runner without runs at once, in the background: [Runner.Shutdown] waits for it.
+//
+// A process that has died loses its grants with the lease. One that is stopped, or does not reach the store, for longer begins nothing
+// meanwhile, but what its steps still do is beyond the limit, until they end: in runs over a store at most for one [Lease], since such runs lose that, too.
+// While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a run that is being stopped start above the limits.
+type Shared struct {
+	// Store is a [store.GrantStore].
+	Store store.Store
+	// Name tells apart several sets of bounds in one store. The empty name is one, too.
+	Name string
+	// Limit, Rate, KeyLimit and KeyRate are as those of a [Runner]. Each process should have the same: a Runner goes by its own.
+	Limit    int
+	Rate     Rate
+	KeyLimit int
+	KeyRate  Rate
+	// Lease is how long grants are kept that are not renewed. Zero means 30 s; it is at least 1 s.
+	Lease time.Duration
+	// OnError gets the errors of the store, each once, again after pauses that double while they last. Nil: they are warnings of [slog.Default].
+	OnError func(err error)
+}
+
+const (
+	defaultGrantLease = 30 * time.Second
+	minGrantLease     = time.Second
+	// grantCheck is how often a Runner that has grants asks the store: it renews them, gives back those that were not used since, and learns who
+	// else wants some.
+	grantCheck = 500 * time.Millisecond
+	// A Runner that waits for slots asks again after pauses that double.
+	minGrantPause = 10 * time.Millisecond
+	maxGrantPause = 250 * time.Millisecond
+	// maxTokenPause bounds the pause of one that waits for tokens, which others may give back before the next falls due.
+	maxTokenPause = 5 * time.Second
+	// The pauses after a failure of the store double, too.
+	minFailPause = 100 * time.Millisecond
+	maxFailPause = 5 * time.Second
+	// grantBatch is how many limits one call is about.
+	grantBatch = 500
+	// grantRuns is how many runs that hold slots of a limit are named to others.
+	grantRuns = 5
+	// giveBackTries is how often a Runner that needs no grants any more tries to give them back, before it leaves them to their lease.
+	giveBackTries = 3
+)
+
+// granter asks the store for grants, for all limits of a pool. One goroutine does, as long as there are grants, or nodes that wait for some. The lock of
+// the pool guards it.
+type granter struct {
+	pool   *pool // immutable, as are the next four
+	shared Shared
+	store  store.GrantStore
+	holder string
+	wake   chan struct{} // there is something to ask earlier than the goroutine knows
+
+	queue     due.Queue[*far] // by when the store is asked
+	over      chan struct{}   // closed when the goroutine ends; nil if there was none
+	running   bool
+	failures  int   // of the store, in a row
+	notBefore int64 // when the store is asked again after a failure
+	reportAt  int   // of how many failures the next one is reported
+}
+
+// far is what a process has of a limit that several processes share.
+type far struct {
+	due.Entry // among those about which the store is to be asked
+	granter   *granter
+	share     *share
+	limit     string // its name in the store
+	most      int    // slots; 0 means any number
+	every     int64  // in which a token comes
+	burst     int    // 0 means no rate
+
+	granted     int   // slots that steps may take, while a request is under way only those that it keeps
+	fair        int   // how many of them, while other processes want some
+	until       int64 // when they are lost
+	peak        int   // slots that were taken at once since checked
+	checked     int64
+	tokens      int
+	tokensUntil int64
+	used        bool  // a token was taken since checked
+	next        int64 // when the store has a token
+
+	asked  bool // a request is under way
+	owes   bool // a request has failed: what the store has granted is not known
+	got    bool // the last request has brought all tokens, or some slots
+	keeps  int
+	wants  int   // beyond what is kept, or tokens
+	retry  int64 // the earliest time of the next request for more
+	pause  time.Duration
+	last   int64               // the last request
+	others []store.GrantHolder // as of the last answer
+}
+
+// granter returns what asks the store, nil if nothing is shared.
+func (s *Shared) granter() (*granter, error) {
+	if s == nil {
+		return nil, nil
+	}
+	g := &granter{shared: *s, wake: make(chan struct{}, 1), holder: machineAndProcess() + "/" + uuid.NewString()}
+	var ok bool
+	g.store, ok = s.Store.(store.GrantStore)
+	var wrong string
+	switch {
+	case s.Store == nil:
+		wrong = "there is no Store"
+	case !ok:
+		wrong = fmt.Sprintf("%T does not implement store.GrantStore", s.Store)
+	case s.Limit < 0:
+		wrong = fmt.Sprintf("Limit %d is negative", s.Limit)
+	case s.KeyLimit < 0:
+		wrong = fmt.Sprintf("KeyLimit %d is negative", s.KeyLimit)
+	case s.Limit == 0 && s.KeyLimit == 0 && s.Rate == Rate{} && s.KeyRate == Rate{}:
+		wrong = "there is no bound"
+	case s.Lease < 0 || s.Lease > 0 && s.Lease < minGrantLease:
+		wrong = fmt.Sprintf("Lease %v is less than %v", s.Lease, minGrantLease)
+	case !utf8.ValidString(s.Name) || strings.Contains(s.Name, "\x00") || len(s.Name) > maxGrantText:
+		wrong = fmt.Sprintf("Name %s is no text of up to %d bytes", quoteID(s.Name), maxGrantText)
+	}
+	if wrong != "" {
+		return nil, fmt.Errorf("%w: Runner.Shared: %s", ErrBadOption, wrong)
+	}
+	if err := s.Rate.validate(); err != nil {
+		return nil, fmt.Errorf("%w: Runner.Shared.Rate: %w", ErrBadOption, err)
+	}
+	if err := s.KeyRate.validate(); err != nil {
+		return nil, fmt.Errorf("%w: Runner.Shared.KeyRate: %w", ErrBadOption, err)
+	}
+	if g.shared.Lease == 0 {
+		g.shared.Lease = defaultGrantLease
+	}
+	return g, nil
+}
+
+// bounds reports whether keys, or all steps, have a bound.
+func (g *granter) bounds(keys bool) bool {
+	switch {
+	case g == nil:
+		return false
+	case keys:
+		return g.shared.KeyLimit > 0 || g.shared.KeyRate != Rate{}
+	}
+	return g.shared.Limit > 0 || g.shared.Rate != Rate{}
+}
+
+// maxGrantText is how many bytes a Shared.Name, and a key in the name of a limit, may have. The digest of a longer key takes its place.
+const maxGrantText = 200
+
+// extend makes a share one of several processes, if that of a key, or of all steps with "", has a bound.
+func (g *granter) extend(x *share, key string) {
+	if !g.bounds(key != "") {
+		return
+	}
+	limit, rate, name := g.shared.Limit, g.shared.Rate, g.shared.Name+"/all"
+	if key != "" {
+		limit, rate = g.shared.KeyLimit, g.shared.KeyRate
+		name = g.shared.Name + "/key/" + key
+		if len(key) > maxGrantText || !utf8.ValidString(key) || strings.Contains(key, "\x00") {
+			digest := sha256.Sum256([]byte(key))
+			name = g.shared.Name + "/sha256/" + hex.EncodeToString(digest[:])
+		}
+	}
+	f := &far{granter: g, share: x, limit: name, most: limit}
+	if rate != (Rate{}) {
+		f.every, f.burst = (int64(rate.Per)-1)/int64(rate.Starts)+1, max(rate.Burst, 1)
+	}
+	x.far = f
+}
+
+func (f *far) rated() bool { return f != nil && f.burst > 0 }
+
+// active reports whether there is something to ask the store.
+func (f *far) active() bool {
+	return f != nil && (f.asked || f.owes || f.granted > 0 || f.tokens > 0 || f.granter.queue.Has(f))
+}
+
+// usable is how many slots may be taken.
+func (f *far) usable() int {
+	if f.granted == 0 || f.share.pool.now() >= f.until {
+		return 0
+	}
+	return min(f.granted, f.fair)
+}
+
+func (f *far) hasSlot(taken int) bool { return f == nil || f.most == 0 || taken < f.usable() }
+
+// hasToken reports whether there is a token beside those that are promised.
+func (f *far) hasToken() bool {
+	return !f.rated() || f.tokens > f.share.promised[1] && f.share.pool.now() < f.tokensUntil
+}
+
+// take notes that a slot was taken, and takes a token. One that is taken without waiting, by a run that is being stopped, needs none.
+func (f *far) take(token bool) {
+	if f == nil {
+		return
+	}
+	f.peak = max(f.peak, f.share.used)
+	if token && f.tokens > 0 {
+		f.tokens--
+		f.used = true
+	}
+}
+
+func (f *far) putToken() {
+	if f.rated() {
+		f.tokens++
+	}
+}
+
+// lacks reports whether claims wait for a slot or for a token that another process may have, and for nothing that this process has.
+func (f *far) lacks() (slots, tokens bool) {
+	x := f.share
+	waiting, taken := x.waiting[0].Len()+x.waiting[1].Len(), x.taken()
+	if waiting == 0 || x.limit > 0 && taken >= x.limit {
+		return false, false
+	}
+	if !f.hasSlot(taken) {
+		return true, false
+	}
+	return false, x.waiting[1].Len() > 0 && !f.hasToken() && x.bucketFree()
+}
+
+// note decides when the store is asked, after something has changed.
+func (f *far) note() {
+	if f == nil || f.asked {
+		return
+	}
+	g, x, now, at := f.granter, f.share, f.share.pool.now(), int64(math.MaxInt64)
+	if f.granted > 0 || f.tokens > 0 {
+		at = f.last + int64(grantCheck)
+		switch {
+		case len(x.stakes) == 0:
+			at = now
+		case f.most > 0 && f.granted > f.fair && x.taken() < f.granted: // others want what is not used any more
+			at = min(at, max(now, f.last+int64(minGrantPause)))
+		}
+	}
+	if slots, tokens := f.lacks(); tokens || slots && !(f.usable() > 0 && f.usable() == f.most) { // else it has them all
+		if now-f.last > int64(grantCheck) {
+			f.pause = 0
+		}
+		at = min(at, max(now, f.retry))
+	}
+	if f.owes {
+		at = now
+	}
+	if at == math.MaxInt64 {
+		g.queue.Remove(f)
+		return
+	}
+	if at = max(at, g.notBefore); g.queue.Has(f) {
+		if f.Due == at {
+			return
+		}
+		g.queue.Remove(f)
+	}
+	if first := g.queue.Add(f, at); !g.running {
+		g.running, g.over = true, make(chan struct{})
+		go g.work()
+	} else if first {
+		select {
+		case g.wake <- struct{}{}:
+		default: // it is awake, or will find this when it is
+		}
+	}
+}
+
+// giveBack waits until all grants of a Runner without runs are given back, or ctx ends.
+func (rn *Runner) giveBack(ctx context.Context) {
+	p, _ := rn.limits()
+	if p == nil || p.granter == nil {
+		return
+	}
+	p.mu.Lock()
+	running, over := p.granter.running, p.granter.over
+	p.mu.Unlock()
+	if !running {
+		return
+	}
+	select {
+	case <-over:
+	case <-ctx.Done(): // they go back in the background
+	}
+}
+
+// work asks the store as long as there is something to ask.
+func (g *granter) work() {
+	over := false
+	defer func() {
+		if !over { // the store has ended the goroutine
+			go g.work()
+		}
+	}()
+	for {
+		batch, requests, wait, done := g.collect()
+		if done {
+			over = true
+			return
+		}
+		if len(batch) > 0 {
+			g.ask(batch, requests)
+			continue
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-g.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// collect makes the requests that are due, or will be soon, and else says how long to wait. done means that there is nothing to ask any more.
+func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait time.Duration, done bool) {
+	p := g.pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	if g.queue.Len() == 0 {
+		g.running = false
+		close(g.over)
+		return nil, nil, 0, true
+	}
+	if at := g.queue.Due(); at > now {
+		return nil, nil, time.Duration(at - now), false
+	}
+	for len(batch) < grantBatch {
+		f, ok := g.queue.Next(now + int64(minGrantPause))
+		if !ok {
+			break
+		}
+		batch, requests = append(batch, f), append(requests, f.request(now))
+	}
+	return batch, requests, 0, false
+}
+
+// request makes a request, and lowers what may be used to what the request keeps.
+func (f *far) request(now int64) store.GrantRequest {
+	x, taken := f.share, f.share.taken()
+	slots, tokens := f.lacks()
+	r := store.GrantRequest{Limit: f.limit, Most: f.most, Every: time.Duration(f.every), Burst: f.burst}
+	if now >= f.until {
+		f.granted = 0
+	}
+	if now >= f.tokensUntil {
+		f.tokens = min(f.tokens, x.promised[1])
+	}
+	check := now-f.checked >= int64(grantCheck) || len(x.stakes) == 0
+	waiting := x.waiting[0].Len() + x.waiting[1].Len()
+	grows := 0
+	if f.got { // and the nodes have used it all, else they would not lack anything
+		grows = 2 * f.wants
+	}
+	f.wants = 0
+	if f.most > 0 {
+		r.Keep = taken
+		switch {
+		case slots:
+			f.wants = max(waiting, grows)
+		case len(x.stakes) == 0: // what is not taken goes back
+		case f.granted > f.fair:
+			r.Keep = max(taken, f.fair)
+		case check:
+			r.Keep = max(taken, min(f.granted, f.peak))
+		default:
+			r.Keep = max(taken, f.granted)
+		}
+		if r.Want = r.Keep; slots {
+			r.Want = max(min(r.Keep+f.wants, f.most), r.Keep)
+			if x.limit > 0 {
+				r.Want = max(min(r.Want, x.limit), r.Keep)
+			}
+		}
+		r.Runs = x.holding()
+	}
+	if tokens {
+		f.wants = max(x.waiting[1].Len(), grows)
+		if f.most > 0 {
+			f.wants = min(f.wants, f.usable()-taken)
+		}
+		f.wants = min(f.wants, f.burst)
+		r.Tokens = f.wants
+	} else if spare := f.tokens - x.promised[1]; spare > 0 && check && !f.used {
+		r.Back = min(spare, f.burst)
+		f.tokens -= r.Back
+	}
+	if check {
+		f.checked, f.peak, f.used = now, taken, false
+	}
+	f.asked, f.last, f.keeps, f.granted = true, now, r.Keep, min(f.granted, r.Keep)
+	return r
+}
+
+// holding are the ids of runs that have slots, the first of them by id, with the pool locked.
+func (x *share) holding() (ids []string) {
+	for _, k := range x.stakes {
+		if _, used := k.lines.Bounds(); used > 0 {
+			ids = append(ids, strings.ToValidUTF8(k.run.ID(), "\uFFFD"))
+		}
+	}
+	slices.Sort(ids)
+	return ids[:min(len(ids), grantRuns)]
+}
+
+// ask asks the store, without a lock, and gives what it answers to those that wait.
+func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
+	p, sent := g.pool, g.pool.now()
+	var answers []store.Granted
+	err := fmt.Errorf("%w: the call of Grant has ended the goroutine", ErrStore)
+	defer func() {
+		p.mu.Lock()
+		g.settle(batch, answers, sent, err)
+		report := g.countFailure(err)
+		p.mu.Unlock()
+		if report {
+			g.report(err)
+		}
+	}()
+	err = guarded(func() (err error) {
+		ctx, cancel := context.WithTimeout(context.Background(), g.shared.Lease/3)
+		defer cancel()
+		answers, err = g.store.Grant(ctx, g.holder, g.shared.Lease, requests)
+		if err == nil && len(answers) != len(requests) {
+			err = fmt.Errorf("%d answers to %d requests for grants", len(answers), len(requests))
+		}
+		return err
+	})
+}
+
+// countFailure notes the outcome of a call, with the pool locked, and says whether to report it.
+func (g *granter) countFailure(err error) bool {
+	if err == nil {
+		g.failures, g.reportAt = 0, 0
+		return false
+	}
+	if g.failures < max(g.reportAt, 1) {
+		return false
+	}
+	g.reportAt = 2 * g.failures
+	return true
+}
+
+// report tells the host of an error of the store.
+func (g *granter) report(err error) {
+	err = fmt.Errorf("%w: grants: %w", ErrStore, err)
+	tell := g.shared.OnError
+	if tell == nil {
+		tell = func(err error) { slog.Warn("nodes wait for a limit that processes share", "error", err) }
+	}
+	if failed := contain(func() error { tell(err); return nil }); failed != nil {
+		slog.Error("Shared.OnError has failed", "error", failed, "told", err)
+	}
+}
+
+// settle gives what the store has answered to those that wait, with the pool locked.
+func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err error) {
+	now := g.pool.now()
+	if err != nil {
+		g.failures++
+		g.notBefore = now + int64(min(minFailPause<<min(g.failures-1, 10), maxFailPause))
+	} else {
+		g.notBefore = 0
+	}
+	for i, f := range batch {
+		f.asked, f.owes, f.got = false, err != nil, false
+		if err == nil {
+			f.answered(&answers[i], sent, now)
+		} else if x := f.share; g.failures >= giveBackTries && x.taken()+x.waiting[0].Len()+x.waiting[1].Len() == 0 {
+			f.owes, f.granted, f.tokens = false, 0, 0 // it is lost with its lease
+		}
+		f.share.call()
+	}
+}
+
+// answered takes an answer.
+func (f *far) answered(a *store.Granted, sent, now int64) {
+	f.granted, f.fair, f.until, f.others = a.Held, a.Fair, sent+int64(f.granter.shared.Lease), a.Others
+	f.tokens += a.Tokens
+	if f.tokens > 0 {
+		f.tokensUntil = f.until
+	}
+	f.got = a.Held > f.keeps || a.Tokens > 0 && a.Tokens == f.wants
+	f.next = now + int64(a.Next)
+	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got {
+		f.pause = 0
+	}
+	f.retry = now + int64(f.pause)
+	if a.Next > 0 { // of two processes neither is always the first
+		f.retry = now + int64(min(a.Next, maxTokenPause)) + rand.Int64N(int64(minGrantPause))
+	}
+}
