@@ -41,9 +41,9 @@ import (
 //
 // The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, mocks,
 // fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs, on that goroutine; these must
-// not call the Coordinator. A call during another one panics, since what it would return is wrong. A function of the graph that makes one
-// fails its node; of one of Around or a sink the Result has a warning. One that calls runtime.Goexit fails its node and ends the goroutine;
-// the Coordinator may then be called by another one.
+// not call the Coordinator. A call during another one panics, since it would return wrong results: a function of the graph that makes such a
+// call fails its node; for a function of Around or a sink the Result has a warning. A function that calls runtime.Goexit fails its node and
+// ends the goroutine; another goroutine may then call the Coordinator.
 //
 // The methods of its [Run] may be called from anywhere; what they cause happens in the next call of the Coordinator, see
 // [Coordinator.Wake]. Sinks learn of the end of the run in a call, too, so a host that has waited for [Run.Done] calls
@@ -795,9 +795,9 @@ func joinSlip(slip, err error) error {
 // GraphCalls passes each call of a guard, of the test of a condition or a loop, and of a fallback to by, whether the graph has a function or a
 // text. path is the node's, and field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the function, or
 // returns what an earlier call has returned: so an engine that replays histories records the results of functions that are not pure. The value
-// of a guard and of a loop's test is a bool; the error has what the function asked its [View] for in vain. What by returns counts as the
-// function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The error matches [ErrBadOption] if by
-// is nil.
+// of a guard and of a loop's test is a bool; the error has what the function asked its [View] for in vain. The value that by returns counts as
+// the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The error matches [ErrBadOption] if
+// by is nil.
 //
 // by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and field, with the order of
 // the calls of one node, identify a call.

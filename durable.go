@@ -273,7 +273,7 @@ func (d *durable) pending(at place) *pendingNode {
 }
 
 // awaitsWrite counts the ready nodes, and the nested runs that have ended, that wait for their store before they are evaluated. With one slot,
-// nothing begins meanwhile: otherwise the order would be a question of how fast the store is.
+// nothing begins meanwhile: otherwise the order would depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.unwritten += more; r.single != nil {
 		r.single.unwritten += more

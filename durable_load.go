@@ -725,7 +725,7 @@ func restoreEpochs(nodes []nodeState, kept []keptEpoch) {
 type storedStatus struct {
 	status  Status
 	inside  bool  // nested runs perform it
-	child   *Run  // that one, or the last of them
+	child   *Run  // the nested run, the last if there are several
 	dormant bool  // all that is left inside it waits
 	retried int32 // the last attempt that was retried
 }

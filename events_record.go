@@ -399,7 +399,7 @@ func (r *Run) emit(s *Step, chunk any) {
 }
 
 // countDelta is the index of a node's next delta. Nested runs come and go with the attempts of their composites, so the tree
-// counts for the nodes in them, by their paths.
+// counts the deltas of the nodes in them, by path.
 func (r *Run) countDelta(ref machine.Ref, x *extra) int {
 	r.noteDelta(ref, x)
 	if r.outer == nil {

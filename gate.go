@@ -429,8 +429,8 @@ func SuspendFor(token string, info, state any, deadline time.Time) error {
 	return &suspendError{token: token, info: info, state: state, until: expressible(deadline)}
 }
 
-// expressible is the time as snapshots and stores can express it, whose years are 1 to 9999: a later one is the last moment of these, and an
-// earlier one has passed as the first one has. The zero time stays what it is.
+// expressible brings the time into the years 1 to 9999, which snapshots and stores can express: a later time becomes the last moment of
+// these years, an earlier one the first. The zero time stays zero.
 func expressible(t time.Time) time.Time {
 	switch u := t.UTC(); {
 	case t.IsZero():

@@ -447,8 +447,8 @@ func RunID(id string) Option {
 	return optionFunc(func(c *config) error { c.runID = id; return nil })
 }
 
-// TraceID is the id of the trace that the run's events belong to. Default: one of its own, derived from the run's id, in the
-// form of a W3C trace id, 32 hex digits.
+// TraceID is the id of the trace that the run's events belong to. Default: an id derived from the run's id, in the form of a
+// W3C trace id, 32 hex digits.
 func TraceID(id string) Option {
 	return optionFunc(func(c *config) error { c.traceID = id; return nil })
 }

@@ -133,10 +133,10 @@ type Undoing struct {
 	By       *Request  // who has undone it by hand, see [CompensatedByHand]; nil if it was undone by its Compensate
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. What is not known of it, since it belongs to an earlier life of the run
-// from which an older version of this package has kept nothing else, is zero.
+// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if an older version of this package has not kept it
+// from an earlier life of the run.
 type Attempt struct {
-	// Number counts from 1. Numbers are missing of attempts that a crash has cut short.
+	// Number counts from 1. The numbers of attempts that a crash has cut short are missing.
 	Number int
 	// Start and End are its times, by the wall clock. End is zero while it runs, and if it is to be begun again in another life.
 	Start, End time.Time

@@ -277,7 +277,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
 	defer func() { // even if a method of the caller's context ends the goroutine, the run must end
 		r.st.Lock()
-		if r.stage < stageRunning { // else it was stopped or left, and runs already
+		if r.stage < stageRunning { // else a stop or a Leave has begun the run already
 			r.careful = r.cfg.checkValues || mayEnd || r.single != nil
 			if r.mayEnd = mayEnd; mayEnd {
 				r.base = context.WithoutCancel(r.base)

@@ -28,7 +28,7 @@ func (x *compensation) policy() Retry {
 // their turn when the composite has.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
-	status RunStatus       // with which the run was about to end when it began; zero of a nested run that had completed
+	status RunStatus       // with which the run was about to end when the undoing began; zero for a nested run that had completed
 	by     *Run            // the run that waits for the undos in flight: its goroutines and timers are used; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
 	failed []error         // of the nodes of this run and of its nested runs that could not be undone, in the order in which they failed

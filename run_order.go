@@ -96,7 +96,7 @@ type single struct {
 	unwritten   int          // what will be evaluated so when the store has written why: see Run.awaitsWrite
 	next        atomic.Int64 // when the first alarm of the bell is due, for a look without the lock
 	interrupted *Step        // the last attempt that held the slot and was interrupted, or nil
-	rang        int64        // when an alarm has rung, the last time
+	rang        int64        // when an alarm last rang
 	off         []*putOff    // results that are put off
 }
 
@@ -164,8 +164,8 @@ func (r *Run) putsOff(now int64) bool {
 // slotlessDue asks the order. What an interrupted attempt keeps from beginning does not count, and a run without its store begins nothing.
 func (r *Run) slotlessDue() bool { return !r.isLost() && r.order().slotlessDue(r) }
 
-// putOff ends the worker of an attempt whose result is put off, and releases the lock. The attempt has returned in time, however long the
-// evaluation takes that comes before.
+// putOff ends the worker of an attempt whose result is put off, and releases the lock. It disarms the attempt's timeout: the attempt has
+// returned in time, however long the evaluations before its result take.
 func (w *worker) putOff(c conclusion, res attemptResult, goOn bool) bool {
 	q := w.run.single
 	w.run.disarmAttempt(w.step.ref)

@@ -88,7 +88,7 @@ func (k *keptWaits) paths() []string {
 	return n.Inside.waiting(nil, n.prefixInside(k.run.prefix), false)
 }
 
-// keep takes note of a node whose graph is not known.
+// keep notes a node whose graph is not known.
 func (x *waits) keep(at place) {
 	k := &keptWaits{place: at}
 	x.kept = append(x.kept, k)

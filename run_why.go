@@ -21,7 +21,7 @@ type WhyKind uint8
 const (
 	whyNothing  WhyKind = iota
 	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges have decided it
-	WhyPending          // the run has not begun: a [Runner] has it wait for others
+	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
 	WhyWaiting          // its join has not decided: Edges are open, and Nodes are where they come from; for the end node all that has not ended
 	WhyTier             // under [Waves] its tier has not begun: Nodes are what the present one waits for
 	WhyChecking         // its guard, merges, required ports or inputs are being checked, or about to be
@@ -547,7 +547,7 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 }
 
 // readyAt is when a node that is ready, or was, became so for its current attempt, in ns since the run's start: after a backoff, a
-// signal, or the end of the last predecessor that its join has waited for. The time that a check has taken after that counts in.
+// signal, or the end of the last predecessor that its join has waited for. The wait includes the time of a check after that.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready

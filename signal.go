@@ -242,7 +242,7 @@ func (r *Run) bringSignals() {
 	}
 }
 
-// flushSignals is that goroutine. It ends when there is nothing left to publish.
+// flushSignals publishes what is pending, on a goroutine of its own, which ends when there is nothing left to publish.
 func (r *Run) flushSignals() {
 	s := &r.st
 	returned := false

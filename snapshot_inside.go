@@ -536,8 +536,8 @@ func (x *heldNames) add(h *held, prefix string, continues bool) {
 	}
 }
 
-// find finds the node that a signal is for: by its path, or by a token that is not the id of a node. Paths lead to where a
-// nested run has begun.
+// find finds the node that a signal is for: by its path, or by a token that is not the id of a node. It finds a path only
+// inside nested runs that have begun.
 func (h *held) find(name string) (*held, machine.Ref, bool) {
 	if ref, ok := h.nodeNamed(name); ok {
 		return h, ref, true

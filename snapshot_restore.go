@@ -104,7 +104,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
 		return nil, fmt.Errorf("%w: %v: see Redrive", ErrFinished, file.Status)
 	}
-	p.inOrder(file.Nodes) // nodes from a store are not
+	p.inOrder(file.Nodes) // a store returns them in any order
 	if c.runID == "" && !c.fork {
 		c.runID = file.Run
 	}

@@ -89,7 +89,7 @@ type stepKey struct{}
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
-// Inside a nested run StepOf returns the innermost Step. StepOf returns nil for a context that is not derived from a Step.
+// Inside a nested run StepOf returns the innermost Step. It returns nil for a context that is not derived from a Step.
 func StepOf(ctx context.Context) *Step {
 	if ctx == nil {
 		return nil

@@ -687,7 +687,7 @@ func (r *Run) timesUndone(path string) (n int32) {
 	return n + int32(x.times[path])
 }
 
-// undoneBefore is how often what a node has done was undone before the attempt: of the node, or to undo it.
+// undoneBefore is how often the node's effect was undone before the given attempt to perform or to undo the node.
 func (r *Run) undoneBefore(s *Step, path string) int32 {
 	undoes := false
 	for o := r; o != nil; o = o.outer {

@@ -554,7 +554,7 @@ func (s *Step) noUpstream(id string) error {
 	return fmt.Errorf("%w: %s", ErrNoValue, s.emptyEdge(id))
 }
 
-// emptyEdge is the reason of noUpstream where the edge has resolved in time, or there is none.
+// emptyEdge is the text of noUpstream if there is no edge, or if the edge resolved in time and delivered nothing.
 func (s *Step) emptyEdge(id string) string {
 	if c := s.given(); c != nil {
 		return "the call has no value from it" + instead(id, slices.Sorted(maps.Keys(c.Upstream)))

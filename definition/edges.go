@@ -180,8 +180,8 @@ func edgeList(key string) field[graph] {
 	return f
 }
 
-// declare puts the edges of a graph in their order: node by node as the document lists them, of each node after, next
-// and branches, and then the edges that stand outside.
+// declare puts the edges of a graph in order: node by node as the document lists them, for each node its after, next
+// and branches, and then the edges outside the nodes.
 func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
 	n := len(outside)
 	for i := range nodes {

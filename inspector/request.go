@@ -243,7 +243,7 @@ func (c *call) requests(s *storedRun, path string) (list []requestRow) {
 	return list
 }
 
-// pathOf is the path of the node that goes by a name, which may be the token of a wait; empty if there is none by now.
+// pathOf returns the path of the node with a name, which may be the token of a wait; empty if there is no such node yet.
 func (s *storedRun) pathOf(name string) string {
 	for _, wait := range s.Waiting() {
 		if wait.Token == name {

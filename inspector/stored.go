@@ -27,7 +27,7 @@ type storedRow struct {
 	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
-	// Gone is when the process of the run was last heard of, if no process performs it although it is running.
+	// Gone is set for a running run that no process performs: its process gave its last sign of life then.
 	Gone string `json:"gone,omitempty"`
 }
 

@@ -243,7 +243,7 @@ type storedWait struct {
 	Answered bool   `json:"answered,omitempty"` // an answer was posted, which the run has not taken
 }
 
-// addWaits adds to the rows of stored runs what these wait for. A row of a run that cannot be loaded stays without.
+// addWaits adds to the rows of stored runs what these wait for. If the run cannot be loaded, its row stays without them.
 func (c *call) addWaits(rows []storedRow) {
 	var ids []string
 	for _, row := range rows {

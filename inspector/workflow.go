@@ -224,7 +224,7 @@ func (c *call) cancelNodeStored(s *storedRun, path string) error {
 type forkBody struct {
 	// ID is the new run's; without it a new one is made.
 	ID string `json:"id,omitempty"`
-	// Nodes run again, beside the nodes without a result that can be kept.
+	// Nodes are the nodes that run again, beside the nodes whose results cannot be kept.
 	Nodes []string `json:"nodes,omitempty"`
 	// DespiteHandlers repeats also what nodes have answered that ran because of failures, such as a refund.
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`

@@ -82,7 +82,7 @@ type streamChecker struct {
 	waves       bool
 	changed     bool   // the present life has another mode than the one before
 	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
-	tiers       bool   // the event that began a wave may have led to nodes inside composites: in waves mode, or if it may be
+	tiers       bool   // the event that began a wave may have led to nodes inside composites: the life is, or may be, in waves mode
 	open        bool
 	midway      bool         // which tier is open is not known: the stream begins with a resumption, or the mode has changed
 	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; nil before the first question

@@ -310,9 +310,9 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	return n != nil && (n.Cleanup || n.Kind == kahn.KindEnd)
 }
 
-// mayFollow reports whether the event may come next in its node's life. Only a gate waits, and completes, without a start,
-// and only inline nodes start without having been queued. The mocks of these, and of composites, are evaluated inline. again
-// reports whether the run was resumed since the node's last event.
+// mayFollow reports whether the event may come next in its node's life. Only a gate waits and completes without a start, and
+// only inline nodes start without having been queued. Mocks of gates, of inline nodes and of composites are inline, too.
+// again reports whether the run was resumed since the node's last event.
 func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {

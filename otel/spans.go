@@ -317,8 +317,8 @@ func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 	return attempt > before
 }
 
-// outcomeOf is the cause that an error of an attempt has, and its text: "ok" and "" for what is no failure. The error may be a panic's, or its
-// methods may panic.
+// outcomeOf returns the cause and the text of an attempt's error, or "ok" and "" if the error is no failure. The error may come from a panic,
+// or its methods may panic.
 func outcomeOf(err error) (outcome, text string) {
 	outcome, text = kahn.CauseStepError.String(), "an error whose methods panic"
 	_ = foreign.Contain(func() error { // the texts above stand then

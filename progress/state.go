@@ -131,7 +131,7 @@ func (s *state) record(e event.Event) {
 	}
 }
 
-// recordUndo records an attempt to undo a node, or the end of that.
+// recordUndo records an attempt to undo a node, or the end of the attempt.
 func (s *state) recordUndo(e event.Event, p event.Compensation) {
 	id := path(e)
 	n, known := s.undoing[id]

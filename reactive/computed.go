@@ -155,7 +155,7 @@ func (c *Computed[T]) Changes(ctx context.Context) iter.Seq[T] {
 	return changes(ctx, &c.node, c.load)
 }
 
-// Subscribe is like [Value.Subscribe]. While the computed has an error that is the effect's, and f is not called.
+// Subscribe is like [Value.Subscribe]. While the computed has an error, the effect has this error, and f is not called.
 func (c *Computed[T]) Subscribe(in Owner, f func(w Writer, v T)) (*Effect, error) {
 	return NewEffect(in, func(w Writer) {
 		x := c.Get(w)

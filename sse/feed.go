@@ -152,7 +152,7 @@ func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 	return nil
 }
 
-// add appends an event to the open chunk, or its frame if the feed encodes events, once there is room for it. It reports false if ctx has
+// add waits for room in the open chunk and appends an event, or the event's frame if the feed encodes events. It reports false if ctx has
 // ended.
 func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	f.mu.Lock()

@@ -99,7 +99,7 @@ type Source interface {
 type StatusError struct {
 	Code    int    // 401, 404, ...
 	Message string // the text for the client; "" for the standard text of the code
-	// RetryAfter asks the client to wait so long before it tries again. 0 asks for nothing.
+	// RetryAfter is how long the client is asked to wait before it tries again; 0 means that it is not asked.
 	RetryAfter time.Duration
 }
 

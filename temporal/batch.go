@@ -74,8 +74,8 @@ type child struct {
 // without.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts that wait for Temporal do so for a moment longer: they are of large maps, and few beside the running ones, which
-// let others begin when they end. Without it an attempt that began alone would be followed by another that begins alone.
+// lingers reports whether the attempts that wait for Temporal wait a moment longer, so that more join their batch: they belong to large maps and are
+// few beside the running ones, at whose end others begin. Otherwise each end of a single attempt would begin a batch of one.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// writtenOnce is a codec that writes a list or a map once, however many calls it is a part of: the calls of the items of a map have the whole list, so that
-// the time for n items would grow with n². It remembers between begin and end, while the values do not change.
+// writtenOnce is a codec that writes a list or a map once, however many calls it is a part of: each call of a map's item has the whole list, and without
+// this codec the time for n items would grow with n². It remembers between begin and end, while the values do not change.
 type writtenOnce struct {
 	kahn.Codec
 	written map[place]written // nil outside of begin and end

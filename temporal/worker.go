@@ -165,8 +165,8 @@ func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 	return r, o.Register(workflows{r})
 }
 
-// strict is a data converter for replays: for an input that it does not read it panics. The SDK would have the workflow fail with the error, which is what the
-// histories of failed runs expect.
+// strict is a data converter for replays: it panics if it cannot read an input. With an error instead the SDK would fail the workflow, as the histories of
+// failed runs expect.
 type strict struct{ converter.DataConverter }
 
 // FromPayload implements [converter.DataConverter].

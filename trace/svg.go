@@ -192,6 +192,6 @@ func svgLine(out *strings.Builder, l line, way []spot, at func(spot) (x, y float
 // svgText makes a text fit for an element.
 func svgText(text string) string {
 	var b strings.Builder
-	_ = xml.EscapeText(&b, []byte(text)) // a Builder takes everything
+	_ = xml.EscapeText(&b, []byte(text)) // writing to a Builder never fails
 	return b.String()
 }

@@ -23,7 +23,7 @@ func browserCommand(goos string, getenv func(string) string) []string {
 }
 
 // browse opens a link in the browser, if there is one. The link has a token, and other users of the machine see the arguments of programs: so browse puts it
-// into a file that no other user can read, and opens the file, which redirects to it. end removes the file.
+// into a file that no other user can read and that redirects to the link, and opens the file. end removes the file.
 func browse(link string) (end func(), err error) {
 	end = func() {}
 	command := browserCommand(runtime.GOOS, os.Getenv)

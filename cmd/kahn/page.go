@@ -93,7 +93,7 @@ func (h *host) servePage(rn *kahn.Runner, db *sqlite.Store) (end func(), err err
 		close()
 		leaving, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		_ = rn.Shutdown(leaving) // runs that were begun on the page are left: it is no error that their steps were interrupted
+		_ = rn.Shutdown(leaving) // it leaves the runs begun on the page; that it interrupts their steps is no failure of the command
 	}, nil
 }
 

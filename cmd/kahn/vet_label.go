@@ -13,7 +13,7 @@ import (
 func (c *checker) checkLabels(root *definition.Value) {
 	answers := map[*definition.Value]map[string][]string{} // by graph and id
 	for at, n := range nodesOf(root) {
-		if member(n, "choices") != nil || text(n, "test") == "" { // labels beside the choices are problems of the graph
+		if member(n, "choices") != nil || text(n, "test") == "" { // Compile reports labels that are none of the choices
 			continue
 		}
 		parsed, err := expression.Evaluator{}.Parse(text(n, "test"))

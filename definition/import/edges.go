@@ -16,7 +16,8 @@ var (
 	parentFailures = map[string]string{"skip": "skip", "propagate": "propagate", "substitute_default": "substitute_default"}
 )
 
-// besideConfig are fields of a node that its config cannot have: they are in the config of the node that a lens becomes.
+// besideConfig are fields that stand beside a node's config and are refused in it: the config of the converted node gets
+// them.
 var besideConfig = map[string]string{
 	"lens_id": "the lens_id stands beside the config", "version_id": "the version_id stands beside the config",
 }

@@ -51,7 +51,7 @@ func Convert(root *definition.Value) (*definition.Value, error) {
 	return converted, nil
 }
 
-// hasEdges reports whether the document is one of nodes and edges.
+// hasEdges reports whether the document has the form of nodes and edges.
 func (p place) hasEdges() bool {
 	for list, keys := range map[string][]string{"nodes": {"lens_id"}, "edges": {"source_node_id", "target_node_id"}} {
 		for _, item := range p.member(list).items() {

@@ -190,8 +190,8 @@ func valueOf(before, rest string) string {
 	return rest
 }
 
-// explain puts a message for people, the place of the mistake, and its path into a problem of syntax. What the parser says otherwise stands behind
-// words of this package.
+// explain puts a message for people, the place of the mistake, and its path into a problem of syntax. A message of the parser that explain does
+// not translate follows words of this package.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Message = "the text is no YAML from here on: " + p.Message
 	line := min(p.Position.Line, len(l.begins)) // the parser may point behind the text

@@ -17,7 +17,7 @@ import (
 type Trial struct {
 	Seed   uint64
 	Depth  int    // of composites
-	Deaths []int  // the writes, from 1, with which processes die, one for each life; the life after these ends by itself
+	Deaths []int  // for each life that ends in a death, the number of the write, from 1, with which the process dies; one more life follows
 	Kept   bool   // the store still has the write with which a process dies
 	Run    string // the id of the run
 

@@ -21,10 +21,10 @@ type Maker struct {
 	Patient  bool          // without timeouts, and steps are retried as often as they fail: attempts that are cut short count, too
 	Data     bool          // with parameters, merges and ports
 	Waits    bool          // with more gates, some of which have a timeout
-	Cleanups bool          // with cleanup nodes even so, and more of them
+	Cleanups bool          // always with cleanup nodes, and more of them
 	Tick     time.Duration // delays and timeouts are a few of them, so that many end at the same instant; 0 means random times
 	Expands  bool          // steps, too, return graphs
-	Calm     bool          // nothing that makes a status depend on what comes first
+	Calm     bool          // without anything that makes a status depend on what happens first
 	Fine     bool          // delays and timeouts that hardly ever end at the same instant
 }
 
