@@ -49,6 +49,8 @@ const (
 	// grantCheck is how often a Runner that has grants asks the store: it renews them, gives back those that were not used since, and learns who
 	// else wants some.
 	grantCheck = 500 * time.Millisecond
+	// minGrantCheck is the first time after something has changed; while nothing does, the times double up to grantCheck.
+	minGrantCheck = 25 * time.Millisecond
 	// A Runner that waits for slots asks again after pauses that double.
 	minGrantPause = 10 * time.Millisecond
 	maxGrantPause = 250 * time.Millisecond
@@ -109,6 +111,7 @@ type far struct {
 	wants  int   // beyond what is kept, or tokens
 	retry  int64 // the earliest time of the next request for more
 	pause  time.Duration
+	check  time.Duration       // until the next request about what it has
 	last   int64               // the last request
 	others []store.GrantHolder // as of the last answer
 }
@@ -248,7 +251,7 @@ func (f *far) note() {
 	}
 	g, x, now, at := f.granter, f.share, f.share.pool.now(), int64(math.MaxInt64)
 	if f.granted > 0 || f.tokens > 0 {
-		at = f.last + int64(grantCheck)
+		at = f.last + int64(f.check)
 		switch {
 		case len(x.stakes) == 0:
 			at = now
@@ -495,13 +498,17 @@ func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err 
 
 // answered takes an answer.
 func (f *far) answered(a *store.Granted, sent, now int64) {
-	f.granted, f.fair, f.until, f.others = a.Held, a.Fair, sent+int64(f.granter.shared.Lease), a.Others
+	f.granted, f.fair, f.until = a.Held, a.Fair, sent+int64(f.granter.shared.Lease)
 	f.tokens += a.Tokens
 	if f.tokens > 0 {
 		f.tokensUntil = f.until
 	}
 	f.got = a.Held > f.keeps || a.Tokens > 0 && a.Tokens == f.wants
 	f.next = now + int64(a.Next)
+	if f.check = min(max(2*f.check, minGrantCheck), grantCheck); f.got || a.Fair < a.Held || len(a.Others) != len(f.others) {
+		f.check = minGrantCheck
+	}
+	f.others = a.Others
 	if f.pause = min(max(2*f.pause, minGrantPause), maxGrantPause); f.got {
 		f.pause = 0
 	}
