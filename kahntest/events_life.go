@@ -23,6 +23,7 @@ type nodeLife struct {
 	began     uint64 // its first event, deltas and logs not counted; 0: there was none
 	unbound   bool   // it may have begun in a life without waves that is not in the stream
 	sourced   bool   // its predecessors have ended
+	givenUp   bool   // it ended with the step around it, which has not returned its graph again
 	assumed   bool   // unseen, and it has ended, or something would not have followed from that
 }
 
@@ -177,7 +178,7 @@ func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	switch {
 	case !ok:
 		return fmt.Errorf("its payload is a %T", e.Payload)
-	case n.terminal == kahn.Idle && !n.unseen && !n.unknown:
+	case n.terminal == kahn.Idle && !n.unseen && !n.unknown && !n.givenUp:
 		return fmt.Errorf("before the node's end")
 	case n.undo.over && !n.undo.failed:
 		return fmt.Errorf("after the node was undone")

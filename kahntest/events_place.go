@@ -169,6 +169,7 @@ func (c *streamChecker) giveUp(composite string) {
 	for _, path := range in.nodes {
 		delete(c.waits, path)
 		delete(c.untold, path)
+		c.nodes[path].givenUp = true
 	}
 	for _, inner := range in.composites {
 		c.giveUp(inner)
