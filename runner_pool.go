@@ -11,10 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// pool holds the slots and tokens that the runs of a Runner share: those of all of them together, and those of each key. A
-// run that lacks a slot or a token joins a queue, and is called back when its turn has come. A run outside of the queue
-// takes nothing that a run in the queue could use, so that a run with many nodes does not keep a slot from one that has
-// waited longer.
+// pool holds the slots and tokens that the runs of a Runner share, of all runs together and of each key. A run that lacks
+// a slot or a token joins a queue, and is called back when its turn has come. A run outside the queue takes nothing that
+// a run in the queue could use, so a run with many nodes does not keep a slot from a run that has waited longer.
 //
 // mu is a leaf: it is taken with a run's lock held, and nothing else is locked under it. So the pool calls a run only on a
 // goroutine of its own, without mu.
@@ -28,12 +27,12 @@ type pool struct {
 	whole   *share     // nil if only keys are bounded
 	keys    map[string]*share
 	swept   int               // the number of keys after the last sweep
-	awaited due.Queue[*share] // whose next token somebody waits for
+	awaited due.Queue[*share] // whose next token a claim waits for
 	timer   *time.Timer       // for the first of the awaited
 }
 
-// share holds slots and tokens that the runs of a Runner share: those of all runs, or those of one key. Free ones are
-// promised to the claims that have waited longest; a run without a claim takes only those that are not promised.
+// share holds slots and tokens that the runs of a Runner share, of all runs or of one key. Free ones are promised to
+// the claims that have waited longest; a run without a claim takes only unpromised ones.
 type share struct {
 	pool      *pool
 	limit     int // 0 means no limit
@@ -57,16 +56,16 @@ type stake struct {
 	index int    // in the list of the share
 }
 
-// stakes are those of a run, which its lock guards.
+// stakes are a run's claims and holdings, which the run's lock guards.
 type stakes struct {
 	all   []*stake
-	heard []*claim // those whose turn has come, not used yet
+	heard []*claim // claims whose turn has come, not used yet
 }
 
-// claim is the place of a run among those that wait for a share.
+// claim is the place of a run among the runs that wait for a share.
 type claim struct {
 	*stake
-	due.Entry      // among those that wait, in the order of their arrival
+	due.Entry      // among the waiting ones, in the order of their arrival
 	token     bool // the best of its nodes needs a token, too
 	state     claimState
 	at        *machine.Locked // the State whose node contends, once the claim was heard
@@ -162,7 +161,7 @@ func (p *pool) sweep() {
 	p.swept = len(p.keys)
 }
 
-// needs is the index of the claims that need a token, or of those that do not. Without a rate none does.
+// needs is the index of the claims that need a token, or of the claims that do not. Without a rate none does.
 func (x *share) needs(token bool) int {
 	if token && x.rated() {
 		return 1
@@ -180,7 +179,7 @@ func (x *share) hasSlot(taken int) bool {
 	return (x.limit == 0 || taken < x.limit) && x.far.hasSlot(taken)
 }
 
-// slotFree and tokenFree report whether there is a slot, and a token, beside those that are promised.
+// slotFree and tokenFree report whether there is a slot, and a token, beside the promised ones.
 func (x *share) slotFree() bool { return x.hasSlot(x.taken()) }
 
 func (x *share) tokenFree() bool { return x.bucketFree() && x.far.hasToken() }
@@ -319,7 +318,7 @@ func (x *share) call() {
 	}
 }
 
-// next returns the claim that has waited longest of those that could have what they need, or nil.
+// next returns, of the claims that could have what they need, the one that has waited longest, or nil.
 func (x *share) next() (c *claim) {
 	if !x.slotFree() {
 		return nil
@@ -336,7 +335,7 @@ func (x *share) next() (c *claim) {
 func (p *pool) arm() {
 	if p.awaited.Len() == 0 {
 		if p.timer != nil {
-			p.timer.Stop() // one that has fired finds nothing left to do
+			p.timer.Stop() // a timer that has fired finds nothing left to do
 		}
 		return
 	}
@@ -374,7 +373,7 @@ func (r *Run) joinPool() {
 	}
 }
 
-// shareKey connects the slots of a key with those of other runs, if they have limits in common.
+// shareKey connects the slots of a key with the slots of other runs, if they have limits in common.
 func (r *Run) shareKey(lines *machine.Slots, key string) {
 	if p := r.cfg.pool; p.boundsKeys() {
 		r.join(lines, p.key(key))

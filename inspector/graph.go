@@ -84,7 +84,7 @@ func (at place) node() kahn.Node {
 }
 
 // find finds the plan that has the node of a path. An id may contain slashes and brackets, so each of them may end the first part of the
-// path: find looks only into those that end the id of a node.
+// path: find looks only into parts that are the id of a node.
 func find(run subject, path string) (place, error) {
 	if s, ok := run.(*storedRun); ok {
 		return s.find(path)

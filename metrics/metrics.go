@@ -13,7 +13,7 @@
 //   - kahn_attempts_active: running attempts, by workflow and kind
 //   - kahn_attempt_queue_seconds: times between readiness and start of an attempt, by workflow and kind
 //   - kahn_attempt_duration_seconds: attempts, by workflow, kind and outcome, which is "ok", "suspended" or a cause such as "timeout"
-//   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, also those that never began
+//   - kahn_nodes_total: nodes that have ended, by workflow, kind and status, nodes that never began included
 //   - kahn_node_retries_total: attempts after the first, by workflow and kind
 //   - kahn_compensation_duration_seconds: compensations of nodes, from their first attempts to their ends, by workflow, kind of the node, and status, which
 //     is "done" or "failed"; their attempts count in no other metric

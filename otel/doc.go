@@ -29,7 +29,7 @@
 //   - kahn.attempt.queue.duration: seconds between the time at which an attempt was ready to start and its start, by kind
 //   - kahn.attempt.duration: seconds, by kind and outcome, which is "ok" or a cause such as "timeout"
 //   - kahn.node.duration: seconds from the first attempt to the end of the last one, by kind and status
-//   - kahn.nodes.ended: nodes, by kind and status, also those that never began
+//   - kahn.nodes.ended: nodes, by kind and status, nodes that never began included
 //   - kahn.node.retries: attempts after the first, by kind
 //   - kahn.compensation.duration: seconds of an attempt to undo a node, by the kind of its compensation and by outcome; the instruments above do not
 //     count it

@@ -41,9 +41,9 @@ var ErrUnknownSchedule = errors.New("unknown schedule")
 // tendEvery is how often a Scheduler looks for schedules whose following tick no process has created.
 const tendEvery = 10 * time.Second
 
-// New returns a Scheduler. The store of the service is a [store.ScheduleStore]; the workflows of the schedules are among those of the service,
-// and the first one of a name creates the runs. Nothing is written before Serve. The error matches [ErrBadSchedule], or [kahn.ErrBadOption] for
-// a service that has another store.
+// New returns a Scheduler. The store of the service is a [store.ScheduleStore]; the service has the workflows of the schedules, and the first
+// one of a name creates the runs. Nothing is written before Serve. The error matches [ErrBadSchedule], or [kahn.ErrBadOption] for a service
+// that has another store.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
