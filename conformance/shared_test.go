@@ -32,6 +32,8 @@ type sharer struct {
 	cut   chan struct{} // closed when the cut ends; nil without one
 	calls atomic.Int64  // of Grant
 	fails atomic.Bool   // Grant does
+
+	latency time.Duration // of Grant, there and back
 }
 
 // sever cuts the process off. The cut ends when the function is called.
@@ -74,7 +76,10 @@ func (p *sharer) Grant(ctx context.Context, holder string, ttl time.Duration, re
 	if err := p.reach(ctx); err != nil {
 		return nil, err
 	}
-	return p.Memory.Grant(ctx, holder, ttl, requests)
+	time.Sleep(p.latency)
+	answers, err := p.Memory.Grant(ctx, holder, ttl, requests)
+	time.Sleep(p.latency)
+	return answers, err
 }
 
 func (p *sharer) Acquire(ctx context.Context, run, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
@@ -384,7 +389,7 @@ func TestSharedLeases(t *testing.T) {
 					return &kahn.Shared{Store: s, KeyLimit: 3, Lease: 10 * time.Second, OnError: func(error) {}}
 				}
 				a, b := &kahn.Runner{Shared: shared(p)}, &kahn.Runner{Shared: shared(db)}
-				first, err := a.Start(t.Context(), keyedFan(300, 0, "a"), m.step(100*time.Millisecond))
+				first, err := a.Start(t.Context(), keyedFan(1500, 0, "a"), m.step(100*time.Millisecond))
 				require.NoError(t, err)
 				time.Sleep(time.Second)
 				mend := p.sever()
@@ -498,7 +503,7 @@ func sharedUnderKills(t *testing.T, rnd *rand.Rand) {
 	}
 	var zombies sync.WaitGroup
 	begin := func() (p *sharer, kill func()) {
-		p = &sharer{Memory: db}
+		p = &sharer{Memory: db, latency: time.Duration(rnd.IntN(100)) * time.Millisecond}
 		ctx, die := context.WithCancelCause(t.Context())
 		d := time.Duration(1+rnd.IntN(3000)) * time.Millisecond
 		step := func(own context.Context, s *kahn.Step) (any, error) {
