@@ -350,6 +350,10 @@ func newDeskWorld(salt uint64) *deskWorld {
 	return &deskWorld{salt: salt, returned: map[string]int{}, saw: map[string][]string{}}
 }
 
+// betweenAttempts shows a node between two attempts as if it ran: a step may begin in the slot of the last node inside a composite before the attempt of
+// the composite has ended, at the same instant.
+var betweenAttempts = strings.NewReplacer("retrying", "running", fmt.Sprintf("%#v}", kahn.Retrying), fmt.Sprintf("%#v}", kahn.Running))
+
 // notes keeps what a step sees.
 func (x *deskWorld) notes(s *kahn.Step, n int) {
 	var lines []string
@@ -367,7 +371,7 @@ func (x *deskWorld) notes(s *kahn.Step, n int) {
 		if !x.ordered {
 			line = attemptNumber.ReplaceAllString(line, "")
 		}
-		lines = append(lines, line)
+		lines = append(lines, betweenAttempts.Replace(line))
 	}
 	x.saw[fmt.Sprint(s.Path(), " ", n)] = lines
 }
