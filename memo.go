@@ -268,7 +268,7 @@ func (t *tree) landFlights() {
 
 // memoKey is what an output is kept by, before its step is called: as far as the inputs are known by then.
 type memoKey struct {
-	base   string // of all inputs but those that count only if the step reads them
+	base   string // of all inputs but the inputs that count only if the step reads them
 	flight string // of base and of the inputs of the run, which the step may read
 	fixed  bool   // it is the host's own, see Node.MemoKey: what the step reads is no matter
 }

@@ -601,7 +601,7 @@ func (u *undo) over(now int64) {
 	}
 }
 
-// descendantsOf returns the runs nested in this one that have not ended.
+// descendantsOf returns the nested runs that have not ended.
 func (r *Run) descendantsOf() []*Run {
 	if !r.nests {
 		return nil

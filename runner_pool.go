@@ -318,7 +318,7 @@ func (x *share) call() {
 	}
 }
 
-// next returns, of the claims that could have what they need, the one that has waited longest, or nil.
+// next returns the claim that has waited longest of the claims that could have what they need, or nil.
 func (x *share) next() (c *claim) {
 	if !x.slotFree() {
 		return nil

@@ -32,7 +32,7 @@ func (s *server) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 // TraceQueryEnd implements pgx.QueryTracer.
 func (*server) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// onServer calls f with a server: the environment's, or one that it starts.
+// onServer calls f with the server of the environment; without one it starts a server.
 func onServer(f func(s *server) error) error {
 	return localserver.WithDatabase(func(url string) error {
 		config, err := pgxpool.ParseConfig(url)

@@ -376,7 +376,7 @@ func TestSharedStoreFails(t *testing.T) {
 	})
 }
 
-// TestSharedLeases: a process that was killed loses its grants with its lease, and one that is cut off begins nothing when its lease has run out.
+// TestSharedLeases: a killed process loses its grants with its lease, and a process that is cut off begins nothing when its lease has run out.
 func TestSharedLeases(t *testing.T) {
 	t.Parallel()
 	for _, cut := range []bool{false, true} {
