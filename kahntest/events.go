@@ -364,7 +364,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 			return err
 		}
 	}
-	if redrives(e) || e.Type == event.NodeInvalidated {
+	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes inside may be invalidated once their composite begins
 		c.wave, c.open = -1, false // a new epoch
 	}
 	if resumes(e) {
