@@ -239,15 +239,16 @@ func newEventLog(r *Run, last uint64) *eventLog {
 		l.observers++
 	}
 	l.released = last
+	if r.manual == nil { // what the goroutines read of the log is complete
+		for _, k := range l.sinks {
+			go l.feed(k)
+		}
+	}
 	return l
 }
 
 func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
-	k := &sink{f: f, done: make(chan struct{}), next: last + 1}
-	l.sinks = append(l.sinks, k)
-	if l.run.manual == nil {
-		go l.feed(k)
-	}
+	l.sinks = append(l.sinks, &sink{f: f, done: make(chan struct{}), next: last + 1})
 }
 
 // first is the id of the first event that readers may have.

@@ -311,13 +311,15 @@ func (c *cutter) repeated(snapshot []byte) string {
 	return c.repeatedIn(file.Nodes, "")
 }
 
-// repeatedKey names a node that was called although it had ended in a store. Nodes inside of a composite that is retried may
-// be called again.
+// repeatedKey names a node that was called although it had ended in a store. Nodes inside a composite that is retried may
+// be called again, and nodes inside a step that is redriven and has not returned its graph yet.
 func (c *cutter) repeatedKey(r *store.Run) string {
 	for key, n := range r.Nodes {
 		retried := false
-		for _, id := range strings.FieldsFunc(key, func(r rune) bool { return strings.ContainsRune("/[#", r) }) {
-			retried = retried || c.retried[id]
+		for at, sign := range key + "/" {
+			if strings.ContainsRune("/[#", sign) {
+				retried = retried || c.retried[lastOf(key[:at])] || strings.Contains(string(r.Nodes[key[:at]].Record), `"redo":`)
+			}
 		}
 		if n.Terminal && !retried && c.called["step "+key]+c.called["test "+key] > 0 {
 			return fmt.Sprintf("%s, in %+v", key, n)
