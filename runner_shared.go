@@ -20,11 +20,11 @@ import (
 )
 
 // Shared are bounds for the steps of all Runners, in whatever process, that have the same Store and Name here. Each takes grants from the store, with a lease,
-// in batches: a node is ready until its Runner has one for it, so that no attempt and no Timeout begins, and a node that reuses a grant asks nobody. The
+// in batches: a node is ready until its Runner has one for it, so that no attempt and no Timeout begins, and a node that reuses a grant asks no store. The
 // Runners divide a limit evenly as far as they need it, and take turns if there are fewer slots than Runners. Grants that are not used for a second go back;
-// those of a Runner without runs at once, in the background: [Runner.Shutdown] waits for it.
+// a Runner without runs gives its grants back at once, in the background: [Runner.Shutdown] waits for that.
 //
-// A process that has died loses its grants with the lease. One that is stopped, or does not reach the store, for longer begins nothing
+// A process that has died loses its grants with the lease. A process that is stopped, or does not reach the store, for longer begins nothing
 // meanwhile, but what its steps still do is beyond the limit, until they end: in runs over a store at most for one [Lease], since such runs lose that, too.
 // While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a run that is being stopped start above the limits.
 type Shared struct {
@@ -32,7 +32,8 @@ type Shared struct {
 	Store store.Store
 	// Name tells apart several sets of bounds in one store. The empty name is one, too.
 	Name string
-	// Limit, Rate, KeyLimit and KeyRate are as those of a [Runner]. Each process should have the same: a Runner goes by its own.
+	// Limit, Rate, KeyLimit and KeyRate bound what the fields of these names in a [Runner] bound. Each process should set the same values:
+	// a Runner goes by its own.
 	Limit    int
 	Rate     Rate
 	KeyLimit int
@@ -46,15 +47,15 @@ type Shared struct {
 const (
 	defaultGrantLease = 30 * time.Second
 	minGrantLease     = time.Second
-	// grantCheck is how often a Runner that has grants asks the store: it renews them, gives back those that were not used since, and learns who
-	// else wants some.
+	// grantCheck is how often a Runner that has grants asks the store: it renews them, gives unused grants back, and learns
+	// which other Runners want some.
 	grantCheck = 500 * time.Millisecond
 	// minGrantCheck is the first time after something has changed; while nothing does, the times double up to grantCheck.
 	minGrantCheck = 25 * time.Millisecond
 	// A Runner that waits for slots asks again after pauses that double.
 	minGrantPause = 10 * time.Millisecond
 	maxGrantPause = 250 * time.Millisecond
-	// maxTokenPause bounds the pause of one that waits for tokens, which others may give back before the next falls due.
+	// maxTokenPause bounds the pause of a Runner that waits for tokens: other Runners may give tokens back before the next one is due.
 	maxTokenPause = 5 * time.Second
 	// The pauses after a failure of the store double, too.
 	minFailPause = 100 * time.Millisecond
@@ -94,7 +95,7 @@ type far struct {
 	every     int64  // in which a token comes
 	burst     int    // 0 means no rate
 
-	granted     int   // slots that steps may take, while a request is under way only those that it keeps
+	granted     int   // slots that steps may take; while a request is in flight, only the slots that it keeps
 	fair        int   // how many of them, while other processes want some
 	until       int64 // when they are lost
 	peak        int   // slots that were taken at once since checked
@@ -170,7 +171,7 @@ func (g *granter) bounds(keys bool) bool {
 // maxGrantText is how many bytes a Shared.Name, and a key in the name of a limit, may have. The digest of a longer key takes its place.
 const maxGrantText = 200
 
-// extend makes a share one of several processes, if that of a key, or of all steps with "", has a bound.
+// extend connects the share of a key, or of all steps with "", with the shares of other processes, if it has a bound.
 func (g *granter) extend(x *share, key string) {
 	if !g.bounds(key != "") {
 		return
@@ -208,7 +209,7 @@ func (f *far) usable() int {
 
 func (f *far) hasSlot(taken int) bool { return f == nil || f.most == 0 || taken < f.usable() }
 
-// hasToken reports whether there is a token beside those that are promised.
+// hasToken reports whether there is a token that is not promised.
 func (f *far) hasToken() bool {
 	return !f.rated() || f.tokens > f.share.promised[1] && f.share.pool.now() < f.tokensUntil
 }
@@ -426,7 +427,7 @@ func (x *share) holding() (ids []string) {
 	return ids[:min(len(ids), grantRuns)]
 }
 
-// ask asks the store, without a lock, and gives what it answers to those that wait.
+// ask asks the store, without a lock, and gives what it answers to the claims that wait.
 func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	p, sent := g.pool, g.pool.now()
 	var answers []store.Granted
@@ -476,7 +477,7 @@ func (g *granter) report(err error) {
 	}
 }
 
-// settle gives what the store has answered to those that wait, with the pool locked.
+// settle gives what the store has answered to the claims that wait, with the pool locked.
 func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err error) {
 	now := g.pool.now()
 	if err != nil {

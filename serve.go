@@ -90,7 +90,7 @@ const (
 	defaultPrune = time.Minute
 	// keyPause is the longest time between two questions to the store while a key is full: another process may free a place.
 	keyPause = 500 * time.Millisecond
-	// restPause is how long Serve leaves a run alone that has come to rest: the clock of this process may be behind the store's.
+	// restPause is how long Serve does not take up a run that has come to rest: the clock of this process may be behind the store's.
 	restPause = defaultPoll
 	// startsAtOnce is how many runs are started at the same time, so that a store can write their leases in one transaction.
 	startsAtOnce = 8

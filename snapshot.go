@@ -209,7 +209,7 @@ type nodeState struct {
 	Due      time.Time `json:"due,omitzero"`       // when a node that backs off is ready
 	// Refused is why the store has refused the output of its last attempt: the node is to fail.
 	Refused *storedError `json:"refused,omitempty"`
-	Entries int32        `json:"entries,omitempty"` // the re-entries, including one that has yet to start
+	Entries int32        `json:"entries,omitempty"` // the re-entries, also a re-entry that has not started yet
 	// Start and End are from the record, as times: another process has another clock.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`

@@ -62,7 +62,7 @@ func TestCreate(t *testing.T) {
 	require.ErrorIs(t, err, machine.ErrBadValue)
 }
 
-// TestCreatePriorities: the priority of a run becomes that of its jobs where River has one; other priorities are refused by name.
+// TestCreatePriorities: a job of River has the priority of its run if River knows that priority; other priorities are refused by name.
 func TestCreatePriorities(t *testing.T) {
 	t.Parallel()
 	x := newTables(t)
