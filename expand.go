@@ -582,14 +582,18 @@ func (r *Run) answerKept(s *signal, text json.RawMessage, seen int, unknown func
 }
 
 // reportKept reports what could not be undone of nodes inside a node that was expanded in an earlier life.
-func (r *Run) reportKept(in *insideState, prefix string) {
-	for i := range in.Nodes {
-		n := &in.Nodes[i]
+func (r *Run) reportKept(of *nodeState, prefix string) {
+	for i := range of.Inside.Past {
+		r.reportKept(&nodeState{ID: of.ID, Inside: &of.Inside.Past[i]}, prefix)
+	}
+	prefix = of.prefixInside(prefix)
+	for i := range of.Inside.Nodes {
+		n := &of.Inside.Nodes[i]
 		if n.Undo != nil && n.Undo.Status == CompensationFailed {
 			r.reportUndone(prefix+n.ID, n.Undo.Err.restore())
 		}
 		if n.Inside != nil {
-			r.reportKept(n.Inside, n.prefixInside(prefix))
+			r.reportKept(n, prefix)
 		}
 	}
 }

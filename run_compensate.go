@@ -29,6 +29,7 @@ func (x *compensation) policy() Retry {
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // with which the run was about to end when the undoing began; zero for a nested run that had completed
+	whole  bool            // of a nested run: it has completed, and the attempt of its composite has failed all the same: what is undone does not change its verdict
 	by     *Run            // the run that waits for the undos in flight: its goroutines and timers are used; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
 	failed []error         // of the nodes of this run and of its nested runs that could not be undone, in the order in which they failed
@@ -162,7 +163,7 @@ func (r *Run) reverses() bool {
 	if r.items == nil {
 		status, _ := r.st.RunStatus(machine.StatusRule(r.cfg.statusRule))
 		if r.undo != nil && status == RunCompleted {
-			if status = cmp.Or(r.undo.status, status); len(r.undo.failed) > 0 {
+			if status = cmp.Or(r.undo.status, status); len(r.undo.failed) > 0 && !r.undo.whole {
 				status = RunFailed
 			}
 		}
@@ -631,6 +632,10 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 		return false
 	}
 	comp.failed = &failedWhole{c: *c, res: res}
+	if child := comp.child; child != nil && child.concluded() && child.verdict.status == RunCompleted {
+		child.undoes().whole = true
+		r.outdated(step.ref)
+	}
 	comp.working = false
 	r.disarm(&x.grace)
 	var next func(now int64)
@@ -677,7 +682,7 @@ func (r *Run) judgeUndone(v *verdict) {
 	if v.status == RunCompleted && x.status != RunPending {
 		v.status, v.degraded = x.status, false
 	}
-	if len(x.failed) > 0 && v.status != RunCancelled {
+	if len(x.failed) > 0 && v.status != RunCancelled && !x.whole {
 		v.status, v.degraded, v.cause = RunFailed, false, CauseCompensationFailed
 	}
 }

@@ -151,6 +151,8 @@ type insideState struct {
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
+	// Whole: the nested run has completed, and the attempt of its composite, which has failed all the same, is undone.
+	Whole bool `json:"whole,omitempty"`
 	// Expanded is the hash of the graph that the step of an expanded node has returned. Redo is what runs again in there, see [Redrive], once
 	// the step has returned it again.
 	Expanded string     `json:"expanded,omitempty"`

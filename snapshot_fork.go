@@ -613,7 +613,8 @@ func forked(nodes []nodeState, undoes bool) {
 		if n.Inside == nil {
 			continue
 		}
-		if n.Inside.First, n.Inside.dropped, n.Inside.apart = 0, nil, 0; n.Status == Running {
+		n.Inside.First, n.Inside.dropped, n.Inside.apart, n.Inside.Whole = 0, nil, 0, false
+		if n.Status == Running {
 			n.Attempts, n.Started, n.Cut, n.Errs, n.Retried, n.LastErr, n.Began, n.Tokens, n.Usage = 1, 1, 0, nil, nil, nil, time.Time{}, [2]int{}, nil
 			n.reopened, n.Dormant = true, false
 		}

@@ -175,7 +175,7 @@ func (h *held) install() {
 					r.outermost().undoes().busy++
 				}
 				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // else its graph is made again, and reports them
-					r.reportKept(kept.Inside, kept.prefixInside(r.prefix))
+					r.reportKept(kept, r.prefix)
 				}
 			}
 			if kept.Status == Running {
@@ -339,6 +339,9 @@ func (h *held) installInside(x *extra) {
 	c.began = int64(state.Began.Sub(r.start))
 	if state.Undoing != RunPending {
 		c.undoes().status = state.Undoing
+	}
+	if state.Whole {
+		c.undoes().whole = true
 	}
 	if h.continues() && n.Dormant {
 		c.stage = stageResting

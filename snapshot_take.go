@@ -250,6 +250,9 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 	n.Dormant, n.Draining = w.Is(machine.WordDormant), w.Is(machine.WordDraining)
 	n.TimedOut, n.Timeout = x.timedOut, x.timeout
+	if c := x.comp.child; n.Inside != nil && c != nil && c.undo != nil {
+		n.Inside.Whole = c.undo.whole
+	}
 }
 
 // state is the state of the run nested in a composite, without its nodes and the outputs that a loop has collected.

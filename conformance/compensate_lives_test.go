@@ -224,3 +224,81 @@ func TestExpandedNodeThatWasCancelledIsUndoneInAnotherLife(t *testing.T) {
 		}
 	}
 }
+
+// A loop that has failed although everything inside has completed keeps its cause if the process dies while what is inside is undone.
+func TestUndoneLoopKeepsItsCause(t *testing.T) {
+	odd := errors.New("odd")
+	for want, loop := range map[kahn.CauseKind]*kahn.Loop{
+		kahn.CauseLoopLimit:      {While: func(kahn.View) (bool, error) { return true, nil }, MaxIterations: 2},
+		kahn.CauseConditionError: {While: func(kahn.View) (bool, error) { return false, odd }, MaxIterations: 2},
+	} {
+		for _, stored := range []bool{false, true} {
+			dies := true
+			fails := func(context.Context, *kahn.Step) error { return kahn.Permanent(odd) }
+			lasts := func(context.Context, *kahn.Step) error {
+				if dies {
+					time.Sleep(time.Hour)
+				}
+				return nil
+			}
+			l := kahn.Node{ID: "l", Loop: loop, Sub: graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: fails}, kahn.Node{ID: "y", Do: succeeds(1), Compensate: lasts})}
+			for name, g := range map[string]*kahn.Graph{"loop": graph(l), "inside": graph(kahn.Node{ID: "s", Sub: graph(l)})} {
+				inBubble(t, fmt.Sprintf("%s, %v, stored %v", name, want, stored), func(t *testing.T) {
+					dies = true
+					again := crash(t, g, nil, stored, func(*kahn.Run) { synctest.Wait() })
+					dies = false
+					res, err := kahn.Execute(t.Context(), g, nil, again...)
+					require.ErrorIs(t, err, kahn.ErrCompensation)
+					if name == "inside" {
+						res = must(res.Node("s")).Sub
+					}
+					require.Equal(t, want, must(res.Node("l")).Cause.Kind)
+				})
+			}
+		}
+	}
+}
+
+// What could not be undone of an earlier iteration inside an expanded node is reported in every later life.
+func TestIterationInsideAnExpandedNodeThatCannotBeUndone(t *testing.T) {
+	for _, stored := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("stored %v", stored), func(t *testing.T) {
+			hangs, undone := "x", ""
+			undo := func(ctx context.Context, s *kahn.Step) error {
+				if undone += " " + s.Path(); s.ID() == hangs {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				if strings.Contains(s.Path(), "#1/") {
+					return kahn.Permanent(errSoldOut)
+				}
+				return nil
+			}
+			inner := graph(kahn.Node{
+				ID: "l", Loop: &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 2},
+				Sub: graph(kahn.Node{ID: "x", Do: succeeds(1), Compensate: undo}),
+			})
+			l := &lives{t: t, g: graph(
+				kahn.Node{ID: "f", Do: succeeds(1), Compensate: undo},
+				kahn.Node{ID: "e", After: []string{"f"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }},
+				kahn.Node{ID: "z", After: []string{"e"}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errSoldOut }},
+			)}
+			if stored {
+				l.store = new(store.Memory)
+			}
+			for _, id := range []string{"x", "f", "f", ""} {
+				after := time.Second
+				if hangs = id; id == "" {
+					after = 0
+				}
+				res, err := l.next(after, nil)
+				if id == "" {
+					require.Equal(t, kahn.RunFailed, res.Status)
+					require.ErrorIs(t, err, kahn.ErrCompensation)
+					require.ErrorContains(t, err, "e/l#1/x")
+				}
+			}
+			require.Equal(t, " e/l#2/x e/l#2/x e/l#1/x f f f", undone)
+		})
+	}
+}
