@@ -67,6 +67,23 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 		all.expect("A:ok B:ok C:ok D:ok E:ok F:ok G:ok", "completed")
 		called(t, again, "C", "D", "F", "G")
 	})
+	each("a composite that continues inside is attempted again before its wave", func(t *testing.T, opts []kahn.Option) {
+		policy := kahn.Retry{MaxAttempts: 2, InitialDelay: ms}
+		g := graph(after("A"), after("D"), kahn.Node{ID: "S", After: []string{"D"}, Sub: graph(after("x")), Retry: policy})
+		r := try(t, g, breaks("S/x"), opts...)
+		r.expect("A:ok D:ok S:F", "failed")
+		calls := 0
+		r, _ = r.keeping(g, func(_ context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "A" {
+				time.Sleep(10 * ms)
+			} else if calls++; calls == 1 {
+				return nil, errors.New("once more")
+			}
+			return nil, nil
+		}, opts, "A", "S/x")
+		r.expect("A:ok D:ok S:ok", "completed")
+		r.count(event.NodeRetried, "S", 2) // in each epoch
+	})
 	each("what was skipped stays, whatever a condition says now", func(t *testing.T, opts []kahn.Option) {
 		label := "yes"
 		c := kahn.Node{ID: "C", Routes: true, Do: func(context.Context, *kahn.Step) (any, error) { return label, nil }}

@@ -21,7 +21,7 @@ type nodeLife struct {
 	resumed   int  // how often the run had been resumed at the last event
 	undo      undoLife
 	began     uint64 // its first event, deltas and logs not counted; 0: there was none
-	unbound   bool   // it may have begun in a life without waves that is not in the stream
+	unbound   bool   // it may have begun in a life without waves that is not in the stream, or continues inside since a redrive
 	sourced   bool   // its predecessors have ended
 	givenUp   bool   // it ended with the step around it, which has not returned its graph again
 	assumed   bool   // unseen, and it has ended, or something would not have followed from that
@@ -215,6 +215,7 @@ func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	*n = nodeLife{decl: n.decl, resumed: c.resumptions}
 	if goesOnInside(e) {
 		n.last, n.id, n.attempt, n.began, n.sourced = event.NodeStarted, e.ID, max(attempt, e.Attempt), e.ID, true
+		n.unbound = true // it continues whatever wave is open
 	}
 	if n.within != "" {
 		in := c.interior(n.within)
