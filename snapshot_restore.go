@@ -324,12 +324,9 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// restoreEpochs sets the epochs in which the nodes have ended, if a redrive has kept descendants.
+// restoreEpochs sets the epochs in which the nodes have ended, if a redrive has kept descendants, in nested runs that have ended, too.
 func (h *held) restoreEpochs() {
-	h.each(func(h *held) {
-		if !slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
-			return
-		}
+	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
 		for i, ref := range h.refs {
 			if n := &h.nodes[i]; n.Epoch != 0 {
@@ -337,7 +334,15 @@ func (h *held) restoreEpochs() {
 			}
 		}
 		h.run.st.SetEpochs(epochs)
-	})
+	}
+	for _, in := range h.inside {
+		if in.begun() {
+			in.restoreEpochs()
+		}
+		for _, past := range in.past {
+			past.restoreEpochs()
+		}
+	}
 }
 
 // invalidate says which nodes run again, the outer ones first.

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed-c794f7ef/kahn"
 	"github.com/seed-c794f7ef/kahn/event"
@@ -66,6 +69,28 @@ func TestRedriveKeepsDescendants(t *testing.T) {
 		all, again := r.keeping(g, takes(0), opts)
 		all.expect("A:ok B:ok C:ok D:ok E:ok F:ok G:ok", "completed")
 		called(t, again, "C", "D", "F", "G")
+	})
+	each("a sub-graph that has failed has failed in a later life, whatever an earlier epoch answered", func(t *testing.T, opts []kahn.Option) {
+		g := graph(after("A"), kahn.Node{ID: "S", Sub: graph(after("x"), kahn.Node{ID: "h", After: []string{"x"}, Join: kahn.OneFailed})})
+		r := try(t, g, breaks("S/x"), opts...)
+		r.expect("A:ok S:ok", "completed+d")
+		lasts := func(ctx context.Context, s *kahn.Step) (any, error) {
+			if s.ID() == "A" {
+				<-ctx.Done()
+			}
+			return nil, errors.New("odd")
+		}
+		run, err := kahn.Start(t.Context(), g, lasts, append(opts, kahn.Redrive(reload(t, r.Snapshot()), []string{"A", "S/x"}), kahn.KeepDescendants, kahn.DespiteHandlers)...)
+		require.NoError(t, err)
+		synctest.Wait()
+		again := reload(t, run.Snapshot())
+		require.NoError(t, run.Cancel())
+		_, _ = run.Wait()
+		res, err := kahn.Execute(t.Context(), g, takes(0), append(opts, kahn.Resume(again))...)
+		require.Error(t, err)
+		s, _ := res.Node("S")
+		require.Equal(t, kahn.Failed, s.Status)
+		require.Equal(t, kahn.RunFailed, s.Sub.Status)
 	})
 	each("a composite that continues inside is attempted again before its wave", func(t *testing.T, opts []kahn.Option) {
 		policy := kahn.Retry{MaxAttempts: 2, InitialDelay: ms}
