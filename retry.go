@@ -134,6 +134,14 @@ func (r Retry) withDefaults() Retry {
 	return r
 }
 
+// bound returns how long a backoff of an earlier life still lasts: its rest, but no longer than any delay of the policy.
+func (r Retry) bound(rest time.Duration) time.Duration {
+	if r.MaxDelay < 0 {
+		return rest
+	}
+	return min(rest, max(r.MaxDelay, r.MaxRetryAfter))
+}
+
 // causes is the set of causes that the policy retries.
 func (r Retry) causes() (set machine.CauseSet) {
 	if r.RetryOn == nil {

@@ -257,7 +257,7 @@ func (r *Run) performUndos(now int64) {
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
 		case u.due > now: // of an earlier life
-			u.pause(time.Duration(u.due - now))
+			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
 		}

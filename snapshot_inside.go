@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed-c794f7ef/kahn/internal/saturate"
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
@@ -296,9 +297,10 @@ func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 // installPause restores a loop that pauses.
 func (h *held) installPause(r *Run, x *extra) {
 	state := h.within.Inside
+	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // no longer than any of its pauses
 	x.comp = &composite{
 		before: state.iterations(),
-		pause:  &pause{next: state.Iteration, due: int64(state.Due.Sub(r.start)), failed: state.Failed},
+		pause:  &pause{next: state.Iteration, due: due, failed: state.Failed},
 		stored: int32(state.apart),
 	}
 	h.continueAttempt(r, h.step(r), x)

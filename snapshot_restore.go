@@ -689,12 +689,17 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes nodes ready that backed off until a time that has passed, or that an older version has not kept.
+// endBackoffs makes nodes ready that backed off until a time that has passed, or that an older version has not kept. The clock by which that time
+// was computed may have been wrong, and nothing but the time ends the backoff of a cleanup node: it is bounded by the policy from now on.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
-		for i := range h.nodes {
-			if n := &h.nodes[i]; n.Status == Retrying && !n.Due.After(now) {
+		for i, ref := range h.refs {
+			switch n := &h.nodes[i]; {
+			case n.Status != Retrying:
+			case !n.Due.After(now):
 				n.Status, n.Sleeps = Ready, false
+			case !n.Sleeps:
+				n.Due = now.Add(h.plan.retryOf(ref, h.run.cfg.defaultRetry).bound(n.Due.Sub(now)))
 			}
 		}
 	})

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -167,7 +169,7 @@ func goOnHostile(t *testing.T, c *cutter, data []byte, opts ...kahn.Option) bool
 		}
 	}
 	run.Cancel()
-	time.Sleep(time.Minute)
+	time.Sleep(10 * time.Minute) // a cleanup node, which Cancel does not stop, may back off for 5 minutes, see Retry.MaxRetryAfter
 	synctest.Wait()
 	select {
 	case <-run.Done():
@@ -253,4 +255,55 @@ func placesOf(doc any) (places []jsonPlace) {
 		}
 	}
 	return places
+}
+
+// A backoff or a pause until a date that is far away lasts no longer than its policy allows.
+func TestBackoffUntilAForgedDate(t *testing.T) {
+	hour, asked := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, MaxDelay: time.Hour}, kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second}
+	broken := errors.New("once more")
+	failsOnce := func() func(context.Context, *kahn.Step) (any, error) {
+		calls := 0
+		return func(context.Context, *kahn.Step) (any, error) {
+			if calls++; calls == 1 {
+				return nil, broken
+			}
+			return nil, nil
+		}
+	}
+	undo := failsOnce()
+	for name, row := range map[string]struct {
+		n     kahn.Node
+		waits time.Duration
+	}{
+		"MaxDelay":      {kahn.Node{Do: failsOnce(), Retry: hour}, time.Hour},
+		"MaxRetryAfter": {kahn.Node{Do: failsOnce(), Retry: asked}, 5 * time.Minute},
+		"cleanup":       {kahn.Node{Do: failsOnce(), Retry: hour, Cleanup: true}, time.Hour},
+		"the end":       {kahn.Node{Do: failsOnce(), Retry: hour, Kind: kahn.KindEnd}, time.Hour},
+		"a pause": {kahn.Node{
+			Sub: graph(after("y")), Loop: &kahn.Loop{While: func(v kahn.View) (bool, error) { return v.Iteration() < 2, nil }, MaxIterations: 2, Pause: time.Minute},
+		}, time.Minute},
+		"a compensation": {kahn.Node{
+			Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Permanent(broken) }, CompensateRetry: hour,
+			Compensate: func(ctx context.Context, s *kahn.Step) error { _, err := undo(ctx, s); return err },
+		}, time.Hour},
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			row.n.ID = "x"
+			g := graph(row.n)
+			run, err := kahn.Start(t.Context(), g, takes(0))
+			require.NoError(t, err)
+			time.Sleep(500 * ms)
+			data, err := json.Marshal(run.Snapshot())
+			require.NoError(t, err)
+			_ = run.Cancel()
+			_, _ = run.Wait()
+			forged := regexp.MustCompile(`"due":"[^"]*"`).ReplaceAll(data, []byte(`"due":"9999-01-01T00:00:00Z"`))
+			require.NotEqual(t, data, forged)
+			s := new(kahn.Snapshot)
+			require.NoError(t, json.Unmarshal(forged, s))
+			began := time.Now()
+			_, _ = kahn.Execute(t.Context(), g, takes(0), kahn.Resume(s))
+			require.Equal(t, row.waits, time.Since(began))
+		})
+	}
 }
