@@ -1,0 +1,76 @@
+// Tenants is a service with several tenants, one of which has too much work. Two processes perform the runs of one file of SQLite: two Runners here, each with a
+// connection of its own. The program counts what is performed at once, and exits with 1 if a claim is not true.
+//
+//	go run ./examples/tenants
+//	go run ./examples/tenants -without turns
+//
+// The second command leaves out what a claim rests on, one of turns, runs and shared, to show what the noisy tenant does then.
+//
+//	$ go run ./examples/tenants
+//	turns:  200 runs of a are due before the one run of b, which begins as number 2
+//	runs:   two processes perform 2 runs of a at once, 2 of b and 2 of c; 36 runs of a end after the last one of the others
+//	shared: two processes perform 2 fetches of a at once, 2 of b, 2 of c and 2 mails, and 5 steps in all
+//	why:    fetch of b-2, in process 2: it waits for a slot of the key b in all processes: 1 of 1, held by run b-1
+//	As it should be: no tenant has waited for all the work of another one, and no bound was exceeded.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// patience is after how much time something is wrong.
+const patience = 5 * time.Minute
+
+func main() {
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// command is the program without the process around it. It returns the exit code.
+func command(args []string, stdout, stderr io.Writer) int {
+	flags := flag.NewFlagSet("tenants", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	without := flags.String("without", "", "what is left out: turns, runs or shared")
+	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return 0
+	} else if err != nil {
+		return 2
+	}
+	if flags.NArg() > 0 || !slices.Contains([]string{"", "turns", "runs", "shared"}, *without) {
+		fmt.Fprintf(stderr, "tenants: unexpected argument in %q\n", args)
+		return 2
+	}
+	if err := run(stdout, *without); err != nil {
+		fmt.Fprintln(stderr, "tenants:", err)
+		return 1
+	}
+	fmt.Fprintln(stdout, "As it should be: no tenant has waited for all the work of another one, and no bound was exceeded.")
+	return 0
+}
+
+// run shows each claim over a file of its own.
+func run(out io.Writer, without string) (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	dir, err := os.MkdirTemp("", "kahn-tenants-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	for _, claim := range []struct {
+		name  string
+		check func(ctx context.Context, out io.Writer, file string, with bool) error
+	}{{"turns", takeTurns}, {"runs", boundRuns}, {"shared", shareLimits}, {"why", explain}} {
+		if err := claim.check(ctx, out, filepath.Join(dir, claim.name+".db"), claim.name != without); err != nil {
+			return fmt.Errorf("%s: %w", claim.name, err)
+		}
+	}
+	return nil
+}

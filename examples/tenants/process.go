@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+	"github.com/seed-c794f7ef/kahn/store/sqlite"
+)
+
+// process is one of the processes of the service: a Runner, and a connection of its own to the file.
+type process struct {
+	db     *sqlite.Store
+	runner *kahn.Runner
+	served chan error // gets what Serve returns
+}
+
+// open connects a process to the file.
+func open(file string, runner *kahn.Runner) (*process, error) {
+	db, err := sqlite.Open(file, sqlite.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &process{db: db, runner: runner}, nil
+}
+
+// serve begins to perform the runs of the file.
+func (p *process) serve(ctx context.Context, s kahn.Service) {
+	s.Store = p.db
+	p.served = make(chan error, 1)
+	go func() { p.served <- p.runner.Serve(ctx, s) }()
+}
+
+// close ends the process.
+func (p *process) close() error {
+	grace, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	err := p.runner.Shutdown(grace)
+	if p.served != nil {
+		err = errors.Join(err, <-p.served)
+	}
+	return errors.Join(err, p.db.Close())
+}
+
+// ended waits until all runs of the file have ended, and returns an error if one of them has not completed.
+func (p *process) ended(ctx context.Context) error {
+	for {
+		counts, err := p.db.Count(ctx, store.Filter{})
+		if err != nil {
+			return err
+		}
+		left := 0
+		for _, c := range counts {
+			switch {
+			case !c.Status.Terminal():
+				left += int(c.Runs)
+			case c.Status != kahn.RunCompleted:
+				return fmt.Errorf("%d runs are %v", c.Runs, c.Status)
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits for a time, or returns why ctx has ended.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// load is how many runs a tenant has.
+type load struct {
+	tenant string
+	runs   int
+}
+
+// work is what processes perform together.
+type work struct {
+	graph     *kahn.Graph
+	processes int
+	places    int // of each process, for runs
+	keyRuns   int
+	shared    *kahn.Shared // bounds for the steps of all processes; nil if there are none. Its Store is set.
+	keyless   bool         // the runs have no keys
+	runs      []load
+}
+
+// perform creates the runs, in their order, and performs them until all have ended.
+func (w *work) perform(ctx context.Context, file string) (err error) {
+	processes := make([]*process, w.processes)
+	for i := range processes {
+		p, err := open(file, &kahn.Runner{MaxRuns: w.places})
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, p.close()) }()
+		if w.shared != nil {
+			shared := *w.shared
+			shared.Store, p.runner.Shared = p.db, &shared
+		}
+		processes[i] = p
+	}
+	for _, l := range w.runs {
+		if err := w.create(ctx, processes[0].db, l); err != nil {
+			return err
+		}
+	}
+	for _, p := range processes {
+		p.serve(ctx, kahn.Service{Workflows: []kahn.Workflow{{Graph: w.graph}}, KeyRuns: w.keyRuns})
+	}
+	return processes[0].ended(ctx)
+}
+
+// create creates runs of a tenant, which are due at once.
+func (w *work) create(ctx context.Context, db *sqlite.Store, l load) error {
+	for i := range l.runs {
+		options := []kahn.Option{kahn.RunID(fmt.Sprintf("%s-%d", l.tenant, i+1)), kahn.Inputs(map[string]any{"tenant": l.tenant})}
+		if !w.keyless {
+			options = append(options, kahn.RunKey(l.tenant))
+		}
+		n, err := kahn.Prepare(w.graph, options...)
+		if err != nil {
+			return err
+		}
+		if _, _, err := db.Create(ctx, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
