@@ -56,7 +56,7 @@ func (p *process) ended(ctx context.Context) error {
 		for _, c := range counts {
 			switch {
 			case !c.Status.Terminal():
-				left += int(c.Runs)
+				left += c.Runs
 			case c.Status != kahn.RunCompleted:
 				return fmt.Errorf("%d runs are %v", c.Runs, c.Status)
 			}
