@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -34,6 +35,10 @@ type Schedule struct {
 	Jitter time.Duration
 	// Labels are the runs' labels, beside [LabelSchedule] and the others of this package.
 	Labels map[string]string
+	// Key and Priority are those of the runs, see [kahn.RunKey] and [kahn.RunPriority]: the name of a tenant, as a rule, whose ticks take turns with its other
+	// runs and count as runs of the key. RunNow and Backfill have them, too.
+	Key      string
+	Priority int
 	// Inputs returns the inputs of the run of a tick. It is called when the run is created, as a rule at the tick before, and may be called
 	// again. Nil: the run has the input "tick", the time as a text in RFC 3339, unless its graph declares inputs and not this one.
 	Inputs func(tick time.Time) (map[string]any, error)
@@ -89,6 +94,8 @@ type written struct {
 	Overlap          Overlap           `json:"overlap,omitempty"`
 	Jitter           string            `json:"jitter,omitempty"`
 	Labels           map[string]string `json:"labels,omitempty"`
+	Key              string            `json:"key,omitempty"`
+	Priority         int               `json:"priority,omitempty"`
 }
 
 // rule is a definition that was checked.
@@ -125,6 +132,9 @@ func (s *Schedule) define() (*rule, json.RawMessage, error) {
 	case s.Jitter < 0:
 		return bad("Jitter %v is negative", s.Jitter)
 	}
+	if err := errors.Join(store.CheckKey(s.Key), store.CheckPriority(s.Priority)); err != nil {
+		return bad("%v", err)
+	}
 	times, err := Cron(cmp.Or(s.Cron, "@daily"), s.Zone)
 	if s.Every != 0 {
 		times, err = Every(s.Every)
@@ -133,7 +143,7 @@ func (s *Schedule) define() (*rule, json.RawMessage, error) {
 		return nil, nil, fmt.Errorf("schedule %q: %w", s.Name, err)
 	}
 	d := written{
-		Workflow: cmp.Or(s.Workflow, s.Name), Cron: s.Cron, Zone: s.Zone, Missed: s.Missed, Overlap: s.Overlap, Labels: s.Labels,
+		Workflow: cmp.Or(s.Workflow, s.Name), Cron: s.Cron, Zone: s.Zone, Missed: s.Missed, Overlap: s.Overlap, Labels: s.Labels, Key: s.Key, Priority: s.Priority,
 		Every: text(s.Every), StartingDeadline: text(s.StartingDeadline), Jitter: text(s.Jitter),
 	}
 	data, err := json.Marshal(d)
@@ -174,6 +184,7 @@ func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 		return nil, fmt.Errorf("%w %q: its row cannot be read: %w", ErrBadSchedule, row.Name, err)
 	}
 	s.Workflow, s.Cron, s.Zone, s.Missed, s.Overlap, s.Labels = d.Workflow, d.Cron, d.Zone, d.Missed, d.Overlap, d.Labels
+	s.Key, s.Priority = d.Key, d.Priority
 	if own != nil {
 		s.Inputs = own.Inputs
 	}
@@ -258,7 +269,7 @@ func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, 
 	n, err := r.prepare(w, options, id, labels, tick, at)
 	if err != nil {
 		labels[LabelLeftOut] = "inputs: " + err.Error()
-		n = store.NewRun{ID: id, Spec: store.Spec{Workflow: r.Workflow, Labels: labels}}
+		n = store.NewRun{ID: id, Spec: store.Spec{Workflow: r.Workflow, Labels: labels, Key: r.Key, Priority: r.Priority}}
 	}
 	n.Plan = "" // whatever version is there then performs it
 	n.NotBefore = r.begins(tick)
@@ -282,7 +293,14 @@ func (r *rule) prepare(w *kahn.Workflow, options []kahn.Option, id string, label
 		inputs["tick"] = at
 	}
 	all := append(append([]kahn.Option{}, options...), w.Options...)
-	return kahn.Prepare(w.Graph, append(all, kahn.RunID(id), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: labels}))...)
+	all = append(all, kahn.RunID(id), kahn.Inputs(inputs), kahn.Describe(store.Spec{Labels: labels}))
+	if r.Key != "" {
+		all = append(all, kahn.RunKey(r.Key))
+	}
+	if r.Priority != 0 {
+		all = append(all, kahn.RunPriority(r.Priority))
+	}
+	return kahn.Prepare(w.Graph, all...)
 }
 
 // contain calls a function of the host, and returns its panic as an error.

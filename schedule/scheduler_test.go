@@ -376,6 +376,8 @@ func TestBadSchedules(t *testing.T) {
 		`minute "60"`:                  func(s *schedule.Schedule) { s.Cron = "60 * * * *" },
 		`no workflow "none"`:           func(s *schedule.Schedule) { s.Workflow = "none" },
 		`the label "schedule.tick"`:    func(s *schedule.Schedule) { s.Labels = map[string]string{"schedule.tick": "x"} },
+		"has 201 bytes":                func(s *schedule.Schedule) { s.Key = strings.Repeat("k", 201) },
+		"priority 101":                 func(s *schedule.Schedule) { s.Priority = 101 },
 		"is no positive number":        func(s *schedule.Schedule) { s.Cron, s.Every = "", time.Millisecond },
 		`zone "Berlin" is none of the`: func(s *schedule.Schedule) { s.Zone = "Berlin" },
 	} {

@@ -26,7 +26,7 @@ func takeTurns(ctx context.Context, out io.Writer, file string, with bool) error
 		return err
 	}
 	number := slices.Index(m.begun, "b-1") + 1
-	fmt.Fprintf(out, "turns:  200 runs of a are due before the one run of b, which begins as number %d\n", number)
+	fmt.Fprintf(out, "turns:   200 runs of a are due before the one run of b, which begins as number %d\n", number)
 	if number != 2 {
 		return fmt.Errorf("the run of b is to begin as number 2, not as number %d", number)
 	}
@@ -47,7 +47,7 @@ func boundRuns(ctx context.Context, out io.Writer, file string, with bool) error
 		return err
 	}
 	later := len(m.ended) - 1 - max(last(m.ended, "b"), last(m.ended, "c"))
-	fmt.Fprintf(out, "runs:   two processes perform %d runs of a at once, %d of b and %d of c; %d runs of a end after the last one of the others\n",
+	fmt.Fprintf(out, "runs:    two processes perform %d runs of a at once, %d of b and %d of c; %d runs of a end after the last one of the others\n",
 		m.most["a"], m.most["b"], m.most["c"], later)
 	if later == 0 {
 		return errors.New("the others have waited for all runs of a")
@@ -87,7 +87,7 @@ func shareLimits(ctx context.Context, out io.Writer, file string, with bool) err
 	if err := w.perform(ctx, file); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "shared: two processes perform %d fetches of a at once, %d of b, %d of c and %d mails, and %d steps in all\n",
+	fmt.Fprintf(out, "shared:  two processes perform %d fetches of a at once, %d of b, %d of c and %d mails, and %d steps in all\n",
 		m.most["a"], m.most["b"], m.most["c"], m.most["mails"], m.most["steps"])
 	return errors.Join(m.within(2, "a", "b", "c", "mails"), m.within(5, "steps"))
 }
@@ -130,7 +130,7 @@ func explain(ctx context.Context, out io.Writer, file string, _ bool) (err error
 			return err
 		}
 		if strings.Contains(why.String(), "held by run b-1") {
-			fmt.Fprintf(out, "why:    fetch of b-2, in process 2: %v\n", why)
+			fmt.Fprintf(out, "why:     fetch of b-2, in process 2: %v\n", why)
 			break
 		}
 		if err := pause(ctx, 10*time.Millisecond); err != nil {

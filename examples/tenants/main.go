@@ -4,13 +4,14 @@
 //	go run ./examples/tenants
 //	go run ./examples/tenants -without turns
 //
-// The second command leaves out what a claim rests on, one of turns, runs and shared, to show what the noisy tenant does then.
+// The second command leaves out what a claim rests on, one of turns, runs, shared and nightly, to show what the noisy tenant does then.
 //
 //	$ go run ./examples/tenants
-//	turns:  200 runs of a are due before the one run of b, which begins as number 2
-//	runs:   two processes perform 2 runs of a at once, 2 of b and 2 of c; 36 runs of a end after the last one of the others
-//	shared: two processes perform 2 fetches of a at once, 2 of b, 2 of c and 2 mails, and 5 steps in all
-//	why:    fetch of b-2, in process 2: it waits for a slot of the key b in all processes: 1 of 1, held by run b-1
+//	turns:   200 runs of a are due before the one run of b, which begins as number 2
+//	runs:    two processes perform 2 runs of a at once, 2 of b and 2 of c; 36 runs of a end after the last one of the others
+//	shared:  two processes perform 2 fetches of a at once, 2 of b, 2 of c and 2 mails, and 5 steps in all
+//	why:     fetch of b-2, in process 2: it waits for a slot of the key b in all processes: 1 of 1, held by run b-1
+//	nightly: a, b and c have a run each at 02:00, with the key of the tenant: last night's has completed, the next one is pending
 //	As it should be: no tenant has waited for all the work of another one, and no bound was exceeded.
 package main
 
@@ -37,13 +38,13 @@ func main() {
 func command(args []string, stdout, stderr io.Writer) int {
 	flags := flag.NewFlagSet("tenants", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	without := flags.String("without", "", "what is left out: turns, runs or shared")
+	without := flags.String("without", "", "what is left out: turns, runs, shared or nightly")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
 	} else if err != nil {
 		return 2
 	}
-	if flags.NArg() > 0 || !slices.Contains([]string{"", "turns", "runs", "shared"}, *without) {
+	if flags.NArg() > 0 || !slices.Contains([]string{"", "turns", "runs", "shared", "nightly"}, *without) {
 		fmt.Fprintf(stderr, "tenants: unexpected argument in %q\n", args)
 		return 2
 	}
@@ -55,6 +56,12 @@ func command(args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// claims are what the program shows. with is false where what the claim rests on is left out.
+var claims = []struct {
+	name  string
+	check func(ctx context.Context, out io.Writer, file string, with bool) error
+}{{"turns", takeTurns}, {"runs", boundRuns}, {"shared", shareLimits}, {"why", explain}, {"nightly", scheduleNightly}}
+
 // run shows each claim over a file of its own.
 func run(out io.Writer, without string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -64,10 +71,7 @@ func run(out io.Writer, without string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	for _, claim := range []struct {
-		name  string
-		check func(ctx context.Context, out io.Writer, file string, with bool) error
-	}{{"turns", takeTurns}, {"runs", boundRuns}, {"shared", shareLimits}, {"why", explain}} {
+	for _, claim := range claims {
 		if err := claim.check(ctx, out, filepath.Join(dir, claim.name+".db"), claim.name != without); err != nil {
 			return fmt.Errorf("%s: %w", claim.name, err)
 		}

@@ -27,11 +27,10 @@ func open(file string, runner *kahn.Runner) (*process, error) {
 	return &process{db: db, runner: runner}, nil
 }
 
-// serve begins to perform the runs of the file.
-func (p *process) serve(ctx context.Context, s kahn.Service) {
-	s.Store = p.db
+// serve begins to perform the runs of the file, by a function that returns after the Shutdown of the Runner.
+func (p *process) serve(f func() error) {
 	p.served = make(chan error, 1)
-	go func() { p.served <- p.runner.Serve(ctx, s) }()
+	go func() { p.served <- f() }()
 }
 
 // close ends the process.
@@ -118,7 +117,9 @@ func (w *work) perform(ctx context.Context, file string) (err error) {
 		}
 	}
 	for _, p := range processes {
-		p.serve(ctx, kahn.Service{Workflows: []kahn.Workflow{{Graph: w.graph}}, KeyRuns: w.keyRuns})
+		p.serve(func() error {
+			return p.runner.Serve(ctx, kahn.Service{Store: p.db, Workflows: []kahn.Workflow{{Graph: w.graph}}, KeyRuns: w.keyRuns})
+		})
 	}
 	return processes[0].ended(ctx)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -13,12 +14,10 @@ func TestCommand(t *testing.T) {
 		want []string // in what is printed
 		errs string
 	}{
-		"all":            {nil, 0, []string{"begins as number 2\n", "held by run b-1\n", "As it should be"}, ""},
-		"without turns":  {[]string{"-without", "turns"}, 1, []string{"begins as number 201\n"}, "turns: the run of b is to begin as number 2, not as number 201"},
-		"without runs":   {[]string{"-without", "runs"}, 1, []string{"begins as number 2\n"}, "at once, expected up to 2"},
-		"without shared": {[]string{"-without", "shared"}, 1, []string{"begins as number 2\n"}, "at once, expected up to 5"},
-		"unknown":        {[]string{"-without", "why"}, 2, nil, "unexpected argument"},
-		"more":           {[]string{"7"}, 2, nil, "unexpected argument"},
+		"all":     {nil, 0, []string{"begins as number 2\n", "held by run b-1\n", "nightly: a, b and c", "As it should be"}, ""},
+		"without": {[]string{"-without", "turns"}, 1, []string{"begins as number 201\n"}, "tenants: turns: the run of b is to begin as number 2, not as number 201"},
+		"unknown": {[]string{"-without", "why"}, 2, nil, "unexpected argument"},
+		"more":    {[]string{"7"}, 2, nil, "unexpected argument"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errs bytes.Buffer
@@ -32,5 +31,23 @@ func TestCommand(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClaims checks that no claim is true without what it rests on.
+func TestClaims(t *testing.T) {
+	want := map[string]string{
+		"turns": "as number 201", "runs": "at once, expected up to 2", "shared": "at once, expected up to 5", "nightly": `has the key ""`,
+	}
+	for _, claim := range claims {
+		text, ok := want[claim.name]
+		if !ok {
+			continue
+		}
+		var out bytes.Buffer
+		err := claim.check(t.Context(), &out, filepath.Join(t.TempDir(), "runs.db"), false)
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v\n%s", claim.name, err, &out)
+		}
 	}
 }
