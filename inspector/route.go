@@ -105,6 +105,7 @@ func init() { // not an initializer, since openapi.json and info refer to routes
 		{method: "GET", path: "api/v1/gates", summary: "What waits for people, in all runs or in one: gates, and runs of which a compensation has failed.", params: []param{{Name: "run", Note: "only of this run"}, limitParam(100, 500)}, reply: gatesReply{}, serve: (*call).gates},
 		{method: "GET", path: "api/v1/stored", summary: "The runs of the store, the newest first.", params: []param{
 			{Name: "status", Many: true, Choices: runStatuses, Note: "only runs in one of these statuses"}, compensationParam, {Name: "workflow", Note: "only runs of this workflow"}, {Name: "prefix", Note: "what the id begins with"},
+			{Name: "key", Note: "only runs with this key; for clients that may view_data"},
 			{Name: "queue", Choices: []string{"unclaimable"}, Note: "unclaimable: only runs that have not ended, and whose workflow and plan no live process works, one queue after the other"},
 			{Name: "after", Note: "next of the page before"}, limitParam(50, 500),
 		}, reply: storedReply{}, serve: (*call).listStored},

@@ -22,8 +22,10 @@ type storedRow struct {
 	WakeAt       string            `json:"wake_at,omitempty"` // when it continues, or may begin
 	Parent       string            `json:"parent,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"` // for clients that may view_data
-	Here         bool              `json:"here,omitempty"`   // the Runner has it
-	Queue        *queueRow         `json:"queue,omitempty"`  // the run's, if no live process works it
+	Key          string            `json:"key,omitempty"`    // whose run it is, for clients that may view_data: due runs take turns by their keys
+	Priority     int               `json:"priority,omitempty"`
+	Here         bool              `json:"here,omitempty"`  // the Runner has it
+	Queue        *queueRow         `json:"queue,omitempty"` // the run's, if no live process works it
 	// Waiting are nodes that wait for a signal, the first few of them; Waits counts all.
 	Waiting []storedWait `json:"waiting,omitempty"`
 	Waits   int          `json:"waits,omitempty"`
@@ -50,6 +52,11 @@ func (c *call) listStored() (any, error) {
 	}
 	if name := c.query.text("compensation"); name != "" {
 		_ = q.Compensation.UnmarshalText([]byte(name)) // it is one of undoStates
+	}
+	if q.Key = c.query.text("key"); q.Key != "" {
+		if err := c.h.authorize(c.r, ViewData); err != nil {
+			return nil, err
+		}
 	}
 	if c.h.Store == nil {
 		return nil, errNoStore
@@ -81,12 +88,15 @@ func (c *call) listStored() (any, error) {
 		}
 	}
 	for _, run := range page.Runs {
-		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Compensation: compensationName(run.Compensation), Usage: run.Usage, Queue: c.h.queueOf(&run, unclaimable)}
+		row := storedRow{ID: run.ID, Workflow: run.Workflow, Status: run.Status, Created: stamp(run.Created), Ended: stamp(run.Ended), WakeAt: stamp(run.WakeAt), Parent: run.Parent, Compensation: compensationName(run.Compensation), Usage: run.Usage, Priority: run.Priority, Queue: c.h.queueOf(&run, unclaimable)}
 		if _, row.Here = c.h.Runner.Run(run.ID); c.mayViewData() && len(run.Labels) > 0 {
 			row.Labels = map[string]string{}
 			for name, label := range run.Labels {
 				row.Labels[clip(name, shownText)] = c.shownText(Value{RunID: run.ID, Kind: Label, Name: name, Value: label})
 			}
+		}
+		if run.Key != "" && c.mayViewData() {
+			row.Key = c.shownText(Value{RunID: run.ID, Kind: Key, Value: run.Key})
 		}
 		reply.Runs = append(reply.Runs, row)
 	}

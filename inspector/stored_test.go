@@ -36,7 +36,7 @@ func TestStored(t *testing.T) {
 		require.NoError(t, err)
 		_, _ = run.Wait()
 	}
-	waiting, err := kahn.Prepare(g, kahn.RunID("later"))
+	waiting, err := kahn.Prepare(g, kahn.RunID("later"), kahn.RunKey("acme"), kahn.RunPriority(7))
 	require.NoError(t, err)
 	_, _, err = memory.Create(t.Context(), waiting)
 	require.NoError(t, err)
@@ -71,6 +71,23 @@ func TestStored(t *testing.T) {
 	require.True(t, have["here"].Here)
 	require.Equal(t, kahn.RunPending, have["later"].Status)
 	require.Len(t, get[storedReply](d, "api/v1/stored", "status", "failed", "prefix", "else").Runs, 1)
+	require.Equal(t, "acme", have["later"].Key)
+	require.Equal(t, 7, have["later"].Priority)
+	require.Empty(t, have["here"].Key)
+	of := get[storedReply](d, "api/v1/stored", "key", "acme").Runs
+	require.Len(t, of, 1)
+	require.Equal(t, "later", of[0].ID)
+	require.Empty(t, get[storedReply](d, "api/v1/stored", "key", "acm").Runs)
+	closed := serve(Options{Runner: here, Store: memory, Authorize: func(_ *http.Request, a Action) error {
+		if a == ViewData {
+			return errBroken
+		}
+		return nil
+	}})
+	require.Equal(t, ViewData, closed.refusal(http.StatusForbidden, http.MethodGet, "api/v1/stored?key=acme", "").Action)
+	for _, row := range get[storedReply](closed, "api/v1/stored").Runs {
+		require.Empty(t, row.Key)
+	}
 	require.Equal(t, "bad_query", d.refusal(http.StatusBadRequest, http.MethodGet, "api/v1/stored?after=%3Cnone%3E", "").Code)
 
 	// A store alone is enough; without ViewData there are no labels.

@@ -49,7 +49,7 @@ export interface Log { lines: Line[]; after: number; more: boolean; before?: num
 export interface Span { path: string; n: number; queued_ms: number; start_ms: number; end_ms?: number; status: string; id: number }
 export interface Timeline { start?: string; now_ms: number; spans: Span[]; truncated?: boolean; note?: string }
 
-export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number; gone?: string }
+export interface StoredRow { id: string; workflow: string; status: string; compensation?: Undone; usage?: Usage; created?: string; ended?: string; wake_at?: string; labels?: Record<string, string>; key?: string; priority?: number; here?: boolean; queue?: Queue; waiting?: StoredWait[]; waits?: number; gone?: string }
 // StoredWait is a node of a stored run that waits for an answer. Answered ones wait for the process that performs the run.
 export interface StoredWait { path: string; label?: string; since?: string; deadline?: string; answered?: boolean }
 export interface Stored { runs: StoredRow[]; next?: string; unclaimable?: Queue[]; unclaimable_runs?: number }

@@ -16,19 +16,20 @@ export interface Route {
 	status: string
 	undone: string // only runs whose compensations are "running", "done" or "failed"
 	workflow: string
+	key: string // only runs with this key
 	queue: string // "unclaimable": only runs that no process works
 	q: string
 }
 
-const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "undone", "workflow", "queue", "q"] as const
+const texts = ["node", "inside", "failed", "edges", "critical", "level", "status", "undone", "workflow", "key", "queue", "q"] as const
 const lists = ["open", "fold"] as const
 
 const nowhere: Route = {
-	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", queue: "", q: "",
+	view: "runs", id: "", tab: "", node: "", inside: "", open: [], fold: [], failed: "", edges: "", critical: "", level: "", status: "", undone: "", workflow: "", key: "", queue: "", q: "",
 }
 
 // filters are what narrows down the content of one view, and means nothing to another.
-export const unfiltered = { status: "", undone: "", workflow: "", queue: "", q: "", level: "" }
+export const unfiltered = { status: "", undone: "", workflow: "", key: "", queue: "", q: "", level: "" }
 
 export function parse(hash: string): Route {
 	const [path, query = ""] = hash.replace(/^#\/?/, "").split("?", 2)

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks"
 import { get, type Queue, type Stored, type StoredRow } from "./api"
 import { everySoOften, generation } from "./live"
 import { Queues, Since } from "./queues"
-import { go, openRun, route } from "./route"
+import { go, href, openRun, route } from "./route"
 import { UndoneFilter } from "./runs"
 import { runStatuses } from "./status"
 import { texts } from "./texts"
@@ -11,8 +11,8 @@ import { Empty, Plain, Problem, RunBadge, Time, UndoneTag, Used } from "./ui"
 
 // StoredView lists what the store has: runs of other processes, and those that the Runner has forgotten.
 export function StoredView() {
-	const { status, undone, workflow, queue, q } = route.value
-	const { rows, next, problem, unclaimable, load, more } = useStored({ status, compensation: undone, workflow, queue, prefix: q })
+	const { status, undone, workflow, key, queue, q } = route.value
+	const { rows, next, problem, unclaimable, load, more } = useStored({ status, compensation: undone, workflow, key, queue, prefix: q })
 	return (
 		<main class="page" id="main">
 			<div class="bar">
@@ -25,11 +25,12 @@ export function StoredView() {
 				</select>
 				<UndoneFilter />
 				<input aria-label={texts.workflow} placeholder={texts.workflow} value={workflow} onChange={e => go({ workflow: e.currentTarget.value }, true)} />
+				<input aria-label={texts.key} placeholder={texts.key} value={key} onChange={e => go({ key: e.currentTarget.value }, true)} />
 				<input type="search" id="search" aria-label={texts.searchStored} placeholder={texts.searchStored} value={q} onInput={e => go({ q: e.currentTarget.value }, true)} />
 			</div>
 			<Queues list={unclaimable.list} runs={unclaimable.runs} />
 			{!rows && (problem ? <Problem error={problem} again={load} /> : <p class="loading">{texts.loading}</p>)}
-			{rows?.length === 0 && <Empty title={status || undone || workflow || queue || q ? texts.noMatch : texts.noStored} />}
+			{rows?.length === 0 && <Empty title={status || undone || workflow || key || queue || q ? texts.noMatch : texts.noStored} />}
 			{rows && rows.length > 0 && (
 				<table class="runs">
 					<thead><tr><th scope="col">{texts.status}</th><th scope="col">{texts.workflow}</th><th scope="col">{texts.run}</th><th scope="col">{texts.created}</th><th scope="col">{texts.ended}</th><th scope="col" class="wide waiting">{texts.waitsFor}</th></tr></thead>
@@ -37,7 +38,7 @@ export function StoredView() {
 						<tr key={r.id}>
 							<td><RunBadge status={r.status} gone={r.gone} /><UndoneTag state={r.compensation} />{r.here && <span class="tag">{texts.here}</span>}{r.queue && <span class="tag lost">{texts.unclaimable}</span>}</td>
 							<td class="name"><Plain text={r.workflow} />{r.queue && <span class="meta"> {r.queue.plan && texts.plan(r.queue.plan)} <Since queue={r.queue} /></span>}{r.labels && <div class="meta labels" role="note" aria-label={texts.labels}><Plain text={Object.entries(r.labels).map(([name, value]) => `${name}=${value}`).join(", ")} /></div>}</td>
-							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><Used usage={r.usage} most={3} /></td>
+							<td class="name id"><a data-row href={openRun(r.id)}><Plain text={r.id} /></a><KeyTag r={r} /><Used usage={r.usage} most={3} /></td>
 							<td><Time at={r.created} /></td>
 							<td>{r.ended ? <Time at={r.ended} /> : r.wake_at && <span class="meta">{r.status === "suspended" ? texts.sleeps : texts.wakes} <Time at={r.wake_at} /></span>}</td>
 							<td class="wide waiting name"><Waits r={r} /></td>
@@ -47,6 +48,17 @@ export function StoredView() {
 			)}
 			{next && <p class="more"><button onClick={more}>{texts.more}</button></p>}
 		</main>
+	)
+}
+
+// KeyTag shows whose run it is; a click lists the runs with that key.
+function KeyTag({ r }: { r: StoredRow }) {
+	if (!r.key && !r.priority) return null
+	return (
+		<span class="meta">
+			{r.key && <> {texts.key.toLowerCase()} <a href={href({ ...route.value, key: r.key })}><Plain text={r.key} /></a></>}
+			{!!r.priority && <> {texts.priority(r.priority)}</>}
+		</span>
 	)
 }
 

@@ -30,6 +30,8 @@ export const texts = {
 	wakes: "from",
 	sleeps: "sleeps until",
 	unclaimable: "no process",
+	key: "Key",
+	priority: (n: number) => `priority ${n}`,
 	unclaimableOnly: "Only runs that no process works",
 	unclaimableRuns: (n: number) => (n === 1 ? "No process works the queue of 1 run." : `No process works the queues of ${n} runs.`),
 	unclaimableRun: "No process works the queue of this run.",
