@@ -235,7 +235,7 @@ func hostile() *kahn.Graph {
 func hostilePage(t *testing.T, o Options) http.Handler {
 	t.Helper()
 	memory := &store.Memory{}
-	run, err := kahn.Prepare((&kahn.Graph{Name: markup + flipped}).Add(kahn.Node{ID: "n"}), kahn.RunID(markup+flipped), kahn.Describe(store.Spec{Labels: map[string]string{flipped: markup}}))
+	run, err := kahn.Prepare((&kahn.Graph{Name: markup + flipped}).Add(kahn.Node{ID: "n"}), kahn.RunID(markup+flipped), kahn.RunKey(markup+flipped), kahn.Describe(store.Spec{Labels: map[string]string{flipped: markup}}))
 	require.NoError(t, err)
 	_, _, err = memory.Create(t.Context(), run)
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 		require.NoError(t, <-serving)
 	}()
 	s.desk = newDesk(t, func(o *Options) {
-		waiting, err := kahn.Prepare(order(), kahn.RunID("stored"))
+		waiting, err := kahn.Prepare(order(), kahn.RunID("stored"), kahn.RunKey("acme"), kahn.RunPriority(7))
 		require.NoError(t, err)
 		_, _, err = s.memory.Create(t.Context(), waiting)
 		require.NoError(t, err)

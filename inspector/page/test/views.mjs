@@ -221,6 +221,21 @@ export const views = {
 		await close(page)
 	},
 
+	async "the list of stored runs shows whose they are, and is narrowed to one key"() {
+		const page = await open(base + "#/stored")
+		const row = page.getByRole("row", { name: /order .* stored key acme priority 7/ })
+		await row.getByRole("link", { name: "acme", exact: true }).click()
+		await until("the filter in the address", () => /key=acme/.test(page.url()))
+		await until("one row", async () => (await page.locator("table.runs tbody tr").count()) === 1)
+		await page.reload()
+		await row.waitFor()
+		assert.equal(await page.getByLabel("Key", { exact: true }).inputValue(), "acme")
+		await page.getByLabel("Key", { exact: true }).fill("acm")
+		await page.getByLabel("Key", { exact: true }).press("Enter")
+		await page.getByText("No run matches the filters").waitFor()
+		await close(page)
+	},
+
 	async "the store lists what no process here has"() {
 		const page = await open(base)
 		await page.getByRole("link", { name: "Stored" }).click()
