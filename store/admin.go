@@ -18,29 +18,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Admin is a [Store] whose runs can be created before anybody performs them, listed, copied and removed. [Memory], store/sqlite and
-// store/postgres implement it; a store need not. The error matches
-// [machine.ErrBadValue] if a value makes no sense, such as a negative limit or a text that is no cursor.
+// Admin is a [Store] whose runs can be created before a process performs them, listed, copied and removed. [Memory], store/sqlite and
+// store/postgres implement it; other stores need not. The error matches [machine.ErrBadValue] if a value makes no sense, such as a negative limit
+// or an invalid cursor.
 type Admin interface {
 	Store
-	// Create stores a run that nobody performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if n is
-	// a run that the store has already, see [Policy]. stored is the run without its record and nodes.
+	// Create stores a run that no process performs yet: its status is RunPending, and its WakeAt is n.NotBefore. created is false if the store
+	// has the run already, see [Policy]. stored is the run without its record and nodes.
 	Create(ctx context.Context, n NewRun) (stored *Run, created bool, err error)
-	// List returns a page of the runs that match, the newest first, and those of one time of creation by their ids. Runs are listed
-	// without Inputs, Sequence, Record and Nodes. A run that was acquired, and of which nothing was written yet, has no Spec.
+	// List returns a page of the runs that match, the newest first; runs with equal times of creation are in the order of their ids. Runs are
+	// listed without Inputs, Sequence, Record and Nodes. A run that was acquired, but for which nothing was written yet, has no Spec.
 	List(ctx context.Context, q Query) (Page, error)
-	// Count returns how many of the runs that match have which workflow and status, sorted by these. Where there is none of them
-	// it returns no Count.
+	// Count returns the number of matching runs for each workflow and status, sorted by workflow and status. It leaves out numbers that are zero.
 	Count(ctx context.Context, f Filter) ([]Count, error)
-	// ListNodes returns a page of the nodes of a run, in the order in which they were first written, and what else has a record. A run that is not stored is an
-	// error that matches ErrUnknownRun.
+	// ListNodes returns a page of the nodes of a run, in the order in which they were first written, and of anything else that has a record. The
+	// error matches ErrUnknownRun if the run is not stored.
 	ListNodes(ctx context.Context, run string, q NodeQuery) (NodePage, error)
-	// Insert stores a whole run, as Load returns it, of this store or another one, and its Events, if the store is an EventStore. The error
-	// matches ErrExists if a run of this id is stored already, and [machine.ErrBadValue] if the run cannot have been loaded, or has a
-	// LastEvent and not the Events up to it.
+	// Insert stores a whole run, as Load of this store or another one returns it, and its Events, if the store is an EventStore. The error
+	// matches ErrExists if a run of this id is stored already, and [machine.ErrBadValue] if the run cannot have been loaded, or has a LastEvent
+	// but not the Events up to it.
 	Insert(ctx context.Context, r *Run) error
-	// Prune removes some of the runs that have ended and match, those that ended first, with all that is stored of them. It
-	// leaves out those whose lease lasts: whoever performed them is about to release it; those for which a redrive waits, see [Inbox]; and the
+	// Prune removes runs that have ended and match, with all that is stored for them; the runs that ended first go first. It leaves out runs
+	// whose lease lasts, since the process that performed them is about to release it; runs for which a redrive waits, see [Inbox]; and the
 	// latest ticks of schedules, see [ScheduleStore].
 	Prune(ctx context.Context, q PruneQuery) (Pruned, error)
 }
@@ -49,7 +48,7 @@ type Admin interface {
 var (
 	// ErrExists refuses to create or to insert a run whose id is taken.
 	ErrExists = errors.New("the run exists")
-	// ErrMismatch refuses a run that was created before with another workflow, plan or inputs.
+	// ErrMismatch refuses a run whose id was created with another workflow, plan or inputs.
 	ErrMismatch = errors.New("the run was created as another one")
 )
 
@@ -63,8 +62,8 @@ type NewRun struct {
 	IfExists Policy
 }
 
-// Policy says what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but of which nothing was written, does
-// not count when its lease has ended. While the lease lasts the error matches [ErrLeased].
+// Policy says what [Admin] does when it is to create a run whose id is taken. A run that was acquired, but for which nothing was written, does
+// not count once its lease has ended. While the lease lasts the error matches [ErrLeased].
 type Policy uint8
 
 // The policies.
@@ -74,8 +73,8 @@ const (
 	// Reuse returns the run that is stored, whatever its status is. If it was created with another workflow, plan or inputs the error
 	// matches [ErrMismatch].
 	Reuse
-	// Replace replaces a run that has not begun. If it has begun the error matches [ErrExists], and if it is leased, since somebody is
-	// about to begin it, [ErrLeased].
+	// Replace replaces a run that has not begun. The error matches [ErrExists] if it has begun, and [ErrLeased] if it is leased, since its owner
+	// is about to begin it.
 	Replace
 	// ReplaceUnasked is Replace for a run for which no request was posted, see [Inbox]. If one was, the error matches [ErrExists].
 	ReplaceUnasked
@@ -88,7 +87,7 @@ var policyNames = enum.Of[Policy]("policy", "refuse", "reuse", "replace", "repla
 // String returns "refuse", "reuse", "replace" or "replace_unasked".
 func (p Policy) String() string { return policyNames.Name(p) }
 
-// Check reports what is wrong with a run that is to be created, as an error that matches [machine.ErrBadValue].
+// Check returns an error that matches [machine.ErrBadValue] if the run cannot be created as it is.
 func (n *NewRun) Check() error {
 	if n.IfExists >= policyCount {
 		return fmt.Errorf("%w: IfExists %d is none of %s", machine.ErrBadValue, n.IfExists, strings.Join(policyNames.Names(), ", "))
@@ -108,7 +107,7 @@ const (
 	MaxPriority = 100 // and at least -MaxPriority
 )
 
-// CheckKey reports what is wrong with the key of a run, as an error that matches [machine.ErrBadValue].
+// CheckKey returns an error that matches [machine.ErrBadValue] if a run cannot have this key.
 func CheckKey(key string) error {
 	switch {
 	case !utf8.ValidString(key):
@@ -119,7 +118,7 @@ func CheckKey(key string) error {
 	return nil
 }
 
-// CheckPriority reports what is wrong with the priority of a run, as an error that matches [machine.ErrBadValue].
+// CheckPriority returns an error that matches [machine.ErrBadValue] if a run cannot have this priority.
 func CheckPriority(priority int) error {
 	if priority < -MaxPriority || priority > MaxPriority {
 		return fmt.Errorf("%w: the priority %d: -%d to %d", machine.ErrBadValue, priority, MaxPriority, MaxPriority)
@@ -135,7 +134,7 @@ func (s *Spec) check() error {
 	for name, value := range s.Labels {
 		texts = append(texts, name, value)
 	}
-	slices.Sort(texts) // which one the error names does not depend on the order of a map
+	slices.Sort(texts) // which text the error names does not depend on map iteration order
 	for _, text := range texts {
 		if !utf8.ValidString(text) {
 			return fmt.Errorf("%w: %s is not UTF-8", machine.ErrBadValue, foreign.Quote(text))
@@ -156,7 +155,7 @@ func (s *Spec) Same(o *Spec) bool {
 	return s.Workflow == o.Workflow && s.Plan == o.Plan && SameInputs(s.Inputs, o.Inputs)
 }
 
-// SameInputs reports whether two JSON objects are equal. None is equal to one without members.
+// SameInputs reports whether two JSON objects are equal. A nil one equals an object without members.
 func SameInputs(a, b json.RawMessage) bool {
 	return bytes.Equal(a, b) || bytes.Equal(canonical(a), canonical(b))
 }
@@ -179,8 +178,8 @@ func canonical(data json.RawMessage) []byte {
 	return text
 }
 
-// Judge decides whether a run that is to be created is written in place of the one of its id that the store has. It is for
-// implementations of [Admin]. leased means that somebody holds the run.
+// Judge decides whether the new run replaces the stored run of its id. leased means that the stored run has an owner. It is for implementations
+// of [Admin].
 func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	blank := stored.Sequence == 0 && stored.Spec.blank()
 	replaces := stored.Sequence == 0 && n.IfExists >= Replace
@@ -199,7 +198,7 @@ func (n *NewRun) Judge(stored *Run, leased bool) (write bool, err error) {
 	return false, nil
 }
 
-// blank reports whether nobody has said yet what the run is to do.
+// blank reports whether the Spec does not say yet what the run is to do.
 func (s *Spec) blank() bool {
 	return s.Workflow == "" && s.Plan == "" && s.Inputs == nil && s.Labels == nil && s.Parent == "" && s.Key == "" && s.Priority == 0
 }
@@ -225,7 +224,7 @@ const (
 	MaxPage     = 1000 // entries at most
 )
 
-// limit returns the bound of a page. Negative limits and those above MaxPage are refused.
+// limit returns the bound of a page. It refuses negative limits, and limits above MaxPage.
 func limit(n int) (int, error) {
 	switch {
 	case n < 0 || n > MaxPage:
@@ -236,7 +235,7 @@ func limit(n int) (int, error) {
 	return n, nil
 }
 
-// Filter selects runs. What is zero selects all.
+// Filter selects runs. A field that is zero selects all.
 type Filter struct {
 	Workflow string
 	Plan     string              // the hash of the plan
@@ -245,14 +244,14 @@ type Filter struct {
 	Parent   string
 	Key      string // of the runs, see Spec
 	Prefix   string // of the id
-	// Compensation is how far the runs have come with undoing what their nodes have done. None selects all.
+	// Compensation is how far the runs have come with undoing what their nodes did. None selects all.
 	Compensation machine.Compensation
-	// A run was created, or has ended, at or after the first of two times, and before the second. A run that has not ended is in no
-	// range of ends.
+	// The run was created at or after CreatedFrom and before CreatedBefore, and ended at or after EndedFrom and before EndedBefore. A run that
+	// has not ended is in no range of ends.
 	CreatedFrom, CreatedBefore, EndedFrom, EndedBefore time.Time
 }
 
-// Matches reports whether a run is one of those that the filter selects.
+// Matches reports whether the filter selects the run.
 func (f *Filter) Matches(r *Run) bool {
 	for name, value := range f.Labels {
 		if has, ok := r.Labels[name]; !ok || has != value {
@@ -281,16 +280,16 @@ type Query struct {
 // Bound returns the Limit, or DefaultPage if it is 0. An error is returned if the Limit is negative or above MaxPage.
 func (q *Query) Bound() (int, error) { return limit(q.Limit) }
 
-// Page is a part of a list of runs.
+// Page is one page of a list of runs.
 type Page struct {
 	Runs []Run
-	// Next is what Query.After is for the next page, "" if this is the last one. Runs that are created or removed meanwhile change
-	// nothing for the others: each is on one page.
+	// Next is what Query.After is for the next page, "" if this is the last one. Runs that are created or removed between two pages do not move
+	// the others: each is on exactly one page.
 	Next string
 }
 
-// Cut makes a page of the runs that a store has read for a query: as many as a page has, or one more, which begins the next page. unit is
-// the unit in which the store keeps the time of creation, such as time.Time.UnixMilli. It is for implementations of [Admin].
+// Cut makes a page of the runs that a store has read for a query: at most `most`, or one more, which begins the next page. unit is the unit in
+// which the store keeps the time of creation, such as time.Time.UnixMilli. It is for implementations of [Admin].
 func (p *Page) Cut(most int, unit func(time.Time) int64) {
 	if len(p.Runs) > most {
 		p.Runs = p.Runs[:most]
@@ -329,14 +328,14 @@ func (q *NodeQuery) Range() (first int64, most int, err error) {
 	return max(first, 0), most, err
 }
 
-// NodePage is a part of the list of the nodes of a run.
+// NodePage is one page of the list of the nodes of a run.
 type NodePage struct {
 	Nodes []ListedNode
 	Next  string // what NodeQuery.After is for the next page, "" if this is the last one
 }
 
-// Cut makes a page of the nodes that a store has read from number first on: as many as a page has, or one more, which begins the next page. It
-// is for implementations of [Admin].
+// Cut makes a page of the nodes that a store has read from number first on: at most `most`, or one more, which begins the next page. It is for
+// implementations of [Admin].
 func (p *NodePage) Cut(first int64, most int) {
 	if len(p.Nodes) > most {
 		p.Nodes = p.Nodes[:most]
@@ -354,14 +353,14 @@ type ListedNode struct {
 type PruneQuery struct {
 	// EndedBefore is required: runs that ended before this time are removed.
 	EndedBefore time.Time
-	// Statuses are those of runs that have ended; none means all of these.
+	// Statuses are terminal statuses of runs; none means all terminal statuses.
 	Statuses []machine.RunStatus
-	// Workflow is that of the runs; empty means all.
+	// Workflow is the workflow of the runs; empty means all.
 	Workflow string
 	// Limit is how many runs are removed in one call at most; 0 means DefaultPage.
 	Limit int
-	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they
-	// were put less than Grace ago. Nil leaves all blobs; a later call with the blob store removes those of runs that are gone by then.
+	// Blobs is the blob store of the runs' codec, see [Blobs]. Blobs to which no run refers any more are removed from it, unless they were put
+	// less than Grace ago. Nil leaves all blobs; a later call with the blob store removes the blobs of runs that are gone by then.
 	Blobs BlobSweeper
 	// Grace has to be longer than the time between the end of a step and the commit that stores its output, so longer than leases
 	// last: a run may be about to refer to a blob that was put a moment ago. Zero means an hour, negative no time at all.
@@ -370,7 +369,7 @@ type PruneQuery struct {
 
 const defaultGrace = time.Hour
 
-// Check completes the query: Limit and Statuses are set. The error matches [machine.ErrBadValue] if the query makes no sense. It is for
+// Check completes the query by setting Limit and Statuses. The error matches [machine.ErrBadValue] if the query makes no sense. It is for
 // implementations of [Admin].
 func (q *PruneQuery) Check() (err error) {
 	if q.Limit, err = limit(q.Limit); err != nil {
@@ -390,8 +389,8 @@ func (q *PruneQuery) Check() (err error) {
 	return nil
 }
 
-// Sweep removes the blobs that no run refers to any more from q.Blobs, and returns those that are gone. It is for implementations of [Admin]. An
-// error ends it.
+// Sweep removes blobs to which no run refers any more from q.Blobs, and returns the keys that are gone. It stops at the first error. It is for
+// implementations of [Admin].
 func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, err error) {
 	grace := q.Grace
 	switch {
@@ -413,13 +412,13 @@ func (q *PruneQuery) Sweep(ctx context.Context, keys []string) (gone []string, e
 	return gone, nil
 }
 
-// Pruned is what a call of Prune has removed.
+// Pruned counts what a call of Prune has removed.
 type Pruned struct {
 	Runs, Nodes, Blobs int
 	More               bool // there may be more runs that match
 }
 
-// BlobKeys returns the keys of the blobs to which what the commit stores refers, sorted, each once.
+// BlobKeys returns the keys of the blobs to which the commit's data refers, sorted, each once.
 func (c *Commit) BlobKeys() []string {
 	data := make([]json.RawMessage, 0, 2+2*len(c.Nodes)+len(c.Events))
 	data = append(data, c.Run)

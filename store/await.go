@@ -9,19 +9,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Awaiter is an [Inbox] whose runs may await others: a commit with [Commit].Awaits stores that a node of its run awaits the end of another run, and
-// the store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres implement it; a
-// store need not.
+// Awaiter is an [Inbox] whose runs may await others: a commit with [Commit].Awaits stores that a node of its run awaits the end of another run,
+// and the store answers with a request of the kind KindEnded, whose Value is an [Ended] in JSON. [Memory], store/sqlite and store/postgres
+// implement it; other stores need not.
 //
-// The answer is posted in the transaction that ends the awaited run, whatever ends it. It is posted with the commit that awaits if that run has ended
-// already, is not stored, as after Prune, or awaits this one, by itself or through others. Whoever is served first closes no cycle: two commits that
-// would close one together are judged one after the other. A run that was created anew under its id, see [Replace], is awaited still.
+// The store posts the answer in the transaction that ends the awaited run, whatever ends it. It posts the answer with the awaiting commit if the
+// awaited run has ended already, is not stored, as after Prune, or awaits this run, directly or through others. Two commits that would close a
+// cycle together are judged one after the other, so that the second one finds the cycle. A run that was created anew under its id, see [Replace],
+// is still awaited.
 //
-// An answer ends the wait. Neither the end of the awaiting run nor that of the node does: whoever performs the run withdraws what it awaits no more.
-// An answer for a run that has ended meanwhile is not posted.
+// An answer ends the wait. Neither the end of the awaiting run nor the end of the node does: the process that performs the run withdraws what it
+// no longer awaits. The store posts no answer for a run that has ended meanwhile.
 type Awaiter interface {
 	Inbox
-	// LoadAwaits returns what the nodes of a run await and has no answer yet, sorted by the nodes. The error matches ErrUnknownRun if the run is not
+	// LoadAwaits returns the awaits of a run's nodes that have no answer yet, sorted by node. The error matches ErrUnknownRun if the run is not
 	// stored.
 	LoadAwaits(ctx context.Context, run string) ([]Await, error)
 }
@@ -29,17 +30,17 @@ type Awaiter interface {
 // Await says that a node of a run awaits the end of another run.
 type Await struct {
 	Node string `json:"node"` // its path: the Node of the request that answers
-	// Run is the id of the awaited run. A node awaits one run: this one replaces the one before, and "" withdraws that one.
+	// Run is the id of the awaited run. A node awaits one run: this one replaces the former one, and "" withdraws it.
 	Run string `json:"run,omitempty"`
 }
 
-// Ended is the Value of a KindEnded: what has become of an awaited run.
+// Ended is the Value of a KindEnded: how the awaited run ended.
 type Ended struct {
 	Run    string            `json:"run"`
 	Status machine.RunStatus `json:"status,omitempty"` // RunPending if the run has not ended: it is Unknown, or there is a Cycle
-	// Unknown tells that no run of this id is stored.
+	// Unknown is set if no run of this id is stored.
 	Unknown bool `json:"unknown,omitempty"`
-	// Cycle are runs of which each awaits the next one, from the awaited run to the one that would have awaited it.
+	// Cycle is a chain of runs, each of which awaits the next one, from the awaited run to the run that would have awaited it.
 	Cycle []string `json:"cycle,omitempty"`
 }
 
@@ -52,7 +53,7 @@ func (e *Ended) Request(node string, number uint64) (Request, error) {
 	return Request{ID: fmt.Sprint(endedID, number), Kind: KindEnded, Node: node, Value: value}, err
 }
 
-// Ended returns what a KindEnded says. The error matches [machine.ErrBadValue] if its Value is none.
+// Ended returns the Value of a KindEnded. The error matches [machine.ErrBadValue] if the Value is not an Ended.
 func (r *Request) Ended() (e Ended, err error) {
 	if err = json.Unmarshal(r.Value, &e); err != nil {
 		return e, fmt.Errorf("%w: request %q: %w", machine.ErrBadValue, r.ID, err)
@@ -60,10 +61,10 @@ func (r *Request) Ended() (e Ended, err error) {
 	return e, nil
 }
 
-// FindCycle returns the runs by which an awaited run awaits the run that would await it, as in [Ended].Cycle; nil if there are none. awaits returns what
-// a run awaits, in any order, and an error of it ends the search. It is for implementations of [Awaiter].
+// FindCycle returns the chain of runs through which awaited awaits run, as in [Ended].Cycle; nil if there is none. awaits returns the runs that a
+// run awaits, in any order; if it returns an error the search ends. It is for implementations of [Awaiter].
 func FindCycle(run, awaited string, awaits func(run string) ([]string, error)) (cycle []string, err error) {
-	from := map[string]string{awaited: ""} // by run: through which one it was found
+	from := map[string]string{awaited: ""} // by run: the run through which it was found
 	for queue := []string{awaited}; len(queue) > 0; queue = queue[1:] {
 		if queue[0] == run {
 			for at := run; at != ""; at = from[at] {
@@ -92,8 +93,8 @@ var _ Awaiter = (*Memory)(nil)
 // awaiting is a node of a run in memory that awaits another run.
 type awaiting struct{ run, node string }
 
-// await keeps what a commit awaits, and returns the runs for which requests were posted: those that awaited this one if the commit has ended it, and
-// this one if it has an answer at once.
+// await keeps the awaits of a commit, and returns the runs for which it has posted requests: the runs that awaited this one if the commit has
+// ended it, and this one if an await has an answer at once.
 func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	for _, a := range c.Awaits {
 		m.withdraw(r, a.Node)
@@ -135,7 +136,7 @@ func (m *Memory) await(r *memoryRun, c *Commit) (posted []string) {
 	return append(posted, m.endAwaits(r)...)
 }
 
-// endAwaits answers those who await a run, if it has ended, and returns their runs.
+// endAwaits answers the nodes that await a run, if it has ended, and returns their runs.
 func (m *Memory) endAwaits(r *memoryRun) (posted []string) {
 	if !r.Status.Terminal() {
 		return nil
@@ -174,7 +175,7 @@ func (m *Memory) withdrawAll(r *memoryRun) {
 	}
 }
 
-// tellEnded posts an answer.
+// tellEnded posts an answer for a node.
 func (m *Memory) tellEnded(r *memoryRun, node string, e Ended) {
 	q, _ := e.Request(node, r.Posted+1) // it has a JSON form
 	r.add(q)

@@ -90,12 +90,12 @@ func (m *MemoryBlobs) Len() int {
 	return len(m.blobs)
 }
 
-// Dir is a [BlobStore] in a folder of the file system, which it makes when it is needed: one file for each blob, in folders by the first
-// two characters of the key. A blob is on disk when Put returns: it is written to a file beside, synced and renamed. Its
-// file has the time at which it was put.
+// Dir is a [BlobStore] in a folder of the file system, which it makes when needed: one file for each blob, in folders by the first two characters
+// of the key. A blob is on disk when Put returns: Put writes a temporary file in the same folder, syncs it and renames it. The file's time says
+// when the blob was put.
 type Dir string
 
-// file is the path of a blob. Keys that are not those of Blobs might lead out of the folder.
+// file returns the path of a blob. It refuses keys that Blobs does not make, since these might lead out of the folder.
 func (d Dir) file(key string) (string, error) {
 	if len(key) < 3 || filepath.Base(key) != key || key[0] == '.' {
 		return "", fmt.Errorf("%w: the key %q", ErrRejected, key)
@@ -113,7 +113,8 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 		return err
 	}
 	if now := time.Now(); os.Chtimes(file, now, now) == nil {
-		// Whoever has put it may not have synced its name yet. A Sweep that moved the file aside before may have missed the new time: then it is gone now.
+		// The process that put it may not have synced its name yet. A Sweep that moved the file aside before may have missed the new time: then
+		// the file is gone now.
 		if _, gone := os.Stat(file); gone == nil {
 			return d.sync(file)
 		}
@@ -143,12 +144,12 @@ func (d Dir) Put(ctx context.Context, key string, data []byte) (err error) {
 	return d.sync(file)
 }
 
-// sync makes the name of a blob durable, and that of the folder which it is in.
+// sync makes the names of a blob and of its folder durable.
 func (d Dir) sync(file string) error {
 	return errors.Join(syncdir.Sync(filepath.Dir(file)), syncdir.Sync(string(d)))
 }
 
-// makeDir makes a folder and those around it. The names of all that it has made are durable.
+// makeDir makes a folder and its missing parents, and makes their names durable.
 func makeDir(dir string) error {
 	err := os.Mkdir(dir, 0o700)
 	if around := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && around != dir {
@@ -193,7 +194,7 @@ func (d Dir) Delete(_ context.Context, key string) error {
 	return nil
 }
 
-// Sweep implements [BlobSweeper]. The file is moved aside before its time is looked at: a Put that comes meanwhile writes another one.
+// Sweep implements [BlobSweeper]. It moves the file aside before it reads its time: a concurrent Put writes another file.
 func (d Dir) Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error) {
 	file, err := d.file(key)
 	if err != nil {

@@ -14,45 +14,45 @@ import (
 	"time"
 )
 
-// BlobStore keeps texts of any size under keys that follow from their content. Its methods may be called from several goroutines, and in
-// several processes, at the same time.
+// BlobStore keeps data of any size under keys that follow from their content. Its methods may be called from several goroutines, and in several
+// processes, at the same time.
 type BlobStore interface {
-	// Put keeps data under a key. To put what is there already changes nothing but the time at which it was put. An error that matches [ErrRejected] means that
-	// the store will never take the data.
+	// Put keeps data under a key. Putting the same data again changes only the time at which it was put. The error matches [ErrRejected] if the
+	// store will never take the data.
 	Put(ctx context.Context, key string, data []byte) error
-	// Get returns what was put under a key. An error that matches [ErrNoBlob] means that there is nothing.
+	// Get returns what was put under a key. The error matches [ErrNoBlob] if there is nothing.
 	Get(ctx context.Context, key string) ([]byte, error)
-	// Delete removes a key. One that is not there is no error.
+	// Delete removes a key. It returns no error if there is no such key.
 	Delete(ctx context.Context, key string) error
 }
 
-// BlobSweeper is a [BlobStore] that knows when blobs were put, as [Admin] needs for removing those that no run refers to any more.
+// BlobSweeper is a [BlobStore] that knows when blobs were put. [Admin] needs it to remove blobs to which no run refers any more.
 type BlobSweeper interface {
 	BlobStore
-	// Sweep removes a key unless it was put after the given time, and reports whether it is gone. It must not remove a blob that is
-	// put at the same moment.
+	// Sweep removes a key unless it was put after the given time, and reports whether it is gone. It must not remove a blob that is being put at
+	// the same time.
 	Sweep(ctx context.Context, key string, before time.Time) (gone bool, err error)
 }
 
 // Errors of blobs.
 var (
-	// ErrNoBlob is the error of a key under which nothing was put.
+	// ErrNoBlob is returned for a key under which nothing was put.
 	ErrNoBlob = errors.New("no such blob")
-	// ErrBlobDamaged is the error of a blob that is not what was put under its key.
+	// ErrBlobDamaged is returned if a blob is not what was put under its key.
 	ErrBlobDamaged = errors.New("the blob is damaged")
 )
 
-// Blobs is a codec that keeps large values in a [BlobStore]: what is written in their place is a short reference. A value that is read
-// again is checked against it. Blobs stay until [Admin] has removed all runs that refer to them: around Blobs may be no codec that hides the
-// references, such as [Sealed], which belongs inside.
+// Blobs is a codec that keeps large values in a [BlobStore] and writes a short reference in their place. It checks a value that it reads against
+// the reference. Blobs stay until [Admin] has removed all runs that refer to them. No codec that hides the references may wrap Blobs: [Sealed]
+// must be the Codec of Blobs.
 type Blobs struct {
 	Codec Codec
 	Store BlobStore
-	// Over is the length in bytes, as the Codec writes it, above which a value is kept as a blob. Zero means 64 KiB, negative that
-	// all values are blobs.
+	// Over is the length in bytes, as the Codec writes it, above which a value is kept as a blob. Zero means 64 KiB; a negative value makes all
+	// values blobs.
 	Over int
-	// Patience is how long a call of the Store that fails is repeated, and how long one call may take. Then the value counts as one
-	// that cannot be encoded, which fails its node, or decoded. Zero means 30 s.
+	// Patience is how long a failing call of the Store is repeated, and how long one call may take. After that the value cannot be encoded, which
+	// fails its node, or cannot be decoded. Zero means 30 s.
 	Patience time.Duration
 }
 
@@ -94,7 +94,8 @@ func (b *Blobs) Encode(value any) (json.RawMessage, error) {
 	return json.Marshal(map[string]string{blobMark: key})
 }
 
-// Content is a value with a content of its own, such as a file, which [Blobs] keep beside it. Its JSON has {"$blob": key} in the place of the content.
+// Content is a value with a content of its own, such as a file, which [Blobs] keeps as a blob. The JSON of the value has {"$blob": key} in place
+// of the content.
 type Content interface {
 	// BlobKey returns the hex SHA-256 of the content.
 	BlobKey() string
@@ -102,8 +103,8 @@ type Content interface {
 	Content() ([]byte, error)
 }
 
-// keepContents puts the contents of all values in a value into the Store. held: there are some, and the data stays where it is written, so that
-// [BlobKeys] finds them.
+// keepContents puts the contents of all values in a value into the Store. held is true if there are contents: then the data itself must not
+// become a blob, so that [BlobKeys] finds the references in it.
 func (b *Blobs) keepContents(value any, data json.RawMessage) (held bool, err error) {
 	if !bytes.Contains(data, []byte(`"`+blobMark+`"`)) {
 		return false, nil
@@ -124,7 +125,7 @@ func (b *Blobs) keepContent(c Content) error {
 		err = ErrBlobDamaged
 	}
 	call := func(ctx context.Context) error { return b.Store.Put(ctx, key, data) }
-	if err != nil { // it may have been kept before
+	if err != nil { // the content may have been kept before
 		call = func(ctx context.Context) error {
 			_, missing := b.Store.Get(ctx, key)
 			return missing
@@ -136,10 +137,10 @@ func (b *Blobs) keepContent(c Content) error {
 	return nil
 }
 
-// maxContentDepth is how deep contents are looked for.
+// maxContentDepth is how deep eachContent searches a value.
 const maxContentDepth = 100
 
-// eachContent calls f with the values in v that have a content, map entries in the order of their keys.
+// eachContent calls f with the values in v that have a content; it visits map entries in the order of their keys.
 func eachContent(v reflect.Value, depth int, f func(c Content)) {
 	if !v.IsValid() || depth > maxContentDepth {
 		return
@@ -204,7 +205,7 @@ func blobKey(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// repeat calls the Store until it answers, or the Patience has ended.
+// repeat calls the Store until it answers or the Patience has ended.
 func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	patience := b.Patience
 	if patience <= 0 {
@@ -222,7 +223,7 @@ func (b *Blobs) repeat(call func(ctx context.Context) error) error {
 	}
 }
 
-// BlobKeys returns the keys of the blobs to which records or values refer, sorted, each once: JSON as a [Store] has it.
+// BlobKeys returns the keys of the blobs to which records or values, as a [Store] keeps them, refer; sorted, each once.
 func BlobKeys(data ...json.RawMessage) (keys []string) {
 	if !slices.ContainsFunc(data, func(d json.RawMessage) bool { return bytes.Contains(d, []byte(blobMark)) }) {
 		return nil // most have none

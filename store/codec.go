@@ -12,8 +12,7 @@ type Codec interface {
 	Decode(data json.RawMessage) (any, error)
 }
 
-// CheckCodec returns an error if a codec cannot work as it is configured: one that has a method Check() error, as [Sealed] and [Blobs] do, says so. A
-// nil codec cannot.
+// CheckCodec returns an error if a codec is nil, or has a method Check() error, as [Sealed] and [Blobs] do, that returns one.
 func CheckCodec(c Codec) error {
 	if c == nil {
 		return errors.New("there is no Codec")
@@ -26,8 +25,8 @@ func CheckCodec(c Codec) error {
 	return nil
 }
 
-// CheckEvents returns an error if the events of runs with a codec must not be stored: they are in the clear, and the codec is a [Sealed] without
-// EventsInClear, or wraps one. A codec of a host that wraps another one says which by a method Unwrap() Codec.
+// CheckEvents returns an error if the events of runs with a codec must not be stored: events are in the clear, and the codec is, or wraps, a
+// [Sealed] without EventsInClear. A host's codec that wraps another one returns it from a method Unwrap() Codec.
 func CheckEvents(c Codec) error {
 	for c != nil {
 		switch x := c.(type) {
@@ -47,8 +46,8 @@ func CheckEvents(c Codec) error {
 	return nil
 }
 
-// wrapped returns the member of an object that has exactly the given members, all of them texts, as what a codec of this package has
-// written. looks reports whether the data may not be written as it is, since it would be taken for that.
+// wrapped returns the members of an object that a codec of this package has written: it has exactly the given members, all of them texts. looks
+// reports whether plain data resembles such an object, so that it must not be written as it is.
 func wrapped(data json.RawMessage, mark string, members ...string) (texts map[string]string, looks bool) {
 	if len(data) == 0 || data[0] != '{' {
 		return nil, false

@@ -14,16 +14,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// DirCache is a cache for a kahn.Memo in the folder Dir, with a file for each entry. Any number of processes may use one folder. The time of a
-// file says when it was used last, to the hour; the folder grows until [DirCache.Prune] is called.
+// DirCache is a cache for a kahn.Memo in the folder Dir, with a file for each entry. Any number of processes may share a folder. A file's time
+// says when the entry was used last, to the hour; the folder grows until [DirCache.Prune] is called.
 type DirCache struct{ Dir string }
 
 const (
-	usedWithin = time.Hour // a use is not noted if the last one was noted within that time
-	partial    = ".part"   // how the names of files end that are being written
+	usedWithin = time.Hour // a use is not recorded if one was recorded within this time
+	partial    = ".part"   // the end of the names of files that are being written
 )
 
-// file is the file of an entry.
+// file returns the path of an entry.
 func (c DirCache) file(key string) (string, error) {
 	if c.Dir == "" {
 		return "", fmt.Errorf("%w: a DirCache without Dir", machine.ErrBadValue)
@@ -34,7 +34,7 @@ func (c DirCache) file(key string) (string, error) {
 	return filepath.Join(c.Dir, key[:2], key), nil
 }
 
-// Get returns what is kept by a key.
+// Get returns the entry of a key.
 func (c DirCache) Get(_ context.Context, key string) (data []byte, ok bool, err error) {
 	name, err := c.file(key)
 	if err != nil {
@@ -49,12 +49,12 @@ func (c DirCache) Get(_ context.Context, key string) (data []byte, ok bool, err 
 	}
 	if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > usedWithin {
 		now := time.Now()
-		_ = os.Chtimes(name, now, now) // a folder that may only be read is a cache, too
+		_ = os.Chtimes(name, now, now) // a read-only folder is a cache, too
 	}
 	return data, true, nil
 }
 
-// Put keeps data by a key. A reader of the same key sees the former data or the new, and so does whoever comes after a crash.
+// Put keeps data under a key. A concurrent reader of the key, and a reader after a crash, sees either the former data or the new data.
 func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 	name, err := c.file(key)
 	if err != nil {
@@ -77,8 +77,8 @@ func (c DirCache) Put(_ context.Context, key string, data []byte) error {
 	return nil
 }
 
-// Prune removes the entries that were not used for the given time, and then those whose last use is longest ago until the entries have at
-// most that many bytes together. Zero means no bound. It returns how many entries it has removed.
+// Prune removes the entries that were not used for the given time, and then the least recently used ones until the entries have at most the given
+// number of bytes together. Zero means no bound. It returns how many entries it has removed.
 func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if c.Dir == "" || unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of the cache in %q: a folder and bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes, c.Dir)
@@ -93,7 +93,7 @@ func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) 
 	err = filepath.WalkDir(c.Dir, func(name string, d fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return nil // nothing was kept yet, or another process prunes, too
+			return nil // there are no entries yet, or another process prunes, too
 		case err != nil:
 			return err
 		case ctx.Err() != nil:
@@ -112,7 +112,7 @@ func (c DirCache) Prune(ctx context.Context, unused time.Duration, bytes int64) 
 		}
 		if part {
 			if now.Sub(info.ModTime()) > usedWithin {
-				return os.Remove(name) // whoever wrote it is gone
+				return os.Remove(name) // the process that wrote it is gone
 			}
 			return nil
 		}

@@ -12,13 +12,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: a Find that calls OpenEvents serves a
-// run that another process performs, with the ids of all its lives. One EventLog is for one stream: Status and EventRange tell what its
-// last request to the store has found, and do not ask.
+// EventLog is the stored log of a run, for readers in any process. It is a Source of package sse: a Find that calls OpenEvents serves a run that
+// another process performs, with the ids of all its lives. Use one EventLog for one stream: Status and EventRange return what its last request to
+// the store found, without a new request.
 type EventLog struct {
-	// Poll is how long a reader waits until it asks the store again, DefaultPoll if it is 0. A reader in the process that performs
-	// the run need not wait, if the store is an [EventNotifier] and the run has the same value of it. It must not change while
-	// somebody reads.
+	// Poll is how long a reader waits until it asks the store again, DefaultPoll if it is 0. A reader in the process that performs the run does
+	// not wait if the store is an [EventNotifier] and the run uses the same store value. Poll must not change during a read.
 	Poll time.Duration
 
 	store EventStore
@@ -33,8 +32,8 @@ const DefaultPoll = 250 * time.Millisecond
 // eventPage is how many events a reader of an EventLog loads at once.
 const eventPage = 256
 
-// OpenEvents returns the stored log of a run, which may be pending, at work in any process, or over. A run that is not stored is an
-// error that matches [ErrUnknownRun].
+// OpenEvents returns the stored log of a run, which may be pending, running in any process, or over. The error matches [ErrUnknownRun] if the run
+// is not stored.
 func OpenEvents(ctx context.Context, s EventStore, run string) (*EventLog, error) {
 	l := &EventLog{store: s, run: run}
 	_, err := l.load(ctx, 0, 1)
@@ -57,7 +56,7 @@ func (l *EventLog) load(ctx context.Context, after uint64, most int) (EventPage,
 	return page, nil
 }
 
-// last is what the last request has found.
+// last returns the result of the last request.
 func (l *EventLog) last() EventPage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +75,7 @@ func (l *EventLog) EventRange() (first, last uint64) {
 	return p.First, p.Last
 }
 
-// Heartbeat returns an event that tells that the log is read on. It has no id and is not stored.
+// Heartbeat returns an event that says that the log is still being read. It has no id and is not stored.
 func (l *EventLog) Heartbeat() event.Event {
 	p := l.last()
 	return event.Event{
@@ -85,12 +84,12 @@ func (l *EventLog) Heartbeat() event.Event {
 	}
 }
 
-// Events yields the stored events with ids above after, in order: first those that are stored, then, as they are stored, the others. It ends
-// after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits for the next life. 0
-// is before the first event.
+// Events yields the stored events with ids above after, in order: first the events that are stored already, then new ones as they are stored. It
+// ends after the last event of a run that has ended; while a run is suspended, or its process is dead, it waits for the next life. An after of 0
+// stands before the first event.
 //
-// An error ends the sequence, and comes with a zero Event: the cause of ctx's end, an error of the store, and those of [ReadEvents]. The
-// sequence may be used again and starts anew.
+// An error ends the sequence, and comes with a zero Event: the cause of ctx's end, an error of the store, or an error of [ReadEvents]. The
+// sequence may be used again and then starts anew.
 func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		known, at := l.last(), after
@@ -107,8 +106,8 @@ func (l *EventLog) Events(ctx context.Context, after uint64) iter.Seq2[event.Eve
 	}
 }
 
-// follow yields the events that are stored, and waits for more if there are none. goesOn is false if the reader wants no more, and ended
-// is true if there will be no more.
+// follow yields the events that are stored, and waits for more if there are none. goesOn is false if the reader stops, and ended is true if there
+// will be no more events.
 func (l *EventLog) follow(ctx context.Context, after *uint64, yield func(event.Event, error) bool) (goesOn, ended bool, err error) {
 	if ctx.Err() != nil {
 		return true, false, context.Cause(ctx)

@@ -10,22 +10,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// EventStore is a [Store] that keeps the events of runs: those of a [Commit] are stored with it, as a whole or not at all. [Memory],
-// store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it promises.
+// EventStore is a [Store] that keeps the events of runs: it stores the events of a [Commit] in the same transaction. [Memory], store/sqlite and
+// store/postgres implement it; other stores need not. Package storetest tests what it promises.
 type EventStore interface {
 	Store
-	// LoadEvents returns the stored events of a run with ids above after, in order, and where these stand in the log at the same
-	// moment: at most limit events, which is from 1 to MaxPage. It may return fewer, but at least one if there is one. The error
-	// matches ErrUnknownRun if the run is not stored.
+	// LoadEvents returns at most limit stored events of a run with ids above after, in order, and the state of the log at the same moment. limit
+	// is from 1 to MaxPage. LoadEvents may return fewer events than limit, but at least one if there is one. The error matches ErrUnknownRun if
+	// the run is not stored.
 	LoadEvents(ctx context.Context, run string, after uint64, limit int) (EventPage, error)
 }
 
-// EventNotifier is an [EventStore] that tells readers in its own process when it has stored events. Without it they learn of them when
-// they ask for the next time.
+// EventNotifier is an [EventStore] that notifies readers in its own process when it has stored events. Without it readers find new events when
+// they ask again.
 type EventNotifier interface {
 	EventStore
-	// NotifyEvents returns a channel that is closed when this value has stored more events of the run. stop must be called by who waits
-	// no longer.
+	// NotifyEvents returns a channel that is closed when this value has stored more events of the run. The caller must call stop when it no
+	// longer waits.
 	NotifyEvents(run string) (changed <-chan struct{}, stop func())
 }
 
@@ -35,19 +35,19 @@ type EventRecord struct {
 	Data json.RawMessage `json:"data"` // as [event.Event.MarshalStored] has written it
 }
 
-// EventPage is a part of the stored log of a run.
+// EventPage is one page of the stored log of a run.
 type EventPage struct {
 	Events []EventRecord
 	// First and Last are the ids of the first and the last stored event. Last is 0 if none is stored.
 	First, Last uint64
-	// Begun tells that something was committed. A run that has begun, and of which no event is stored, does not store its events.
+	// Begun is set if something was committed. A run that has begun but has no stored event does not store its events.
 	Begun    bool
 	Status   machine.RunStatus
 	Workflow string
 }
 
-// EventsFollow reports whether the events of the commit go on where the log of the run ends, with the event of the given id: their ids have no
-// hole. The first events of a run may have any ids. It is for implementations of [EventStore], which answer with [Conflict] otherwise.
+// EventsFollow reports whether the events of the commit follow the event of the given id, the last one in the log of the run, without a gap. The
+// first events of a run may have any ids. It is for implementations of [EventStore], which answer with [Conflict] otherwise.
 func (c *Commit) EventsFollow(last uint64) bool { return follow(c.Events, last) }
 
 func follow(events []EventRecord, last uint64) bool {
@@ -60,12 +60,12 @@ func follow(events []EventRecord, last uint64) bool {
 	return true
 }
 
-// ReadEvents returns the stored events of a run with ids above after, in order: at most count of them, [DefaultPage] if it is 0. None
-// means that there is no more at the moment. 0 is before the first event.
+// ReadEvents returns at most count stored events of a run with ids above after, in order; a count of 0 means [DefaultPage]. It returns none if
+// there are no more events yet. An after of 0 stands before the first event.
 //
-// The error is a [*event.GapError] if the stored log begins after that, as it does when the first life of the run was not asked to store
-// events; it matches [event.ErrNoLog] if the run does not store its events, and [ErrUnknownRun] if the run is not stored. It
-// matches [machine.ErrBadValue] if the count is above [MaxPage] or below 0.
+// The error is a [*event.GapError] if the stored log begins only later, as when the first life of the run did not store events. It matches
+// [event.ErrNoLog] if the run does not store its events, [ErrUnknownRun] if the run is not stored, and [machine.ErrBadValue] if count is above
+// [MaxPage] or below 0.
 func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, count int) ([]event.Event, error) {
 	most, err := limit(count)
 	if err != nil {
@@ -78,7 +78,7 @@ func ReadEvents(ctx context.Context, s EventStore, run string, after uint64, cou
 	return page.decode(run)
 }
 
-// loadEvents is LoadEvents with the errors of who reads a log.
+// loadEvents is LoadEvents with the errors that a reader of a log gets.
 func loadEvents(ctx context.Context, s EventStore, run string, after uint64, most int) (EventPage, error) {
 	page, err := s.LoadEvents(ctx, run, after, most)
 	if err != nil {
@@ -87,7 +87,7 @@ func loadEvents(ctx context.Context, s EventStore, run string, after uint64, mos
 	return page, page.readable(after)
 }
 
-// readable returns the error of reading on after an event.
+// readable returns an error if the log cannot be read from the event after the given one.
 func (p *EventPage) readable(after uint64) error {
 	switch {
 	case p.Last == 0 && p.Begun && p.Status != machine.RunPending: // a pending run may have stored answers, which are no events

@@ -17,18 +17,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ExportVersion is the version of what [Export] writes. [Import] reads no other.
+// ExportVersion is the version of the format that [Export] writes. [Import] reads no other.
 const ExportVersion = 1
 
-// exported is the form of a run outside of stores.
+// exported is the form of a run in a file.
 type exported struct {
 	Version int  `json:"kahn_run"`
 	Run     *Run `json:"run"`
 }
 
 // Export writes a stored run as a JSON object: {"kahn_run": 1, "run": …}, where "run" is a [Run]. Values are in the form in which they are
-// stored, so that a value which is encrypted, or is kept as a blob, stays so: whoever reads the run needs the same codec and the
-// same blob store. If the events of the run are stored, they are in the file. Of a run that goes on meanwhile it writes one moment.
+// stored: a value that is encrypted or kept as a blob stays so, and a reader of the run needs the same codec and blob store. Stored events of the
+// run are in the file. Export writes a consistent state of a run that continues meanwhile.
 func Export(ctx context.Context, s Store, run string, w io.Writer) error {
 	stored, err := s.Load(ctx, run)
 	if err != nil {
@@ -123,7 +123,7 @@ func decode(data []byte, v any) error {
 	return nil
 }
 
-// Check reports what is wrong with a run that is to be inserted, as an error that matches [machine.ErrBadValue].
+// Check returns an error that matches [machine.ErrBadValue] if the run cannot be inserted.
 func (r *Run) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: run %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
@@ -199,7 +199,7 @@ func checkTime(t time.Time) error {
 	return nil
 }
 
-// inNanoseconds reports whether int64 can hold the nanoseconds of a time since 1970. The zero time stands for none.
+// inNanoseconds reports whether int64 can hold the nanoseconds of a time since 1970. The zero time, which means none, is accepted.
 func inNanoseconds(t time.Time) bool {
 	return t.IsZero() || !t.Before(time.Unix(0, math.MinInt64)) && !t.After(time.Unix(0, math.MaxInt64))
 }

@@ -14,40 +14,41 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// GrantStore is a [Store] over which processes share limits: each process holds grants, with a lease, for the steps that it runs. [Memory], store/sqlite
-// and store/postgres implement it; a store need not. kahn.Shared needs it.
+// GrantStore is a [Store] over which processes share limits: each process holds grants, with a lease, for the steps that it runs. [Memory],
+// store/sqlite and store/postgres implement it; other stores need not. kahn.Shared needs it.
 type GrantStore interface {
 	Store
-	// Grant takes, keeps and gives back the grants of a holder, of all the limits in one transaction, and answers each request in its place. What the
-	// holder has of them afterwards it has until ttl has passed, by the clock of the store; repeating the call renews it. A holder that does not
-	// repeat it in time has lost it to whoever asks. Tokens are taken for good. [Grants.Ask] decides all of this. The error matches
-	// [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error nothing may have changed, or all.
+	// Grant takes, keeps and gives back the grants of a holder, for all the limits in one transaction. The answers are in the order of the
+	// requests. The holder keeps its slots until ttl has passed, by the clock of the store; repeating the call renews them. If the holder does
+	// not repeat it in time, other holders may get the slots. Tokens are taken for good. [Grants.Ask] decides all of this. The error matches
+	// [machine.ErrBadValue] if the requests make no sense, see [CheckGrants]; after any other error either all changes were made or none.
 	Grant(ctx context.Context, holder string, ttl time.Duration, requests []GrantRequest) ([]Granted, error)
 }
 
-// GrantRequest asks for grants of one limit. Each process should give a limit the same Most, Every and Burst: the request goes by its own.
+// GrantRequest asks for grants of one limit. All processes should give a limit the same Most, Every and Burst: each request is judged by its own
+// values.
 type GrantRequest struct {
 	Limit string // its name, of 1 to MaxGrantName bytes
 	Most  int    // how many slots all holders together may have; 0 means that the limit has none
-	// Keep is how many slots the holder uses and does not give back, and Want how many it would have, those included. It has between Keep and Want
-	// of them afterwards, or fewer than Keep if its lease has run out and others have them, or if Most has become less.
+	// Keep is how many slots the holder uses and does not give back, and Want how many it wants in all, Keep included. Afterwards it has from
+	// Keep to Want slots; or fewer than Keep if its lease ran out and others took them, or if Most was lowered.
 	Keep, Want int
-	// Every is the time in which one token comes, at least a nanosecond, and Burst how many there are at most; 0 means that the limit has no tokens.
+	// Every is the time between two new tokens, at least a nanosecond, and Burst the most tokens that wait; 0 means that the limit has no tokens.
 	Every time.Duration
 	Burst int
-	// Tokens is how many tokens the holder would take, and Back how many that it has taken it gives back.
+	// Tokens is how many tokens the holder wants to take, and Back how many taken tokens it gives back.
 	Tokens, Back int
-	// Runs are the ids of runs that use the slots, for others to read: a few of them.
+	// Runs are the ids of some of the runs that use the slots, for display in other processes.
 	Runs []string
 }
 
 // Granted is the answer to a GrantRequest.
 type Granted struct {
 	Held int // the slots that the holder has now
-	// Fair is the holder's part while others want slots, too: with more than that it gives back those that its steps return.
+	// Fair is the holder's part while others want slots, too: a holder with more slots gives back slots as its steps return.
 	Fair   int
-	Tokens int // that were taken
-	// Next is how long it takes until there is a token; zero if there is one.
+	Tokens int // how many were taken
+	// Next is the time until there is a token; zero if there is one now.
 	Next   time.Duration
 	Others []GrantHolder // that hold or want slots, sorted by name
 }
@@ -56,24 +57,24 @@ type Granted struct {
 type GrantHolder struct {
 	Holder string   `json:"holder"`
 	Held   int      `json:"held"`
-	Want   int      `json:"want"` // those that it holds included
+	Want   int      `json:"want"` // the held slots included
 	Runs   []string `json:"runs,omitempty"`
 }
 
-// MaxGrantName is how many bytes the names of limits and holders may have, and MaxGrants how many limits one call may be about.
+// MaxGrantName is how many bytes the name of a limit or holder may have, and MaxGrants how many limits one call may name.
 const (
 	MaxGrantName = 500
 	MaxGrants    = 1000
 )
 
 const (
-	// grantPatience is how long after a request what the holder wants beyond what it holds counts for the parts of others.
+	// grantPatience is how long after a request the wish for further slots counts when the parts of others are computed.
 	grantPatience = 2 * time.Second
 	// grantTurn is how long a holder may use its slots while others have none, if there are fewer slots than holders.
 	grantTurn = time.Second
 )
 
-// CheckGrants reports what is wrong with a call of Grant, as an error that matches [machine.ErrBadValue]. It is for implementations of [GrantStore].
+// CheckGrants returns an error that matches [machine.ErrBadValue] if a call of Grant makes no sense. It is for implementations of [GrantStore].
 func CheckGrants(holder string, ttl time.Duration, requests []GrantRequest) error {
 	err := checkGrantName("holder", holder)
 	if err == nil && ttl <= 0 {
@@ -128,23 +129,23 @@ func (r *GrantRequest) check(seen map[string]bool) error {
 	return fmt.Errorf("the limit %s: %s", foreign.Quote(r.Limit), wrong)
 }
 
-// Grants is who holds a limit, and its tokens, as a store keeps it. The zero value says that nobody has anything of it. It is for
-// implementations of [GrantStore], which may store it as JSON.
+// Grants is the state of a limit as a store keeps it: its holders and its tokens. The zero value is a limit without holders, whose bucket is
+// full. It is for implementations of [GrantStore], which may store it as JSON.
 type Grants struct {
 	Holders []GrantLease `json:"holders,omitempty"` // sorted by name
-	// Full is when the bucket of tokens is full, if none is taken.
+	// Full is when the bucket of tokens will be full if no further token is taken.
 	Full time.Time `json:"full,omitzero"`
 }
 
 // GrantLease is what a holder has of a limit.
 type GrantLease struct {
 	GrantHolder
-	Until time.Time `json:"until"` // when it has lost the slots
+	Until time.Time `json:"until"` // when it loses the slots
 	Asked time.Time `json:"asked"` // the latest request
 	Since time.Time `json:"since"` // since when it has slots, or has none
 }
 
-// Expires is when nobody has anything of the limit any more, and its bucket is full: a store need not keep the state then.
+// Expires returns when the limit has no holders any more and its bucket is full: from then on a store need not keep the state.
 func (g *Grants) Expires() time.Time {
 	last := g.Full
 	for i := range g.Holders {
@@ -201,8 +202,8 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 	return taken, next
 }
 
-// fair is the part of a holder: all slots, if the holders want no more. Else nobody has more than another one who wants more. Slots that cannot be
-// divided stay where they are; if there are fewer slots than holders, they take turns.
+// fair returns the part of a holder: what it wants, if there are slots for all wishes. Otherwise no holder has more than another one that wants
+// more. Slots that do not divide evenly stay where they are; if there are fewer slots than holders, the holders take turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))
 	for i := range g.Holders {

@@ -16,38 +16,40 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Inbox is a [Store] that takes requests for runs from any process: signals, cancels and redrives. Whoever performs a run takes its requests in the
-// order in which they were posted, and answers each in the transaction that stores its effect, see [Commit].Taken: a crash neither loses a
-// request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; a store need not. Package storetest tests what it
-// promises.
+// Inbox is a [Store] that takes requests for runs from any process: signals, cancels and redrives. The process that performs a run takes its
+// requests in the order in which they were posted, and answers each in the transaction that stores its effect, see [Commit].Taken: a crash
+// neither loses a request nor applies it twice. [Memory], store/sqlite and store/postgres implement it; other stores need not. Package storetest
+// tests what it promises.
 //
-// The value of a signal that cannot be read at the moment, since a key or a blob is not there yet, leaves its request waiting. Those behind it are
-// performed, and their answers follow with that of the first: until then their Status is RequestWaiting, too.
+// A signal whose value cannot be read yet, since a key or a blob is missing, keeps waiting. The requests behind it are performed, and their
+// answers are stored with its answer: until then their Status is RequestWaiting, too.
 //
-// A request waits until a transaction answers it. A transaction that ends the run refuses all requests that still wait. A run that has begun
-// and for which a request waits is due, whatever the last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. A run that has not begun becomes due for
-// a KindCancel alone, since signals do not make it begin before [NewRun].NotBefore. A run that replaces another one, see [Replace], has none
-// of its requests.
+// A request waits until a transaction answers it. A transaction that ends the run refuses all requests that still wait. A run that has begun and
+// has a waiting request is due, whatever its last commit says: its WakeAt, as Acquire, Load and List return it, is not later than now. Only a
+// KindCancel makes a run due that has not begun; signals do not make it begin before [NewRun].NotBefore. A run that replaces another one, see
+// [Replace], gets none of its requests.
 //
-// A run that has ended takes redrives alone, which other runs refuse. While one waits the run is due like any other, and Prune leaves it where it is.
+// A run that has ended takes only redrives, and a run that has not ended refuses them. While a redrive waits the run is due, and Prune does not
+// remove it.
 //
-// Nothing bounds the sizes of requests, nor their number, but the store; a run keeps its requests until it is pruned.
+// Only the store bounds the sizes and the number of requests; a run keeps its requests until it is pruned.
 type Inbox interface {
 	Store
-	// Post stores a request for a run, whether or not somebody performs the run. posted is false if the run has the same request of this id
-	// already, whatever has become of it. The error matches ErrRequestConflict if another request has this id, ErrUnknownRun if the run is
-	// not stored, ErrEnded if it has ended, ErrNotEnded if it has not and the request is a redrive, and [machine.ErrBadValue] if the request
-	// makes no sense, see Request.Check.
+	// Post stores a request for a run, whether or not a process performs the run. posted is false if the run has the same request under this id
+	// already, whatever its status. The error matches ErrRequestConflict if another request has this id, ErrUnknownRun if the run is not stored,
+	// ErrEnded if it has ended, ErrNotEnded if the request is a redrive and the run has not ended, and [machine.ErrBadValue] if the request makes
+	// no sense, see Request.Check.
 	Post(ctx context.Context, run string, r Request) (posted bool, err error)
-	// LoadRequests returns the requests of a run with numbers above after, in order, answered ones among them: at most limit, which is from 1 to
+	// LoadRequests returns at most limit requests of a run with numbers above after, in order, answered ones among them. limit is from 1 to
 	// MaxPage. The error matches ErrUnknownRun if the run is not stored.
 	LoadRequests(ctx context.Context, run string, after uint64, limit int) ([]PostedRequest, error)
 	// FindRequest returns a request of a run, with its Status, by its id. The error matches ErrUnknownRequest if the id was not posted,
 	// and ErrUnknownRun if the run is not stored.
 	FindRequest(ctx context.Context, run, id string) (PostedRequest, error)
-	// WatchRequests calls arrived with the id of a run when requests wait for that run: when the watch begins, and whenever one is posted, by
-	// this process at once, by another process within the interval at which the store polls; its documentation names it. An empty run is any
-	// run. arrived may be called without need, and from several goroutines; it must not block or call stop. stop ends the watch; a call of arrived may be under way then.
+	// WatchRequests calls arrived with the id of a run when requests wait for that run: when the watch begins, and whenever a request is posted.
+	// It reports a request of this process at once, and a request of another process within the interval at which the store polls, which the
+	// store documents. An empty run means any run. arrived may be called without need, and from several goroutines; it must not block or call
+	// stop. stop ends the watch; a call of arrived may still be running then.
 	WatchRequests(run string, arrived func(run string)) (stop func())
 }
 
@@ -57,16 +59,16 @@ var (
 	ErrEnded = errors.New("the run has ended")
 	// ErrNotEnded refuses the redrive of a run that has not ended.
 	ErrNotEnded = errors.New("the run has not ended")
-	// ErrRequestConflict refuses a request whose id another request of the run has.
+	// ErrRequestConflict refuses a request whose id belongs to another request of the run.
 	ErrRequestConflict = errors.New("the id of the request was posted with another content")
-	// ErrUnknownRequest is the answer for a request that was not posted.
+	// ErrUnknownRequest is returned for a request that was not posted.
 	ErrUnknownRequest = errors.New("unknown request")
 )
 
 // Request is a signal, the cancel of a run, the cancel of a node, a redrive, or an answer of the store. kahn.PrepareSignal makes a signal and encodes its value, and
 // kahn.PrepareRedrive makes a redrive.
 type Request struct {
-	// ID identifies the request among those for the run. Posting it again with the same Kind, Node and Value changes nothing.
+	// ID identifies the request among the requests for the run. Posting it again with the same Kind, Node and Value changes nothing.
 	ID   string      `json:"id"`
 	Kind RequestKind `json:"kind"`
 	// Node names the node: for KindSignal the path of a gate or of a node that waits, or its token, as in Run.Signal; for KindCancelNode its
@@ -75,7 +77,7 @@ type Request struct {
 	// Value is the value of a signal, as the run's codec has encoded it, or the [Redriving] of a redrive or the [Ended] of a KindEnded in JSON; nil for
 	// other kinds.
 	Value json.RawMessage `json:"value,omitempty"`
-	// Actor names the person or program that asks, and Comment says why. They are no part of the content that an id stands for.
+	// Actor names the person or program that asks, and Comment says why. Two requests that differ only in these count as the same.
 	Actor   string `json:"actor,omitempty"`
 	Comment string `json:"comment,omitempty"`
 }
@@ -83,7 +85,7 @@ type Request struct {
 // RequestKind is what a request asks for.
 type RequestKind uint8
 
-// The kinds of requests, and the methods of Run of package kahn by whose rules they are performed.
+// The kinds of requests, each with the method of kahn.Run whose rules apply to it.
 const (
 	KindSignal     RequestKind = iota + 1 // Signal
 	KindCancel                            // Cancel
@@ -120,7 +122,7 @@ type RequestStatus uint8
 
 // The statuses of requests.
 const (
-	RequestWaiting RequestStatus = iota // nobody has answered it
+	RequestWaiting RequestStatus = iota // no commit has answered it
 	RequestApplied                      // the run has applied it
 	RequestRefused                      // the run has refused it, or has ended
 )
@@ -142,21 +144,22 @@ type TakenRequest struct {
 	Refused string `json:"refused,omitempty"` // why it was refused; "" if it was applied
 }
 
-// Redriving says what a KindRedrive repeats: the Value of the request in JSON. The zero value, or no Value, stands for all that failed, was aborted or was
-// cancelled.
+// Redriving says what a KindRedrive repeats: it is the Value of the request in JSON. The zero value, or no Value, selects all nodes that failed,
+// were aborted or were cancelled.
 type Redriving struct {
 	// Nodes are paths, as in kahn.Redrive.
 	Nodes []string `json:"nodes,omitempty"`
-	// The others are the options of package kahn by the same names.
+	// The following fields are the options of package kahn with the same names.
 	Anew            bool `json:"anew,omitempty"`
 	DespiteHandlers bool `json:"despite_handlers,omitempty"`
 	KeepDescendants bool `json:"keep_descendants,omitempty"`
-	// These two repeat no nodes, but compensations that have failed, or take note that somebody has undone what the nodes did.
+	// These two repeat no nodes: the first one repeats compensations that have failed, the second one records that what the nodes did was undone
+	// by hand.
 	RepeatCompensations bool `json:"repeat_compensations,omitempty"`
 	CompensatedByHand   bool `json:"compensated_by_hand,omitempty"`
 }
 
-// Redriving returns what a KindRedrive repeats. The error matches [machine.ErrBadValue] if Value is anything else.
+// Redriving returns what a KindRedrive repeats. The error matches [machine.ErrBadValue] if the Value is not a Redriving.
 func (r *Request) Redriving() (what Redriving, err error) {
 	if len(r.Value) > 0 {
 		d := json.NewDecoder(bytes.NewReader(r.Value))
@@ -171,8 +174,8 @@ func (r *Request) Redriving() (what Redriving, err error) {
 	return what, nil
 }
 
-// Check reports what is wrong with a request, as an error that matches [machine.ErrBadValue]: it has an ID and a Kind, a Node if it is a KindSignal or
-// a KindCancelNode, and a Value if it is a KindSignal; a KindRedrive may have one. The Value is JSON, the other texts are UTF-8.
+// Check returns an error that matches [machine.ErrBadValue] if the request makes no sense. A request needs an ID and a Kind, a Node if it is a
+// KindSignal or a KindCancelNode, and a Value if it is a KindSignal; a KindRedrive may have one. The Value must be JSON, the other texts UTF-8.
 func (r *Request) Check() error {
 	bad := func(format string, args ...any) error {
 		return fmt.Errorf("%w: request %s: %s", machine.ErrBadValue, foreign.Quote(r.ID), fmt.Sprintf(format, args...))
@@ -202,8 +205,8 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Judge decides whether a request that is posted for a stored run is written. stored is the request of its id, nil if the run
-// has none. It is for implementations of [Inbox].
+// Judge decides whether a store writes a request that is posted for run. stored is the run's request of the same id, nil if there is none. It is
+// for implementations of [Inbox].
 func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	switch {
 	case stored != nil && (stored.Kind != r.Kind || stored.Node != r.Node || !SameInputs(stored.Value, r.Value)):
@@ -218,11 +221,11 @@ func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 	return true, nil
 }
 
-// Wakes reports whether the request makes its run due: each does if the run has begun, and only a KindCancel if it has not.
+// Wakes reports whether the request makes its run due: any request does if the run has begun, and only a KindCancel if it has not.
 func (r *Request) Wakes(begun bool) bool { return begun || r.Kind == KindCancel }
 
-// TakenFollow reports whether the requests that the commit answers are the next ones of a run: taken and posted are the numbers of the last one that was
-// answered and of the last one that was posted. It is for implementations of [Inbox], which answer with [Conflict] otherwise.
+// TakenFollow reports whether the requests that the commit answers are the next ones of a run: taken and posted are the numbers of the last
+// request that was answered and of the last one that was posted. It is for implementations of [Inbox], which answer with [Conflict] otherwise.
 func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	for _, t := range c.Taken {
 		if taken++; t.Number != taken || taken > posted {
@@ -233,8 +236,8 @@ func (c *Commit) TakenFollow(taken, posted uint64) bool {
 }
 
 // Settle sets Status and Refused. taken is the number of the last request of the run that was answered; answer is the Refused of the
-// [TakenRequest] for this one, or nil. Without an answer a request above taken waits, and any other was refused by the end of the run. It is
-// for implementations of [Inbox].
+// [TakenRequest] for this one, or nil. Without an answer a request above taken waits, and the end of the run has refused any other. It is for
+// implementations of [Inbox].
 func (r *PostedRequest) Settle(taken uint64, answer *string) {
 	switch {
 	case answer == nil && r.Number > taken:

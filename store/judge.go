@@ -7,12 +7,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Judge answers a commit as [Store.Commit] says, and changes the States of the nodes. It is for implementations of [Store], which have checked
-// the lease and write the rest of the commit: the records of nodes, the Spec, the Run, the Status and WakeAt.
+// Judge answers a commit as [Store.Commit] says, and changes the States of the nodes. It is for implementations of [Store], which check the lease
+// before, and write the rest of the commit: the records of nodes, the Spec, the Run, the Status and WakeAt.
 //
-// sequence and status are those of the stored run. node returns a copy of what is stored of a node, a zero State if nothing is; asked again for
-// the same node, it returns what Judge has made of the copy. A store keeps the States if the answer is AppliedNow, and drops them
-// otherwise. Judge uses what node returns until it calls node again.
+// sequence and status are the stored run's. node returns a copy of the stored State of a node, a zero State if none is stored; when it is called
+// again for the same node, it returns the copy that Judge has changed. A store keeps the States if the answer is AppliedNow, and drops them
+// otherwise. Judge uses the result of node until it calls node again.
 func (c *Commit) Judge(sequence uint64, status machine.RunStatus, node func(key string) *State) (Applied, error) {
 	switch {
 	case c.Sequence < sequence:

@@ -13,32 +13,31 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Memory is a [Store] in memory, for tests and for runs that need to survive no more than their Run. The zero value is
-// empty and ready for use.
+// Memory is a [Store] in memory, for tests and for runs that need not survive their process. The zero value is empty and ready for use.
 type Memory struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	runs   map[string]*memoryRun
-	blobs  map[string]bool             // that runs which were pruned or replaced referred to, and that were not removed yet
+	blobs  map[string]bool             // not removed yet; runs that were pruned or replaced referred to them
 	board  notify.Board                // of runs with new events
 	watch  notify.Watchers             // of runs with requests
 	served map[Queue]map[string]server // by processes, see Announce
 
 	schedules map[string]Schedule
-	awaited   map[string]map[awaiting]bool // by runs that have not ended: who awaits them
+	awaited   map[string]map[awaiting]bool // by runs that have not ended: the nodes that await them
 
 	turn  int64            // the number of the last turn
 	turns map[string]int64 // of keys, the number of the last turn of each
 
 	grants map[string]*Grants // by limits
-	swept  int                // how many of them were left when those that had expired were removed last
+	swept  int                // how many were left when expired ones were removed last
 }
 
-// memoryRun is a run, with its nodes apart.
+// memoryRun is a run whose nodes are kept apart.
 type memoryRun struct {
 	Run
 	nodes   []memoryNode    // in the order in which they were first written
 	at      map[string]int  // the indexes of nodes by their keys
-	changes []change        // of the commit that is being judged
+	changes []change        // the changes of the commit that is being judged
 	stored  int             // the number of nodes before that commit
 	blobs   map[string]bool // the keys of all blobs to which the run has ever referred
 	inbox   inbox
@@ -49,16 +48,16 @@ type memoryRun struct {
 
 type memoryNode struct {
 	ListedNode
-	staged int // the place among the changes, from 1; 0 if there is no change
+	staged int // its place among the changes, from 1; 0 if it has not changed
 }
 
-// change holds the state of a node as it is after the commit that is being judged.
+// change holds the state of a node after the commit that is being judged.
 type change struct {
 	at   int
 	next State
 }
 
-// leased reports whether somebody holds the run.
+// leased reports whether the run has a lease that has not expired.
 func (r *memoryRun) leased() bool { return r.lease.Owner != "" && time.Now().Before(r.expires) }
 
 // Acquire implements [Store].
@@ -98,7 +97,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	x.Posted, x.Taken = 0, 0
 	x.refer(r.BlobKeys())
 	if old := m.runs[r.ID]; old != nil {
-		x.lease, x.expires = old.lease, old.expires // which has ended; the next epoch is higher
+		x.lease, x.expires = old.lease, old.expires // the old lease has ended; the next epoch must be higher
 		m.leave(old)
 		m.withdrawAll(old)
 	}
@@ -106,7 +105,7 @@ func (m *Memory) add(r Run) *memoryRun {
 	return x
 }
 
-// leave notes the blobs of a run that is removed or replaced.
+// leave records the blobs of a run that is removed or replaced.
 func (m *Memory) leave(r *memoryRun) {
 	if m.blobs == nil {
 		m.blobs = map[string]bool{}
@@ -114,14 +113,14 @@ func (m *Memory) leave(r *memoryRun) {
 	maps.Copy(m.blobs, r.blobs)
 }
 
-// insert adds a node of which nothing was stored.
+// insert adds a node that was not stored.
 func (r *memoryRun) insert(key string) *memoryNode {
 	r.at[key] = len(r.nodes)
 	r.nodes = append(r.nodes, memoryNode{ListedNode: ListedNode{Key: key}})
 	return &r.nodes[len(r.nodes)-1]
 }
 
-// next returns the state of a node as it is after the commit that is being judged, for that commit to change.
+// next returns the state of a node after the commit that is being judged, for [Commit.Judge] to change.
 func (r *memoryRun) next(key string) *State {
 	at, known := r.at[key]
 	if !known {
@@ -136,7 +135,7 @@ func (r *memoryRun) next(key string) *State {
 	return &r.changes[n.staged-1].next
 }
 
-// apply applies a commit that was judged to the nodes.
+// apply applies a judged commit to the nodes.
 func (r *memoryRun) apply(c *Commit) {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].State = r.changes[i].next
@@ -152,14 +151,14 @@ func (r *memoryRun) apply(c *Commit) {
 	r.stored = len(r.nodes)
 }
 
-// refer notes that the run refers to blobs.
+// refer records that the run refers to blobs.
 func (r *memoryRun) refer(keys []string) {
 	for _, key := range keys {
 		r.blobs[key] = true
 	}
 }
 
-// settle forgets the changes of a commit, and the nodes that it would have added if it was not applied.
+// settle forgets the changes of a commit. If the commit was not applied, it also removes the nodes that the commit would have added.
 func (r *memoryRun) settle() {
 	for i := range r.changes {
 		r.nodes[r.changes[i].at].staged = 0
@@ -179,7 +178,7 @@ func (r *memoryRun) copy() *Run {
 	return &c
 }
 
-// held returns the run of a lease that is the newest and has not run out.
+// held returns the run of a lease. It returns an error if the lease is not the newest or has run out.
 func (m *Memory) held(ctx context.Context, lease Lease) (*memoryRun, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -224,7 +223,7 @@ func (m *Memory) Commit(ctx context.Context, lease Lease, c Commit) (Applied, er
 	return applied, err
 }
 
-// commit is Commit, and returns the runs for which it has posted requests.
+// commit is Commit; it also returns the runs for which it has posted requests.
 func (m *Memory) commit(ctx context.Context, lease Lease, c *Commit) (applied Applied, posted []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -27,14 +27,14 @@ func (m *Memory) lock(ctx context.Context) (unlock func(), err error) {
 	return m.mu.Unlock, nil
 }
 
-// head is a run without its record and nodes.
+// head returns the run without its record and nodes.
 func (r *memoryRun) head() Run {
 	head := r.Run
 	head.Record, head.Events, head.Labels, head.Usage = nil, nil, maps.Clone(r.Labels), maps.Clone(r.Usage)
 	return head
 }
 
-// listed is a run in a list.
+// listed returns the run as lists show it.
 func (r *memoryRun) listed() Run {
 	head := r.head()
 	head.Inputs, head.Sequence, head.LastEvent, head.Posted, head.Taken = nil, 0, 0, 0, 0
@@ -67,7 +67,7 @@ func (m *Memory) Create(ctx context.Context, n NewRun) (*Run, bool, error) {
 	return m.create(&n)
 }
 
-// create is Create of a run that was checked. The lock is held.
+// create is Create of a run that was checked. The caller holds the lock.
 func (m *Memory) create(n *NewRun) (*Run, bool, error) {
 	if r := m.runs[n.ID]; r != nil {
 		if write, err := n.Judge(&r.Run, r.leased()); err != nil || !write {
@@ -195,7 +195,7 @@ func (m *Memory) ListNodes(ctx context.Context, run string, q NodeQuery) (page N
 	return page, nil
 }
 
-// addEvents appends events to the log of a run. The lock is held.
+// addEvents appends events to the log of a run. The caller holds the lock.
 func (m *Memory) addEvents(r *memoryRun, events []EventRecord) {
 	if len(events) > 0 {
 		r.Events, r.LastEvent = append(r.Events, events...), events[len(events)-1].ID

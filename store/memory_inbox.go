@@ -11,10 +11,10 @@ import (
 
 var _ Inbox = (*Memory)(nil)
 
-// inbox is what was posted for a run in memory.
+// inbox holds the requests for a run in memory.
 type inbox struct {
 	requests []PostedRequest // by number, without their statuses
-	answers  []*string       // of the requests; nil for those that no commit has answered
+	answers  []*string       // of the requests; nil for a request that no commit has answered
 	numbers  map[string]uint64
 }
 
@@ -80,7 +80,7 @@ func (r *memoryRun) wakeNow() {
 	}
 }
 
-// answer keeps the answers of a commit, the rest of which has been applied.
+// answer keeps the answers of a commit. The rest of the commit was applied before.
 func (r *memoryRun) answer(c *Commit) {
 	for i := range c.Taken {
 		r.inbox.answers[c.Taken[i].Number-1] = &c.Taken[i].Refused
@@ -137,7 +137,7 @@ func (m *Memory) WatchRequests(run string, arrived func(run string)) (stop func(
 	return stop
 }
 
-// waiting returns the ids of runs with requests that wait: that of one run, or of all.
+// waiting returns the ids of runs with waiting requests: of the given run alone, or of all runs if run is "".
 func (m *Memory) waiting(run string) (list []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

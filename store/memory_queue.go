@@ -22,10 +22,10 @@ type server struct {
 	until time.Time
 }
 
-// over reports whether the run has ended and nobody has asked for a redrive of it.
+// over reports whether the run has ended and no redrive waits for it.
 func (r *memoryRun) over() bool { return r.Status.Terminal() && r.Taken == r.Posted }
 
-// due returns when a run becomes due; ok is false if it has ended or waits for an answer.
+// due returns when a run becomes due; ok is false if the run is over or nothing but an answer wakes it.
 func (r *memoryRun) due() (at time.Time, ok bool) {
 	switch at = r.WakeAt; {
 	case r.over():
@@ -149,7 +149,7 @@ func (m *Memory) Announce(ctx context.Context, a Announcement) error {
 		}
 		m.served[q][a.Process] = server{a.Owner, now.Add(a.TTL)}
 	}
-	for _, servers := range m.served { // of the dead the last one is kept
+	for _, servers := range m.served { // of dead servers only the last one is kept
 		last := servedUntil(servers)
 		maps.DeleteFunc(servers, func(_ string, s server) bool { return !s.until.After(now) && s.until.Before(last) })
 	}

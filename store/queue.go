@@ -14,42 +14,43 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// QueueStore is an [Admin] over which processes share runs: each process announces the queues that it works, and asks for the runs in them
-// that are due. [Memory], store/sqlite and store/postgres implement it; a store need not. kahn.Runner.Serve needs it.
+// QueueStore is an [Admin] over which processes share runs: each process announces the queues that it serves, and asks for the runs in them that
+// are due. [Memory], store/sqlite and store/postgres implement it; other stores need not. kahn.Runner.Serve needs it.
 //
-// A run is due if it has not ended, nobody holds it, and it need not wait: its status is RunRunning; or its WakeAt has passed; or its
-// status is RunPending and it has no WakeAt. So is a run that has ended and for which a redrive waits, see [Inbox]. The clock is that of the store.
+// A run is due if it has not ended, is not leased, and need not wait: its status is RunRunning; or its WakeAt has passed; or its status is
+// RunPending and it has no WakeAt. A run that has ended is due if a redrive waits for it, see [Inbox]. The store's clock decides.
 type QueueStore interface {
 	Admin
-	// Due returns runs of the given queues that are due, in turns of their keys: the first one of each key, then the second ones, and so on. In a turn
-	// that key is first from which [TurnStore] has taken a run longest ago, and of keys from which it has taken none that run with the highest priority, then the
-	// one that has been due for longest, and at the same time by their ids; the runs of one key are in that order, too. They are listed as List
-	// lists them. A page may end before Limit when many keys have runs that are due: then Next is zero.
+	// Due returns runs of the given queues that are due, in turns of their keys: the first run of each key, then the second run of each key, and
+	// so on. The runs of one key are in the order of priority, highest first, then of the time since which they have been due, then of their ids.
+	// In a turn the key comes first whose latest turn, see [TurnStore], is longest ago; keys that have had no turn come before all others, in the
+	// order of their runs. Runs have the fields that List returns. A page may end before Limit when many keys have runs that are due: then Next
+	// is zero.
 	Due(ctx context.Context, q DueQuery) (DuePage, error)
 	// Announce stores that a process performs the runs of some queues until a.TTL has passed, by the clock of the store. It replaces what the
-	// process has announced before. If an announcement of another process with an Owner of the same name still holds for more than half of
-	// a.TTL, nothing changes, and the error matches [ErrOwnerInUse]; and if the schema is newer than the store knows, one that matches [ErrNewerSchema].
+	// process has announced before. The error matches [ErrOwnerInUse] if an announcement of another process with the same Owner still holds for
+	// more than half of a.TTL, and [ErrNewerSchema] if the schema is newer than the store knows; then nothing changes.
 	Announce(ctx context.Context, a Announcement) error
-	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was acquired, and of which nothing
-	// was written yet, is in none.
+	// Queues returns the queues of the runs that have not ended, or for which a redrive waits, sorted by workflow and plan. A run that was
+	// acquired, but for which nothing was written yet, is in none.
 	Queues(ctx context.Context) ([]QueueState, error)
 }
 
-// DueNotifier is a [QueueStore] whose watch of requests, see [Inbox], also hears of runs that other processes have created, or left while they are due. A
-// store need not implement it; store/postgres does.
+// DueNotifier is a [QueueStore] whose WatchRequests, see [Inbox], also reports runs that other processes create, or leave while they are due.
+// store/postgres implements it; other stores need not.
 type DueNotifier interface {
 	QueueStore
-	// NotifiesDue reports whether the watch hears of such runs. Then a process needs to ask for runs that are due only now and then.
+	// NotifiesDue reports whether the watch reports such runs. If it does, a process needs to ask for runs that are due only now and then.
 	NotifiesDue() bool
 }
 
-// TurnStore is a [QueueStore] that knows which keys have had their turns, and how many runs of a key are leased. [Memory], store/sqlite and store/postgres are; a
-// store without it has turns within each page of Due alone, and no bounds for keys.
+// TurnStore is a [QueueStore] that knows which keys have had their turns, and how many runs of a key are leased. [Memory], store/sqlite and
+// store/postgres implement it; any other store has turns only within each page of Due, and no bounds for keys.
 type TurnStore interface {
 	QueueStore
-	// AcquireTurn is Acquire of a run that is stored and has the key t.Key, and makes this the latest turn of the key. If t.Most is above zero, and as many
-	// other runs of the key, not ended, are leased, the error matches [ErrKeyFull]. Of two calls at once the one sees the lease of the other. A run that has
-	// another key, or is not stored, is refused with [ErrUnknownRun].
+	// AcquireTurn is Acquire of a stored run with the key t.Key, and makes this the latest turn of the key. The error matches [ErrKeyFull] if
+	// t.Most is above zero and that many other runs of the key, not ended, are leased; of two concurrent calls the second sees the lease of the
+	// first. It matches [ErrUnknownRun] if the run has another key or is not stored.
 	AcquireTurn(ctx context.Context, run, owner string, ttl time.Duration, t Turn) (Lease, *Run, error)
 	// LeasedKeys returns how many runs of each key, not ended, are leased. The key "" is not among them.
 	LeasedKeys(ctx context.Context) (map[string]int, error)
@@ -61,20 +62,21 @@ type Turn struct {
 	Most int // how many runs of the key may be leased at once; 0 means any number
 }
 
-// KeyFull is the error of a run that is refused since its key has as many runs as it may have. It is for implementations of [TurnStore].
+// KeyFull returns the error that refuses a run because its key has as many leased runs as it may have. It is for implementations of [TurnStore].
 func KeyFull(t Turn) error {
 	return fmt.Errorf("%w: %s: %d", ErrKeyFull, foreign.Quote(t.Key), t.Most)
 }
 
-// ErrNewerSchema refuses the announcement of a program that is older than the schema of its store: a newer one has brought the schema up to date since this
-// one has opened the store. A process that has runs may end them, and takes no others.
+// ErrNewerSchema refuses the announcement of a program that is older than the schema of its store: a newer program has upgraded the schema since
+// this one opened the store. The process may finish the runs that it has, but takes no others.
 var ErrNewerSchema = errors.New("the schema of the store is newer than this program")
 
-// ErrOwnerInUse refuses an owner of leases whose name another process, or another Serve of this one, uses that is alive. An error of Acquire of store/sqlite that matches it
-// matches [ErrLeased], too.
+// ErrOwnerInUse refuses an owner of leases whose name another living process, or another Serve of this process, uses. If an error of Acquire of
+// store/sqlite matches it, it matches [ErrLeased], too.
 var ErrOwnerInUse = errors.New("another process, or another Serve of this one, has an owner of the same name")
 
-// OwnerInUse is the error of an owner whose name another process uses. It is for implementations of [Store] and [QueueStore].
+// OwnerInUse returns the error that refuses an owner because another process uses its name. It is for implementations of [Store] and
+// [QueueStore].
 func OwnerInUse(owner string) error {
 	return fmt.Errorf("%w: %s: each needs one of its own", ErrOwnerInUse, foreign.Quote(owner))
 }
@@ -82,7 +84,7 @@ func OwnerInUse(owner string) error {
 // Queue identifies the workflow, and its version, that a process needs in order to perform a run.
 type Queue struct {
 	Workflow string // the name of the graph
-	Plan     string // the hash of the plan; "" of runs that were created without one
+	Plan     string // the hash of the plan; "" for runs that were created without one
 }
 
 // Compare orders queues by workflow and plan.
@@ -90,7 +92,7 @@ func (q Queue) Compare(o Queue) int {
 	return cmp.Or(strings.Compare(q.Workflow, o.Workflow), strings.Compare(q.Plan, o.Plan))
 }
 
-// Queue is the queue that the run is in.
+// Queue returns the queue that the run is in.
 func (s *Spec) Queue() Queue { return Queue{s.Workflow, s.Plan} }
 
 // DueQuery asks for runs that are due.
@@ -101,8 +103,8 @@ type DueQuery struct {
 	Limit  int      // how many runs at most; 0 means DefaultPage
 }
 
-// Check completes the query: Limit is set, and Queues is sorted, and has each queue once. The error matches [machine.ErrBadValue]
-// if the query makes no sense. It is for implementations of [QueueStore].
+// Check completes the query: it sets Limit, sorts Queues and removes duplicates. The error matches [machine.ErrBadValue] if the query makes no
+// sense. It is for implementations of [QueueStore].
 func (q *DueQuery) Check() (err error) {
 	q.Limit, err = limit(q.Limit)
 	q.Queues = uniqueQueues(q.Queues)
@@ -118,10 +120,10 @@ func uniqueQueues(list []Queue) []Queue {
 // DuePage is the answer to a DueQuery.
 type DuePage struct {
 	Runs []Run
-	// Next is how long it takes until the first run of these queues that is not in Runs is due, as far as is known now: zero if one is due
-	// already, negative if there is none. A run that somebody holds counts as due when the lease runs out.
+	// Next is the time until the first run of these queues that is not in Runs becomes due, as far as is known now: zero if one is due already,
+	// negative if there is none. A leased run counts as due when its lease runs out.
 	Next time.Duration
-	// Keyed reports that one of the queues has a run with a key, so that turns have to be noted: see [TurnStore].
+	// Keyed is set if one of the queues has a run with a key, so that turns must be recorded: see [TurnStore].
 	Keyed bool
 }
 
@@ -133,11 +135,12 @@ type DueRun struct {
 	Turn int64         // a number that grows with each turn of its key; 0 if the key has had none
 }
 
-// Fill makes a page of at most `most` runs of a list, in the order of Due. It sorts the list. Of a store that reads parts of the list, and of none more than
-// each+1 runs, in the order in which they are due, the page has `each` runs of a key at most; 0 means that the list has all. It is for implementations of [QueueStore].
+// Fill makes a page of at most `most` runs of a list, in the order of Due. It sorts the list. If the store has read at most each+1 runs of every
+// part of the list, in the order in which they are due, the page has at most `each` runs of a key; an `each` of 0 means that the list is
+// complete. It is for implementations of [QueueStore].
 func (p *DuePage) Fill(list []DueRun, most, each int) {
 	slices.SortFunc(list, func(a, b DueRun) int {
-		if a.Wait > 0 || b.Wait > 0 { // those that wait are behind all others
+		if a.Wait > 0 || b.Wait > 0 { // runs that must wait come last
 			return cmp.Or(cmp.Compare(max(a.Wait, 0), max(b.Wait, 0)), strings.Compare(a.Run.ID, b.Run.ID))
 		}
 		return cmp.Or(cmp.Compare(b.Run.Priority, a.Run.Priority), cmp.Compare(a.At, b.At), strings.Compare(a.Run.ID, b.Run.ID))
@@ -162,8 +165,8 @@ func (p *DuePage) Fill(list []DueRun, most, each int) {
 	}
 }
 
-// inTurns brings runs that are due, and sorted by priority and time, into turns of their keys. It leaves out what comes after `each` runs of one key, since runs of other
-// keys that were not read may be before it, and reports whether it has.
+// inTurns brings runs that are due, sorted by priority and time, into turns of their keys. It leaves out further runs of a key after the first
+// `each`, since unread runs of other keys may come before them; cut reports whether it left any out.
 func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
 	ranks, places := map[string]int{}, make([]int, 0, len(list))
 	kept := list[:0]
@@ -193,19 +196,19 @@ func inTurns(list []DueRun, each int) (_ []DueRun, cut bool) {
 	return sorted, cut
 }
 
-// Never is the Next of a DuePage after which no run becomes due by itself.
+// Never is the Next of a DuePage if no further run becomes due by itself.
 const Never time.Duration = -1
 
-// Announcement lists the queues that a process works.
+// Announcement lists the queues that a process serves.
 type Announcement struct {
-	Process string        // identifies the process; nobody else has the same
-	Owner   string        // of the leases of the process, if it has a name that is kept over restarts; else ""
-	Queues  []Queue       // none: the process works none from now on
+	Process string        // identifies the process; it is unique
+	Owner   string        // the owner of the process's leases, if its name outlives restarts; else ""
+	Queues  []Queue       // none: the process serves none from now on
 	TTL     time.Duration // how long the announcement holds; a process that does not repeat it in time counts as dead
 }
 
-// Check completes the announcement: Queues is sorted, and has each queue once. The error matches
-// [machine.ErrBadValue] if the announcement makes no sense. It is for implementations of [QueueStore].
+// Check completes the announcement: it sorts Queues and removes duplicates. The error matches [machine.ErrBadValue] if the announcement makes no
+// sense. It is for implementations of [QueueStore].
 func (a *Announcement) Check() error {
 	switch {
 	case a.Process == "":
@@ -225,24 +228,24 @@ func (a *Announcement) Check() error {
 // QueueState says how many runs of a queue have not ended, or wait for a redrive, when they are due, and whether a process performs them.
 type QueueState struct {
 	Queue
-	Runs int // that have not ended, or for which a redrive waits
-	// Due is when the run that has been due for longest became due, or when the first of them will be: zero if all wait for an answer.
+	Runs int // how many have not ended, or have a waiting redrive
+	// Due is when the run that has been due for longest became due, or when the first run will be due: zero if all wait for an answer.
 	Due time.Time
-	// Live tells that a process has announced that it works the queue, and is not dead.
+	// Live is set if a living process has announced that it serves the queue.
 	Live bool
-	// Served is until when processes have announced that they work the queue; zero if none has.
+	// Served is the time until which processes have announced that they serve the queue; zero if none has.
 	Served time.Time
 }
 
-// UnclaimableStore is a [QueueStore] that finds the queues of [Unclaimable] by itself, so that the call does not grow with the runs of all others. A store need
-// not implement it; store/postgres does.
+// UnclaimableStore is a [QueueStore] that finds the queues of [Unclaimable] by itself, so that the cost does not grow with the runs of all other
+// queues. store/postgres implements it; other stores need not.
 type UnclaimableStore interface {
 	QueueStore
-	// Unclaimable returns those of Queues that are not Live.
+	// Unclaimable returns the queues, see Queues, that are not Live.
 	Unclaimable(ctx context.Context) ([]QueueState, error)
 }
 
-// Unclaimable returns the queues of the runs that no live process performs: their workflow, or its version, is in no process any more.
+// Unclaimable returns the queues whose runs no living process performs, since none has their workflow, or their version of it, any more.
 // [QueueState].Served says since when. [Filter] with the Workflow and the Plan lists the runs.
 func Unclaimable(ctx context.Context, s QueueStore) ([]QueueState, error) {
 	if own, ok := s.(UnclaimableStore); ok {

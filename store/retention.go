@@ -9,10 +9,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Retention says how long runs are kept that have ended.
+// Retention says how long runs are kept after their ends.
 type Retention struct {
 	Workflow string              // whose runs; empty means all
-	Statuses []machine.RunStatus // those in which the runs have ended; none means all
+	Statuses []machine.RunStatus // their terminal statuses; none means all
 	For      time.Duration       // since their ends
 }
 
@@ -31,8 +31,8 @@ func CheckRetention(list []Retention) error {
 }
 
 // Retain removes the runs that have been kept for long enough, with their events, and the blobs to which no run refers any more unless blobs is
-// nil. It removes them in batches of 100 and rests between two batches as long as a batch has taken, so that other statements get their turn. What
-// the end of ctx leaves, the next call removes.
+// nil. It removes them in batches of 100 and rests between two batches for as long as a batch took, so that other statements get their turn. What
+// it leaves when ctx ends, the next call removes.
 func Retain(ctx context.Context, in Admin, list []Retention, blobs BlobSweeper) error {
 	var errs []error
 	for _, r := range list {

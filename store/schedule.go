@@ -12,48 +12,50 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// ScheduleStore is a [QueueStore] that keeps schedules of recurring runs, a row for each: [Memory], store/sqlite and store/postgres implement it; a
-// store need not. What a schedule means is up to the host, as a rule to the module schedule: a store reads none of its definition.
+// ScheduleStore is a [QueueStore] that keeps schedules of recurring runs, one row each. [Memory], store/sqlite and store/postgres implement it;
+// other stores need not. The host, usually the module schedule, gives a schedule its meaning: a store does not read the definition.
 //
 // [Admin].Prune does not remove the run that a schedule names as its Tick.
 type ScheduleStore interface {
 	QueueStore
-	// Schedules returns the schedules of the given names, all without a name, sorted by name, and the time by the clock of the store. A name that
-	// is not stored is in no row.
+	// Schedules returns the schedules of the given names, or all schedules if no name is given, sorted by name, and the time by the clock of the
+	// store. It leaves out names that are not stored.
 	Schedules(ctx context.Context, names ...string) ([]ScheduleState, time.Time, error)
-	// PutSchedule stores a schedule and, unless it is nil, creates a run, in one transaction. s.Revision is the stored one, 0 if the
-	// schedule is not stored, and is one more afterwards. If it is another one, the error matches ErrScheduleChanged; the run may be refused
-	// as by Create, and an IfExists of Reuse takes one that is there. After an error, nothing has changed, unless the store has not answered.
+	// PutSchedule stores a schedule and, unless it is nil, creates a run, in one transaction. s.Revision must be the stored revision, 0 if the
+	// schedule is not stored; afterwards the stored one is one higher. The error matches ErrScheduleChanged if it is another one; the run may be
+	// refused as by Create, and an IfExists of Reuse accepts an existing run. After an error nothing has changed, unless the store did not
+	// answer.
 	PutSchedule(ctx context.Context, s Schedule, create *NewRun) error
-	// RemoveSchedule removes the row of a schedule, and none of its runs. The error matches ErrScheduleChanged if the revision is not the stored one.
+	// RemoveSchedule removes the row of a schedule, but none of its runs. The error matches ErrScheduleChanged if the revision is not the stored
+	// one.
 	RemoveSchedule(ctx context.Context, name string, revision uint64) error
 }
 
-// ErrScheduleChanged refuses to write a schedule that was written by somebody else since it was read.
+// ErrScheduleChanged refuses to write a schedule that has changed since it was read.
 var ErrScheduleChanged = errors.New("the schedule has changed")
 
 // Schedule is the row of a schedule.
 type Schedule struct {
 	Name     string `json:"name"`
 	Revision uint64 `json:"revision"` // of the row, from 1
-	// Definition is JSON: what is performed, and when. A store returns it as it was given.
+	// Definition says in JSON what is performed, and when. A store returns it as it was given.
 	Definition json.RawMessage `json:"definition"`
 	Paused     bool            `json:"paused,omitempty"`
-	// Tick is the id of the run of the latest tick, as a rule one that is pending; "" if there was none. The store need not have the run.
+	// Tick is the id of the run of the latest tick, which is usually pending; "" if there was none. The store need not have the run.
 	Tick string `json:"tick,omitempty"`
-	// Active is the id of the run that has begun last, "" if none has.
+	// Active is the id of the run that began last, "" if none has.
 	Active string `json:"active,omitempty"`
 }
 
-// ScheduleState is a schedule, and what has become of its runs.
+// ScheduleState is a schedule with the state of its runs.
 type ScheduleState struct {
 	Schedule
 	Begun bool // the run Tick is not pending: it has begun, or is not stored
 	Ended bool // the run Tick has ended, or is not stored
-	Busy  bool // the run Active has not ended, and has begun or is held by somebody
+	Busy  bool // the run Active has not ended, and has begun or is leased
 }
 
-// Check reports what is wrong with a schedule, as an error that matches [machine.ErrBadValue]. It is for implementations of [ScheduleStore].
+// Check returns an error that matches [machine.ErrBadValue] if the schedule makes no sense. It is for implementations of [ScheduleStore].
 func (s *Schedule) Check() error {
 	for _, text := range []string{s.Name, s.Tick, s.Active} {
 		if !utf8.ValidString(text) {
@@ -69,8 +71,8 @@ func (s *Schedule) Check() error {
 	return nil
 }
 
-// Changed is the error of a schedule whose revision is not the stored one, which is 0 if there is none. It is for implementations of
-// [ScheduleStore].
+// Changed returns the error that refuses a schedule whose revision is not the stored one, which is 0 if there is none. It is for implementations
+// of [ScheduleStore].
 func (s *Schedule) Changed(stored uint64) error {
 	return fmt.Errorf("%w: %s: revision %d is stored, not %d", ErrScheduleChanged, foreign.Quote(s.Name), stored, s.Revision)
 }

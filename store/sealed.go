@@ -13,33 +13,32 @@ import (
 	"slices"
 )
 
-// ErrSealed is the error of a value that cannot be encrypted or decrypted: its key is unknown, or it was changed.
+// ErrSealed is returned for a value that cannot be encrypted or decrypted: its key is unknown, or it was changed.
 var ErrSealed = errors.New("the value cannot be opened")
 
-// Sealed is a codec that encrypts values with AES-256-GCM, each as a whole. Names, labels, statuses, causes and the texts of errors stay
-// readable.
+// Sealed is a codec that encrypts each value as a whole with AES-256-GCM. Names, labels, statuses, causes and the texts of errors stay readable.
 //
-// The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once: whoever sees the
-// store learns which values are equal, and how long they are, and nothing else of them. The nonce is an HMAC of the value: two of n
-// different values share a nonce with a probability of about n²/2⁹⁷.
+// The same value under the same key is always written as the same text, so that [Blobs] around Sealed keep it once: a reader of the store learns
+// which values are equal, and how long they are, but nothing else about them. The nonce is an HMAC of the value: two of n different values share
+// a nonce with a probability of about n²/2⁹⁷.
 //
-// A value does not tell to which node or run it belongs: whoever can write to the store can put one in the place of another unnoticed.
-// The results of sqlite.Once do not pass through the codec, and are not encrypted.
+// A value does not say to which node or run it belongs: a writer to the store can replace one value by another unnoticed. The results of
+// sqlite.Once do not pass through the codec, and are not encrypted.
 type Sealed struct {
 	Codec Codec
-	// Keys are the keys by name, of 32 bytes each. Values name the key under which they were written, so that a key can be replaced:
-	// add the new one, make it Current, and remove the old one when no run needs it any more.
+	// Keys are the keys by name, of 32 bytes each. Each value names the key under which it was written. To replace a key, add the new one, make
+	// it Current, and remove the old one when no run needs it any more.
 	Keys map[string][]byte
-	// Current is the name of the key for what is written.
+	// Current is the name of the key under which values are written.
 	Current string
-	// Plain lets values be read that were written without encryption. It is for the time of the change.
+	// Plain allows reading values that were written without encryption. Use it while a store changes over to Sealed.
 	Plain bool
-	// EventsInClear says that the host knows what a log of events has: what steps emit and log, answers and errors, in the clear. Without it runs with
+	// EventsInClear confirms that events may be stored in the clear: they have what steps emit and log, answers and errors. Without it runs with
 	// this codec do not store their events.
 	EventsInClear bool
 }
 
-// Check returns an error if there is no Codec, a key has not 32 bytes, or the Current key is missing.
+// Check returns an error if there is no Codec, a key does not have 32 bytes, or the Current key is missing.
 func (s *Sealed) Check() error {
 	if err := CheckCodec(s.Codec); err != nil {
 		return err
@@ -55,7 +54,7 @@ func (s *Sealed) Check() error {
 
 const sealedMark = "$sealed"
 
-// sealer is what follows from a key.
+// sealer is derived from a key.
 type sealer struct {
 	aead   cipher.AEAD
 	nonces []byte // the key of the HMAC
