@@ -12,12 +12,12 @@ import (
 
 var _ store.Awaiter = (*Store)(nil)
 
-// reachQuery finds what a run awaits, itself or through others: the edges from awaiting runs that have not ended to awaited ones.
+// reachQuery finds the runs that a run awaits, directly or through others: the edges from awaiting runs that have not ended to awaited runs.
 const reachQuery = `WITH RECURSIVE reach(id) AS (
 	SELECT ?1 UNION SELECT a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN kahn_runs r USING (id) JOIN kahn_awaits a USING (run) WHERE r.ended IS NULL`
 
-// await keeps what a commit awaits, and answers what has an answer at once. It returns the runs for which requests were posted.
+// await keeps the awaits of a commit, and posts the answers that are known at once. It returns the runs for which it has posted requests.
 func (s *Store) await(do execution, run int64, id string, c *store.Commit) (posted []string, err error) {
 	for _, a := range c.Awaits {
 		if err := do("DELETE FROM kahn_awaits WHERE run = ? AND node = ?", nil, run, a.Node); err != nil {
@@ -43,7 +43,7 @@ func (s *Store) await(do execution, run int64, id string, c *store.Commit) (post
 	return posted, nil
 }
 
-// judgeAwait returns the answer that a run which begins to await another one has at once; nil if it has none.
+// judgeAwait returns the answer to a new await if it is known at once, else nil.
 func judgeAwait(do execution, id, awaited string) (*store.Ended, error) {
 	e, known := &store.Ended{Run: awaited}, false
 	err := do("SELECT status FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
@@ -72,7 +72,7 @@ func judgeAwait(do execution, id, awaited string) (*store.Ended, error) {
 	return e, nil
 }
 
-// endAwaits answers those who await a run that has ended, and returns their runs. find executes the query for who awaits a run.
+// endAwaits answers the nodes that await a run that has ended, and returns their runs. find executes the query for these nodes.
 func (s *Store) endAwaits(do execution, find func(f func(row []driver.Value) error, values ...driver.Value) error, id string, status machine.RunStatus) (posted []string, err error) {
 	type awaiting struct {
 		run  int64
@@ -141,7 +141,7 @@ func (s *Store) LoadAwaits(ctx context.Context, run string) (list []store.Await,
 	return list, about("load awaits of", run, err)
 }
 
-// textOrNull is JSON for a column of texts.
+// textOrNull returns JSON as the value of a text column.
 func textOrNull(data json.RawMessage) driver.Value {
 	if data == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It notes when an
+// Cache is a cache for a [kahn.Memo] in a database file of its own, which any number of processes may use at the same time. It records when an
 // entry was used last, to the hour, and grows until [Cache.Prune] is called.
 type Cache struct{ db *sql.DB }
 
@@ -18,12 +18,11 @@ type Cache struct{ db *sql.DB }
 const cacheID = 0x6b61686d
 
 const (
-	usedWithin  = time.Hour // a use is not noted if the last one was noted within that time
-	pruneInOnce = 500       // entries that one statement removes, so that others write in between
+	usedWithin  = time.Hour // a use is not recorded if one was recorded within this time
+	pruneInOnce = 500       // entries that one statement removes, so that others can write in between
 )
 
-// OpenCache opens the cache in the file at path and makes it if there is none. The error matches [ErrSchema] if the file
-// holds something else.
+// OpenCache opens the cache in the file at path, or makes it if there is none. The error matches [ErrSchema] if the file holds something else.
 func OpenCache(path string) (*Cache, error) {
 	c, err := openCache(path)
 	if err != nil {
@@ -51,7 +50,7 @@ func openCache(path string) (*Cache, error) {
 	return c, nil
 }
 
-// setUp makes the table in a file that is new.
+// setUp makes the table in a new file.
 func (c *Cache) setUp() error {
 	ctx := context.Background()
 	tx, err := c.db.BeginTx(ctx, nil)
@@ -88,7 +87,7 @@ func (c *Cache) setUp() error {
 // Close closes the file.
 func (c *Cache) Close() error { return c.db.Close() }
 
-// Get returns what is kept by a key, and notes that it was used.
+// Get returns the entry of a key, and records that it was used.
 func (c *Cache) Get(ctx context.Context, key string) (data []byte, ok bool, err error) {
 	var used int64
 	switch err := c.db.QueryRowContext(ctx, "SELECT data, used FROM cache WHERE key = ?", key).Scan(&data, &used); {
@@ -103,7 +102,7 @@ func (c *Cache) Get(ctx context.Context, key string) (data []byte, ok bool, err 
 	return data, true, describe(err)
 }
 
-// Put keeps data by a key.
+// Put keeps data under a key.
 func (c *Cache) Put(ctx context.Context, key string, data []byte) error {
 	if data == nil {
 		data = []byte{}
@@ -113,8 +112,8 @@ func (c *Cache) Put(ctx context.Context, key string, data []byte) error {
 	return describe(err)
 }
 
-// Prune removes the entries that were not used for the given time, and then those whose last use is longest ago until the entries have at
-// most that many bytes together. Zero means no bound. It returns how many entries it has removed, a few hundred in each transaction.
+// Prune removes the entries that were not used for the given time, and then the least recently used ones until the entries have at most the given
+// number of bytes together. Zero means no bound. It returns how many entries it has removed, and removes a few hundred in each transaction.
 func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error) {
 	if unused < 0 || bytes < 0 {
 		return 0, fmt.Errorf("%w: Prune(%v, %d) of a cache: bounds of at least 0 are expected", machine.ErrBadValue, unused, bytes)
@@ -127,7 +126,7 @@ func (c *Cache) Prune(ctx context.Context, unused time.Duration, bytes int64) (r
 		}
 	}
 	if bytes > 0 {
-		// The entries whose bytes, with all that were used after them, are more than there may be.
+		// The entries whose bytes, with the bytes of all entries used after them, exceed the bound.
 		n, err := c.remove(ctx, `SELECT key FROM (SELECT key, used, sum(length(data)) OVER (ORDER BY used DESC, key DESC) AS total FROM cache)
 			WHERE total > ? ORDER BY used, key LIMIT ?`, bytes, pruneInOnce)
 		if removed += n; err != nil {

@@ -12,9 +12,9 @@ import (
 
 // rowStatements write rows of runs and nodes.
 type rowStatements struct {
-	run      *statement // provided that the lease holds
+	run      *statement // writes only if the lease holds
 	spec     *statement // what the run does
-	first    *statement // the whole row of a node, provided that the lease holds
+	first    *statement // the whole row of a node; writes only if the lease holds
 	whole    *statement
 	counters *statement // the row of a node without its record
 	event    *statement
@@ -38,7 +38,7 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	}
 	w := s.writer
 	var refused error
-	var posted []string // the runs for which it has posted requests
+	var posted []string // the runs for which the commit has posted requests
 	err = w.write(ctx, func() (err error) {
 		applied, refused, err = w.apply(lease, &c)
 		if posted = nil; err == nil && refused == nil && applied == store.AppliedNow && (len(c.Awaits) > 0 || c.Status.Terminal()) {
@@ -61,7 +61,7 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 	return applied, nil
 }
 
-// settleAwaits does what a commit that was applied means for runs that await others, and returns the runs for which requests were posted.
+// settleAwaits keeps and answers the awaits that an applied commit changes, and returns the runs for which it has posted requests.
 func (s *Store) settleAwaits(id string, c *store.Commit) (posted []string, err error) {
 	w := s.writer
 	if posted, err = s.await(w.in, w.runs[id].number, id, c); err == nil && c.Status.Terminal() {
@@ -72,7 +72,7 @@ func (s *Store) settleAwaits(id string, c *store.Commit) (posted []string, err e
 	return posted, err
 }
 
-// apply is Commit in a transaction. refused is the answer to a commit that is an error of its own: the transaction goes on.
+// apply is Commit in a transaction. refused is an error that concerns this commit alone: the transaction continues.
 func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applied, refused, err error) {
 	r := w.runs[lease.Run]
 	if r == nil || r.lease != lease {
@@ -105,7 +105,7 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 		return applied, refused, nil
 	}
 	held, err := st.write(w, c)
-	if err != nil { // the transaction is undone
+	if err != nil { // the transaction is rolled back
 		return 0, nil, err
 	}
 	if !held {
@@ -120,7 +120,7 @@ func (w *writer) apply(lease store.Lease, c *store.Commit) (applied store.Applie
 	return store.AppliedNow, nil, nil
 }
 
-// stage is a commit that is being judged. The nodes of the run change when it has been written.
+// stage is a commit that is being judged. The nodes of the run change only once it is written.
 type stage struct {
 	run     *run
 	sums    *summer
@@ -132,7 +132,7 @@ type change struct {
 	key    string
 	node   *node
 	next   node
-	record *store.Columns // nil if it stays
+	record *store.Columns // nil if it does not change
 	fresh  bool           // it has no row yet
 }
 
@@ -151,7 +151,7 @@ func (st *stage) node(key string) *change {
 	return &st.changes[n.staged-1]
 }
 
-// judge answers a commit, and stages its changes.
+// judge judges a commit, and stages its changes.
 func (st *stage) judge(c *store.Commit) (store.Applied, error) {
 	r := st.run
 	applied, refused := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next.State })
@@ -181,7 +181,7 @@ func (ch *change) replace(sums *summer, record *store.Columns) {
 	ch.record, ch.next.record = record, checksum(sums, record)
 }
 
-// drop takes back what judge has done.
+// drop discards the changes that judge has staged.
 func (st *stage) drop() {
 	for i := range st.changes {
 		ch := &st.changes[i]
@@ -191,7 +191,7 @@ func (st *stage) drop() {
 	}
 }
 
-// keep makes the next state the present one.
+// keep makes the staged state the current one.
 func (st *stage) keep(c *store.Commit) {
 	r := st.run
 	for i := range st.changes {
@@ -217,7 +217,7 @@ func (st *stage) keep(c *store.Commit) {
 	}
 }
 
-// write writes the changes. held is false if the lease does not hold: then nothing has changed.
+// write writes the changes. held is false if the lease does not hold: then write has changed nothing.
 func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	r := st.run
 	proof := []driver.Value{r.number, r.lease.Owner, int64(r.lease.Epoch)}
@@ -272,7 +272,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 			return false, err
 		}
 	}
-	clear(w.values[:cap(w.values)]) // it keeps nothing alive
+	clear(w.values[:cap(w.values)]) // so that it keeps nothing alive
 	if err := w.putEvents(r.number, c.Events); err != nil {
 		return false, err
 	}
@@ -282,7 +282,7 @@ func (st *stage) write(w *writer, c *store.Commit) (held bool, err error) {
 	return true, w.writeAside(r.number, c)
 }
 
-// columns adds the values of a node's row: all of them, or those that the statement for counters takes.
+// columns adds the values of a node's row: all values, or only the ones that the statement for counters takes.
 func (ch *change) columns(values []driver.Value, sums *summer, row int64, sequence uint64, whole bool) []driver.Value {
 	n := &ch.next
 	if whole {

@@ -26,7 +26,7 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 	w := s.writer
 	var refused error
 	err = w.write(ctx, func() (err error) {
-		delete(w.runs, n.ID) // it is loaded again by whoever acquires it
+		delete(w.runs, n.ID) // the next Acquire loads it again
 		stored, created, refused, err = s.creation(w.in, &n)
 		return err
 	})
@@ -36,8 +36,8 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (stored *store.Run, 
 	return stored, created, about("create", n.ID, err)
 }
 
-// CreateTx is Create in a transaction of the program's own, which [Store.DB] has begun: the run is there if the transaction is committed. An
-// error of [store.Admin] leaves the transaction as it was.
+// CreateTx is Create in the program's own transaction, begun with [Store.DB]: the run exists once the transaction is committed. If CreateTx
+// returns an error of [store.Admin] the transaction is as it was.
 func (s *Store) CreateTx(ctx context.Context, tx *sql.Tx, n store.NewRun) (stored *store.Run, created bool, err error) {
 	if err := n.Check(); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -51,7 +51,7 @@ func (s *Store) CreateTx(ctx context.Context, tx *sql.Tx, n store.NewRun) (store
 	return stored, created, about("create", n.ID, describe(err))
 }
 
-// queryTx executes a statement in a transaction of the program.
+// queryTx executes a statement in the program's transaction.
 func queryTx(ctx context.Context, tx *sql.Tx, text string, f func(row []driver.Value) error, values ...driver.Value) error {
 	if f == nil {
 		_, err := tx.ExecContext(ctx, text, anys(values)...)
@@ -64,7 +64,7 @@ func queryTx(ctx context.Context, tx *sql.Tx, text string, f func(row []driver.V
 	return scan(rows, f)
 }
 
-// anys are values as database/sql takes them.
+// anys converts values for database/sql.
 func anys(values []driver.Value) []any {
 	args := make([]any, len(values))
 	for i, v := range values {
@@ -95,7 +95,7 @@ func scan(rows *sql.Rows, f func(row []driver.Value) error) (err error) {
 	return rows.Err()
 }
 
-// headQuery is what Create returns of a run, and whether it is leased. %s is the time.
+// headQuery reads what Create returns of a run, and whether the run is leased. %s is the time.
 const headQuery = "SELECT run, owner <> '' AND expires > %s, id, status, created, ended, wakes, workflow, plan, inputs, labels, parent, run_key, priority, compensation, usage, sequence, posted FROM kahn_runs WHERE id = ?"
 
 // head finds a run by its id.
@@ -115,7 +115,7 @@ func (s *Store) head(do execution, id string) (number int64, stored *store.Run, 
 	return number, stored, leased, err
 }
 
-// creation is Create in a transaction.
+// creation is Create in a transaction. If refused is not nil the transaction continues.
 func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, created bool, refused, err error) {
 	number, stored, leased, err := s.head(do, n.ID)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Store) creation(do execution, n *store.NewRun) (stored *store.Run, crea
 	return stored, true, nil, err
 }
 
-// remove removes what is stored of a run beside its row, and notes the blobs to which it has referred.
+// remove removes what is stored of a run outside its row, and records the blobs to which the run referred.
 func remove(do execution, number int64) error {
 	for _, text := range []string{
 		"INSERT OR IGNORE INTO kahn_blobs SELECT key, 0 FROM kahn_blobs WHERE run = ?",
@@ -153,8 +153,8 @@ func remove(do execution, number int64) error {
 	return do("DELETE FROM kahn_events WHERE event >= ? AND event < ?", nil, number*eventsOfRun, (number+1)*eventsOfRun)
 }
 
-// put writes the row of a run, its labels and blobs, and returns the number of the run. A row that is there, whose number is given, is
-// replaced, except for its lease, which has ended.
+// put writes the row of a run, its labels and blobs, and returns the number of the run. If number is not 0 it replaces the row with this number,
+// except for its lease, which has ended.
 func (s *Store) put(do execution, number int64, r *store.Run) (int64, error) {
 	var sums summer
 	known := run{id: r.ID, status: r.Status, undoing: r.Compensation, sequence: r.Sequence, wake: wakeTime(r.WakeAt), rows: int64(len(r.Nodes)),
@@ -258,7 +258,7 @@ func readHead(row []driver.Value) (*store.Run, error) {
 	return &r, err
 }
 
-// compensationText is the column compensation: NULL for none.
+// compensationText returns the value of the column compensation: NULL for none.
 func compensationText(c machine.Compensation) driver.Value {
 	if c == machine.CompensationNone {
 		return nil
@@ -276,12 +276,12 @@ func compensationOf(column driver.Value) (c machine.Compensation, err error) {
 	return c, err
 }
 
-// usageText is the column usage: NULL for nothing.
+// usageText returns the value of the column usage: NULL for nothing.
 func usageText(usage map[string]float64) driver.Value {
 	if len(usage) == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(usage) // of finite numbers: it never fails
+	text, _ := json.Marshal(usage) // finite numbers never fail
 	return string(text)
 }
 
@@ -295,8 +295,8 @@ func usageOf(column driver.Value) (usage map[string]float64, err error) {
 	return usage, err
 }
 
-// milli is a time for a comparison with a column of kahn_runs: a column is at or after the time if and only if it is at least the result.
-// Times of which int64 cannot hold the milliseconds come before or after all that are stored.
+// milli converts a time for comparison with a column of kahn_runs: a column is at or after the time if and only if it is at least the result.
+// Times whose milliseconds int64 cannot hold come before or after all stored times.
 func milli(t time.Time) int64 {
 	const most = math.MaxInt64 / 1000 // seconds
 	switch s := t.Unix(); {

@@ -14,16 +14,16 @@ import (
 
 // Errors of a database, all of which match [store.ErrUnusable], too.
 var (
-	// ErrDamaged is the error of a run, or of a database, whose stored data is not what was written: of a page that the disk has
-	// changed, for instance. Other runs of the database may be sound.
+	// ErrDamaged is returned if the stored data of a run, or of the database, is not what was written, for instance because the disk has changed
+	// a page. Other runs of the database may be sound.
 	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
-	// ErrSchema is the error of a database whose schema a later version of this package has made.
+	// ErrSchema is returned if a later version of this package has made the schema of the database.
 	ErrSchema = fmt.Errorf("%w: unknown version of the schema", store.ErrUnusable)
-	// ErrClosed is the error of a call of a store that was closed.
+	// ErrClosed is returned by calls of a store that was closed.
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// conditions are what the codes of SQLite mean for a store, if the call may succeed later.
+// conditions say what codes of SQLite mean after which the call may succeed later.
 var conditions = map[int]string{
 	lib.SQLITE_FULL:     "there is no space for the database",
 	lib.SQLITE_IOERR:    "the file system has failed",
@@ -32,17 +32,17 @@ var conditions = map[int]string{
 	lib.SQLITE_LOCKED:   "another connection is writing to the database",
 }
 
-// lasting are the errors that match codes of SQLite which no repetition cures.
+// lasting maps codes of SQLite that no repetition cures to errors.
 var lasting = map[int]error{
 	lib.SQLITE_CORRUPT:  ErrDamaged,
 	lib.SQLITE_NOTADB:   fmt.Errorf("%w: the file is no database", store.ErrUnusable),
 	lib.SQLITE_READONLY: fmt.Errorf("%w: the database cannot be written", store.ErrUnusable),
 	lib.SQLITE_PERM:     fmt.Errorf("%w: the database may not be opened", store.ErrUnusable),
-	lib.SQLITE_ERROR:    store.ErrUnusable, // of SQL: a table is missing, for instance
+	lib.SQLITE_ERROR:    store.ErrUnusable, // an error in SQL, such as a missing table
 	lib.SQLITE_TOOBIG:   fmt.Errorf("%w: a record is larger than the database can hold", store.ErrRejected),
 }
 
-// describe says what an error of SQLite means.
+// describe wraps an error of SQLite with what it means.
 func describe(err error) error {
 	var own *sqlite.Error
 	if !errors.As(err, &own) {
@@ -58,7 +58,7 @@ func describe(err error) error {
 	return err
 }
 
-// isBusy reports whether SQLite has refused a call because of another process.
+// isBusy reports whether SQLite has refused a call because another process holds a lock.
 func isBusy(err error) bool {
 	var own *sqlite.Error
 	return errors.As(err, &own) && own.Code()&0xff == lib.SQLITE_BUSY

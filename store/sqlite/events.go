@@ -65,7 +65,7 @@ func (s *Store) LoadEvents(ctx context.Context, run string, after uint64, limit 
 	return page, nil
 }
 
-// readLog reads what a page tells beside its events, and returns the number of the run.
+// readLog reads the fields of a page other than its events, and returns the number of the run.
 func readLog(do execution, run string, page *store.EventPage) (number int64, err error) {
 	err = do(logQuery, func(row []driver.Value) error {
 		number, _ = row[0].(int64)
@@ -88,7 +88,7 @@ func readLog(do execution, run string, page *store.EventPage) (number int64, err
 	return number, err
 }
 
-// NotifyEvents implements [store.EventNotifier]. It knows of the runs that have this Store.
+// NotifyEvents implements [store.EventNotifier]. It reports events that were written through this Store.
 func (s *Store) NotifyEvents(run string) (changed <-chan struct{}, stop func()) {
 	return s.board.Wait(run)
 }

@@ -13,10 +13,10 @@ import (
 
 var _ store.GrantStore = (*Store)(nil)
 
-// grantsOver is how many limits of which nobody has anything any more a call of Grant removes.
+// grantsOver is how many expired limits, which have no holders any more, one call of Grant removes.
 const grantsOver = 100
 
-// Grant implements [store.GrantStore]. The grants of a process that has died are free when their leases run out.
+// Grant implements [store.GrantStore]. The grants of a dead process become free when their leases run out.
 func (s *Store) Grant(ctx context.Context, holder string, ttl time.Duration, requests []store.GrantRequest) (answers []store.Granted, err error) {
 	if err := errors.Join(store.CheckGrants(holder, ttl, requests), ctx.Err()); err != nil {
 		return nil, err

@@ -16,13 +16,13 @@ import (
 // requestsOfRun is the number of requests that a run may have, one more than the highest number.
 const requestsOfRun = 1 << 32
 
-// inboxStatements are those by which a commit answers requests.
+// inboxStatements are the statements with which a commit answers requests.
 type inboxStatements struct {
 	numbers *statement
 	answer  *statement
 	take    *statement
 	end     *statement
-	awaited *statement // who awaits a run
+	awaited *statement // the nodes that await a run
 }
 
 func (s *inboxStatements) prepare(w *writer, err *error) {
@@ -86,8 +86,8 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 	return posted, nil
 }
 
-// PostTx is Post in a transaction of the program's own, which [Store.DB] has begun: the request is there if the transaction is committed. An error
-// of [store.Inbox] leaves the transaction as it was. Watchers learn of the request within [Options].Poll after that.
+// PostTx is Post in the program's own transaction, begun with [Store.DB]: the request exists once the transaction is committed. Watchers find it
+// within [Options].Poll after that. If PostTx returns an error of [store.Inbox] the transaction is as it was.
 func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Request) (posted bool, err error) {
 	if err := q.Check(); err != nil {
 		return false, about("post for", run, err)
@@ -101,7 +101,7 @@ func (s *Store) PostTx(ctx context.Context, tx *sql.Tx, run string, q store.Requ
 	return posted, about("post for", run, describe(err))
 }
 
-// post is Post in a transaction.
+// post is Post in a transaction. If refused is not nil the transaction continues.
 func (s *Store) post(do execution, id string, q *store.Request) (posted bool, refused, err error) {
 	run, number, last := store.Run{ID: id}, int64(0), int64(0)
 	err = do("SELECT run, status, sequence, posted FROM kahn_runs WHERE id = ?", func(row []driver.Value) error {
@@ -237,13 +237,13 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 	return list[0], nil
 }
 
-// WatchRequests implements [store.Inbox]. One goroutine asks each [Options].Poll for requests that other processes have posted for the runs
-// of this Store; as long as the file has not changed it asks for nothing else.
+// WatchRequests implements [store.Inbox]. Every [Options].Poll one goroutine looks for requests that other processes have posted for the watched
+// runs; as long as the file has not changed it reads nothing else.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection has committed. The goroutine of
+// lookout finds runs with waiting requests. PRAGMA data_version of its own connection changes when any other connection commits. The goroutine of
 // the Poller owns it.
 type lookout struct {
 	store *Store
@@ -251,7 +251,7 @@ type lookout struct {
 	seen  int64 // the version of the data at the last look
 }
 
-// look is the Look of the Poller.
+// look implements the Look of the Poller.
 func (l *lookout) look(ctx context.Context, asked notify.Question) (found []notify.Sighting, unchanged bool, err error) {
 	if l.conn == nil {
 		if l.conn, err = l.store.db.Conn(ctx); err != nil {
@@ -286,7 +286,7 @@ func (l *lookout) ask(ctx context.Context, asked notify.Question) (found []notif
 	return found, false, err
 }
 
-// rest gives the connection back. An error means that it is broken, and that the next look takes another one.
+// rest gives the connection back. After an error the connection is broken, and the next look takes another one.
 func (l *lookout) rest() {
 	if l.conn != nil {
 		_ = l.conn.Close()
@@ -294,5 +294,5 @@ func (l *lookout) rest() {
 	}
 }
 
-// waitingQuery finds the runs with requests that wait, by an index that has no others.
+// waitingQuery finds the runs with waiting requests, by an index that has no other runs.
 const waitingQuery = "SELECT id, posted FROM kahn_runs WHERE posted > taken"

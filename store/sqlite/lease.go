@@ -34,8 +34,8 @@ func (l *leaseStatements) prepare(w *writer, now string, err *error) {
 	l.check = w.prepare(err, "SELECT "+held+" FROM kahn_runs WHERE id = ?")
 }
 
-// Acquire implements [store.Store]. The lease of a process that has died is given to whoever asks. As long as the lease of a live process lasts, every
-// other process is refused the run, also one whose owner has the same name: that error matches [store.ErrOwnerInUse].
+// Acquire implements [store.Store]. A dead process's lease is free at once. As long as the lease of a living process lasts, Acquire refuses the
+// run to every other process, even if its owner has the same name: then the error matches [store.ErrOwnerInUse].
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, err error) {
 	if err := ctx.Err(); err != nil {
 		return store.Lease{}, nil, err
@@ -55,7 +55,7 @@ func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration
 	return lease, stored, nil
 }
 
-// acquire is Acquire in a transaction. refused is the error of a run that somebody else holds.
+// acquire is Acquire in a transaction. refused is the error if another owner holds the run.
 func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease, stored *store.Run, refused, err error) {
 	w := s.writer
 	there, held, other := false, false, ""
@@ -85,7 +85,7 @@ func (s *Store) acquire(id, owner string, ttl time.Duration) (lease store.Lease,
 			return lease, nil, fmt.Errorf("%w, by %s", store.ErrLeased, strconv.Quote(other)), nil
 		}
 	}
-	stored, known, refused, err := w.loader.load(id) // before the lease is taken: nobody holds a run that cannot be loaded
+	stored, known, refused, err := w.loader.load(id) // before the lease is taken, so that a run that cannot be loaded stays free
 	if err != nil || refused != nil {
 		return lease, nil, refused, err
 	}
@@ -118,7 +118,7 @@ func (s *Store) create(id, owner string, ttl time.Duration) (store.Lease, *store
 	return r.lease, made, nil
 }
 
-// milliseconds rounds up, so that a lease is never shorter than was asked for.
+// milliseconds rounds up, so that a lease is never shorter than requested.
 func milliseconds(d time.Duration) int64 {
 	ms := int64(d / time.Millisecond)
 	if d%time.Millisecond > 0 {
@@ -179,7 +179,7 @@ func (w *writer) held(lease store.Lease) (refused, err error) {
 	return nil, nil
 }
 
-// about says in which call of which run an error occurred.
+// about adds the call and the run to an error.
 func about(call, id string, err error) error {
 	if err == nil {
 		return nil
@@ -187,7 +187,7 @@ func about(call, id string, err error) error {
 	return fmt.Errorf("%s run %s: %w", call, strconv.Quote(id), err)
 }
 
-// ReadLease implements [store.LeaseReader]. The lease of a process that has died is told until it has run out, or another process has taken it.
+// ReadLease implements [store.LeaseReader]. It returns a dead process's lease until it runs out or another process takes it.
 func (s *Store) ReadLease(ctx context.Context, id string) (owner string, until time.Time, err error) {
 	there := false
 	err = s.view(ctx, func(do execution) error {

@@ -14,10 +14,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// sqlAt puts the expression of the time into a statement.
+// sqlAt puts the expression for the current time into a statement.
 func sqlAt(text, now string) string { return fmt.Sprintf(text, now) }
 
-// condition is a WHERE clause in the making.
+// condition builds a WHERE clause.
 type condition struct {
 	terms  []string
 	values []driver.Value
@@ -27,7 +27,7 @@ func (c *condition) add(term string, values ...driver.Value) {
 	c.terms, c.values = append(c.terms, term), append(c.values, values...)
 }
 
-// in adds that a column has one of some values.
+// in adds the condition that a column has one of the given values.
 func (c *condition) in(column string, statuses []machine.RunStatus) {
 	if len(statuses) == 0 {
 		return
@@ -38,7 +38,7 @@ func (c *condition) in(column string, statuses []machine.RunStatus) {
 	c.terms = append(c.terms, column+" IN (?"+strings.Repeat(", ?", len(statuses)-1)+")")
 }
 
-// where is the clause, with a space before it, empty if there is no condition.
+// where returns the clause with a leading space, or "" if there is no condition.
 func (c *condition) where() string {
 	if len(c.terms) == 0 {
 		return ""
@@ -46,7 +46,7 @@ func (c *condition) where() string {
 	return " WHERE " + strings.Join(c.terms, " AND ")
 }
 
-// conditionOf is what a filter asks of rows of kahn_runs.
+// conditionOf returns the condition for rows of kahn_runs that match a filter.
 func conditionOf(f *store.Filter) (c condition) {
 	if f.Workflow != "" {
 		c.add("workflow = ?", f.Workflow)
@@ -59,7 +59,7 @@ func conditionOf(f *store.Filter) (c condition) {
 		c.add("parent = ?", f.Parent)
 	}
 	if f.Key != "" {
-		c.add("run_key = ? AND run_key <> ''", f.Key) // as the index asks
+		c.add("run_key = ? AND run_key <> ''", f.Key) // the index needs both
 	}
 	if f.Compensation != machine.CompensationNone {
 		c.add("compensation = ?", f.Compensation.String())
@@ -84,7 +84,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	return c
 }
 
-// above is the first text that is above all texts with a prefix, in the order of bytes; "" if there is none.
+// above returns the first text that is above all texts with a prefix, in the order of bytes; "" if there is none.
 func above(prefix string) string {
 	for i := len(prefix) - 1; i >= 0; i-- {
 		if prefix[i] < 0xff {
@@ -94,10 +94,10 @@ func above(prefix string) string {
 	return ""
 }
 
-// listedColumns are those that readHead reads, without the inputs.
+// listedColumns are the columns that readHead reads, without the inputs.
 const listedColumns = "id, status, created, ended, wakes, workflow, plan, NULL, labels, parent, run_key, priority, compensation, usage"
 
-// listQuery returns the statement of a page of most runs, and one more, which tells that there is another page.
+// listQuery returns the statement for a page of `most` runs, and one more, which shows that there is another page.
 func listQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
 	c := conditionOf(&q.Filter)
 	if q.After != "" {
@@ -111,11 +111,11 @@ func listQuery(q *store.Query, most int) (text string, values []driver.Value, er
 	return text, append(c.values, int64(most+1)), nil
 }
 
-// recent is how many runs recentQuery looks at for each run of a page.
+// recent is how many runs recentQuery inspects for each run of a page.
 const recent = 20
 
-// recentQuery is the statement of a page of runs with labels that looks at a bounded number of runs, in the order of the list: labels that most runs
-// have fill the page, while listQuery collects all runs that have them first.
+// recentQuery returns a statement for a page of runs with labels that looks at a bounded number of runs, in the order of the list. Labels that
+// most runs have fill the page, whereas listQuery would first collect all runs that have them.
 func recentQuery(q *store.Query, most int) (text string, values []driver.Value, err error) {
 	all := *q
 	all.Labels = nil
@@ -161,7 +161,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, nil
 }
 
-// listBy reads the runs of a page, and one more, by a statement.
+// listBy reads the runs of a page, and one more, with the statement that by returns.
 func (s *Store) listBy(ctx context.Context, by func(*store.Query, int) (string, []driver.Value, error), q *store.Query, most int) (runs []store.Run, err error) {
 	text, values, err := by(q, most)
 	if err != nil {
@@ -180,7 +180,7 @@ func (s *Store) listBy(ctx context.Context, by func(*store.Query, int) (string, 
 	return runs, nil
 }
 
-// countQuery is the statement of Count.
+// countQuery returns the statement of Count.
 func countQuery(c *condition) string {
 	return "SELECT workflow, status, count(*) FROM kahn_runs" + c.where() + " GROUP BY workflow, status"
 }
@@ -204,7 +204,7 @@ func (s *Store) Count(ctx context.Context, f store.Filter) (counts []store.Count
 	return counts, nil
 }
 
-// nodesPage is a page of the nodes of a run. The two columns that may be large are NULL unless they are asked for.
+// nodesPage reads a page of the nodes of a run. The two columns that may be large are NULL unless they are requested.
 const nodesPage = "SELECT node, key, attempt, terminal, queued, completed, resolved, required, status, cause, started, ended, hash, %s FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node LIMIT ?"
 
 // ListNodes implements [store.Admin].

@@ -21,7 +21,7 @@ func (w *writer) migrate() (err error) {
 	}
 	defer func() {
 		if err != nil {
-			_ = execute(w.conn, "ROLLBACK") // an error means that SQLite has rolled back by itself
+			_ = execute(w.conn, "ROLLBACK") // after an error SQLite has rolled back by itself
 		}
 	}()
 	if version, err = schemaVersion(w.conn); err != nil { // another process may have been first
@@ -35,12 +35,12 @@ func (w *writer) migrate() (err error) {
 	return execute(w.conn, "COMMIT")
 }
 
-// newerSchema is the error of a program that is older than the schema.
+// newerSchema returns the error for a program that is older than the schema.
 func newerSchema(version int64) error {
 	return fmt.Errorf("%w: its version is %d, and this program knows those up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
-// schemaVersion is the version of the database's schema, 0 if it has none.
+// schemaVersion returns the version of the database's schema, 0 if it has none.
 func schemaVersion(conn driver.Conn) (version int64, err error) {
 	there := false
 	err = query(conn, "SELECT 1 FROM sqlite_schema WHERE name = 'kahn_schema'", func([]driver.Value) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Step is what [Once] asks of a step: a *kahn.Step is one.
+// Step is what [Once] needs of a step; *kahn.Step implements it.
 type Step interface {
 	RunID() string
 	Epoch() uint64
@@ -19,15 +19,14 @@ type Step interface {
 	IdempotencyKey() string
 }
 
-// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The
-// result of f is stored in the same transaction, under the step's idempotency key: when the step is called again, because it
-// is retried or its process has died, Once returns the result that is stored and does not call f. So what f writes happens
-// exactly once, whatever happens to the process. A step may have one such part.
+// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
+// stored in the same transaction, under the step's idempotency key: when the step is called again, because it is retried or its process has died,
+// Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies. A step may have one such
+// part.
 //
-// An error of f undoes the transaction, and is returned. The error matches [store.ErrFenced], and f is not
-// called, if another process has taken the run over meanwhile. The result is encoded as JSON, and is not encrypted under
-// [store.Sealed]. Commits of runs wait while f is at work, at most
-// [Options].BusyTimeout: f should read and write the database, and nothing else.
+// If f returns an error, Once rolls the transaction back and returns the error. The error matches [store.ErrFenced], and f is not called, if
+// another process has taken over the run. The result is encoded as JSON; [store.Sealed] does not encrypt it. Commits of runs wait while f runs,
+// at most [Options].BusyTimeout: f should only read and write the database.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx *sql.Tx) (T, error)) (result T, err error) {
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	lib "modernc.org/sqlite/lib"
 )
 
-// processLock tells other processes that this one lives. It is a lock of the operating system on a file beside the database, so
-// it ends with the process. SQLite holds it, since SQLite knows how to on every system.
+// processLock shows other processes that this one lives. It is a lock of the operating system on a file beside the database, so it ends with the
+// process. SQLite takes it, since SQLite can do so on every system.
 type processLock struct {
 	conn driver.Conn
 	path string
@@ -21,7 +21,7 @@ type processLock struct {
 
 func lockPath(path string, process int64) string { return fmt.Sprintf("%s-process-%d", path, process) }
 
-// lockProcess takes the lock of a process. held means that a process which lives has it.
+// lockProcess takes the lock of a process. held means that a living process has it.
 func lockProcess(path, mode string) (lock *processLock, held bool, err error) {
 	connector, err := sqlite.NewConnector(fileDSN(path, mode))
 	if err != nil {
@@ -39,7 +39,7 @@ func lockProcess(path, mode string) (lock *processLock, held bool, err error) {
 
 // release gives up the lock and removes its file.
 func (l *processLock) release() error {
-	err := os.Remove(l.path) // before: whoever takes the lock from now on finds no file
+	err := os.Remove(l.path) // before the lock is released: another process that looks for the lock finds no file
 	if removed := os.Remove(l.path + "-journal"); removed != nil && !errors.Is(removed, os.ErrNotExist) {
 		err = errors.Join(err, removed)
 	}
@@ -51,7 +51,7 @@ func hasCode(err error, code int) bool {
 	return errors.As(err, &own) && own.Code()&0xff == code
 }
 
-// enter registers this process, and takes the leases from those that have died.
+// enter registers this process, and frees the leases of dead processes.
 func (s *Store) enter() error {
 	w := s.writer
 	return w.write(context.Background(), func() error {
@@ -85,7 +85,7 @@ func (s *Store) enter() error {
 	})
 }
 
-// hasDied reports whether a process that has registered itself has ended since.
+// hasDied reports whether a registered process has ended.
 func (s *Store) hasDied(process int64) (bool, error) {
 	if s.path == "" || process == s.process {
 		return false, nil
@@ -107,7 +107,7 @@ func (s *Store) hasDied(process int64) (bool, error) {
 	return true, lock.release()
 }
 
-// leave gives back what this process still holds, in a transaction.
+// leave gives back the leases that this process still holds, in a transaction.
 func (s *Store) leave() error {
 	if s.process == 0 {
 		return nil
@@ -130,14 +130,14 @@ func (s *Store) forget(process int64) error {
 	return nil
 }
 
-// processesRead are the other processes that have registered themselves.
+// processesRead reads the other registered processes.
 const processesRead = "SELECT process FROM kahn_processes WHERE process <> ?"
 
-// deadPause is the least time between two looks for processes that have died.
+// deadPause is the least time between two searches for dead processes.
 const deadPause = time.Second
 
-// freeDead frees the leases of processes that have died. It looks for such processes now and then, without a transaction, and begins one only if there
-// are some.
+// freeDead frees the leases of dead processes. It searches for them at most once in deadPause, without a transaction, and begins a transaction
+// only if it finds some.
 func (s *Store) freeDead(ctx context.Context) error {
 	last, now := s.lookedForDead.Load(), time.Now().UnixNano()
 	if s.path == "" || last != 0 && now-last < int64(deadPause) || !s.lookedForDead.CompareAndSwap(last, now) {

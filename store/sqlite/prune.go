@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// pruneBatch is how many runs one transaction removes: commits of other runs come between.
+// pruneBatch is how many runs one transaction removes: other runs can commit in between.
 const pruneBatch = 16
 
 // Prune implements [store.Admin]. It removes runs in transactions of 16.
@@ -39,16 +39,16 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 	return pruned, nil
 }
 
-// pruneQuery is the statement that finds the next runs to be removed, and one more.
+// pruneQuery returns the statement that finds the next runs to be removed, and one more.
 func (s *Store) pruneQuery(q *store.PruneQuery, most int) (text string, values []driver.Value) {
 	var c condition
 	c.add("ended < ?", milli(q.EndedBefore))
-	c.in("+status", q.Statuses) // with a sign no index of statuses or workflows is used: that of ends has the order
+	c.in("+status", q.Statuses) // the sign keeps SQLite from an index of statuses or workflows: the index of ends has the order
 	if q.Workflow != "" {
 		c.add("+workflow = ?", q.Workflow)
 	}
 	c.add("NOT (owner <> '' AND expires > " + s.now + ")")
-	c.add("posted <= taken") // else it is to be redriven
+	c.add("posted <= taken") // otherwise a redrive waits
 	c.add("id NOT IN (SELECT tick FROM kahn_schedules)")
 	return "SELECT run, id FROM kahn_runs" + c.where() + " ORDER BY ended, run LIMIT ?", append(c.values, int64(most+1))
 }
@@ -93,13 +93,13 @@ func (s *Store) prune(q *store.PruneQuery, most int) (pruned store.Pruned, err e
 	return pruned, nil
 }
 
-// sweep removes the blobs to which only runs that were pruned or replaced have referred.
+// sweep removes the blobs to which only pruned or replaced runs referred.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
 	w := s.writer
 	var keys []string
 	err = w.write(ctx, func() error {
 		keys = nil
-		// Of a blob to which other runs refer, the last one that is pruned leaves a note.
+		// If other runs refer to a blob, the last one of them that is pruned records it again.
 		err := w.in("DELETE FROM kahn_blobs WHERE run = 0 AND EXISTS (SELECT 1 FROM kahn_blobs AS other WHERE other.key = kahn_blobs.key AND other.run > 0)", nil)
 		if err != nil {
 			return err

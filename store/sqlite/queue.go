@@ -20,9 +20,9 @@ var (
 	_ store.LeaseReader = (*Store)(nil)
 )
 
-// partsQuery is the statement of the parts of some queues, each of which has the runs of one key and one priority that have not ended, in the order of kahn_runs_due, with the time at which
-// the first run is due, and the number of the last turn of the key. It finds one part after the other, whatever their lengths are. %s is the time. The queues are pairs of texts in
-// JSON. NULL ends a search.
+// partsQuery reads the parts of some queues, in the order of kahn_runs_due. A part has the runs of one key and one priority that have not ended;
+// the query returns when its first run is due, and the number of the key's last turn. The query jumps from one part to the next, so that their
+// lengths do not matter. %s is the time. The queues are pairs of texts in JSON. NULL ends a search.
 const partsQuery = `WITH RECURSIVE q(workflow, plan) AS (SELECT value->>0, value->>1 FROM json_each(?)),
 k(workflow, plan, key) AS (
 	SELECT workflow, plan, (SELECT n.run_key FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = q.workflow AND n.plan = q.plan ORDER BY n.run_key LIMIT 1) FROM q
@@ -42,23 +42,23 @@ SELECT workflow, plan, key, priority, (
 	SELECT n.due FROM kahn_runs n WHERE n.due IS NOT NULL AND n.workflow = p.workflow AND n.plan = p.plan AND n.run_key = p.key AND n.priority = p.priority ORDER BY n.due LIMIT 1
 ), ` + lastTurn + `, %s FROM p WHERE priority IS NOT NULL`
 
-// The number of the last turn of a key.
+// The number of the last turn of a key, as expressions in SQL.
 const (
 	lastTurn   = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = p.key" + latestTurn
 	lastOfRun  = "coalesce((SELECT t.turn FROM kahn_runs t WHERE t.turn IS NOT NULL AND t.run_key = r.run_key" + latestTurn
 	latestTurn = " ORDER BY t.turn DESC LIMIT 1), 0)"
 )
 
-// dueQuery is the statement of the runs of a part that are due, or will be, in the order in which they are. The last argument but the limit is the time.
+// dueQuery reads the runs of a part in the order in which they are or become due. The last argument before the limit is the time.
 const dueQuery = "SELECT " + listedColumns + ", due, due - ? FROM kahn_runs WHERE workflow = ? AND plan = ? AND run_key = ? AND priority = ? AND due < 9223372036854775807" +
 	" AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY due, id LIMIT ?"
 
-// askedQuery is the statement of the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The queues
-// are pairs of texts in JSON.
+// askedQuery reads the runs that have ended and for which a redrive waits, in the order in which they are due. %s is the time. The queues are
+// pairs of texts in JSON.
 const askedQuery = "SELECT " + listedColumns + ", " + askedAt + ", " + askedAt + " - %s, " + lastOfRun + " FROM kahn_runs r INDEXED BY kahn_runs_waiting WHERE posted > taken AND due IS NULL" +
 	" AND EXISTS (SELECT 1 FROM json_each(?) q WHERE q.value->>0 = workflow AND q.value->>1 = plan) AND id NOT IN (SELECT value FROM json_each(?)) ORDER BY " + askedAt + ", id LIMIT ?"
 
-// askedAt is when such a run is due.
+// askedAt is the expression for when such a run is due.
 const askedAt = "max(wakes, CASE owner WHEN '' THEN created ELSE expires END)"
 
 // part has the runs of one key and one priority of a queue.
@@ -68,7 +68,8 @@ type part struct {
 	priority, due, turn int64
 }
 
-// readParts returns the parts of queues that are due, those of the keys first whose turn is next, and the time of the database. next is when the first of the others is due.
+// readParts returns the parts of queues that have due runs, in the order of the turns of their keys, and the time of the database. next is when
+// the first of the other parts is due.
 func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery) (parts []part, keyed bool, now, next int64, err error) {
 	next = math.MaxInt64
 	err = s.read(ctx, sqlAt(partsQuery, s.now), func(row []driver.Value) error {
@@ -96,7 +97,7 @@ func (s *Store) readParts(ctx context.Context, queues string, q *store.DueQuery)
 	return parts, keyed, now, next, err
 }
 
-// firstKeys leaves out the parts of keys that no page of so many runs has, since they are behind so many others, and returns how many keys are left.
+// firstKeys keeps the parts of the first `most` keys, since a page of `most` runs reaches no further key, and returns how many keys are left.
 func firstKeys(parts []part, most int) (_ []part, keys int) {
 	seen := map[string]bool{}
 	parts = slices.DeleteFunc(parts, func(p part) bool {
@@ -109,8 +110,8 @@ func firstKeys(parts []part, most int) (_ []part, keys int) {
 	return parts, len(seen)
 }
 
-// Due implements [store.QueueStore]. At most once a second it first frees the leases of processes that have died. Its time grows with the keys and priorities of the runs that have not ended, not with
-// their number.
+// Due implements [store.QueueStore]. At most once a second it first frees the leases of dead processes. Its time grows with the number of keys
+// and priorities of runs that have not ended, not with the number of runs.
 func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, err error) {
 	if err := q.Check(); err != nil {
 		return page, err
@@ -166,12 +167,12 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	return page, nil
 }
 
-// waitOf is a number of milliseconds, of at least 0 and of no more than a Duration can hold.
+// waitOf converts milliseconds, bounded below by 0 and above by the longest Duration.
 func waitOf(ms int64) time.Duration {
 	return time.Duration(min(max(ms, 0), int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
-// keyLeases is the statement of how many other runs of a key, not ended, are leased, and allKeys the one of all keys. %s is the time.
+// keyLeases counts the other runs of a key, not ended, that are leased, and allKeys counts the leased runs of each key. %s is the time.
 const (
 	keyLeases = "SELECT count(*) FROM kahn_runs WHERE run_key = ? AND run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s AND id <> ?"
 	allKeys   = "SELECT run_key, count(*) FROM kahn_runs WHERE run_key <> '' AND owner <> '' AND due IS NOT NULL AND expires > %s GROUP BY run_key"
@@ -209,7 +210,7 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 		if lease, stored, refused, err = s.acquire(id, owner, ttl); err != nil || refused != nil {
 			return err
 		}
-		// Processes that share a file share a clock. Two turns of one nanosecond are none, since one transaction comes after the other.
+		// Processes that share a file share a clock. No two turns have the same nanosecond, since one transaction comes after the other.
 		return w.in("UPDATE kahn_runs SET turn = ? WHERE id = ?", nil, time.Now().UnixNano(), id)
 	})
 	if err == nil {
@@ -221,7 +222,7 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 	return lease, stored, nil
 }
 
-// LeasedKeys implements [store.TurnStore]. At most once a second it first frees the leases of processes that have died.
+// LeasedKeys implements [store.TurnStore]. At most once a second it first frees the leases of dead processes.
 func (s *Store) LeasedKeys(ctx context.Context) (map[string]int, error) {
 	keys := map[string]int{}
 	err := s.freeDead(ctx)
@@ -247,8 +248,8 @@ const (
 	removeServed = "DELETE FROM kahn_served AS s WHERE until <= %s AND EXISTS (SELECT 1 FROM kahn_served o WHERE o.workflow = s.workflow AND o.plan = s.plan AND o.until > s.until)"
 )
 
-// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it has died: Announce tests the process's lock,
-// and does not wait for its TTL.
+// Announce implements [store.QueueStore]. The name of an owner is free as soon as the process that used it is dead: Announce tests the process's
+// lock instead of waiting for its TTL.
 func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	if err := errors.Join(a.Check(), ctx.Err()); err != nil {
 		return err
@@ -308,7 +309,7 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesQuery is the statement of Queues, and askedQueues the one of the runs that have ended and for which a redrive waits, a row for each. %s is the time.
+// queuesQuery is the statement of Queues. askedQueues has a row for each run that has ended and for which a redrive waits. %s is the time.
 const (
 	queuesQuery = "SELECT workflow, plan, count(*), min(due), " + servedUntil + ", %s" +
 		" FROM kahn_runs r WHERE due IS NOT NULL AND NOT (workflow = '' AND plan = '' AND sequence = 0) GROUP BY workflow, plan ORDER BY workflow, plan"
@@ -316,8 +317,9 @@ const (
 	servedUntil = "(SELECT max(until) FROM kahn_served s WHERE s.workflow = r.workflow AND s.plan = r.plan)"
 )
 
-// deadQuery is the statement of Unclaimable. It finds the workflows, and then their plans, one after the other by the index kahn_runs_due, whatever the lengths of the queues are, and counts the
-// runs of those that no live process performs. NULL ends a search. SQLite compares pairs by the first column of an index alone, so that one search for both would read all runs.
+// deadQuery is the statement of Unclaimable. It jumps from one workflow to the next by the index kahn_runs_due, and then from one plan to the
+// next, so that the lengths of the queues do not matter, and counts the runs of the queues that no living process performs. NULL ends a search.
+// SQLite uses only the first column of an index to compare pairs, so that one search for both would read all runs.
 const deadQuery = `WITH RECURSIVE w(workflow) AS (
 	VALUES ((SELECT workflow FROM kahn_runs WHERE due IS NOT NULL ORDER BY workflow LIMIT 1))
 	UNION ALL SELECT (SELECT n.workflow FROM kahn_runs n WHERE due IS NOT NULL AND n.workflow > w.workflow ORDER BY n.workflow LIMIT 1) FROM w WHERE w.workflow IS NOT NULL
@@ -338,10 +340,11 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 	return s.queues(ctx, queuesQuery)
 }
 
-// Unclaimable implements [store.UnclaimableStore]. Its time grows with the queues, and with the runs in those that no live process performs.
+// Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the runs in queues that no living process
+// performs.
 func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	list, err := s.queues(ctx, deadQuery)
-	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Live }), err // a redrive waits for a run of a live queue
+	return slices.DeleteFunc(list, func(q store.QueueState) bool { return q.Live }), err // a redrive may wait in a live queue
 }
 
 func (s *Store) queues(ctx context.Context, text string) (list []store.QueueState, err error) {

@@ -11,7 +11,7 @@ import (
 // noRecord is the checksum of the columns of a node without a record.
 var noRecord = checksum(new(summer), new(store.Columns))
 
-// checksum is that of what is stored of a node.
+// checksum returns the checksum of a node's columns.
 func checksum(s *summer, d *store.Columns) uint32 {
 	s.ints(int64(d.Status), int64(d.Cause), nanoseconds(d.Start), nanoseconds(d.End), toInt(len(d.Hash) == 0), toInt(len(d.Value) == 0), toInt(len(d.Record) == 0))
 	s.part(d.Hash)
@@ -27,7 +27,7 @@ func nanoseconds(t time.Time) int64 {
 	return t.UnixNano()
 }
 
-// appendColumns adds the values of a row from status to record. What is zero is NULL.
+// appendColumns adds the values of a row from status to record. Zero values are NULL.
 func appendColumns(values []driver.Value, d *store.Columns) []driver.Value {
 	var status, cause driver.Value
 	if d.Status != machine.Idle {

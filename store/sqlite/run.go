@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// run is what the writer knows of a run that the process has leased: all that a commit is judged by.
+// run is what the writer knows of a run that the process has leased: everything needed to judge a commit.
 type run struct {
 	number   int64
 	id       string
@@ -22,9 +22,9 @@ type run struct {
 	undoing  machine.Compensation
 	sequence uint64
 	wake     int64  // in milliseconds since 1970; 0 if it is not known
-	spec     uint32 // the checksum of what the run does; 0 if nobody has said it
+	spec     uint32 // the checksum of its Spec; 0 if the Spec is blank
 	record   uint32 // the checksum of the run's record
-	rows     int64  // nodes in the commit that changed the run's row last
+	rows     int64  // how many nodes the commit had that changed the run's row last
 	event    uint64 // the id of the last stored event; 0 if there is none
 	nodes    map[string]*node
 }
@@ -34,7 +34,7 @@ type node struct {
 	store.State
 	number int64  // within the run
 	record uint32 // the checksum of the record's columns
-	staged int    // the place among the changes of the commit that is being judged, from 1
+	staged int    // its place among the changes of the commit that is being judged, from 1
 }
 
 // nodesOfRun is the number of rows that a run may have.
@@ -42,7 +42,7 @@ const nodesOfRun = 1 << 24
 
 var table = crc32.MakeTable(crc32.Castagnoli)
 
-// summer computes a checksum over the parts of a row. It is used again and again, so that it need not be allocated.
+// summer computes a checksum over the parts of a row. It is reused, to avoid allocations.
 type summer struct{ data []byte }
 
 func (s *summer) ints(values ...int64) {
@@ -51,9 +51,9 @@ func (s *summer) ints(values ...int64) {
 	}
 }
 
-// part adds bytes with their length: what moves from one column to the next changes the checksum.
+// part adds bytes with their length, so that bytes that move from one column to the next change the checksum.
 func (s *summer) part(data []byte) {
-	if s.ints(int64(len(data))); len(data) > 1024 { // it is not copied
+	if s.ints(int64(len(data))); len(data) > 1024 { // to avoid a copy
 		s.ints(int64(crc32.Checksum(data, table)))
 		return
 	}
@@ -65,7 +65,7 @@ func (s *summer) text(text string) {
 	s.data = append(s.data, text...)
 }
 
-// sum returns the checksum of what was added, and begins anew.
+// sum returns the checksum of the added parts, and begins anew.
 func (s *summer) sum() uint32 {
 	c := crc32.Checksum(s.data, table)
 	s.data = s.data[:0]
@@ -79,7 +79,7 @@ func toInt(b bool) int64 {
 	return 0
 }
 
-// checksum is that of the run's row.
+// checksum returns the checksum of the run's row.
 func (r *run) checksum(s *summer) int64 {
 	s.text(r.id)
 	s.text(r.status.String())
@@ -93,14 +93,14 @@ func (r *run) checksum(s *summer) int64 {
 	return int64(s.sum())
 }
 
-// checksum is that of the node's row.
+// checksum returns the checksum of the node's row.
 func (n *node) checksum(s *summer, row int64, key string, sequence uint64) int64 {
 	s.text(key)
 	s.ints(int64(n.record), row, int64(sequence), int64(n.Attempt), toInt(n.Terminal), toInt(n.Queued), toInt(n.Completed), int64(n.Resolved), int64(n.Required))
 	return int64(s.sum())
 }
 
-// recordSum is the checksum of a run's record.
+// recordSum returns the checksum of a run's record.
 func recordSum(s *summer, record []byte) uint32 {
 	if len(record) == 0 {
 		return 0
@@ -109,7 +109,7 @@ func recordSum(s *summer, record []byte) uint32 {
 	return s.sum()
 }
 
-// wakeTime is when a run is to wake, rounded up: it is not due before.
+// wakeTime converts the time at which a run wakes, rounded up, so that the run is not due too early.
 func wakeTime(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -141,7 +141,7 @@ func (s *Store) Load(ctx context.Context, id string) (stored *store.Run, err err
 	return stored, nil
 }
 
-// view calls f with a transaction that reads, outside of the line of those who write.
+// view calls f with a reading transaction, which does not wait in the line of the writer.
 func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -169,7 +169,7 @@ func (s *Store) view(ctx context.Context, f func(do execution) error) error {
 	return err
 }
 
-// closed replaces the error of a connection that a closed database cannot give.
+// closed replaces the error of a closed database, which has no connection to give, by [ErrClosed].
 func (s *Store) closed(err error) error {
 	s.writer.mu.Lock()
 	defer s.writer.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *Store) closed(err error) error {
 const (
 	runQuery   = "SELECT run, status, sequence, record, checksum, wake, nodes, created, ended, workflow, plan, inputs, labels, parent, run_key, priority, wakes, posted, taken, compensation, usage FROM kahn_runs WHERE id = ?"
 	nodesQuery = "SELECT * FROM kahn_nodes WHERE node >= ? AND node < ? ORDER BY node"
-	// One statement with LIMIT 1 reads one row.
+	// A statement with LIMIT 1 reads one row.
 	lastEventQuery = "SELECT event FROM kahn_events WHERE event >= ? AND event < ? ORDER BY event DESC LIMIT 1"
 )
 
@@ -193,7 +193,7 @@ type loader struct {
 	sums                  *summer
 }
 
-// load reads a run in a transaction. refused is the error of a run that is not stored or is damaged.
+// load reads a run in a transaction. refused is the error if the run is not stored or is damaged.
 func (l *loader) load(id string) (stored *store.Run, known *run, refused, err error) {
 	err = l.run(func(row []driver.Value) error {
 		known = &run{number: row[0].(int64), id: id, sequence: uint64(row[2].(int64)), nodes: map[string]*node{}}

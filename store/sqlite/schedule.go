@@ -13,7 +13,7 @@ import (
 
 var _ store.ScheduleStore = (*Store)(nil)
 
-// schedulesQuery is the statement of Schedules. It has a row without a name for the time alone. %s is the time.
+// schedulesQuery is the statement of Schedules. One row without a name has only the time. %s is the time.
 const schedulesQuery = "SELECT s.name, s.revision, s.paused, s.tick, s.active, s.definition," +
 	" coalesce(t.status <> 'pending', 1), t.id IS NULL OR t.ended IS NOT NULL, a.id IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now" +
 	" FROM (SELECT %s AS now) n LEFT JOIN kahn_schedules s ON (? = 'null' OR s.name IN (SELECT value FROM json_each(?)))" +

@@ -11,8 +11,8 @@ type Migration struct {
 	SQL     string // the statements, which Open executes in one transaction
 }
 
-// Migrations returns the steps that lead from an empty database to the schema of this version, in order. Open executes those
-// that are missing.
+// Migrations returns the steps that lead from an empty database to the schema of this version, in order. Open executes the steps that are
+// missing.
 func Migrations() []Migration {
 	list := make([]Migration, len(migrations))
 	for i, text := range migrations {
@@ -21,12 +21,12 @@ func Migrations() []Migration {
 	return list
 }
 
-// migrations are the steps without the statement that sets the version. One that has been released is never changed.
+// migrations are the steps without the statement that sets the version. A released step is never changed.
 //
-// The rows of a run's nodes are beside each other, in the order in which the nodes were first written, since the key of a row
-// is the number of the run with the number of the node within it. So a commit changes the last page of its run, and few
-// others. For the same reason the sequence of the last commit is in the rows that the commit changes: the run's own row is
-// written when the run's record, status or lease changes.
+// The key of a node's row combines the number of the run with the number of the node in the run. So the rows of a run's nodes are next to each
+// other, in the order in which the nodes were first written, and a commit changes the last page of its run and few others. For the same reason
+// the sequence of the last commit is in the rows that the commit changes: the run's own row is written only when the run's record, status or
+// lease changes.
 var migrations = []string{`
 CREATE TABLE kahn_schema (version INTEGER NOT NULL);
 INSERT INTO kahn_schema VALUES (0);

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// specSum is the checksum of what a run does, 0 if nobody has said it. It leaves out the key and the priority, which former programs do not know.
+// specSum returns the checksum of a Spec, 0 if it is blank. It leaves out the key and the priority, which earlier versions do not know.
 func specSum(s *summer, spec *store.Spec) uint32 {
 	if spec.Workflow == "" && spec.Plan == "" && len(spec.Inputs) == 0 && len(spec.Labels) == 0 && spec.Parent == "" {
 		return 0
@@ -22,16 +22,16 @@ func specSum(s *summer, spec *store.Spec) uint32 {
 	return max(1, s.sum())
 }
 
-// labelsText is the JSON of labels, nil if there are none.
+// labelsText returns the JSON of labels, nil if there are none.
 func labelsText(labels map[string]string) []byte {
 	if len(labels) == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(labels) // of texts: it never fails
+	text, _ := json.Marshal(labels) // texts never fail
 	return text
 }
 
-// specColumns are the values of the columns workflow to priority.
+// specColumns returns the values of the columns workflow to priority.
 func specColumns(s *store.Spec) []driver.Value {
 	values := []driver.Value{s.Workflow, s.Plan, bytesOrNull(s.Inputs), nil, nil, s.Key, int64(s.Priority)}
 	if labels := labelsText(s.Labels); labels != nil {
@@ -62,7 +62,7 @@ func readSpec(row []driver.Value) (s store.Spec, err error) {
 	return s, nil
 }
 
-// timeOf is the time of a column of kahn_runs; NULL is the zero time.
+// timeOf converts a column of kahn_runs to a time; NULL is the zero time.
 func timeOf(v driver.Value) time.Time {
 	ms, ok := v.(int64)
 	if !ok {
@@ -82,7 +82,7 @@ func (w *writer) in(text string, f func(row []driver.Value) error, values ...dri
 	return query(w.conn, text, f, values...)
 }
 
-// writeAside writes what a commit has for other tables: labels, and the blobs that it refers to.
+// writeAside writes a commit's data for other tables: the labels, and the blobs to which the commit refers.
 func (w *writer) writeAside(number int64, c *store.Commit) error {
 	if c.Spec != nil {
 		if _, err := w.rows.spec.exec(append(specColumns(c.Spec), number)...); err != nil {
@@ -99,7 +99,7 @@ func (w *writer) writeAside(number int64, c *store.Commit) error {
 	return writeBlobs(w.in, number, keys)
 }
 
-// writeLabels writes the labels of a run. replaced tells that it may have others.
+// writeLabels writes the labels of a run. If replaced is set the run may have other labels, which it removes.
 func writeLabels(do execution, number int64, labels map[string]string, replaced bool) error {
 	if replaced {
 		if err := do("DELETE FROM kahn_labels WHERE run = ?", nil, number); err != nil {
@@ -114,7 +114,7 @@ func writeLabels(do execution, number int64, labels map[string]string, replaced 
 	return nil
 }
 
-// writeBlobs notes the blobs to which a run refers.
+// writeBlobs records the blobs to which a run refers.
 func writeBlobs(do execution, number int64, keys []string) error {
 	for _, key := range keys {
 		if err := do("INSERT OR IGNORE INTO kahn_blobs (key, run) VALUES (?, ?)", nil, key, number); err != nil {

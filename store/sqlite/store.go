@@ -6,34 +6,32 @@
 //	defer store.Close()
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(store))
 //
-// If the process dies, the next one opens the file and calls Execute with the same id: the run goes on. The leases of a process
-// that has died are free at once, not only when they run out: each process that has the file open holds a lock in the file
-// system beside it.
+// If the process dies, the next one opens the file and calls Execute with the same id, and the run continues. A dead process's leases are free at
+// once, not only when they run out: each process that has the file open locks a file beside it.
 //
-// All runs of a process write over one connection, and those that want to write at the same moment share a transaction.
-// Reading blocks nobody and waits for nobody. Several processes may have the file open; they write in turn.
+// All runs of a process write over one connection, and runs that write at the same moment share a transaction. Readers neither block nor wait.
+// Several processes may have the file open; they write in turn.
 //
 // The events of runs that have the option kahn.StoreEvents are in the database, too: any process that has it open reads them with
 // [store.ReadEvents] and [store.OpenEvents].
 //
 // # What may be lost
 //
-// Nothing that was committed is lost when the process dies, however it dies. When the machine loses power, [Full], the default,
-// loses nothing either, provided that the disk keeps what it has acknowledged. [Normal] may lose the last commits before
-// the power was lost: the database is sound, and the runs go on from an earlier commit, so steps that had ended may be
-// called again.
+// Nothing that was committed is lost when the process dies, however it dies. When the machine loses power, [Full], the default, loses nothing
+// either, provided that the disk keeps what it has acknowledged. [Normal] may lose the last commits before the power loss: the database is sound,
+// and the runs continue from an earlier commit, so steps that had ended may be called again.
 //
 // # Errors
 //
-// A full disk, a file system that fails and another process that writes for longer than [Options].BusyTimeout are errors of
-// the call, which the engine repeats until the lease runs out. Errors that match [store.ErrUnusable] go on for ever: damaged data
-// ([ErrDamaged]), a database of a later version ([ErrSchema]), a file that is no database or cannot be written. A value that is
-// larger than a record may be is one that matches [store.ErrRejected].
+// A call returns an error if the disk is full, the file system fails, or another process writes for longer than [Options].BusyTimeout; the engine
+// repeats the call until the lease runs out. Errors that match [store.ErrUnusable] are permanent: damaged data ([ErrDamaged]), a database of a
+// later version ([ErrSchema]), a file that is not a database or cannot be written. The error matches [store.ErrRejected] if a value is too large
+// for a record.
 //
 // # Time
 //
-// Leases are judged by the clock of the database, in one expression of SQL: [Options].Now. A clock that is set forward ends
-// leases early: who held one is fenced, as if it had been away. One that is set back makes them last longer.
+// Leases are judged by the clock of the database, in one expression of SQL: [Options].Now. A clock that is set forward ends leases early, and
+// fences their owners. A clock that is set back makes leases last longer.
 package sqlite
 
 import (
@@ -58,7 +56,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Synchronous says when a commit is on the disk.
+// Synchronous says when a commit waits for the disk.
 type Synchronous uint8
 
 // The ways to write to the disk.
@@ -72,7 +70,7 @@ const (
 // DefaultBusyTimeout is how long a write waits for another process.
 const DefaultBusyTimeout = 5 * time.Second
 
-// DefaultPoll is how often a process looks for requests that others have posted.
+// DefaultPoll is the interval at which a process looks for requests of other processes.
 const DefaultPoll = 50 * time.Millisecond
 
 // DefaultNow is the clock of the database.
@@ -84,12 +82,12 @@ type Options struct {
 	Synchronous Synchronous
 	// BusyTimeout is how long a write waits while another process writes, DefaultBusyTimeout if it is 0. It is at least 1 ms.
 	BusyTimeout time.Duration
-	// MaxBytes bounds the size of the database, the log apart, whoever writes to it. 0 means no bound.
+	// MaxBytes bounds the size of the database without its log. 0 means no bound.
 	MaxBytes int64
 	// Now is the time in milliseconds since 1970 as an expression of SQL, DefaultNow if it is empty. All processes that use a
 	// database must have the same one.
 	Now string
-	// Poll is how long it takes at most to learn of a request that another process has posted, DefaultPoll if it is 0. It is at least 1 ms.
+	// Poll is the interval at which the store looks for requests of other processes, DefaultPoll if it is 0. It is at least 1 ms.
 	Poll time.Duration
 }
 
@@ -98,7 +96,7 @@ type Store struct {
 	writer        *writer
 	db            *sql.DB
 	now           string // the time, in SQL
-	largest       int64  // what a value may take
+	largest       int64  // how many bytes a value may have
 	path          string // empty in memory
 	process       int64
 	lock          *processLock // nil in memory
@@ -115,9 +113,8 @@ var (
 	_ store.Inbox         = (*Store)(nil)
 )
 
-// Open opens the database in the file at path and makes it if there is none. ":memory:" is a new database in memory, for
-// tests. A schema that is older than this version's is migrated, see [Migrations]; the error matches [ErrSchema] if it
-// is newer.
+// Open opens the database in the file at path, or makes it if there is none. ":memory:" is a new database in memory, for tests. Open migrates an
+// older schema, see [Migrations]; the error matches [ErrSchema] if the schema is newer.
 func Open(path string, o Options) (*Store, error) {
 	s, err := open(path, o)
 	if err != nil {
@@ -200,10 +197,10 @@ func (s *Store) connect(dsn string, o Options) error {
 		return err
 	}
 	s.db = sql.OpenDB(using)
-	return describe(s.db.Ping()) // a database in memory lasts as long as a connection
+	return describe(s.db.Ping()) // a database in memory needs an open connection
 }
 
-// abandon closes what was opened.
+// abandon closes what connect has opened.
 func (s *Store) abandon() (err error) {
 	if s.writer != nil {
 		err = s.writer.disconnect()
@@ -217,7 +214,7 @@ func (s *Store) abandon() (err error) {
 	return err
 }
 
-// level is the number by which SQLite knows it.
+// level returns SQLite's number for it.
 func (s Synchronous) level() int {
 	if s == Normal {
 		return 1
@@ -225,13 +222,13 @@ func (s Synchronous) level() int {
 	return 2
 }
 
-// pageSize is that of new databases. A commit writes whole pages to the log, and small ones suit small commits.
+// pageSize is the page size of new databases. A commit writes whole pages to the log, and small pages suit small commits.
 const pageSize = 1024
 
-// maxLog is how long the log is, in bytes, when it is moved into the database. Most of its pages have been written several times then.
+// maxLog is the length of the log, in bytes, at which it is moved into the database. By then most of its pages were written several times.
 const maxLog = 4000 * pageSize
 
-// configure configures the connection. The pages of a database that another program has made may have another size.
+// configure configures the connection. A database that another program has made may have another page size.
 func (w *writer) configure(file bool, o Options) error {
 	pragmas := []string{fmt.Sprintf("page_size=%d", pageSize)}
 	if file {
@@ -239,7 +236,7 @@ func (w *writer) configure(file bool, o Options) error {
 	}
 	for _, p := range pragmas {
 		answer, err := pragma(w.conn, p)
-		// Where two processes make a database write ahead at the same moment, SQLite refuses one of them without waiting.
+		// If two processes switch a database to write-ahead logging at the same moment, SQLite refuses one of them without waiting.
 		for end := time.Now().Add(o.BusyTimeout); isBusy(err) && time.Now().Before(end); answer, err = pragma(w.conn, p) {
 			time.Sleep(5 * time.Millisecond)
 		}
@@ -278,7 +275,7 @@ func (w *writer) setUp(file bool, o Options) error {
 	if err := w.migrate(); err != nil {
 		return err
 	}
-	if file { // the line waits in its own way, see open
+	if file { // the writer waits in its own way, see open
 		if _, err := pragma(w.conn, "busy_timeout=0"); err != nil {
 			return err
 		}
@@ -318,7 +315,7 @@ func execute(conn driver.Conn, text string) error {
 	return describe(err)
 }
 
-// realPath is the one path of a file. The locks of processes are beside it.
+// realPath returns the path of a file without symbolic links. The locks of processes are beside it.
 func realPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -332,19 +329,19 @@ func realPath(path string) (string, error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		return real, nil
 	}
-	return path, nil // there is none yet
+	return path, nil // there is no file yet
 }
 
-// fileDSN names a file for the driver. Mode is ro, rw or rwc, which makes the file if there is none.
+// fileDSN names a file for the driver. mode is ro, rw or rwc, which makes the file if there is none.
 func fileDSN(path, mode string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") {
-		path = "/" + path // a drive
+		path = "/" + path // it begins with a drive letter
 	}
 	return "file://" + (&url.URL{Path: path}).EscapedPath() + "?mode=" + mode
 }
 
-// maxValue is less than what SQLite takes in one row, 1,000,000,000 bytes: the rest is for the record.
+// maxValue is below the 1,000,000,000 bytes that SQLite takes in one row, to leave room for the record.
 const maxValue = 900_000_000
 
 // CheckValue implements [store.ValueChecker]: it rejects a value of more than 900,000,000 bytes, or [Options].MaxBytes.
@@ -355,14 +352,14 @@ func (s *Store) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// DB returns the database, for reading, for tables of the program's own and for [Once]. Transactions that it begins may write.
-// The tables whose names begin with kahn_ are the store's: do not change them. Close closes it.
+// DB returns the database, for reading, for the program's own tables and for [Once]. Transactions begun with it may write. The tables whose names
+// begin with kahn_ belong to the store: do not change them. Close closes the database.
 func (s *Store) DB() *sql.DB { return s.db }
 
-// Close waits for the writes under way and closes the database. Leases that were not released are given back. Calls that come
-// later return [ErrClosed]; another Close does nothing.
+// Close waits for running writes, releases the leases that this process still holds, and closes the database. Later calls return [ErrClosed];
+// another Close does nothing.
 func (s *Store) Close() error {
-	s.requests.Close() // it has a connection
+	s.requests.Close() // it uses a connection
 	err := s.writer.close(s.leave)
 	if err == ErrClosed {
 		return nil
@@ -374,10 +371,10 @@ func (s *Store) Close() error {
 	return err
 }
 
-// Backup writes a copy of the database, as it stands at this moment, to a file at path that must not exist. Runs go on
-// meanwhile. The copy is complete and on the disk when Backup returns; a copy that failed is removed.
+// Backup writes a copy of the database, as it is at this moment, to a file at path that must not exist. Runs continue meanwhile. When Backup
+// returns, the copy is complete and on the disk; if Backup fails it removes the copy.
 func (s *Store) Backup(ctx context.Context, path string) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // so no other Backup takes it
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600) // so that no other Backup takes it
 	if err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}

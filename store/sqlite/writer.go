@@ -15,24 +15,24 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// writer is the one connection that writes, and the line of those who want to write. A goroutine that finds no leader becomes the
-// leader: it performs all requests of the line in one transaction, and hands the lead to one that came meanwhile. So all
-// runs of the process share transactions, and the longer one takes, the more the next one holds. No goroutine waits in between.
+// writer is the one connection that writes, and the line of requests to write. A goroutine that finds no leader becomes the leader: it performs
+// all requests of the line in one transaction, and then hands the lead to a request that came meanwhile. So all runs of the process share
+// transactions, and the longer one takes, the more requests the next one has. There is no goroutine that only writes.
 type writer struct {
 	mu     sync.Mutex // guards the line
 	line   []*request
 	led    bool
 	closed bool
 
-	// The leader owns what follows.
+	// The leader owns the fields below.
 	conn     driver.Conn
 	stmts    []driver.Stmt // all that were prepared
 	patience time.Duration // how long a request waits for another process
-	bounds   []string      // the pragmas that count pages, for every connection
+	bounds   []string      // the pragmas that count in pages, for every connection
 	begin    *statement
 	commit   *statement
 	rollback *statement
-	runs     map[string]*run // what is stored of runs, by their ids: those that this process has leased
+	runs     map[string]*run // by id: the stored state of the runs that this process has leased
 	loader   loader
 	sums     summer
 	values   []driver.Value // of the statement that is executed
@@ -41,15 +41,15 @@ type writer struct {
 	inboxes  inboxStatements
 }
 
-// request is a part of a transaction. It changes what is stored and writer.runs together; an error undoes the transaction.
+// request is a part of a transaction. It changes the database and writer.runs together; an error rolls the transaction back.
 type request struct {
 	do    func() error
 	turn  chan bool // receives true if the request is to lead, false if it has been performed
-	until time.Time // it waits for another process no longer
+	until time.Time // how long it waits for another process
 	err   error
 }
 
-// write performs a request in a transaction, with those of others. A context that ends while the request waits withdraws it.
+// write performs a request in a transaction, together with other requests. If ctx ends while the request waits, write withdraws it.
 func (w *writer) write(ctx context.Context, do func() error) error {
 	r, err := w.enter(do, false)
 	if err != nil {
@@ -62,7 +62,7 @@ func (w *writer) write(ctx context.Context, do func() error) error {
 	}
 	w.mu.Lock()
 	i := slices.Index(w.line, r)
-	if i < 0 || len(r.turn) > 0 { // it is being performed, or is to lead
+	if i < 0 || len(r.turn) > 0 { // it is being performed, or becomes the leader
 		w.mu.Unlock()
 		return w.take(ctx, r, <-r.turn)
 	}
@@ -88,13 +88,13 @@ func (w *writer) enter(do func() error, last bool) (*request, error) {
 	return r, nil
 }
 
-// take performs the line if the request is to lead, and returns the request's error. A leader that does not get the database
-// leaves the line, and the next one leads.
+// take performs the line if the request is the leader, and returns the request's error. A leader that does not get the database leaves the line,
+// and the next request leads.
 func (w *writer) take(ctx context.Context, own *request, lead bool) error {
 	if !lead {
 		return own.err
 	}
-	runtime.Gosched() // who is about to come travels along
+	runtime.Gosched() // requests that are about to come join this transaction
 	var line []*request
 	if own.err = w.open(ctx, own.until); own.err != nil {
 		w.mu.Lock()
@@ -136,16 +136,15 @@ func (w *writer) open(ctx context.Context, until time.Time) error {
 	}
 }
 
-// handOver ends the lead. The lock is held.
+// handOver ends the lead. The caller holds the lock.
 func (w *writer) handOver() {
 	if w.led = len(w.line) > 0; w.led {
 		w.line[0].turn <- true
 	}
 }
 
-// perform performs requests in the transaction that was begun. If one of them cannot be performed, each has a transaction of its
-// own. If the transaction cannot be committed, all of them have failed: the disk may have it nevertheless, and only those who
-// have called for them may repeat them.
+// perform performs requests in the open transaction. If one of them fails, perform repeats each request in a transaction of its own. If the
+// transaction cannot be committed, all requests fail: the disk may have it nevertheless, and only the callers may repeat their requests.
 func (w *writer) perform(line []*request) {
 	done, err := w.transact(line)
 	if err == nil {
@@ -160,10 +159,10 @@ func (w *writer) perform(line []*request) {
 	}
 }
 
-// transact performs requests in the transaction that was begun, or none of them. done means that each of them could be performed.
+// transact performs all requests in the open transaction, or none. done means that each of them succeeded.
 func (w *writer) transact(line []*request) (done bool, err error) {
 	for _, r := range line {
-		// A panic is an error, since the others in the line would go on without their leader otherwise.
+		// A panic becomes an error: otherwise the other requests in the line would lose their leader.
 		if err = foreign.Contain(r.do, func(v any) error { return fmt.Errorf("panic: %v", v) }); err != nil {
 			break
 		}
@@ -172,14 +171,14 @@ func (w *writer) transact(line []*request) (done bool, err error) {
 		_, err = w.commit.exec()
 	}
 	if err != nil {
-		clear(w.runs)            // they may hold what is not stored
-		_, _ = w.rollback.exec() // an error means that SQLite has rolled back by itself
+		clear(w.runs)            // they may have changes that were rolled back
+		_, _ = w.rollback.exec() // after an error SQLite has rolled back by itself
 	}
 	return done, err
 }
 
-// close performs a last request, after those in the line, refuses those that come, and closes the connection. A second call
-// is ErrClosed.
+// close performs a last request, after the requests in the line, refuses later requests, and closes the connection. A second call returns
+// ErrClosed.
 func (w *writer) close(last func() error) error {
 	r, err := w.enter(last, true)
 	if err != nil {
@@ -189,7 +188,7 @@ func (w *writer) close(last func() error) error {
 	return errors.Join(err, w.disconnect())
 }
 
-// disconnect closes the connection. SQLite keeps the database open as long as there are statements.
+// disconnect closes the connection, and first its statements, since SQLite keeps the database open as long as there are any.
 func (w *writer) disconnect() (err error) {
 	for _, s := range w.stmts {
 		err = errors.Join(err, s.Close())
@@ -203,7 +202,7 @@ type statement struct {
 	args []driver.NamedValue
 }
 
-// prepare adds statements to those of the writer. The first error is kept.
+// prepare adds a statement to the writer. It keeps the first error in err.
 func (w *writer) prepare(err *error, query string) *statement {
 	if *err != nil {
 		return nil
