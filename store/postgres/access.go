@@ -9,10 +9,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Pool is the pool that the store was opened with.
+// Pool returns the pool with which the store was opened.
 func (s *Store) Pool() *pgxpool.Pool { return s.pool }
 
-// Schema is the name of the schema of the tables, see [Options].
+// Schema returns the name of the schema of the tables, see [Options].
 func (s *Store) Schema() string { return s.schema }
 
 // Head reads a run without Record and Nodes, within [Options].Timeout. Unlike [store.Admin].List it returns Inputs and Sequence. The error
@@ -23,7 +23,7 @@ func (s *Store) Head(ctx context.Context, id string) (*store.Run, error) {
 	return s.readHead(ctx, s.pool, id)
 }
 
-// HeadTx is Head in a transaction of the program's own, without a timeout. The transaction stays as it was after an ErrUnknownRun.
+// HeadTx is Head in the program's own transaction, without a timeout. The transaction remains usable after an ErrUnknownRun.
 func (s *Store) HeadTx(ctx context.Context, tx pgx.Tx, id string) (*store.Run, error) {
 	return s.readHead(ctx, tx, id)
 }

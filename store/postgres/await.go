@@ -14,13 +14,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Runs that await others are settled in the transaction of the commit that begins a wait, or ends an awaited run. Its statements read what others have
-// committed before each of them. No two commits miss one another:
+// Awaits are settled in the transaction of the commit that begins a wait, or ends an awaited run. Each of its statements sees what other
+// transactions have committed before it. No two commits miss one another:
 //
 //   - A commit that begins to await a run locks that run's row, after its own, and marks the row as awaited. The end of a marked run is not written by the
 //     statement of a batch, see commitText, but here, by a statement after the one that has locked its row.
 //   - Commits that begin waits come one after the other, by an advisory lock that each takes first: so whoever closes a cycle sees the rest of it.
-//   - Apart from that lock, which is taken while no row is locked, none waits for a lock: it is undone, and comes back after a pause.
+//   - Apart from that lock, which a commit takes before it locks any row, no commit waits for a lock: it is rolled back, and tries again after a pause.
 
 var _ store.Awaiter = (*Store)(nil)
 
@@ -31,8 +31,8 @@ func (p *parts) lockAwaits(list []store.Await) {
 	}
 }
 
-// settleAwaits does what a commit, whose run was written in the transaction, means for runs that await others. It returns the runs for which requests were
-// posted, and errLocked if another transaction has locked one of them.
+// settleAwaits keeps and answers the awaits that a commit changes; the transaction has written the commit's run before. It returns the runs for
+// which it has posted requests, and errLocked if another transaction has locked one of them.
 func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()
@@ -46,12 +46,12 @@ func (s *Store) settleAwaits(tx pgx.Tx, m *commit) (told []string, err error) {
 	return posts.write(ctx, s, tx)
 }
 
-// reachText finds what a run awaits, itself or through others: the edges from awaiting runs that have not ended to awaited ones.
+// reachText finds the runs that a run awaits, directly or through others: the edges from awaiting runs that have not ended to awaited runs.
 const reachText = `WITH RECURSIVE reach(id) AS (
 	SELECT $1::text COLLATE "C" UNION SELECT a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL
 ) SELECT r.id, a.awaited FROM reach JOIN $S.runs r USING (id) JOIN $S.awaits a USING (run) WHERE r.ended IS NULL`
 
-// await keeps what a commit awaits, and adds the answers that there are at once.
+// await keeps the awaits of a commit, and adds the answers that are known at once.
 func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAnswers) error {
 	var withdrawn []string
 	var begun []store.Await
@@ -79,7 +79,7 @@ func (s *Store) await(ctx context.Context, tx pgx.Tx, m *commit, posts *postedAn
 	return nil
 }
 
-// judgeAwait returns the answer that a run which begins to await another one has at once; nil if it has none, and the row of the other one is marked.
+// judgeAwait returns the answer to a new await if it is known at once. Otherwise it returns nil, and has marked the row of the awaited run.
 func (s *Store) judgeAwait(ctx context.Context, tx pgx.Tx, id, awaited string) (*store.Ended, error) {
 	e, marked, known := &store.Ended{Run: awaited}, false, false
 	if storable(awaited) {
@@ -120,7 +120,7 @@ WHERE r.run = l.run RETURNING r.run`), []any{awaited}, func(pgx.Rows) error { ma
 	return e, nil
 }
 
-// endAwaits adds the answers for those who await a run that has ended.
+// endAwaits adds the answers for the nodes that await a run that has ended.
 func (s *Store) endAwaits(ctx context.Context, tx pgx.Tx, id string, status machine.RunStatus, posts *postedAnswers) error {
 	const awaiting = "$S.awaits a JOIN $S.runs r USING (run) WHERE a.awaited = $1 AND r.ended IS NULL"
 	open, locked := 0, 0
@@ -208,7 +208,7 @@ SELECT q.run, q.number, q.id, $NOW, q.request FROM unnest($1::bigint[], $2::bigi
 	if err == nil {
 		err = rowsOf(ctx, tx, s.sql("SELECT pg_notify('$CHANNEL', id)::text FROM unnest($1::text[]) AS r(id)"), []any{p.ids}, nothing)
 	}
-	if err == nil { // where package riverkahn has its functions in the schema, the jobs of the runs go on
+	if err == nil { // if package riverkahn has its functions in the schema, they wake the jobs of the runs
 		err = rowsOf(ctx, tx, s.sql("SELECT to_regprocedure($Q || '.wake_run(text)') IS NOT NULL"), nil, func(rows pgx.Rows) error { return rows.Scan(&wakes) })
 	}
 	if err == nil && wakes {
@@ -239,7 +239,7 @@ func (s *Store) LoadAwaits(ctx context.Context, run string) (list []store.Await,
 	return list, about("load awaits of", run, err)
 }
 
-// insertEnded inserts a run that has ended, and answers those who await the run of this id, of which nothing was written yet.
+// insertEnded inserts a run that has ended, and answers the nodes that await the id, under which nothing was written yet.
 func (s *Store) insertEnded(ctx context.Context, r *store.Run) error {
 	for pause := minLockPause; ; pause = min(2*pause, maxLockPause) {
 		err := s.tryInsertEnded(ctx, r)
@@ -262,7 +262,7 @@ func (s *Store) tryInsertEnded(ctx context.Context, r *store.Run) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 		defer cancel()
-		_ = tx.Rollback(ctx) // after a commit it does nothing; else an error means that the connection is closed
+		_ = tx.Rollback(ctx) // after a commit it does nothing; an error means that the connection is closed
 	}()
 	if _, _, err := s.place(ctx, tx, &store.NewRun{ID: r.ID}, r); err != nil {
 		return err

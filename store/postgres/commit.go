@@ -21,12 +21,12 @@ type commit struct {
 	c       store.Commit
 	applied store.Applied
 
-	// While it is being performed:
+	// The fields below are set while it is performed.
 	run   *run
 	stage *stage
-	apart bool     // it was not written with others: another transaction has locked its run, or other runs await its end
+	apart bool     // it is written alone: another transaction has locked its run, or other runs await its end
 	told  []string // the runs for which it has posted requests
-	blobs []string // to which it refers
+	blobs []string // the keys of the blobs to which it refers
 }
 
 // Commit implements [store.Store].
@@ -48,7 +48,8 @@ func (s *Store) Commit(ctx context.Context, lease store.Lease, c store.Commit) (
 // maxMessage is how many bytes of data a statement may have: the server takes less than 1 GB in one message.
 const maxMessage = 900_000_000
 
-// checkSize refuses a commit of which one statement would be too large: its nodes and events are written in parts.
+// checkSize refuses a commit with a statement that would be too large. Nodes and events are written in parts, so that only single rows and the
+// run count.
 func checkSize(c *store.Commit) error {
 	size := 100 + len(c.Run)
 	if c.Spec != nil {
@@ -66,7 +67,7 @@ func checkSize(c *store.Commit) error {
 	return nil
 }
 
-// sizeOf is about how many bytes a commit has.
+// sizeOf estimates how many bytes a commit has.
 func sizeOf(c *store.Commit) int {
 	size := 100 + len(c.Run)
 	if c.Spec != nil {
@@ -84,8 +85,8 @@ func sizeOf(c *store.Commit) int {
 	return size + 50*(len(c.Readiness)+len(c.Ready)+len(c.Reset))
 }
 
-// errChanged is the answer to a commit that was not written since its run, or its lease, has changed after the run was loaded. The commit is
-// judged once more.
+// errChanged answers a commit that was not written because its run, or its lease, has changed since the run was loaded. The commit is judged once
+// more.
 var errChanged = errors.New("the run has changed again and again")
 
 // performCommits performs commits of different runs.
@@ -104,7 +105,7 @@ func (s *Store) performCommits(batch []*call[*commit]) {
 	}
 }
 
-// write judges commits, and writes those that apply in one statement.
+// write judges commits, and writes the applicable ones in one statement.
 func (s *Store) write(batch []*call[*commit]) {
 	var staged []*call[*commit]
 	for _, c := range batch {
@@ -167,24 +168,24 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 		default:
 			c.err = err
 		}
-		// The run may have changed, also if there was no answer: it is loaded before the commit is judged once more.
+		// The run may have changed, even if there was no answer: it is loaded before the commit is judged once more.
 		m.stage.drop()
 		s.forget(m.lease)
 	}
 	if len(staged) > 1 && isVerdict(err) {
-		for i := range staged { // each by itself, since one of them is to blame
+		for i := range staged { // each by itself, to find the one that fails
 			s.write(staged[i : i+1])
 		}
 	}
 }
 
-// stage judges a commit. If it is to be written, the changes are staged; else it has its answer. An answer other than
-// AppliedNow is that of what is stored, not of what is remembered.
+// stage judges a commit. It returns true with staged changes if the commit must be written; otherwise the commit has its answer. stage gives any
+// answer other than AppliedNow only after it has loaded the run, not from memory.
 func (s *Store) stage(c *call[*commit]) bool {
 	m := c.arg
 	if m.run = s.known(m.lease); m.run != nil {
 		var err error
-		// The statement asks whether the requests were posted that the commit answers: after the run was loaded, others may have been.
+		// The statement checks whether the requests that the commit answers were posted: requests may have come after the run was loaded.
 		if m.stage, m.applied, err = m.run.judge(&m.c, math.MaxUint64); err == nil && m.applied == store.AppliedNow {
 			return true
 		}
@@ -203,7 +204,7 @@ func (s *Store) stage(c *call[*commit]) bool {
 	return c.err == nil && m.applied == store.AppliedNow
 }
 
-// rowsOfRuns are the rows of runs that commits write, by columns.
+// rowsOfRuns has the rows of runs that commits write, by columns.
 type rowsOfRuns struct {
 	runs, epochs, sequences []int64
 	owners                  []string
@@ -219,7 +220,8 @@ type rowsOfRuns struct {
 	answered                []*int64
 }
 
-// execute writes commits that were staged, with the given parts of the statement and those that they need, and returns the numbers of the runs whose commits are written, and of those that were locked.
+// execute writes staged commits, with the given parts of the statement and the parts that the commits need. It returns the numbers of the runs
+// whose commits were written, and of the runs that were locked.
 func (s *Store) execute(db queryer, staged []*call[*commit], parts int) (written, locked map[int64]bool, err error) {
 	var rows rowsOfRuns
 	var nodes nodeRows

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Create implements [store.Admin]. A run that is not there yet is made in one statement.
+// Create implements [store.Admin]. One statement makes a new run.
 func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -26,10 +26,10 @@ func (s *Store) Create(ctx context.Context, n store.NewRun) (*store.Run, bool, e
 	return stored, created, about("create", n.ID, err)
 }
 
-// CreateTx is Create in a transaction of the program's own, in the database of the store: the run is there if the transaction is
-// committed. An error of [store.Admin] leaves the transaction as it was. A call that creates or acquires a run of the same id waits until the
-// transaction has ended; the other acquisitions of that process wait with it, since they share a statement. If the run exists, its row is locked as [Store.PostTx] locks
-// it.
+// CreateTx is Create in the program's own transaction in the database of the store: the run exists once the transaction is committed. After an
+// error of [store.Admin] the transaction remains usable. A call that creates or acquires a run of the same id waits until the transaction has
+// ended; the other acquisitions of that process wait with it, since they share a statement. If the run exists, CreateTx locks its row like
+// [Store.PostTx].
 func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun) (*store.Run, bool, error) {
 	if err := errors.Join(n.Check(), s.check(ctx)); err != nil {
 		return nil, false, about("create", n.ID, err)
@@ -43,11 +43,10 @@ func (s *Store) create(ctx context.Context, db queryer, n *store.NewRun) (*store
 	return s.place(ctx, db, n, &store.Run{ID: n.ID, Spec: n.Spec, WakeAt: n.NotBefore})
 }
 
-// noVersion is the version of no row.
+// noVersion is a version that no row has.
 const noVersion = "0"
 
-// place writes a run if n may be created, and returns what is stored then. A run that has changed since it was judged is
-// judged again.
+// place writes a run if n may be created, and returns the stored run. If the run has changed since it was judged, place judges it again.
 func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store.Run) (stored *store.Run, created bool, err error) {
 	if err := errors.Join(checkTexts(r.ID), checkSpec(&r.Spec)); err != nil {
 		return nil, false, err
@@ -71,7 +70,7 @@ func (s *Store) place(ctx context.Context, db queryer, n *store.NewRun, r *store
 	}
 }
 
-// head reads the row of a run without its record. The version is another one after each change of the row.
+// head reads the row of a run without its record. The version changes with each change of the row.
 func (s *Store) head(ctx context.Context, db queryer, id string) (stored *store.Run, number int64, version string, leased bool, err error) {
 	if !storable(id) {
 		return nil, 0, "", false, store.ErrUnknownRun
@@ -93,9 +92,8 @@ func (s *Store) head(ctx context.Context, db queryer, id string) (stored *store.
 	return stored, number, version, leased, err
 }
 
-// putText is the statement that writes a whole run: a new one, or in the place of the version of the row that is given. A row that
-// is replaced keeps its lease, which has ended, so that the next epoch is higher. It returns the run that is stored, no row if it has
-// written nothing.
+// putText returns the statement that writes a whole run: as a new row, or in place of the given version of the row. A replaced row keeps its
+// lease, which has ended, so that the next epoch is higher. The statement returns the stored run, or no row if it has written nothing.
 func putText() string {
 	const columns = "id, status, sequence, created, ended, wake, workflow, plan, parent, labels, inputs, record, compensation, usage, run_key, priority"
 	nodes, next := unnest("n", 18, nodeColumns)
@@ -115,10 +113,10 @@ events AS (INSERT INTO $S.events SELECT w.run, e.event, e.data FROM written w CR
 SELECT ` + headColumns + ` FROM written r WHERE r.ended IS NOT NULL OR ` + notified + ` IS NOT NULL`
 }
 
-// notified notifies the stores that listen of the run r, which is due, or may be soon, or has a request: see [Store.NotifiesDue].
+// notified notifies listening stores of the run r, which is due, or may be due soon, or has a request: see [Store.NotifiesDue].
 const notified = "pg_notify('$CHANNEL', r.id)::text"
 
-// put writes a whole run, see putText, and returns what is stored of it without record and nodes, nil if nothing was written.
+// put writes a whole run, see putText, and returns the stored run without record and nodes, or nil if it has written nothing.
 func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Run) (stored *store.Run, err error) {
 	var nodes nodeRows
 	for i, key := range slices.Sorted(maps.Keys(r.Nodes)) {
@@ -142,7 +140,7 @@ func (s *Store) put(ctx context.Context, db queryer, version string, r *store.Ru
 	return stored, err
 }
 
-// compensationText is the column compensation: NULL for none.
+// compensationText returns the value of the column compensation: NULL for none.
 func compensationText(c machine.Compensation) *string {
 	if c == machine.CompensationNone {
 		return nil
@@ -150,12 +148,12 @@ func compensationText(c machine.Compensation) *string {
 	return orNull(c.String())
 }
 
-// usageText is the column usage: NULL for nothing.
+// usageText returns the value of the column usage: NULL for nothing.
 func usageText(usage map[string]float64) *string {
 	if len(usage) == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(usage) // of finite numbers: it never fails
+	text, _ := json.Marshal(usage) // finite numbers never fail
 	return orNull(string(text))
 }
 

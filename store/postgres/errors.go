@@ -13,23 +13,23 @@ import (
 
 // Errors of a database, all of which match [store.ErrUnusable], too.
 var (
-	// ErrDamaged is the error of a run whose rows hold what this package has not written. Other runs may be sound.
+	// ErrDamaged is returned if the rows of a run hold data that this package has not written. Other runs may be sound.
 	ErrDamaged = fmt.Errorf("%w: the stored data is damaged", store.ErrUnusable)
-	// ErrSchema is the error of a database whose schema is missing or has a version that this package does not know.
+	// ErrSchema is returned if the schema of the database is missing or has a version that this package does not know.
 	ErrSchema = fmt.Errorf("%w: unknown version of the schema", store.ErrUnusable)
-	// ErrClosed is the error of a call of a store that was closed.
+	// ErrClosed is returned by calls of a store that was closed.
 	ErrClosed = fmt.Errorf("%w: it is closed", store.ErrUnusable)
 )
 
-// lasting are what errors of PostgreSQL match that no repetition cures, by SQLSTATE or the class of it.
+// lasting maps errors of PostgreSQL that no repetition cures, by SQLSTATE or its class, to the errors that they match.
 var lasting = []struct {
 	code string
 	err  error
 }{
-	{"0A", nil}, // a cached plan does not fit a migrated table any more: the next call makes another plan
+	{"0A", nil}, // a cached plan no longer fits a migrated table: the next call makes a new plan
 	{"22", store.ErrRejected},
-	{"54", store.ErrRejected}, // a limit of the program: a row that is too large
-	{"25006", nil},            // a server that may only be read: the next connection may lead to one that may be written
+	{"54", store.ErrRejected}, // a limit of the server, such as the size of a row
+	{"25006", nil},            // a read-only server: the next connection may lead to a writable one
 	{"3D", fmt.Errorf("%w: there is no such database", store.ErrUnusable)},
 	{"3F", fmt.Errorf("%w: the schema is missing", ErrSchema)},
 	{"42P01", fmt.Errorf("%w: a table is missing", ErrSchema)},
@@ -40,7 +40,7 @@ var lasting = []struct {
 	{"XX002", ErrDamaged},
 }
 
-// describe says what an error of PostgreSQL means for a store.
+// describe wraps an error of PostgreSQL with what it means for a store.
 func describe(err error) error {
 	var answer *pgconn.PgError
 	if !errors.As(err, &answer) {
@@ -57,12 +57,11 @@ func describe(err error) error {
 	return err
 }
 
-// passing are the classes of SQLSTATE that say nothing about the statement: of connections, transactions that collide, resources, and
-// servers that stop.
+// passing are the classes of SQLSTATE that say nothing about the statement: connections, colliding transactions, resources, and stopping servers.
 var passing = []string{"08", "25", "28", "40", "53", "55", "57", "58"}
 
-// isVerdict reports whether the server has answered that it cannot execute the statement: nothing is written, and a part of the
-// statement may be to blame for the others.
+// isVerdict reports whether the server has answered that it cannot execute the statement: nothing is written, and a single part of the statement
+// may be the cause.
 func isVerdict(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && !slices.ContainsFunc(passing, func(class string) bool { return strings.HasPrefix(answer.Code, class) })

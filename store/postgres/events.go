@@ -26,10 +26,10 @@ func (e *eventRows) add(run int64, events []store.EventRecord) {
 	}
 }
 
-// lastEvent is the id of the last stored event of a run, in SQL.
+// lastEvent is the expression for the id of the last stored event of a run.
 const lastEvent = "(SELECT e.event FROM $S.events e WHERE e.run = r.run ORDER BY e.event DESC LIMIT 1)"
 
-// eventsQuery is a part of the log of a run. It has one row without an event if there is none.
+// eventsQuery reads a part of the log of a run. It has one row without an event if there is none.
 const eventsQuery = `SELECT r.status, r.workflow, r.sequence > 0, (SELECT e.event FROM $S.events e WHERE e.run = r.run ORDER BY e.event LIMIT 1), ` + lastEvent + `, e.event, e.data
 FROM $S.runs r LEFT JOIN LATERAL (SELECT e.event, e.data FROM $S.events e WHERE e.run = r.run AND e.event > $2 ORDER BY e.event LIMIT $3) e ON true
 WHERE r.id = $1 ORDER BY e.event`
@@ -77,7 +77,7 @@ func (s *Store) loadEvents(ctx context.Context, run string, after uint64, limit 
 	return page, err
 }
 
-// idOf is the id of an event, 0 if there is none.
+// idOf returns the id of an event, 0 if there is none.
 func idOf(event *int64) uint64 {
 	if event == nil {
 		return 0
@@ -85,8 +85,8 @@ func idOf(event *int64) uint64 {
 	return uint64(*event)
 }
 
-// NotifyEvents implements [store.EventNotifier]. It knows of the events that this Store has written. Those that other processes write are seen when
-// the reader polls.
+// NotifyEvents implements [store.EventNotifier]. It reports events that this Store has written. A reader finds the events of other processes when
+// it polls.
 func (s *Store) NotifyEvents(run string) (changed <-chan struct{}, stop func()) {
 	return s.board.Wait(run)
 }

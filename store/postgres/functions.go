@@ -7,8 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Functions returns statements that create or replace functions of SQL in the schema of a store, by which programs in other languages post requests, see
-// [store.Inbox], and create runs, in transactions of their own:
+// Functions returns statements that create or replace functions of SQL in the schema of a store, with which programs in other languages post
+// requests, see [store.Inbox], and create runs, in their own transactions:
 //
 //	SELECT kahn.create_run('order', 'order-17', '{"customer": "acme"}', '{"region": "eu"}', 'acme', priority => 2, not_before => now() + interval '1 hour');
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1', actor => 'ann', comment => 'as agreed');
@@ -18,9 +18,10 @@ import (
 //	SELECT kahn.post_compensation('order-21', 'message-5', '{S/charge}', by_hand => true, actor => 'ann');
 //
 // The arguments are the id of the run, the path or token of the gate or the id of the node, the value of a signal as JSON that the run's codec
-// reads, and the id of the request; of a redrive the paths, NULL for all that failed, and anew, despite_handlers and keep_descendants, see
-// kahn.PrepareRedrive; of a compensation, which is kahn.RepeatCompensations, or with by_hand kahn.CompensatedByHand, the paths of nodes whose compensations
-// have failed, NULL for all. The result is false if the run has the same request of that id already. Errors have these conditions:
+// reads, and the id of the request. A redrive has the paths, NULL for all nodes that failed, and anew, despite_handlers and keep_descendants, see
+// kahn.PrepareRedrive. A compensation, which is kahn.RepeatCompensations, or with by_hand kahn.CompensatedByHand, has the paths of nodes whose
+// compensations have failed, NULL for all. The result is false if the run has the same request under that id already. Errors have these
+// conditions:
 //
 //	no_data_found                     the run is not stored
 //	object_not_in_prerequisite_state  the run has ended, or, of a redrive or a compensation, has not ended
@@ -29,14 +30,16 @@ import (
 //	invalid_text_representation       the value is no JSON
 //	program_limit_exceeded            the value has more than 250,000,000 bytes
 //
-// create_run creates a run without a plan, which the first version of the workflow that a process serves performs. Its arguments are the name of the graph, the id of the run, the inputs as JSON
-// objects, whose values the run's codec reads, and the labels, both of which may be NULL, and its key. The result is false if a run of this id has this workflow and these inputs already; another one is a
-// unique_violation. A missing name or id, inputs, labels, a key or a priority that make no sense are an invalid_parameter_value, and a run that somebody is about to begin an object_in_use.
-// The workers of package riverkahn perform no runs without a plan.
+// create_run creates a run without a plan; a process performs it with the first version of the workflow that it serves. The arguments are the
+// name of the graph, the id of the run, the inputs as a JSON object, whose values the run's codec reads, and the labels, both of which may be
+// NULL, and the run's key. The result is false if a run of this id has this workflow and these inputs already. The condition is unique_violation
+// if the run of this id is another one, invalid_parameter_value if the name or the id is missing or the inputs, the labels, the key or the
+// priority make no sense, and object_in_use if a process is about to begin the run. The workers of package riverkahn perform no runs without a
+// plan.
 //
-// Whoever performs the run, or has it in [Options].Listen, is notified when the transaction is committed. Where package riverkahn has its functions
-// in the schema, the run's job is made to go on in the same transaction. schema is that of the store, [DefaultSchema] if it is empty. A role that
-// calls the functions needs the privileges of one that uses the store.
+// When the transaction is committed, the server notifies the processes that have [Options].Listen set. If package riverkahn has its functions in
+// the schema, the same transaction wakes the run's job. schema is the schema of the store, [DefaultSchema] if it is empty. A role that calls the
+// functions needs the privileges of a role that uses the store.
 func Functions(schema string) string {
 	if schema == "" {
 		schema = DefaultSchema
@@ -45,8 +48,9 @@ func Functions(schema string) string {
 	return within(schema, serverNow, text)
 }
 
-// functionsText has functions that do what PostTx does. The statement after the one that locks the run sees what others have posted meanwhile. jsonb refuses the character
-// U+0000, so a request with it is the same as another one only with the same actor and comment.
+// functionsText returns functions that do what PostTx does. The statement after the one that locks the run sees the requests that other
+// transactions have posted meanwhile. jsonb refuses the character U+0000, so a request that has it equals a posted one only if actor and comment
+// are equal, too.
 func functionsText() string {
 	return `
 CREATE OR REPLACE FUNCTION $S.same_request(a json, b json) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $TAG BEGIN

@@ -17,16 +17,16 @@ import (
 var _ store.GrantStore = (*Store)(nil)
 
 const (
-	// grantsPause is the time between two removals of limits of which nobody has had anything for as long.
+	// grantsPause is the time between two removals of expired limits, and how long a limit must have been expired.
 	grantsPause = time.Minute
-	// grantsTries is how often Grant begins anew, since a limit was removed meanwhile.
+	// grantsTries is how often Grant begins anew if a limit was removed meanwhile.
 	grantsTries = 5
 )
 
-// errNoRow ends a transaction that has not found all of its limits.
+// errNoRow ends a transaction that has not found the rows of all its limits.
 var errNoRow = errors.New("the row of a limit was removed meanwhile")
 
-// Grant implements [store.GrantStore]. The rows of the limits are locked in the order of their names until the answer is written.
+// Grant implements [store.GrantStore]. It locks the rows of the limits in the order of their names until the answer is written.
 func (s *Store) Grant(ctx context.Context, holder string, ttl time.Duration, requests []store.GrantRequest) (answers []store.Granted, err error) {
 	if err := errors.Join(store.CheckGrants(holder, ttl, requests), s.check(ctx)); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *Store) Grant(ctx context.Context, holder string, ttl time.Duration, req
 	return answers, nil
 }
 
-// limitsOf are the names of limits, sorted.
+// limitsOf returns the names of limits, sorted.
 func limitsOf(requests []store.GrantRequest) []string {
 	names := make([]string, len(requests))
 	for i := range requests {
@@ -60,7 +60,7 @@ func limitsOf(requests []store.GrantRequest) []string {
 	return names
 }
 
-// removeGrants removes limits of which nobody has had anything for a while, unless that was done lately.
+// removeGrants removes limits that expired a while ago, unless it has done so within grantsPause.
 func (s *Store) removeGrants(ctx context.Context) error {
 	now, last := time.Now().UnixNano(), s.removedGrants.Load()
 	if now-last < int64(grantsPause) || !s.removedGrants.CompareAndSwap(last, now) {
@@ -106,7 +106,7 @@ func (s *Store) grant(ctx context.Context, holder string, ttl time.Duration, req
 	return answers, err
 }
 
-// lockGrants locks limits, and returns them with the time of the server. The error is errNoRow if one of them has no row.
+// lockGrants locks limits, and returns them with the time of the server. It returns errNoRow if one of them has no row.
 func (s *Store) lockGrants(ctx context.Context, tx pgx.Tx, requests []store.GrantRequest) (limits map[string]*store.Grants, now time.Time, err error) {
 	limits = make(map[string]*store.Grants, len(requests))
 	const text = "SELECT g.name, g.state, $NOW FROM $S.grants g WHERE g.name = ANY ($1) ORDER BY g.name FOR UPDATE"

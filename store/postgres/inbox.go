@@ -18,8 +18,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// wakesAt is the WakeAt of a run in SQL: its wake, or, if it has begun and a request waits, at the latest the time at which that request was posted. A cancel
-// counts also before the run has begun. The status reports whether it has: the column sequence changes with each commit, so it must not be in an index.
+// wakesAt is the expression for the WakeAt of a run: its wake, or, if it has begun and a request waits, at the latest the time at which that
+// request was posted. A cancel counts even before the run has begun. The expression uses the status to see whether it has: the column sequence
+// changes with each commit, so it must not be in an index.
 const wakesAt = "CASE WHEN r.posted > r.taken AND (r.status <> 'pending' OR r.urgent) THEN least(r.wake, r.since) ELSE r.wake END"
 
 // answerRows are answers to requests, by columns.
@@ -37,7 +38,7 @@ func (a *answerRows) add(run int64, taken []store.TakenRequest) {
 	}
 }
 
-// lastTaken is the number of the last request that a commit answers, nil if it answers none.
+// lastTaken returns the number of the last request that a commit answers, nil if it answers none.
 func lastTaken(c *store.Commit) *int64 {
 	if len(c.Taken) == 0 {
 		return nil
@@ -46,8 +47,9 @@ func lastTaken(c *store.Commit) *int64 {
 	return &last
 }
 
-// postText is the statement that posts a request. It returns the run's status and the request that is stored under the id, and whether it has
-// written the new one: the third column is NULL otherwise, since pg_notify is called for a written request alone. Posters of one run wait for one another. Two that post the same id at the same moment collide, and one of them repeats it.
+// postText is the statement that posts a request. It returns the run's status, the request that is stored under the id, and whether it has
+// written the new one: the third column is NULL otherwise, since pg_notify is called only for a written request. Posts for one run wait for one
+// another. If two post the same id at the same moment, they collide and one of them repeats the statement.
 const postText = `WITH asked AS MATERIALIZED (SELECT r.run, r.status FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE),
 old AS MATERIALIZED (SELECT q.request FROM $S.requests q JOIN asked USING (run) WHERE sha256(q.id) = sha256($2)),
 counted AS (
@@ -58,10 +60,10 @@ written AS (INSERT INTO $S.requests (run, number, id, posted, request) SELECT c.
 linked AS (INSERT INTO $S.blobs SELECT b.key, c.run FROM counted c CROSS JOIN unnest($5::text[]) AS b(key) ON CONFLICT DO NOTHING)
 SELECT a.status, (SELECT o.request FROM old o), (SELECT pg_notify($6, $7)::text FROM counted) IS NOT NULL FROM asked a`
 
-// channel is the channel on which the server notifies of requests for the runs of a schema.
+// channel returns the channel on which the server notifies of requests for the runs of a schema.
 func channel(schema string) string {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(schema)) // it never fails
+	_, _ = h.Write([]byte(schema)) // never fails
 	return fmt.Sprintf("kahn_requests_%x", h.Sum64())
 }
 
@@ -83,21 +85,22 @@ func (s *Store) Post(ctx context.Context, run string, q store.Request) (posted b
 	return posted, about("post for", run, err)
 }
 
-// collides reports whether a statement has met another one that wrote the same key at the same moment.
+// collides reports whether a statement failed because another one wrote the same key at the same moment.
 func collides(err error) bool {
 	var answer *pgconn.PgError
 	return errors.As(err, &answer) && answer.Code == "23505"
 }
 
-// PostTx is Post in a transaction of the program's own, in the database of the store. When the transaction is committed the request is stored; stores that
-// listen are notified then, and all others, this one included, find it within [Options].Poll. An error of [store.Inbox] leaves the transaction as it was.
+// PostTx is Post in the program's own transaction in the database of the store. When the transaction is committed the request is stored;
+// listening stores are notified then, and all others, this one included, find it within [Options].Poll. After an error of [store.Inbox] the
+// transaction remains usable.
 //
-// The row of the run is locked until the transaction ends, and commits of the run and renewals of its lease wait: keep the transaction shorter than the lease
-// lasts. Two transactions that each post for several runs wait for one another unless they do so in one order, for example that of the ids. The call has
-// no timeout of its own: the context bounds it.
+// PostTx locks the row of the run until the transaction ends; commits of the run and renewals of its lease wait meanwhile, so keep the
+// transaction shorter than the lease. Two transactions that each post for several runs can deadlock unless both post in the same order, for
+// example by id. The call has no timeout of its own: the context bounds it.
 func (s *Store) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if err = errors.Join(q.Check(), s.check(ctx)); err == nil && storable(run) {
-		// The statement that posts begins when the lock is held, so it sees what others have posted.
+		// The posting statement begins after the lock is taken, so it sees the requests of other transactions.
 		_, err = tx.Exec(ctx, s.sql("SELECT FROM $S.runs r WHERE r.id = $1 FOR NO KEY UPDATE"), run)
 		err = describe(err)
 	}
@@ -147,7 +150,7 @@ func (s *Store) post(ctx context.Context, db queryer, id string, q *store.Reques
 	return false, err
 }
 
-// requestsQuery is a part of the requests of a run. It has one row without a request if there is none.
+// requestsQuery reads a part of the requests of a run. It has one row without a request if there is none.
 const requestsQuery = `SELECT r.taken, q.number, q.posted, q.request, q.answer
 FROM $S.runs r LEFT JOIN LATERAL (SELECT * FROM $S.requests q WHERE q.run = r.run AND %s) q ON true WHERE r.id = $1 ORDER BY q.number`
 
@@ -211,20 +214,21 @@ func (s *Store) FindRequest(ctx context.Context, run, id string) (store.PostedRe
 	return list[0], nil
 }
 
-// WatchRequests implements [store.Inbox]. With [Options].Listen the server notifies this Store of requests that other processes post; else, and
-// behind that, one goroutine asks for those of all runs each [Options].Poll.
+// WatchRequests implements [store.Inbox]. With [Options].Listen the server notifies this Store of requests that other processes post. With or
+// without it, one goroutine asks for the requests of all runs every [Options].Poll.
 func (s *Store) WatchRequests(run string, arrived func(run string)) (stop func()) {
 	return s.requests.Watch(run, arrived)
 }
 
-// lookout finds runs with requests that wait. The goroutine of the Poller owns it.
+// lookout finds runs with waiting requests. The goroutine of the Poller owns it.
 type lookout struct {
 	store *Store
-	seen  string // the oldest transaction that was at work, or had not begun, at the last look; "" before the first one
+	seen  string // the oldest transaction that had not ended at the last look; "" before the first look
 }
 
-// The statements of a look. Each has one row at least, with the oldest transaction that is at work, so whose requests the look may not see. They find the runs
-// with waiting requests: all, by an index that has no others; or those of requests that were posted by this or a later transaction than $1, and of the ids $2.
+// The statements of a look. Each has at least one row, with the oldest running transaction, whose requests the look may not see yet. allWaiting
+// finds all runs with waiting requests, by an index that has no other runs. newWaiting finds the runs for which transaction $1 or a later one has
+// posted a waiting request, and the runs with waiting requests among the ids $2.
 const (
 	oldestWriter = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text, w.id, w.posted FROM (SELECT) one LEFT JOIN ("
 	allWaiting   = oldestWriter + "SELECT r.id, r.posted FROM $S.runs r WHERE r.posted > r.taken) w ON true"
@@ -232,7 +236,7 @@ const (
 UNION SELECT r.id, r.posted FROM $S.runs r WHERE r.id = ANY ($2) AND r.posted > r.taken) w ON true`
 )
 
-// look is the Look of the Poller. It reads what was posted since the last look.
+// look implements the Look of the Poller. It reads what was posted since the last look.
 func (l *lookout) look(ctx context.Context, asked notify.Question) (found []notify.Sighting, unchanged bool, err error) {
 	text, args := allWaiting, []any(nil)
 	if l.seen != "" && !asked.All {
@@ -254,14 +258,14 @@ func (l *lookout) look(ctx context.Context, asked notify.Question) (found []noti
 	return found, false, err
 }
 
-// The pauses of the listener: before it connects again, and after which it asks whether its connection is alive.
+// The pauses of the listener: before it connects again, and before it checks whether its connection is alive.
 const (
 	minListenPause = 100 * time.Millisecond
 	maxListenPause = 5 * time.Second
 	listenAlive    = 15 * time.Second
 )
 
-// listen listens for notifications until the context ends, over one connection after the other.
+// listen listens for notifications until the context ends; when its connection breaks it opens another one.
 func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	for pause := minListenPause; ctx.Err() == nil; pause = min(2*pause, maxListenPause) {
 		if s.listenOnce(ctx, config) {
@@ -274,8 +278,8 @@ func (s *Store) listen(ctx context.Context, config *pgx.ConnConfig) {
 	}
 }
 
-// listenOnce listens as long as a connection lasts, and reports whether there was one. What is posted while there is none is found by polling, and
-// when the next one begins.
+// listenOnce listens as long as a connection lasts, and reports whether there was one. Polling finds requests that are posted while there is
+// none, and so does the look when the next connection begins.
 func (s *Store) listenOnce(ctx context.Context, config *pgx.ConnConfig) (listened bool) {
 	opening, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()

@@ -15,13 +15,13 @@ import (
 type acquisition struct {
 	owner  string
 	ttl    time.Duration
-	key    *string // in whose turn the run is acquired, nil for none
-	run    *run    // nil if somebody else holds it
+	key    *string // the key in whose turn the run is acquired, nil for none
+	run    *run    // nil if another owner holds it
 	stored *store.Run
-	err    error // of a row that cannot be read
+	err    error // if its row cannot be read
 }
 
-// Acquire implements [store.Store]. The run is made and acquired in one statement.
+// Acquire implements [store.Store]. One statement makes and acquires the run.
 func (s *Store) Acquire(ctx context.Context, id, owner string, ttl time.Duration) (store.Lease, *store.Run, error) {
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -45,23 +45,23 @@ func (s *Store) acquire(ctx context.Context, c *call[*acquisition]) error {
 	return s.acquired(ctx, c)
 }
 
-// acquired is what a call of Acquire does when its statement has been executed.
+// acquired completes a call of Acquire whose statement was executed.
 func (s *Store) acquired(ctx context.Context, c *call[*acquisition]) error {
 	r := c.arg.run
 	if r == nil {
 		return s.whoHolds(ctx, c.run, c.arg.key)
 	}
-	if err := s.complete(ctx, c.arg); err != nil { // nobody holds a run that cannot be loaded
+	if err := s.complete(ctx, c.arg); err != nil { // a run that cannot be loaded must stay free
 		var rows leaseRows
 		rows.add(r.lease, 0)
-		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows) // not in line, which Close may have closed; if it fails, the lease runs out
+		_, _, _ = s.changeLeases(context.WithoutCancel(ctx), s.texts.release, &rows) // not through the line, which Close may have closed; if it fails, the lease runs out
 		return err
 	}
 	return nil
 }
 
-// AcquireTurn implements [store.TurnStore]. Where the key has a bound, processes acquire its runs one after the other, each in a transaction of its own, which waits for the one
-// before in no row of a run.
+// AcquireTurn implements [store.TurnStore]. If the key has a bound, processes acquire its runs one after the other, each in a transaction of its
+// own, which waits for the previous one without a lock on the row of a run.
 func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Duration, t store.Turn) (store.Lease, *store.Run, error) {
 	if err := s.enter(); err != nil {
 		return store.Lease{}, nil, about("acquire", id, err)
@@ -83,7 +83,8 @@ func (s *Store) AcquireTurn(ctx context.Context, id, owner string, ttl time.Dura
 	return c.arg.run.lease, c.arg.stored, nil
 }
 
-// acquireWithin acquires a run of a key that has a bound. The statement after the one that waits for the key sees the leases that others have taken meanwhile.
+// acquireWithin acquires a run of a key that has a bound. The statement after the one that waits for the key sees the leases that other processes
+// have taken meanwhile.
 func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t store.Turn) error {
 	if err := checkTexts(c.run, c.arg.owner); err != nil {
 		return err
@@ -109,9 +110,9 @@ func (s *Store) acquireWithin(ctx context.Context, c *call[*acquisition], t stor
 	return s.acquired(ctx, c)
 }
 
-// complete loads the nodes of a run that was acquired. Nobody else writes it from now on.
+// complete loads the nodes of an acquired run, which no other process writes from now on.
 func (s *Store) complete(ctx context.Context, a *acquisition) error {
-	if a.err != nil || a.stored.Sequence == 0 { // without commits it has no nodes
+	if a.err != nil || a.stored.Sequence == 0 { // a run without commits has no nodes
 		return a.err
 	}
 	stored, loaded, _, err := s.load(ctx, s.texts.load, a.run.lease.Run)
@@ -124,7 +125,7 @@ func (s *Store) complete(ctx context.Context, a *acquisition) error {
 	return err
 }
 
-// whoHolds is the error of a run that somebody holds, or that has another key than the one that is given.
+// whoHolds returns the error for a run that another owner holds, or that does not have the given key.
 func (s *Store) whoHolds(ctx context.Context, id string, key *string) error {
 	var owner, has string
 	there := false
@@ -183,7 +184,7 @@ func (s *Store) takeRows(ctx context.Context, db queryer, batch []*call[*acquisi
 	})
 }
 
-// microseconds rounds up, so that a lease is never shorter than was asked for.
+// microseconds rounds up, so that a lease is never shorter than requested.
 func microseconds(d time.Duration) int64 {
 	us := int64(d / time.Microsecond)
 	if d%time.Microsecond > 0 {
@@ -210,7 +211,7 @@ func (s *Store) Release(ctx context.Context, lease store.Lease) error {
 	return about("release", lease.Run, s.renewals.do(ctx, &call[renewal]{arg: renewal{lease: lease, release: true}, run: lease.Run}))
 }
 
-// performRenewals renews leases in one statement, and releases others in another one.
+// performRenewals renews leases in one statement, and releases leases in another one.
 func (s *Store) performRenewals(batch []*call[renewal]) {
 	var renewed, released leaseRows
 	for _, c := range batch {
@@ -224,7 +225,7 @@ func (s *Store) performRenewals(batch []*call[renewal]) {
 	s.settle(batch, false, s.texts.renew, &renewed, renewed.ttls)
 }
 
-// settle changes leases, and answers the calls of the batch that have asked for it.
+// settle renews or releases leases, and answers the calls of the batch for which it did.
 func (s *Store) settle(batch []*call[renewal], release bool, text string, rows *leaseRows, more ...any) {
 	done, lasting, err := s.changeLeases(context.Background(), text, rows, more...)
 	for _, c := range batch {
@@ -252,8 +253,8 @@ func (r *leaseRows) add(l store.Lease, ttl time.Duration) {
 	r.epochs, r.ttls = append(r.epochs, int64(l.Epoch)), append(r.ttls, microseconds(ttl))
 }
 
-// changeLeases renews or releases leases in one statement. It returns the runs whose leases were changed, and those whose leases last, so that their rows
-// must have been locked.
+// changeLeases renews or releases leases in one statement. It returns the runs whose leases it has changed, and, if some were not changed, the
+// runs whose leases last: their rows must have been locked.
 func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows, more ...any) (done, lasting map[string]bool, err error) {
 	if len(leases.ids) == 0 {
 		return nil, nil, nil
@@ -274,7 +275,7 @@ func (s *Store) changeLeases(ctx context.Context, text string, leases *leaseRows
 	return done, lasting, err
 }
 
-// releaseAll gives back all leases that are known. It leaves those out whose runs are locked: they run out.
+// releaseAll gives back all known leases. It leaves out locked runs, whose leases run out.
 func (s *Store) releaseAll() error {
 	var rows leaseRows
 	s.mu.Lock()
@@ -287,7 +288,7 @@ func (s *Store) releaseAll() error {
 	return err
 }
 
-// refused is the error of a lease that was not renewed.
+// refused returns the error for a lease that was not renewed.
 func (s *Store) refused(l store.Lease) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 	defer cancel()

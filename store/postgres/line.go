@@ -24,38 +24,37 @@ type call[T any] struct {
 	err  error
 	done chan struct{}
 
-	until time.Time     // when the call fails if its row is still locked; zero unless it was
+	until time.Time     // when the call fails if its row is still locked; zero if it was not locked
 	pause time.Duration // before the next try
 }
 
-// errLocked is the error of a call that was not performed, since a transaction of the program's own has locked the row of the run.
+// errLocked is returned by a call that was not performed because another transaction has locked the row of the run.
 var errLocked = errors.New("another transaction has locked the run")
 
-// The pauses after which a statement tries a row again that was locked.
+// The pauses after which a call tries a locked row again.
 const (
 	minLockPause = time.Millisecond
 	maxLockPause = 50 * time.Millisecond
 )
 
-// line collects calls that one statement can perform together. While a batch is under way, the calls that come wait for the next one. So all
-// runs of the process share statements, and the longer one takes, the more the next one holds. A goroutine performs the batches as
-// long as there are calls.
+// line collects calls that one statement can perform together. While a batch runs, new calls wait for the next one. So all runs of the process
+// share statements, and the longer one takes, the more calls the next one has. A goroutine performs batches as long as there are calls.
 //
-// A statement leaves out the rows that other transactions have locked, so that these delay no other run, and no two transactions wait for one another. Such a call
-// comes back into the line after a pause, until it has waited for as long as a statement may take.
+// A statement leaves out rows that other transactions have locked, so that they delay no other run, and no two transactions wait for one another.
+// A call whose row was locked returns to the line after a pause, until it has waited for as long as a statement may take.
 type line[T any] struct {
-	perform func(batch []*call[T]) // sets the errors; a batch has one call of a run at most, sorted by run
+	perform func(batch []*call[T]) // sets the errors; a batch has at most one call of a run, and is sorted by run
 	workers *sync.WaitGroup
 	timeout time.Duration // of a statement
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []*call[T]
 	away    map[string]bool // the runs with a call that pauses, since the row of the run was locked
 	busy    bool
 	closed  bool
 }
 
-// do performs a call. A context that ends meanwhile withdraws the call if it still waits; if it is under way, its effect is not known.
+// do performs a call. If the context ends while the call waits, do withdraws it; if the call runs already, its effect is unknown.
 func (l *line[T]) do(ctx context.Context, c *call[T]) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -85,7 +84,7 @@ func (l *line[T]) do(ctx context.Context, c *call[T]) error {
 
 // work performs batches until no call waits.
 func (l *line[T]) work() {
-	runtime.Gosched() // who is about to come travels along
+	runtime.Gosched() // calls that are about to come join this batch
 	for {
 		batch := l.take()
 		if len(batch) == 0 {
@@ -135,8 +134,7 @@ func (l *line[T]) comeBack(c *call[T]) {
 	}
 }
 
-// take takes the next batch out of the line: the first calls, and of each run only the first. If there is none, nobody is at
-// work any more.
+// take takes the next batch out of the line: the first calls, and only the first one of each run. If there is none, the line is no longer busy.
 func (l *line[T]) take() (batch []*call[T]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,7 +156,7 @@ func (l *line[T]) take() (batch []*call[T]) {
 	return batch
 }
 
-// close refuses the calls that come from now on.
+// close refuses all calls from now on.
 func (l *line[T]) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

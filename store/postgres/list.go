@@ -14,19 +14,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// condition is a WHERE clause in the making.
+// condition builds a WHERE clause.
 type condition struct {
 	terms []string
 	args  []any
 }
 
-// add adds a term. Each %d in it stands for the number of the argument.
+// add adds a term. Each %d in the term stands for the number of the argument.
 func (c *condition) add(term string, arg any) {
 	c.args = append(c.args, arg)
 	c.terms = append(c.terms, strings.ReplaceAll(term, "%d", fmt.Sprint(len(c.args))))
 }
 
-// where is the clause, with a space before it, empty if there is no condition.
+// where returns the clause with a leading space, or "" if there is no condition.
 func (c *condition) where() string {
 	if len(c.terms) == 0 {
 		return ""
@@ -34,13 +34,13 @@ func (c *condition) where() string {
 	return " WHERE " + strings.Join(c.terms, " AND ")
 }
 
-// limit adds a number of rows to a statement.
+// limit adds a LIMIT to a statement.
 func (c *condition) limit(text string, most int) string {
 	c.args = append(c.args, most)
 	return fmt.Sprintf("%s LIMIT $%d", text, len(c.args))
 }
 
-// names are the names of statuses.
+// names returns the names of statuses.
 func names(statuses []machine.RunStatus) (list []string) {
 	for _, s := range statuses {
 		list = append(list, s.String())
@@ -48,10 +48,10 @@ func names(statuses []machine.RunStatus) (list []string) {
 	return list
 }
 
-// likeEscape takes the meaning from the characters that have one in a pattern of LIKE.
+// likeEscape escapes the special characters of a LIKE pattern.
 var likeEscape = strings.NewReplacer(`\`, `\\`, `%`, `\%`, `_`, `\_`)
 
-// conditionOf is what a filter asks of rows of runs. An argument that is no text of the database matches no run.
+// conditionOf returns the condition for rows of runs that match a filter. A text that the database cannot hold matches no run.
 func conditionOf(f *store.Filter) (c condition) {
 	texts := []string{f.Workflow, f.Plan, f.Parent, f.Key, f.Prefix}
 	for name, value := range f.Labels {
@@ -70,7 +70,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	}
 	switch statuses := names(f.Statuses); len(statuses) {
 	case 0:
-	case 1: // so the index has the order of the list
+	case 1: // so that the index has the order of the list
 		c.add("r.status = $%d", statuses[0])
 	default:
 		c.add("r.status = ANY ($%d)", statuses)
@@ -79,7 +79,7 @@ func conditionOf(f *store.Filter) (c condition) {
 		c.add("r.parent = $%d", f.Parent)
 	}
 	if f.Key != "" {
-		c.add("r.run_key = $%d AND r.run_key <> ''", f.Key) // as the index asks
+		c.add("r.run_key = $%d AND r.run_key <> ''", f.Key) // the index needs both
 	}
 	if f.Compensation != machine.CompensationNone {
 		c.add("r.compensation = $%d", f.Compensation.String())
@@ -101,7 +101,7 @@ func conditionOf(f *store.Filter) (c condition) {
 	return c
 }
 
-// listQuery returns the statement of a page of most runs, and one more, which tells that there is another page.
+// listQuery returns the statement for a page of `most` runs, and one more, which shows that there is another page.
 func listQuery(q *store.Query, most int) (text string, args []any, err error) {
 	c := conditionOf(&q.Filter)
 	if q.After != "" {
@@ -156,7 +156,7 @@ func (s *Store) List(ctx context.Context, q store.Query) (page store.Page, err e
 	return page, nil
 }
 
-// countQuery is the statement of Count.
+// countQuery returns the statement of Count.
 func countQuery(c *condition) string {
 	return "SELECT r.workflow, r.status, count(*) FROM $S.runs r" + c.where() + " GROUP BY r.workflow, r.status"
 }
@@ -184,7 +184,7 @@ func (s *Store) Count(ctx context.Context, f store.Filter) (counts []store.Count
 	return counts, nil
 }
 
-// nodesPage is a page of the nodes of a run. The two columns that may be large are NULL unless they are asked for.
+// nodesPage reads a page of the nodes of a run. The two columns that may be large are NULL unless they are requested.
 const nodesPage = "SELECT n.node, n.attempt, n.resolved, n.required, n.terminal, n.queued, n.completed, n.started, n.ended, n.key, n.status, n.cause, n.hash, " +
 	"CASE WHEN $4 THEN n.value END, CASE WHEN $4 THEN n.record END FROM $S.nodes n WHERE n.run = $1 AND n.node >= $2 ORDER BY n.node LIMIT $3"
 

@@ -10,14 +10,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// migrate brings the schema up to date. Of several processes that do it at once, one does, and the others wait for it.
+// migrate brings the schema up to date. If several processes call it at once, one migrates and the others wait.
 func (s *Store) migrate(ctx context.Context) error {
 	version, err := s.version(ctx, s.pool)
 	if err != nil || version == len(migrations) {
 		return err
 	}
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// The lock ends with the transaction, so a pooler in between may serve each transaction by another connection.
+		// The lock ends with the transaction, so a pooler may serve each transaction over another connection.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", "kahn "+s.schema); err != nil {
 			return err
 		}
@@ -34,7 +34,7 @@ func (s *Store) migrate(ctx context.Context) error {
 	})
 }
 
-// newerSchema is the error of a program that is older than the schema, nil if it is not.
+// newerSchema returns an error if the program is older than the schema.
 func newerSchema(version int) error {
 	if version <= len(migrations) {
 		return nil
@@ -42,7 +42,7 @@ func newerSchema(version int) error {
 	return fmt.Errorf("%w: its version is %d, and this program knows those up to %d", store.ErrNewerSchema, version, len(migrations))
 }
 
-// version is the version of the database's schema, 0 if it has none. An error is returned if this code does not know it.
+// version returns the version of the database's schema, 0 if it has none. It returns an error if this code does not know the version.
 func (s *Store) version(ctx context.Context, db queryer) (version int, err error) {
 	// to_regclass would answer from a cache that does not notice what another process has made since the transaction began.
 	var there bool

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Step is what [Once] asks of a step: a *kahn.Step is one.
+// Step is what [Once] needs of a step; *kahn.Step implements it.
 type Step interface {
 	RunID() string
 	Epoch() uint64
@@ -20,26 +20,26 @@ type Step interface {
 	IdempotencyKey() string
 }
 
-// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The
-// result of f is stored in the same transaction, under the step's idempotency key: when the step is called again, because it
-// is retried or its process has died, Once returns the result that is stored and does not call f. So what f writes happens
-// exactly once, whatever happens to the process. A step may have one such part.
+// Once performs a part of a step in a transaction of the store's database, in which f may change the program's own tables. The result of f is
+// stored in the same transaction, under the step's idempotency key: when the step is called again, because it is retried or its process has died,
+// Once returns the stored result and does not call f. So f's writes take effect exactly once, even if the process dies. A step may have one such
+// part.
 //
-// An error of f undoes the transaction, and is returned. The error matches [store.ErrFenced], and f has no effect, if another process
-// takes the run over before f or while f runs. The result is encoded as JSON, and is not encrypted under [store.Sealed].
+// If f returns an error, Once rolls the transaction back and returns the error. The error matches [store.ErrFenced], and f has no effect, if
+// another process takes over the run before f or while f runs. The result is encoded as JSON; [store.Sealed] does not encrypt it.
 //
-// While f is at work nobody but the same step waits for the transaction, in whichever process it is called. So a process that is stopped
-// within f holds up that step until its connection ends; idle_in_transaction_session_timeout of the server bounds that.
+// While f runs, only other calls of the same step wait for the transaction, in any process. So a process that is stopped within f holds up that
+// step until its connection ends; the server's idle_in_transaction_session_timeout bounds that.
 //
-// Once holds a connection of the pool while f is at work. Commits and the renewals of leases need a connection of the same pool, and
-// wait for it no longer than [Options].Timeout. If as many calls of Once are at work as the pool has connections, and their f take longer than the
-// leases last, all runs of the process lose their leases, and the calls are undone. So MaxConns of the pool must be greater than the number of
-// steps that may be in Once at the same moment; pgxpool's default is the greater of 4 and the number of CPUs.
+// Once holds a connection of the pool while f runs. Commits and renewals of leases need a connection of the same pool, and wait for it no longer
+// than [Options].Timeout. If calls of Once hold all connections for longer than the leases last, all runs of the process lose their leases, and
+// the calls are rolled back. So MaxConns of the pool must be greater than the number of concurrent calls of Once; pgxpool's default is the
+// greater of 4 and the number of CPUs.
 func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T, error)) (result T, err error) {
 	if err := s.check(ctx); err != nil {
 		return result, about("once", step.RunID(), err)
 	}
-	own := error(nil) // of f
+	own := error(nil) // the error of f
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
 		run, kept, err := s.claim(ctx, tx, step)
 		if err != nil {
@@ -68,8 +68,8 @@ func Once[T any](ctx context.Context, s *Store, step Step, f func(tx pgx.Tx) (T,
 	return result, about("once", step.RunID(), describe(err))
 }
 
-// claim returns the number of the step's run, whose lease must hold, and the stored result of the step. If there is none, it
-// makes a row for it; whoever does the same waits until this transaction has ended.
+// claim returns the number of the step's run, whose lease must hold, and the stored result of the step. If there is none, it makes a row for it;
+// another call that does the same waits until this transaction has ended.
 func (s *Store) claim(ctx context.Context, tx pgx.Tx, step Step) (run int64, kept []byte, err error) {
 	held := false
 	err = tx.QueryRow(ctx, s.sql("SELECT r.run, r.epoch = $2 AND "+leased+" FROM $S.runs r WHERE r.id = $1"), step.RunID(), int64(step.Epoch())).Scan(&run, &held)

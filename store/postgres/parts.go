@@ -11,15 +11,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A commit of more than maxStatement bytes, such as the end of a step with 100,000 successors, is written in parts: the rows of its nodes and events first, and
-// in the last statement that of its run, with the condition that the lease holds. One transaction holds the parts, so nothing is visible before the last.
-// The row of the run is not locked before: its lease is renewed meanwhile, and whoever takes the run over makes the last statement fail. The transaction is
-// ended by the server if the process is stopped between two statements for as long as a statement may take.
+// A commit of more than maxStatement bytes, such as the end of a step with 100,000 successors, is written in parts: first the rows of its nodes
+// and events, and in the last statement the row of its run, on the condition that the lease holds. All parts are in one transaction, so nothing
+// is visible before the last one. The row of the run is not locked before the last part: meanwhile its lease can be renewed, and if another
+// process takes over the run the last statement fails. If the process is stopped between two statements for as long as a statement may take, the
+// server ends the transaction.
 
-// maxStatement is how many bytes of data one statement has, unless it has a single row. It is more than a batch of commits has.
+// maxStatement is how many bytes of data one statement may have, unless it has a single row. It is more than a batch of commits has.
 const maxStatement = 2 * maxBatchBytes
 
-// maxPart is how many rows a part of a commit has at most.
+// maxPart is how many rows a part of a commit may have.
 const maxPart = 5000
 
 // executeParts is execute for one large commit.
@@ -34,7 +35,7 @@ func (s *Store) executeParts(c *call[*commit]) (written, locked map[int64]bool, 
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
 		defer cancel()
-		_ = tx.Rollback(ctx) // after a commit it does nothing; else an error means that the connection is closed
+		_ = tx.Rollback(ctx) // after a commit it does nothing; an error means that the connection is closed
 	}()
 	p := &parts{s: s, tx: tx}
 	settles := 0
@@ -115,7 +116,7 @@ func (p *parts) exec(text string, args ...any) {
 	p.err = describe(err)
 }
 
-// sizeOfNode and sizeOfEvent are about how many bytes rows have.
+// sizeOfNode and sizeOfEvent estimate how many bytes a row has.
 func sizeOfNode(c *store.Columns) int {
 	if c == nil {
 		return 100

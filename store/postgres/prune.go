@@ -9,14 +9,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A statement removes pruneBatch runs, and the next one twice as many, up to maxPruneBatch, while one removes fewer than fewPruned nodes.
+// The first statement removes pruneBatch runs, and each further one twice as many, up to maxPruneBatch, as long as it removes fewer than
+// fewPruned nodes.
 const (
 	pruneBatch    = 16
 	maxPruneBatch = 512
 	fewPruned     = 2000
 )
 
-// Prune implements [store.Admin]. It removes runs in statements of 16 to 512, by the number of their nodes, and leaves out those that somebody is writing.
+// Prune implements [store.Admin]. It removes runs in statements of 16 to 512, by the number of their nodes, and leaves out runs that another
+// transaction is writing.
 func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pruned, err error) {
 	if err := q.Check(); err != nil {
 		return pruned, err
@@ -32,7 +34,7 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 			size = min(2*max(batch.Runs, pruneBatch), maxPruneBatch)
 		}
 		if batch.Runs == 0 {
-			break // somebody is writing those that are left
+			break // other transactions are writing the remaining runs
 		}
 	}
 	if q.Blobs == nil {
@@ -44,8 +46,8 @@ func (s *Store) Prune(ctx context.Context, q store.PruneQuery) (pruned store.Pru
 	return pruned, nil
 }
 
-// pruneText is the statement that removes the next runs. Runs that somebody acquires at the same moment stay: they are locked, or
-// have another epoch when their lock is free.
+// pruneText returns the statement that removes the next runs. It leaves runs that are acquired at the same moment: they are locked, or have
+// another epoch once their lock is free.
 func pruneText() string {
 	return `WITH found AS MATERIALIZED (
 	SELECT r.run, r.epoch FROM $S.runs r WHERE r.ended < $1 AND r.status = ANY ($2) AND ($4 = '' OR r.workflow = $4) AND NOT ` + leased + ` AND r.posted <= r.taken
@@ -78,9 +80,9 @@ func (s *Store) prune(ctx context.Context, q *store.PruneQuery, most int) (prune
 	return pruned, err
 }
 
-// sweep removes the blobs to which only runs that were pruned have referred.
+// sweep removes the blobs to which only pruned runs referred.
 func (s *Store) sweep(ctx context.Context, q *store.PruneQuery) (removed int, err error) {
-	// Of a blob to which other runs refer, the last one that is pruned leaves a note.
+	// If other runs refer to a blob, the last one of them that is pruned records it again.
 	const settled = "DELETE FROM $S.blobs b WHERE b.run = 0 AND EXISTS (SELECT FROM $S.blobs o WHERE o.key = b.key AND o.run > 0)"
 	nothing := func(pgx.Rows) error { return nil }
 	if err := s.do(ctx, s.sql(settled), nil, nothing); err != nil {

@@ -20,15 +20,15 @@ const (
 	unended = "r.status IN ('pending', 'running', 'suspended')"
 )
 
-// askedAt is when a run is due that has ended and for which a redrive waits, and asked the condition for that: the index runs_waiting has the runs with
-// requests that wait.
+// asked is the condition that a run has ended and a redrive waits for it, and askedAt is when such a run is due. The index runs_waiting has the
+// runs with waiting requests.
 const (
 	askedAt = "greatest(" + wakesAt + ", CASE r.owner WHEN '' THEN r.created ELSE r.expires END)"
 	asked   = "r.posted > r.taken AND NOT " + unended
 )
 
-// partsOf is a table of the parts of the queue q: each has the runs of one key and one priority that have not ended, in the order of runs_due, and due is when the first of them is. It finds one
-// part after the other, whatever their lengths are.
+// partsOf returns a table of the parts of the queue q. A part has the runs of one key and one priority that have not ended, in the order of
+// runs_due; its column due is when the first run is due. The query jumps from one part to the next, so that their lengths do not matter.
 func partsOf() string {
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	return `(
@@ -44,8 +44,8 @@ func partsOf() string {
 )`
 }
 
-// plainText selects runs of some queues by the time at which they are due, the earliest first, if no run of them that has not ended has a key or a priority. Else it has one row, without an id:
-// then dueText answers the question, which takes the server longer.
+// plainText selects runs of some queues by the time at which they are due, the earliest first, provided that no run in the queues that has not
+// ended has a key or a priority. Otherwise it returns one row without an id: then dueText must be used, which takes the server longer.
 func plainText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const of = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
@@ -68,9 +68,10 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8 FROM n CROSS JOIN LATERAL 
 ) d ORDER BY d.due, d.id LIMIT $4::integer + 1`
 }
 
-// dueText selects runs of some queues that are due, the runs of those keys first whose turn is next, and those that will be due first. It has at most as many runs of each part as are
-// needed for a page, and one more, and the parts of no more keys than a page may have. Each row has the number of the last turn of its key, the time until the run is due, how many runs of a key the page has,
-// whether there are more keys, and whether a run of the queues that has not ended has a key, and a key or a priority.
+// dueText selects due runs of some queues, in the order of the turns of their keys, and the runs that become due next. It reads at most one more
+// run of each part than a page needs, and the parts of no more keys than a page may have. Each row has the number of the last turn of its key,
+// the time until the run is due, how many runs of a key the page has, whether there are more keys, and whether any run of the queues that has not
+// ended has a key, and a key or a priority.
 func dueText() string {
 	queues, _ := unnest("q", 1, "workflow text, plan text")
 	const columns = listedColumns + ", "
@@ -104,7 +105,7 @@ SELECT d.*, extract(epoch FROM d.due - n.now)::float8, e.each, e.more,
 ) d CROSS JOIN n CROSS JOIN e`
 }
 
-// columnsOf are the columns of the queues that may have runs in the database.
+// columnsOf returns the workflows and plans of the queues that can have runs in the database.
 func columnsOf(queues []store.Queue) (workflows, plans []string) {
 	for _, q := range queues {
 		if checkSpec(&store.Spec{Workflow: q.Workflow, Plan: q.Plan}) == nil {
@@ -114,7 +115,7 @@ func columnsOf(queues []store.Queue) (workflows, plans []string) {
 	return workflows, plans
 }
 
-// storables are those of some texts that the database may have.
+// storables returns the texts that the database can hold.
 func storables(list []string) []string {
 	some := []string{}
 	for _, text := range list {
@@ -187,7 +188,7 @@ func (s *Store) Due(ctx context.Context, q store.DueQuery) (page store.DuePage, 
 	return page, nil
 }
 
-// seconds is a number of seconds as a duration of at least 0, and of no more than a Duration can hold.
+// seconds converts seconds, bounded below by 0 and above by the longest Duration.
 func seconds(s float64) time.Duration {
 	const most = float64(1 << 62)
 	return time.Duration(min(max(s*float64(time.Second), 0), most))
@@ -255,12 +256,12 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	var others, version int
-	if a.Owner == "" { // processes without an owner do not wait for one another
+	if a.Owner == "" { // processes without an owner need not wait for one another
 		err = s.pool.QueryRow(ctx, s.sql(announceText()), args...).Scan(&others, &version)
 		return errors.Join(describe(err), newerSchema(version))
 	}
 	err = pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		// Of two processes with one owner that announce themselves at once, one finds the other.
+		// If two processes with one owner announce themselves at once, the second one finds the first.
 		if _, err := tx.Exec(ctx, "SELECT pg_advisory_xact_lock(hashtextextended($1, 1))", "kahn "+s.schema+" "+a.Owner); err != nil {
 			return err
 		}
@@ -275,8 +276,9 @@ func (s *Store) Announce(ctx context.Context, a store.Announcement) error {
 	return nil
 }
 
-// queuesText is the statement of Queues, and with $1 of Unclaimable. It finds the queues one after the other by the index runs_due, whatever their lengths are, and counts by
-// entries of that index: so what a queue refers to is in the index, but for runs without a name and a plan, of which those that have not begun do not count.
+// queuesText returns the statement of Queues, and with $1 of Unclaimable. It jumps from one queue to the next by the index runs_due, so that
+// their lengths do not matter, and counts entries of that index. It reads rows only for runs without a name and a plan, since these do not count
+// until they have begun.
 func queuesText() string {
 	const in = "FROM $S.runs r WHERE r.workflow = q.workflow AND r.plan = q.plan AND " + unended
 	const begun = "FROM $S.runs r WHERE r.workflow = '' AND r.plan = '' AND r.sequence > 0 AND " + unended
@@ -301,7 +303,8 @@ SELECT q.*, s.until, coalesce(s.until > $NOW, false) FROM (
 // Queues implements [store.QueueStore]. Its time grows with the runs that have not ended, by entries of an index.
 func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) { return s.queues(ctx, false) }
 
-// Unclaimable implements [store.UnclaimableStore]. Its time grows with the queues, and with the runs in those that no live process performs.
+// Unclaimable implements [store.UnclaimableStore]. Its time grows with the number of queues, and with the runs in queues that no living process
+// performs.
 func (s *Store) Unclaimable(ctx context.Context) ([]store.QueueState, error) {
 	return s.queues(ctx, true)
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// compareIDs is the order of ids in which rows are locked: that of bytes.
+// compareIDs compares ids by bytes, the order in which rows are locked.
 func compareIDs(a, b string) int { return strings.Compare(a, b) }
 
-// storable reports whether the server can hold a text. Runs with other ids are refused, so none is stored.
+// storable reports whether the server can hold a text. Runs with other ids are refused, so that no such run is stored.
 func storable(id string) bool { return utf8.ValidString(id) && strings.IndexByte(id, 0) < 0 }
 
-// maxText is how many bytes an id or a name may have that is in an index, and maxPlan how many the hash of a plan may have. A row of an index has up to 2,704
-// bytes, and at most two such ids or names and a plan.
+// maxText is how many bytes an id or a name in an index may have, and maxPlan how many the hash of a plan may have. A row of an index has up to
+// 2,704 bytes, and at most two such ids or names and a plan.
 const (
 	maxText = 1000
 	maxPlan = 600
@@ -56,14 +56,14 @@ func checkSpec(spec *store.Spec) error {
 	return nil
 }
 
-// The years that the server has, with some to spare.
+// The years that the server supports, with some to spare.
 const (
 	firstYear = -4000
 	lastYear  = 290000
 )
 
-// instant is a time for the server, in microseconds, rounded up: what happens then does not happen before. A time that the
-// server does not have comes before or after all others, and the zero time is NULL.
+// instant converts a time for the server, in microseconds, rounded up so that nothing happens too early. A time that the server does not support
+// comes before or after all others, and the zero time is NULL.
 func instant(t time.Time) pgtype.Timestamptz {
 	switch {
 	case t.IsZero():
@@ -80,7 +80,7 @@ func instant(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: us.UTC(), Valid: true}
 }
 
-// timeOf is the time of a column, zero if it is NULL. No run has a time that the server lacks: package store refuses them.
+// timeOf returns the time in a column, zero if it is NULL. No run has a time that the server does not support: package store refuses them.
 func timeOf(t pgtype.Timestamptz) time.Time {
 	if !t.Valid {
 		return time.Time{}
@@ -88,7 +88,7 @@ func timeOf(t pgtype.Timestamptz) time.Time {
 	return t.Time.UTC()
 }
 
-// bytesOrNull is nil for no bytes.
+// bytesOrNull returns nil for no bytes.
 func bytesOrNull(data []byte) []byte {
 	if len(data) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func bytesOrNull(data []byte) []byte {
 	return data
 }
 
-// orNull is NULL for the empty text.
+// orNull returns NULL for the empty text.
 func orNull(text string) *string {
 	if text == "" {
 		return nil
@@ -104,7 +104,7 @@ func orNull(text string) *string {
 	return &text
 }
 
-// nodeRows are rows of nodes, by columns. A row without a key changes the counters of a node, and not its record.
+// nodeRows has rows of nodes, by columns. A row without a key changes the counters of a node, but not its record.
 type nodeRows struct {
 	runs                        []int64
 	nodes                       []int32
@@ -124,7 +124,7 @@ func (n *nodeRows) args() []any {
 	return []any{n.runs, n.nodes, n.attempts, n.resolved, n.required, n.terminal, n.queued, n.completed, n.started, n.ended, n.keys, n.statuses, n.causes, n.hashes, n.values, n.records}
 }
 
-// add adds a row. Without columns it changes the counters alone.
+// add adds a row. Without columns the row changes only the counters.
 func (n *nodeRows) add(run int64, number int32, key string, s *store.State, c *store.Columns) {
 	n.runs, n.nodes, n.attempts = append(n.runs, run), append(n.nodes, number), append(n.attempts, s.Attempt)
 	n.resolved, n.required = append(n.resolved, int32(s.Resolved)), append(n.required, int32(s.Required))
@@ -146,7 +146,7 @@ func (n *nodeRows) add(run int64, number int32, key string, s *store.State, c *s
 	n.hashes, n.values, n.records = append(n.hashes, bytesOrNull(c.Hash)), append(n.values, bytesOrNull(c.Value)), append(n.records, bytesOrNull(c.Record))
 }
 
-// nodeRow is a row of a node that is read. Its columns are those of nodeRows from node on, and all of them are NULL if there is no node.
+// nodeRow receives the row of a node. Its columns are the columns of nodeRows from node on, all NULL if there is no node.
 type nodeRow struct {
 	node, attempt, resolved, required *int32
 	terminal, queued, completed       *bool
@@ -159,7 +159,7 @@ func (n *nodeRow) targets() []any {
 	return []any{&n.node, &n.attempt, &n.resolved, &n.required, &n.terminal, &n.queued, &n.completed, &n.started, &n.ended, &n.key, &n.status, &n.cause, &n.hash, &n.value, &n.record}
 }
 
-// listed is the node of the row.
+// listed returns the node of the row.
 func (n *nodeRow) listed() (l store.ListedNode, err error) {
 	if n.key == nil {
 		return l, ErrDamaged
@@ -180,11 +180,11 @@ func (n *nodeRow) listed() (l store.ListedNode, err error) {
 	return l, nil
 }
 
-// headColumns are the columns of a head: small ones, and two that may be large.
+// The columns of a head: small ones, and two that may be large.
 const (
 	smallColumns = "r.id, r.status, r.created, r.ended, " + wakesAt + " AS wake, r.workflow, r.plan, r.parent, r.run_key, r.priority, r.posted, r.taken, r.compensation, r.usage"
 	headColumns  = smallColumns + ", r.labels, r.inputs"
-	// listedColumns are those of a head in a list.
+	// listedColumns are the columns of a head in a list.
 	listedColumns = smallColumns + ", r.labels, NULL::bytea"
 )
 
@@ -204,7 +204,7 @@ func (h *head) targets() []any {
 	return []any{&h.id, &h.status, &h.created, &h.ended, &h.wake, &h.workflow, &h.plan, &h.parent, &h.key, &h.priority, &h.posted, &h.taken, &h.compensation, &h.usage, &h.labels, &h.inputs}
 }
 
-// run is the run of the row, without nodes.
+// run returns the run of the row, without nodes.
 func (h *head) run() (*store.Run, error) {
 	r := &store.Run{ID: h.id, Created: timeOf(h.created), Ended: timeOf(h.ended), WakeAt: timeOf(h.wake), Nodes: map[string]store.Node{}}
 	r.Workflow, r.Plan, r.Labels, r.Inputs = h.workflow, h.plan, h.labels, h.inputs
@@ -238,11 +238,11 @@ func scan(rows pgx.Rows, targets ...[]any) error {
 	return rows.Scan(all...)
 }
 
-// labelsText is the JSON of labels, nil if there are none.
+// labelsText returns the JSON of labels, nil if there are none.
 func labelsText(labels map[string]string) *string {
 	if len(labels) == 0 {
 		return nil
 	}
-	text, _ := json.Marshal(labels) // of texts: it never fails
+	text, _ := json.Marshal(labels) // texts never fail
 	return orNull(string(text))
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// remember keeps what is known of a run.
+// remember keeps the state of an acquired run.
 func (s *Store) remember(r *run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.held[r.lease.Run] = r
 }
 
-// known returns what is known of the run of a lease, nil if nothing is.
+// known returns the remembered state of the run of a lease, nil if there is none.
 func (s *Store) known(l store.Lease) *run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,7 +27,7 @@ func (s *Store) known(l store.Lease) *run {
 	return nil
 }
 
-// forget forgets what is known of the run of a lease. The next commit loads it.
+// forget drops the remembered state of the run of a lease. The next commit loads it.
 func (s *Store) forget(l store.Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *Store) Load(ctx context.Context, id string) (*store.Run, error) {
 	return stored, nil
 }
 
-// load reads a run in one statement, so as it was at one moment. held reports whether its lease lasts.
+// load reads a run in one statement, hence as of one moment. held reports whether its lease lasts.
 func (s *Store) load(ctx context.Context, text, id string) (stored *store.Run, r *run, held bool, err error) {
 	if !storable(id) {
 		return nil, nil, false, store.ErrUnknownRun
@@ -92,7 +92,7 @@ func (r *run) read(n *nodeRow, stored *store.Run) error {
 	return nil
 }
 
-// about says in which call of which run an error occurred.
+// about adds the call and the run to an error.
 func about(call, id string, err error) error {
 	if err == nil {
 		return nil

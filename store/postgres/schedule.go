@@ -14,7 +14,7 @@ import (
 
 var _ store.ScheduleStore = (*Store)(nil)
 
-// schedulesText is the statement of Schedules. It has a row without a name if there is no schedule, for the time alone.
+// schedulesText returns the statement of Schedules. If there is no schedule it has one row without a name, for the time.
 func schedulesText() string {
 	return `SELECT coalesce(s.name, ''), coalesce(s.revision, 0), coalesce(s.paused, false), coalesce(s.tick, ''), coalesce(s.active, ''), s.definition,
 	coalesce(t.status <> 'pending', true), t.run IS NULL OR t.ended IS NOT NULL, a.run IS NOT NULL AND a.ended IS NULL AND (a.status <> 'pending' OR a.owner <> '' AND a.expires > n.now), n.now
@@ -56,7 +56,7 @@ func (s *Store) Schedules(ctx context.Context, names ...string) (list []store.Sc
 	return list, now, nil
 }
 
-// putScheduleText writes a row whose revision is the one before, and returns the stored revision otherwise.
+// putScheduleText returns a statement that writes a row if the stored revision is the previous one, and returns the stored revision otherwise.
 func putScheduleText() string {
 	return `WITH put AS (
 	INSERT INTO $S.schedules AS s (name, revision, paused, tick, active, definition) SELECT $1, $2::bigint + 1, $3, $4, $5, $6
@@ -68,7 +68,7 @@ func putScheduleText() string {
 SELECT (SELECT count(*) FROM put) > 0, coalesce((SELECT revision FROM $S.schedules WHERE name = $1), 0)`
 }
 
-// PutSchedule implements [store.ScheduleStore]. The row of the schedule is locked until the run is created.
+// PutSchedule implements [store.ScheduleStore]. It locks the row of the schedule until the run is created.
 func (s *Store) PutSchedule(ctx context.Context, x store.Schedule, create *store.NewRun) error {
 	err := errors.Join(x.Check(), s.check(ctx))
 	if err == nil {

@@ -13,8 +13,8 @@ type Migration struct {
 	SQL     string // the statements, which Open executes in one transaction
 }
 
-// Migrations returns the steps that lead from a database without the schema to the tables of this version, in order. [Open] executes those
-// that are missing. The name is that of [Options].Schema, [DefaultSchema] if it is empty.
+// Migrations returns the steps that lead from a database without the schema to the tables of this version, in order. [Open] executes the steps
+// that are missing. schema is as in [Options].Schema; "" means [DefaultSchema].
 func Migrations(schema string) []Migration {
 	if schema == "" {
 		schema = DefaultSchema
@@ -27,22 +27,22 @@ func Migrations(schema string) []Migration {
 	return list
 }
 
-// within puts the name of the schema and the time into statements, in one pass: the name may itself have $S in it.
+// within puts the name of the schema and the time into statements, in one pass, since the name may itself have $S in it.
 func within(schema, now, text string) string {
 	name := pgx.Identifier{schema}.Sanitize()
-	tag := "$do$" // which encloses a text that has the name
+	tag := "$do$" // it encloses a text that has the name
 	for strings.Contains(schema, tag) {
 		tag = strings.Replace(tag, "$d", "$dd", 1)
 	}
 	return strings.NewReplacer("$S", name, "$TAG", tag, "$Q", "'"+strings.ReplaceAll(name, "'", "''")+"'", "$NOW", now).Replace(text)
 }
 
-// migrations are the steps without the statement that sets the version. $S is the schema, $Q its name as a text, and $TAG the tag of a quoted text. One that has been
-// released is never changed.
+// migrations are the steps without the statement that sets the version. $S is the schema, $Q its name as a text, and $TAG the tag of a quoted
+// text. A released step is never changed.
 //
-// A commit writes its run's row, so none of the columns that most commits change is in an index, and the pages of both tables have
-// space for the next version of a row. A renewal of a lease changes expires, which is in runs_due: it writes an entry of each index. The rows of nodes refer to their run by its number, and have the
-// order in which they were first written.
+// A commit writes its run's row, so none of the columns that most commits change is in an index, and the pages of both tables have space for the
+// next version of a row. A renewal of a lease changes expires, which is in runs_due, so it writes an entry of each index. The rows of nodes refer
+// to their run by its number, and are in the order in which they were first written.
 var migrations = []string{`
 DO $TAG BEGIN
 	IF to_regnamespace($Q) IS NULL THEN CREATE SCHEMA $S; END IF;

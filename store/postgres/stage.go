@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// run is what the store knows of a run that the process has acquired: all that a commit is judged by. The goroutine that performs
-// commits owns what follows the lease.
+// run is what the store knows of a run that the process has acquired: everything needed to judge a commit. The goroutine that performs commits
+// owns the fields after the lease.
 type run struct {
 	number   int64
 	lease    store.Lease
@@ -17,11 +17,11 @@ type run struct {
 	sequence uint64
 	event    uint64 // the id of the last stored event, 0 if none is stored
 	posted   uint64 // the number of the last request that was posted, when the run was loaded
-	taken    uint64 // the number of the last one that was answered
+	taken    uint64 // the number of the last request that was answered
 	nodes    map[string]*node
 }
 
-// newRun is what is known of a run that was loaded, or made, without its nodes.
+// newRun returns the state of a run that was loaded, or made, without its nodes.
 func newRun(number int64, l store.Lease, stored *store.Run) *run {
 	return &run{number: number, lease: l, status: stored.Status, sequence: stored.Sequence, event: stored.LastEvent, posted: stored.Posted, taken: stored.Taken, nodes: map[string]*node{}}
 }
@@ -29,11 +29,11 @@ func newRun(number int64, l store.Lease, stored *store.Run) *run {
 // node is the state of a node, without its record.
 type node struct {
 	store.State
-	number int32 // how many nodes of the run were named before it
+	number int32 // how many nodes of the run were written before it
 	staged int   // its place among the changes of the stage, from 1
 }
 
-// stage is a commit that is being judged. The run changes when it has been written.
+// stage is a commit that is being judged. The run changes only once it is written.
 type stage struct {
 	run     *run
 	changes []change
@@ -44,11 +44,12 @@ type change struct {
 	key    string
 	node   *node
 	next   store.State
-	record *store.Columns // nil if it stays
+	record *store.Columns // nil if it does not change
 	fresh  bool           // it has no row yet
 }
 
-// judge answers a commit, given the number of the last request that may have been posted. If the answer is AppliedNow the stage holds its changes, for keep or drop; else the run is as it was.
+// judge judges a commit, given the number of the last request that may have been posted. If the answer is AppliedNow the stage holds the changes,
+// for keep or drop; otherwise the run is as it was.
 func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, error) {
 	st := &stage{run: r}
 	applied, err := c.Judge(r.sequence, r.status, func(key string) *store.State { return &st.node(key).next })
@@ -71,7 +72,7 @@ func (r *run) judge(c *store.Commit, posted uint64) (*stage, store.Applied, erro
 	return st, applied, nil
 }
 
-// judgeEvents answers a commit by its events.
+// judgeEvents judges the events of a commit.
 func (r *run) judgeEvents(c *store.Commit) (store.Applied, error) {
 	switch n := len(c.Events); {
 	case !c.EventsFollow(r.event):
@@ -101,7 +102,7 @@ func (st *stage) node(key string) *change {
 	return &st.changes[n.staged-1]
 }
 
-// drop takes back what judge has done.
+// drop discards the changes that judge has staged.
 func (st *stage) drop() {
 	for i := range st.changes {
 		ch := &st.changes[i]
@@ -111,7 +112,7 @@ func (st *stage) drop() {
 	}
 }
 
-// keep makes the next state the present one.
+// keep makes the staged state the current one.
 func (st *stage) keep(c *store.Commit) {
 	for i := range st.changes {
 		ch := &st.changes[i]

@@ -8,33 +8,33 @@
 //	defer s.Close()
 //	res, err := kahn.Execute(ctx, graph, step, kahn.RunID("order-17"), kahn.Durable(s))
 //
-// A process that has died holds its runs until their leases run out (kahn.Lease); then any process may go on with them.
+// A dead process holds its runs until their leases run out (kahn.Lease); then any process may continue them.
 //
-// A commit is one statement: it checks the lease, and writes the row of the run and those of its nodes. The commits of all
-// runs of the process that come while a statement is under way are the next statement, and so are the acquisitions, the renewals and the
-// releases of leases. None of these transactions stays open between two statements, so a process that is stopped at any moment holds none of
-// their locks. [Store.Announce] has a transaction of two statements; processes of one owner wait for one another there. A commit of more than 16 MiB, such as
-// the cancel of a run of 100,000 nodes, is a transaction of several statements, of which the last checks the lease and writes the row of the run. If the process is
-// stopped between two of them, the server ends the transaction after [Options].Timeout; until then its locks are those of the run's nodes alone.
+// A commit is one statement: it checks the lease, and writes the rows of the run and its nodes. All commits of the process that come while a
+// statement runs form the next statement; acquisitions, renewals and releases of leases are batched in the same way. None of these transactions
+// stays open between two statements, so a process that is stopped at any moment holds none of their locks. [Store.Announce] has a transaction of
+// two statements, in which processes of one owner wait for one another. A commit of more than 16 MiB, such as the cancel of a run of 100,000
+// nodes, is a transaction of several statements, the last of which checks the lease and writes the row of the run. If the process is stopped
+// between two of them, the server ends the transaction after [Options].Timeout; until then it locks only the run's nodes.
 //
-// [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the row of the run
-// until the transaction ends. Commits and renewals of that run wait meanwhile; those of other runs go on. So a transaction that stays open for longer than
-// the lease of the run lasts costs the process that performs the run this one lease. An acquisition of the run waits, too, together with the
-// other acquisitions of its process.
+// [Once], [Store.CreateTx] and [Store.PostTx] work in transactions that stay open while code of the program runs. CreateTx and PostTx lock the
+// row of the run until the transaction ends. Commits and renewals of that run wait meanwhile; other runs are not affected. If the transaction
+// stays open for longer than the lease of the run lasts, the process that performs the run loses this one lease. An acquisition of the run waits,
+// too, together with the other acquisitions of its process.
 //
 // # What may be lost
 //
-// What the server has committed. The package changes no setting: with synchronous_commit = on, the default, nothing is lost when a process,
-// a server or its machine dies.
+// Nothing that the server keeps: the package changes no setting. With synchronous_commit = on, the default, nothing is lost when a process, a
+// server or its machine dies.
 //
 // # Errors
 //
-// A connection that is lost, a server that stops, and one that does not answer within [Options].Timeout are errors of the call, which the
-// engine repeats until the lease runs out. A commit whose answer was lost is recognised by its sequence when it is repeated. Errors that match
-// [store.ErrUnusable] go on for ever: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, rows hold what
-// nobody has written ([ErrDamaged]). What PostgreSQL cannot hold is refused with [store.ErrRejected]: a value of more than
-// 250,000,000 bytes, an id of a run, an owner, a process or the name of a workflow of more than 1,000 bytes, the hash of a plan of more than 600, and an id, a label or a name that has the
-// character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
+// A call returns an error if the connection is lost, or the server stops or does not answer within [Options].Timeout; the engine repeats the call
+// until the lease runs out. A repeated commit whose answer was lost is recognised by its sequence. Errors that match [store.ErrUnusable] are
+// permanent: the schema is missing or unknown ([ErrSchema]), the role lacks a privilege, or rows hold data that this package has not written
+// ([ErrDamaged]). The store refuses what PostgreSQL cannot hold with [store.ErrRejected]: a value of more than 250,000,000 bytes; a run's id, an
+// owner, a process or the name of a workflow of more than 1,000 bytes; the hash of a plan of more than 600 bytes; and an id, a label or a name
+// that has the character U+0000 or is not UTF-8. Values are bytes, and may have any characters.
 //
 // # Time
 //
@@ -42,8 +42,8 @@
 //
 // # Poolers
 //
-// The store works through PgBouncer in transaction mode: it has no state in a session. Prepared statements are the one thing
-// that pgx itself keeps there. PgBouncer before 1.21, or with max_prepared_statements = 0, needs
+// The store works through PgBouncer in transaction mode: it has no state in a session. Only pgx itself keeps prepared statements there. PgBouncer
+// before 1.21, or with max_prepared_statements = 0, needs
 //
 //	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 //
@@ -51,7 +51,7 @@
 //
 // # Privileges
 //
-// The role that makes the tables, see [Migrations], owns them. Others need no more than
+// The role that makes the tables, see [Migrations], owns them. Other roles need only
 //
 //	GRANT USAGE ON SCHEMA kahn TO app;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kahn TO app;
@@ -77,7 +77,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// DefaultPoll is how often a process that does not listen looks for requests that others have posted.
+// DefaultPoll is the interval at which a process that does not listen looks for requests of other processes.
 const DefaultPoll = 250 * time.Millisecond
 
 // behindListener is the poll interval of a store that listens: polling finds requests whose notification was lost.
@@ -89,23 +89,24 @@ const DefaultSchema = "kahn"
 // DefaultTimeout is how long a statement may take.
 const DefaultTimeout = 10 * time.Second
 
-// maxName is how many bytes a name may have. The server cuts longer ones.
+// maxName is how many bytes a name may have. The server truncates longer ones.
 const maxName = 63
 
-// serverNow is the clock of the server. It goes on while a statement waits for a lock.
+// serverNow reads the clock of the server. It advances while a statement waits for a lock.
 const serverNow = "clock_timestamp()"
 
 // Options are the options of [Open]. The zero value is right for most programs.
 type Options struct {
 	// Schema is the schema of the tables, DefaultSchema if it is empty.
 	Schema string
-	// Timeout is how long a statement may take, DefaultTimeout if it is 0. Its connection is closed then, and the call fails. It
-	// should be shorter than leases last, so that there is time for another attempt.
+	// Timeout is how long a statement may take, DefaultTimeout if it is 0. After that its connection is closed, and the call fails. Timeout
+	// should be shorter than leases, so that there is time for another attempt.
 	Timeout time.Duration
-	// Listen is the connection string of one connection of the store's own, over which the server notifies of requests that other processes have
-	// posted, and of runs that they have created or left. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is empty, the store polls alone.
+	// Listen is the connection string of the store's own connection, over which the server notifies it of requests that other processes post, and
+	// of runs that they create or leave. It must not lead through PgBouncer in transaction mode, where LISTEN has no effect. If it is empty, the
+	// store only polls.
 	Listen string
-	// Poll is the interval at which the store asks for requests that other processes have posted. Zero means DefaultPoll, or 10 s if Listen is set. An interval
+	// Poll is the interval at which the store asks for requests of other processes. Zero means DefaultPoll, or 10 s if Listen is set. An interval
 	// below 1 ms counts as 1 ms.
 	Poll time.Duration
 }
@@ -120,19 +121,19 @@ type Store struct {
 	board   notify.Board // of runs with new events
 
 	requests      notify.Poller      // of runs with requests
-	stopListening context.CancelFunc // nil if nobody listens
+	stopListening context.CancelFunc // nil if the store does not listen
 
 	workers  sync.WaitGroup // the goroutines of the lines, and the calls of Acquire
 	commits  line[*commit]
 	acquires line[*acquisition]
 	renewals line[renewal]
 
-	mu   sync.Mutex      // guards what follows
-	held map[string]*run // what is stored of runs, by their ids: those that this process has acquired
+	mu   sync.Mutex      // guards the fields below
+	held map[string]*run // by id: the stored state of the runs that this process has acquired
 	over bool            // Close was called
 
-	parts         atomic.Bool  // runs of the queues that were asked for last have keys or priorities
-	removedGrants atomic.Int64 // when limits of which nobody has anything were removed last, in nanoseconds since 1970
+	parts         atomic.Bool  // runs of the queues in the last query have keys or priorities
+	removedGrants atomic.Int64 // when expired limits were removed last, in nanoseconds since 1970
 }
 
 var (
@@ -144,9 +145,9 @@ var (
 	_ store.LeaseReader   = (*Store)(nil)
 )
 
-// Open makes a store of the pool's database. The schema is made if there is none, and migrated if it is older than this version's, see
-// [Migrations]; the error matches [ErrSchema] if it is newer. The encoding of the database must be UTF8. The pool remains the
-// caller's, who closes it after the store. The context bounds Open alone.
+// Open opens the store in the pool's database. It makes the schema if there is none, and migrates an older one, see [Migrations]; the error
+// matches [ErrSchema] if the schema is newer. The encoding of the database must be UTF8. The caller owns the pool, and closes it after the store.
+// The context bounds only Open.
 func Open(ctx context.Context, pool *pgxpool.Pool, o Options) (*Store, error) {
 	s, err := open(ctx, pool, o, serverNow)
 	if err != nil {
@@ -239,7 +240,7 @@ func (s *Store) do(ctx context.Context, text string, args []any, f func(rows pgx
 	return rowsOf(ctx, s.pool, text, args, f)
 }
 
-// check refuses a call of a store that was closed, or under a context that has ended.
+// check returns an error if the store was closed or the context has ended.
 func (s *Store) check(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +261,7 @@ func (s *Store) enter() error {
 	return nil
 }
 
-// maxValue is what a value may have. The server holds several copies of a statement's data, each below 1 GB.
+// maxValue is how many bytes a value may have. The server holds several copies of a statement's data, each below 1 GB.
 const maxValue = 250_000_000
 
 // CheckValue implements [store.ValueChecker]: it rejects a value of more than 250,000,000 bytes.
@@ -271,8 +272,8 @@ func (s *Store) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// Close waits for the writes and the acquisitions under way, and gives back the leases that were not released. Calls that come later return
-// [ErrClosed]; another Close does nothing. The pool stays open.
+// Close waits for running writes and acquisitions, and releases the leases that this process still holds. Later calls return [ErrClosed]; another
+// Close does nothing. The pool stays open.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	if s.over {

@@ -5,28 +5,28 @@ import (
 	"strings"
 )
 
-// The parts of a commit that not every commit has. A statement is composed of those that the commits of its batch have.
+// The optional parts of a commit. A statement is composed of the parts that the commits of its batch have.
 const (
 	withSpecs = 1 << iota
 	withNodes
 	withBlobs
 	withEvents
 	withAnswers
-	withSums   // of compensations, and of what was used
-	withAwaits // which are settled in the transaction of the statement
+	withSums   // of compensations and usage
+	withAwaits // awaits are settled in the transaction of the statement
 	combinations
 )
 
-// texts are the statements that are executed all the time.
+// texts are the statements that are executed often.
 type texts struct {
 	commit                [combinations]string
-	nodesPart, eventsPart string // of a commit that is written in parts
+	nodesPart, eventsPart string // for a commit that is written in parts
 	acquire               string
 	renew                 string
 	release               string
-	leases                string // which of some leases last
+	leases                string // finds which of some leases last
 	load                  string // with the values and records of the nodes
-	judge                 string // without them
+	judge                 string // without values and records
 	events                string
 	head                  string
 	put                   string
@@ -37,10 +37,10 @@ func (s *Store) sql(text string) string {
 	return strings.ReplaceAll(within(s.schema, s.now, text), "$CHANNEL", channel(s.schema))
 }
 
-// leased is the condition that somebody holds a run.
+// leased is the condition that a run is leased.
 const leased = "(r.owner <> '' AND r.expires > $NOW)"
 
-// unnest is a table of the arrays from argument number from on, with the given columns and types.
+// unnest returns a table of the array arguments that begin with number from, with the given columns and types.
 func unnest(alias string, from int, columns string) (text string, next int) {
 	var arrays, names []string
 	for i, c := range strings.Split(columns, ", ") {
@@ -56,13 +56,13 @@ const (
 	specColumns   = "changed boolean, workflow text, plan text, parent text, labels text, inputs bytea, run_key text, priority integer"
 )
 
-// commitText is the statement of a batch of commits. It locks the rows of the runs, so far as no other transaction has locked them, their leases
-// hold, their sequences are those before the commits, and the requests that the commits answer were posted. It writes these runs and their nodes, and returns
-// their numbers.
+// commitText returns the statement of a batch of commits. It locks the rows of the runs that no other transaction has locked, whose leases hold,
+// whose sequences are the ones before the commits, and whose requests that the commits answer were posted. It writes these runs and their nodes,
+// and returns their numbers.
 //
-// Statistics of tables may be older than their growth, and a prepared statement keeps its plan. So the statement leaves no choice
-// between plans that matters: LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, of as many rows
-// as there are, gives the plan for any arguments the estimate of one for these, so that the server keeps it.
+// Statistics of tables may be out of date, and a prepared statement keeps its plan. So the statement leaves the planner no choice that matters:
+// LATERAL looks up one row after the other, ON CONFLICT uses the primary key, and the LIMIT, which is the number of rows, gives the generic plan
+// the estimate of a custom plan, so that the server keeps the generic one.
 func commitText(parts int) string {
 	columns, sets := commitColumns, ""
 	if parts&withSpecs != 0 {
@@ -77,7 +77,7 @@ func commitText(parts int) string {
 		sets += ", compensation = CASE h.undoing WHEN 'none' THEN NULL ELSE coalesce(h.undoing, r.compensation) END, usage = coalesce(h.used::json, r.usage)"
 	}
 	taken, condition := "r.taken", fits()
-	if parts&withAwaits == 0 { // else who awaits the run is answered in the same transaction
+	if parts&withAwaits == 0 { // with it the same transaction answers the nodes that await the run
 		condition += " AND (NOT r.awaited OR w.status IS NULL OR w.status NOT IN ('completed', 'failed', 'cancelled'))"
 	}
 	if parts&withAnswers != 0 {
@@ -125,12 +125,12 @@ answers AS (UPDATE $S.requests q SET answer = a.answer FROM ` + answers + ` JOIN
 	return text + "\nSELECT run FROM written"
 }
 
-// fits is the condition under which a commit w applies to the run r.
+// fits returns the condition under which a commit w applies to the run r.
 func fits() string {
 	return `r.run = w.run AND r.owner = w.owner AND r.epoch = w.epoch AND r.sequence = w.sequence - 1 AND ` + leased
 }
 
-// fittingText is the statement that finds commits that fit, and that a statement may have left out since their runs were locked.
+// fittingText returns the statement that finds commits that fit, but that commitText may have left out because their runs were locked.
 func fittingText() string {
 	want, _ := unnest("w", 1, "run bigint, owner text, epoch bigint, sequence bigint, answered bigint")
 	return "SELECT w.run FROM " + want + " JOIN $S.runs r ON " + fits() + " AND r.posted >= coalesce(w.answered, 0)"
@@ -138,7 +138,7 @@ func fittingText() string {
 
 const blobColumns = "key text, run bigint"
 
-// putNodes writes rows of nodes from a table. run is the number of their run as an expression.
+// putNodes returns the statement that writes rows of nodes from a table. run is an expression for the number of their run.
 func putNodes(run, from string) string {
 	var names, values, sets []string
 	for c := range strings.SplitSeq(nodeColumns, ", ") {
@@ -184,10 +184,10 @@ held AS MATERIALIZED (
 UPDATE $S.runs r SET ` + set + ` FROM held h WHERE r.run = h.run RETURNING r.id, ` + returned)
 	}
 	t.renew = change("id text, owner text, epoch bigint, ttl bigint", " AND "+leased, "expires = $NOW + h.ttl * interval '1 microsecond'", "false")
-	t.release = change("id text, owner text, epoch bigint", "", "owner = ''", "CASE WHEN r.status = 'running' OR r.wake <= $NOW AND r.ended IS NULL THEN "+notified+" IS NOT NULL END") // a run that is left is due
+	t.release = change("id text, owner text, epoch bigint", "", "owner = ''", "CASE WHEN r.status = 'running' OR r.wake <= $NOW AND r.ended IS NULL THEN "+notified+" IS NOT NULL END") // a run that is left unfinished is due
 	asked, _ = unnest("a", 1, "id text, owner text, epoch bigint")
 	t.leases = s.sql("SELECT r.id, false FROM " + asked + " JOIN $S.runs r USING (id, owner, epoch) WHERE " + leased)
-	// A load has a row for each node. The columns of the run that may be large are in the first row alone.
+	// A load has a row for each node. Only the first row has the columns of the run that may be large.
 	first := func(column string) string { return "CASE WHEN coalesce(n.node, 0) = 0 THEN " + column + " END" }
 	loading := func(value, record string) string {
 		return s.sql(`SELECT r.run, r.owner, r.epoch, ` + leased + `, r.sequence, ` + first(lastEvent) + `, ` + first("r.record") + `, ` + smallColumns + `, ` + first("r.labels") + `, ` + first("r.inputs") + `,

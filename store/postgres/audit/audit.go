@@ -1,4 +1,4 @@
-// Package audit lets the server of a store note what is written, so that a test or a demonstration can tell what was written twice.
+// Package audit lets the server of a store record what is written, so that a test or a demonstration can find what was written twice.
 package audit
 
 import (
@@ -29,22 +29,22 @@ SELECT concat_ws(' ', 'twice:', what, run, node, number) FROM $S.audit GROUP BY 
 UNION ALL SELECT concat_ws(' ', 'after its completion:', s.what, s.run, s.node, s.number) FROM $S.audit s JOIN $S.audit c USING (run, node) WHERE c.what = 'completion' AND s.note > c.note
 UNION ALL SELECT concat_ws(' ', 'commits:', run, count(*), 'of', max(number)) FROM $S.audit WHERE what = 'commit' GROUP BY run HAVING count(*) <> max(number)`
 
-// Begin lets the server note each commit of a run, each start of an attempt and each completion that is written to the schema of a store. A record that is
-// written again with the same attempt, such as that of a node which is asked to stop, is none of these. The role
-// owns the tables of the store.
+// Begin lets the server record each commit of a run, each start of an attempt and each completion that is written to the schema of a store. A
+// node's record that is written again with the same attempt, for instance because the node is asked to stop, is none of these. The role must own
+// the tables of the store.
 func Begin(ctx context.Context, pool *pgxpool.Pool, schema string) error {
 	_, err := pool.Exec(ctx, within(schema, tables), pgx.QueryExecModeSimpleProtocol)
 	return err
 }
 
-// Report is what was noted since [Begin].
+// Report is what the server has recorded since [Begin].
 type Report struct {
 	Completions int // of attempts
-	// Faults are what must not be: what was written twice, starts of nodes that were completed, and runs of whose commits some are missing.
+	// Faults are writes that must not happen: data that was written twice, starts of completed nodes, and runs with missing commits.
 	Faults []string
 }
 
-// Read returns what was noted.
+// Read returns the report.
 func Read(ctx context.Context, pool *pgxpool.Pool, schema string) (r Report, err error) {
 	if err := pool.QueryRow(ctx, within(schema, "SELECT count(*) FROM $S.audit WHERE what = 'completion'")).Scan(&r.Completions); err != nil {
 		return r, err

@@ -2,7 +2,7 @@
 
 package localserver
 
-// Cluster is a server of its own, which this system does not get.
+// Cluster is a separate server, which is not supported on this system.
 type Cluster struct{}
 
 // NewCluster returns [ErrNoServer].

@@ -19,10 +19,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Nobody is the user as whom a superuser starts servers: they refuse to run as the superuser.
+// Nobody is the user id under which the superuser starts servers, which refuse to run as the superuser.
 const Nobody = 65534
 
-// Cluster is a server of its own, on a port of this machine, with its data in a temporary folder. It ends with the process.
+// Cluster is a separate server on a port of this machine, with its data in a temporary folder. It ends with the process.
 type Cluster struct {
 	Dir      string // the temporary folder
 	Port     int
@@ -32,8 +32,8 @@ type Cluster struct {
 	alive    io.Closer // the keeper's input
 }
 
-// NewCluster makes a cluster and starts its server, with settings such as "fsync=off" beside its own. Without a program for it the error
-// matches [ErrNoServer].
+// NewCluster makes a cluster and starts its server, with additional settings such as "fsync=off". The error matches [ErrNoServer] if no server is
+// installed.
 func NewCluster(settings ...string) (*Cluster, error) {
 	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
 	if path, missing := exec.LookPath("initdb"); missing == nil {
@@ -72,7 +72,7 @@ func NewCluster(settings ...string) (*Cluster, error) {
 
 func (c *Cluster) data() string { return filepath.Join(c.Dir, "data") }
 
-// Command makes a command of the user who may run a server.
+// Command makes a command that runs as the user of the server.
 func (c *Cluster) Command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Dir = c.Dir
@@ -82,17 +82,17 @@ func (c *Cluster) Command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// FreePort is a port of this machine that nobody listened to a moment ago.
+// FreePort returns a port of this machine that was free a moment ago.
 func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = l.Close() }() // it was open for its number
+	defer func() { _ = l.Close() }() // it was opened only for its number
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// URL is that of a database of the cluster.
+// URL returns the URL of a database of the cluster.
 func (c *Cluster) URL(database string) string {
 	return fmt.Sprintf("postgres://kahn@127.0.0.1:%d/%s?sslmode=disable", c.Port, database)
 }
@@ -111,7 +111,7 @@ func (c *Cluster) Start() error {
 		if err := c.keeper.Start(); err != nil {
 			return err
 		}
-		for range 100 { // it may refuse to start as long as processes of its former life are there
+		for range 100 { // it may refuse to start while processes of its former life still run
 			if err = c.answers(); err == nil {
 				return nil
 			}
@@ -145,7 +145,7 @@ func (c *Cluster) release() error {
 	return errors.Join(c.alive.Close(), c.ended())
 }
 
-// Signal sends a signal to the server, and waits for its end: INT stops it fast, QUIT at once, KILL leaves it no choice.
+// Signal sends a signal to the server, and waits for its end: INT stops it fast, QUIT at once, KILL by force.
 func (c *Cluster) Signal(s syscall.Signal) error {
 	data, err := os.ReadFile(filepath.Join(c.data(), "postmaster.pid"))
 	if err != nil {
@@ -162,9 +162,9 @@ func (c *Cluster) Signal(s syscall.Signal) error {
 	return c.ended()
 }
 
-// ended waits for the end of the keeper, which is that of the server.
+// ended waits for the end of the keeper, which ends with the server.
 func (c *Cluster) ended() error {
-	if err := c.keeper.Wait(); !errors.As(err, new(*exec.ExitError)) { // the status of a server that was stopped does not matter
+	if err := c.keeper.Wait(); !errors.As(err, new(*exec.ExitError)) { // the exit status of a stopped server does not matter
 		return err
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package localserver gives a program a database of PostgreSQL for a while: one of its own on a server that the environment names, or else on one that
-// it starts on a port of this machine. It is for tests, measurements and demonstrations.
+// Package localserver gives a program a temporary database of PostgreSQL: on a server that the environment names, or else on a server that it
+// starts on a port of this machine. It is for tests, measurements and demonstrations.
 package localserver
 
 import (
@@ -12,17 +12,17 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrNoServer says that there are no programs of a server.
+// ErrNoServer is returned if no server is installed.
 var ErrNoServer = errors.New("there is no PostgreSQL server")
 
-// NoSync is a setting with which a server waits for no disk: what it has stored survives its own end, but not that of the machine.
+// NoSync is a setting with which a server does not wait for the disk: its data survives the end of the server, but not a crash of the machine.
 const NoSync = "fsync=off"
 
 // ServerURL is the environment variable with the URL of a server, of a role that may create databases.
 const ServerURL = "KAHN_POSTGRES"
 
-// WithDatabase calls f with the URL of a database that it makes for it: on the server that the environment variable [ServerURL] names, or else on
-// one that it starts, with settings such as "fsync=off". Without programs for that the error matches [ErrNoServer].
+// WithDatabase makes a database and calls f with its URL. The database is on the server that the environment variable [ServerURL] names, or else
+// on a server that WithDatabase starts with the settings, such as "fsync=off". The error matches [ErrNoServer] if no server is installed.
 func WithDatabase(f func(url string) error, settings ...string) (err error) {
 	server := os.Getenv(ServerURL)
 	if server == "" {
@@ -42,7 +42,7 @@ func WithDatabase(f func(url string) error, settings ...string) (err error) {
 	return f(database)
 }
 
-// CreateDatabase makes a database on the server of another one, and returns its URL.
+// CreateDatabase makes a database on the server with the given URL, and returns the URL of the database.
 func CreateDatabase(server, name string) (string, error) {
 	u, err := url.Parse(server)
 	if err != nil {

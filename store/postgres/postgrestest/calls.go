@@ -11,16 +11,17 @@ import (
 
 // Calls counts the calls in a log of steps.
 type Calls struct {
-	Nodes    int // that were called
+	Nodes    int // nodes that were called
 	Calls    int
 	Repeated int // nodes that were called in several attempts
 	Twice    int // attempts that were called again
-	// Landed are calls that came after the call of a later node, so when the node was stored as completed: a process that was stopped when it had
-	// recorded an attempt, and had not called its step yet, calls it when it goes on.
+	// Landed are calls that came after the call of a later node, when the node was already stored as completed: a process that was stopped
+	// between recording an attempt and calling its step calls it when it continues.
 	Landed int
 }
 
-// ReadCalls reads a log of calls from a file. Each line is a call: the id of the run, the number of the node in a chain, and that of the attempt.
+// ReadCalls reads a log of calls from a file. Each line is a call: the id of the run, the number of the node in a chain, and the number of the
+// attempt.
 func ReadCalls(t testing.TB, file string) (l Calls) {
 	t.Helper()
 	data, err := os.ReadFile(file)

@@ -18,12 +18,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres/localserver"
 )
 
-// DatabaseURL is the environment variable with the URL of the database of a test that has started this process.
+// DatabaseURL is the environment variable that hands a test's database URL to the processes that the test starts.
 const DatabaseURL = "KAHN_POSTGRES_DATABASE"
 
-// Main performs the tests of a package with a database that it makes for them, puts its URL into database, and ends the process. A process that a
-// test has started gets the database of that test. Where there is no server the go command marks the package with "no tests to run", and the output
-// of the tests, which go test -v prints, says in one line how to run them.
+// Main makes a database, puts its URL into database, runs the tests of a package, and ends the process. A process that a test has started gets
+// the database of that test. If there is no server the go command marks the package with "no tests to run", and the tests' output, which go test
+// -v prints, says in one line how to run them.
 func Main(m *testing.M, database *string) {
 	if *database = os.Getenv(DatabaseURL); *database != "" {
 		os.Exit(m.Run())
@@ -36,7 +36,7 @@ func Main(m *testing.M, database *string) {
 	}, localserver.NoSync)
 	switch {
 	case errors.Is(err, localserver.ErrNoServer):
-		fmt.Println("testing: warning: no tests to run") // by this line the go command knows
+		fmt.Println("testing: warning: no tests to run") // the go command recognises this line
 		fmt.Printf("%v: install it (apt-get install postgresql), or set %s to the URL of a role that may create databases.\n", err, localserver.ServerURL)
 	case err != nil:
 		fmt.Println("postgrestest:", err)
@@ -45,7 +45,7 @@ func Main(m *testing.M, database *string) {
 	os.Exit(code)
 }
 
-// NewPool opens a pool of a database, as configured, that is closed when the test has ended.
+// NewPool opens a pool of a database, with the given configuration, and closes it when the test has ended.
 func NewPool(t testing.TB, url string, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	config, err := pgxpool.ParseConfig(url)
