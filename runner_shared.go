@@ -19,84 +19,87 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Shared are bounds for the steps of all Runners, in whatever process, that have the same Store and Name here. Each takes grants from the store, with a lease,
-// in batches: a node is ready until its Runner has one for it, so that no attempt and no Timeout begins, and a node that reuses a grant asks no store. The
-// Runners divide a limit evenly as far as they need it, and take turns if there are fewer slots than Runners. Grants that are not used for a second go back;
-// a Runner without runs gives its grants back at once, in the background: [Runner.Shutdown] waits for that.
+// Shared bounds the steps of all Runners, in any process, with the same Store and Name. Each Runner takes grants, with a lease, from the store in
+// batches. A node stays ready until its Runner has a grant for it, so no attempt and no Timeout begins before; a node that reuses a grant needs
+// no call of the store. The Runners divide a limit evenly as far as they need it, and take turns if there are fewer slots than Runners. Grants
+// that are not used for a second go back; a Runner without runs gives its grants back at once, in the background: [Runner.Shutdown] waits for
+// that.
 //
-// A process that has died loses its grants with the lease. A process that is stopped, or does not reach the store, for longer begins nothing
-// meanwhile, but what its steps still do is beyond the limit, until they end: in runs over a store at most for one [Lease], since such runs lose that, too.
-// While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a run that is being stopped start above the limits.
+// A dead process loses its grants with the lease. A process that is stopped, or does not reach the store, for longer than the lease begins
+// nothing meanwhile, but its running steps exceed the limit until they end: in runs over a store for at most one [Lease], since such runs lose
+// theirs, too. While the store fails, nodes wait and the limits hold. Cleanup nodes and the end node of a run that is being stopped start above
+// the limits.
 type Shared struct {
 	// Store is a [store.GrantStore].
 	Store store.Store
-	// Name tells apart several sets of bounds in one store. The empty name is one, too.
+	// Name identifies one of several sets of bounds in one store. The empty name is valid, too.
 	Name string
-	// Limit, Rate, KeyLimit and KeyRate bound what the fields of these names in a [Runner] bound. Each process should set the same values:
-	// a Runner goes by its own.
+	// Limit, Rate, KeyLimit and KeyRate bound what the fields of the same names in a [Runner] bound. All processes should set the same values:
+	// each Runner uses its own.
 	Limit    int
 	Rate     Rate
 	KeyLimit int
 	KeyRate  Rate
-	// Lease is how long grants are kept that are not renewed. Zero means 30 s; it is at least 1 s.
+	// Lease is how long the store keeps grants that are not renewed. Zero means 30 s; it is at least 1 s.
 	Lease time.Duration
-	// OnError gets the errors of the store, each once, again after pauses that double while they last. Nil: they are warnings of [slog.Default].
+	// OnError receives the errors of the store. While the store keeps failing it is called again after the 2nd, 4th, 8th failure, and so on. If
+	// it is nil the errors are warnings of [slog.Default].
 	OnError func(err error)
 }
 
 const (
 	defaultGrantLease = 30 * time.Second
 	minGrantLease     = time.Second
-	// grantCheck is how often a Runner that has grants asks the store: it renews them, gives unused grants back, and learns
-	// which other Runners want some.
+	// grantCheck is how often a Runner that has grants calls the store, to renew them, to give unused grants back, and to learn which other
+	// Runners want some.
 	grantCheck = 500 * time.Millisecond
-	// minGrantCheck is the first time after something has changed; while nothing does, the times double up to grantCheck.
+	// minGrantCheck is the first interval after a change; without changes the intervals double up to grantCheck.
 	minGrantCheck = 25 * time.Millisecond
-	// A Runner that waits for slots asks again after pauses that double.
+	// A Runner that waits for slots asks again after pauses that double between these bounds.
 	minGrantPause = 10 * time.Millisecond
 	maxGrantPause = 250 * time.Millisecond
 	// maxTokenPause bounds the pause of a Runner that waits for tokens: other Runners may give tokens back before the next one is due.
 	maxTokenPause = 5 * time.Second
-	// The pauses after a failure of the store double, too.
+	// The pauses after failures of the store double, too.
 	minFailPause = 100 * time.Millisecond
 	maxFailPause = 5 * time.Second
-	// grantBatch is how many limits one call is about.
+	// grantBatch is how many limits one call names at most.
 	grantBatch = 500
-	// grantRuns is how many runs that hold slots of a limit are named to others.
+	// grantRuns is how many runs that hold slots of a limit a request names.
 	grantRuns = 5
-	// giveBackTries is how often a Runner that needs no grants any more tries to give them back, before it leaves them to their lease.
+	// giveBackTries is how often a Runner that no longer needs its grants tries to give them back before it lets their lease run out.
 	giveBackTries = 3
 )
 
-// granter asks the store for grants, for all limits of a pool. One goroutine does, as long as there are grants, or nodes that wait for some. The lock of
-// the pool guards it.
+// granter asks the store for grants, for all limits of a pool, in one goroutine that lives as long as there are grants, or nodes that wait for
+// some. The lock of the pool guards it.
 type granter struct {
-	pool   *pool // immutable, as are the next four
+	pool   *pool // this field and the next four never change
 	shared Shared
 	store  store.GrantStore
 	holder string
-	wake   chan struct{} // there is something to ask earlier than the goroutine knows
+	wake   chan struct{} // receives when the goroutine must ask earlier than it knows
 
-	queue     due.Queue[*far] // by when the store is asked
+	queue     due.Queue[*far] // ordered by when the store is asked
 	over      chan struct{}   // closed when the goroutine ends; nil if there was none
 	running   bool
 	failures  int   // of the store, in a row
 	notBefore int64 // when the store is asked again after a failure
-	reportAt  int   // of how many failures the next one is reported
+	reportAt  int   // the number of failures at which the next report is made
 }
 
-// far is what a process has of a limit that several processes share.
+// far is this process's part of a limit that several processes share.
 type far struct {
-	due.Entry // among those about which the store is to be asked
+	due.Entry // its place in the granter's queue
 	granter   *granter
 	share     *share
 	limit     string // its name in the store
 	most      int    // slots; 0 means any number
-	every     int64  // in which a token comes
+	every     int64  // the time between two tokens
 	burst     int    // 0 means no rate
 
 	granted     int   // slots that steps may take; while a request is in flight, only the slots that it keeps
-	fair        int   // how many of them, while other processes want some
+	fair        int   // how many of them the process may use while other processes want some
 	until       int64 // when they are lost
 	peak        int   // slots that were taken at once since checked
 	checked     int64
@@ -105,19 +108,19 @@ type far struct {
 	used        bool  // a token was taken since checked
 	next        int64 // when the store has a token
 
-	asked  bool // a request is under way
-	owes   bool // a request has failed: what the store has granted is not known
+	asked  bool // a request is in flight
+	owes   bool // a request has failed: it is unknown what the store has granted
 	got    bool // the last request has brought all tokens, or some slots
 	keeps  int
 	wants  int   // beyond what is kept, or tokens
 	retry  int64 // the earliest time of the next request for more
 	pause  time.Duration
-	check  time.Duration       // until the next request about what it has
+	check  time.Duration       // until the next request that renews it
 	last   int64               // the last request
-	others []store.GrantHolder // as of the last answer
+	others []store.GrantHolder // from the last answer
 }
 
-// granter returns what asks the store, nil if nothing is shared.
+// granter returns a granter for the pool, nil if nothing is shared.
 func (s *Shared) granter() (*granter, error) {
 	if s == nil {
 		return nil, nil
@@ -194,12 +197,12 @@ func (g *granter) extend(x *share, key string) {
 
 func (f *far) rated() bool { return f != nil && f.burst > 0 }
 
-// active reports whether there is something to ask the store.
+// active reports whether a request to the store is needed, now or later.
 func (f *far) active() bool {
 	return f != nil && (f.asked || f.owes || f.granted > 0 || f.tokens > 0 || f.granter.queue.Has(f))
 }
 
-// usable is how many slots may be taken.
+// usable returns how many slots may be taken.
 func (f *far) usable() int {
 	if f.granted == 0 || f.share.pool.now() >= f.until {
 		return 0
@@ -209,12 +212,13 @@ func (f *far) usable() int {
 
 func (f *far) hasSlot(taken int) bool { return f == nil || f.most == 0 || taken < f.usable() }
 
-// hasToken reports whether there is a token that is not promised.
+// hasToken reports whether there is a token that is not promised to a claim.
 func (f *far) hasToken() bool {
 	return !f.rated() || f.tokens > f.share.promised[1] && f.share.pool.now() < f.tokensUntil
 }
 
-// take notes that a slot was taken, and takes a token. One that is taken without waiting, by a run that is being stopped, needs none.
+// take records that a slot was taken, and takes a token if token is set. A run that is being stopped takes slots without waiting and without
+// tokens.
 func (f *far) take(token bool) {
 	if f == nil {
 		return
@@ -232,7 +236,7 @@ func (f *far) putToken() {
 	}
 }
 
-// lacks reports whether claims wait for a slot or for a token that another process may have, and for nothing that this process has.
+// lacks reports whether claims wait only for a slot, or only for a token, that another process may have.
 func (f *far) lacks() (slots, tokens bool) {
 	x := f.share
 	waiting, taken := x.waiting[0].Len()+x.waiting[1].Len(), x.taken()
@@ -245,7 +249,7 @@ func (f *far) lacks() (slots, tokens bool) {
 	return false, x.waiting[1].Len() > 0 && !f.hasToken() && x.bucketFree()
 }
 
-// note decides when the store is asked, after something has changed.
+// note decides after a change when to ask the store.
 func (f *far) note() {
 	if f == nil || f.asked {
 		return
@@ -256,11 +260,11 @@ func (f *far) note() {
 		switch {
 		case len(x.stakes) == 0:
 			at = now
-		case f.most > 0 && f.granted > f.fair && x.taken() < f.granted: // others want what is not used any more
+		case f.most > 0 && f.granted > f.fair && x.taken() < f.granted: // other processes want slots that are no longer used
 			at = min(at, max(now, f.last+int64(minGrantPause)))
 		}
 	}
-	if slots, tokens := f.lacks(); tokens || slots && !(f.usable() > 0 && f.usable() == f.most) { // else it has them all
+	if slots, tokens := f.lacks(); tokens || slots && !(f.usable() > 0 && f.usable() == f.most) { // otherwise it has all slots
 		if now-f.last > int64(grantCheck) {
 			f.pause = 0
 		}
@@ -285,7 +289,7 @@ func (f *far) note() {
 	} else if first {
 		select {
 		case g.wake <- struct{}{}:
-		default: // it is awake, or will find this when it is
+		default: // it is awake, or will see this when it wakes
 		}
 	}
 }
@@ -304,15 +308,15 @@ func (rn *Runner) giveBack(ctx context.Context) {
 	}
 	select {
 	case <-over:
-	case <-ctx.Done(): // they go back in the background
+	case <-ctx.Done(): // the grants go back in the background
 	}
 }
 
-// work asks the store as long as there is something to ask.
+// work asks the store until nothing is left to ask.
 func (g *granter) work() {
 	over := false
 	defer func() {
-		if !over { // the store has ended the goroutine
+		if !over { // the store called Goexit
 			go g.work()
 		}
 	}()
@@ -335,7 +339,7 @@ func (g *granter) work() {
 	}
 }
 
-// collect makes the requests that are due, or will be soon, and else says how long to wait. done means that there is nothing to ask any more.
+// collect makes the requests that are due now or soon. If there are none it returns how long to wait. done means that nothing is left to ask.
 func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait time.Duration, done bool) {
 	p := g.pool
 	p.mu.Lock()
@@ -359,7 +363,7 @@ func (g *granter) collect() (batch []*far, requests []store.GrantRequest, wait t
 	return batch, requests, 0, false
 }
 
-// request makes a request, and lowers what may be used to what the request keeps.
+// request makes a request, and lowers the usable slots to the number that the request keeps.
 func (f *far) request(now int64) store.GrantRequest {
 	x, taken := f.share, f.share.taken()
 	slots, tokens := f.lacks()
@@ -373,7 +377,7 @@ func (f *far) request(now int64) store.GrantRequest {
 	check := now-f.checked >= int64(grantCheck) || len(x.stakes) == 0
 	waiting := x.waiting[0].Len() + x.waiting[1].Len()
 	grows := 0
-	if f.got { // and the nodes have used it all, else they would not lack anything
+	if f.got { // the nodes have used all of it, since they still lack some
 		grows = 2 * f.wants
 	}
 	f.wants = 0
@@ -382,7 +386,7 @@ func (f *far) request(now int64) store.GrantRequest {
 		switch {
 		case slots:
 			f.wants = max(waiting, grows)
-		case len(x.stakes) == 0: // what is not taken goes back
+		case len(x.stakes) == 0: // unused slots go back
 		case f.granted > f.fair:
 			r.Keep = max(taken, f.fair)
 		case check:
@@ -416,7 +420,7 @@ func (f *far) request(now int64) store.GrantRequest {
 	return r
 }
 
-// holding are the ids of runs that have slots, the first of them by id, with the pool locked.
+// holding returns the first few ids of the runs that have slots, sorted. The caller holds the pool's lock.
 func (x *share) holding() (ids []string) {
 	for _, k := range x.stakes {
 		if _, used := k.lines.Bounds(); used > 0 {
@@ -427,7 +431,7 @@ func (x *share) holding() (ids []string) {
 	return ids[:min(len(ids), grantRuns)]
 }
 
-// ask asks the store, without a lock, and gives what it answers to the claims that wait.
+// ask asks the store, without a lock, and gives its answers to the waiting claims.
 func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	p, sent := g.pool, g.pool.now()
 	var answers []store.Granted
@@ -452,7 +456,7 @@ func (g *granter) ask(batch []*far, requests []store.GrantRequest) {
 	})
 }
 
-// countFailure notes the outcome of a call, with the pool locked, and says whether to report it.
+// countFailure records the outcome of a call, and returns whether to report it. The caller holds the pool's lock.
 func (g *granter) countFailure(err error) bool {
 	if err == nil {
 		g.failures, g.reportAt = 0, 0
@@ -465,7 +469,7 @@ func (g *granter) countFailure(err error) bool {
 	return true
 }
 
-// report tells the host of an error of the store.
+// report reports an error of the store to the host.
 func (g *granter) report(err error) {
 	err = fmt.Errorf("%w: grants: %w", ErrStore, err)
 	tell := g.shared.OnError
@@ -477,7 +481,7 @@ func (g *granter) report(err error) {
 	}
 }
 
-// settle gives what the store has answered to the claims that wait, with the pool locked.
+// settle gives the store's answers to the waiting claims. The caller holds the pool's lock.
 func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err error) {
 	now := g.pool.now()
 	if err != nil {
@@ -491,13 +495,13 @@ func (g *granter) settle(batch []*far, answers []store.Granted, sent int64, err 
 		if err == nil {
 			f.answered(&answers[i], sent, now)
 		} else if x := f.share; g.failures >= giveBackTries && x.taken()+x.waiting[0].Len()+x.waiting[1].Len() == 0 {
-			f.owes, f.granted, f.tokens = false, 0, 0 // it is lost with its lease
+			f.owes, f.granted, f.tokens = false, 0, 0 // they are lost with their lease
 		}
 		f.share.call()
 	}
 }
 
-// answered takes an answer.
+// answered applies an answer of the store.
 func (f *far) answered(a *store.Granted, sent, now int64) {
 	f.granted, f.fair, f.until = a.Held, a.Fair, sent+int64(f.granter.shared.Lease)
 	f.tokens += a.Tokens
@@ -514,7 +518,7 @@ func (f *far) answered(a *store.Granted, sent, now int64) {
 		f.pause = 0
 	}
 	f.retry = now + int64(f.pause)
-	if a.Next > 0 { // of two processes neither is always the first
+	if a.Next > 0 { // so that neither of two processes is always the first
 		f.retry = now + int64(min(a.Next, maxTokenPause)) + rand.Int64N(int64(minGrantPause))
 	}
 }

@@ -19,14 +19,15 @@ import (
 const (
 	announced     = 30 * time.Second // how long an announcement holds
 	announceEvery = announced / 3
-	announceTime  = 10 * time.Second // what one may take
+	announceTime  = 10 * time.Second // how long one may take
 )
 
-// Start starts the client of River, and announces to the store that this process performs the runs of the Workflows, until the client has stopped: so
-// [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. A program that starts the client by itself performs runs, too, but
-// its queues count as unclaimable. The first announcement is stored when Start returns; if it fails, the client is stopped, and Start returns the error. Later
-// announcements that fail are logged, and repeated after 10 s. The error matches [machine.ErrBadValue] if the client or the Performer cannot be started, and
-// [store.ErrOwnerInUse] if another Performer of this process, which has not stopped, has the owner of its runs: see [kahn.Lease].
+// Start starts the client of River, and announces to the store that this process performs the runs of the Workflows, until the client has
+// stopped: so [store.Unclaimable], the inspector and [kahn.Runner.Serve] know which queues have a live process. A program that starts the client
+// itself performs runs, too, but its queues count as unclaimable. The first announcement is stored when Start returns; if it fails, the client is
+// stopped, and Start returns the error. Later announcements that fail are logged, and repeated after 10 s. The error matches
+// [machine.ErrBadValue] if the client or the Performer cannot be started, and [store.ErrOwnerInUse] if another Performer of this process, which
+// has not stopped, has the owner of its runs: see [kahn.Lease].
 func (p *Performer) Start(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	switch {
 	case client == nil:
@@ -70,7 +71,8 @@ var owners = struct {
 	of map[owner]bool
 }{of: map[owner]bool{}}
 
-// claimOwner takes the owner that the options of the Workflows name, see [kahn.Lease], until release is called. Two Performers with one owner would take each other's runs away.
+// claimOwner claims the owner that the options of the Workflows name, see [kahn.Lease], until release is called. Two Performers with one owner
+// would take each other's runs.
 func (p *Performer) claimOwner() (release func(), err error) {
 	if p.owner == "" {
 		return func() {}, nil
@@ -96,7 +98,7 @@ func (p *Performer) announce(ctx context.Context, a store.Announcement) error {
 	return p.Store.Announce(ctx, a)
 }
 
-// keepAnnouncing repeats an announcement until the client has stopped, and takes it back then.
+// keepAnnouncing repeats an announcement until the client has stopped, and then withdraws it.
 func (p *Performer) keepAnnouncing(ctx context.Context, a store.Announcement, stopped <-chan struct{}) {
 	tick := time.NewTicker(announceEvery)
 	defer tick.Stop()

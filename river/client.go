@@ -25,8 +25,9 @@ type Client struct {
 
 // CreateOptions are the options of [Client.Create].
 type CreateOptions struct {
-	// Priority is the priority of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label [PriorityLabel].
-	// Without it the priority of the run counts, see [kahn.RunPriority]: 0 is 1, and -1 to -3 are 2 to 4. River has no others.
+	// Priority is the priority of the run's jobs: from 1, which is River's default and comes first, to 4. The run has it as its label
+	// [PriorityLabel]. Without it the run's own priority counts, see [kahn.RunPriority]: 0 means 1, and -1 to -3 mean 2 to 4. River has no other
+	// priorities.
 	Priority int
 }
 
@@ -38,12 +39,12 @@ func (c Client) Create(ctx context.Context, n store.NewRun, o CreateOptions) (st
 		return err
 	})
 	if err != nil {
-		return nil, false, err // also if the transaction was not committed
+		return nil, false, err // also if the commit failed
 	}
 	return stored, created, nil
 }
 
-// CreateTx is Create in a transaction of the program's own: the run and its job are there if the transaction is committed.
+// CreateTx is Create in the program's own transaction: the run and its job exist once the transaction is committed.
 func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o CreateOptions) (stored *store.Run, created bool, err error) {
 	switch {
 	case n.Key != "":
@@ -75,9 +76,10 @@ func (c Client) CreateTx(ctx context.Context, tx pgx.Tx, n store.NewRun, o Creat
 	return stored, created, nil
 }
 
-// Adopt makes a run continue with another version of its graph, see [kahn.Adopt] for the options and the errors, and moves its job into the queue of that version:
-// perhaps no process works the former queue any more. A job that is running finds out by itself. If the process dies between the two, or a program without River adopts
-// the run, the job moves when the run is due: the process that looks for runs without a job looks for such runs, too.
+// Adopt makes a run continue with another version of its graph, see [kahn.Adopt] for the options and the errors, and moves its job into the queue
+// of that version: perhaps no process works the former queue any more. A running job notices the change by itself. If the process dies between
+// the two steps, or a program without River adopts the run, the job moves when the run is due: the process that looks for runs without a job also
+// looks for such runs.
 func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...kahn.Option) (*kahn.Adoption, error) {
 	a, err := kahn.Adopt(ctx, g, c.Store, run, opts...)
 	if err != nil {
@@ -90,8 +92,8 @@ func (c Client) Adopt(ctx context.Context, g *kahn.Graph, run string, opts ...ka
 	return a, nil
 }
 
-// goOn inserts the job of a run that continues by itself, at its time. A run that was left while running, or adopted, continues at once, whatever
-// it waits for.
+// goOn inserts the job of a run that continues by itself, for the time at which it does. A run that was left while running, or adopted, continues
+// at once, whatever it waits for.
 func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || !goesOn(r) {
@@ -104,13 +106,13 @@ func (c Client) goOn(ctx context.Context, tx pgx.Tx, run string) error {
 	return c.enqueue(ctx, tx, r, at)
 }
 
-// Wake makes a run at rest continue: it inserts the job of the run, or lets it begin at once. It leaves alone a run in flight, and a run that has
-// ended and for which no redrive waits. The error matches [store.ErrUnknownRun] if the run is not stored.
+// Wake makes a run at rest continue: it inserts the job of the run, or lets it begin at once. It does nothing for a run in flight, or for a run
+// that has ended and has no waiting redrive. The error matches [store.ErrUnknownRun] if the run is not stored.
 func (c Client) Wake(ctx context.Context, run string) error {
 	return pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error { return c.WakeTx(ctx, tx, run) })
 }
 
-// WakeTx is Wake in a transaction of the program's own.
+// WakeTx is Wake in the program's own transaction.
 func (c Client) WakeTx(ctx context.Context, tx pgx.Tx, run string) error {
 	r, err := c.Store.HeadTx(ctx, tx, run)
 	if err != nil || r.Status.Terminal() && !goesOn(r) {

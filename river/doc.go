@@ -12,7 +12,7 @@
 //	…
 //	defer p.Stop(ctx, client)
 //
-// Any process creates runs, with a client of River that need not work jobs:
+// Any process can create runs, with a client of River that need not work jobs:
 //
 //	c := riverkahn.Client{Store: s, River: client}
 //	n, err := kahn.Prepare(graph, kahn.RunID("order-17"), kahn.Inputs(inputs))
@@ -27,8 +27,8 @@
 //   - Steps on other machines: [Remote] sends them, [Server] performs them, [KindQueue] is their queue.
 //   - From SQL: [Functions].
 //
-// The store keeps the state of runs. River keeps the queues: it decides which process performs a run, when, and in which order. Its tables are made
-// by rivermigrate, or by the command of River.
+// The store keeps the state of runs. River keeps the queues: it decides which process performs a run, when, and in which order. Its tables come
+// from rivermigrate, or from River's command.
 //
 // # The job of a run
 //
@@ -39,17 +39,17 @@
 //
 // # Faults
 //
-// The run has its own timeouts and retries. Its job has no timeout, so River's rescuer leaves it alone, and is completed also when the run has
+// The run has its own timeouts and retries. Its job has no timeout, so River's rescuer leaves it alone, and is completed even if the run has
 // failed. A job fails if the run cannot begin, for example because of its options, or if the transaction that gives the job back fails. River's
-// retry policy applies then. After 25 failures River discards the job, and another one is inserted as for any run that is due and has no job.
+// retry policy applies then. After 25 failures River discards the job; then the process that looks for runs without a job inserts another one.
 //
-// A process that dies, or hangs, leaves a job that is running. Every few seconds one process looks for such jobs whose runs no process holds
-// any more: it discards each, and inserts another one, by which the run continues. The lease of the run, which is 30 s long unless [kahn.Lease]
-// says otherwise, shows whether a process holds it. A process that hangs and comes back cannot write to the run any more.
+// A process that dies, or hangs, leaves a job in the state running. Every few seconds one process looks for such jobs whose runs no process holds
+// any more: it discards each, and inserts another one, with which the run continues. The lease of the run, 30 s unless [kahn.Lease] says
+// otherwise, shows whether a process holds the run. A process that hangs and recovers cannot write to the run any more.
 //
 // Every minute this process also looks for nodes whose [Remote] waits for a job that is gone, and for runs that are due and have no job in the queue
 // of their plan: their job was cancelled or deleted, or they have become due without a [Client], by [postgres.Store.Post], for example.
 //
-// River elects a client of the schema as its leader, and the leader inserts its own periodic jobs alone. So each client of the schema that is started has
-// to be registered: by [Server.Register], or by [Performer.Register], if need be of a Performer without Workflows.
+// River elects a client of the schema as its leader, and the leader inserts only its own periodic jobs. So each client of the schema that is
+// started has to be registered: by [Server.Register], or by [Performer.Register], if need be of a Performer without Workflows.
 package riverkahn

@@ -8,8 +8,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// Functions returns statements that create or replace functions of SQL in the schema of the store, for programs in other languages, which call them in
-// transactions of their own:
+// Functions returns statements that create or replace functions of SQL in the schema of the store, for programs in other languages, which call
+// them in their own transactions:
 //
 //	SELECT kahn.post_signal('order-17', 'approve', '"yes"', 'message-1');
 //	SELECT kahn.post_cancel('order-18', 'message-2');
@@ -18,9 +18,10 @@ import (
 //	SELECT kahn.post_compensation('order-21', 'message-5');
 //	SELECT kahn.wake_run('order-22');
 //
-// The first five are from [postgres.Functions]. With wake_run they do what [Client.Post] does: one transaction writes the request and the job by which the run
-// continues. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if it is empty, and river the schema of River,
-// which is "public" if it is empty. A role that calls a function needs the privilege to write to River's jobs and to read runs.
+// The first five are from [postgres.Functions]. With wake_run in the schema they do what [Client.Post] does: one transaction writes the request
+// and the job with which the run continues. wake_run does what [Client.Wake] does. store is the schema of the store, [postgres.DefaultSchema] if
+// it is empty, and river the schema of River, which is "public" if it is empty. A role that calls a function needs the privilege to write to
+// River's jobs and to read runs.
 func Functions(store, river string) string {
 	if store == "" {
 		store = postgres.DefaultSchema
@@ -36,7 +37,7 @@ func Functions(store, river string) string {
 	).Replace(functions)
 }
 
-// literal is a text in SQL.
+// literal returns a text as a literal of SQL.
 func literal(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
 // functions repeats enqueue in SQL. queue_of computes QueueOf; B'11110001' is River's bit mask of the states in live, and 25 is river.MaxAttemptsDefault.

@@ -16,10 +16,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunArgs are the arguments of the job that performs a run. A run has one such job at most that has not ended.
+// RunArgs are the arguments of the job that performs a run. A run has at most one such job that has not ended.
 type RunArgs struct {
 	Run string `json:"run"`                // the id of the run
-	Key string `json:"key" river:"unique"` // the SHA-256 of the id, in hex: a text that all languages write alike in JSON
+	Key string `json:"key" river:"unique"` // the SHA-256 of the id, in hex, which all languages write alike in JSON
 }
 
 // Kind implements [river.JobArgs].
@@ -27,29 +27,29 @@ func (RunArgs) Kind() string { return "kahn_run" }
 
 func argsOf(run string) RunArgs { return RunArgs{Run: run, Key: digest(run)} }
 
-// PriorityLabel is the label of a run that has the priority of its jobs.
+// PriorityLabel is the label of a run with the priority of its jobs.
 const PriorityLabel = "river.priority"
 
 // live are the states of a job that has not ended.
 var live = []rivertype.JobState{rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable, rivertype.JobStateRunning, rivertype.JobStateScheduled}
 
-// maxReadable is how many characters of the name of a workflow are in its queue's. A queue has 64 at most.
+// maxReadable is how many characters of a workflow's name are in the name of its queue, which has at most 64 characters.
 const maxReadable = 24
 
 var unreadable = regexp.MustCompile("[^A-Za-z0-9]+")
 
-// QueueOf is the queue of the runs of a plan: of the name of its graph and its hash. It begins with what is readable of the name.
+// QueueOf returns the queue of the runs of a plan, from the name of its graph and its hash. It begins with the readable part of the name.
 func QueueOf(workflow, plan string) string {
 	return queueName("kahn_", maxReadable, workflow, workflow+"\n"+plan)
 }
 
-// KindQueue is the queue of the steps of a kind, see [kahn.Node]. It begins with what is readable of the kind.
+// KindQueue returns the queue of the steps of a kind, see [kahn.Node]. It begins with the readable part of the kind.
 func KindQueue(kind string) string {
 	return queueName("kahn_step_", maxReadable-len("step_"), kind, kind)
 }
 
-// queueName is the name of a queue: a prefix, at most so many characters of a name, and the hash of what distinguishes it from
-// others.
+// queueName returns the name of a queue: a prefix, a bounded number of characters of a name, and the hash of what distinguishes it from other
+// queues.
 func queueName(prefix string, most int, name, hashed string) string {
 	readable := strings.Trim(strings.ToLower(unreadable.ReplaceAllString(name, "_")), "_")
 	readable = strings.TrimRight(readable[:min(len(readable), most)], "_")
@@ -64,7 +64,7 @@ func digest(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// priorityOf is the priority of the jobs of a run.
+// priorityOf returns the priority of the jobs of a run.
 func priorityOf(labels map[string]string) int {
 	n, err := strconv.Atoi(labels[PriorityLabel])
 	if err != nil || n < 1 || n > maxPriority {
@@ -75,9 +75,9 @@ func priorityOf(labels map[string]string) int {
 
 const maxPriority = 4
 
-// enqueue makes sure that a run has a job by which it continues at a time, or at once if that has passed. A job of the run that waits for
-// something else, or in the queue of another plan, is replaced. A running job stays: its process finds out that there is more to do in the
-// transaction in which it gives the job back, which waits for the end of this transaction, since the insertion has locked the job.
+// enqueue makes sure that a run has a job with which it continues at a time, or at once if the time has passed. It replaces a job of the run that
+// waits for another time, or in the queue of another plan. A running job stays: its process sees that there is more to do in the transaction in
+// which it gives the job back. That transaction waits for the end of this one, since the insertion has locked the job.
 func (c Client) enqueue(ctx context.Context, tx pgx.Tx, r *store.Run, at time.Time) error {
 	opts := &river.InsertOpts{
 		Queue: QueueOf(r.Workflow, r.Plan), Priority: priorityOf(r.Labels), MaxAttempts: river.MaxAttemptsDefault,

@@ -21,7 +21,7 @@ const (
 	leasedPause = 2 * time.Second
 	// giveBackTimeout bounds the transaction in which a job is given back. When it has passed the job fails, and River tries it again.
 	giveBackTimeout = 15 * time.Second
-	// schedulerInterval is how often River looks for jobs that have become due. A run stays where it is for a wait that is shorter.
+	// schedulerInterval is how often River looks for jobs that have become due. A run keeps its job during a shorter wait.
 	schedulerInterval = 5 * time.Second
 )
 
@@ -31,10 +31,10 @@ type runWorker struct {
 	p *Performer
 }
 
-// Timeout is none: the run has timeouts of its own. River's rescuer leaves jobs without a timeout alone.
+// Timeout returns -1, which means none: the run has its own timeouts. River's rescuer leaves jobs without a timeout alone.
 func (*runWorker) Timeout(*river.Job[RunArgs]) time.Duration { return -1 }
 
-// Work performs a run until it ends, rests or is left, and gives its job back. That a run has failed is no error of its job.
+// Work performs a run until it ends, rests or is left, and gives its job back. The job succeeds even if the run fails.
 func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 	switch err := w.perform(ctx, job); {
 	case err == nil, errors.Is(err, kahn.ErrFinished), errors.Is(err, kahn.ErrNotDue):
@@ -52,8 +52,9 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 	}
 }
 
-// perform performs a run in this process. The error is one of its beginning, or matches kahn.ErrStore, or kahn.ErrUndecoded if the run is due again
-// because of a request that cannot be read: River reports it and tries again after its pauses, or when another request is posted.
+// perform performs a run in this process. It returns an error if the run cannot begin, an error that matches kahn.ErrStore if the store fails,
+// and one that matches kahn.ErrUndecoded if the run is due again because of a request that cannot be read: River reports the error, and tries
+// again after a pause, or when another request is posted.
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
 	if flow == nil {
@@ -61,7 +62,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 	}
 	var work workMeter
 	runner := kahn.Runner{Options: slices.Concat(flow.Options, []kahn.Option{kahn.RunID(job.Args.Run), kahn.Durable(w.p.Store), kahn.Use(work.measure)})}
-	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step) // the end of the context would leave the run, and interrupt its steps
+	run, err := runner.Start(context.WithoutCancel(ctx), flow.Graph, flow.Step) // otherwise the end of ctx would leave the run, and interrupt its steps
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error 
 			return err
 		}
 	default:
-		_ = runner.Shutdown(ctx) // the error is the end of the context
+		_ = runner.Shutdown(ctx) // it fails only if ctx ends
 	}
 	if _, err := run.Wait(); errors.Is(err, kahn.ErrStore) || errors.Is(err, kahn.ErrUndecoded) {
 		return err
@@ -121,19 +122,19 @@ func restsBriefly(run *kahn.Run) bool {
 	return slices.ContainsFunc(run.Waiting(), func(w kahn.Wait) bool { return !w.Deadline.IsZero() && w.Deadline.Before(soon) })
 }
 
-// moved reports whether the run of a job belongs to another queue, since it was given another plan.
+// moved reports whether the run of a job belongs to another queue because it has another plan now.
 func (w *runWorker) moved(ctx context.Context, job *river.Job[RunArgs]) (bool, error) {
 	r, err := w.p.Store.Head(ctx, job.Args.Run)
 	return err == nil && QueueOf(r.Workflow, r.Plan) != job.Queue, err
 }
 
-// giveBack completes the job of a run, and inserts the job by which the run continues, if it is to continue by itself, in one transaction.
-// A job that was taken from this process is left alone.
+// giveBack completes the job of a run and, if the run continues by itself, inserts its next job, in one transaction. It leaves a job alone that
+// was taken from this process.
 func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, w.p.Store.Pool(), func(tx pgx.Tx) error {
-		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first: it waits for the transactions that want the run to continue
+		done, err := river.JobCompleteTx[*riverpgxv5.Driver](ctx, tx, job) // first, since it waits for the transactions that make the run continue
 		if errors.Is(err, river.ErrNotFound) || err == nil && done.State != rivertype.JobStateCompleted {
 			return nil
 		}

@@ -26,12 +26,12 @@ type Performer struct {
 	Store *postgres.Store
 	// Workflows are the plans that the process performs: as long as runs of a former version have not ended, that version, too.
 	Workflows []Workflow
-	// RecoverEvery is how often one of the processes looks for runs whose lease has run out, since their process has died or hangs. Zero means 5 s. Every
-	// twelfth time it also looks for runs that are due and have no job, and for attempts of a [Remote] whose job is gone.
+	// RecoverEvery is how often one of the processes looks for runs whose lease has run out because their process has died or hangs. Zero means 5
+	// s. Every twelfth time it also looks for runs that are due and have no job, and for attempts of a [Remote] whose job is gone.
 	RecoverEvery time.Duration
-	// Retention says which runs are removed when they have ended; none if it is empty. Runs and blobs are removed every PruneEvery, by the process that
-	// River has elected; zero means 1 min. Each Performer should have the same. A process with a [Server] alone removes runs while it is elected
-	// if a Performer without Workflows is registered there, too.
+	// Retention says when runs that have ended are removed; never if it is empty. The process that River has elected removes runs and blobs every
+	// PruneEvery; zero means 1 min. All Performers should have the same values. A process that has only a [Server] removes runs, while it is
+	// elected, if it registers a Performer without Workflows, too.
 	Retention  []Retention
 	PruneEvery time.Duration
 	// Blobs is the blob store of the runs' codec. The Performer removes the blobs to which no run refers any more: see
@@ -42,9 +42,9 @@ type Performer struct {
 
 	byQueue map[string]*Workflow
 	plans   []store.Queue // of the Workflows, as the store names them
-	owner   string        // of the leases of its runs; "" if each run has one of its own
-	silent  chan struct{} // closed when the process has announced for the last time; nil unless Start was called
-	mu      sync.Mutex    // guards what follows
+	owner   string        // the owner of the leases of its runs; "" if each run has its own owner
+	silent  chan struct{} // closed after the last announcement of the process; nil unless Start was called
+	mu      sync.Mutex    // guards the fields below
 	atWork  map[*kahn.Run]bool
 	over    bool // Stop was called
 }
@@ -64,8 +64,8 @@ const (
 	defaultMaxRuns = 100
 	defaultRecover = 5 * time.Second
 	defaultPrune   = time.Minute
-	// The fetches of River. A client sends one notification of a queue in the time of a cooldown, so what it inserts shortly after another job may wait
-	// for the interval.
+	// The fetches of River. A client sends at most one notification for a queue within a cooldown, so a job that it inserts shortly after another
+	// one may wait for the interval.
 	fetchCooldown     = time.Millisecond
 	fetchPollInterval = 250 * time.Millisecond
 )
@@ -73,9 +73,9 @@ const (
 // upkeep is the queue of the jobs that look after runs.
 var upkeep = river.QueueConfig{MaxWorkers: 2}
 
-// Register adds to the configuration of a client of River what performs the runs: workers, the queues of the workflows, and the periodic jobs. FetchCooldown and
-// FetchPollInterval are set to 1 ms and 250 ms if they are 0, and SkipUnknownJobCheck is set. An error matches [machine.ErrBadValue], or comes from [kahn.Graph.Compile]
-// for a graph.
+// Register adds what performs the runs to the configuration of a client of River: workers, the queues of the workflows, and the periodic jobs. It
+// sets FetchCooldown and FetchPollInterval to 1 ms and 250 ms if they are 0, and sets SkipUnknownJobCheck. An error matches
+// [machine.ErrBadValue], or comes from [kahn.Graph.Compile].
 func (p *Performer) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -122,7 +122,7 @@ func register(config *river.Config, queues map[string]river.QueueConfig, add fun
 	maps.Copy(all, config.Queues)
 	maps.Copy(all, queues)
 	config.Queues = all
-	config.SkipUnknownJobCheck = true // other processes than the runs' may work the jobs of steps
+	config.SkipUnknownJobCheck = true // processes that do not perform the runs may work the jobs of steps
 	config.FetchCooldown = cmp.Or(config.FetchCooldown, fetchCooldown)
 	config.FetchPollInterval = max(cmp.Or(config.FetchPollInterval, fetchPollInterval), config.FetchCooldown)
 	return nil
@@ -165,12 +165,12 @@ func (p *Performer) queues() (byQueue map[string]*Workflow, queues map[string]ri
 	return byQueue, queues, plans, nil
 }
 
-// client is the Client of the process whose River works a job.
+// client returns the Client of the process whose River works a job.
 func (p *Performer) client(ctx context.Context) Client {
 	return Client{Store: p.Store, River: river.ClientFromContext[pgx.Tx](ctx)}
 }
 
-// enter notes a run that begins. One that begins after Stop is left at once.
+// enter records a run that begins. A run that begins after Stop is left at once.
 func (p *Performer) enter(run *kahn.Run) {
 	p.mu.Lock()
 	p.atWork[run] = true
@@ -187,9 +187,9 @@ func (p *Performer) leave(run *kahn.Run) {
 	delete(p.atWork, run)
 }
 
-// Stop stops the client of River, and leaves the runs in flight: running steps end, no further one begins, and other processes continue the runs. When ctx ends
-// first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for them and returns the cause. The client's own Stop waits until the runs come
-// to rest, and its StopAndCancel interrupts them like Stop under a context that has ended.
+// Stop stops the client of River, and leaves the runs in flight: running steps end, no further one begins, and other processes continue the runs.
+// If ctx ends first, the contexts of the steps end, see [kahn.Runner.Shutdown]; Stop then waits for the steps and returns the cause. The client's
+// own Stop waits until the runs come to rest, and its StopAndCancel interrupts them like Stop under a context that has ended.
 func (p *Performer) Stop(ctx context.Context, client *river.Client[pgx.Tx]) error {
 	if client == nil {
 		return fmt.Errorf("%w: riverkahn: no client of River", machine.ErrBadValue)

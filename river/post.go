@@ -9,8 +9,8 @@ import (
 )
 
 // Post stores a request for a run, see [store.Inbox], and makes the run continue if it is at rest, in one transaction: a signal that
-// kahn.PrepareSignal makes, a cancel, or, for a run that has ended, a redrive that kahn.PrepareRedrive makes. A request of an id that was posted
-// changes nothing.
+// kahn.PrepareSignal makes, a cancel, or, for a run that has ended, a redrive that kahn.PrepareRedrive makes. Posting the same request again
+// under its id changes nothing.
 func (c Client) Post(ctx context.Context, run string, q store.Request) (posted bool, err error) {
 	err = pgx.BeginFunc(ctx, c.Store.Pool(), func(tx pgx.Tx) error {
 		posted, err = c.PostTx(ctx, tx, run, q)
@@ -19,7 +19,7 @@ func (c Client) Post(ctx context.Context, run string, q store.Request) (posted b
 	return posted && err == nil, err // not posted if the transaction was not committed
 }
 
-// PostTx is Post in a transaction of the program's own, which has to be short: see [postgres.Store.PostTx].
+// PostTx is Post in the program's own transaction, which must be short: see [postgres.Store.PostTx].
 func (c Client) PostTx(ctx context.Context, tx pgx.Tx, run string, q store.Request) (posted bool, err error) {
 	if posted, err = c.Store.PostTx(ctx, tx, run, q); err != nil || !posted {
 		return false, err

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Retention says how long runs are kept that have ended.
+// Retention says how long runs are kept after their ends.
 type Retention = store.Retention
 
 // pruneArgs are the arguments of the periodic job that removes runs.
@@ -23,7 +23,7 @@ type pruneWorker struct {
 	p *Performer
 }
 
-// Work removes the runs that have been kept for long enough. What its timeout leaves, the next job removes.
+// Work removes the runs that were kept for long enough. The next job removes what is left when the timeout ends Work.
 func (w *pruneWorker) Work(ctx context.Context, _ *river.Job[pruneArgs]) error {
 	return store.Retain(ctx, w.p.Store, w.p.Retention, w.p.Blobs)
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store/postgres"
 )
 
-// recoverArgs are the arguments of the periodic jobs that look for runs and steps that were lost.
+// recoverArgs are the arguments of the periodic jobs that look for lost runs and steps.
 type recoverArgs struct {
 	Strays bool `json:"strays,omitempty"` // it looks for runs without a job
 }
@@ -36,16 +36,16 @@ type recoverWorker struct {
 	store *postgres.Store
 	age   time.Duration // see lostQuery
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards seen
 	seen place      // how far this process has looked for waits without a job
 }
 
-// addRecovery adds the worker and the periodic jobs that recover runs and steps to a configuration of River, unless a Performer or a Server of the same
-// client has added them. River's leader inserts its own periodic jobs alone, so each client that may be elected needs them.
+// addRecovery adds the worker and the periodic jobs that recover runs and steps to a configuration of River, unless a Performer or a Server of
+// the same client has added them. River's leader inserts only its own periodic jobs, so each client that may be elected needs them.
 func addRecovery(config *river.Config, s *postgres.Store, queue string, every time.Duration) {
 	every = cmp.Or(every, defaultRecover)
 	if river.AddWorkerSafely(config.Workers, &recoverWorker{store: s, age: every}) != nil {
-		return // its only error: there is a worker of this kind
+		return // the only error: there is a worker of this kind already
 	}
 	config.PeriodicJobs = append(slices.Clip(config.PeriodicJobs), periodic(queue, every, recoverArgs{}), periodic(queue, strayRounds*every, recoverArgs{Strays: true}))
 }
@@ -57,9 +57,9 @@ func periodic(queue string, every time.Duration, args river.JobArgs) *river.Peri
 	}, &river.PeriodicJobOpts{RunOnStart: true})
 }
 
-// Work recovers runs whose process has died or hangs, and steps whose process is silent, or runs without a job and steps whose job is gone. Each of the four has
-// transactions of its own: recoverSteps locks rows of runs, and a process that posts a request locks the row of the run before the job of the run, which
-// recoverRuns locks.
+// Work recovers runs whose process has died or hangs, and steps whose process is silent; or runs without a job, and steps whose job is gone. Each
+// of the four has its own transactions: recoverSteps locks rows of runs, and a process that posts a request locks the row of the run before the
+// job of the run, which recoverRuns locks.
 func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) error {
 	c := Client{Store: w.store, River: river.ClientFromContext[pgx.Tx](ctx)}
 	if job.Args.Strays {
@@ -74,20 +74,20 @@ func (w *recoverWorker) Work(ctx context.Context, job *river.Job[recoverArgs]) e
 const (
 	// recoverBatch is how many runs, or steps, one transaction recovers.
 	recoverBatch = 100
-	// strayRounds is how many looks for lost runs there are for each look for runs without a job, which reads all due runs.
+	// strayRounds is how many searches for lost runs there are for each search for runs without a job, which reads all due runs.
 	strayRounds = 12
 )
 
-// lostQuery finds runs that no process holds although a job of River performs them. $1 is the age that a job has to have: a process that has just
-// begun it may not have acquired the run yet. expires still shows most of the time of a lease that was given back, so the query does not find a
-// job that is just being given back.
+// lostQuery finds runs that no process holds although a job of River performs them. $1 is the least age of such a job: a process that has just
+// begun a job may not have acquired the run yet. After a lease is given back, expires usually still lies in the future, so the query does not
+// find a job that is just being given back.
 const lostQuery = `SELECT r.id, j.id, j.attempt, j.scheduled_at FROM %[1]s j JOIN %[2]s r ON r.id = j.args->>'run'
 WHERE j.kind = 'kahn_run' AND j.state = 'running' AND j.attempted_at < now() - $1::interval AND r.expires < now()
 ORDER BY r.id LIMIT $2 FOR UPDATE OF j SKIP LOCKED`
 
-// strayQuery finds runs that are due, and have neither a holder nor a job that begins: their job was cancelled, discarded or deleted, or they have become due
-// without a [Client], because of a request, say. A job in the queue of another plan does not count: the run continues with a new plan, see [kahn.Adopt], and no process may have
-// the former plan. A job that the program has moved into a queue of its own counts.
+// strayQuery finds runs that are due, and have neither a holder nor a job that begins: their job was cancelled, discarded or deleted, or they
+// have become due without a [Client], for example because of a request. A job in the queue of another plan does not count: the run continues with
+// a new plan, see [kahn.Adopt], and perhaps no process has the former plan. A job that the program has moved into its own queue counts.
 const strayQuery = `SELECT r.id FROM %[2]s r WHERE (r.status IN ('pending', 'running', 'suspended') OR r.posted > r.taken) AND (r.owner = '' OR r.expires < now())
 AND (r.status = 'running' OR r.wake <= now() OR r.wake IS NULL AND r.status = 'pending' OR r.posted > r.taken AND (r.status <> 'pending' OR r.urgent))
 AND NOT EXISTS (SELECT FROM %[1]s j WHERE j.unique_key = %[3]s AND (j.state = 'running' OR
@@ -97,17 +97,18 @@ ORDER BY r.id LIMIT $1`
 // uniqueKey computes in SQL the key that River derives from the arguments of the job of the run r.
 const uniqueKey = `sha256(convert_to('&kind=kahn_run&args={"key":"' || encode(sha256(convert_to(r.id, 'UTF8')), 'hex') || '"}', 'UTF8'))`
 
-// queueHash computes in SQL what QueueOf ends with for the run r.
+// queueHash computes in SQL the end of QueueOf for the run r.
 const queueHash = `left(encode(sha256(convert_to(r.workflow || E'\n' || r.plan, 'UTF8')), 'hex'), 32)`
 
-// silentQuery finds the jobs of steps whose processes have not been heard for too long, by the ids of their runs: in this order the rows of runs are locked.
+// silentQuery finds the jobs of steps whose processes have sent no heartbeat for too long, in the order of the ids of their runs, in which the
+// rows of runs are locked.
 const silentQuery = `SELECT j.id, j.attempt, j.scheduled_at, j.queue, j.priority, j.args FROM %s j
 WHERE j.kind = 'kahn_step' AND j.state = 'running' AND j.attempted_at < now() - (j.args->>'lost_after')::bigint / 1000 * interval '1 microsecond'
 ORDER BY j.args->>'run' COLLATE "C", j.id LIMIT $1 FOR UPDATE SKIP LOCKED`
 
-// A place is the last run at which a process has looked.
+// A place is the last run that a process has inspected.
 type place struct {
-	status  int // in atWork
+	status  int // its index in atWork
 	created time.Time
 	run     string
 }
@@ -121,13 +122,13 @@ func newest(status int) place {
 }
 
 const (
-	// goneBatch is how many runs one transaction looks at for waits without a job, and goneBatches how many transactions a look has. The next look continues behind them,
-	// so that its costs do not grow with the runs.
+	// goneBatch is how many runs one transaction inspects for waits without a job, and goneBatches how many transactions one search has. The next
+	// search continues behind them, so that the cost of a search does not grow with the number of runs.
 	goneBatch, goneBatches = 500, 20
 )
 
-// goneQuery finds the next runs of a status that have not ended, the newest first, and of each node of theirs that waits for the reply of a job the token, unless there is such a job, or its
-// reply was posted. The reply and the end of a job are in one transaction.
+// goneQuery finds the next runs of a status that have not ended, the newest first. For each of their nodes that waits for the reply of a job it
+// returns the token, unless the job exists or its reply was posted. The reply and the end of a job are in one transaction.
 const goneQuery = `WITH looked AS MATERIALIZED (
 	SELECT r.run, r.id, r.created FROM %[2]s r WHERE r.status = $1 AND r.created <= $2 AND (r.created < $2 OR r.id > $3) ORDER BY r.created DESC, r.id LIMIT $4
 ),
@@ -140,14 +141,14 @@ SELECT s.id, s.created, (SELECT array_agg(w.token ORDER BY w.token) FROM waits w
 	AND NOT EXISTS (SELECT FROM %[4]s q WHERE q.run = w.run AND sha256(q.id) = sha256(convert_to(w.token, 'UTF8')) AND q.id = convert_to(w.token, 'UTF8')))
 FROM looked s ORDER BY s.created DESC, s.id`
 
-// lost is a job whose process has lost it.
+// lost is a job that its process has lost.
 type lost struct {
 	job       int64
 	attempt   int
 	scheduled time.Time
 }
 
-// inBatches recovers in one transaction after the other, until one has found less than a batch.
+// inBatches calls a recovery in one transaction after the other, until one has found less than a batch.
 func (c Client) inBatches(ctx context.Context, recoverSome func(context.Context, pgx.Tx) (found int, err error)) error {
 	for {
 		var found int
@@ -164,7 +165,7 @@ func (c Client) inBatches(ctx context.Context, recoverSome func(context.Context,
 	}
 }
 
-// recoverRuns discards jobs of runs that are lost, and inserts new ones.
+// recoverRuns discards lost jobs of runs, and inserts new ones.
 func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (found int, err error) {
 	var runs []string
 	var jobs []lost
@@ -184,7 +185,7 @@ func (c Client) recoverRuns(ctx context.Context, tx pgx.Tx, age time.Duration) (
 	return len(runs), err
 }
 
-// recoverStrays inserts jobs of runs that have none.
+// recoverStrays inserts jobs for runs that have none.
 func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var runs []string
 	err = each(ctx, tx, fmt.Sprintf(strayQuery, c.jobs(), c.stored("runs"), uniqueKey, queueHash), []any{recoverBatch}, func(row pgx.CollectableRow) error {
@@ -199,7 +200,7 @@ func (c Client) recoverStrays(ctx context.Context, tx pgx.Tx) (found int, err er
 	return len(runs), err
 }
 
-// enqueueAll inserts jobs of runs, unless they have nothing to do or wait for a signal.
+// enqueueAll inserts jobs for runs, unless they have nothing to do or wait for a signal.
 func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error {
 	for _, run := range runs {
 		if err := c.goOn(ctx, tx, run); err != nil && !errors.Is(err, store.ErrUnknownRun) {
@@ -209,8 +210,8 @@ func (c Client) enqueueAll(ctx context.Context, tx pgx.Tx, runs []string) error 
 	return nil
 }
 
-// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. It replies with an error to an attempt that was lost too
-// often.
+// recoverSteps discards jobs of steps whose processes are silent, and inserts new ones. If an attempt was lost too often it replies with an
+// error.
 func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err error) {
 	var jobs []lost
 	var steps []river.InsertManyParams
@@ -239,8 +240,8 @@ func (c Client) recoverSteps(ctx context.Context, tx pgx.Tx) (found int, err err
 	return len(jobs), err
 }
 
-// refuseGone lets attempts whose jobs are gone fail: no process performs them, and the reply would never come. It looks at some of the runs, and continues there the next
-// time.
+// refuseGone fails attempts whose jobs are gone: no process performs them, and the reply would never come. It inspects some of the runs, and the
+// next call continues behind them.
 func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -264,7 +265,7 @@ func (w *recoverWorker) refuseGone(ctx context.Context, c Client) error {
 	return nil
 }
 
-// refuseSomeGone is refuseGone for the runs after one, in one transaction. It returns the last one at which it has looked.
+// refuseSomeGone is refuseGone for the runs after one, in one transaction. It returns the last run that it has inspected.
 func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (last place, err error) {
 	found, gone := 0, map[string][]string{}
 	last = after
@@ -280,7 +281,7 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 	if found < goneBatch {
 		last = newest(after.status + 1)
 	}
-	for _, run := range slices.Sorted(maps.Keys(gone)) { // as recoverSteps locks the rows of runs
+	for _, run := range slices.Sorted(maps.Keys(gone)) { // the order in which recoverSteps locks the rows of runs
 		for _, token := range gone[run] {
 			if err == nil {
 				err = c.refuse(ctx, tx, &stepArgs{Run: run, Token: token}, errGone)
@@ -290,7 +291,7 @@ func (c Client) refuseSomeGone(ctx context.Context, tx pgx.Tx, after place) (las
 	return last, err
 }
 
-// errGone fails an attempt whose job was deleted, or has ended without a reply.
+// errGone is the error of an attempt whose job was deleted, or has ended without a reply.
 var errGone = errors.New("the job of the step is gone: somebody has deleted or cancelled it before it was performed, or it could not begin")
 
 // refuse posts an error as the reply to an attempt, unless its run has ended or is not stored any more: then nothing waits for the
@@ -313,8 +314,7 @@ func each(ctx context.Context, tx pgx.Tx, text string, args []any, f func(row pg
 	return err
 }
 
-// rescue discards jobs whose processes are lost. If a process comes back, it cannot change its job any more: River changes only running
-// jobs.
+// rescue discards jobs whose processes are lost. If a process recovers, it cannot change its job any more: River changes only running jobs.
 func (c Client) rescue(ctx context.Context, tx pgx.Tx, why string, jobs []lost) error {
 	if len(jobs) == 0 {
 		return nil
@@ -334,7 +334,7 @@ func (c Client) rescue(ctx context.Context, tx pgx.Tx, why string, jobs []lost) 
 	return err
 }
 
-// goesOn reports whether a run has something to do without a signal, now or later. Of a run that has ended a redrive is left to do.
+// goesOn reports whether a run has something to do without a signal, now or later. A run that has ended has something to do if a redrive waits.
 func goesOn(r *store.Run) bool {
 	return r.Status.Terminal() && r.Posted > r.Taken || !r.Status.Terminal() && (!r.WakeAt.IsZero() || r.Status != machine.RunSuspended)
 }

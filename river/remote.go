@@ -23,7 +23,7 @@ type stepArgs struct {
 	Run     string `json:"run"`
 	Path    string `json:"path"` // of the node
 	Attempt int    `json:"attempt"`
-	Token   string `json:"token"` // under which the node waits for the reply
+	Token   string `json:"token"` // the token under which the node waits for the reply
 	// LostAfter is how long the process that performs the attempt may be silent.
 	LostAfter time.Duration   `json:"lost_after"`
 	Losses    int             `json:"losses,omitempty"` // how many processes were lost during the attempt
@@ -33,11 +33,11 @@ type stepArgs struct {
 // Kind implements [river.JobArgs].
 func (stepArgs) Kind() string { return "kahn_step" }
 
-// Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of River, which
-// any process performs that serves the kind of the node, see [Server], and suspends the node until the reply of the job comes. A run that has nothing
-// else to do rests meanwhile.
+// Remote sends steps to other processes. Its method Step is the step function of a [Workflow], or the Do of a node: it inserts a job of River,
+// and suspends the node until the reply of the job comes. Any process that serves the kind of the node performs the job, see [Server]. A run that
+// has nothing else to do rests meanwhile.
 //
-// Everything that the step sees goes along as JSON, see [kahn.Call]. What is large goes by reference if the codec of the run is a [store.Blobs].
+// The job has everything that the step sees as JSON, see [kahn.Call]. Large values go by reference if the codec of the run is a [store.Blobs].
 type Remote struct {
 	// WithView lets the step see the results of all ancestors, see [kahn.Step.View]. Without it, the step sees its predecessors'
 	// results.
@@ -53,11 +53,11 @@ const (
 	defaultLostAfter = 30 * time.Second
 	// mostLosses is the number of lost processes after which an attempt fails.
 	mostLosses = 3
-	// sent is the prefix of the tokens under which nodes wait for the replies of their jobs. Step saves the token as the node's state, too.
+	// sent is the prefix of the tokens under which nodes wait for the replies of their jobs. Step also saves the token as the node's state.
 	sent = "kahn_step "
 )
 
-// Step sends an attempt, and returns the reply when it has come. It has to be called in a run that a Performer performs.
+// Step sends an attempt, and returns the reply when it has come. It must be called in a run that a Performer performs.
 func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	if r.LostAfter < 0 || r.Priority < 0 || r.Priority > maxPriority {
 		return nil, kahn.Permanent(fmt.Errorf("%w: riverkahn.Remote: LostAfter %v is negative, or Priority %d is not one from 0 to %d", machine.ErrBadValue, r.LostAfter, r.Priority, maxPriority))
@@ -73,7 +73,7 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 	switch {
 	case strings.HasPrefix(state, tokenOf(s)):
 		return received(s, call.Codec)
-	case strings.HasPrefix(state, sent): // of the attempt before
+	case strings.HasPrefix(state, sent): // the token of the previous attempt
 		call.Resumed, call.Signal, call.SavedState = false, nil, nil
 	}
 	client, err := river.ClientFromContextSafely[pgx.Tx](ctx)
@@ -95,7 +95,7 @@ func (r Remote) Step(ctx context.Context, s *kahn.Step) (any, error) {
 // errEnd refuses a remote step for an end node.
 var errEnd = fmt.Errorf("%w: riverkahn.Remote: the end node cannot wait for the reply of another process", machine.ErrBadValue)
 
-// remoteStep is what the runtime calls [Remote.Step] as a value.
+// remoteStep is the runtime's name for the method value [Remote.Step].
 var remoteStep = runtime.FuncForPC(reflect.ValueOf(Remote{}.Step).Pointer()).Name()
 
 // isRemote reports whether a step function is the method of a Remote. A function that calls the method looks like any other.
@@ -104,7 +104,8 @@ func isRemote(do kahn.StepFunc) bool {
 	return f != nil && f.Name() == remoteStep
 }
 
-// checkRemote refuses a plan with an end node, at any depth, whose step is a Remote: that node would fail each run when all else has ended.
+// checkRemote refuses a plan with an end node, at any depth, whose step is a Remote: that node would fail each run after all other nodes have
+// ended.
 func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 	for plans := []*kahn.Plan{plan}; len(plans) > 0; {
 		p := plans[0]
@@ -125,10 +126,10 @@ func checkRemote(plan *kahn.Plan, step kahn.StepFunc) error {
 	return nil
 }
 
-// tokenOf is what the token of an attempt begins with.
+// tokenOf returns the beginning of the token of an attempt.
 func tokenOf(s *kahn.Step) string { return fmt.Sprintf("%s%d ", sent, s.Attempt()) }
 
-// received reads the reply with which an attempt is entered again.
+// received reads the reply that resumes an attempt.
 func received(s *kahn.Step, codec kahn.Codec) (any, error) {
 	answer, _ := s.Resumed()
 	text, ok := answer.(string)

@@ -35,7 +35,7 @@ type Server struct {
 	Queue        string
 }
 
-// Register adds to the configuration of a client of River what performs the steps. Errors match [machine.ErrBadValue].
+// Register adds what performs the steps to the configuration of a client of River. Errors match [machine.ErrBadValue].
 func (s *Server) Register(config *river.Config) error {
 	switch {
 	case config == nil:
@@ -66,13 +66,13 @@ type stepWorker struct {
 	s *Server
 }
 
-// Timeout is none: the node's is the deadline of the call.
+// Timeout returns -1, which means none: the node's timeout is the deadline of the call.
 func (*stepWorker) Timeout(*river.Job[stepArgs]) time.Duration { return -1 }
 
 // errUnwanted is the cause of the end of a step's context when no run waits for its reply any more.
 var errUnwanted = errors.New("the run does not wait for the step any more")
 
-// Work performs an attempt, unless the run does not wait for it, and posts the reply. That the step has failed is no error of its job.
+// Work performs an attempt, unless the run does not wait for it, and posts the reply. The job succeeds even if the step fails.
 func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	x := &attempt{job: job, client: Client{Store: w.s.Store, River: river.ClientFromContext[pgx.Tx](ctx)}}
 	switch wanted, err := x.isAwaited(ctx); {
@@ -81,7 +81,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	case err != nil:
 		return err
 	case !wanted:
-		return river.JobSnooze(awaitStart) // others may need this worker meanwhile
+		return river.JobSnooze(awaitStart) // other jobs may need this worker meanwhile
 	}
 	reply, err := w.perform(ctx, x)
 	switch {
@@ -93,7 +93,7 @@ func (w *stepWorker) Work(ctx context.Context, job *river.Job[stepArgs]) error {
 	return x.answer(ctx, reply)
 }
 
-// perform calls the step function. It returns the error of the job: the run does not wait for the step any more, or the client of River
+// perform calls the step function. It returns an error for the job if the run does not wait for the step any more, or if the client of River
 // stops.
 func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error) {
 	call := kahn.Call{Codec: w.s.Codec}
@@ -128,7 +128,7 @@ func (w *stepWorker) perform(ctx context.Context, x *attempt) (kahn.Reply, error
 	case reply.Err != nil && errors.Is(context.Cause(ctx), river.ErrJobCancelledRemotely):
 		return kahn.Reply{Codec: w.s.Codec, Err: errors.New("the job of the step was cancelled")}, nil
 	case reply.Err != nil && ctx.Err() != nil:
-		return reply, ctx.Err() // the client of River stops: another process performs the attempt
+		return reply, ctx.Err() // the client of River stops: another process will perform the attempt
 	}
 	return reply, nil
 }
@@ -151,7 +151,7 @@ const (
 	beats = 5
 )
 
-// isAwaited waits until the run waits for the attempt. It returns false if that takes long.
+// isAwaited waits until the run waits for the attempt. It returns false if that takes longer than awaitStart.
 func (x *attempt) isAwaited(ctx context.Context) (bool, error) {
 	for began := time.Now(); time.Since(began) < awaitStart; {
 		if awaited, err := x.beat(ctx, x.client.Store.Pool()); err != nil || awaited {
@@ -183,13 +183,13 @@ func (x *attempt) follow(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// nodeQuery finds the number of the node of a path, once for each attempt: it reads the keys of all nodes of the run. A composite that is tried again has
-// new nodes of the same path, of which the last one counts.
+// nodeQuery finds the number of the node of a path. It runs once for each attempt, since it reads the keys of all nodes of the run. A composite
+// that is tried again has new nodes with the same paths; the last one counts.
 const nodeQuery = `SELECT r.run, max(n.node) FROM %s r JOIN %s n USING (run)
 WHERE r.id = $1 AND (n.key = $2 OR position('#try' IN n.key) > 0 AND regexp_replace(n.key, '#try[0-9]+', '', 'g') = $2) GROUP BY r.run`
 
-// beatQuery notes that the process of a job lives. It returns whether this process still has the job and the node is not terminal, whether the node is
-// suspended, and whether it waits under the token of the job.
+// beatQuery records that the process of a job lives. It returns whether this process still has the job and the node is not terminal, whether the
+// node is suspended, and whether it waits under the token of the job.
 const beatQuery = `WITH beat AS (UPDATE %[1]s SET attempted_at = now() WHERE id = $1 AND attempt = $2 AND state = 'running' RETURNING id)
 SELECT (SELECT count(*) FROM beat) = 1 AND NOT n.terminal, coalesce(n.status = 'suspended', false), coalesce(position(convert_to($5, 'UTF8') IN n.record) > 0, false)
 FROM %[2]s r JOIN %[3]s n USING (run) WHERE r.run = $3 AND n.node = $4 AND r.ended IS NULL`
@@ -199,7 +199,7 @@ type querier interface {
 	QueryRow(ctx context.Context, text string, args ...any) pgx.Row
 }
 
-// beat lets the process be heard, and reports whether the run waits for the attempt. If it does not and will not, the error is errUnwanted.
+// beat sends a heartbeat, and reports whether the run waits for the attempt. It returns errUnwanted if the run does not wait and never will.
 func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error) {
 	a := &x.job.Args
 	if x.run == 0 {
@@ -217,15 +217,15 @@ func (x *attempt) beat(ctx context.Context, db querier) (awaited bool, err error
 	return err == nil && waits, err
 }
 
-// answer completes the job and posts the reply, if the run waits for it. It repeats the transaction if it fails, as long as the client of River works: the
-// step has been performed.
+// answer completes the job and posts the reply, if the run waits for it. It repeats a transaction that fails until the client of River stops,
+// since the step was performed.
 func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 	for {
 		err := x.answerOnce(context.WithoutCancel(ctx), reply)
 		switch {
 		case errors.Is(err, errUnwanted), errors.Is(err, store.ErrEnded), errors.Is(err, store.ErrUnknownRun):
 			return river.JobCancel(errUnwanted)
-		case errors.Is(err, store.ErrRejected) && reply.Value != nil: // the store cannot hold it
+		case errors.Is(err, store.ErrRejected) && reply.Value != nil: // the store cannot hold the value
 			reply = kahn.Reply{Codec: reply.Codec, Err: kahn.Permanent(err)}
 			continue
 		case err == nil:
@@ -233,7 +233,7 @@ func (x *attempt) answer(ctx context.Context, reply kahn.Reply) error {
 		}
 		pause, stop := context.WithCancelCause(ctx)
 		timer := time.AfterFunc(answerPause, func() { stop(nil) })
-		x.follow(pause, stop) // else the process counts as lost, and another one performs the step again
+		x.follow(pause, stop) // otherwise the process counts as lost, and another one performs the step again
 		timer.Stop()
 		stop(nil)
 		switch {
@@ -263,7 +263,7 @@ func (x *attempt) answerOnce(ctx context.Context, reply kahn.Reply) error {
 	})
 }
 
-// reply posts a reply for the node that waits for it. One that cannot be encoded becomes an error.
+// reply posts a reply for the node that waits for it. If the reply cannot be encoded it posts an error.
 func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Reply) error {
 	text, err := json.Marshal(reply)
 	if err != nil {
@@ -279,7 +279,7 @@ func (c Client) reply(ctx context.Context, tx pgx.Tx, a *stepArgs, reply kahn.Re
 	return err
 }
 
-// unheard gets what a step in a job of its own reports: nothing of it reaches the run.
+// unheard takes what a step in its own job reports, such as logs and labels: nothing of it reaches the run.
 type unheard struct{}
 
 func (unheard) Emit(any)               {}
@@ -287,7 +287,7 @@ func (unheard) Log(slog.Level, string) {}
 func (unheard) Tokens(int, int)        {}
 func (unheard) Use(string, float64)    {}
 
-// SetLabel refuses a label, which the run would not have.
+// SetLabel refuses the label, since it would not reach the run.
 func (unheard) SetLabel(name, _ string) error {
 	return fmt.Errorf("riverkahn: the label %q of a step in a job of its own: %w", name, errors.ErrUnsupported)
 }

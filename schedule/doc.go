@@ -14,9 +14,9 @@
 //
 // The names by task:
 //
-//   - Serving schedules: [New], [Scheduler], [Schedule] with [Missed] and [Overlap]. [LabelSchedule] and the others label their runs.
+//   - Serving schedules: [New], [Scheduler], [Schedule] with [Missed] and [Overlap]. [LabelSchedule] and the other label constants label their runs.
 //   - Operating them: [Scheduler.RunNow], [Scheduler.Pause], [Scheduler.Resume], [Scheduler.Backfill], [Scheduler.List], [Status],
 //     [Scheduler.Remove]; [ErrUnknownSchedule].
 //   - Schedules in documents: [FromDocument], [Check], [ErrBadSchedule].
-//   - Times without a store: [Times], from [Cron] or [Every], follow from the definition alone.
+//   - Times without a store: [Times], from [Cron] or [Every], depend only on the definition.
 package schedule

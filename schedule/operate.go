@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Pause keeps the ticks of a schedule from running until Resume. The tick that is pending is cancelled when it is due, with the reason "paused". The
+// Pause keeps the ticks of a schedule from running until Resume. The pending tick is cancelled when it is due, with the reason "paused". The
 // error matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.change(ctx, name, func(x *store.ScheduleState, _ time.Time) (*store.NewRun, bool, error) {
@@ -23,8 +23,8 @@ func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	})
 }
 
-// Resume ends a pause. Ticks of the pause are not missed: the next one is the first after now. The error matches [ErrUnknownSchedule] if the
-// store does not have the schedule, and [ErrBadSchedule] if it is none of this Scheduler's.
+// Resume ends a pause. Ticks during the pause do not count as missed: the next one is the first after now. The error matches [ErrUnknownSchedule]
+// if the store does not have the schedule, and [ErrBadSchedule] if this Scheduler does not have it.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	var skip, tick time.Time
 	for {
@@ -63,7 +63,7 @@ func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	}
 }
 
-// mine returns the rule of a schedule that this process can create runs of.
+// mine returns the rule of a schedule whose runs this process can create.
 func (s *Scheduler) mine(x *store.ScheduleState) (*rule, error) {
 	r, err := s.ruleOf(&x.Schedule)
 	if err == nil && !s.creates(r) {
@@ -94,10 +94,10 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (id string, err err
 	}
 }
 
-// Backfill creates the runs of the ticks from one time on and before another that have none, and returns their ids. They are due at once, and run
-// beside one another as far as MaxRuns lets them, whatever the schedule says about overlaps. Ticks that are not over yet, and the latest one, which
-// is pending, are left out. The error matches [ErrBadSchedule] for more than 1,000 ticks, and nothing is created then; otherwise errors are as for
-// Resume, and a call that failed may be repeated.
+// Backfill creates runs for ticks without a run, at or after one time and before another, and returns their ids. They are due at once, and run
+// side by side within MaxRuns, whatever the schedule says about overlaps. Backfill leaves out future ticks, and the latest tick, which is
+// pending. The error matches [ErrBadSchedule] if there are more than 1,000 ticks, and nothing is created then; otherwise errors are as for
+// Resume, and a failed call may be repeated.
 func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time.Time) (created []string, err error) {
 	list, now, err := s.store.Schedules(ctx, name)
 	if err != nil {
@@ -132,8 +132,8 @@ func (s *Scheduler) Backfill(ctx context.Context, name string, from, before time
 	return created, nil
 }
 
-// Remove removes a schedule from the store, and cancels its pending tick. A process that begins to serve it creates it again. The error matches
-// [ErrUnknownSchedule] if the store does not have the schedule.
+// Remove removes a schedule from the store, and cancels its pending tick. A process that begins to serve the schedule creates it again. The error
+// matches [ErrUnknownSchedule] if the store does not have the schedule.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	for {
 		list, _, err := s.store.Schedules(ctx, name)
@@ -154,7 +154,7 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	}
 }
 
-// Status is a schedule as the store has it.
+// Status is the stored state of a schedule.
 type Status struct {
 	Schedule
 	Paused bool
@@ -162,7 +162,7 @@ type Status struct {
 	Last   []store.Run // the latest runs that have begun or ended, the newest first, as List of the store returns them
 }
 
-// List returns the schedules of the store by name, other processes' schedules included, each with so many of its next ticks and of its latest
+// List returns the schedules of the store by name, other processes' schedules included, each with the given numbers of its next ticks and latest
 // runs. Inputs is nil for schedules of other processes.
 func (s *Scheduler) List(ctx context.Context, ticks, runs int) (list []Status, err error) {
 	rows, now, err := s.store.Schedules(ctx)

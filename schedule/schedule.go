@@ -25,52 +25,51 @@ type Schedule struct {
 	// Cron is an expression, see the function [Cron], and Zone its time zone; Every is an interval, see the function [Every]. A schedule has one of them.
 	Cron, Zone string
 	Every      time.Duration
-	// Missed says what becomes of ticks at which no process served the schedule.
+	// Missed says what happens to ticks at which no process served the schedule.
 	Missed Missed
 	// StartingDeadline is how late a tick may begin; a later one is missed. Zero means no bound; with Missed None, a minute.
 	StartingDeadline time.Duration
-	// Overlap says what becomes of a tick while the run of another tick has not ended.
+	// Overlap says what happens to a tick while the run of another tick has not ended.
 	Overlap Overlap
 	// Jitter delays each tick by less than this time. The delay follows from the name and the tick.
 	Jitter time.Duration
-	// Labels are the runs' labels, beside [LabelSchedule] and the others of this package.
+	// Labels are the runs' labels, in addition to [LabelSchedule] and the other labels of this package.
 	Labels map[string]string
-	// Key and Priority are those of the runs, see [kahn.RunKey] and [kahn.RunPriority]: the name of a tenant, as a rule, whose ticks take turns with its other
-	// runs and count as runs of the key. RunNow and Backfill have them, too.
+	// Key and Priority are the key and the priority of the runs, see [kahn.RunKey] and [kahn.RunPriority]. Key is usually the name of a tenant: the
+	// ticks take turns with the tenant's other runs and count as runs of the key. Runs of RunNow and Backfill have them, too.
 	Key      string
 	Priority int
-	// Inputs returns the inputs of the run of a tick. It is called when the run is created, as a rule at the tick before, and may be called
-	// again. Nil: the run has the input "tick", the time as a text in RFC 3339, unless its graph declares inputs and not this one.
+	// Inputs returns the inputs of the run of a tick. It is called when the run is created, usually at the previous tick, and may be called
+	// again. If it is nil the run has the input "tick", the time as a text in RFC 3339, unless its graph declares other inputs only.
 	Inputs func(tick time.Time) (map[string]any, error)
 }
 
-// Missed says what becomes of the ticks at which no process served a schedule, of 1,000 of them at most: of earlier ones there are no
-// runs.
+// Missed says what happens to ticks at which no process served a schedule. It covers the last 1,000 such ticks; earlier ones have no runs.
 type Missed string
 
-// What becomes of missed ticks. Those that are left out have runs that are cancelled, with the reason "missed".
+// What happens to missed ticks. A tick that is left out has a run that is cancelled, with the reason "missed".
 const (
-	Latest Missed = ""     // the latest one runs
+	Latest Missed = ""     // the latest missed tick runs
 	None   Missed = "none" // none runs
 	All    Missed = "all"  // all run, one after the other unless they may overlap
 )
 
-// Overlap says what becomes of a tick while the run of the tick before it has not ended.
+// Overlap says what happens to a tick while the run of the previous tick has not ended.
 type Overlap string
 
-// What becomes of ticks that overlap.
+// What happens to ticks that overlap.
 const (
 	Skip  Overlap = ""      // the run of the tick is cancelled, with the reason "overlaps"
-	Allow Overlap = "allow" // it runs beside the other
+	Allow Overlap = "allow" // it runs beside the other run
 )
 
 // The labels of runs.
 const (
 	LabelSchedule = "schedule"         // the name of the schedule
 	LabelTick     = "schedule.tick"    // the time of the tick, in RFC 3339, UTC
-	LabelKind     = "schedule.kind"    // "now" of RunNow and "backfill" of Backfill; ticks have none
+	LabelKind     = "schedule.kind"    // "now" for RunNow and "backfill" for Backfill; ticks have none
 	LabelLeftOut  = "schedule.leftout" // why the run was cancelled: "missed", "overlaps", "paused", "replaced", ...
-	// labelDefinition identifies the definition that the tick was made by.
+	// labelDefinition identifies the definition from which the tick was made.
 	labelDefinition = "schedule.definition"
 )
 
@@ -98,7 +97,7 @@ type written struct {
 	Priority         int               `json:"priority,omitempty"`
 }
 
-// rule is a definition that was checked.
+// rule is a checked definition.
 type rule struct {
 	name  string
 	times *Times
@@ -167,7 +166,7 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// ruleOf reads the row of a schedule. Its inputs are the process's own.
+// ruleOf reads the row of a schedule. Inputs come from this process.
 func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 	var d written
 	s := Schedule{Name: row.Name}
@@ -195,12 +194,12 @@ func ruleOf(row *store.Schedule, own *rule) (*rule, error) {
 	return r, err
 }
 
-// tickID is the id of the run of a tick.
+// tickID returns the id of the run of a tick.
 func tickID(name string, tick time.Time) string {
 	return name + "@" + tick.UTC().Format(time.RFC3339)
 }
 
-// tickOf is the time of the tick of a run of a schedule, the zero time of an id that is none of a tick.
+// tickOf returns the time of a tick from the id of its run, or the zero time if the id belongs to no tick.
 func tickOf(name, id string) time.Time {
 	at, ok := strings.CutPrefix(id, name+"@")
 	if !ok {
@@ -213,7 +212,7 @@ func tickOf(name, id string) time.Time {
 	return tick
 }
 
-// begins is when a tick begins: its time, and its share of the jitter.
+// begins returns when a tick begins: its time plus its share of the jitter.
 func (r *rule) begins(tick time.Time) time.Time {
 	if r.Jitter <= 0 {
 		return tick
@@ -222,7 +221,7 @@ func (r *rule) begins(tick time.Time) time.Time {
 	return tick.Add(time.Duration(binary.BigEndian.Uint64(sum[:8]) % uint64(r.Jitter)))
 }
 
-// late is how late a tick may begin, 0 without a bound.
+// late returns how late a tick may begin, 0 if there is no bound.
 func (r *rule) late() time.Duration {
 	if r.Missed == None {
 		return cmp.Or(r.StartingDeadline, noneLate)
@@ -230,8 +229,8 @@ func (r *rule) late() time.Duration {
 	return r.StartingDeadline
 }
 
-// after returns the tick that follows one, the zero time if there is none. If more than the ticks that have runs have passed, it leaves out
-// the first of them, and says how many.
+// after returns the tick that follows one, the zero time if there is none. If more ticks were missed than have runs, it leaves out the first
+// ones, and returns how many.
 func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	if next = r.times.Next(tick); next.IsZero() || next.After(now) {
 		return next, 0
@@ -255,7 +254,7 @@ func (r *rule) after(tick, now time.Time) (next time.Time, left int) {
 	return ring[n%mostMissed], n - mostMissed
 }
 
-// newRun is the run of a tick. If its inputs cannot be had, the run is left out for this reason.
+// newRun makes the run of a tick. If its inputs fail, the run is left out for this reason.
 func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, tick time.Time) store.NewRun {
 	labels := map[string]string{}
 	for name, value := range r.Labels {
@@ -271,7 +270,7 @@ func (r *rule) newRun(w *kahn.Workflow, options []kahn.Option, id, kind string, 
 		labels[LabelLeftOut] = "inputs: " + err.Error()
 		n = store.NewRun{ID: id, Spec: store.Spec{Workflow: r.Workflow, Labels: labels, Key: r.Key, Priority: r.Priority}}
 	}
-	n.Plan = "" // whatever version is there then performs it
+	n.Plan = "" // any version of the workflow may perform it
 	n.NotBefore = r.begins(tick)
 	if kind != "" {
 		n.NotBefore = time.Time{}
@@ -308,7 +307,7 @@ func contain(f func() error) error {
 	return foreign.Contain(f, func(v any) error { return foreign.NewPanicError(v) })
 }
 
-// declares reports whether a graph may be given an input.
+// declares reports whether a graph accepts an input.
 func declares(g *kahn.Graph, name string) bool {
 	for i := range g.Inputs {
 		if g.Inputs[i].Name == name {

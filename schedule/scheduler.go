@@ -24,8 +24,8 @@ type Scheduler struct {
 	workflows map[string]*kahn.Workflow // the first of each name
 	host      func(ctx context.Context, r *store.Run) (*kahn.Request, error)
 
-	woken chan struct{} // a tick for which the following one waits has ended
-	mu    sync.Mutex    // guards what follows
+	woken chan struct{} // sent when a run ends for which the next tick waits
+	mu    sync.Mutex    // guards the fields below
 	late  map[string]bool
 }
 
@@ -35,15 +35,15 @@ type owned struct {
 	data []byte
 }
 
-// ErrUnknownSchedule is matched by the error of a schedule that the store does not have.
+// ErrUnknownSchedule is returned if the store does not have the schedule.
 var ErrUnknownSchedule = errors.New("unknown schedule")
 
-// tendEvery is how often a Scheduler looks for schedules whose following tick no process has created.
+// tendEvery is how often a Scheduler looks for schedules whose next tick no process has created.
 const tendEvery = 10 * time.Second
 
-// New returns a Scheduler. The store of the service is a [store.ScheduleStore]; the service has the workflows of the schedules, and the first
-// one of a name creates the runs. Nothing is written before Serve. The error matches [ErrBadSchedule], or [kahn.ErrBadOption] for a service
-// that has another store.
+// New returns a Scheduler. The store of the service is a [store.ScheduleStore]; the service has the workflows of the schedules; if several have
+// one name, the first one creates the runs. New writes nothing; Serve does. The error matches [ErrBadSchedule], or [kahn.ErrBadOption] if the
+// service has another store.
 func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Scheduler, error) {
 	s := &Scheduler{
 		runner: runner, service: service, own: map[string]*owned{}, workflows: map[string]*kahn.Workflow{}, woken: make(chan struct{}, 1), late: map[string]bool{},
@@ -76,9 +76,9 @@ func New(runner *kahn.Runner, service kahn.Service, schedules ...Schedule) (*Sch
 	return s, nil
 }
 
-// Serve writes the schedules into the store and performs runs as [kahn.Runner.Serve] does, whose errors it returns. Any number of processes
-// may serve the same schedules; the definition of the process that began last counts. A schedule that a process does not have stays as it is:
-// see Remove.
+// Serve writes the schedules into the store, performs runs as [kahn.Runner.Serve] does, and returns its errors. Any number of processes may serve
+// the same schedules; the definition of the process that began last counts. Serve does not change stored schedules that this process does not
+// have: see Remove.
 func (s *Scheduler) Serve(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(s.own)) {
 		if err := s.define(ctx, s.own[name]); err != nil {
@@ -93,7 +93,7 @@ func (s *Scheduler) Serve(ctx context.Context) error {
 	return s.runner.Serve(ctx, s.service)
 }
 
-// change reads the row of a schedule, and writes it as f has changed it, with a run that f returns, until no other process has changed it
+// change reads the row of a schedule, and writes the row and the run that f returns. It repeats this while other processes change the row
 // meanwhile. f returns false if there is nothing to write.
 func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.ScheduleState, now time.Time) (create *store.NewRun, write bool, err error)) error {
 	for {
@@ -115,10 +115,10 @@ func (s *Scheduler) change(ctx context.Context, name string, f func(x *store.Sch
 	}
 }
 
-// taken reports whether a tick has its run already, which has begun, is about to begin, or has requests.
+// taken reports whether a tick already has a run that has begun, is about to begin, or has requests.
 func taken(err error) bool { return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrLeased) }
 
-// define writes the row of a schedule that is new, or differs. Then the pending tick is replaced.
+// define writes the row of a schedule that is new or has changed, and replaces the pending tick.
 func (s *Scheduler) define(ctx context.Context, o *owned) error {
 	var skip time.Time // ticks up to this one have runs
 	for {
@@ -133,12 +133,12 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 			}
 			from := now
 			if !x.Begun && former.Before(now) {
-				from = former.Add(-1) // it is missed, and so are the ticks after it
+				from = former.Add(-1) // it and the ticks after it are missed
 			}
 			if from.Before(skip) {
 				from = skip
 			}
-			if tick = o.times.Next(from); same { // its inputs may be others
+			if tick = o.times.Next(from); same { // its inputs may differ
 				tick = former
 			}
 			if tick.IsZero() {
@@ -166,11 +166,11 @@ func (s *Scheduler) define(ctx context.Context, o *owned) error {
 	}
 }
 
-// leaveOut cancels a run that was to be a tick.
+// leaveOut cancels the run of a tick that is left out.
 func (s *Scheduler) leaveOut(ctx context.Context, run, reason string) error {
 	in, ok := s.store.(store.Inbox)
 	if !ok {
-		return nil // it is refused when it is to begin
+		return nil // admit refuses it when it is about to begin
 	}
 	_, err := in.Post(ctx, run, store.Request{ID: "schedule", Kind: store.KindCancel, Actor: "schedule", Comment: reason})
 	if errors.Is(err, store.ErrUnknownRun) || errors.Is(err, store.ErrEnded) {
@@ -183,7 +183,7 @@ func (s *Scheduler) newRun(r *rule, id, kind string, tick time.Time) store.NewRu
 	return r.newRun(s.workflows[r.Workflow], s.runner.Options, id, kind, tick)
 }
 
-// creates reports whether this process can create the runs of a schedule: the definition does not say the inputs.
+// creates reports whether this process can create the runs of a schedule: the definition does not have the inputs.
 func (s *Scheduler) creates(r *rule) bool {
 	return s.own[r.name] != nil && s.workflows[r.Workflow] != nil
 }
@@ -213,7 +213,7 @@ func (s *Scheduler) follow(x *store.Schedule, r *rule, tick, skip, now time.Time
 	return next, &n, left
 }
 
-// admit decides about a run that is about to begin. The lease of the run is held, so no other process decides about it.
+// admit decides about a run that is about to begin. This process holds the run's lease, so no other process decides about it.
 func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	name := run.Labels[LabelSchedule]
 	if name == "" {
@@ -287,7 +287,7 @@ func (s *Scheduler) admit(ctx context.Context, run *store.Run) (*kahn.Request, e
 	return s.ask(ctx, run)
 }
 
-// ask asks the host's own function.
+// ask calls the host's own function.
 func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, error) {
 	if s.host == nil {
 		return nil, nil
@@ -295,7 +295,7 @@ func (s *Scheduler) ask(ctx context.Context, run *store.Run) (*kahn.Request, err
 	return s.host(ctx, run)
 }
 
-// around wakes the loop at the end of a run for which the following tick waits.
+// around wakes the loop at the end of a run for which the next tick waits.
 func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 	return ctx, func(*kahn.Result) {
 		s.mu.Lock()
@@ -311,12 +311,12 @@ func (s *Scheduler) around(ctx context.Context, r *kahn.Run) (context.Context, f
 func (s *Scheduler) wake() {
 	select {
 	case s.woken <- struct{}{}:
-	default: // it is about to look
+	default: // it looks soon anyway
 	}
 }
 
-// tend creates the ticks that no process has created: the process that performed the tick before has died, did not know the schedule, or waited for its
-// end.
+// tend creates the ticks that no process has created, because the process that performed the previous tick has died, did not know the schedule,
+// or waited for its end.
 func (s *Scheduler) tend(ctx context.Context) {
 	timer := time.NewTicker(tendEvery)
 	defer timer.Stop()
@@ -347,7 +347,7 @@ func (s *Scheduler) report(err error) {
 	slog.Warn("a schedule does not go on", "error", err)
 }
 
-// look creates the ticks that are missing.
+// look creates the missing ticks.
 func (s *Scheduler) look(ctx context.Context) error {
 	if len(s.own) == 0 {
 		return nil
@@ -365,7 +365,7 @@ func (s *Scheduler) look(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// goOn creates the tick after the latest one, which has begun.
+// goOn creates the tick after the latest one, once that has begun.
 func (s *Scheduler) goOn(ctx context.Context, name string) error {
 	var next, skip time.Time
 	for {

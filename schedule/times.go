@@ -12,26 +12,26 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// ErrBadSchedule is matched by the error of an expression, a zone, an interval or a [Schedule] that makes no sense.
+// ErrBadSchedule is returned for an expression, a zone, an interval or a [Schedule] that makes no sense.
 var ErrBadSchedule = errors.New("bad schedule")
 
-// Times are the ticks of a cron expression or of an interval. They depend on nothing but these: no tick depends on the one before it.
+// Times are the ticks of a cron expression or of an interval. They depend only on these: no tick depends on the previous one.
 type Times struct {
-	every int64 // seconds between ticks; 0 of an expression
+	every int64 // seconds between ticks; 0 for an expression
 	zone  *time.Location
-	// The bits of the numbers that each field allows.
+	// Each field has a bit for every number that it allows.
 	minute, hour, day, month, weekday uint64
 	wild                              bool // the minute or the hour begins with a star
-	bothDays                          bool // a day has to match in both of its fields, not in one of them
+	bothDays                          bool // a day must match in both of its fields, not only in one
 }
 
 // Cron returns the times of a cron expression in a time zone of the IANA database, such as "Europe/Berlin"; "" is UTC. The expression has
 // five fields (minute, hour, day of month, month, day of week) or is @hourly, @daily, @midnight, @weekly, @monthly, @yearly or @annually.
 //
-// Where clocks are changed, the rule is Vixie cron's. An expression whose minute and hour do not begin with a star has each time once: in the
-// gap when clocks go forward, it is the end of the gap, and of a time that exists twice it is the first one. Any other expression follows the
-// clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and week both begin without
-// a star, one of them has to match, else both.
+// Where clocks are changed, the rule is Vixie cron's. An expression whose minute and hour do not begin with a star has each time once: a time in
+// the gap when clocks go forward moves to the end of the gap, and of a time that exists twice only the first one counts. Any other expression
+// follows the clock: */10 in the minute has a tick every ten minutes, whatever the clock shows. If the days of month and week both begin without
+// a star, one of them must match, otherwise both.
 //
 // The error matches [ErrBadSchedule] and names the field.
 func Cron(expression, zone string) (*Times, error) {
@@ -39,7 +39,7 @@ func Cron(expression, zone string) (*Times, error) {
 		return nil, fmt.Errorf("%w: cron %q: %s", ErrBadSchedule, expression, fmt.Sprintf(format, args...))
 	}
 	location, err := time.LoadLocation(zone)
-	if err != nil || zone == "Local" { // which is another zone on another machine
+	if err != nil || zone == "Local" { // its meaning depends on the machine
 		return nil, fmt.Errorf("%w: zone %q is none of the IANA database", ErrBadSchedule, zone)
 	}
 	words := strings.Fields(expression)
@@ -77,7 +77,7 @@ func Cron(expression, zone string) (*Times, error) {
 	return t, nil
 }
 
-// Every returns the times of an interval: the multiples of d since the beginning of 1970, UTC. It is a positive number of seconds. The error
+// Every returns the times of an interval: the multiples of d since the beginning of 1970, UTC. d is a positive number of seconds. The error
 // matches [ErrBadSchedule].
 func Every(d time.Duration) (*Times, error) {
 	if d <= 0 || d%time.Second != 0 {
@@ -98,7 +98,7 @@ var (
 // field is a field of an expression.
 type field struct {
 	name   string
-	most   int // the greatest step
+	most   int // the largest step
 	option cron.ParseOption
 }
 
@@ -106,10 +106,10 @@ var fields = [...]field{
 	{"minute", 59, cron.Minute}, {"hour", 23, cron.Hour}, {"day of month", 31, cron.Dom}, {"month", 12, cron.Month}, {"day of week", 7, cron.Dow},
 }
 
-// part is what a field is a list of. The library takes more, such as signs, and skips what follows a star.
+// part matches one element of the list in a field. The library accepts more, such as signs, and ignores what follows a star.
 var part = regexp.MustCompile(`^(?:\*|([0-9A-Za-z]+)(?:-([0-9A-Za-z]+))?)(?:/([0-9]{1,9}))?$`)
 
-// star reports whether a field begins with a star. By that Vixie cron goes, also for */2.
+// star reports whether a field begins with a star. Vixie cron decides by that, also for */2.
 func star(field string) bool { return strings.HasPrefix(field, "*") }
 
 // parse returns the bits of a field.
@@ -124,7 +124,7 @@ func (f *field) parse(text string) (bits uint64, err error) {
 		}
 		option := f.option
 		if option == cron.Dow && (m[1] == "7" || m[2] == "7") {
-			option = cron.Hour // which has a 7
+			option = cron.Hour // whose range includes 7
 		}
 		parsed, err := cron.NewParser(option).Parse(item)
 		if err != nil {
@@ -150,7 +150,7 @@ func (f *field) parse(text string) (bits uint64, err error) {
 	return bits, nil
 }
 
-// Next returns the first tick after a time, in the zone of the ticks. It is the zero time if there is none in the thirty years that follow.
+// Next returns the first tick after a time, in the zone of the ticks, or the zero time if there is none in the next thirty years.
 func (t *Times) Next(after time.Time) time.Time {
 	switch {
 	case t.every > 0:
@@ -170,11 +170,11 @@ func (t *Times) Next(after time.Time) time.Time {
 		if u := t.reached(next); u.After(after) {
 			return u
 		}
-		c = next // the clock was there before it was set back
+		c = next // the clock showed this before it was set back
 	}
 }
 
-// Between yields the ticks from one time on and before another.
+// Between yields the ticks at or after one time and before another.
 func (t *Times) Between(from, before time.Time) iter.Seq[time.Time] {
 	return func(yield func(time.Time) bool) {
 		for u := t.Next(from.Add(-1)); !u.IsZero() && u.Before(before) && yield(u); {
@@ -183,23 +183,23 @@ func (t *Times) Between(from, before time.Time) iter.Seq[time.Time] {
 	}
 }
 
-// shown is what a clock shows, in seconds, as if its zone were UTC.
+// shown returns what a clock shows, in seconds, as if its zone were UTC.
 func shown(u time.Time) int64 {
 	_, offset := u.Zone()
 	return u.Unix() + int64(offset)
 }
 
-// margin is more than any offset of a zone, in seconds.
+// margin is larger than any offset of a zone, in seconds.
 const margin = 26 * 3600
 
-// reached returns when the clock first shows c, or something later than c.
+// reached returns when the clock first shows c or a later time.
 func (t *Times) reached(c int64) time.Time {
 	for u := time.Unix(c-margin, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()
 		_, offset := u.Zone()
 		switch at := c - int64(offset); {
 		case at < u.Unix():
-			return u // it was in the gap before
+			return u // c is in the gap before u
 		case end.IsZero() || at < end.Unix():
 			return time.Unix(at, 0).In(t.zone)
 		}
@@ -207,7 +207,7 @@ func (t *Times) reached(c int64) time.Time {
 	}
 }
 
-// nextByClock is Next of an expression that follows the clock.
+// nextByClock is Next for an expression that follows the clock.
 func (t *Times) nextByClock(after time.Time) time.Time {
 	for u := time.Unix(after.Unix()+1, 0).In(t.zone); ; {
 		_, end := u.ZoneBounds()
