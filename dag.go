@@ -237,9 +237,9 @@ type Node struct {
 	// the nested run; see [AbortRun].
 	Critical bool
 
-	// Memo is the version of the step's code, for a node whose output depends on nothing but that version, its Config and
-	// its inputs: a run with a [Memo] takes the output from an earlier run; the Result of one without has a warning. Of a sub-graph or a loop it is the
-	// version of all that is inside, of a map the version of each item. Empty: the step is called in every run.
+	// Memo is the version of the step's code, for a node whose output depends on nothing but that version, its Config and its inputs: a run with
+	// a [Memo] takes the output from an earlier run; a run without one adds a warning to its Result. For a sub-graph or a loop it is the version
+	// of everything inside, for a map the version of each item. If it is empty the step is called in every run.
 	Memo string
 	// MemoName takes the place of the node's path in the key of its output, so that nodes of any graphs which do the same share outputs, and
 	// a node that is renamed or moved keeps them.

@@ -774,7 +774,7 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.loops = map[loopNode][]deltaSpan{}
 		}
 		known := x.loops[s.of]
-		if len(known) > 0 { // what a snapshot has does not overlap, unless it is damaged
+		if len(known) > 0 { // the spans of a snapshot do not overlap unless it is damaged
 			s.from = max(s.from, known[len(known)-1].to+1)
 		}
 		if s.from <= s.to {

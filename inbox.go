@@ -271,8 +271,9 @@ func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	return nil, true
 }
 
-// startsPending reports whether the first request that waits is taken before the run begins. Of a continuing run only signals are. Of a run that has never
-// begun all are but the cancel of a node, unless the run is to be cancelled afterwards: it does not begin for that.
+// startsPending reports whether the first waiting request is taken before the run begins. A run that continues takes only signals before it
+// begins. A run that has never begun takes every request except the cancel of a node; it takes this one, too, if a cancel of the run follows,
+// since the run need not begin then.
 func (r *Run) startsPending() bool {
 	waiting := r.durable.inbox.waiting
 	if r.from != nil {
@@ -585,7 +586,8 @@ func (d *durable) answerRequest(number uint64, err error) {
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// The run refuses a request for reasons of its plan and of the node alone. A value that it cannot decode leaves the request waiting, see [ErrUndecoded].
+// Only its plan and the state of the node can make the run refuse a request. If it cannot decode the value the request keeps waiting, see
+// [ErrUndecoded].
 //
 // The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. The cancel of a
 // run or of a node has no value: it is a [store.Request] with the kind [store.KindCancel] or [store.KindCancelNode].

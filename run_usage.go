@@ -145,7 +145,7 @@ type spent struct {
 	Inside Usage `json:"inside,omitempty"` // of a composite
 }
 
-// all is what a node has used, and what is inside; nil for nothing.
+// all returns what a node and the nodes inside it have used; nil for nothing.
 func (s *spent) all() Usage {
 	if s == nil {
 		return nil
@@ -153,7 +153,7 @@ func (s *spent) all() Usage {
 	return plus(s.Own, s.Inside)
 }
 
-// own is all without what is inside.
+// own returns what a node has used without the nodes inside it.
 func (s *spent) own() Usage {
 	if s == nil {
 		return nil

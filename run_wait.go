@@ -533,11 +533,11 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	}
 }
 
-// Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait
-// returns a Result in status [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not
-// wait for their next attempt. A guard, a merge or the test of a condition that does not return within [CancelGrace] is left behind, and its node is named
-// in Result.Abandoned; it is called again when the run continues. A run that has nothing left to do but to wait for signals ends at once; a run that was stopped, or
-// is stopped before its last record is written, and a run that has no node left to start, ends as usual.
+// Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait returns a Result in
+// status [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not wait for their next attempt. A guard, a
+// merge or the test of a condition that does not return within [CancelGrace] is left behind, and its node is named in Result.Abandoned; it is
+// called again when the run continues. A run that only waits for signals ends at once. A run that is stopped before its last record is written,
+// or has no node left to start, ends as usual.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		if r.stage == stagePending {

@@ -312,7 +312,7 @@ func (at place) whyReady(y *Why) {
 	}
 }
 
-// whyOrder adds the nodes that have to return, in a run with one slot, before another begins. It reports whether there are any.
+// whyOrder adds the nodes that must return before another node can begin, in a run with one slot. It reports whether there are any.
 func (at place) whyOrder(y *Why) bool {
 	r := at.run
 	if x := r.single; x.interrupts() {

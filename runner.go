@@ -746,7 +746,7 @@ type IdempotencyStore struct {
 
 	mu       sync.Mutex // guards what follows; a run's own lock may be taken while it is held, never the other way around
 	runs     map[string]*idempotent
-	reserved map[string]chan struct{} // the keys of runs that are about to begin; closed when they have, or will not
+	reserved map[string]chan struct{} // by key of a run that is about to begin; closed when it has begun or cannot begin
 }
 
 // idempotent is the run of a key, and the graph and inputs that it was started with.

@@ -24,13 +24,13 @@ const (
 	// cancelled, or had not ended run again, too. The end node always does. A kept node does not belong to the new epoch: it
 	// handles no failure of a node that has run again. A fork is refused with an error that matches [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
-	// DespiteHandlers lets a redrive or a fork repeat what has been answered. Where a payment was refunded because the goods could not be sent, a
-	// redrive would send them and keep the payment for done: the error matches [ErrHandlers] and lists the nodes that have answered, and what.
-	// These are completed nodes that ran over a catch edge, under [OneFailed] or [AllFailed], or only on branches that an error boundary took after
-	// it had asked for the status or the error of a node which had failed; cleanup nodes and the end node are none. A redrive is refused if it
-	// repeats one of them, named or not, or repeats what it has answered and keeps it, see [KeepDescendants]; inside a composite that
-	// begins anew, too. A fork is refused if it repeats what was answered and keeps a result from before. What a boundary has asked for is not
-	// known of runs of older versions: there, it counts as having asked for the nodes that it follows.
+	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. If a payment was refunded because the goods could
+	// not be sent, a redrive would send the goods although the money was returned: without this mode the error matches [ErrHandlers] and lists
+	// the handlers and what each has handled. Handlers are completed nodes that ran over a catch edge, under [OneFailed] or [AllFailed], or only
+	// on branches that an error boundary took after it had asked for the status or the error of a failed node; cleanup nodes and the end node are
+	// not. A redrive is refused if it repeats a handler, named or not, or repeats what a handler has handled and keeps the handler, see
+	// [KeepDescendants], also inside a composite that begins anew. A fork is refused if it repeats what was handled and keeps an earlier result.
+	// For runs of older versions it is unknown what a boundary has asked for: there it counts as having asked for the nodes that it follows.
 	DespiteHandlers
 	// Anew makes a redrive or a fork begin the composites that it names anew, with their whole inside. Without it a named composite in which
 	// something has failed continues inside, as a composite that failed and is not named does.

@@ -310,7 +310,7 @@ func (r *Run) restore(x *restoration) {
 	default:
 		r.event(entry{kind: evRunStatus, arg: event.StatusChange{From: RunSuspended, To: RunRunning, TotalWaiting: x.held.waiting()}})
 	}
-	// In files without InWave a run is in a wave if a node is decided: the start of a wave decides its nodes.
+	// A file without InWave was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
 	if !x.crashed { // an event of the earlier life has named them

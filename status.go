@@ -117,11 +117,10 @@ const (
 // default of the node: [AllSucceeded], for a node with a Test [Boundary], for a Cleanup node [AllDone]. Apart from
 // [AtLeast] the rules are constants.
 //
-// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
-// source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
-// the control edges; a data-only edge delays a node and has no class. A rule has the name of Apache Airflow's trigger rule
-// where there is one. A side edge delivers data only, see [Plan.Edges]: the two rules that are defaults do not run a node
-// because of one, the others count every edge.
+// Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the source was skipped; X,
+// dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over the control edges; a data-only edge delays
+// a node and has no class. A rule has the name of Apache Airflow's trigger rule where there is one. A side edge only delivers data, see
+// [Plan.Edges]: it does not make a node run under the two default rules; the other rules count every edge.
 type Join = machine.Join
 
 // The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.

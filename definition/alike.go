@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// lookAlike returns the form in which two ids are the same if they differ in their encoding alone: with accents as letters of their own, such as
-// U+00E9, or as combining marks after the letters, such as e and U+0301. The letters with accents are taken apart, as Unicode's normal form NFD
-// does, and so are the syllables of Hangul; the marks of a letter are sorted by their numbers. Letters of scripts that are not in marked stay as
-// they are.
+// lookAlike returns a normal form of an id: two ids that differ only in how they encode accents have the same one. An accented letter is either
+// one character, such as U+00E9, or a letter and a combining mark, such as e and U+0301. lookAlike decomposes accented letters and Hangul
+// syllables, like Unicode's normal form NFD, and sorts the marks of a letter by their code points. It does not change letters of scripts that are
+// not in marked.
 func lookAlike(id string) string {
 	if isASCII(id) {
 		return id

@@ -8,8 +8,8 @@
 //		Token:  os.Getenv("KAHN_TOKEN"),
 //	}))
 //
-// The page shows what runs, what ran, and why a node does not run. It reads JSON endpoints, which are served, too.
-// With Options.Store it shows the runs of a store, too, or alone: runs of other processes, and runs that have ended.
+// The page shows what runs, what ran, and why a node does not run. The handler also serves the JSON endpoints from which the page reads. With
+// Options.Store it also shows, or shows only, the runs of a store: runs of other processes, and runs that have ended.
 //
 // Without Options.Authorize the page asks for Options.Token. Scripts, styles and texts of the page are in the
 // binary. The file openapi.json describes every endpoint; the handler serves it as api/v1/openapi.json.

@@ -17,8 +17,8 @@ var (
 		event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 		event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 	}
-	// nodeEvents says which event of a node may come next after which; "" is before its first. Deltas and logs are not in
-	// it, nor that everything that has not ended may be aborted or cancelled.
+	// nodeEvents lists, for each event of a node, the events that may follow it; "" stands before the first one. It leaves out deltas and logs,
+	// and the aborts and cancels that any node may have until it ends.
 	nodeEvents = map[event.Type][]event.Type{
 		"": {
 			event.NodeQueued, event.NodeStarted, event.NodeBlocked, event.NodeSkipped, event.NodeMocked,

@@ -228,7 +228,7 @@ func (sc *Scope) leave(err *error) {
 	}
 }
 
-// quiet reports whether no work is left before the lock is released.
+// quiet reports whether there is no work left to do before the lock is released.
 func (sc *Scope) quiet() bool {
 	return len(sc.queue) == 0 && len(sc.hooks) == 0 && len(sc.errs) == 0 && !sc.asked.Load()
 }

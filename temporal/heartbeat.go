@@ -62,9 +62,9 @@ func lastDetails(err *sdk.TimeoutError) details {
 	return raw(err.LastHeartbeatDetails)
 }
 
-// Interceptor returns the interceptor with which activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps: the worker's own heartbeats repeat
-// what the step has recorded last, and the next attempt of the node gets it. NewWorker adds it; for a worker of the host's, see [Options.Register], it belongs
-// into worker.Options.Interceptors. It changes nothing for other activities.
+// Interceptor returns the interceptor with which activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps: the worker's own
+// heartbeats repeat what the step has recorded last, and the next attempt of the node gets it. NewWorker adds it. A host that makes its own
+// worker, see [Options.Register], must add it to worker.Options.Interceptors. It changes nothing for other activities.
 func (o Options) Interceptor() interceptor.WorkerInterceptor {
 	return &beating{dc: o.converter(), types: o.activityTypes()}
 }

@@ -3,10 +3,10 @@
 //
 // # What is YAML here
 //
-// YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number as JSON
-// writes it, or text. A plain scalar that some readers take for something else is refused with [definition.ErrAmbiguous]
-// and has to be quoted: yes, no, on, off, y and n; other cases of true, false and null; numbers such as 0x1f, 017, 1_000,
-// +1, .5 or .inf; 12:30 and 2024-01-31. That holds for keys too, and keys are text.
+// YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number as JSON writes it, or text. A plain
+// scalar that some readers take for something else is refused with [definition.ErrAmbiguous] and has to be quoted: yes, no, on, off, y and n;
+// other cases of true, false and null; numbers such as 0x1f, 017, 1_000, +1, .5 or .inf; 12:30 and 2024-01-31. Keys follow the same rules, and
+// must be text.
 //
 // Anchors and aliases are accepted; the values behind an alias count against Limits.Values each time. Tags, merge keys,
 // directives and several documents in one text are refused with [definition.ErrUnsupported].

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// version is the version of what is kept of a package. It changes when cachedChecker keeps something else.
+// version is the version of the data that cachedChecker keeps for a package. It changes when cachedChecker keeps other data.
 const version = "1"
 
 // cachedChecker checks the packages that have changed, and the packages that a change of what these export reaches. The output of its step is the

@@ -143,7 +143,7 @@ type doomed struct {
 	kept   bool
 	dies   func()
 	dead   bool
-	wrong  []string // what the store has reported about compensations and its records do not show
+	wrong  []string // what the store reported about compensations although its records do not show it
 }
 
 var errDied = fmt.Errorf("%w: the process has died", store.ErrUnusable)
