@@ -67,7 +67,7 @@ func aRun(id, text string, p store.Policy) store.NewRun {
 	return store.NewRun{ID: id, Spec: aSpec(text), NotBefore: time.Date(2100, 1, 2, 3, 4, 5, 6e6, time.UTC), IfExists: p}
 }
 
-// expectCreated compares a run that has not begun with what it was created from.
+// expectCreated compares a run that has not begun with the NewRun from which it was created.
 func expectCreated(what string, got *store.Run, n store.NewRun) error {
 	if got == nil {
 		return fmt.Errorf("%s: no run", what)
@@ -127,7 +127,7 @@ func createReused(ctx context.Context, s store.Admin) error {
 		return n
 	}
 	return unchanged(ctx, s, func() error {
-		n := other(func(n *store.NewRun) { // labels, parent and time do not matter, nor how the inputs are written
+		n := other(func(n *store.NewRun) { // labels, parent, time and the spelling of the inputs do not matter
 			n.Labels, n.Parent, n.NotBefore = nil, "", time.Time{}
 			n.Inputs = json.RawMessage(`{"text":"one","n":12345678901234567890}`)
 		})

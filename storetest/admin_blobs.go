@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// replacedBlobs: no blob stays to which a run has referred before something else was stored in the place of the reference, or in an event.
+// replacedBlobs: no blob stays to which a run once referred, in a reference that was replaced since, or in an event.
 func replacedBlobs(ctx context.Context, s store.Admin) error {
 	blobs := new(store.MemoryBlobs)
 	ref := func(key string) json.RawMessage { return json.RawMessage(fmt.Sprintf(`{"x": {"$blob": %q}}`, key)) }

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// inserted lets a run that was inserted go on.
+// inserted continues a run that was inserted.
 func inserted(ctx context.Context, s store.Admin) error {
 	want := storedRun("r", 2) // it is suspended
 	want.WakeAt = epoch.Add(time.Hour)
@@ -91,7 +91,7 @@ func insertBad(ctx context.Context, s store.Admin) error {
 	return expectError("Load afterwards", err, store.ErrUnknownRun)
 }
 
-// exported takes a run that waits to another store, where it goes on, and one that has ended, whose Result is read there.
+// exported copies a waiting run to another store, where it continues, and a run that has ended, whose Result is read there.
 func exported(ctx context.Context, open func() store.Admin) error {
 	from, to := open(), open()
 	g := &kahn.Graph{Name: "copied"}

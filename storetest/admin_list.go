@@ -17,7 +17,8 @@ import (
 // epoch is when the first of the runs that are inserted was created, and future is after the end of all runs.
 var epoch, future = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// storedRun is a run for Insert. What it is depends on its number: all statuses, and every combination of two workflows, parents and labels.
+// storedRun returns a run for Insert. Its number decides its fields: the numbers cover all statuses, and every combination of two workflows,
+// parents and labels.
 func storedRun(id string, i int) *store.Run {
 	r := &store.Run{
 		ID: id, Created: epoch.Add(time.Duration(i) * time.Second), Sequence: 5, Record: record("run"), Status: machine.RunStatus(i % 6),
@@ -203,7 +204,7 @@ func listMoving(ctx context.Context, s store.Admin) error {
 		if err := s.Insert(ctx, storedRun("newer", 100)); err != nil {
 			return err
 		}
-		// The oldest runs that have ended are on pages to come, and the run on which the last page has ended is one that was seen.
+		// The oldest runs that have ended are on later pages, and the run at the end of the last page was seen before.
 		_, err := s.Prune(ctx, store.PruneQuery{EndedBefore: future, Statuses: []machine.RunStatus{machine.RunCompleted, machine.RunFailed}})
 		return err
 	})
@@ -281,7 +282,7 @@ func listChanges(ctx context.Context, s store.Admin) error {
 
 func undoing(c machine.Compensation) *machine.Compensation { return &c }
 
-// listUndone follows what a run undoes: each commit that changes it is seen at once, and no other one changes it.
+// listUndone follows the compensation of a run: each commit that changes it is seen at once, and no other commit changes it.
 func listUndone(ctx context.Context, s store.Admin) error {
 	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
 	if err != nil {
@@ -346,7 +347,7 @@ func listUndone(ctx context.Context, s store.Admin) error {
 	return errors.Join(expect("a commit that is repeated", got, err, store.Duplicate), sees("a duplicate", machine.CompensationRunning))
 }
 
-// listUsed follows what a run has used: each commit that changes it is seen at once, and no other one changes it.
+// listUsed follows the usage of a run: each commit that changes it is seen at once, and no other commit changes it.
 func listUsed(ctx context.Context, s store.Admin) error {
 	lease, err := begunAs(ctx, s, aRun("r", "one", store.Refuse))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// ids are those of all runs, sorted.
+// ids returns the ids of all runs, sorted.
 func ids(ctx context.Context, s store.Admin) (list []string, err error) {
 	page, err := s.List(ctx, store.Query{Limit: store.MaxPage})
 	for _, r := range page.Runs {
@@ -104,7 +104,7 @@ func pruneSpared(ctx context.Context, s store.Admin) error {
 	if _, _, err := s.Create(ctx, store.NewRun{ID: "created"}); err != nil {
 		return err
 	}
-	lease, err := begun(ctx, s, "ending") // whoever has ended it still holds it
+	lease, err := begun(ctx, s, "ending") // its owner has ended it, and still holds it
 	if err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func pruneWhole(ctx context.Context, s store.Admin) error {
 	if err := errors.Join(expectError("Load", err, store.ErrUnknownRun), expectError("ListNodes", nodes, store.ErrUnknownRun)); err != nil || commit == nil {
 		return fmt.Errorf("%w; a commit of the former run: %w", err, commit)
 	}
-	if err := newRun(ctx, s); err != nil { // the next one of this id is another one
+	if err := newRun(ctx, s); err != nil { // the next run of this id is a new one
 		return err
 	}
 	next, err := s.Load(ctx, "r")
@@ -159,7 +159,7 @@ func pruneWhole(ctx context.Context, s store.Admin) error {
 	return errors.Join(err, expectRuns("runs with its labels", page.Runs, nil))
 }
 
-// blobbed is a run that refers to blobs: one in the inputs, one in the record of the run, the others in its nodes.
+// blobbed returns a run that refers to blobs: one in its inputs, one in its record, the others in its nodes.
 func blobbed(id string, keys ...string) *store.Run {
 	r := storedRun(id, 3)
 	ref := func(key string) json.RawMessage {
@@ -218,7 +218,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 		return same("the blobs "+what, have, want)
 	}
 	q := store.PruneQuery{EndedBefore: future, Blobs: blobs, Grace: -1}
-	got, err := s.Prune(ctx, q) // of "one": others refer to all of its blobs but one
+	got, err := s.Prune(ctx, q) // removes "one": other runs refer to all of its blobs but one
 	if err := errors.Join(err, same("the first call", got, store.Pruned{Runs: 1, Nodes: 7, Blobs: 1}), has("of a run that shares them", all...)); err != nil {
 		return err
 	}
@@ -226,7 +226,7 @@ func pruneBlobs(ctx context.Context, s store.Admin) error {
 		return err
 	}
 	q.Blobs = nil
-	if _, err := s.Prune(ctx, q); err != nil { // of "committed", without the blob store
+	if _, err := s.Prune(ctx, q); err != nil { // removes "committed", without the blob store
 		return err
 	}
 	q.Blobs, q.Grace = blobs, 0

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunAwaits is [Run] for what [store.Awaiter] promises beyond [store.Inbox]. Of a store that is a [store.Admin] it also tests runs that are created,
+// RunAwaits is [Run] for what [store.Awaiter] promises beyond [store.Inbox]. If the store is a [store.Admin] it also tests runs that are created,
 // replaced, inserted and removed.
 func RunAwaits(t *testing.T, open func(t *testing.T) store.Awaiter) {
 	runAll(t, awaitChecks, open)
@@ -44,7 +44,7 @@ var awaitChecks = []check[store.Awaiter]{
 	{"runs of kahn await others", engineAwaits},
 }
 
-// awaits is a commit by which nodes begin to await runs: each "node run", or "node" to withdraw.
+// awaits returns a commit with which nodes begin to await runs: each "node run", or "node" to withdraw.
 func awaits(sequence uint64, list ...string) store.Commit {
 	c := store.Commit{Sequence: sequence}
 	for _, text := range list {
@@ -54,7 +54,7 @@ func awaits(sequence uint64, list ...string) store.Commit {
 	return c
 }
 
-// ending is a commit that ends a run.
+// ending returns a commit that ends a run.
 func ending(sequence uint64, status machine.RunStatus) store.Commit {
 	return store.Commit{Sequence: sequence, Status: status}
 }
@@ -155,7 +155,7 @@ func awaitsAnswered(ctx context.Context, s store.Awaiter) error {
 	if err != nil {
 		return err
 	}
-	taken := awaits(3, "x d") // and goes on
+	taken := awaits(3, "x d") // and continues
 	taken.Taken = []store.TakenRequest{{Number: 1}, {Number: 2}}
 	_, unknown := s.LoadAwaits(ctx, "nobody")
 	return errors.Join(applies(ctx, s, l[0], taken), applies(ctx, s, l[3], ending(2, machine.RunCompleted)), expectAwaits(ctx, s, "a"),
@@ -195,7 +195,7 @@ func awaitsCycles(ctx context.Context, s store.Awaiter) error {
 	if err != nil {
 		return err
 	}
-	// What a run awaited that has ended, or has withdrawn, closes no cycle.
+	// Awaits of a run that has ended, and withdrawn ones, close no cycle.
 	return errors.Join(applies(ctx, s, l[1], ending(3, machine.RunFailed)), applies(ctx, s, l[4], awaits(3, "x a")), expectAwaits(ctx, s, "e", "x a"),
 		applies(ctx, s, l[2], awaits(3, "x", "y")), applies(ctx, s, l[3], awaits(3, "x c")), applies(ctx, s, l[2], awaits(4, "x e", "y d")),
 		expectAnswers(ctx, s, "c", "y d cycle d c"), expectAwaits(ctx, s, "c", "x e"))
@@ -288,7 +288,7 @@ func awaitsPending(ctx context.Context, s store.Awaiter) error {
 	return errors.Join(expectAnswers(ctx, s, "a", "x b cancelled", "y c cancelled", "z d completed"), expectAwaits(ctx, s, "a"))
 }
 
-// awaitsRace has runs begin to await others while these end: none is left without its answer, and none gets two.
+// awaitsRace lets runs begin to await others while these end: each gets exactly one answer.
 func awaitsRace(ctx context.Context, s store.Awaiter) error {
 	const pairs = 40
 	var group errgroup.Group
@@ -312,7 +312,7 @@ func awaitsRace(ctx context.Context, s store.Awaiter) error {
 	return nil
 }
 
-// awaitsRing has the runs of a ring each begin to await the next one at the same moment: one of them closes the cycle.
+// awaitsRing lets each run of a ring begin to await the next one at the same moment: one of them closes the cycle.
 func awaitsRing(ctx context.Context, s store.Awaiter) error {
 	for round, size := range []int{2, 3, 4, 6, 6, 6} {
 		var runs []string
@@ -381,7 +381,8 @@ func awaitsPosted(ctx context.Context, s store.Awaiter) error {
 		expectError("a signal with the id of an answer", id, machine.ErrBadValue), expectAnswers(ctx, s, "a"), expectAwaits(ctx, s, "a", "x b"))
 }
 
-// engineAwaits has runs of kahn await others, inside a map, too: one that ends, one that is cancelled, one that is unknown and the run itself.
+// engineAwaits lets runs of kahn await others, also inside a map: a run that ends, one that is cancelled, one that is unknown, and the run
+// itself.
 func engineAwaits(ctx context.Context, s store.Awaiter) error {
 	step := func(ctx context.Context, step *kahn.Step) (any, error) {
 		item, _ := step.Item()
@@ -398,7 +399,7 @@ func engineAwaits(ctx context.Context, s store.Awaiter) error {
 		case err != nil:
 			return nil, err
 		}
-		again, err := kahn.AwaitRun(ctx, "two") // another one, and then the first one again
+		again, err := kahn.AwaitRun(ctx, "two") // another run, and then the first one again
 		return first.String() + " " + again.String(), err
 	}
 	g := (&kahn.Graph{Name: "awaiting"}).Add(kahn.Node{ID: "m", Map: &kahn.Map{Over: "runs"}, Params: map[string]any{"runs": []any{"one", "nobody", "r"}}}, kahn.Node{ID: "two"})

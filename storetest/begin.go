@@ -29,12 +29,12 @@ func Commit(t *testing.T, s store.Store, lease store.Lease, c store.Commit) {
 	}
 }
 
-// errUndo is why a transaction of RunCreateTx is undone.
+// errUndo makes a transaction of RunCreateTx roll back.
 var errUndo = errors.New("the transaction is undone")
 
-// RunCreateTx is a test of a store that creates runs in transactions of the program's own: a run is created with what the program writes in the
-// same transaction, or not at all. place inserts an order and creates the run in one transaction, and undoes the transaction if the run
-// is not stored, or if fails is an error, and returns the error. orders returns how many orders there are.
+// RunCreateTx tests a store that creates runs in the program's own transactions: a run is created together with the program's writes in the same
+// transaction, or not at all. place inserts an order and creates the run in one transaction; if the run is not stored, or fails is not nil, it
+// rolls the transaction back and returns the error. orders returns how many orders there are.
 func RunCreateTx(t *testing.T, s store.Admin, place func(n store.NewRun, fails error) (created bool, err error), orders func() int) {
 	for i, row := range []struct {
 		id     string

@@ -13,13 +13,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// odd are ids that stores confuse with one another, or do not give back as they were.
+// odd are ids that a careless store confuses, or does not return as they were.
 var odd = []string{
 	"r", "R", "é", "e\u0301", "É", "straße", "STRASSE", "跑", "🏃", "a b", "a b ", " a b", "a%b", "a_b", `a'b"c`, `a\b`, "a\nb", "a/b[1]#2",
 	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),
 }
 
-// ids are kept apart, byte for byte: those of runs, of nodes and of owners.
+// ids: the ids of runs, nodes and owners are kept apart, byte for byte.
 func oddIDs(ctx context.Context, s store.Store) error {
 	for i, run := range odd {
 		lease, stored, err := s.Acquire(ctx, run, run, ttl)
@@ -64,7 +64,7 @@ func sameJSON(got, want json.RawMessage) bool {
 	return bytes.Equal(got, want) || bytes.Equal(compact(got), compact(want))
 }
 
-// bigRecords are kept whole: those of a run and of nodes, and values, beyond what a small column or a page holds.
+// bigRecords: records of a run and of nodes, and values, are kept whole if they are larger than a small column or a page.
 func bigRecords(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -91,7 +91,7 @@ func bigRecords(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// texts are kept as they are: JSON of any characters.
+// texts: JSON with any characters is kept as it is.
 func anyText(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
@@ -120,7 +120,7 @@ func anyText(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// everyStatus: each status of a run is kept, and one that is not given changes nothing.
+// everyStatus: each status of a run is kept, and a commit without a status does not change it.
 func everyStatus(ctx context.Context, s store.Store) error {
 	for _, last := range []machine.RunStatus{machine.RunCompleted, machine.RunFailed, machine.RunCancelled} {
 		lease, err := begun(ctx, s, last.String())
@@ -144,7 +144,7 @@ func everyStatus(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// endedAcquired: a run that has ended is acquired like any other: its owner learns how it has ended.
+// endedAcquired: a run that has ended is acquired like any other, and its owner sees how it has ended.
 func endedAcquired(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {

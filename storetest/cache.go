@@ -19,7 +19,7 @@ type Cache interface {
 	Prune(ctx context.Context, unused time.Duration, bytes int64) (removed int, err error)
 }
 
-// RunCache tests what a cache must satisfy. open makes a new and empty one.
+// RunCache tests what a cache must satisfy. open makes a new and empty cache.
 func RunCache(t *testing.T, open func(t *testing.T) Cache) {
 	t.Run("what was put is found", func(t *testing.T) {
 		c := open(t)

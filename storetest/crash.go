@@ -25,14 +25,13 @@ import (
 
 const crashNodes = 130
 
-// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has
-// come to its end, the next process begins another one, in a folder of its own. While no run has come to its end, there are up to ten times
-// as many starts, whose kills come later and later: a machine may be slow. It returns how many runs have come to their end, and the first
-// thing that went wrong: an outcome that depends on the kills, a step that was repeated although its end was stored, or a process that has
-// failed. command makes the process, which calls [Killed] for the folder; folder makes a new and empty folder.
+// Kill starts processes that perform a run over a store, one after the other, and kills each of them at a random moment. When a run has ended,
+// the next process begins another one, in a folder of its own. Until a run has ended, there are up to ten times as many starts, whose kills come
+// later and later, since a machine may be slow. Kill returns how many runs have ended, and the first fault: an outcome that depends on the kills,
+// a step that was repeated although its end was stored, or a process that has failed. command makes the process, which calls [Killed] for the
+// folder; folder makes a new and empty folder.
 //
-// Each step appends a line to a log that is on the disk before the step goes on; the log shows which steps were repeated, and
-// in which order.
+// Each step appends a line to a log, which is on the disk before the step continues; the log shows which steps were repeated, and in which order.
 func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) (runs int, err error) {
 	res, err := kahn.Execute(context.Background(), crashGraph(), func(_ context.Context, s *kahn.Step) (any, error) { return crashValue(s), nil })
 	if err != nil {
@@ -71,15 +70,15 @@ func Kill(starts int, command func(dir string) *exec.Cmd, folder func() string) 
 		dir = ""
 	}
 	if dir != "" {
-		if err := checkEffects(filepath.Join(dir, "effects")); !errors.Is(err, fs.ErrNotExist) { // else the last process was killed before its first step
+		if err := checkEffects(filepath.Join(dir, "effects")); !errors.Is(err, fs.ErrNotExist) { // otherwise the last process was killed before its first step
 			return runs, err
 		}
 	}
 	return runs, nil
 }
 
-// Killed is what a process does that [Kill] has started: it performs the run of the folder over the store, until it is killed or
-// the run has come to its end. A store that keeps the leases of a process that was killed needs an owner, see [kahn.Lease].
+// Killed is the main function of a process that [Kill] has started: it performs the run of the folder over the store, until it is killed or the
+// run has ended. A store that keeps the leases of a killed process needs an owner, see [kahn.Lease].
 func Killed(ctx context.Context, dir string, db store.Store, opts ...kahn.Option) error {
 	effects, err := os.OpenFile(filepath.Join(dir, "effects"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -121,10 +120,10 @@ func Killed(ctx context.Context, dir string, db store.Store, opts ...kahn.Option
 	if err := os.WriteFile(done+".part", data, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(done+".part", done) // there as a whole, or not at all
+	return os.Rename(done+".part", done) // the file is there as a whole, or not at all
 }
 
-// checkOutcome compares what a process has reported with what it had to.
+// checkOutcome compares the outcome that a process has reported with the expected one.
 func checkOutcome(data []byte, want map[string]string) error {
 	var got map[string]string
 	if err := json.Unmarshal(data, &got); err != nil {
@@ -229,11 +228,10 @@ func precedes(from, to string) bool {
 	return from[:i] == to[:j] && i > 0 && slices.Contains(innerSources[to[j:]], from[i:])
 }
 
-// finished is the output for a run whose process was killed between its end and its report: only the store knows that it has
-// ended.
+// finished is the output for a run whose process was killed between the run's end and its report: only the store knows that the run has ended.
 const finished = "finished"
 
-// outcomes are the statuses and outputs of a run, by node.
+// outcomes returns the statuses and outputs of a run, by node.
 func outcomes(res *kahn.Result) map[string]string {
 	m := map[string]string{"": res.Status.String()}
 	addOutcomes(m, res, "")
@@ -249,8 +247,8 @@ func addOutcomes(m map[string]string, res *kahn.Result, prefix string) {
 	}
 }
 
-// checkEffects reads the log of effects: a step whose successor has begun is durable, and never begins again; and no step
-// begins before its predecessors have ended, those that are skipped apart.
+// checkEffects reads the log of effects: a step whose successor has begun is durable, and never begins again; and no step begins before its
+// predecessors have ended, except skipped ones.
 func checkEffects(path string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -279,8 +277,8 @@ func checkEffects(path string) error {
 	return nil
 }
 
-// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, the consequences first and the rest a
-// moment later. It shows that a test notices what a process leaves behind that is killed in between.
+// Torn returns a store with a defect: it writes a commit that ends attempts in two parts, the consequences first and the rest a moment later. It
+// shows that a test notices the state that a process leaves if it is killed in between.
 func Torn(s store.Store) store.Store { return &torn{Store: s} }
 
 type torn struct {
@@ -325,8 +323,8 @@ func (s *torn) Commit(ctx context.Context, l store.Lease, c store.Commit) (store
 	return s.Store.Commit(ctx, l, rest)
 }
 
-// RunKill kills processes while they perform a run, and lets the next ones go on, see [Kill]: those of whole must not fail, and those of torn, whose
-// store is [Torn], must. So it shows that it would notice a store that does not write a commit as a whole.
+// RunKill kills processes while they perform a run, which the next ones continue, see [Kill]. The processes of whole must not fail, and the
+// processes of torn, whose store is [Torn], must: so the test would notice a store that does not write a commit as a whole.
 func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 	t.Run("whole", func(t *testing.T) {
 		t.Parallel()
@@ -346,7 +344,7 @@ func RunKill(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd) {
 			t.Fatal("a store that tears commits apart went unnoticed")
 		}
 		if strings.Contains(err.Error(), "process has failed") && !strings.Contains(err.Error(), kahn.CauseStoreError.String()) {
-			t.Fatal(err) // a run that its own store refuses has noticed it, too
+			t.Fatal(err) // a run that its own store refuses shows the defect, too
 		}
 	})
 }

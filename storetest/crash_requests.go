@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Served is a store with events whose runs some processes serve, and for whose runs others post requests.
+// Served is a store with events whose runs some processes serve, and for whose runs other processes post requests.
 type Served interface {
 	store.EventStore
 	store.Inbox
@@ -64,20 +64,20 @@ func askedGraph() *kahn.Graph {
 // servesAsked is what a process prints when it begins to serve: on a slow machine that takes a while.
 const servesAsked = "serves"
 
-// ServeAsked is what a process does that [RunKillAsked] has started: it serves the runs until it is killed, or a run cannot begin.
+// ServeAsked is the main function of a process that [RunKillAsked] has started: it serves the runs until it is killed, or a run cannot begin.
 func ServeAsked(ctx context.Context, db Served, opts ...kahn.Option) error {
 	opts = append(opts, kahn.StoreEvents(), kahn.MaxCrashes(-1))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	fmt.Println(servesAsked)
 	return (&kahn.Runner{Options: opts}).Serve(ctx, kahn.Service{Store: db, Workflows: []kahn.Workflow{{Graph: askedGraph()}}, OnError: func(run string, _ store.Queue, err error) {
-		if run != "" && !errors.Is(err, kahn.ErrStore) { // else the process was slower than its lease
+		if run != "" && !errors.Is(err, kahn.ErrStore) { // otherwise the process was slower than its lease
 			cancel(err)
 		}
 	}})
 }
 
-// killAsked is the loop of [RunKillAsked]. It returns how many requests were answered, and the first thing that went wrong.
+// killAsked is the loop of [RunKillAsked]. It returns how many requests were answered, and the first fault.
 func killAsked(ctx context.Context, starts int, command func(dir string) *exec.Cmd, folder func() string, open func(dir string) Served,
 	check checkEvents) (answered int, err error) {
 	random := rand.New(rand.NewPCG(41, 43))
@@ -169,7 +169,7 @@ func liveFor(cmd *exec.Cmd, alive time.Duration, over <-chan bool) (ended bool, 
 		ended = true
 	case <-time.After(alive):
 	}
-	_ = cmd.Process.Kill() // it may have ended by itself, which Exited tells
+	_ = cmd.Process.Kill() // it may have ended by itself, which Exited shows
 	if err := cmd.Wait(); cmd.ProcessState.Exited() {
 		return ended, fmt.Errorf("the process has failed: %w\n%s", err, out.text.String())
 	}
@@ -197,7 +197,7 @@ func (p *poster) create() error {
 // askedTime is how long the runs of a folder may take.
 const askedTime = 5 * time.Minute
 
-// post posts signals until the run has ended, and the cancels of its nodes, or its own, in between.
+// post posts signals until the run has ended, and in between cancels of its nodes or of the run.
 func (p *poster) post() {
 	ctx, cancel := context.WithTimeout(p.ctx, askedTime)
 	defer cancel()
@@ -277,7 +277,7 @@ func (p *poster) judge(check checkEvents) (answered int, err error) {
 	return answered, errors.Join(err, same("requests that were stored", answered, p.posted), same("the effects", effects, given), check(g, res, events))
 }
 
-// effectsOf are the ids of the requests that had an effect, sorted: signals that the events tell of, and cancels that are causes in the result.
+// effectsOf returns the ids of the requests that had an effect, sorted: signals in the events, and cancels that are causes in the result.
 func effectsOf(res *kahn.Result, events []kahn.Event) (ids []string, err error) {
 	signals := map[string]string{}
 	for _, e := range events {
@@ -301,7 +301,7 @@ func effectsOf(res *kahn.Result, events []kahn.Event) (ids []string, err error) 
 	return ids, err
 }
 
-// events are the stored events of the run.
+// events returns the stored events of the run.
 func (p *poster) events() (list []kahn.Event, err error) {
 	for after := uint64(0); ; {
 		page, err := store.ReadEvents(p.ctx, p.db, p.run, after, store.MaxPage)
@@ -334,11 +334,11 @@ func (s *tornAnswers) Commit(ctx context.Context, l store.Lease, c store.Commit)
 	return s.Served.Commit(ctx, l, store.Commit{Sequence: c.Sequence + 1, WakeAt: c.WakeAt, Taken: taken})
 }
 
-// RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process posts signals, and cancels
-// of runs and nodes, each of them sometimes twice. When all runs have ended it creates others in another folder, until so many processes have been started.
-// Each request has to be answered, with its effect, once. A test fails with processes of whole that break that, and if nothing is found wrong with those of
-// torn, whose store is [TornAnswers]. The processes call [ServeAsked] for the folder; open opens the store of the folder for this process; check is
-// kahntest.CheckEvents.
+// RunKillAsked starts processes that serve runs, one after the other, and kills each of them at a random moment. Meanwhile this process posts
+// signals, and cancels of runs and nodes, each of them sometimes twice. When all runs have ended it creates others in another folder, until so
+// many processes have been started. Each request has to be answered, with its effect, once. A test fails if processes of whole break that, or if
+// processes of torn, whose store is [TornAnswers], do not. The processes call [ServeAsked] for the folder; open opens the store of the folder for
+// this process; check is kahntest.CheckEvents.
 func RunKillAsked(t *testing.T, starts int, whole, torn func(dir string) *exec.Cmd, open func(t *testing.T, dir string) Served,
 	check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	kill := func(t *testing.T, starts int, command func(dir string) *exec.Cmd) (int, error) {

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunEvents is [Run] for what [store.EventStore] promises beyond [store.Store]. Of a store that is a [store.Admin], or a
-// [store.EventNotifier], it also tests what these do with events.
+// RunEvents is [Run] for what [store.EventStore] promises beyond [store.Store]. If the store is a [store.Admin], or a [store.EventNotifier], it
+// also tests what these do with events.
 func RunEvents(t *testing.T, open func(t *testing.T) store.EventStore) {
 	runAll(t, eventChecks, func(t *testing.T) func() store.EventStore { return func() store.EventStore { return open(t) } })
 }
@@ -59,7 +59,7 @@ func anEvent(id uint64) store.EventRecord {
 	return store.EventRecord{ID: id, Data: json.RawMessage(fmt.Sprintf(`{"type":"node.log","timestamp":"2026-01-02T03:04:05Z","payload":{"level":"info","message":"message %d"}}`, id))}
 }
 
-// someEvents are those with the ids from one to another.
+// someEvents returns the events with the ids from one to another.
 func someEvents(from, to uint64) (events []store.EventRecord) {
 	for id := from; id <= to; id++ {
 		events = append(events, anEvent(id))
@@ -87,7 +87,7 @@ func logged(ctx context.Context, s store.Store, run string) (store.Lease, error)
 	return lease, expect("the first commit", got, err, store.AppliedNow)
 }
 
-// expectLog reports what differs from a log with the ids from one to another, in what LoadEvents, Load and readers tell.
+// expectLog reports how LoadEvents, Load or readers differ from a log with the ids from one to another.
 func expectLog(ctx context.Context, s store.EventStore, run string, first, last uint64) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 // Fault describes the failure of one call of a store. The zero value is a call without a failure.
 type Fault struct {
-	// Latency passes before the call. A context that ends meanwhile ends the call.
+	// Latency passes before the call. If the context ends meanwhile the call ends.
 	Latency time.Duration
 	// Before makes the call return ErrInjected without any effect.
 	Before bool
@@ -18,7 +18,7 @@ type Fault struct {
 	After bool
 }
 
-// ErrInjected is the error of a call that was made to fail.
+// ErrInjected is returned by a call that a Fault makes fail.
 var ErrInjected = errors.New("injected fault")
 
 // WithFaults returns the store with the faults that next returns. next is called before each call of a method, with the name

@@ -10,8 +10,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunFollow is a test of a reader who has a store value of its own, as another process has, and follows a run over two lives: it sees each event
-// once. check is kahntest.CheckEvents.
+// RunFollow tests a reader with its own store value, like another process, that follows a run over two lives: it sees each event once. check is
+// kahntest.CheckEvents.
 func RunFollow(t *testing.T, performing store.Admin, reading store.EventStore, check func(g *kahn.Graph, res *kahn.Result, events []kahn.Event) error) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "A"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"A"}}, kahn.Node{ID: "B", After: []string{"gate"}})
 	n, err := kahn.Prepare(g, kahn.RunID("r"))
@@ -24,7 +24,7 @@ func RunFollow(t *testing.T, performing store.Admin, reading store.EventStore, c
 	var events []kahn.Event
 	var reader sync.WaitGroup
 	reader.Go(func() {
-		log, err := store.OpenEvents(t.Context(), reading, "r") // nobody has begun the run yet
+		log, err := store.OpenEvents(t.Context(), reading, "r") // the run has not begun yet
 		if err != nil {
 			t.Error(err)
 			return

@@ -60,7 +60,7 @@ func held(ctx context.Context, s store.GrantStore, what, holder string, d time.D
 	return errors.Join(err, same(what+": the slots of "+holder, a.Held, want))
 }
 
-// grantsTaken: all holders together have no more than there are, and what one gives back another one gets.
+// grantsTaken: all holders together have no more slots than there are, and a slot that one gives back another one gets.
 func grantsTaken(ctx context.Context, s store.GrantStore) error {
 	for _, step := range []struct {
 		what, holder string
@@ -89,7 +89,7 @@ func grantsTaken(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// grantsLast: who does not ask again in time has lost the slots to whoever asks, and gets no more than what is left.
+// grantsLast: a holder that does not ask again in time loses its slots to others that ask, and then gets only free slots.
 func grantsLast(ctx context.Context, s store.GrantStore) error {
 	if err := errors.Join(held(ctx, s, "at first", "dies", ttl, slots(0, 3), 3), held(ctx, s, "at first", "lives", ttl, slots(0, 1), 1), held(ctx, s, "while the leases last", "heir", ttl, slots(0, 3), 0),
 		held(ctx, s, "for the last time", "dies", short, slots(3, 3), 3)); err != nil {
@@ -99,7 +99,7 @@ func grantsLast(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(held(ctx, s, "after the lease", "heir", ttl, slots(0, 2), 2), held(ctx, s, "whose lease has run out", "dies", ttl, slots(3, 3), 1), held(ctx, s, "whose lease lasts", "lives", ttl, slots(1, 1), 1))
 }
 
-// grantsRenewed: who asks again in time has the slots, however long.
+// grantsRenewed: a holder that asks again in time keeps its slots, however long.
 func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 	if err := held(ctx, s, "at first", "a", short, slots(0, 4), 4); err != nil {
 		return err
@@ -111,13 +111,13 @@ func grantsRenewed(ctx context.Context, s store.GrantStore) error {
 	return held(ctx, s, "while the second lease lasts", "b", ttl, slots(0, 4), 0)
 }
 
-// grantsWanted: who has many learns that another one wants some, and that gets them when they are given back.
+// grantsWanted: a holder with many slots sees that another one wants some, which gets them when they are given back.
 func grantsWanted(ctx context.Context, s store.GrantStore) (err error) {
 	for i := range 10 {
 		begun := time.Now()
 		if err = partsOf(ctx, s, fmt.Sprint("limit ", i)); err == nil || time.Since(begun) < time.Second {
 			break
-		} // else what somebody wants is out of date: the machine was slow
+		} // otherwise the wish is out of date: the machine was slow
 	}
 	return err
 }
@@ -144,7 +144,7 @@ func partsOf(ctx context.Context, s store.GrantStore, limit string) error {
 	return nil
 }
 
-// grantsNamed: an answer has the other holders, with what they have said of themselves.
+// grantsNamed: an answer has the other holders, with what their requests said.
 func grantsNamed(ctx context.Context, s store.GrantStore) error {
 	first, second := slots(0, 3), slots(0, 2)
 	first.Runs, second.Runs = []string{"run-7", "rún 'x' \x01"}, nil
@@ -168,7 +168,7 @@ func grantsNamed(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(err, same("the others, without who has given all back", got.Others, []store.GrantHolder{{Holder: "a host", Held: 1, Want: 2}}))
 }
 
-// grantsApart: names that are alike are other names.
+// grantsApart: names that look alike are different names.
 func grantsApart(ctx context.Context, s store.GrantStore) error {
 	names := []string{"limit", "Limit", "limit ", "límit", "lími\u0301t", "'", "%", "_", `\`, strings.Repeat("l", store.MaxGrantName), strings.Repeat("l", store.MaxGrantName-1)}
 	for i, name := range names {
@@ -177,7 +177,7 @@ func grantsApart(ctx context.Context, s store.GrantStore) error {
 		}
 	}
 	for i, name := range names {
-		want := min(1, max(0, 3-i)) // three are free
+		want := min(1, max(0, 3-i)) // three slots are free
 		if err := held(ctx, s, "of another holder", name, ttl, store.GrantRequest{Limit: "holders", Most: 3, Want: 1}, want); err != nil {
 			return err
 		}
@@ -218,7 +218,7 @@ func grantsMany(ctx context.Context, s store.GrantStore) error {
 	return errors.Join(err, same("the answers to nothing", len(none), 0))
 }
 
-// grantTokens: a token that was taken is gone until the time has brought another one, whoever asks.
+// grantTokens: a taken token is gone, for all holders, until its time has passed.
 func grantTokens(ctx context.Context, s store.GrantStore) error {
 	r := store.GrantRequest{Limit: "rate", Every: time.Hour, Burst: 3, Tokens: 2}
 	a, err := ask(ctx, s, "a", short, r)
@@ -254,7 +254,7 @@ func grantTokens(ctx context.Context, s store.GrantStore) error {
 	return err
 }
 
-// grantsCompete: of calls at once as many slots are granted as there are.
+// grantsCompete: concurrent calls get exactly as many slots as there are.
 func grantsCompete(ctx context.Context, s store.GrantStore) error {
 	for round := range 12 {
 		r := store.GrantRequest{Limit: fmt.Sprint("limit ", round), Most: 1 + round%5, Want: 1 + round%2}
@@ -269,7 +269,7 @@ func grantsCompete(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// tokensCompete: of calls at once as many tokens are taken as there are.
+// tokensCompete: concurrent calls get exactly as many tokens as there are.
 func tokensCompete(ctx context.Context, s store.GrantStore) error {
 	for round := range 12 {
 		r := store.GrantRequest{Limit: fmt.Sprint("rate ", round), Every: time.Hour, Burst: 2 + round%5, Tokens: 1 + round%2}
@@ -284,7 +284,7 @@ func tokensCompete(ctx context.Context, s store.GrantStore) error {
 	return nil
 }
 
-// part is what one of competing holders has got.
+// part is what one of the competing holders has got.
 type part struct {
 	n   int
 	err error
@@ -297,7 +297,7 @@ func sum(parts []part) (total int, err error) {
 	return total, err
 }
 
-// grantsRefused: what makes no sense changes nothing, also of the other requests of the call.
+// grantsRefused: a request that makes no sense changes nothing, and neither do the other requests of the call.
 func grantsRefused(ctx context.Context, s store.GrantStore) error {
 	good := slots(0, 4)
 	for _, bad := range []store.GrantRequest{

@@ -19,8 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunInbox is [Run] for what [store.Inbox] promises beyond [store.Store]. Of a store that is a [store.Admin] it also tests the
-// requests of runs that are listed, replaced and removed.
+// RunInbox is [Run] for what [store.Inbox] promises beyond [store.Store]. If the store is a [store.Admin] it also tests the requests of runs that
+// are listed, replaced and removed.
 func RunInbox(t *testing.T, open func(t *testing.T) store.Inbox) {
 	runAll(t, inboxChecks, open)
 }
@@ -91,7 +91,7 @@ func asked(ctx context.Context, s store.Inbox, run string, signals int) (store.L
 	return lease, err
 }
 
-// answering is a commit with answers, each the number of a request, or "number: why it was refused".
+// answering returns a commit with answers, each the number of a request, or "number: why it was refused".
 func answering(sequence uint64, answers ...string) store.Commit {
 	c := store.Commit{Sequence: sequence}
 	for _, a := range answers {
@@ -482,7 +482,7 @@ func (e ear) tell(run string) {
 	}
 }
 
-// heard waits until the watcher is told of a run. It may be told without need, but not of another run.
+// heard waits until the watcher is called for a run. It may be called without need, but not for another run.
 func (e ear) heard(what, run string) error {
 	select {
 	case got := <-e:
@@ -505,7 +505,7 @@ func requestsTold(ctx context.Context, s store.Inbox) error {
 	if err := errors.Join(postTo(ctx, s, "other", aSignal(1)), all.heard("all, of another run", "other"), postTo(ctx, s, "r", aSignal(1)), one.heard("a watcher", "r")); err != nil {
 		return err
 	}
-	later := func() error { // it hears of r when all that was told before has been heard
+	later := func() error { // it is called for r after all earlier calls were heard
 		late := make(ear, 100)
 		stop := s.WatchRequests("r", late.tell)
 		defer stop()
@@ -579,7 +579,7 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRequests posts requests for a run that rests, for one at work, and for one that ends.
+// engineRequests posts requests for a run that rests, for one that runs, and for one that ends.
 func engineRequests(ctx context.Context, s store.Inbox) error {
 	g := (&kahn.Graph{Name: "asked"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}},
 		kahn.Node{ID: "late", Kind: kahn.KindGate, After: []string{"gate"}}, kahn.Node{ID: "b", After: []string{"late"}})

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dueNow reports whether a run is due, as Load and List tell.
+// dueNow reports whether a run is due according to Load and List.
 func dueNow(ctx context.Context, s store.Inbox, run string, want bool) error {
 	r, err := s.Load(ctx, run)
 	if err != nil {

@@ -31,7 +31,7 @@ func over(ctx context.Context, s store.Inbox, run string) (store.Lease, error) {
 	return lease, err
 }
 
-// dueToServe counts the runs without a workflow that are due, -1 if the store does not tell.
+// dueToServe counts the runs without a workflow that are due, -1 if the store is no QueueStore.
 func dueToServe(ctx context.Context, s store.Inbox) (runs, queued int, err error) {
 	queues, ok := s.(store.QueueStore)
 	if !ok {

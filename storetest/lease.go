@@ -22,7 +22,7 @@ func leaseExpires(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// leaseRead checks a store that tells who holds a run.
+// leaseRead checks a store that reads who holds a run.
 func leaseRead(ctx context.Context, s store.Store) error {
 	leases, ok := s.(store.LeaseReader)
 	if !ok {
@@ -140,7 +140,7 @@ func fenced(ctx context.Context, s store.Store) error {
 	})
 }
 
-// expired: a lease that has run out is of no use any more, also if nobody else has taken the run.
+// expired: a lease that has run out is of no use any more, even if no other owner has taken the run.
 func expired(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {

@@ -17,14 +17,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Lives performs random graphs over stores, each graph in many lives of its run, as by processes that crash: after every write of
-// a run (after some of them, if there are many), after some write of a run that had gone on before, over a store that fails now and then, and after every write of a run that
-// was redriven when it had ended. Others answer, at any depth, between lives and during them, also while a node is expanded again, and the lives
-// end by themselves, by shutdowns and by kills: an answer that was acknowledged is not asked for again. A run has the same outcome as without a store, and no step that has ended is called again. The graphs have
-// composites, gates, steps that wait for a signal, retries and pauses; they are performed in both modes, with and without a limit.
+// Lives performs random graphs over stores, each graph in many lives of its run, as if processes crashed: after every write of a run (after some,
+// if there are many), after some write of a run that was continued before, over a store that fails now and then, and after every write of a run
+// that was redriven after its end. In further lives answers come at any depth, between lives and during them, also while a node is expanded
+// again, and the lives end by themselves, by shutdowns and by kills: an acknowledged answer is not asked for again. A run has the same outcome as
+// without a store, and no step that has ended is called again. The graphs have composites, gates, steps that wait for a signal, retries and
+// pauses; they are performed in both modes, with and without a limit.
 //
-// The last kind of lives has no outcome that is known beforehand: runs are signalled, left, shut down and stopped at any time. Each ends in time,
-// with its store in the same status, and the events of all its lives are one stream.
+// The last kind of lives has no known outcome: runs are signalled, left, shut down and stopped at any time. Each ends in time, its store has the
+// same status, and the events of all its lives form one stream.
 //
 // The graphs come from the seeds that begin with first; a failure names its seed. open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
 // that of the process: time.Now, and not the clock of a server. check judges the events of every life: it is
@@ -67,7 +68,7 @@ type trial struct {
 	mu        sync.Mutex
 	steps     map[string]conduct // by the ids of nodes
 	expands   bool               // some steps return their graphs
-	expanded  map[string]bool    // by the ids of nodes: their steps do
+	expanded  map[string]bool    // by the ids of nodes whose steps do
 	mended    bool               // no step fails for good any more
 	completed map[string]int     // by path, in this life
 }
@@ -128,7 +129,7 @@ func (s *recorder) Commit(ctx context.Context, l store.Lease, c store.Commit) (s
 	return a, err
 }
 
-// after opens a store that holds the given commits, as a process that died then would leave it.
+// after opens a store that holds the given commits, like the store that a process leaves when it dies then.
 func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	s := r.open(t)
 	lease, _, err := s.Acquire(t.Context(), "r", "replay", time.Hour)
@@ -146,7 +147,7 @@ func (r *trial) after(t *testing.T, commits []store.Commit) store.Store {
 	return s
 }
 
-// goOn lets the run go on after the given commits, and returns those of the new life.
+// goOn continues the run after the given commits, and returns the commits of the new life.
 func (r *trial) goOn(t *testing.T, commits []store.Commit) []store.Commit {
 	s := &recorder{Store: r.after(t, commits)}
 	res, err := r.life(t, s, s)
@@ -167,7 +168,7 @@ func (r *trial) everyWrite(t *testing.T) {
 	}
 }
 
-// cuts are the numbers of writes after which a run goes on: all, or a sample of many.
+// cuts returns the numbers of writes after which a run is continued: all, or a sample of many.
 func (r *trial) cuts(writes int) (list []int) {
 	const most = 24
 	step := 1 + writes/most
@@ -206,7 +207,7 @@ func (r *trial) faults(t *testing.T) {
 		res, err := r.life(t, store, inner)
 		time.Sleep(time.Minute) // a remaining lease expires
 		if errors.Is(err, kahn.ErrFinished) {
-			// The end was written and its acknowledgement lost: a new process learns the outcome from the store.
+			// The end was written and its acknowledgement lost: a new process reads the outcome from the store.
 			stored, err := inner.Load(t.Context(), "r")
 			if err != nil {
 				t.Errorf("%s: the run has ended and cannot be loaded: %v", r.name, err)
@@ -223,7 +224,7 @@ func (r *trial) faults(t *testing.T) {
 	t.Fatalf("%s: the run does not get to its end", r.name)
 }
 
-// compare compares the result with that of the run without a store.
+// compare compares the result with the result of the run without a store.
 func (r *trial) compare(t *testing.T, res *kahn.Result) {
 	r.nodes(t, res, r.want, "")
 	if res.Status != r.want.Status || res.Degraded != r.want.Degraded {
@@ -231,7 +232,7 @@ func (r *trial) compare(t *testing.T, res *kahn.Result) {
 	}
 }
 
-// nodes compares the outcomes of the nodes, also of those inside composites.
+// nodes compares the outcomes of the nodes, also inside composites.
 func (r *trial) nodes(t *testing.T, res, want *kahn.Result, prefix string) {
 	for node := range want.Nodes() {
 		id, _, _ := strings.Cut(node.ID, "[")

@@ -15,7 +15,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// dying is a store as a process sees it that dies: from then on nothing that the process does arrives.
+// dying is a store as a dying process sees it: after the death nothing that the process does reaches the store.
 type dying struct {
 	store.Store
 	dead atomic.Bool
@@ -49,7 +49,7 @@ func (s *dying) Release(ctx context.Context, l store.Lease) error {
 	return s.Store.Release(ctx, l)
 }
 
-// dyingInbox is dying over a store that takes requests.
+// dyingInbox is dying for a store that takes requests.
 type dyingInbox struct {
 	*dying
 	store.Inbox
@@ -149,7 +149,7 @@ func (r *trial) answered(t *testing.T) {
 			patience := time.Duration(r.random.IntN(20)) * time.Millisecond
 			did("shut down, patience %v", patience)
 			ctx, cancel := context.WithTimeout(context.Background(), patience)
-			_ = rn.Shutdown(ctx) // an error tells that the patience was over
+			_ = rn.Shutdown(ctx) // an error means that the patience was over
 			cancel()
 		default:
 			did("leave")
@@ -190,7 +190,7 @@ func (r *trial) answered(t *testing.T) {
 	}
 }
 
-// decision is the answer that a node gets: the same however often it is given.
+// decision is the answer that a node gets, always the same.
 func (r *trial) decision(path string) kahn.Decision {
 	return kahn.Decision{Value: "answer to " + path, ID: path}
 }
@@ -207,7 +207,7 @@ func (r *trial) post(t *testing.T, inbox store.Inbox, path string) bool {
 	return err == nil
 }
 
-// unanswered are the paths of the nodes that wait as the store has it. None of them has been answered.
+// unanswered returns the paths of the nodes that wait according to the store. None of them was answered.
 func (r *trial) unanswered(t *testing.T, s store.Store, answers map[string]bool, said func() string) []string {
 	snapshot, err := kahn.ReadSnapshot(t.Context(), s, "r")
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// conduct is what the step of a node does in whatever life: its outcome does not depend on where lives end.
+// conduct is what the step of a node does in every life: its outcome does not depend on where lives end.
 type conduct struct {
 	fails bool // in every attempt
 	flaky bool // in the first attempt
@@ -22,7 +22,7 @@ type conduct struct {
 func newTrial(seed uint64, expands bool) *trial {
 	r := &trial{random: rand.New(rand.NewPCG(seed, 1)), steps: map[string]conduct{}, completed: map[string]int{}, expands: expands, expanded: map[string]bool{}}
 	if n, depth := 3+r.random.IntN(12), int(seed%3); expands {
-		r.g = r.graph(1+n/3, 1+depth, "n") // what waits is to be deep inside
+		r.g = r.graph(1+n/3, 1+depth, "n") // waiting nodes should be deep inside
 	} else {
 		r.g = r.graph(n, depth, "n")
 	}

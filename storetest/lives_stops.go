@@ -92,7 +92,7 @@ func (r *trial) act(rn *kahn.Runner, run *kahn.Run, last bool) (acts []string) {
 		did("shut down, patience %v", patience)
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = rn.Shutdown(ctx) // an error tells that the patience was over
+		_ = rn.Shutdown(ctx) // an error means that the patience was over
 	default:
 		did("leave")
 		run.Leave()

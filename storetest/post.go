@@ -11,8 +11,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunPost is a test of a process that posts requests into a store value of its own, while another one performs the run: a loop whose gate is answered
-// again and again, and then a cancel. It logs how long it takes from a request to its effect.
+// RunPost tests a process that posts requests into its own store value, while another process performs the run: a loop whose gate is answered
+// again and again, and then a cancel. It logs how long a request takes until its effect.
 func RunPost(t *testing.T, performing, posting store.Inbox) {
 	const rounds = 20
 	g := new(kahn.Graph).Add(
@@ -70,9 +70,9 @@ func RunPost(t *testing.T, performing, posting store.Inbox) {
 	t.Logf("from a request to its effect: %v on average, %v at most", sum/(rounds+1), slowest)
 }
 
-// RunPostTx is a test of a store that posts requests in transactions of the program's own. place inserts an answer and posts the request in one
-// transaction, and undoes the transaction if the request is refused, or if fails is an error, and returns the error. answers returns how many answers
-// there are.
+// RunPostTx tests a store that posts requests in the program's own transactions. place inserts an answer and posts the request in one
+// transaction; if the request is refused, or fails is not nil, it rolls the transaction back and returns the error. answers returns how many
+// answers there are.
 func RunPostTx(t *testing.T, s store.Inbox, place func(run string, q store.Request, fails error) (posted bool, err error), answers func() int) {
 	told := make(ear, 100)
 	defer s.WatchRequests("r", told.tell)()

@@ -128,7 +128,7 @@ func dueRuns(ctx context.Context, s store.QueueStore) error {
 	return nil
 }
 
-// duePages: who leaves out what a page had gets the next page.
+// duePages: a query that leaves out the runs of one page gets the next page.
 func duePages(ctx context.Context, s store.QueueStore) error {
 	var want, got []string
 	for i := range 25 {
@@ -153,7 +153,7 @@ func duePages(ctx context.Context, s store.QueueStore) error {
 	return same("the runs of three pages", got, want)
 }
 
-// dueLeased: a run is not due as long as somebody holds it, and then from the moment at which the lease has run out.
+// dueLeased: a run is not due as long as it is leased, and becomes due when the lease runs out.
 func dueLeased(ctx context.Context, s store.QueueStore) error {
 	if err := insertAll(ctx, s, queued("r", oneQueue, machine.RunRunning, past(time.Hour), time.Time{}), queued("w", oneQueue, machine.RunSuspended, past(time.Hour), past(time.Minute))); err != nil {
 		return err
@@ -263,7 +263,7 @@ func utc(list []store.QueueState) []store.QueueState {
 	return list
 }
 
-// liveQueues are the plans of the queues that a live process works.
+// liveQueues returns the plans of the queues that a living process serves.
 func liveQueues(ctx context.Context, s store.QueueStore) (live []string, served map[string]time.Time, err error) {
 	list, err := s.Queues(ctx)
 	served = map[string]time.Time{}
@@ -275,7 +275,7 @@ func liveQueues(ctx context.Context, s store.QueueStore) (live []string, served 
 	return live, served, err
 }
 
-// announced: an announcement replaces the one before, and ends when its time has passed. When it was is kept.
+// announced: an announcement replaces the former one, and ends when its time has passed; the store keeps when that was.
 func announced(ctx context.Context, s store.QueueStore) error {
 	third := store.Queue{Workflow: "w1", Plan: "p3"}
 	for i, q := range []store.Queue{oneQueue, otherQueue, third} {

@@ -40,7 +40,7 @@ func redrive() store.Commit {
 	}
 }
 
-// redriven: what a redrive names begins anew, and all else stays.
+// redriven: the nodes that a redrive names begin anew, and all others stay.
 func redriven(ctx context.Context, s store.Store) error {
 	lease, err := ended(ctx, s)
 	if err != nil {
@@ -85,7 +85,7 @@ func redriven(ctx context.Context, s store.Store) error {
 	return errors.Join(expectNode(ctx, s, "r", "a", store.Node{}), expectNode(ctx, s, "r", "b", store.Node{}), expectNode(ctx, s, "r", "c", store.Node{}))
 }
 
-// redriveWhole: a redrive that is refused takes nothing back.
+// redriveWhole: a refused redrive takes nothing back.
 func redriveWhole(ctx context.Context, s store.Store) error {
 	lease, err := ended(ctx, s)
 	if err != nil {
@@ -117,7 +117,7 @@ func redriveWhole(ctx context.Context, s store.Store) error {
 	if err := expect("the redrive", got, err, store.AppliedNow); err != nil {
 		return err
 	}
-	return unchanged(ctx, s, func() error { // it goes on now
+	return unchanged(ctx, s, func() error { // it continues now
 		got, err := s.Commit(ctx, lease, store.Commit{Sequence: 6, Reset: []string{"a"}})
 		return expect("a reset without a redrive", got, err, store.Conflict)
 	})
@@ -151,7 +151,7 @@ func engineRedrives(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// redrives redrives the run of the graph when it has ended, its steps having been mended, and goes on after each write of that.
+// redrives redrives the run of the graph after its end, with mended steps, and continues it after each write of the redrive.
 func (r *trial) redrives(t *testing.T) {
 	old := r.goOn(t, nil)
 	ended := r.want

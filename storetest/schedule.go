@@ -37,7 +37,7 @@ func aSchedule(name string, revision uint64) store.Schedule {
 	return store.Schedule{Name: name, Revision: revision, Definition: json.RawMessage(fmt.Sprintf(`{"cron": "@daily", "revision": %d}`, revision))}
 }
 
-// rows are the schedules without what has become of their runs.
+// rows returns the schedules without the state of their runs.
 func rows(list []store.ScheduleState) (rows []store.Schedule) {
 	for _, x := range list {
 		rows = append(rows, x.Schedule)
@@ -137,7 +137,7 @@ func scheduleRun(ctx context.Context, s store.ScheduleStore) error {
 	if err := same("the run", normal(r), normal(want)); err != nil {
 		return err
 	}
-	// A run that is refused leaves the schedule as it was; one that is there is reused, and one that has not begun is replaced.
+	// If the run is refused the schedule stays as it was; an existing run is reused, and a run that has not begun is replaced.
 	if err := expectError("the same run", s.PutSchedule(ctx, aSchedule("a", 1), &n), store.ErrExists); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func scheduleRun(ctx context.Context, s store.ScheduleStore) error {
 	return errors.Join(same("the workflow of the run that replaces it", r.Workflow, other.Workflow), same("its inputs", string(r.Inputs), string(other.Inputs)))
 }
 
-// scheduleRace: of several writers who have read the same revision, one writes.
+// scheduleRace: of several writers that have read the same revision, one writes.
 func scheduleRace(ctx context.Context, s store.ScheduleStore) error {
 	const writers, rounds = 4, 5
 	for round := range uint64(rounds) {

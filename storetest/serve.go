@@ -12,15 +12,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// RunServe lets two processes serve runs of one database, which open opens for each of them: each run is performed once, and one that waits for
-// long holds no place meanwhile.
+// RunServe lets two processes serve the runs of one database, which open opens for each of them: each run is performed once, and a run that waits
+// for long takes no place meanwhile.
 func RunServe(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	t.Run("each run once", func(t *testing.T) { serveOnce(t, open) })
 	t.Run("runs that rest", func(t *testing.T) { serveRests(t, open) })
 }
 
-// serveRests has runs of two processes with one place each pause in loops, sleep and back off, all at once: if one of them kept its place, the runs
-// behind it would not begin before it went on.
+// serveRests has two processes with one place each, whose runs pause in loops, sleep and back off, all at once: if one of them kept its place,
+// the runs behind it would not begin before it continued.
 func serveRests(t *testing.T, open func(t *testing.T) store.QueueStore) {
 	const runs, pause = 8, 1500 * time.Millisecond
 	var mu sync.Mutex

@@ -84,7 +84,7 @@ const ttl = time.Minute
 
 func record(text string) json.RawMessage { return json.RawMessage(fmt.Sprintf("{%q:1}", text)) }
 
-// data is what is stored of a node. Each of its parts is set for some text.
+// data returns the columns of a node. Each of its parts is set for some text.
 func data(text string) store.Columns {
 	d := store.Columns{Record: record(text), Hash: []byte{0, 0xff, byte(len(text))}}
 	start := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
@@ -119,7 +119,7 @@ func expectError(what string, err, want error) error {
 	return nil
 }
 
-// begun acquires a run and commits its beginning: nodes a and b, a is queued.
+// begun acquires a run and commits its beginning: nodes a and b, of which a is queued.
 func begun(ctx context.Context, s store.Store, run string) (store.Lease, error) {
 	lease, _, err := s.Acquire(ctx, run, "owner", ttl)
 	if err != nil {
@@ -182,7 +182,7 @@ func unchanged(ctx context.Context, s store.Store, f func() error) error {
 	return nil
 }
 
-// normal is a stored run in a normal form, since a store may write the same JSON in several ways.
+// normal returns a stored run in a normal form, since stores may write the same JSON in different ways.
 func normal(r *store.Run) store.Run {
 	n := *r
 	n.Record, n.WakeAt = compact(r.Record), r.WakeAt.UTC()
@@ -342,7 +342,7 @@ func duplicateCommit(ctx context.Context, s store.Store) error {
 	if err != nil {
 		return err
 	}
-	return unchanged(ctx, s, func() error { // c is not counted again
+	return unchanged(ctx, s, func() error { // the readiness of c is not counted again
 		got, err := s.Commit(ctx, lease, completion())
 		return expect("the completion again", got, err, store.Duplicate)
 	})
@@ -385,7 +385,7 @@ func manyNodes(ctx context.Context, s store.Store) error {
 		expectNode(ctx, s, "r", "e", store.Node{Columns: data("ready"), State: store.State{Queued: true, Resolved: 1, Required: 1}}))
 }
 
-// wholeOrNothing are commits of several nodes the last of which is refused.
+// wholeOrNothing: a commit of several nodes, the last of which is refused, changes nothing.
 func wholeOrNothing(ctx context.Context, s store.Store) error {
 	lease, err := completed(ctx, s)
 	if err != nil {

@@ -35,14 +35,14 @@ var turnChecks = []check[store.TurnStore]{
 	{"turns under a cancelled context", turnsContext},
 }
 
-// keyed is a run that has been due since a time ago.
+// keyed returns a run that has been due for the given time.
 func keyed(id, key string, priority int, due time.Duration) *store.Run {
 	r := queued(id, oneQueue, machine.RunPending, past(due), time.Time{})
 	r.Key, r.Priority = key, priority
 	return r
 }
 
-// keysStored: what a run is created with is in lists, in pages of what is due, and in what is loaded; a commit changes it.
+// keysStored: the key and the priority of a run are in lists, in pages of due runs, and in loaded runs; a commit changes them.
 func keysStored(ctx context.Context, s store.TurnStore) error {
 	spec := store.Spec{Workflow: oneQueue.Workflow, Plan: oneQueue.Plan, Key: "acmé", Priority: -7}
 	stored, _, err := s.Create(ctx, store.NewRun{ID: "r", Spec: spec})
@@ -93,7 +93,8 @@ func keysStored(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// turnsOfPage: the first runs of all keys come before the second ones; within a key those with the highest priority come first, and then those that have been due for longest.
+// turnsOfPage: the first runs of all keys come before the second ones; within a key the runs with the highest priority come first, and then the
+// runs that have been due for longest.
 func turnsOfPage(ctx context.Context, s store.TurnStore) error {
 	var many []string
 	for i := range 200 {
@@ -162,7 +163,8 @@ func takeTurn(ctx context.Context, s store.TurnStore, q store.DueQuery) (string,
 	return r.ID, errors.Join(expect("the end of "+r.ID, applied, err, store.AppliedNow), s.Release(ctx, lease))
 }
 
-// turnsOfRuns: whoever takes one run after the other takes them in turns of the keys, and one that comes late waits for one run of each other key at most.
+// turnsOfRuns: a process that takes one run after the other takes them in turns of the keys, and a late run waits for at most one run of each
+// other key.
 func turnsOfRuns(ctx context.Context, s store.TurnStore) error {
 	for i := range 6 {
 		if err := insertAll(ctx, s, keyed(fmt.Sprint("a", i), "a", 0, 9*time.Hour-time.Duration(i)*time.Minute), keyed(fmt.Sprint("b", i), "b", 9, 5*time.Hour-time.Duration(i)*time.Minute), keyed(fmt.Sprint("n", i), "", 0, 3*time.Hour-time.Duration(i)*time.Minute)); err != nil {
@@ -288,7 +290,7 @@ func keyFull(ctx context.Context, s store.TurnStore) error {
 	return expectError("a renewal by the lease before the owner took the run again", s.Renew(ctx, second, ttl), store.ErrFenced)
 }
 
-// keyCompetes: of calls at once as many succeed as the key may have runs.
+// keyCompetes: of concurrent calls exactly as many succeed as the key may have runs.
 func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	const rounds, n = 12, 6
 	for round := range rounds {
@@ -322,7 +324,7 @@ func keyCompetes(ctx context.Context, s store.TurnStore) error {
 	return nil
 }
 
-// otherKey: a run that has another key, or is not stored, is left alone.
+// otherKey: a run that has another key, or is not stored, is not acquired.
 func otherKey(ctx context.Context, s store.TurnStore) error {
 	if err := insertAll(ctx, s, keyed("r", "a", 0, time.Hour)); err != nil {
 		return err

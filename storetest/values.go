@@ -12,7 +12,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// checkedValues: a [store.ValueChecker] takes what a commit takes, from several goroutines, and leaves the value as it is. Any refusal
+// checkedValues: a [store.ValueChecker] accepts what a commit accepts, from several goroutines, and does not change the value. Every refusal
 // matches ErrRejected.
 func checkedValues(ctx context.Context, s store.Store) error {
 	checker, ok := s.(store.ValueChecker)
