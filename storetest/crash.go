@@ -200,7 +200,7 @@ func crashValue(s *kahn.Step) string {
 	return fmt.Sprintf("%x", h.Sum64())
 }
 
-// crashSources are the predecessors of the nodes of the outermost graph, and innerSources those of nodes inside.
+// crashSources has the predecessors of the nodes of the outermost graph, and innerSources the predecessors of nodes inside.
 var (
 	crashSources = func() map[string][]string {
 		sources := map[string][]string{}

@@ -27,9 +27,9 @@ import (
 // The last kind of lives has no known outcome: runs are signalled, left, shut down and stopped at any time. Each ends in time, its store has the
 // same status, and the events of all its lives form one stream.
 //
-// The graphs come from the seeds that begin with first; a failure names its seed. open returns a new and empty store each time. It is called in bubbles of testing/synctest, so the store's time must be
-// that of the process: time.Now, and not the clock of a server. check judges the events of every life: it is
-// kahntest.CheckEvents.
+// The graphs come from the seeds that begin with first; a failure names its seed. open returns a new and empty store each time. It is called in
+// bubbles of testing/synctest, so the store must use the clock of the process, time.Now, and not the clock of a server. check judges the events
+// of every life: it is kahntest.CheckEvents.
 func Lives(t *testing.T, first uint64, graphs int, open func(t *testing.T) store.Store, check func(*kahn.Graph, *kahn.Result, []kahn.Event) error) {
 	for _, kind := range []struct {
 		name    string
