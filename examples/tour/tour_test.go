@@ -32,8 +32,8 @@ var calls = map[string][][]string{"17-approval": {nil, {"approve"}}}
 func programs(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("[0-9][0-9]-*")
-	if err != nil || len(names) != 22 {
-		t.Fatalf("%d programs, expected 22, %v", len(names), err)
+	if err != nil || len(names) != 25 {
+		t.Fatalf("%d programs, expected 25, %v", len(names), err)
 	}
 	return names
 }

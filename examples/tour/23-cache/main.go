@@ -1,0 +1,53 @@
+// A step that costs money is called once for each input: a second process finds what the first one has paid for, until the step's version changes.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+// corpus embeds each document, and joins the vectors to an index. The Memo of a node is the version of its step.
+func corpus(version string, docs []string) *kahn.Graph {
+	embed := func(_ context.Context, s *kahn.Step) (any, error) {
+		text, err := kahn.Param[string](s, "item")
+		fmt.Printf("  embed %q\n", text)
+		return len(text), err
+	}
+	index := func(_ context.Context, s *kahn.Step) (any, error) {
+		vectors, _, err := kahn.UpstreamItems[int](s, "embed")
+		return vectors, err
+	}
+	return new(kahn.Graph).Add(
+		kahn.Node{ID: "embed", Map: &kahn.Map{Over: "docs", Limit: 1}, Params: map[string]any{"docs": docs}, Memo: version, Do: embed},
+		kahn.Node{ID: "index", After: []string{"embed"}, Do: index},
+	)
+}
+
+func main() {
+	dir, err := os.MkdirTemp("", "cache")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for _, run := range []struct {
+		about, version string
+		docs           []string
+	}{
+		{"the first process", "v1", []string{"a cat", "a dog"}},
+		{"another one, with one more document", "v1", []string{"a cat", "a giraffe", "a dog"}},
+		{"a better model", "v2", []string{"a cat"}},
+	} {
+		fmt.Println(run.about)
+		memo := &kahn.Memo{Cache: store.DirCache{Dir: dir}} // a process has a Memo of its own, and processes share the folder
+		res, err := kahn.Execute(context.Background(), corpus(run.version, run.docs), nil, memo)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(" ", res.Output)
+	}
+}

@@ -1,0 +1,51 @@
+// A tenant with many runs does not delay a tenant with one: due runs take turns by their keys. The program ../../tenants shows what else bounds them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/seed-c794f7ef/kahn"
+	"github.com/seed-c794f7ef/kahn/store"
+)
+
+func main() {
+	ctx := context.Background()
+	done := make(chan string)
+	report := (&kahn.Graph{Name: "report"}).Add(kahn.Node{ID: "write", Do: func(_ context.Context, s *kahn.Step) (any, error) {
+		done <- s.RunID()
+		return nil, nil
+	}})
+
+	var db store.Memory // a database where processes share the runs
+	create := func(id, tenant string, priority int) {
+		run, err := kahn.Prepare(report, kahn.RunID(id), kahn.RunKey(tenant), kahn.RunPriority(priority))
+		if err == nil {
+			_, _, err = db.Create(ctx, run)
+		}
+		if err != nil {
+			log.Fatal(err)
+		}
+	}
+	for i := range 4 {
+		create(fmt.Sprint("acme-", i), "acme", 0)
+	}
+	create("globex-0", "globex", 0)
+	create("acme-urgent", "acme", 1) // before the other runs of acme, not before those of globex
+
+	runner := &kahn.Runner{MaxRuns: 1} // here one run at a time, so that the order shows
+	served := make(chan error)
+	go func() {
+		served <- runner.Serve(ctx, kahn.Service{Store: &db, KeyRuns: 1, Workflows: []kahn.Workflow{{Graph: report}}})
+	}()
+	for range 6 {
+		fmt.Println(<-done)
+	}
+	if err := runner.Shutdown(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		log.Fatal(err)
+	}
+}
