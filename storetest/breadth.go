@@ -19,7 +19,7 @@ var odd = []string{
 	"0", "00", "0.0", "null", "true", strings.Repeat("long ", 40),
 }
 
-// ids: the ids of runs, nodes and owners are kept apart, byte for byte.
+// oddIDs: the ids of runs, nodes and owners are kept apart, byte for byte.
 func oddIDs(ctx context.Context, s store.Store) error {
 	for i, run := range odd {
 		lease, stored, err := s.Acquire(ctx, run, run, ttl)
@@ -91,7 +91,7 @@ func bigRecords(ctx context.Context, s store.Store) error {
 	return nil
 }
 
-// texts: JSON with any characters is kept as it is.
+// anyText: JSON with any characters is kept as it is.
 func anyText(ctx context.Context, s store.Store) error {
 	lease, err := begun(ctx, s, "r")
 	if err != nil {
