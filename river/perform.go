@@ -53,7 +53,7 @@ func (w *runWorker) Work(ctx context.Context, job *river.Job[RunArgs]) error {
 }
 
 // perform performs a run in this process. It returns an error if the run cannot begin, an error that matches kahn.ErrStore if the store fails,
-// and one that matches kahn.ErrUndecoded if the run is due again because of a request that cannot be read: River reports the error, and tries
+// and an error that matches kahn.ErrUndecoded if the run is due again because of a request that cannot be read: River reports the error, and tries
 // again after a pause, or when another request is posted.
 func (w *runWorker) perform(ctx context.Context, job *river.Job[RunArgs]) error {
 	flow := w.p.byQueue[job.Queue]
@@ -128,8 +128,8 @@ func (w *runWorker) moved(ctx context.Context, job *river.Job[RunArgs]) (bool, e
 	return err == nil && QueueOf(r.Workflow, r.Plan) != job.Queue, err
 }
 
-// giveBack completes the job of a run and, if the run continues by itself, inserts its next job, in one transaction. It leaves a job alone that
-// was taken from this process.
+// giveBack completes the job of a run and, if the run continues by itself, inserts its next job, in one transaction. If another process has
+// taken the job, giveBack leaves it alone.
 func (w *runWorker) giveBack(ctx context.Context, job *river.Job[RunArgs]) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()

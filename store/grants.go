@@ -202,7 +202,7 @@ func (g *Grants) takeTokens(now time.Time, r *GrantRequest) (taken int, next tim
 	return taken, next
 }
 
-// fair returns the part of a holder: what it wants, if there are slots for all wishes. Otherwise no holder has more than another one that wants
+// fair returns the part of a holder: what it wants, if there are slots for all wishes. Otherwise no holder has more than a holder that wants
 // more. Slots that do not divide evenly stay where they are; if there are fewer slots than holders, the holders take turns.
 func (g *Grants) fair(now time.Time, most, of int) int {
 	wants, order := make([]int, len(g.Holders)), make([]int, len(g.Holders))

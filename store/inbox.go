@@ -225,7 +225,7 @@ func (r *Request) Judge(run *Run, stored *Request) (write bool, err error) {
 func (r *Request) Wakes(begun bool) bool { return begun || r.Kind == KindCancel }
 
 // TakenFollow reports whether the requests that the commit answers are the next ones of a run: taken and posted are the numbers of the last
-// request that was answered and of the last one that was posted. It is for implementations of [Inbox], which answer with [Conflict] otherwise.
+// answered and of the last posted request. It is for implementations of [Inbox], which answer with [Conflict] otherwise.
 func (c *Commit) TakenFollow(taken, posted uint64) bool {
 	for _, t := range c.Taken {
 		if taken++; t.Number != taken || taken > posted {

@@ -176,7 +176,7 @@ type Run struct {
 	Nodes  map[string]Node    `json:"nodes"`
 	// LastEvent is the id of the last stored event, 0 if none is stored.
 	LastEvent uint64 `json:"last_event,omitempty"`
-	// Posted and Taken are the numbers of the last request that was posted for the run, and of the last one that was answered, see [Inbox]; the
+	// Posted and Taken are the numbers of the last posted and of the last answered request of the run, see [Inbox]; the
 	// requests above Taken wait. Requests are neither exported nor inserted.
 	Posted uint64 `json:"-"`
 	Taken  uint64 `json:"-"`

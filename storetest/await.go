@@ -381,7 +381,7 @@ func awaitsPosted(ctx context.Context, s store.Awaiter) error {
 		expectError("a signal with the id of an answer", id, machine.ErrBadValue), expectAnswers(ctx, s, "a"), expectAwaits(ctx, s, "a", "x b"))
 }
 
-// engineAwaits lets runs of kahn await others, also inside a map: a run that ends, one that is cancelled, one that is unknown, and the run
+// engineAwaits lets runs of kahn await others, also inside a map: a run that ends, a cancelled run, an unknown run, and the run
 // itself.
 func engineAwaits(ctx context.Context, s store.Awaiter) error {
 	step := func(ctx context.Context, step *kahn.Step) (any, error) {

@@ -579,7 +579,7 @@ func requestsPruned(ctx context.Context, s store.Inbox) error {
 	return nil
 }
 
-// engineRequests posts requests for a run that rests, for one that runs, and for one that ends.
+// engineRequests posts requests for a resting, for a running and for an ending run.
 func engineRequests(ctx context.Context, s store.Inbox) error {
 	g := (&kahn.Graph{Name: "asked"}).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "gate", Kind: kahn.KindGate, After: []string{"a"}},
 		kahn.Node{ID: "late", Kind: kahn.KindGate, After: []string{"gate"}}, kahn.Node{ID: "b", After: []string{"late"}})

@@ -173,7 +173,7 @@ func (s *Store) writeStaged(staged []*call[*commit]) {
 		s.forget(m.lease)
 	}
 	if len(staged) > 1 && isVerdict(err) {
-		for i := range staged { // each by itself, to find the one that fails
+		for i := range staged { // each by itself, to find which of them fails
 			s.write(staged[i : i+1])
 		}
 	}

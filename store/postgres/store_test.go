@@ -39,7 +39,7 @@ func TestAdmin(t *testing.T) {
 	storetest.RunSchedules(t, func(t *testing.T) store.ScheduleStore { return open(t) })
 }
 
-// TestGrants: as storetest demands; and limits of which nobody has had anything for a while are removed, without harm to those that are asked for meanwhile.
+// TestGrants: as storetest demands; and limits without holders are removed after a while, without harm to limits that are asked for meanwhile.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	pool := postgrestest.NewPool(t, database)

@@ -32,7 +32,7 @@ func main() {
 		create(fmt.Sprint("acme-", i), "acme", 0)
 	}
 	create("globex-0", "globex", 0)
-	create("acme-urgent", "acme", 1) // before the other runs of acme, not before those of globex
+	create("acme-urgent", "acme", 1) // first of the runs of acme; globex has its turn all the same
 
 	runner := &kahn.Runner{MaxRuns: 1} // here one run at a time, so that the order shows
 	served := make(chan error)
