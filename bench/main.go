@@ -98,6 +98,7 @@ func run(out io.Writer, args []string) (ok bool, err error) {
 		{"streams", func() error { return streams(out, *quick) }},
 		{"stores", func() error { return stores(out, *rounds) }},
 		{"operating", func() error { return operating(out, *runs) }},
+		{"tenants", func() error { return tenants(out, *rounds) }},
 		{"signals", func() error { return signals(out, *rounds, target) }},
 		{"lookers", func() error { return lookers(out, *rounds) }},
 		{"makespan", func() error { return makespan(out, *rounds) }},
