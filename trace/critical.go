@@ -43,7 +43,7 @@ type analysis struct {
 
 // analyse finds for each node the last constraint on its start, and from these the critical path, and how much later each
 // node could have ended without a longer run.
-func analyse(p *kahn.Plan, t *timeline) *analysis {
+func analyse(p *kahn.Plan, res *kahn.Result, t *timeline) *analysis {
 	a := &analysis{timeline: t, preds: make([][]int, len(t.nodes)), binds: make([]constraint, len(t.nodes))}
 	for e := range p.Edges() {
 		from, _ := p.Ref(e.From)
@@ -53,7 +53,7 @@ func analyse(p *kahn.Plan, t *timeline) *analysis {
 	for id := range a.binds {
 		a.binds[id] = t.nodes[id].after
 	}
-	a.bindSlots(p)
+	a.bindSlots(p, res)
 	for id, b := range a.binds {
 		if b.via == ViaDependency || b.via == ViaWave {
 			a.binds[id].node = a.descend(b.node)
@@ -134,7 +134,7 @@ func (n *life) begun() int { return cmp.Or(n.started, n.ended, math.MaxInt) }
 
 // bindSlots goes through the starts and ends of attempts. A node that was ready while all slots that were ever in use were
 // taken, or all slots of one of its groups or its key, was held up by the last attempt that gave one back.
-func (a *analysis) bindSlots(p *kahn.Plan) {
+func (a *analysis) bindSlots(p *kahn.Plan, res *kahn.Result) {
 	type pool struct {
 		key  bool
 		name string
@@ -153,8 +153,14 @@ func (a *analysis) bindSlots(p *kahn.Plan) {
 				of = append(of, pool{name: g})
 			}
 		}
-		if n.Key != "" {
-			of = append(of, pool{true, n.Key})
+		key := n.Key
+		if n.KeyFrom != "" {
+			if r, ok := res.Node(n.ID); ok {
+				key = r.Key
+			}
+		}
+		if key != "" {
+			of = append(of, pool{true, key})
 		}
 		return of
 	}

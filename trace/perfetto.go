@@ -67,7 +67,7 @@ func WritePerfetto(w io.Writer, res *kahn.Result, events []event.Event) error {
 		res = &kahn.Result{} // of a run that was refused
 	}
 	p := res.Plan()
-	a := analyse(p, newTimeline(p, events))
+	a := analyse(p, res, newTimeline(p, events))
 	out := &perfetto{w: bufio.NewWriter(w), analysis: a, plan: p}
 	other, err := json.Marshal(map[string]any{
 		"workflow": p.Name(), "run_id": res.ID(), "status": res.Status, "degraded": res.Degraded, "start": res.Start.UTC(),

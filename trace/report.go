@@ -124,7 +124,7 @@ func NewReport(res *kahn.Result, events []event.Event) *Report {
 		res = &kahn.Result{} // of a run that was refused
 	}
 	p := res.Plan()
-	a := analyse(p, newTimeline(p, events))
+	a := analyse(p, res, newTimeline(p, events))
 	r := &Report{
 		Workflow: p.Name(), RunID: res.ID(), Status: res.Status, Degraded: res.Degraded, Start: res.Start, Duration: res.Duration,
 		Statuses: map[kahn.Status]int{}, Slots: a.slots, CriticalPath: []Step{}, DependencyPath: []Step{}, Nodes: []Node{}, Failures: []Failure{},

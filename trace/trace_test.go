@@ -291,6 +291,16 @@ func TestCriticalPath(t *testing.T) {
 			slack: map[string]time.Duration{"c": 5 * s, "d": 3 * s},
 		},
 		{
+			name: "key from a value",
+			graph: new(kahn.Graph).Add(kahn.Node{ID: "a", KeyFrom: "of", Params: map[string]any{"of": "k"}},
+				kahn.Node{ID: "b", KeyFrom: "of", Params: map[string]any{"of": "k"}}, kahn.Node{ID: "c", KeyFrom: "of", Params: map[string]any{"of": "l"}},
+				kahn.Node{ID: "d", Ports: []kahn.Port{{Name: "of"}}, KeyFrom: "of"}),
+			lasts: map[string]time.Duration{"a": 2 * s, "b": 4 * s, "c": 1 * s, "d": 3 * s},
+			opts:  []kahn.Option{kahn.KeyLimit(1)},
+			path:  "a -slot-> b",
+			slack: map[string]time.Duration{"c": 5 * s, "d": 3 * s},
+		},
+		{
 			name: "wave",
 			graph: new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b"}, kahn.Node{ID: "c", After: []string{"a"}},
 				kahn.Node{ID: "d", After: []string{"b"}}),
