@@ -822,7 +822,7 @@ func (r *Run) restoreUndoing(file *snapshotFile) {
 // restoreUndo restores the undoing of a node.
 func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 	u := &undo{
-		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: s.Cut, crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),
+		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: min(s.Cut, s.Attempts), crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),
 		before: r.timesUndone(r.path(ref)),
 	}
 	if !s.Ended.IsZero() {

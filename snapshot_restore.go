@@ -437,6 +437,7 @@ func (n *nodeState) needsExtra() bool {
 func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
+	x.Cut = min(x.Cut, n.Attempts) // in a damaged file there may be more, and the node would be attempted that much more often
 	r.restoreTokens(ref, x)
 	r.bindKey(ref, n.Key)
 	if n.Asked != nil {

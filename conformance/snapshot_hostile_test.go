@@ -307,3 +307,26 @@ func TestBackoffUntilAForgedDate(t *testing.T) {
 		})
 	}
 }
+
+// A file that says that more attempts were cut short than there were gives the node no more attempts than its policy.
+func TestForgedCutAttempts(t *testing.T) {
+	for _, cleanup := range []bool{false, true} {
+		inBubble(t, fmt.Sprintf("cleanup %v", cleanup), func(t *testing.T) {
+			g := graph(kahn.Node{ID: "x", Cleanup: cleanup, Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}})
+			run, err := kahn.Start(t.Context(), g, breaks("x"))
+			require.NoError(t, err)
+			time.Sleep(400 * ms) // it backs off after its first attempt
+			data, err := json.Marshal(run.Snapshot())
+			require.NoError(t, err)
+			_, _ = run.Wait()
+			forged := regexp.MustCompile(`"attempts":1,`).ReplaceAll(data, []byte(`"attempts":1,"cut":1000000000,`))
+			require.NotEqual(t, data, forged)
+			s := new(kahn.Snapshot)
+			require.NoError(t, json.Unmarshal(forged, s))
+			res, _ := kahn.Execute(t.Context(), g, breaks("x"), kahn.Resume(s))
+			x, _ := res.Node("x")
+			require.Equal(t, kahn.Failed, x.Status)
+			require.Equal(t, 4, x.Attempts) // the first one is taken for cut short
+		})
+	}
+}

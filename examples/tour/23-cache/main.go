@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -30,10 +31,15 @@ func corpus(version string, docs []string) *kahn.Graph {
 
 func main() {
 	dir, err := os.MkdirTemp("", "cache")
+	if err == nil {
+		err = errors.Join(perform(dir), os.RemoveAll(dir))
+	}
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+}
+
+func perform(dir string) error {
 	for _, run := range []struct {
 		about, version string
 		docs           []string
@@ -46,8 +52,9 @@ func main() {
 		memo := &kahn.Memo{Cache: store.DirCache{Dir: dir}} // a process has a Memo of its own, and processes share the folder
 		res, err := kahn.Execute(context.Background(), corpus(run.version, run.docs), nil, memo)
 		if err != nil {
-			log.Fatal(err)
+			return err
 		}
 		fmt.Println(" ", res.Output)
 	}
+	return nil
 }

@@ -56,7 +56,7 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(list[0].Name, "continues tonight:", list[0].Next[0].Sub(time.Now()) <= 25*time.Hour)
+	fmt.Println(list[0].Name, "continues tonight:", time.Until(list[0].Next[0]) <= 25*time.Hour)
 	if err := runner.Shutdown(ctx); err != nil {
 		log.Fatal(err)
 	}
