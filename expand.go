@@ -220,6 +220,7 @@ func (w *worker) holdExpansion(x *expansion) error {
 	h.storedAs(kept[0].stored)
 	r.lock()
 	h.revive(r.expandedRun(w.step, x))
+	h.endBackoffs(r.wallClock())
 	r.st.Unlock()
 	h.judge()
 	x.held = h

@@ -413,7 +413,8 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	reentries := max(n.Entries, n.Started-n.Attempts)
+	// No attempt comes twice but by a re-entry, so there is at most one that has not started yet, whatever a damaged file says.
+	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
 	}

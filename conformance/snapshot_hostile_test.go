@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -327,6 +328,39 @@ func TestForgedCutAttempts(t *testing.T) {
 			x, _ := res.Node("x")
 			require.Equal(t, kahn.Failed, x.Status)
 			require.Equal(t, 4, x.Attempts) // the first one is taken for cut short
+		})
+	}
+}
+
+// The nodes inside an expanded node back off no longer, and are attempted no more often, than their policy allows, whatever a file says.
+func TestForgedInsideAnExpandedNode(t *testing.T) {
+	for name, forge := range map[string]func(text string) string{
+		"no time": func(text string) string {
+			return regexp.MustCompile(`"due":"[^"]*"`).ReplaceAllString(text, `"due":"0001-01-01T00:00:00Z"`)
+		},
+		"far away": func(text string) string {
+			return regexp.MustCompile(`"due":"[^"]*"`).ReplaceAllString(text, `"due":"9999-01-01T00:00:00Z"`)
+		},
+		"re-entries": func(text string) string { return strings.ReplaceAll(text, `"due":`, `"entries":1000000000,"due":`) },
+	} {
+		inBubble(t, name, func(t *testing.T) {
+			inner := graph(kahn.Node{ID: "x", Retry: kahn.Retry{MaxAttempts: 3, InitialDelay: time.Second}, Do: func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("broken") }})
+			g := graph(kahn.Node{ID: "e", Do: func(context.Context, *kahn.Step) (any, error) { return nil, kahn.Expand(inner, nil, nil) }})
+			run, err := kahn.Start(t.Context(), g, nil)
+			require.NoError(t, err)
+			time.Sleep(400 * ms) // x backs off after its first attempt
+			data, err := json.Marshal(run.Snapshot())
+			require.NoError(t, err)
+			_, _ = run.Wait()
+			forged := forge(string(data))
+			require.NotEqual(t, string(data), forged)
+			s := new(kahn.Snapshot)
+			require.NoError(t, json.Unmarshal([]byte(forged), s))
+			began := time.Now()
+			res, _ := kahn.Execute(t.Context(), g, nil, kahn.Resume(s))
+			require.Equal(t, kahn.RunFailed, res.Status)
+			require.Equal(t, 3, must(must(res.Node("e")).Sub.Node("x")).Attempts)
+			require.LessOrEqual(t, time.Since(began), 6*time.Minute)
 		})
 	}
 }
