@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -537,19 +538,20 @@ func TestServeRetention(t *testing.T) {
 		completed, failed := count()
 		require.Equal(t, []int{250, 1}, []int{completed, failed})
 		require.NotZero(t, blobs.Len())
+		time.Sleep(time.Minute) // what is removed from now on is old enough
+		var prunes atomic.Int64
 		s.mu.Lock()
-		prunes := 0
 		s.fail = func(call, _ string) error {
-			if call == "prune" {
-				if prunes++; prunes == 2 {
-					return errors.New("the disk is full")
-				}
+			if call == "prune" && prunes.Add(1) == 2 {
+				return errors.New("the disk is full")
 			}
 			return nil
 		}
 		s.mu.Unlock()
 		s.take()
-		time.Sleep(10 * time.Minute)
+		for i := 0; i < 11 && prunes.Load() < 2; i++ { // the first time is left to chance, within PruneEvery
+			time.Sleep(time.Minute)
+		}
 		completed, failed = count()
 		require.Equal(t, []int{150, 1}, []int{completed, failed})
 		require.Equal(t, []string{"told : " + kahn.ErrStore.Error()}, s.take())
