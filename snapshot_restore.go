@@ -413,7 +413,7 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	// No attempt comes twice but by a re-entry, so there is at most one that has not started yet, whatever a damaged file says.
+	// Every start beyond the attempts was a re-entry, and one more re-entry may be about to start. A damaged file may name more.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
