@@ -18,53 +18,53 @@ import (
 	"time"
 )
 
-// Runner holds what many runs share: options, a bound on how many are at work at once, and a registry of those that are live
-// or were lately. The zero value bounds nothing and remembers 100 runs that have ended. Its fields must not be changed once
-// it is in use. Execute and Start work without one.
+// Runner runs many runs under common options and limits, and keeps a registry of the live runs and of the runs that ended lately. The zero
+// value sets no limit and remembers 100 ended runs. Its fields must not be changed once it is in use. Execute and Start work without a
+// Runner.
 type Runner struct {
-	// Options are those of every run; the run's own come after them.
+	// Options apply to every run, before the run's own options.
 	Options []Option
-	// MaxRuns bounds how many runs are at work at the same time. Further ones are pending, and begin in the order in which
-	// they arrived, but none waits for the functions of another one's [Around]. A suspended run is not at work: when its signal comes it goes on at once, even above the bound. Zero
-	// means no bound; runs are refused with [ErrBadOption] if MaxRuns, Limit or KeyLimit is negative.
+	// MaxRuns bounds how many runs run at the same time. Further runs are pending and begin in the order of their arrival; none of them
+	// waits for another run's [Around] functions. A suspended run does not count: when its signal arrives it continues at once, even above
+	// the bound. Zero means no bound. Runs are refused with [ErrBadOption] if MaxRuns, Limit or KeyLimit is negative.
 	MaxRuns int
-	// History is how many of the runs that have ended are remembered, the latest ones. Zero means 100, a negative number none.
+	// History is how many ended runs the Runner remembers, the latest ones. Zero means 100, a negative number none.
 	History int
-	// Learn is the History of every run that has none of its own, which may be an option. Nil: none.
+	// Learn is the History of every run that is given none by its options. Nil means none.
 	Learn *History
-	// CancelOnShutdown makes Shutdown cancel the runs that are still at work when its context ends, instead of interrupting
-	// them: cleanup nodes run, and the runs are over. It is for hosts that keep neither stores nor snapshots, whose runs
-	// cannot go on anywhere. A run with a store would be cancelled in its store, too, for good.
+	// CancelOnShutdown makes Shutdown cancel the runs that are still running when its context ends, instead of interrupting them: their
+	// cleanup nodes run, and the runs end. It is for hosts without stores and snapshots, whose runs cannot continue anywhere. A run with a
+	// store is cancelled in its store, too, permanently.
 	CancelOnShutdown bool
-	// Limit bounds how many steps of all runs together run at the same time, and Rate how often they start, as [Limit] and
-	// a [Rate] do in one run; a run may have such bounds of its own as well. A run that lacks a slot or a token takes its
-	// turn after the runs that have waited longer. The cleanup nodes and the end node of a run that is being stopped do not
-	// wait for other runs: they start above these bounds, and those of KeyLimit and KeyRate.
+	// Limit bounds how many steps of all runs together run at the same time, and Rate bounds how often they start, as [Limit] and a [Rate]
+	// do in one run. A run may have its own bounds as well. A run that lacks a slot or a token waits its turn behind the runs that have
+	// waited longer. When a run is being stopped, its cleanup nodes and its end node do not wait for other runs: they start above these
+	// bounds and above KeyLimit and KeyRate.
 	Limit int
 	Rate  Rate
-	// KeyLimit and KeyRate are the same for the nodes of one Key in all runs.
+	// KeyLimit and KeyRate bound the nodes that have the same Key, in all runs, in the same way.
 	KeyLimit int
 	KeyRate  Rate
-	// Shared are bounds that the Runners of several processes have in common, beside those above. Nil: none.
+	// Shared holds bounds that the Runners of several processes share, in addition to the bounds above. Nil means none.
 	Shared *Shared
 
 	pooling sync.Once
-	pool    *pool // the limits that the runs share, nil without any
-	badPool error // the defect of MaxRuns, Limit, Rate, KeyLimit, KeyRate or Shared
+	pool    *pool // the limits that the runs share; nil if there are none
+	badPool error // what is wrong with MaxRuns, Limit, Rate, KeyLimit, KeyRate or Shared
 
-	mu        sync.Mutex // guards what follows; a leaf: nothing else is locked under it
+	mu        sync.Mutex // guards the fields below; no other lock is taken under it
 	entries   map[string]*runnerEntry
-	reserved  map[string]bool // the ids of runs that take their leases, and are about to be admitted
-	arrived   list.List       // of *runnerEntry, as are the next two: all, in the order of arrival
-	ended     list.List       // those that have ended, in the order of their ends
-	queue     list.List       // those that are pending, in the order of arrival
+	reserved  map[string]bool // the ids of runs that are acquiring their leases and will be admitted next
+	arrived   list.List       // of *runnerEntry, like ended and queue: all runs, in the order of arrival
+	ended     list.List       // the ended runs, in the order of their ends
+	queue     list.List       // the pending runs, in the order of arrival
 	active    int
 	closed    bool
 	over      chan struct{}  // see shutdownBegun
-	due       []*runnerEntry // to be begun, by the launcher
-	launching bool           // there is one
+	due       []*runnerEntry // the runs that the launcher is to begin
+	launching bool           // whether the launcher is running
 	watchers  []*runWatcher  // see Watch
-	steps     int64          // entries visited, by which tests check that the work is linear
+	steps     int64          // counts visited entries; tests use it to check that the work is linear
 }
 
 // runnerEntry is a run in the registry.
@@ -75,7 +75,7 @@ type runnerEntry struct {
 	at    time.Time
 	state runnerState
 
-	inArrived, inEnded, inQueue *list.Element // its places; nil where it is not
+	inArrived, inEnded, inQueue *list.Element // the elements of this entry; nil where the entry is not in the list
 }
 
 // runnerState is the state of a run in its Runner.
@@ -83,12 +83,12 @@ type runnerState uint8
 
 const (
 	queued    runnerState = iota
-	active                // counted
-	asleep                // suspended: not counted
-	forgotten             // it has ended
+	active                // counts against MaxRuns
+	asleep                // suspended: does not count
+	forgotten             // the run has ended
 )
 
-// runnerChange is a change that a run reports to its Runner, with the run's lock held.
+// runnerChange is a change that a run reports to its Runner. The run holds its own lock then.
 type runnerChange uint8
 
 const (
@@ -99,17 +99,17 @@ const (
 
 const defaultHistory = 100
 
-// Start is [Start] under the Runner: with its options, and pending while MaxRuns are at work. A pending run can be waited
-// for, cancelled and left; without having begun it calls no step, cleanup nodes and the end node included. A run whose
-// caller's context ends while it is pending is cancelled; a durable one stays pending in its store.
+// Start starts a run like the function [Start], with the Runner's options. The run is pending while MaxRuns runs are running. A pending run
+// can be waited for, cancelled and left; if it never begins, none of its steps is called, not even cleanup nodes and the end node. If the
+// caller's context ends while the run is pending, the run is cancelled; a durable run stays pending in its store.
 //
-// Errors are those of Start; [ErrBadOption] if a bound or a rate of the Runner cannot be; [ErrDuplicateRun] if a run of this id is known and has not ended, and [ErrShutdown] after
-// Shutdown.
+// Start returns the errors of the function Start, [ErrBadOption] if a bound or a rate of the Runner is invalid, [ErrDuplicateRun] if a run
+// with this id is known and has not ended, and [ErrShutdown] after Shutdown.
 func (rn *Runner) Start(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Run, error) {
 	return Start(ctx, g, step, rn.options(opts)...)
 }
 
-// options are those of a run under the Runner.
+// options returns the options of a run under the Runner.
 func (rn *Runner) options(opts []Option) []Option {
 	all := append(slices.Clone(rn.Options), opts...)
 	return append(all, optionFunc(func(c *config) (err error) {
@@ -122,7 +122,8 @@ func (rn *Runner) options(opts []Option) []Option {
 	}))
 }
 
-// Execute is Start and [Run.Wait]. Unlike [Execute] it waits for a suspended run to go on: the registry has it.
+// Execute calls Start and [Run.Wait]. Unlike the function [Execute] it also waits while the run is suspended: other code can find the run
+// in the registry and signal it.
 func (rn *Runner) Execute(ctx context.Context, g *Graph, step StepFunc, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -131,7 +132,7 @@ func (rn *Runner) Execute(ctx context.Context, g *Graph, step StepFunc, opts ...
 	return p.execute(ctx, step, rn.options(opts), true)
 }
 
-// Run returns a run that is live or remembered.
+// Run returns the run with this id if it is live or remembered.
 func (rn *Runner) Run(id string) (*Run, bool) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -141,8 +142,8 @@ func (rn *Runner) Run(id string) (*Run, bool) {
 	return nil, false
 }
 
-// Runs yields the runs that are live or remembered when Runs is called, with the times of their arrival, in the order of it. Runs that arrive
-// later are not yielded, and runs that are forgotten later still are.
+// Runs yields the runs that are live or remembered when Runs is called, each with the time of its arrival, in the order of arrival. It does
+// not yield runs that arrive later. It still yields a run that the Runner forgets meanwhile.
 func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	rn.mu.Lock()
 	all := make([]*runnerEntry, 0, rn.arrived.Len())
@@ -159,18 +160,17 @@ func (rn *Runner) Runs() iter.Seq2[*Run, time.Time] {
 	}
 }
 
-// Shutdown ends the Runner: no run is begun any more, and the live ones are left, see [Run.Leave], so that they can go on
-// elsewhere from their stores or from the snapshots of their Results, pending ones included. It returns when all have ended.
+// Shutdown begins no more runs and leaves the live and pending ones, see [Run.Leave]: they can continue elsewhere from their stores or from
+// the snapshots in their Results. It returns when all have ended.
 //
-// When ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. A node whose step
-// returns an error then is ready again when the run goes on, and the attempt does not count against MaxAttempts; the output
-// of a step that completes all the same is kept. A step that ignores its context for longer than [CancelGrace] is left
-// behind and named in Result.Abandoned, like a guard, a merge or a test that does not return: stop the process before the run goes on,
-// or two attempts overlap. Neither cleanup nodes nor the end node are run, since the run is not over. Shutdown waits for all
-// that and returns the cause of ctx's end.
+// If ctx ends first, Shutdown interrupts running attempts: their contexts end with the cause [ErrLeft]. If the step then returns an error,
+// its node is ready again when the run continues, and the attempt does not count against MaxAttempts; if it completes, its output is kept.
+// Steps that ignore their context for longer than [CancelGrace], and guards, merges and tests that do not return, are left behind and named
+// in Result.Abandoned: stop the process before the run continues, or two attempts overlap. Cleanup nodes and the end node do not run, since
+// the run is not over. Shutdown waits for all this and returns the cause of ctx's end.
 //
-// A run that was stopped, or is stopped meanwhile, is not left: it ends as usual, with its cleanup. Attempts that it lets
-// finish, see [Drain], are interrupted when ctx ends.
+// A run that is stopped, before or meanwhile, is not left: it ends as usual, with its cleanup. Attempts that it lets finish, see [Drain],
+// are interrupted when ctx ends.
 func (rn *Runner) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -201,7 +201,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 			err = bounded(context.Cause(ctx))
 			for _, run := range live {
 				if rn.CancelOnShutdown {
-					_ = run.Cancel() // it is not at rest
+					_ = run.Cancel() // cannot fail: the run is not at rest
 				} else {
 					run.interrupt()
 				}
@@ -218,7 +218,7 @@ func (rn *Runner) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// live returns the runs that have not ended, with the lock held.
+// live returns the runs that have not ended. The caller holds rn.mu.
 func (rn *Runner) live() (runs []*Run) {
 	for e := range entriesOf(&rn.arrived) {
 		if e.state != forgotten {
@@ -228,7 +228,7 @@ func (rn *Runner) live() (runs []*Run) {
 	return runs
 }
 
-// reserve reserves the id of a run that is about to be admitted, or refuses the run.
+// reserve reserves the id of a run before it is admitted, or refuses the run.
 func (rn *Runner) reserve(id string) error {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -253,8 +253,8 @@ func (rn *Runner) unreserve(id string) {
 	delete(rn.reserved, id)
 }
 
-// admit registers a run whose id is reserved and that is about to begin, and reports whether it may: else it is pending now, or refused.
-// The reservation ends unless the run is refused.
+// admit registers a run whose id is reserved. It returns true if the run may begin now, and false without an error if the run is pending.
+// The reservation ends unless admit returns an error.
 func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	id := r.ID()
 	e := &runnerEntry{run: r, id: id, from: from, at: r.start}
@@ -263,7 +263,7 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	if rn.closed {
 		return false, ErrShutdown
 	}
-	if old := rn.entries[id]; old != nil { // it has ended
+	if old := rn.entries[id]; old != nil { // the old run has ended
 		rn.forget(old)
 	}
 	delete(rn.reserved, id)
@@ -282,8 +282,8 @@ func (rn *Runner) admit(r *Run, from *restoration) (bool, error) {
 	return false, nil
 }
 
-// changed records a change of a run's status, with the lock of the run held. Runs that may begin now do so on another
-// goroutine, since beginning takes the lock of another run.
+// changed records a change of the run's status. The caller holds the run's lock, so pending runs that may begin now are begun on another
+// goroutine: beginning a run takes its lock.
 func (rn *Runner) changed(r *Run, change runnerChange) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -325,7 +325,7 @@ func (rn *Runner) changed(r *Run, change runnerChange) {
 	}
 }
 
-// begun tells the watchers of a run that is not pending any more.
+// begun notifies the watchers that the run is no longer pending.
 func (rn *Runner) begun(r *Run) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
@@ -334,11 +334,12 @@ func (rn *Runner) begun(r *Run) {
 	}
 }
 
-// launch begins the runs that are due, in their order, and ends. Functions of Around keep no other run waiting.
+// launch begins the due runs in order, and returns when none is left. Each run with Around functions begins on a goroutine of its own, so
+// that these functions delay no other run.
 func (rn *Runner) launch() {
 	over := false
 	defer func() {
-		if !over { // the context of a caller has ended the goroutine
+		if !over { // a context of a caller ended this goroutine
 			go rn.launch()
 		}
 	}()
@@ -360,7 +361,7 @@ func (rn *Runner) launch() {
 	}
 }
 
-// trim forgets the runs that have ended first, beyond the history.
+// trim forgets the oldest ended runs beyond the history.
 func (rn *Runner) trim() {
 	history := rn.History
 	if history == 0 {
@@ -371,7 +372,7 @@ func (rn *Runner) trim() {
 	}
 }
 
-// forget takes an ended run out of the registry.
+// forget removes an ended run from the registry.
 func (rn *Runner) forget(e *runnerEntry) {
 	rn.steps++
 	if id := e.run.ID(); rn.entries[id] == e {
@@ -382,7 +383,7 @@ func (rn *Runner) forget(e *runnerEntry) {
 	rn.note(e)
 }
 
-// unqueue takes a run out of those that are pending, if it is one.
+// unqueue removes a run from the queue if it is pending.
 func (rn *Runner) unqueue(e *runnerEntry) {
 	rn.steps++
 	if e.inQueue != nil {
@@ -403,27 +404,28 @@ func entriesOf(l *list.List) iter.Seq[*runnerEntry] {
 
 // Errors of a Runner.
 var (
-	// ErrDuplicateRun rejects a run of a Runner whose id is that of one that has not ended, and a fork whose id is that of another run.
+	// ErrDuplicateRun is returned for a run of a Runner if a run with the same id has not ended, and for a fork if its id is the id of
+	// another run.
 	ErrDuplicateRun = errors.New("the id is that of another run")
-	// ErrShutdown rejects a run that is started after Shutdown.
+	// ErrShutdown is returned for a run that is started after Shutdown.
 	ErrShutdown = errors.New("the runner was shut down")
 )
 
-// RunChange is a change in the list of a Runner's runs: see [Runner.Watch].
+// RunChange is a change in a Runner's list of runs: see [Runner.Watch].
 type RunChange struct {
 	Run *Run
-	// Arrived is when the run came to the Runner.
+	// Arrived is when the Runner received the run.
 	Arrived time.Time
-	// Status is that of the run now.
+	// Status is the run's status now.
 	Status RunStatus
-	// Removed says that the Runner does not remember the run any more: see Runner.History.
+	// Removed reports whether the Runner no longer remembers the run: see Runner.History.
 	Removed bool
 }
 
-// Watch yields the runs that the Runner knows, in the order of their arrival, each with its status, and then, as it happens, each run that
-// arrives, whose status has changed, or that is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have
-// ended. A slow consumer misses what a run was in between, never what it has become, and holds nobody up. The changes inside a run are
-// told by [Run.Events] and [Run.Watch]. A nil ctx yields nothing.
+// Watch yields the Runner's runs in the order of their arrival, each with its status. Then it yields a run whenever one arrives, changes
+// its status or is forgotten. It ends when ctx ends, or when all runs of a Runner that was shut down have ended. A slow consumer misses
+// intermediate statuses, never the latest one, and delays no run. [Run.Events] and [Run.Watch] report changes inside a run. A nil ctx
+// yields nothing.
 func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	return func(yield func(RunChange) bool) {
 		if ctx == nil {
@@ -464,12 +466,12 @@ func (rn *Runner) Watch(ctx context.Context) iter.Seq[RunChange] {
 	}
 }
 
-// runWatcher collects the runs of which something has changed.
+// runWatcher collects the runs that have changed.
 type runWatcher struct {
-	queue []*runnerEntry // in the order of the changes, each once; guarded by the Runner's lock, as is noted
+	queue []*runnerEntry // in the order of the changes, each run once; rn.mu guards queue and noted
 	noted map[*runnerEntry]bool
 	wake  chan struct{}
-	seen  map[*runnerEntry]RunStatus // the watcher's own
+	seen  map[*runnerEntry]RunStatus // used only by the watcher's goroutine
 }
 
 func (w *runWatcher) note(e *runnerEntry) {
@@ -479,7 +481,7 @@ func (w *runWatcher) note(e *runnerEntry) {
 	}
 	select {
 	case w.wake <- struct{}{}:
-	default: // it is awake, or will find this when it is
+	default: // the watcher is awake already, or has a wake-up to come
 	}
 }
 
@@ -493,8 +495,8 @@ func (w *runWatcher) next() *runnerEntry {
 	return e
 }
 
-// show yields what has become of a run, if that is new. It is called without
-// the Runner's lock: Status takes the lock of the run, which comes before the Runner's.
+// show yields the run's status if it is new, or the run's removal. The caller must not hold rn.mu: Status takes the run's lock, which is
+// taken before rn.mu.
 func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bool) bool {
 	status := e.run.Status()
 	last, known := w.seen[e]
@@ -509,28 +511,28 @@ func (w *runWatcher) show(e *runnerEntry, removed bool, yield func(RunChange) bo
 	return yield(RunChange{Run: e.run, Arrived: e.at, Status: status, Removed: removed})
 }
 
-// note tells the watchers of a run of which something has changed, with the Runner's lock held; of no run if it is the Runner itself.
+// note notifies the watchers that a run has changed; nil stands for the Runner itself. The caller holds rn.mu.
 func (rn *Runner) note(e *runnerEntry) {
 	for _, w := range rn.watchers {
 		w.note(e)
 	}
 }
 
-// given is what a run was started with under a Runner, so that it can be redriven.
+// given holds what a run was started with under a Runner, so that it can be redriven.
 type given struct {
 	plan *Plan
 	step StepFunc
-	opts []Option // without those of the Runner
+	opts []Option // without the Runner's options
 }
 
-// Redrive runs a part of a run again that has ended and that the Runner remembers: the named nodes, or without names all that failed,
-// were aborted or were cancelled, and everything that follows them; see the option [Redrive]. The new run has the id, the graph, the
-// step function and the options of the run, and takes its place; its log goes on where the old one has ended, and [Run.Events] yields
-// the old events, too. If it has a key, see [Idempotent], it is the run of that key from now on. ctx is that of the new run, the [Request], which may be empty, tells who
-// asks, and opts, such as [KeepDescendants] and [DespiteHandlers], are for this redrive alone.
+// Redrive reruns a part of an ended run that the Runner remembers: the named nodes, or without names all nodes that failed, were aborted or
+// were cancelled, and all nodes that follow them; see the option [Redrive]. The new run has the old run's id, graph, step function and
+// options, and replaces it in the registry. Its log continues the old log, so [Run.Events] yields the old events, too. If the old run has a
+// key, see [Idempotent], the new run is the run of that key from now on. ctx is the new run's context, by says who asks and may be empty,
+// and opts, such as [KeepDescendants] and [DespiteHandlers], apply to this redrive alone.
 //
-// The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not
-// ended. A durable run is redriven in its store. Other errors are as for [Start] and the option Redrive.
+// The error matches [ErrUnknownRun] if the Runner does not know the id, and [ErrDuplicateRun] if the run has not ended. A durable run is
+// redriven in its store. Other errors are as for [Start] and the option Redrive.
 func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Request, opts ...Option) (*Run, error) {
 	rn.mu.Lock()
 	e := rn.entries[id]
@@ -544,32 +546,32 @@ func (rn *Runner) Redrive(ctx context.Context, id string, nodes []string, by Req
 	}
 	given := e.run.cfg.given
 	var from *Snapshot
-	if e.run.cfg.store == nil { // else it is redriven in its store
+	if e.run.cfg.store == nil { // a durable run is redriven in its store
 		from = e.run.Snapshot()
 	}
 	again := slices.Concat(given.opts, []Option{RunID(id), Redrive(from, nodes, by), optionFunc(func(c *config) error {
-		c.repeats, c.signals = 0, nil // of an earlier life
+		c.repeats, c.signals = 0, nil // they belong to the earlier life
 		c.replaces = e.run
 		return nil
 	})}, opts)
 	return given.plan.Start(ctx, given.step, rn.options(again)...)
 }
 
-// deferrals are the runs that [Runner.Serve] does not ask its store for: it is starting them, or they came to rest or failed a moment ago.
-// The loop of Serve and the goroutines of its runs use them.
+// deferrals are the runs that [Runner.Serve] does not request from its store: it is starting them, or they came to rest or failed a moment
+// ago. Serve's loop and the goroutines of its runs use them.
 type deferrals struct {
 	mu   sync.Mutex
 	runs map[string]deferral // by their ids
 }
 
-// deferral keeps a run from being started.
+// deferral keeps Serve from starting a run.
 type deferral struct {
 	failures int       // in a row
 	until    time.Time // zero while the run is being started
-	request  bool      // or until a request is posted for the run
+	request  bool      // if true, a request that is posted for the run ends the deferral early
 }
 
-// begin keeps a run apart that is being started, and returns how often in a row it has failed.
+// begin defers a run while it is being started, and returns how often in a row starting it has failed.
 func (d *deferrals) begin(id string) (failures int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -581,21 +583,21 @@ func (d *deferrals) begin(id string) (failures int) {
 	return failures
 }
 
-// begun forgets a run that has begun: its lease keeps it apart.
+// begun forgets a run that has begun: its lease keeps other processes from starting it.
 func (d *deferrals) begun(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.runs, id)
 }
 
-// pause keeps a run apart for some time. failures is how often in a row it has failed.
+// pause defers a run for the given time. failures is how often in a row the run has failed.
 func (d *deferrals) pause(id string, failures int, pause time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.runs[id] = deferral{failures: failures, until: time.Now().Add(pause)}
 }
 
-// untilRequest has a run that is kept apart started when a request is posted for it.
+// untilRequest makes a posted request end the run's deferral early.
 func (d *deferrals) untilRequest(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -605,7 +607,7 @@ func (d *deferrals) untilRequest(id string) {
 	}
 }
 
-// request has a run started for which a request was posted, if untilRequest was called.
+// request ends the deferral of a run for which a request was posted, if untilRequest was called for it.
 func (d *deferrals) request(id string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -615,9 +617,8 @@ func (d *deferrals) request(id string) {
 	}
 }
 
-// except returns the ids of the runs that must not be started now, sorted, how many of them are being started, and the time until the
-// first of the others may be started, or most if that is less. Failures of a run that has not been started again for mostRetry are
-// forgotten: another process performs it.
+// except returns the sorted ids of the deferred runs, how many of them are being started, and the time until the first deferral ends, at
+// most most. It forgets the failures of a run that has not been started for mostRetry after its pause: another process performs it.
 func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait time.Duration) {
 	now := time.Now()
 	d.mu.Lock()
@@ -638,13 +639,13 @@ func (d *deferrals) except(most time.Duration) (ids []string, starting int, wait
 	return ids, starting, most
 }
 
-// ErrKeyConflict rejects an idempotency key that was used for another graph or other inputs.
+// ErrKeyConflict is returned if an idempotency key was used for another graph or other inputs.
 var ErrKeyConflict = errors.New("idempotency key was used for something else")
 
-// IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs: the hex SHA-256 of the
-// workflow's id and of the inputs as canonical JSON, with sorted keys, no insignificant space and numbers in their shortest
-// form. No inputs are an empty object, whether the map is nil or empty. Inputs with texts that are not UTF-8, which JSON cannot tell apart, are
-// written as nil [Types] write them. The error matches [ErrNotEncodable] if an input has no such form.
+// IdempotencyKey returns a key that is equal for runs of the same graph with the same inputs. The key is the hex SHA-256 of the workflow's
+// id and of the inputs as canonical JSON: sorted keys, no insignificant space, numbers in their shortest form. A nil map and an empty map
+// both count as an empty object. Inputs with texts that are not UTF-8, which package json cannot distinguish, are written as nil [Types]
+// write them. The error matches [ErrNotEncodable] if an input cannot be encoded.
 func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	data, err := canonical(inputs)
 	if err != nil {
@@ -656,8 +657,8 @@ func IdempotencyKey(workflow string, inputs map[string]any) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hasReplaced reports whether package json has written `\ufffd`, as it does for bytes that are not UTF-8, whatever they are. It writes that
-// character, where a text has it, as it is.
+// hasReplaced reports whether text contains `\ufffd` as an escape. Package json writes the escape in place of invalid UTF-8; it writes the
+// character U+FFFD itself unescaped.
 func hasReplaced(text []byte) bool {
 	for from := 0; ; from++ {
 		i := bytes.Index(text[from:], []byte(`\ufffd`))
@@ -665,16 +666,16 @@ func hasReplaced(text []byte) bool {
 			return false
 		}
 		from += i
-		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // else the backslash is one of the text
+		if before := bytes.TrimRight(text[:from], `\`); (from-len(before))%2 == 0 { // an odd number of backslashes before this one makes it text
 			return true
 		}
 	}
 }
 
-// canonical is a JSON form of inputs that is the same for equal values. It calls user code.
+// canonical encodes inputs as JSON such that equal values have equal texts. It calls user code.
 func canonical(inputs map[string]any) ([]byte, error) { return canonicalBut(inputs, "") }
 
-// canonicalBut is canonical without the member of objects that has a name, beside a member content.
+// canonicalBut is like canonical, but leaves out the member named without from each object that has a member "content".
 func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if inputs == nil {
 		inputs = map[string]any{}
@@ -690,7 +691,7 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotEncodable, err)
 	}
-	// Once more by way of maps, so that the fields of structs are sorted too.
+	// Decode into maps and encode again, so that the fields of structs are sorted too.
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	var form any
@@ -706,7 +707,8 @@ func canonicalBut(inputs map[string]any, without string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// shortest brings the numbers of a JSON value into their shortest form, and removes a member of objects, in place. An integer keeps all its digits.
+// shortest shortens the numbers of a JSON value, and removes the member named without from objects that have a member "content". It works
+// in place. An integer keeps all its digits.
 func shortest(v any, without string) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -738,24 +740,24 @@ func shortest(v any, without string) any {
 	return v
 }
 
-// IdempotencyStore starts only one run for each key, see [Idempotent]. The zero value is empty and ready for use, by any
-// number of goroutines. It holds the runs, and so their Results, in memory.
+// IdempotencyStore starts only one run for each key, see [Idempotent]. The zero value is empty and ready for use, by any number of
+// goroutines. It keeps the runs, and so their Results, in memory.
 type IdempotencyStore struct {
-	// RetryFailed lets a key be used again, for the same graph and inputs, after a run that failed or was cancelled.
+	// RetryFailed permits a new run for a key whose run failed or was cancelled, with the same graph and inputs.
 	RetryFailed bool
 
-	mu       sync.Mutex // guards what follows; a run's own lock may be taken while it is held, never the other way around
+	mu       sync.Mutex // guards the fields below; a run's lock may be taken under it, never the other way around
 	runs     map[string]*idempotent
-	reserved map[string]chan struct{} // by key of a run that is about to begin; closed when it has begun or cannot begin
+	reserved map[string]chan struct{} // by the key of a run that is about to begin; closed when the run has begun or cannot begin
 }
 
-// idempotent is the run of a key, and the graph and inputs that it was started with.
+// idempotent holds the run of a key, with the graph's hash and the inputs that it was started with.
 type idempotent struct {
 	run          *Run
 	hash, inputs string
 }
 
-// newIdempotent describes a run. It calls user code (MarshalJSON).
+// newIdempotent encodes the inputs of a run and calls user code (MarshalJSON) for that.
 func newIdempotent(r *Run) (*idempotent, error) {
 	inputs, err := canonical(r.cfg.inputs)
 	if err != nil {
@@ -764,25 +766,27 @@ func newIdempotent(r *Run) (*idempotent, error) {
 	return &idempotent{r, r.plan.Hash(), string(inputs)}, nil
 }
 
-// goesOnWith reports whether another run goes on from a snapshot, or from the stored state of the run of the key.
+// goesOnWith reports whether r continues from a snapshot, or continues the stored run of this key.
 func (i *idempotent) goesOnWith(r *Run) bool {
 	return r.cfg.from != nil || r.cfg.store != nil && r.cfg.runID != "" && r.cfg.runID == i.run.ID()
 }
 
-// same reports whether a run may replace the run of the key, or join it: it has the same inputs, and the same graph unless
-// it goes on from that run and was allowed to change the graph. A run of the same id in a store has its inputs from there if it is
-// given none.
+// same reports whether the run r may replace or join the run of this key. It must have the same inputs and the same graph. A run that
+// continues the run of the key may have another graph if [AllowGraphChange] is given, and takes its inputs from the store if it is given
+// none.
 func (i *idempotent) same(r *idempotent) bool {
 	c, goesOn := r.run.cfg, i.goesOnWith(r.run)
 	return (i.inputs == r.inputs || goesOn && c.store != nil && c.inputs == nil) && (i.hash == r.hash || goesOn && c.allowChange)
 }
 
-// Idempotent makes the run the only run of its key in the store. If the key has a run that is at work, the caller joins it
-// and waits for it; if that run has ended, the caller gets its Result, without any events. The caller's own options and step
-// are not used then. If the caller's context ends while it waits, Execute returns a nil Result and the cause of that; the
-// run goes on. A key whose run was of another graph or had other inputs is refused with [ErrKeyConflict]. A run that was
-// suspended and left is replaced by one that goes on from its snapshot or its store. A durable run that was left because the context of its caller
-// has ended goes on: with the callers that have joined it, or with the next one that has the key and the store, and no other [RunID].
+// Idempotent makes the run the only run of its key in the store. If the key's run is running, the caller joins it and waits for it; if it
+// has ended, the caller gets its Result, without events. The caller's own options and step are not used then. If the caller's context ends
+// while it waits, Execute returns a nil Result and the context's cause; the run continues. The run is refused with [ErrKeyConflict] if the
+// key's run has another graph or other inputs.
+//
+// If the key's run was suspended and left, a run that continues from its snapshot or its store replaces it. A durable run that was left
+// because its caller's context ended continues with the callers that have joined it, or with the next caller that has the same key and
+// store and gives no other [RunID].
 func Idempotent(s *IdempotencyStore, key string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil || key == "" {
@@ -793,15 +797,15 @@ func Idempotent(s *IdempotencyStore, key string) Option {
 	})
 }
 
-// Forget lets a key be used again. The run goes on.
+// Forget permits a new run for the key. The key's current run continues.
 func (s *IdempotencyStore) Forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, key)
 }
 
-// reserve returns the run of a key, or nil if there is none to be joined: the key is reserved for r then. While the key is reserved for
-// another run, the caller waits: it must not join a run that is refused and never begins.
+// reserve returns the run that the caller joins, or nil after it has reserved the key for r. While the key is reserved for another run,
+// reserve waits: a caller must not join a run that may yet be refused.
 func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
 	claim, err := newIdempotent(r)
 	if err != nil {
@@ -820,7 +824,7 @@ func (s *IdempotencyStore) reserve(r *Run) (*Run, error) {
 	}
 }
 
-// tryReserve is one try of reserve. The channel is nil unless the key is reserved for another run.
+// tryReserve tries once. The channel is nil unless the key is reserved for another run.
 func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{}, error) {
 	r := claim.run
 	key := r.cfg.idempotencyKey
@@ -836,10 +840,10 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 			select {
 			case <-old.run.done:
 			default:
-				return nil, old.run.done, nil // it is about to release its lease
+				return nil, old.run.done, nil // the run is about to release its lease
 			}
 			if r.cfg.runID == "" && old.same(claim) {
-				r.cfg.runID = old.run.ID() // it goes on with that run
+				r.cfg.runID = old.run.ID() // r continues the old run
 			}
 		}
 		failed := status == RunFailed || status == RunCancelled
@@ -859,7 +863,7 @@ func (s *IdempotencyStore) tryReserve(claim *idempotent) (*Run, <-chan struct{},
 	return nil, nil, nil
 }
 
-// settle ends the reservation of a run's key: claim is the run's from now on, unless it is nil.
+// settle ends the reservation of the run's key, and makes claim the run of the key unless claim is nil.
 func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	key := r.cfg.idempotencyKey
 	s.mu.Lock()
@@ -875,14 +879,14 @@ func (s *IdempotencyStore) settle(r *Run, claim *idempotent) {
 	s.runs[key] = claim
 }
 
-// freesKey reports whether the run has ended because the context of its caller has ended, and can go on from its store.
+// freesKey reports whether the run was left because its caller's context ended, and can continue from its store.
 func (r *Run) freesKey() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.leftFor != nil && r.leaving && r.isPutAway()
 }
 
-// sharesStore reports whether a run with these options has the store of this run.
+// sharesStore reports whether c has the same store as the run.
 func (r *Run) sharesStore(c *config) bool {
 	if r.cfg.store == nil || c.store == nil || !reflect.TypeOf(c.store).Comparable() {
 		return false
@@ -890,7 +894,7 @@ func (r *Run) sharesStore(c *config) bool {
 	return r.cfg.store == c.store
 }
 
-// hasLeft reports whether a suspended run has ended as it was.
+// hasLeft reports whether a suspended run has ended in that status.
 func (r *Run) hasLeft() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
