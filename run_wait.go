@@ -17,12 +17,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. It is guarded by the run's
-// lock. The events of a changed status name a node once, when it has begun to wait: so all of them together are no longer
-// than the list of waits.
+// waits lists the nodes that wait for signals, in an outermost run and in the runs nested in it. The run's lock guards it. The events of a
+// changed status name each waiting node once, after it has begun to wait: so all these events together are no longer than the list of
+// waits.
 type waits struct {
 	total int
-	began []place // since the last event that named the waiting nodes; some may have ended
+	began []place // the nodes that began to wait since the last event that named waiting nodes; some may wait no more
 
 	answered takenSignals
 
@@ -31,7 +31,7 @@ type waits struct {
 	lent   []*keptWaits         // the waits that are not owned
 	names  keptNodes
 	found  int   // how many graphs have become known
-	steps  int64 // how many of all that were looked at
+	steps  int64 // how many of these entries were visited
 }
 
 // waiters returns the waits of the outermost run.
@@ -43,7 +43,7 @@ func (r *Run) waiters() *waits {
 	return r.waits
 }
 
-// beganToWait takes note that a node of the run waits.
+// beganToWait records that a node of the run waits.
 func (r *Run) beganToWait(ref machine.Ref) {
 	r.depends()
 	if r.log == nil {
@@ -52,7 +52,7 @@ func (r *Run) beganToWait(ref machine.Ref) {
 	x := r.waiters()
 	x.total++
 	x.began = append(x.began, place{r, ref})
-	if len(x.began) > 2*x.total+64 { // a run that never rests has no such event
+	if len(x.began) > 2*x.total+64 { // a run that never rests logs no such event
 		x.began = stillWaiting(x.began)
 	}
 }
@@ -63,15 +63,15 @@ func (r *Run) endedWait() {
 	}
 }
 
-// keptWaits are the nodes that wait inside a node that was expanded in an earlier life of the run, until its graph is known.
+// keptWaits are the waiting nodes inside a node that was expanded in an earlier life of the run, until the node's graph is known.
 type keptWaits struct {
 	place
-	told  bool // an event has named them
-	known bool // the graph is
-	owned bool // what is inside is in no snapshot, and its nodes go by their names
+	told  bool // an event has named the waiting nodes
+	known bool // the graph is known
+	owned bool // no snapshot shares the inside, and waits.names lists its nodes
 }
 
-// state is what a snapshot had of the node; nil if it waits for its graph no more.
+// state returns what the snapshot had of the node; nil if the node no longer waits for its graph.
 func (k *keptWaits) state() *nodeState {
 	x := k.run.extras[k.ref]
 	if k.known || x == nil || k.run.st.Word(k.ref).Status().Terminal() {
@@ -88,7 +88,7 @@ func (k *keptWaits) paths() []string {
 	return n.Inside.waiting(nil, n.prefixInside(k.run.prefix), false)
 }
 
-// keep notes a node whose graph is not known.
+// keep adds a node whose graph is not known.
 func (x *waits) keep(at place) {
 	k := &keptWaits{place: at}
 	x.kept = append(x.kept, k)
@@ -99,7 +99,7 @@ func (x *waits) keep(at place) {
 	x.lent = append(x.lent, k)
 }
 
-// drop forgets the waits inside a node whose graph is known again. It reports whether an event has named them.
+// drop forgets the waits inside a node whose graph is known again. It reports whether an event has named these waits.
 func (x *waits) drop(at place) (told bool) {
 	k := x.keptAt[at]
 	if k == nil {
@@ -114,7 +114,7 @@ func (x *waits) drop(at place) (told bool) {
 	return k.told
 }
 
-// lend records that a snapshot has what is inside a node: it must not change any more.
+// lend records that a snapshot shares the inside of a node, which must not change any more.
 func (x *waits) lend(at place) {
 	if k := x.keptAt[at]; k != nil && k.owned {
 		k.owned = false
@@ -122,7 +122,7 @@ func (x *waits) lend(at place) {
 	}
 }
 
-// keptNode finds the node with a name inside an expanded node whose graph is not known; nil if there is none.
+// keptNode returns the node with this name inside an expanded node whose graph is not known, or nil if there is none.
 func (x *waits) keptNode(name string) *keptNode {
 	for _, k := range x.lent {
 		n := k.state()
@@ -144,7 +144,7 @@ func (x *waits) keptNode(name string) *keptNode {
 	return nil
 }
 
-// stillWaiting returns the places whose nodes still wait, each once, in the order of declaration.
+// stillWaiting returns the places whose nodes still wait, without duplicates, in the order of declaration.
 func stillWaiting(places []place) []place {
 	places = slices.DeleteFunc(places, func(at place) bool { return at.run.st.Word(at.ref).Status() != Suspended })
 	slices.SortFunc(places, place.compare)
@@ -167,7 +167,7 @@ func (at place) compare(other place) int {
 	return cmp.Or(cmp.Compare(next(a, at), next(b, other)), cmp.Compare(len(a), len(b)))
 }
 
-// tellStatus logs that the status of the run, which is an outermost one, has changed.
+// tellStatus logs a change of the run's status. The run must be an outermost one.
 func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	if r.log == nil {
 		return
@@ -190,32 +190,30 @@ func (r *Run) tellStatus(from, to RunStatus, now int64) {
 	r.event(entry{kind: evRunStatus, at: now, arg: changed})
 }
 
-// ErrSignalConflict rejects a signal whose [Decision].ID came with another value before.
+// ErrSignalConflict is returned for a signal whose [Decision].ID came before with another value.
 var ErrSignalConflict = errors.New("the id of the signal came with another value")
 
-// Signal answers a node that waits: a gate completes with the value, a step that returned [Suspend] is entered again. gate
-// is the node's id, inside a composite its path, or the token that the step gave. A gate may be answered before it is
-// reached; it does not wait then. A value that is a [Decision] also says who has answered.
+// Signal answers a node that waits: a gate completes with the value, and a step that returned [Suspend] is entered again. gate is the
+// node's id, its path if it is in a composite, or the token that the step gave. A gate may be answered before the run reaches it; it does
+// not wait then. A value that is a [Decision] also says who has answered.
 //
-// The first answer wins: a second one is refused with an error that matches [ErrAnswered]. A name that names
-// neither a gate nor a waiting step is refused with [ErrUnknownGate], an answer that is none of the choices of a [Gate] with a
-// [*ChoiceError], a node that was stopped or skipped with
-// [ErrTransition], a value that the run's [Encoding] cannot encode with [ErrNotEncodable], and any answer after the run's
-// end with [ErrFinished].
+// The first answer wins: a second one is refused with [ErrAnswered]. The error matches [ErrUnknownGate] if gate names neither a gate nor a
+// waiting step, [ErrTransition] if the node was stopped or skipped, [ErrNotEncodable] if the run's [Encoding] cannot encode the value, and
+// [ErrFinished] if the run has ended. It is a [*ChoiceError] if the value is not one of the choices of a [Gate].
 //
-// A run that waits and is at rest, since it was left or [Runner.Serve] has put it away, continues elsewhere. If its store is a
-// [store.Inbox], Signal posts the answer there, as [PrepareSignal] and Post do, and the process that continues the run takes it: a Runner that
-// serves the store does so at once. An ID stands for one request of the run there, whatever node it names. A gate that this life knew judges the answer before; the rest is judged then. Without such a store the
-// error is [ErrAtRest].
+// A run that came to rest, because it was left or because [Runner.Serve] put it away, continues elsewhere. If its store is a [store.Inbox],
+// Signal posts the answer there, as [PrepareSignal] and Post do, and the process that continues the run takes it; a Runner that serves the
+// store takes it at once. In the inbox an ID stands for one request of the run, whatever node it names. Signal checks the answer first if
+// this life of the run knew the gate; otherwise the run checks it when it continues. The error is [ErrAtRest] if the store is not an Inbox.
 //
-// A signal with a [Decision].ID may be repeated: the same ID and value under the same name is one answer, and no error, also when the
-// run has ended or has gone on in another life. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the
-// IDs of signals for nodes that run again, and of signals that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
+// A signal with a [Decision].ID may be repeated, even after the run has ended or continued in another life: the same ID and value under the
+// same name is one answer, and no error. The same ID with another value is refused with [ErrSignalConflict]. A redrive forgets the IDs of
+// signals for nodes that run again, and of signals that named a token. An ID that is not UTF-8 is refused with [ErrBadValue].
 //
-// The Signal of a durable run returns when the answer is stored, or with an error that matches [ErrStore] if the run is left before: then the
-// answer may be stored or not, and an ID distinguishes the two. The store must not wait for the caller. A durable run that continues and waits
-// for its turn at a [Runner] stores the answer when it begins, so Signal waits until then. ctx ends the waiting for the store: the error is its
-// cause then, and the answer is on its way.
+// Signal on a durable run returns when the answer is stored. If the run is left before, the error matches [ErrStore] and the answer may be
+// stored or not; a repeated signal with the same ID shows which. The store must not wait for Signal's caller. A durable run that waits for
+// its turn at a [Runner] stores the answer when it begins, so Signal waits until then. ctx bounds only this wait: if it ends first, Signal
+// returns its cause, and the answer may still be stored.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -244,7 +242,7 @@ func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 }
 
 // CheckSignal returns the error with which Signal would refuse the answer now, and changes nothing. It is for hosts that accept a request
-// before they perform it. The node may be answered, or the run may end, between the two calls, so that Signal refuses what CheckSignal did not.
+// before they perform it. Signal may still refuse the answer later, if another signal answers the node first or the run ends.
 func (r *Run) CheckSignal(gate string, value any) error {
 	s := signal{gate: gate, Decision: decisionOf(value), unsent: true}
 	if err := s.identify(); err != nil {
@@ -257,7 +255,7 @@ func (r *Run) CheckSignal(gate string, value any) error {
 	return err
 }
 
-// deliverSignal delivers a signal. It returns the transaction with which the answer is written; nil without a store.
+// deliverSignal delivers a signal. It returns the transaction that writes the answer; nil without a store.
 func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	written, err := r.trySignal(s)
 	for err == errNotKept {
@@ -266,10 +264,10 @@ func (r *Run) deliverSignal(s *signal) (*writing, error) {
 	return written, err
 }
 
-// isPutAway reports whether the run has ended at rest, so that another life continues it. The lock is held.
+// isPutAway reports whether the run has ended at rest, so that another life continues it. The caller holds the run's lock.
 func (r *Run) isPutAway() bool { return r.concluded() && r.verdict.status == RunSuspended }
 
-// judgeAtRest refuses a signal for what did not wait when the run came to rest, as Signal does while the run runs. It calls user code.
+// judgeAtRest refuses a signal whose node did not wait when the run came to rest, as Signal does while the run runs. It calls user code.
 func (r *Run) judgeAtRest(s *signal) error {
 	r.st.Lock()
 	at, lost := r.locate(s.gate)
@@ -280,7 +278,7 @@ func (r *Run) judgeAtRest(s *signal) error {
 		switch {
 		case i >= 0 && waits[i].Run != "":
 			return awaitsRun(s.gate, waits[i].Run)
-		case i >= 0 || len(r.waiters().keptAt) > 0: // or the graph is not known in which it waits
+		case i >= 0 || len(r.waiters().keptAt) > 0: // or a node waits in a graph that is not known
 			return nil
 		}
 		return r.noGate(s.gate)
@@ -293,17 +291,17 @@ func (r *Run) judgeAtRest(s *signal) error {
 	return at.run.plan.refuse(at.ref, s.gate, s.Value)
 }
 
-// signal is a signal on its way to its node.
+// signal is a signal on the way to its node.
 type signal struct {
 	Decision
 	gate   string // the node's path, or its token
-	sum    string // of the value; "" without an ID
-	number uint64 // of the request of the inbox that it is; 0 if it is none
-	unsent bool   // it is to be judged alone, and changes nothing
+	sum    string // the digest of the value; "" without an ID
+	number uint64 // the number of the signal's request in the inbox; 0 if it came by another way
+	unsent bool   // the signal is only checked, and changes nothing
 	unkept bool   // the value cannot be encoded now
 }
 
-// keepSignal is keep for the value of a signal.
+// keepSignal calls keep for the value of a signal.
 func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	text, err := r.keep(s.Value)
 	if err == nil {
@@ -313,14 +311,15 @@ func (r *Run) keepSignal(s *signal) (json.RawMessage, error) {
 	return nil, fmt.Errorf("signal for %s: %w", quoteID(s.gate), err)
 }
 
-// answered notes that the signal takes effect, if it is a request: with the lock held, in the critical section of the effect.
+// answered records the answer to the request of the inbox, if the signal came from one. The caller holds the run's lock, in the critical
+// section in which the signal takes effect.
 func (s *signal) answered(root *Run) {
 	if s.number > 0 {
 		root.durable.answerRequest(s.number, nil)
 	}
 }
 
-// identify computes the digest by which another signal of the same ID is compared. It calls user code.
+// identify computes the digest of the value, by which signals with the same ID are compared. It calls user code.
 func (s *signal) identify() error {
 	if s.ID == "" {
 		return nil
@@ -341,22 +340,22 @@ func (s *signal) identify() error {
 type answeredState struct {
 	ID   string   `json:"id"`
 	Gate string   `json:"gate"` // as the signal named it
-	Sum  string   `json:"sum"`  // of the value
-	in   *writing // the transaction that holds it; nil without a store, and for a signal that an earlier life has stored
+	Sum  string   `json:"sum"`  // the digest of the value
+	in   *writing // the transaction that writes it; nil without a store, and for a signal that an earlier life has stored
 }
 
-// takenSignals are the signals with IDs that a run was given, in their order. Snapshots share the list, to which only more is added.
+// takenSignals are the signals with IDs that the run has taken, in order. Snapshots share the list, which only grows.
 type takenSignals struct {
 	list   []answeredState
 	at     map[signalName]int // indexes in the list
-	before int                // as many of the list were taken before this life
-	stored int                // as many of the list have records in the store, or are in a transaction
+	before int                // how many entries of the list were taken before this life
+	stored int                // how many entries of the list have records in the store or are in a transaction
 }
 
 // signalName distinguishes signals.
 type signalName struct{ id, gate string }
 
-// takenBefore are the signals that a snapshot has, from which other runs may continue, too. As many as stored have records in the store.
+// takenBefore returns the taken signals of a snapshot, whose list other runs may share. The first stored of them have records in the store.
 func takenBefore(list []answeredState, stored int) takenSignals {
 	x := takenSignals{list: slices.Clip(list), before: len(list), stored: stored}
 	for i := range list {
@@ -383,9 +382,9 @@ func (x *takenSignals) take(s *signal, in *writing) {
 	}
 }
 
-// repeats reports whether a signal repeats one taken earlier, and the transaction that wrote the first; it returns an error if
-// the signal contradicts an earlier one. A signal that a store may not have is neither: its caller learns that it may not be
-// stored.
+// repeats reports whether the signal repeats an earlier one, and returns the transaction that writes the earlier one. It returns an error
+// if the signal has the ID of an earlier one and another value, unless the transaction of the earlier one failed: then its caller learns
+// that the signal may not be stored.
 func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error) {
 	i, known := x.at[signalName{s.ID, s.gate}]
 	if s.ID == "" || !known {
@@ -398,14 +397,14 @@ func (x *takenSignals) repeats(s *signal) (in *writing, repeated bool, err error
 	return a.in, true, nil
 }
 
-// unstored are the signals that the store has no records of. They are to be written with the next transaction.
+// unstored returns the signals without records in the store, for the next transaction, and the number of the first of them.
 func (x *takenSignals) unstored() (list []answeredState, first int) {
 	list, first = x.list[x.stored:], x.stored+1
 	x.stored = len(x.list)
 	return list, first
 }
 
-// signalKey is the key of the record of a signal with an ID in the store: by its number, from 1. It is not the id of a node.
+// signalKey returns the key under which the store keeps a signal with an ID, by the signal's number, from 1. No node has this id.
 func (p *Plan) signalKey(number int) string {
 	key := fmt.Sprint("#signal", number)
 	for _, taken := p.Ref(key); taken; _, taken = p.Ref(key) {
@@ -414,19 +413,19 @@ func (p *Plan) signalKey(number int) string {
 	return key
 }
 
-// signalNumber is the reverse, which needs no plan; 0 for no such key.
+// signalNumber returns the number of the signal with this key, or 0 if the key is none of a signal. It needs no plan.
 func signalNumber(key string) int {
 	number, _ := strings.CutPrefix(strings.TrimLeft(key, "#"), "signal")
 	n, _ := strconv.Atoi(number)
 	return n
 }
 
-// ErrLeft is the cause of the context of an attempt that was interrupted because its run is being left, see [Runner.Shutdown], and the error of a
-// durable run that was left because its caller's context has ended, see [Durable].
+// ErrLeft is the cause of an attempt's context if the attempt was interrupted because its run is being left, see [Runner.Shutdown]. It is
+// also the error of a durable run that was left because its caller's context ended, see [Durable].
 var ErrLeft = errors.New("the run is being left")
 
-// interrupt leaves the run and interrupts its running attempts; an attempt whose step then returns an error is given back. A
-// run that was stopped is not left, but its attempts that were allowed to finish are interrupted.
+// interrupt leaves the run and interrupts its running attempts; if the step then returns an error, the attempt is given back. A stopped run
+// is not left: interrupt interrupts the attempts that the stop lets finish.
 func (r *Run) interrupt() {
 	r.control(func(now int64) {
 		if r.stage == stagePending {
@@ -438,7 +437,8 @@ func (r *Run) interrupt() {
 	})
 }
 
-// leaveForContext is interrupt because the caller's context has ended. A run that has not begun stays pending in its store.
+// leaveForContext leaves the run because its caller's context has ended, like interrupt. A run that has not begun stays pending in its
+// store.
 func (r *Run) leaveForContext(cause *stopCause, now int64) {
 	if r.leftFor == nil {
 		r.leftFor = cause
@@ -460,7 +460,7 @@ func (r *Run) interruptAttempts() {
 	if r.st.StoppedFor() != CauseNone {
 		if r.stopManner == machine.StopDraining {
 			r.stopManner = machine.StopAsking
-			r.wake(r.now()) // the stop lifts the hold, and held nodes continue
+			r.wake(r.now()) // the stop lifts the hold, so held nodes continue
 			r.outdate()
 			r.st.Stop(r.st.StoppedFor(), r.stopOrigin, machine.StopAsking)
 		}
@@ -489,9 +489,9 @@ func (r *Run) interruptAttempts() {
 	}
 }
 
-// cutShort reports whether an attempt has no result because it was interrupted when the run was left. A success counts, and
-// so does a wait, and a stop of the node that has come meanwhile. A stop that lets attempts finish has come too late for
-// that, and stops the node like any other stop.
+// cutShort reports whether an attempt has no result because leaving the run interrupted it. An attempt that succeeds or suspends has a
+// result, and so has one whose node was stopped meanwhile. A draining stop did not reach this attempt in time, so cutShort turns it into a
+// plain stop.
 func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	if x == nil || !x.left || x.timedOut != timeoutNone || r.st.Word(step.ref).Is(machine.WordStopping) || c.suspend != nil || c.expand != nil {
 		return false
@@ -502,21 +502,21 @@ func (r *Run) cutShort(step *Step, x *extra, c *conclusion) bool {
 	}
 	const returned = machine.CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseTimeout)
 	if r.st.Word(step.ref).Is(machine.WordAdmitting) {
-		return true // the judge of the inputs may have been interrupted, whatever it returned
+		return true // the interrupt may have reached the check of the inputs, whatever the check returned
 	}
-	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // of conditions, only mocks have a context, and so can be interrupted
-	// A fallback that fails leaves the cause of the failure before it.
+	mocked := c.Cause == CauseConditionError && r.cfg.test != nil // a condition can be interrupted only if it is mocked: only its mock has a context
+	// A fallback that fails keeps the cause of the original failure.
 	return c.Status == Failed && (returned.Has(c.Cause) || mocked || step.flags&stepFallback != 0) || c.Status == Cancelled
 }
 
-// giveBack makes the node of an attempt that was cut short ready again: for the next life of the run, as a rule.
+// giveBack makes the node of an interrupted attempt ready again, usually for the next life of the run.
 func (r *Run) giveBack(step *Step, x *extra, now int64) {
 	ref := step.ref
 	quiet := r.st.Word(ref).Is(machine.WordAdmitting) || step.flags&stepAgain != 0
 	x.left = false
 	r.landFlight(ref, false)
 	r.fold(ref)
-	if quiet { // it has not started, or has begun in an earlier life: the next attempt has the same number
+	if quiet { // the attempt has not started, or began in an earlier life: the next attempt keeps its number
 		x.reentries++
 		r.reentered = true
 	} else {
@@ -529,15 +529,15 @@ func (r *Run) giveBack(step *Step, x *extra, now int64) {
 		r.st.NoteBug(err)
 	}
 	if quiet {
-		r.st.Hush(ref) // to observers its status has not changed
+		r.st.Hush(ref) // observers see no change of its status
 	}
 }
 
-// Leave asks the run to end as it stands: nothing is started any more, and when the attempts that run have returned, Wait returns a Result in
-// status [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not wait for their next attempt. A guard, a
-// merge or the test of a condition that does not return within [CancelGrace] is left behind, and its node is named in Result.Abandoned; it is
-// called again when the run continues. A run that only waits for signals ends at once. A run that is stopped before its last record is written,
-// or has no node left to start, ends as usual.
+// Leave ends the run as it stands: nothing more is started, and when the running attempts have returned, Wait returns a Result in status
+// [RunSuspended] with a [Snapshot] from which another run can continue. Nodes that back off do not wait for their next attempt. A guard, a
+// merge or the test of a condition that does not return within [CancelGrace] is left behind, and Result.Abandoned names its node; it is
+// called again when the run continues. A run that only waits for signals ends at once. A run ends as usual if it has no node left to start,
+// or if it is stopped before its last record is written.
 func (r *Run) Leave() {
 	r.control(func(int64) {
 		if r.stage == stagePending {
@@ -547,10 +547,9 @@ func (r *Run) Leave() {
 	})
 }
 
-// leave keeps the run, and the runs nested in it, from starting anything else. A run that was stopped continues to its end,
-// its cleanup included, and so do the runs nested in it. So a run that is being left was not stopped, and the run around it
-// is being left too. But over a store, and by a Coordinator, a run is left that is stopped and undoes what its nodes have
-// done: that may take long.
+// leave makes the run, and the runs nested in it, start nothing more. A stopped run is not left, nor are its nested runs: it continues to
+// its end, with its cleanup. So if a run is being left, it was not stopped, and the run around it is being left too. The exception is a
+// stopped run that undoes what its nodes have done, which may take long: over a store or under a Coordinator it is left.
 func (r *Run) leave() {
 	if r.leaving || r.st.StoppedFor() != CauseNone && !((r.durable != nil || r.manual != nil) && r.isUndoing()) {
 		return
@@ -569,8 +568,8 @@ func (r *Run) leave() {
 	}
 }
 
-// leaveReturns bounds the tests of loops, and other user code that is called when a nested run has ended, in a run that is
-// being left: it is called again when the run continues.
+// leaveReturns bounds the time of tests of loops, and of other user code that is called after a nested run has ended. The run calls this
+// code again when it continues.
 func (r *Run) leaveReturns() {
 	if !r.nests {
 		return
@@ -594,10 +593,10 @@ func (r *Run) armReturnGrace(ref machine.Ref, x *extra) {
 	})
 }
 
-// abandonReturn gives up on a worker that concludes a composite, and leaves the composite as it was before.
+// abandonReturn gives up on a worker that concludes a composite, and puts the composite back into its state before.
 func (r *Run) abandonReturn(step *Step, x *extra) {
 	r.disarmAttempt(step.ref)
-	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // so that the worker's conclusion is not the current Step's
+	r.activate(&Step{run: r, ref: step.ref, attempt: step.attempt, flags: step.flags}) // so that the worker's conclusion does not belong to the current Step
 	x.grace = nil
 	x.comp.working, x.comp.put = false, true
 	r.leftBehind(step.ref)
@@ -607,7 +606,7 @@ func (r *Run) abandonReturn(step *Step, x *extra) {
 	}
 }
 
-// resumeReturns is the reverse of leaveReturns, for a run that is not left after all.
+// resumeReturns undoes leaveReturns, because the run is not left after all.
 func (r *Run) resumeReturns() {
 	if !r.nests {
 		return
@@ -619,12 +618,12 @@ func (r *Run) resumeReturns() {
 			x.comp.put = false
 			r.st.EvaluateInline(ref)
 		case x.comp.working && x.timedOut == timeoutNone && !r.st.Word(ref).Is(machine.WordStopping):
-			r.disarm(&x.grace) // a stop gives it its own
+			r.disarm(&x.grace) // a stop sets a grace of its own
 		}
 	}
 }
 
-// stay undoes leave for the run, and for the runs nested in it: a stop takes precedence over leaving.
+// stay undoes leave for the run and the runs nested in it, because a stop takes precedence over leaving.
 func (r *Run) stay(now int64) {
 	if !r.leaving {
 		return
@@ -646,16 +645,15 @@ func (r *Run) stay(now int64) {
 	}
 }
 
-// leaveChecks bounds the checks of a run that is being left. Steps may finish, since their work would be lost; a check is
-// performed again when the run continues.
+// leaveChecks bounds the time of running checks. Steps may finish, since their work would be lost; a check is repeated when the run
+// continues.
 func (r *Run) leaveChecks() {
 	for ref := range r.checks {
 		r.armCheck(ref, false)
 	}
 }
 
-// resumeChecks is the reverse of leaveChecks, for a run that is not left after all: nodes whose checks were abandoned are
-// checked again.
+// resumeChecks undoes leaveChecks, because the run is not left after all. It has abandoned checks repeated.
 func (r *Run) resumeChecks() {
 	for ref, e := range r.checks {
 		if e.grace != nil && r.st.Word(ref).Is(machine.WordChecking) {
@@ -672,7 +670,7 @@ func (r *Run) resumeChecks() {
 	}
 }
 
-// leaveTests does for the tests of conditions what leaveChecks does for checks.
+// leaveTests bounds the time of running tests of conditions.
 func (r *Run) leaveTests() {
 	for ref, w := range r.st.Words() {
 		if w.Status() == Running {
@@ -681,8 +679,8 @@ func (r *Run) leaveTests() {
 	}
 }
 
-// boundTest bounds the test of a condition in a run that is being left: it is called again when the run continues. A mock in its place is bounded
-// as a step is.
+// boundTest bounds the time of a condition's running test, which is called again when the run continues. The mock of a condition is bounded
+// like a step.
 func (r *Run) boundTest(ref machine.Ref) {
 	if !r.isTested(ref) || r.st.Word(ref).Is(machine.WordStopping|machine.WordDraining) {
 		return
@@ -699,7 +697,7 @@ func (r *Run) isTested(ref machine.Ref) bool {
 	return net.Is(ref, machine.FlagInline) && !net.Is(ref, machine.FlagComposite|machine.FlagMocked) && r.current(ref) != nil
 }
 
-// resumeTests is the reverse of leaveTests, for a run that is not left after all: a stop gives a test a grace of its own, and tests that were
+// resumeTests undoes leaveTests, because the run is not left after all. The stop sets a grace of its own for each test, and tests that were
 // left behind are called again, see [machine.Locked.Stay].
 func (r *Run) resumeTests() {
 	for ref, x := range r.extras {
@@ -710,7 +708,7 @@ func (r *Run) resumeTests() {
 	}
 }
 
-// suspend makes the node of an attempt wait whose step returned Suspend.
+// suspend makes a node wait because its step returned Suspend.
 func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	ref := step.ref
 	x := r.extra(ref)
@@ -750,8 +748,9 @@ func (r *Run) suspend(step *Step, e *suspendError, now int64) {
 	}
 }
 
-// awaitAgain has the store asked again, with the next transaction, for a node that was restored while it awaits a run: the run is a fork, or was stored
-// elsewhere, or the answer came before the node was known. Without a store that could answer the step is entered again, and learns that from AwaitRun.
+// awaitAgain makes the next transaction ask the store again about the run that a restored node awaits: this run may be a fork or come from
+// another store, or the answer may have come before the node was known. If no store can answer, the step is entered again, and AwaitRun
+// returns the reason to it.
 func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	if r.mayAwait() {
 		r.durable.pending(place{r, ref}).change()
@@ -760,7 +759,7 @@ func (r *Run) awaitAgain(ref machine.Ref, x *extra) {
 	x.wait.Deadline = x.wait.Since
 }
 
-// sleep makes the node of an attempt back off whose step returned SuspendUntil. The attempt continues, so its next start is a re-entry.
+// sleep makes a node back off because its step returned SuspendUntil. The attempt continues, so its next start is a re-entry.
 func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	ref := step.ref
 	x.saved, x.decision, x.Sleeps = e.state, nil, true
@@ -777,7 +776,7 @@ func (r *Run) sleep(step *Step, x *extra, e *suspendError, now int64) {
 	r.awaitBackoff(ref, x, now)
 }
 
-// duplicateToken reports a token under which a signal would not find one node.
+// duplicateToken returns an error if a signal under the token would not find exactly one node.
 func (r *Run) duplicateToken(ref machine.Ref, token string) error {
 	if token == "" {
 		token = r.plan.names[ref]
@@ -791,7 +790,7 @@ func (r *Run) duplicateToken(ref machine.Ref, token string) error {
 	return nil
 }
 
-// endWait forgets the wait of a node.
+// endWait ends the wait of a node.
 func (r *Run) endWait(x *extra) {
 	r.disarm(&x.gate)
 	if x.wait != nil {
@@ -803,21 +802,21 @@ func (r *Run) endWait(x *extra) {
 	}
 }
 
-// rest is called when a node is suspended, or the run is being left, and no worker runs. If nothing is left to do, the
-// run is suspended; if Execute began it, or it is being left, it ends so.
+// rest suspends the run if no worker runs and nothing is left to start. The run ends in this status if Execute began it or if it is being
+// left. rest is called when a node is suspended, or when the run is being left.
 func (r *Run) rest(now int64) {
 	s := &r.st
 	switch {
 	case r.concluded() || r.workers > 0 || s.Done() || s.HasNext():
 		return
-	case r.leaving && r.outer == nil: // nodes that back off do not count, nor held nodes inside composites
+	case r.leaving && r.outer == nil: // nodes that back off do not count, nor do held nodes in composites
 		if t := r.tree; t != nil && (t.workers > 0 || len(t.touched) > 0 || t.limit == 1 && len(t.waiting)+len(t.gated) > 0) {
 			return // with one slot, the tree starts the remaining nodes when it passes the turn on
 		}
-	case !s.OnlySleeps(): // a nested run that is held because it is being left is not waiting for a signal
+	case !s.OnlySleeps(): // a nested run that is held because it is being left does not wait for a signal
 		return
 	}
-	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // for a token
+	if r.outer == nil && (s.Rated() || s.Pooled()) && s.WaitsForSlot() { // it waits for a token
 		return
 	}
 	if r.outer != nil {
@@ -852,7 +851,7 @@ func (r *Run) rest(now int64) {
 	r.endAtRest(now)
 }
 
-// endAtRest ends a run that is not over.
+// endAtRest ends a run that another life may continue.
 func (r *Run) endAtRest(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.verdict = verdict{status: RunSuspended}
@@ -869,7 +868,7 @@ func (r *Run) endAtRest(now int64) {
 	}
 }
 
-// wake marks that a suspended run continues.
+// wake records that a suspended run continues.
 func (r *Run) wake(now int64) {
 	if r.stage == stageResting && r.outer != nil {
 		r.stage = stageRunning
