@@ -13,15 +13,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Resume continues a run from a snapshot, in this process or in another one. Terminal nodes stay as they are, waiting nodes wait on unless
-// [EarlySignals] answers them, nodes that back off do so until the time that they had, nodes that were ready or running are ready, and everything else
-// follows. A node with a running attempt is attempted again: steps are called at least once, and [Step.IdempotencyKey] is the same. Guards and
-// conditions that have answered are not evaluated again. Attempts, event ids and delta indices continue. A composite that was running continues in the
-// same attempt, see [EarlySignals] and [Timeout] for signals and deadlines. [Snapshot.Result] reads a snapshot of a run that is over.
+// Resume continues a run from a snapshot, in this process or another one. Terminal nodes stay as they are. Waiting nodes keep waiting
+// unless [EarlySignals] answers them. Nodes that back off keep the time of their next attempt. Nodes that were ready or running are ready,
+// and everything else follows. A node with a running attempt is attempted again: steps are called at least once, and [Step.IdempotencyKey]
+// is the same. Guards and conditions that have answered are not evaluated again. Attempts, event ids and delta indices continue. A
+// composite that was running continues in the same attempt; for signals and deadlines see [EarlySignals] and [Timeout]. [Snapshot.Result]
+// reads a snapshot of a run that has ended.
 //
 // The graph must be the snapshot's, see [Plan.Hash]; otherwise the error matches [ErrGraphChanged], unless the option [AllowGraphChange] is
-// given. The error matches [ErrFinished] if the run is over, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can be in that state.
-// Nothing was run then.
+// given. The error matches [ErrFinished] if the run has ended, [ErrBadOption] if s is nil, and [ErrBadValue] if no run can be in the
+// snapshot's state. No step has run then.
 func Resume(s *Snapshot) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -32,21 +33,22 @@ func Resume(s *Snapshot) Option {
 	})
 }
 
-// Redrive runs a part of a run again, as a new epoch of it: the named nodes, or without names all that failed, were aborted
-// or were cancelled, and all their descendants, or with [KeepDescendants] only the descendants that neither completed nor
-// were skipped. The other results are reused. The nodes start anew: attempts count from 1, guards and conditions are
-// evaluated again.
+// Redrive reruns a part of a run, as a new epoch of it: the named nodes, or without names all nodes that failed, were aborted or were
+// cancelled, and all their descendants. With [KeepDescendants] it reruns only the descendants that neither completed nor were skipped. All
+// other nodes keep their results. The nodes start anew: attempts count from 1, guards and conditions are evaluated again.
 //
-// Composites continue inside, at every depth: items, nodes and iterations that completed or were skipped keep their results, the others run again with what follows them
-// inside, and timeouts and tolerances begin anew. A composite begins anew if a node before it runs again, if its declaration has changed, or if it is named and has
-// completed with no failure inside, or [Anew] is given. Names are paths, see [Step.Path]: "charge", "S/charge", the item "M[3]", the iteration "L#2", from which on a
-// loop is repeated: the first, the last, or with Loop.Collect any. The error matches [ErrUnknownNode] if a path leads nowhere. If nodes ran because of a failure that is
-// repeated, it matches [ErrHandlers]: see [DespiteHandlers]. A [Request] says who asks: the Result, and the events run.status.changed and node.invalidated, carry it.
+// Composites continue inside, at every depth: items, nodes and iterations that completed or were skipped keep their results, all others run
+// again with the nodes that follow them inside, and timeouts and tolerances begin anew. A composite begins anew if a node before it runs
+// again, if its declaration has changed, if it is named and completed with no failure inside, or if [Anew] is given. Names are paths, see
+// [Step.Path]: "charge", "S/charge", the item "M[3]". An iteration "L#2" repeats the loop from there; it must be the first or the last one,
+// or any one with Loop.Collect. The error matches [ErrUnknownNode] if a path names no node, and [ErrHandlers] if nodes ran because of a
+// failure that is repeated: see [DespiteHandlers]. A [Request] says who asks; the Result and the events run.status.changed and
+// node.invalidated carry it.
 //
 // A nil snapshot stands for the run in the store of the option [Durable], with the id of the option [RunID]. The first transaction of the
-// new epoch takes the results of the nodes that run again out of the store, and a crash continues the redriven run from there. The error
-// matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it. If the store does not answer that first
-// transaction, the Result is the new epoch's, and the store may have the old epoch.
+// new epoch removes the results of the nodes that run again from the store, and after a crash the redriven run continues from there. The
+// error matches [ErrUnknownRun] if the run is not stored, and [ErrLeased] if another owner holds it. If the store does not answer that
+// first transaction, the Result is the new epoch's, but the store may still have the old epoch.
 func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	return optionFunc(func(c *config) error {
 		c.from, c.redrive, c.redriven, c.redrivenBy, c.fork = s, true, nodes, nil, false
@@ -57,11 +59,11 @@ func Redrive(s *Snapshot, nodes []string, by ...Request) Option {
 	})
 }
 
-// AllowGraphChange lets a run continue from a snapshot of another version of the graph, as long as the versions differ only in nodes that were
-// idle or, under [Redrive], are to run again: every other node must exist, with the same in-edges, and equal the old one in everything that
-// [Plan.Hash] covers, including the inside of a composite. A node that is to run again must exist. Any other difference is refused with
-// [ErrGraphChanged]. A run in a store may also continue under another Name of its graph, which is refused with ErrGraphChanged otherwise. The
-// option changes nothing for a run that begins anew: a host that does not know whether its store has the run gives it always.
+// AllowGraphChange lets a run continue from a snapshot of another version of the graph. The versions may differ only in nodes that were
+// idle or that a [Redrive] runs again. Every other node must exist with the same in-edges, and must equal the old one in everything that
+// [Plan.Hash] covers, including the inside of a composite. A node that runs again must exist. Any other difference is refused with
+// [ErrGraphChanged]. A stored run may also continue under another Name of its graph, which is refused otherwise. The option changes nothing
+// for a run that begins anew, so a host that does not know whether its store has the run can always give it.
 func AllowGraphChange() Option {
 	return optionFunc(func(c *config) error { c.allowChange = true; return nil })
 }
@@ -71,27 +73,27 @@ type restoration struct {
 	file    snapshotFile
 	held    *held
 	crashed bool // the snapshot was taken in the middle of the run
-	anew    bool // waves begin anew: there are redriven nodes, or the run was over
+	anew    bool // waves begin anew: nodes are redriven, or the run had ended
 
-	answered takenSignals // before this life, and when it was begun
+	answered takenSignals // signals taken before this life and at its start
 
 	stored *store.Run // for a run in a store
-	taken  takenBack  // from that, for a redrive
+	taken  takenBack  // what a redrive removes from the store
 }
 
-// restoration checks, before anything runs, that the run can continue from the snapshot, which comes from a stored run unless stored is
-// nil.
+// restoration checks, before any step runs, that the run can continue from the snapshot. stored is the stored run from which the snapshot
+// comes, or nil.
 func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	p, c := r.plan, r.cfg
 	file, err := c.from.file, error(nil)
 	if stored == nil {
-		file = file.clone() // it is the host's
+		file = file.clone() // the host owns the snapshot
 	}
 	if err = file.eachOfRun(decoder(c.codec)); err != nil {
 		return nil, err
 	}
 	from := *c.from
-	from.file.Nodes = nil // they are needed once
+	from.file.Nodes = nil // the nodes are used only once
 	c.from = &from
 	if seen := c.listed; seen != nil && (stored.Status != seen.Status || !stored.Ended.Equal(seen.Ended)) {
 		return nil, fmt.Errorf("%w: run %s changed since it was listed (was %v, now %v)", ErrTransition, quoteID(stored.ID), seen.Status, stored.Status)
@@ -104,7 +106,7 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	if file.Status.Terminal() && !c.redrive && !c.fork && !c.reads {
 		return nil, fmt.Errorf("%w: %v: see Redrive", ErrFinished, file.Status)
 	}
-	p.inOrder(file.Nodes) // a store returns them in any order
+	p.inOrder(file.Nodes) // a store returns nodes in any order
 	if c.runID == "" && !c.fork {
 		c.runID = file.Run
 	}
@@ -143,8 +145,8 @@ func (r *Run) restoration(stored *store.Run) (*restoration, error) {
 	return x, nil
 }
 
-// redrive forgets the nodes that are to run again, and matches the others with the plan. It does not compare a forgotten
-// node with the plan, which may declare another node of that id by now.
+// redrive removes the nodes that run again, and matches the other nodes with the plan. It does not compare a removed node with the plan,
+// which may declare another node under that id by now.
 func (x *restoration) redrive(p *Plan, c *config) error {
 	if c.repeats&repairs != 0 {
 		return x.repair(p, c)
@@ -157,7 +159,7 @@ func (x *restoration) redrive(p *Plan, c *config) error {
 	return x.forget(p, c, a)
 }
 
-// repair makes the run continue with compensations alone.
+// repair makes the run continue only with compensations.
 func (x *restoration) repair(p *Plan, c *config) error {
 	if !x.file.Status.Terminal() {
 		return fmt.Errorf("%w: run %s is %v", ErrNotEnded, quoteID(x.file.Run), x.file.Status)
@@ -185,9 +187,9 @@ func (x *restoration) repair(p *Plan, c *config) error {
 	return err
 }
 
-// redrives says which nodes run again in a redrive, and returns an error if it is refused.
+// redrives returns the nodes that a redrive runs again, or an error if the redrive is refused.
 func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
-	p.Hash() // and of its nodes
+	p.Hash() // also computes the hashes of its nodes
 	d := redo{Keep: c.repeats&KeepDescendants != 0, Anew: c.repeats&Anew != 0, Despite: c.repeats&DespiteHandlers != 0}
 	a, err := d.level(p, nodes, c.redriven, len(c.redriven) == 0, "", false)
 	if err == nil && !d.Despite {
@@ -199,7 +201,7 @@ func (p *Plan) redrives(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// forget takes the nodes that are to run again out of the file, and matches the others with the plan.
+// forget removes the nodes that run again from the file, and matches the other nodes with the plan.
 func (x *restoration) forget(p *Plan, c *config, a *again) (err error) {
 	keep := c.repeats&KeepDescendants != 0
 	if x.stored != nil {
@@ -219,7 +221,7 @@ func (x *restoration) forget(p *Plan, c *config, a *again) (err error) {
 	return err
 }
 
-// hold reads the values of the nodes that do not run again, and matches them with the plan.
+// hold decodes the values of the nodes that do not run again, and matches these nodes with the plan.
 func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error) {
 	if err := decodeNodes(c.codec, nodes); err != nil {
 		return nil, err
@@ -231,7 +233,8 @@ func (x *restoration) hold(p *Plan, c *config, nodes []nodeState) (*held, error)
 	return h, err
 }
 
-// takeNewBranches gives conditions whose output matched no branch of the graph before the branches of this one. It calls user code.
+// takeNewBranches routes completed conditions whose output matched no branch of the old graph to the branches of this one. It calls user
+// code.
 func (h *held) takeNewBranches() error {
 	for i, ref := range h.refs {
 		n := &h.nodes[i]
@@ -252,31 +255,30 @@ func (h *held) takeNewBranches() error {
 	return nil
 }
 
-// restore puts the run where the snapshot left it, in place of beginning. It is called with the lock held, before anything
-// has run.
+// restore puts the run into the state of the snapshot, instead of beginning it. The caller holds the run's lock; nothing has run yet.
 func (r *Run) restore(x *restoration) {
 	if len(x.answered.list) > 0 {
 		r.waiters().answered = x.answered
 	}
 	r.epoch, r.cancelled, r.failedGroups = x.file.Epoch, x.file.Cancelled, failuresOf(x.file.Failed)
-	if x.file.Asked != nil { // else a caller may have asked while the run was pending
+	if x.file.Asked != nil { // a caller may have sent a request while the run was pending
 		r.asked = boundedRequest(x.file.Asked)
 	}
 	if r.redrivenBy = boundedRequest(x.file.Redriven); r.cfg.redrive {
 		r.redrivenBy = r.cfg.redrivenBy
 	}
 	if r.log != nil {
-		r.scope = &eventScope{r.plan, "", r.epoch} // there is no event yet
+		r.scope = &eventScope{r.plan, "", r.epoch} // there are no events yet
 	}
 	r.restoreUndoing(&x.file)
-	if !r.cfg.fork { // which has used nothing yet
+	if !r.cfg.fork { // a fork has used nothing yet
 		r.restoreUsage(x.file.Usage)
 		if x.file.Labels != nil {
 			r.remark().labels = x.file.Labels
 		}
 	}
-	observed := r.st.ObservedWords()                   // of a pending run
-	x.held.each(func(h *held) { h.run.base = r.base }) // what functions of Around have put in after nested runs were made
+	observed := r.st.ObservedWords()                   // the words of the pending run
+	x.held.each(func(h *held) { h.run.base = r.base }) // functions of Around may have changed the context after the nested runs were made
 	x.held.endBackoffs(r.wallClock())
 	x.held.install()
 	if d := r.durable; d != nil {
@@ -287,7 +289,7 @@ func (r *Run) restore(x *restoration) {
 		case r.cfg.redrive:
 			d.undone = maps.Clone(d.undone)
 			d.takeBack(&x.taken)
-			counts := readDeltas(x.file.Deltas) // records that count them are taken back
+			counts := readDeltas(x.file.Deltas) // the records that count these deltas are removed
 			d.deltas = map[string]int{}
 			counts.addTo(d.deltas)
 		case r.cfg.fork:
@@ -313,7 +315,7 @@ func (r *Run) restore(x *restoration) {
 	// A file without InWave was in a wave if any node was decided, since the start of a wave decides its nodes.
 	inWave := x.file.InWave || x.file.Mode == Waves && len(x.file.Nodes) > 0
 	x.held.resume(x.file.Stop, inWave && !x.anew)
-	if !x.crashed { // an event of the earlier life has named them
+	if !x.crashed { // an event of the earlier life has named the waiting nodes
 		waits := r.waiters()
 		waits.began = nil
 		for _, k := range waits.kept {
@@ -324,7 +326,8 @@ func (r *Run) restore(x *restoration) {
 	r.flush(0)
 }
 
-// restoreEpochs sets the epochs in which the nodes have ended, if a redrive has kept descendants, in nested runs that have ended, too.
+// restoreEpochs sets the epochs in which nodes have ended, if a redrive has kept descendants. It does so in nested runs that have ended,
+// too.
 func (h *held) restoreEpochs() {
 	if slices.ContainsFunc(h.nodes, func(n nodeState) bool { return n.Epoch != 0 }) {
 		epochs := slices.Repeat([]int{h.run.epoch}, len(h.plan.names))
@@ -345,7 +348,7 @@ func (h *held) restoreEpochs() {
 	}
 }
 
-// invalidate says which nodes run again, the outer ones first.
+// invalidate logs which nodes run again, the outer ones first.
 func (h *held) invalidate(said event.Request) {
 	h.each(func(h *held) {
 		r := h.run
@@ -368,10 +371,10 @@ func (h *held) invalidate(said event.Request) {
 	})
 }
 
-// invalidInside is the reason in the event of a composite that had ended and continues inside.
+// invalidInside is the reason in the event of a composite that had ended and now continues inside.
 const invalidInside = "inside"
 
-// restoreRecorder restores the number of deltas.
+// restoreRecorder restores the numbers of deltas.
 func (r *Run) restoreRecorder(x *restoration) {
 	if r.log == nil {
 		return
@@ -413,7 +416,7 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	if ref == r.plan.end && n.Status == Completed {
 		r.endOutput = rec.value
 	}
-	// Every start beyond the attempts was a re-entry, and one more re-entry may be about to start. A damaged file may name more.
+	// Every start beyond the attempts was a re-entry, and one more re-entry may be pending. A damaged file may claim more.
 	reentries := min(max(n.Entries, n.Started-n.Attempts), max(n.Started-n.Attempts, 0)+1)
 	if n.Status.Terminal() || r.plan.net.Is(ref, machine.FlagGate) {
 		reentries = 0
@@ -428,17 +431,17 @@ func (r *Run) restoreRecord(ref machine.Ref, n *nodeState) {
 	r.restoreWait(ref, x, n)
 }
 
-// needsExtra reports whether a node has facts for which the record has no room.
+// needsExtra reports whether a node has facts that do not fit into its record.
 func (n *nodeState) needsExtra() bool {
 	return n.nodeFacts != (nodeFacts{}) || n.LastErr != nil || n.GuardErr != nil || n.StopErr != nil || n.Errs != nil || !n.Began.IsZero() || n.Merged != nil ||
 		n.Asked != nil || n.Wait != nil || n.Saved != nil || n.Signal != nil || n.Signalled || n.Refused != nil || n.Status == Retrying || n.Awaited != nil
 }
 
-// restoreExtra restores the additional record of a node, except what it waits for.
+// restoreExtra restores the additional record of a node, except its wait.
 func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.lastErr, x.guardErr, x.stop = n.LastErr.restore(), n.GuardErr.restore(), n.StopErr.restore()
 	x.nodeFacts, x.refused = n.nodeFacts, n.Refused.restore()
-	x.Cut = min(x.Cut, n.Attempts) // in a damaged file there may be more, and the node would be attempted that much more often
+	x.Cut = min(x.Cut, n.Attempts) // a damaged file may claim more, and the node would get that many extra attempts
 	r.restoreTokens(ref, x)
 	r.bindKey(ref, n.Key)
 	if n.Asked != nil {
@@ -472,7 +475,7 @@ func (r *Run) restoreExtra(ref machine.Ref, x *extra, n *nodeState) {
 	x.awaited = slices.Clone(n.Awaited)
 }
 
-// restoreWait restores what a node waits for, or the signal that has ended its last wait.
+// restoreWait restores the wait of a node, or the signal that ended its last wait.
 func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	if n.Signalled || n.Signal != nil {
 		x.decision = &Decision{Actor: n.Actor, Comment: n.Comment, ID: n.SignalID}
@@ -497,31 +500,31 @@ func (r *Run) restoreWait(ref machine.Ref, x *extra, n *nodeState) {
 	}
 }
 
-// held are the nodes of one run in a snapshot, matched with the run's plan.
+// held holds the nodes of one run in a snapshot, matched with the run's plan.
 type held struct {
 	plan    *Plan
 	nodes   []nodeState
 	refs    []machine.Ref            // by node
-	at      map[machine.Ref]int      // the reverse
-	tokens  map[string]machine.Ref   // of the steps that wait
-	signals map[machine.Ref]Decision // for nodes that wait, and gates that were not reached
+	at      map[machine.Ref]int      // the index of each ref in nodes
+	tokens  map[string]machine.Ref   // of steps that wait
+	signals map[machine.Ref]Decision // for nodes that wait, and for gates that the run has not reached
 	inside  []*held                  // of composites, in the order of nodes
 	kept    map[int]*nodeState       // of expanded nodes whose graphs are not known, by index
-	named   *heldNames               // of an outermost run, once a signal was looked for
+	named   *heldNames               // of an outermost run; built when the first signal is looked up
 	dropped []nodeState              // the nodes that run again
 
 	within *nodeState  // the composite whose nodes these are; nil for the outermost run
-	ref    machine.Ref // of that
-	list   *items      // of a map
-	past   []*held     // of a loop with nodes that may have to be undone: the iterations before this one
+	ref    machine.Ref // the composite's ref
+	list   *items      // the items of a map
+	past   []*held     // the earlier iterations of a loop with nodes that may have to be undone
 
 	run      *Run // the continuing run; nil until it is made
 	answers  map[machine.Ref]answer
-	accepted map[machine.Ref]bool // the nodes that wait and whose signals came in time
-	refused  []error              // of signals that the snapshot had accepted for gates of another version of the graph
+	accepted map[machine.Ref]bool // the waiting nodes whose signals came in time
+	refused  []error              // errors of signals that the snapshot accepted for gates of another version of the graph
 }
 
-// holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which cover their inside.
+// holdNodes matches nodes with a plan. Nodes of the outermost run have hashes, which cover their insides.
 func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held, error) {
 	h := &held{plan: p, nodes: nodes, at: map[machine.Ref]int{}, tokens: map[string]machine.Ref{}, signals: map[machine.Ref]Decision{}, kept: map[int]*nodeState{}}
 	for i := range nodes {
@@ -558,7 +561,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 			continue
 		}
 		if !p.net.Is(ref, machine.FlagComposite) {
-			n.Inside = nil // it is mocked
+			n.Inside = nil // the node is mocked
 			continue
 		}
 		in, err := holdInside(p, ref, n, prefix)
@@ -575,8 +578,7 @@ func holdNodes(p *Plan, nodes []nodeState, prefix string, outermost bool) (*held
 // maxStored bounds the counters of a snapshot, so that counting can continue.
 const maxStored = 1 << 30
 
-// sound reports whether the state of a node is consistent enough to make a word of it: files may have been written by other
-// programs.
+// sound reports whether the state of a node is consistent enough to build its word: other programs may have written the file.
 func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	for _, count := range []int32{n.Attempts, n.Cut, n.Crashes, n.Started, n.Entries, n.Settled, n.Decided} {
 		if count < 0 || count > maxStored {
@@ -600,7 +602,7 @@ func (n *nodeState) sound(p *Plan, ref machine.Ref) bool {
 	return !n.Status.Terminal() || stopped == (n.Cause != CauseNone) // a running node may have been asked to stop
 }
 
-// inOrder puts nodes into the order of their declaration.
+// inOrder sorts nodes into the order of declaration.
 func (p *Plan) inOrder(nodes []nodeState) {
 	type numbered struct{ at, i int32 }
 	order := make([]numbered, len(nodes))
@@ -622,18 +624,18 @@ func (p *Plan) inOrder(nodes []nodeState) {
 	moveTo(nodes, at)
 }
 
-// expanded reports whether the node was expanded: only snapshots taken in this process hold its graph.
+// expanded reports whether the node was expanded. Only snapshots taken in this process hold the expanded graph.
 func (n *nodeState) expanded() bool { return n.Inside != nil && n.Inside.Expanded != "" }
 
-// keep keeps the inside an expanded node whose graph is not known. If the nested run has not ended, the step is called
-// again, in the same attempt.
+// keep keeps the inside of an expanded node whose graph is not known. If the nested run has not ended, the step is called again, in the
+// same attempt.
 func (h *held) keep(i int, prefix string) error {
 	n := &h.nodes[i]
 	if n.Inside.Items != 0 || n.Inside.Iteration != 0 || !n.Status.Terminal() && n.Status != Running && n.Status != Ready {
 		return fmt.Errorf("%w: snapshot: what is inside of node %s", ErrBadValue, quoteID(prefix+n.ID))
 	}
 	kept := *n
-	kept.Inside = kept.Inside.clone() // it may be needed for longer than what it was loaded with
+	kept.Inside = kept.Inside.clone() // the copy may be needed for longer than the file
 	h.kept[i], n.Inside = &kept, nil
 	if n.Status == Running {
 		n.Status, n.Entries = Ready, max(n.Entries, n.Started-n.Attempts)+1
@@ -646,10 +648,10 @@ func (h *held) keep(i int, prefix string) error {
 	return nil
 }
 
-// begun reports whether there is a nested run.
+// begun reports whether a nested run has begun.
 func (h *held) begun() bool { return h.plan != nil }
 
-// continues reports whether the nested run continues, and is not only the result of its composite.
+// continues reports whether the nested run continues; otherwise only the composite's result is left of it.
 func (h *held) continues() bool { return h.begun() && h.within.Status == Running }
 
 // pauses reports whether the composite is a loop that waits for its next iteration.
@@ -657,7 +659,7 @@ func (h *held) pauses() bool {
 	return h.within != nil && h.within.Inside != nil && !h.within.Inside.Due.IsZero()
 }
 
-// each calls f for the continuing runs, the outermost first.
+// each calls f for h and for the nested runs that continue, the outermost first.
 func (h *held) each(f func(h *held)) {
 	f(h)
 	for _, in := range h.inside {
@@ -667,7 +669,8 @@ func (h *held) each(f func(h *held)) {
 	}
 }
 
-// storedAs gives expanded nodes whose graphs are not known what the store has: what runs again inside them is found when they are.
+// storedAs attaches the stored nodes to expanded nodes whose graphs are not known. Which nodes run again inside them is decided when the
+// graphs are known.
 func (h *held) storedAs(nodes map[string]store.Node) {
 	h.each(func(h *held) {
 		for _, n := range h.kept {
@@ -691,8 +694,8 @@ func (h *held) waiting() (n int) {
 	return n
 }
 
-// endBackoffs makes nodes ready that backed off until a time that has passed, or that an older version has not kept. The clock by which that time
-// was computed may have been wrong, and nothing but the time ends the backoff of a cleanup node: it is bounded by the policy from now on.
+// endBackoffs makes nodes ready whose backoff has ended, or whose time an older version has not kept. It bounds each remaining backoff by
+// the node's policy: the clock that computed the time may have been wrong, and nothing else ends the backoff of a cleanup node.
 func (h *held) endBackoffs(now time.Time) {
 	h.each(func(h *held) {
 		for i, ref := range h.refs {
@@ -707,8 +710,8 @@ func (h *held) endBackoffs(now time.Time) {
 	})
 }
 
-// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of
-// declaration. Overall timeouts have gone on counting between the lives of the run.
+// continueWaits ends overdue waits and nodes, arms the other deadlines, and then delivers the signals, in the order of declaration. Overall
+// timeouts kept running between the lives of the run.
 func (h *held) continueWaits(now int64) {
 	h.endDoomed(now)
 	h.settleOverdue(now)
@@ -725,20 +728,20 @@ func (h *held) continueWaits(now int64) {
 		if in.run.outer == nil || in.run.stage != stageResting {
 			continue
 		}
-		in.run.st.HushReady() // they are held, and have been queued before
+		in.run.st.HushReady() // they are held, and were queued before
 	}
 }
 
-// overdue is a deadline that has passed while the run was away.
+// overdue is a deadline that passed between two lives of the run.
 type overdue struct {
 	run  *Run
 	ref  machine.Ref // noRef for the whole run
 	due  int64       // on the run's clock
-	gate bool        // the wait of a gate, or of a step; else the time for all attempts of a node
+	gate bool        // the wait of a gate or of a step; false for the overall timeout of a node
 }
 
-// settleOverdue ends overdue waits and nodes, in the order of their deadlines and then of declaration, outer runs first,
-// before it delivers a signal and before any step is called. Only gates whose signals came in time are left to these.
+// settleOverdue ends overdue waits and nodes, in the order of their deadlines, then of declaration, outer runs first. It does so before any
+// signal is delivered and any step is called. Overdue gates whose signals came in time are not ended.
 func (h *held) settleOverdue(now int64) {
 	var list []overdue
 	h.each(func(h *held) {
@@ -764,7 +767,7 @@ func (h *held) settleOverdue(now int64) {
 	for _, o := range list {
 		if o.ref == noRef {
 			o.run.timeUp()
-			h.each(func(h *held) { h.run.collectStops() }) // nested runs, too, are stopped before a signal reaches them
+			h.each(func(h *held) { h.run.collectStops() }) // stop nested runs, too, before a signal reaches them
 			continue
 		}
 		_, _, ok := o.run.dueAt(o.ref)
@@ -772,7 +775,7 @@ func (h *held) settleOverdue(now int64) {
 			_, ok = o.run.waitEnds(o.ref)
 		}
 		if !ok {
-			continue // an earlier one has ended it
+			continue // an earlier deadline has ended it
 		}
 		if o.gate {
 			o.run.gateTimedOut(o.ref, now)
@@ -784,7 +787,7 @@ func (h *held) settleOverdue(now int64) {
 	}
 }
 
-// dueAt says when the wait of a gate, or all the attempts of a node that has begun, are to end.
+// dueAt returns when the wait of a gate, or the overall timeout of a node that has begun, ends.
 func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	status, x := r.st.Word(ref).Status(), r.extras[ref]
 	if status.Terminal() {
@@ -803,7 +806,7 @@ func (r *Run) dueAt(ref machine.Ref) (due int64, gate, ok bool) {
 	return saturate.Add(r.records[ref].start, int64(timeout)), false, true
 }
 
-// waitEnds says when the wait of a step for a signal is to end.
+// waitEnds returns when the wait of a step for a signal ends.
 func (r *Run) waitEnds(ref machine.Ref) (due int64, ok bool) {
 	x := r.extras[ref]
 	if x == nil || x.wait == nil || x.wait.Deadline.IsZero() || r.st.Word(ref).Status() != Suspended || r.plan.net.Is(ref, machine.FlagGate) {
@@ -836,7 +839,7 @@ func (r *Run) armWaits(now int64) {
 	}
 }
 
-// deliver delivers signals, and warns of the refused ones.
+// deliver delivers signals, and warns about refused ones.
 func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64) {
 	root := r.outermost()
 	for _, err := range refused {
@@ -851,7 +854,7 @@ func (r *Run) deliver(answers map[machine.Ref]answer, refused []error, now int64
 	}
 }
 
-// continueOverall arms the overall timeout of a node, unless that was done: it has gone on counting.
+// continueOverall arms the overall timeout of a node, unless it is armed already. The timeout kept running between the lives of the run.
 func (r *Run) continueOverall(ref machine.Ref, now int64) {
 	n := r.plan.node(ref)
 	if n.OverallTimeout == 0 || r.records[ref].attempts == 0 || r.st.Word(ref).Status().Terminal() {
@@ -863,7 +866,7 @@ func (r *Run) continueOverall(ref machine.Ref, now int64) {
 	}
 }
 
-// moveTo moves each node to its place. It changes both.
+// moveTo moves node i to place at[i]. It changes both slices.
 func moveTo(nodes []nodeState, at []int32) {
 	for i := range nodes {
 		for j := at[i]; int(j) != i; j = at[i] {

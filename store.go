@@ -22,48 +22,48 @@ import (
 
 // Errors of stores. All but ErrStore are from package store.
 var (
-	// ErrFenced rejects a write under a lease that has expired or was taken over.
+	// ErrFenced is returned for a write under a lease that has expired or was taken over.
 	ErrFenced = store.ErrFenced
-	// ErrLeased rejects an acquisition of a run that another owner holds.
+	// ErrLeased is returned if another owner holds the run.
 	ErrLeased = store.ErrLeased
-	// ErrUnknownRun rejects a request for a run that is not stored.
+	// ErrUnknownRun is returned if the run is not stored.
 	ErrUnknownRun = store.ErrUnknownRun
-	// ErrRejected rejects what the store cannot hold, whatever time passes: a value that is too large, or that has characters
-	// which the store has no form for.
+	// ErrRejected is returned if the store can never hold a value: the value is too large, or has characters that the store cannot
+	// represent.
 	ErrRejected = store.ErrRejected
-	// ErrUnusable means that the store will never answer: it has no schema or another version's, its file is no database, or
-	// it may only be read. The engine does not repeat the call.
+	// ErrUnusable is returned by a store that will never answer: it has no schema or another version's schema, its file is not a database,
+	// or it is read-only. The engine does not repeat the call.
 	ErrUnusable = store.ErrUnusable
-	// ErrStore is matched by the error of a run that was left because its store did not answer, or that its store has failed.
+	// ErrStore is matched by the error of a run that was left because its store did not answer, or that failed because of its store.
 	ErrStore = errors.New("store")
 )
 
-// Durable makes the run durable. If the store has a run of this id, see [RunID], it continues from there, as [Resume] does from a
-// snapshot. The error matches [ErrFinished] if that run has ended, see [ReadResult]. The option [EarlySignals] brings the host's signals
-// for nodes that wait.
+// Durable makes the run durable. If the store has a run with this id, see [RunID], the run continues from there, as [Resume] continues from
+// a snapshot. The error matches [ErrFinished] if the stored run has ended, see [ReadResult]. The option [EarlySignals] brings signals for
+// waiting nodes.
 //
-// Each attempt is recorded before its step is called, and the consequences of its end become visible, to readers of events
-// and to the steps of other nodes, when its transaction has been committed. What has changed while a transaction was being
-// written is in the next one: the end of a step and the starts of the nodes that it made ready are one, and the ends and starts
-// of many nodes are, too.
+// Each attempt is recorded before its step is called. The results of its end become visible, to readers of events and to the steps of other
+// nodes, after its transaction has been committed. All changes that happen while a transaction is being written go into the next one: it
+// holds the end of a step together with the starts of the nodes that this made ready, for many nodes at once.
 //
-// A write that the store does not answer is repeated until the lease runs out, see [Lease]; only the first write of a life is not,
-// and none that was answered with [ErrUnusable]. Then the run is left, as by [Run.Leave] but with an error that matches [ErrStore]:
-// uncommitted changes are not published and did not happen, nothing is started any more, not even cleanup nodes and the end node,
-// and the Result says what the store has. The next process that starts the run continues from there. If the store has answered that
-// the run belongs to another owner, or that the write contradicts what it has, the run fails with [CauseStoreError]. If it has
-// answered with [ErrRejected] because of the output of a step, the run is left, too, and when it is started again the node of that
-// step fails with [CauseStoreRejected], once and for all; because of anything else, the run fails.
+// A write that the store does not answer is repeated until the lease runs out, see [Lease], except the first write of a life and a write
+// answered with [ErrUnusable]. Then the run is left, as by [Run.Leave], with an error that matches [ErrStore]: uncommitted changes are not
+// published and did not happen, nothing more is started, not even cleanup nodes and the end node, and the Result says what the store has.
+// The next process that starts the run continues from there. The run fails with [CauseStoreError] if the store answers that the run belongs
+// to another owner, or that the write contradicts the stored state. If the store answers with [ErrRejected] because of a step's output, the
+// run is left, too, and when it is started again the step's node fails permanently with [CauseStoreRejected]; if it rejects anything else,
+// the run fails.
 //
-// The end of the caller's context leaves the run, too: running attempts are interrupted, with the cause [ErrLeft], and do not count; cleanup
-// nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. A context that has
-// ended before the call begins nothing. [CancelWithContext] cancels the run instead; [Run.Cancel], [Run.AbortAll] and [Timeout] end it anyway.
+// The end of the caller's context leaves the run, too: running attempts are interrupted, with the cause [ErrLeft], and do not count;
+// cleanup nodes and the end node do not run. Execute returns the Result and an error that matches ErrLeft and the context's cause. If the
+// context has ended before the call, nothing begins. [CancelWithContext] cancels the run instead; [Run.Cancel], [Run.AbortAll] and
+// [Timeout] end it in either case.
 //
-// The nodes inside composites are stored one by one as well, under their paths, with "#try2" after the composite for its second attempt and so on:
-// "S/x", "M[2]", "L#3/x", "S#try2/x"; "L#3" has the output that a loop with Collect has from its third iteration. A composite that was running
-// continues in the same attempt, so a crash repeats only attempts in flight. An attempt that a crash cut short keeps its number, and does not
-// count against [Retry].MaxAttempts; [MaxCrashes] bounds how often that happens to a node in a row. Records of former attempts and iterations stay
-// in the store.
+// The nodes in composites are stored one by one as well, under their paths: "S/x", "M[2]", "L#3/x". From a composite's second attempt its
+// id is followed by "#try2" and so on: "S#try2/x". "L#3" holds the output that a loop with Collect has from its third iteration. A running
+// composite continues in the same attempt, so a crash repeats only attempts in flight. An attempt that a crash cut short keeps its number
+// and does not count against [Retry].MaxAttempts; [MaxCrashes] bounds how often in a row this happens to a node. Records of former attempts
+// and iterations stay in the store.
 //
 // Values are encoded as under [Encoding], whose default is nil [Types].
 func Durable(s store.Store) Option {
@@ -76,40 +76,40 @@ func Durable(s store.Store) Option {
 	})
 }
 
-// EarlySignals answers nodes that wait when the run begins, or are about to wait: nodes of a run that continues from a snapshot or a store,
-// gates that the run, or the nodes of a redrive that run again, have yet to reach, in composites if these have begun. A node is named by its
-// id, in a composite by its path, or by its token; inside a node that was expanded only waiting nodes are answered, and an answer is judged
-// when the graph is known. A gate keeps the deadline of its first wait; a deadline that has passed fails the gate before any signal arrives.
+// EarlySignals answers nodes that wait when the run begins, or that will wait: nodes of a run that continues from a snapshot or a store,
+// and gates that the run has not reached, or reaches again in a redrive, in composites only if these have begun. Each signal names its node
+// by id, by path in a composite, or by token. In a node that was expanded only waiting nodes are answered, and the answer is checked when
+// the graph is known. A gate keeps the deadline of its first wait; a deadline that has passed fails the gate before any signal arrives.
 //
-// An error is returned as by [Run.Signal] for a node that takes no answer; it matches [ErrDuplicateGate] if two signals name the same
-// node, and is a [*ChoiceError] if a signal is none of the choices of a [Gate]. Nothing was run then.
+// Execute returns the same errors as [Run.Signal] for a node that takes no answer, [ErrDuplicateGate] if two signals name the same node,
+// and a [*ChoiceError] if a signal is not one of the choices of a [Gate]. No step has run then.
 func EarlySignals(signals map[string]any) Option {
 	return optionFunc(func(c *config) error { c.signals = signals; return nil })
 }
 
-// leastRetry and mostRetry bound the pause after a failure of the store. It doubles with each failure in a row.
+// leastRetry and mostRetry bound the pause after a failure of the store. Each failure in a row doubles the pause.
 const (
 	leastRetry = time.Second
 	mostRetry  = time.Minute
 )
 
-// retryPause is the pause after a number of failures in a row.
+// retryPause returns the pause after a number of failures in a row.
 func retryPause(failures int) time.Duration {
 	return min(leastRetry<<min(failures-1, 10), mostRetry)
 }
 
-// defaultLeaseTime is how long a lease lasts without the option Lease.
+// defaultLeaseTime is the length of a lease without the option Lease.
 const defaultLeaseTime = 30 * time.Second
 
-// Lease says how the run holds its lease in its store. An empty owner, or a time of 0, is what it was without this option.
+// Lease sets the owner and the length of the run's lease in its store. An empty owner, or a time of 0, leaves that setting unchanged.
 //
-// The owner is a name. A host that gives each of its processes a name of its own, and the same one after a restart, finds its own leases
-// again at once after a crash: an owner may acquire what it holds. Two processes with one name would take each other's runs away. Default:
-// a unique name, made of the host's name, the process, the boot of the machine, and a random part.
+// The owner is a name, and an owner may acquire a run that it already holds. So a host that gives each of its processes a distinct name,
+// the same one after a restart, gets its own leases back at once after a crash. Two processes with one name would take each other's runs
+// away. Default: a unique name, made of the host's name, the process, the boot of the machine, and a random part.
 //
-// The time is how long the lease lasts. The run renews it when a third has passed. It is also how long a store may be out of reach until the
-// run is left, and how long a run whose process has died cannot be acquired by another owner. Default: 30 s. The error matches
-// [ErrBadOption] if it is negative.
+// The time is how long the lease lasts. The run renews it after a third of that time. If the store is out of reach for longer, the run is
+// left; if the run's process dies, no other owner can acquire the run until then. Default: 30 s. The error matches [ErrBadOption] if the
+// time is negative.
 func Lease(owner string, d time.Duration) Option {
 	return optionFunc(func(c *config) error {
 		if d < 0 {
@@ -144,7 +144,7 @@ var machineAndProcess = sync.OnceValue(func() string {
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.TrimSpace(string(boot)))
 })
 
-// leaseOwner is the owner of a lease that a run acquires.
+// leaseOwner returns the owner of a lease that a run acquires.
 func (c *config) leaseOwner() string {
 	if c.owner != "" {
 		return c.owner
@@ -152,10 +152,10 @@ func (c *config) leaseOwner() string {
 	return machineAndProcess() + "/" + uuid.NewString()
 }
 
-// keep returns a value as its codec has written it, or why the value cannot be kept: the codec cannot encode it, or the store refuses it.
-// It calls user code, and is called without the lock. A run that need not keep its values takes all of them, and has no texts.
+// keep encodes a value. It returns an error if the codec cannot encode the value or the store refuses it. It calls user code; the caller
+// does not hold the run's lock. A run that need not check its values accepts all of them, without a text.
 //
-// A codec may encrypt a value, or send it elsewhere: so it is asked once, and the text stays beside the value until it is written.
+// A codec may encrypt a value or send it elsewhere, so keep calls it once, and the text stays beside the value until it is written.
 func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if !r.cfg.checkValues {
 		return nil, nil
@@ -170,10 +170,10 @@ func (r *Run) keep(value any) (text json.RawMessage, err error) {
 	if err = guarded(func() error { return checker.CheckValue(text) }); errors.Is(err, ErrRejected) {
 		return nil, err
 	}
-	return text, nil // after any other error the commit shows it
+	return text, nil // the commit shows any other error
 }
 
-// forgetTexts drops the texts of a node that has ended and is written.
+// forgetTexts drops the texts of a node after its end is written.
 func (r *Run) forgetTexts(ref machine.Ref) {
 	x := r.extras[ref]
 	if x == nil {
@@ -184,7 +184,7 @@ func (r *Run) forgetTexts(ref machine.Ref) {
 	}
 }
 
-// outputText keeps the text of the output of a node that completes, until it is written.
+// outputText keeps the text of a completed node's output until it is written.
 func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	if d := r.durable; d != nil && d.failed == nil && status == Completed && text != nil {
 		d.pending(place{r, ref}).text = text
@@ -192,7 +192,7 @@ func (r *Run) outputText(ref machine.Ref, status Status, text json.RawMessage) {
 	}
 }
 
-// causeOfKeep is the cause of a node whose value cannot be kept.
+// causeOfKeep returns the cause of a node whose value cannot be kept.
 func causeOfKeep(err error) CauseKind {
 	if errors.Is(err, ErrRejected) {
 		return CauseStoreRejected
@@ -200,9 +200,9 @@ func causeOfKeep(err error) CauseKind {
 	return CauseStoreError
 }
 
-// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds it: for display, to encode as JSON, or to repeat by [Redrive]. A
-// run that has not ended continues from its store alone. The error matches [ErrUnknownRun] if the run is not stored or nothing has been written
-// for it yet, and [ErrNotEnded] if it was created and has not begun.
+// ReadSnapshot returns a stored run as a [Snapshot], even if a process holds the run: for display, to encode as JSON, or to repeat by
+// [Redrive]. A run that has not ended can continue only from its store. The error matches [ErrUnknownRun] if the run is not stored or
+// nothing has been written for it yet, and [ErrNotEnded] if it was created and has not begun.
 func ReadSnapshot(ctx context.Context, s store.Store, run string) (*Snapshot, error) {
 	stored, err := load(ctx, s, run)
 	if err != nil {
@@ -223,28 +223,29 @@ type StoredRun struct {
 	Labels   map[string]string
 	Parent   string
 	Status   RunStatus
-	Epoch    int // 1, and one more with each redrive; 0 of a run that has not begun
-	// Created is when the run was created, Ended when it ended, and WakeAt when it continues without an answer: the first of its backoffs
-	// and deadlines, or before it has begun when it may begin. Each is zero if there is no such time.
+	Epoch    int // 1, and one more with each redrive; 0 if the run has not begun
+	// Created is when the run was created and Ended when it ended. WakeAt is when the run continues without an answer: the first of its
+	// backoffs and deadlines, or the time at which it may begin. Each is zero if there is no such time.
 	Created, Ended, WakeAt time.Time
-	// Compensation is how far the run has come with undoing what its nodes have done: see [Run.Compensation].
+	// Compensation says how far the run has undone what its nodes have done: see [Run.Compensation].
 	Compensation Compensation
-	// Usage is what the steps of the run have used in attempts that have ended, by name, in all its lives; nil for nothing.
+	// Usage is what the run's steps have used, by name, in all attempts that have ended, in all its lives; nil if nothing.
 	Usage Usage
-	// Counts is how many nodes of the outermost graph are in each status. Nodes of which nothing is stored, since they are idle, are not counted.
+	// Counts is the number of nodes of the outermost graph in each status. It does not count idle nodes, since the store has nothing of
+	// them.
 	Counts map[Status]int
-	// Waiting are the nodes that wait for an answer, as in the Result, but that Info is JSON, as the run's [Codec] has written it.
+	// Waiting are the nodes that wait for an answer, as in the Result, but with Info as the JSON that the run's [Codec] has written.
 	Waiting []Wait
-	// Requests is how many requests were posted for the run that it has not taken yet.
+	// Requests is the number of requests that were posted for the run and that it has not taken yet.
 	Requests int
-	// Holder is the owner of the lease, as a rule the process that performs the run, and HeldUntil when the lease runs out unless it is renewed.
-	// They are zero if no process holds the run, or the store is no [store.LeaseReader].
+	// Holder is the owner of the lease, usually the process that performs the run, and HeldUntil is when the lease runs out unless it is
+	// renewed. They are zero if no process holds the run, or if the store does not implement [store.LeaseReader].
 	Holder    string
 	HeldUntil time.Time
 }
 
-// ReadRun returns the state of a stored run, even if a process holds it, and whether or not it has begun or ended. It needs no graph, and
-// decodes no values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
+// ReadRun returns the state of a stored run, even if a process holds the run, and even if it has not begun or has ended. It needs no graph
+// and decodes no values. The error matches [ErrUnknownRun] if the run is not stored, and [ErrStore] if the store fails.
 func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error) {
 	if ctx == nil {
 		return nil, ErrNoContext
@@ -296,7 +297,7 @@ func ReadRun(ctx context.Context, s store.Store, run string) (*StoredRun, error)
 	return x, nil
 }
 
-// waitsOf adds the waits of nodes, and of the nodes inside them.
+// waitsOf appends the waits of the nodes and of the nodes inside them.
 func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	for i := range nodes {
 		switch n := &nodes[i]; {
@@ -309,14 +310,14 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 	return list
 }
 
-// ReadResult returns the Result of a stored run that has ended, in whatever process. The graph must be the run's, see
-// [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule
-// that the run had matter. The error of a run that failed or was cancelled is as from [Execute]; it matches [ErrNotEnded] if the
-// run has not ended, [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a node that the run has not
-// ended: no step is called.
+// ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
+// error matches [ErrGraphChanged]. It uses only the options [Encoding] and [AllowGraphChange] and the run's status rule. If the run failed
+// or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if the run has not ended,
+// [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a node that did not end in the run: ReadResult calls no
+// step.
 //
-// The Result is as from Execute, without Warnings, and without the nested Results of expanded nodes. It begins with the first
-// attempt and lasts until the last one has ended.
+// The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. It begins with the first attempt
+// and lasts until the last one has ended.
 func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts ...Option) (*Result, error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -340,7 +341,7 @@ func ReadResult(ctx context.Context, g *Graph, s store.Store, run string, opts .
 	return r.readEnded(x, stored.Status)
 }
 
-// load loads a run of which something was written.
+// load loads a run. It returns an error if nothing has been written for the run.
 func load(ctx context.Context, s store.Store, run string) (stored *store.Run, err error) {
 	switch {
 	case ctx == nil:
@@ -363,12 +364,12 @@ func load(ctx context.Context, s store.Store, run string) (stored *store.Run, er
 	return stored, nil
 }
 
-// ErrNotDue refuses to begin a run that was created for a later time, by the clock of this process, see [store.NewRun].
+// ErrNotDue is returned if a run begins before the time that it was created for, by the clock of this process, see [store.NewRun].
 var ErrNotDue = errors.New("the run is not due")
 
-// Describe gives a durable run the Labels and the Parent of s: its labels, and the id of the run that it was started for. [store.Admin] finds
-// runs by either. What is given when the run continues replaces what is stored; nil Labels and an empty Parent replace nothing. A host cannot
-// give the other fields: the run is refused with [ErrBadOption] if one of them is not zero, or a text is not UTF-8.
+// Describe gives a durable run the Labels and the Parent of s: its labels, and the id of the run that it was started for. [store.Admin]
+// finds runs by either. Given when the run continues, they replace the stored ones, but nil Labels and an empty Parent replace nothing. The
+// run is refused with [ErrBadOption] if any other field of s is not zero, or if a text is not UTF-8.
 func Describe(s store.Spec) Option {
 	labels := maps.Clone(s.Labels)
 	return optionFunc(func(c *config) error {
@@ -395,10 +396,10 @@ func Describe(s store.Spec) Option {
 	})
 }
 
-// RunKey gives a durable run a key, such as the name of a tenant: under [Runner.Serve] the runs of a store that are due take turns by their keys, and
-// Service.KeyRuns bounds how many runs of a key are performed at once, in all processes. It is stored when the run is created, see [Prepare]; a key that
-// is given when the run continues replaces what is stored, and "" replaces nothing. The run is refused with [ErrBadOption] if the key is not UTF-8 or has
-// more than [store.MaxKey] bytes.
+// RunKey gives a durable run a key, such as the name of a tenant. Under [Runner.Serve] the due runs of a store take turns by their keys,
+// and Service.KeyRuns bounds how many runs of a key all processes together perform at once. The key is stored when the run is created, see
+// [Prepare]. A key given when the run continues replaces the stored one; "" replaces nothing. The run is refused with [ErrBadOption] if the
+// key is not UTF-8 or has more than [store.MaxKey] bytes.
 func RunKey(key string) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckKey(key); err != nil {
@@ -409,9 +410,9 @@ func RunKey(key string) Option {
 	})
 }
 
-// RunPriority gives a durable run a priority: of the runs of one key that are due, the runs with the highest priority begin first. It is stored like the key,
-// see [RunKey]; 0, the priority of all other runs, replaces nothing. The run is refused with [ErrBadOption] if the priority is above [store.MaxPriority], or
-// below its negative.
+// RunPriority gives a durable run a priority: among the due runs of one key, the runs with the highest priority begin first. It is stored
+// like the key, see [RunKey]; 0, the default, replaces nothing. The run is refused with [ErrBadOption] if the priority is above
+// [store.MaxPriority] or below -MaxPriority.
 func RunPriority(n int) Option {
 	return optionFunc(func(c *config) error {
 		if err := store.CheckPriority(n); err != nil {
@@ -422,7 +423,7 @@ func RunPriority(n int) Option {
 	})
 }
 
-// described returns the part of the run's Spec that options give, as a copy: other configs may share the one before.
+// described returns a copy of the Spec that the options give, and makes it the config's own: other configs may share the one before.
 func (c *config) described() *store.Spec {
 	var s store.Spec
 	if c.spec != nil {
@@ -432,13 +433,14 @@ func (c *config) described() *store.Spec {
 	return &s
 }
 
-// Prepare returns a run that [store.Admin] can create, in whatever process: nothing is performed. Of the options, [RunID], [Inputs], [Encoding], [Describe],
-// [RunKey], [RunPriority], [Fire] and [PruneClosure] matter; without RunID the id is a new one. Errors about the graph, the options and the inputs are as for
-// [Execute]. A run with [Fire] is fired when it begins, without the option; the error matches [ErrUnknownTrigger] if the graph does not have the trigger.
+// Prepare returns a run for [store.Admin] to create, in any process; it performs nothing. It uses the options [RunID], [Inputs],
+// [Encoding], [Describe], [RunKey], [RunPriority], [Fire] and [PruneClosure]; without RunID the id is a new one. It returns the errors of
+// [Execute] about the graph, the options and the inputs. With Fire, the trigger fires when the run begins, and Execute does not need the
+// option; the error matches [ErrUnknownTrigger] if the graph does not have the trigger.
 //
-// Any process that calls Execute with the id and [Durable] performs the run, with the inputs that are stored. The error then matches
-// [store.ErrMismatch] for other inputs, [ErrGraphChanged] for another graph unless [AllowGraphChange] is given, and [ErrNotDue] before
-// NotBefore.
+// Any process that calls Execute with the id and [Durable] performs the run, with the stored inputs. Execute's error matches
+// [store.ErrMismatch] if it is given other inputs, [ErrGraphChanged] if the graph is another one and [AllowGraphChange] is not given, and
+// [ErrNotDue] before NotBefore.
 func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	p, err := g.compiled()
 	if err != nil {
@@ -461,7 +463,7 @@ func Prepare(g *Graph, opts ...Option) (n store.NewRun, err error) {
 	return store.NewRun{ID: r.ID(), Spec: spec}, err
 }
 
-// spec is what a store keeps of what the run is to do. It calls user code.
+// spec returns the Spec that a store keeps for the run. It calls user code.
 func (r *Run) spec() (s store.Spec, err error) {
 	if r.cfg.spec != nil {
 		s = *r.cfg.spec
@@ -481,10 +483,10 @@ func (r *Run) spec() (s store.Spec, err error) {
 	return s, err
 }
 
-// firedInput is the member of the stored inputs that says which trigger fires the run, and with which payload. No input has this name.
+// firedInput is the member of the stored inputs that holds the trigger that fires the run, and its payload. No input has this name.
 const firedInput = "#fire"
 
-// addFiring adds to the stored inputs of a run what it is fired with.
+// addFiring adds the trigger and its payload to the stored inputs of a run.
 func addFiring(inputs json.RawMessage, f *firedState) (json.RawMessage, error) {
 	all := map[string]any{}
 	if inputs != nil {
@@ -500,7 +502,7 @@ func addFiring(inputs json.RawMessage, f *firedState) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// firingOf is what a stored run is to be fired with; nil if it is not, or has begun under a former version.
+// firingOf returns the trigger and the payload in a run's stored inputs; nil if there is none, or if a former version has begun the run.
 func firingOf(inputs json.RawMessage) (*firedState, error) {
 	var x struct {
 		Fired *firedState `json:"#fire"`
@@ -514,7 +516,7 @@ func firingOf(inputs json.RawMessage) (*firedState, error) {
 	return x.Fired, nil
 }
 
-// keepGiven encodes the inputs, and the payload of the trigger, that a run over a store was given, so that nothing begins which the store
+// keepGiven encodes the inputs of a run over a store, and the payload of its trigger, so that no run begins with values that the store
 // cannot hold. It calls user code.
 func (r *Run) keepGiven() (err error) {
 	c := r.cfg
@@ -531,8 +533,8 @@ func (r *Run) keepGiven() (err error) {
 
 func (c *config) encode(value any) (json.RawMessage, error) { return encodeValue(c.codec, value) }
 
-// encodeInputs makes a JSON object of the inputs of a run, nil if there are none. The error names the first input, by name, that cannot be
-// encoded.
+// encodeInputs encodes the inputs of a run as a JSON object, nil if there are none. The error names the first input, in order of names,
+// that cannot be encoded.
 func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage, error)) (json.RawMessage, error) {
 	if len(inputs) == 0 {
 		return nil, nil
@@ -554,7 +556,7 @@ func encodeInputs(inputs map[string]any, encode func(value any) (json.RawMessage
 	return json.Marshal(texts)
 }
 
-// readInputs decodes a JSON object of inputs to stored values that no codec has seen.
+// readInputs splits a JSON object of inputs into stored values, which the codec has not decoded yet.
 func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
 	if data == nil {
 		return nil, nil
@@ -568,7 +570,7 @@ func readInputs(data json.RawMessage) (inputs map[string]stored, err error) {
 	return inputs, nil
 }
 
-// createdInputs are the inputs with which a run was created.
+// createdInputs returns the inputs with which a run was created.
 func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 	stored, err := readInputs(created.Inputs)
 	if err != nil {
@@ -585,12 +587,12 @@ func createdInputs(codec Codec, created *store.Run) (map[string]any, error) {
 	return inputs, nil
 }
 
-// adopt takes over what a run was created with that begins now. What the run was given must not contradict that.
+// adopt takes over what a run was created with, when the run begins. It returns an error if the run's own options contradict that.
 func (r *Run) adopt(created *store.Run) (err error) {
 	if created == nil || created.Plan == "" && created.Workflow == "" && created.Inputs == nil {
-		return nil // no process has created it
+		return nil // no process has created the run
 	}
-	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) { // else it is due by the clock of the store
+	if now := time.Now(); now.Before(created.WakeAt) && (!r.cfg.served || !created.WakeAt.Equal(r.cfg.dueAt)) { // a served run is due by the store's clock
 		return fmt.Errorf("%w: run %s may begin at %v", ErrNotDue, quoteID(created.ID), created.WakeAt.Format(time.RFC3339Nano))
 	}
 	if err := r.sameWorkflow(created); err != nil {
@@ -607,7 +609,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	if c.inputs, err = createdInputs(c.codec, created); err != nil || given == nil {
 		return err
 	}
-	has, err := encodeInputs(c.inputs, c.encode) // by the codec of today, as the given inputs: the codec at the creation may have had another key
+	has, err := encodeInputs(c.inputs, c.encode) // encode with the current codec, like the given inputs: the codec at the creation may have had another key
 	if err != nil {
 		return err
 	}
@@ -617,7 +619,7 @@ func (r *Run) adopt(created *store.Run) (err error) {
 	return nil
 }
 
-// fireCreated fires a run as it was created. An option that fires it must name the same trigger; the payload is the creation's.
+// fireCreated fires a run with the trigger and the payload of its creation. If an option fires the run, too, it must name the same trigger.
 func (r *Run) fireCreated(created *store.Run) error {
 	f, err := firingOf(created.Inputs)
 	if f == nil || err != nil {
@@ -635,7 +637,7 @@ func (r *Run) fireCreated(created *store.Run) error {
 	return r.choosePlan()
 }
 
-// sameWorkflow refuses a stored run of another workflow, unless the graph may change. The name of a workflow is no part of the plan's hash.
+// sameWorkflow refuses a stored run of another workflow, unless the graph may change. The plan's hash does not cover the workflow's name.
 func (r *Run) sameWorkflow(s *store.Run) error {
 	if s.Workflow == r.plan.name || r.cfg.allowChange {
 		return nil
@@ -646,8 +648,8 @@ func (r *Run) sameWorkflow(s *store.Run) error {
 	return otherWorkflow(s.ID, s.Workflow, r.plan)
 }
 
-// specify notes in the durable whether its next commit has to say what the run does: the store does not know it, or knows something else.
-// given says that the host has given inputs to a continuing run.
+// specify records whether the next commit must write the run's Spec, because the store does not have it or has another one. given reports
+// whether the host has given inputs to a continuing run.
 func (r *Run) specify(s *store.Spec, given bool) {
 	c, d := r.cfg, r.durable
 	d.unspecified = s.Workflow != r.plan.name || s.Plan != r.plan.Hash() || given
@@ -666,28 +668,28 @@ func (r *Run) specify(s *store.Spec, given bool) {
 	d.unspecified = d.unspecified || !maps.Equal(x.Labels, s.Labels) || x.Parent != s.Parent || x.Key != s.Key || x.Priority != s.Priority
 }
 
-// Adoption lists the nodes of a run that continues with another plan: which keep their results, run and are dropped. See [Adopt].
+// Adoption lists which nodes keep their results, run, or are dropped when a run continues with another plan. See [Adopt].
 type Adoption struct {
 	Keep    []string    // the nodes that keep their results, in the order of declaration
 	Run     []AdoptNode // the nodes that run, in the order of declaration
 	Dropped []string    // the nodes that the run has begun and the new graph does not have, sorted
 }
 
-// AdoptNode is a node that runs in a run that continues with another plan.
+// AdoptNode is a node that runs when a run continues with another plan.
 type AdoptNode struct {
 	Node   string
 	Reason string // one of the constants below
-	After  string // under AdoptFollows the node that it follows
+	After  string // the node that it follows, if the Reason is AdoptFollows
 }
 
-// The reasons of an [AdoptNode]: why the node does not keep a result.
+// The reasons of an [AdoptNode], why the node does not keep a result.
 const (
-	AdoptNoResult = "no_result" // the run has no result of it: it is new, or has not completed
-	AdoptChanged  = "changed"   // its declaration is another one, or its in-edges or its inside are
+	AdoptNoResult = "no_result" // the run has no result of the node: the node is new, or has not completed
+	AdoptChanged  = "changed"   // its declaration differs, or its in-edges or its inside do
 	AdoptFollows  = "follows"   // it follows a node that runs
 )
 
-// AdoptPreview says what [Adopt] would do to a run of which [ReadSnapshot] has read the snapshot. It changes nothing, and reads no values.
+// AdoptPreview returns what [Adopt] would do to the run of a snapshot from [ReadSnapshot]. It changes nothing and reads no values.
 func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	switch {
 	case !p.isCompiled():
@@ -702,7 +704,7 @@ func AdoptPreview(p *Plan, s *Snapshot) (*Adoption, error) {
 	return a, err
 }
 
-// adoptable refuses a run that cannot continue with another plan.
+// adoptable returns an error if the run cannot continue with another plan.
 func (file *snapshotFile) adoptable(p *Plan) error {
 	switch {
 	case file.Status.Terminal():
@@ -714,7 +716,7 @@ func (file *snapshotFile) adoptable(p *Plan) error {
 	case file.Graph != p.name:
 		return otherWorkflow(file.Run, file.Graph, p)
 	}
-	if list := undecided(nil, file.Nodes, ""); len(list) > 0 { // inside a composite, before its next attempt
+	if list := undecided(nil, file.Nodes, ""); len(list) > 0 { // in a composite, before its next attempt
 		return fmt.Errorf("%w: run %s undoes what node %s has done, or could not undo it", ErrFinished, quoteID(file.Run), quoteID(list[0]))
 	}
 	return nil
@@ -724,7 +726,7 @@ func otherWorkflow(run, workflow string, p *Plan) error {
 	return fmt.Errorf("%w: run %s is one of the workflow %s, not %s", ErrGraphChanged, quoteID(run), quoteID(workflow), quoteID(p.name))
 }
 
-// adoption compares the nodes of a run with the plan's.
+// adoption compares the run's nodes with the plan's.
 func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	d := redo{Strict: true}
 	again, err := d.outermost(p, nodes, nil)
@@ -747,7 +749,7 @@ func (p *Plan) adoption(nodes []nodeState) (*Adoption, *again, error) {
 	return a, again, nil
 }
 
-// add adds the nodes that run again, and after a composite that continues the nodes inside it.
+// add adds the nodes that run again, and after each composite that continues the nodes inside it.
 func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	p, had := again.plan, again.plan.found(nodes)
 	for _, ref := range p.declared {
@@ -770,7 +772,7 @@ func (a *Adoption) add(again *again, nodes []nodeState, prefix string) {
 	}
 }
 
-// follows is the id of a node that runs again and because of which another one does that has ended; "" if it failed, or is the end node.
+// follows returns the id of the rerun node that makes the ended node ref run again, or "" if ref failed or is the end node.
 func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	if origin, ok := a.plan.Ref(n.Origin); ok && n.superseded() && a.is(origin) {
 		return n.Origin
@@ -783,33 +785,34 @@ func (a *again) follows(ref machine.Ref, n *nodeState) string {
 	return ""
 }
 
-// Adopt makes a run of a store, that has begun under another version of its graph, continue with this one: a node keeps its result, with all that is inside it, if it
-// completed, was skipped or was superseded, if its hash in both plans is the same, see [Plan.Hash], and if it follows no node that runs. All others run anew: attempts
-// count from 1, a gate that waits asks again, with a new deadline. Composites that have not ended, and are declared as before, continue inside by the same rule, as in a
-// [Redrive]. An answer to a gate is the result of the gate; answers to gates that the run has not reached are kept. Nodes that the graph does not have any more are taken
-// out of the run. [AdoptPreview] returns all this beforehand. Go functions have no hash: what a changed function has done is kept, unless its node is changed, too, such
-// as its Config.
+// Adopt makes a stored run that has begun under another version of its graph continue with this one. A node keeps its result, with
+// everything inside it, if three things hold: it completed, was skipped or was superseded; its hash is the same in both plans, see
+// [Plan.Hash]; and it follows no node that runs. All other nodes run anew: attempts count from 1, and a gate that waits asks again, with a
+// new deadline. Composites that have not ended, and are declared as before, continue inside by the same rule, as in a [Redrive]. An
+// answered gate keeps its answer, and early answers to gates that the run has not reached stay. Nodes that the graph no longer has are
+// removed from the run. [AdoptPreview] returns all this beforehand. Go functions have no hash: a node whose function has changed keeps its
+// result, unless its declaration changes, too, such as its Config.
 //
-// Adopt performs nothing: one transaction takes back what the run loses, and stores the new plan; then the run is due. So the run is in the
-// queue of the new plan, see [Runner.Serve], or continues with Execute. Before that transaction it is as it was. A run that has not begun
-// gets the new plan, and nothing else changes. Of the options [Encoding] and [Lease] matter.
+// Adopt performs nothing: one transaction removes what the run loses and stores the new plan, and makes the run due. Then the run is in the
+// queue of the new plan, see [Runner.Serve], or continues with Execute. If the transaction fails, the run is unchanged. For a run that has
+// not begun Adopt only stores the new plan. It uses the options [Encoding] and [Lease].
 //
-// The error matches [ErrLeased] if a process holds the run, or if it has requests and has not begun; [ErrFinished] if it has ended, is being stopped or undoes nodes: redrive
-// or fork it; [ErrGraphChanged] if it belongs to another workflow; [ErrUnknownRun] if it is not stored; and [ErrMissingInput] if the new graph needs
-// inputs that the run does not have.
+// The error matches [ErrLeased] if a process holds the run, or if the run has requests and has not begun; [ErrFinished] if the run has
+// ended, is being stopped or undoes nodes (redrive or fork it instead); [ErrGraphChanged] if the run belongs to another workflow;
+// [ErrUnknownRun] if it is not stored; and [ErrMissingInput] if the new graph needs inputs that the run does not have.
 func Adopt(ctx context.Context, g *Graph, s store.Admin, run string, opts ...Option) (*Adoption, error) {
 	p, err := g.compiled()
 	if err != nil {
 		return nil, err
 	}
 	old, err := ReadSnapshot(ctx, s, run)
-	if errors.Is(err, ErrNotEnded) { // it has not begun
+	if errors.Is(err, ErrNotEnded) { // the run has not begun
 		return p.adoptCreated(ctx, s, run, opts)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := old.file.adoptable(p); err != nil { // before its lease is taken
+	if err := old.file.adoptable(p); err != nil { // before its lease is acquired
 		return nil, err
 	}
 	a := new(Adoption)
@@ -858,7 +861,7 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	n.Plan = p.Hash()
 	err = guarded(func() error { _, _, err := s.Create(ctx, n); return err })
 	switch {
-	case errors.Is(err, store.ErrExists): // it has been asked for something, or has begun since
+	case errors.Is(err, store.ErrExists): // the run was sent a request, or has begun since
 		return nil, fmt.Errorf("%w: run %s has begun, or has requests that it takes when it begins: %w", ErrLeased, quoteID(run), err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrStore, err)
@@ -867,8 +870,7 @@ func (p *Plan) adoptCreated(ctx context.Context, s store.Admin, run string, opts
 	return a, err
 }
 
-// adopt makes the restoration of a run that continues with another plan: it forgets the nodes that run anew, and the nodes that the plan does not
-// have.
+// adopt prepares the restoration for another plan: it removes the nodes that run anew, and the nodes that the plan does not have.
 func (x *restoration) adopt(p *Plan, c *config) error {
 	file := &x.file
 	if err := file.adoptable(p); err != nil {
