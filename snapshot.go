@@ -14,36 +14,35 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Snapshot is a run as it stood at one moment: the status of every node that is not idle, its attempts, outputs, errors,
-// the branches that conditions took, what nodes wait for, and where the event log was. The run continues from it, with
-// [Resume], [Redrive] or [Fork], in this process or in another one.
+// Snapshot is the state of a run at one moment: the status of every node that is not idle, its attempts, outputs, errors, the branches that
+// conditions took, what nodes wait for, and the position of the event log. [Resume], [Redrive] and [Fork] continue from it, in this process
+// or in another one.
 //
-// It holds the inside composites as well, at any depth: the items of a map, the iteration of a loop with the output of
-// the one before, the nodes of nested runs. It holds no nodes of an attempt that was retried, or of an iteration that
-// another has followed. It holds the nodes inside an expanded node, but not the graph, see [Expand].
+// It also holds the insides of composites, at any depth: the items of a map, the current iteration of a loop with the output of the one
+// before, the nodes of nested runs. It does not hold the nodes of retried attempts and of earlier iterations. It holds the nodes inside an
+// expanded node, but not the node's graph, see [Expand].
 //
-// A Snapshot that was taken in this process holds the values themselves, and what [Run.Events] needs of the log so far. Encoded as JSON it holds them in the form of the
-// run's [Codec]; the error of MarshalJSON matches [ErrNotEncodable] if a value cannot be encoded, and names the
-// node, inside composites by its path. The list of a map that has not ended is one of the values: its items are the same
-// when the run continues, whatever other parameters it is given then. Errors survive as their text, and still match the
-// sentinel errors of this package and of package context.
+// A Snapshot that was taken in this process holds the values themselves, and the part of the log that [Run.Events] needs. Encoded as JSON
+// it holds the values as the run's [Codec] writes them. MarshalJSON returns [ErrNotEncodable] if a value cannot be encoded, and names the
+// node by its path. The list of a running map is one of the values: the map's items are the same when the run continues, even if it is
+// given other parameters. Errors survive as their text, and still match the sentinel errors of this package and of package context.
 //
-// A Snapshot is immutable; it may be resumed any number of times, at its owner's risk: two runs from one snapshot repeat the
-// same work.
+// A Snapshot is immutable. It may be resumed any number of times, but two runs from one snapshot repeat the same work.
 type Snapshot struct {
 	file  snapshotFile
-	codec Codec     // for MarshalJSON; the values of a snapshot that was decoded are read by the codec of the run that resumes
-	log   *eventLog // that the file's events are in, for a run that continues in this process; nil if there is none
+	codec Codec     // for MarshalJSON; the codec of the resuming run reads the values of a decoded snapshot
+	log   *eventLog // holds the file's events, for a run that continues in this process; nil if there is none
 }
 
 // snapshotVersion is the version of the JSON form. A reader accepts no other.
 const snapshotVersion = 1
 
-// undoVersion is the version of a snapshot, and of the record of a run in a store, if something was undone in it: older readers would overlook that.
+// undoVersion is the version of a snapshot, and of a run's record in a store, if the run has undone something: older readers would overlook
+// that.
 const undoVersion = 3
 
-// answersVersion is the version of the record of a run in a store, if there are records of signals with IDs, or answers to requests that the store
-// does not have yet: older readers would overlook them, and take a repeated signal for a new one.
+// answersVersion is the version of a run's record in a store if there are records of signals with IDs, or answers to requests that the
+// store does not have yet. Older readers would overlook them and accept a repeated signal as a new one.
 const answersVersion = 2
 
 // snapshotFile is the JSON form of a snapshot.
@@ -53,61 +52,61 @@ type snapshotFile struct {
 	Hash      string            `json:"hash"`            // of the plan
 	Run       string            `json:"run"`             // the run's id
 	Epoch     int               `json:"epoch"`           // from 1, one more with each redrive
-	Status    RunStatus         `json:"status"`          // running, if it was taken in the middle
+	Status    RunStatus         `json:"status"`          // running, if the snapshot was taken in the middle of the run
 	Taken     time.Time         `json:"taken"`
-	Deadline  time.Time         `json:"deadline,omitzero"`   // of the whole run; files of older versions do not have it
-	Estimates *estimates        `json:"estimates,omitempty"` // that the run has from a History
+	Deadline  time.Time         `json:"deadline,omitzero"`   // of the whole run; missing in files of older versions
+	Estimates *estimates        `json:"estimates,omitempty"` // from the run's History
 	Mode      Mode              `json:"mode,omitempty"`
 	InWave    bool              `json:"in_wave,omitempty"` // Waves: a wave has started
 	LastEvent uint64            `json:"last_event,omitempty"`
-	Deltas    map[string]int    `json:"deltas,omitempty"`    // the number that each node has emitted, by path: see deltaCounts
+	Deltas    map[string]int    `json:"deltas,omitempty"`    // how many deltas each node has emitted, by path: see deltaCounts
 	Cancelled bool              `json:"cancelled,omitempty"` // the run was asked to stop
 	Stop      *stopState        `json:"stop,omitempty"`      // the stop of the run
 	Asked     *Request          `json:"stop_request,omitempty"`
 	Redriven  *Request          `json:"redrive_request,omitempty"`
 	Inputs    map[string]stored `json:"inputs,omitempty"`
 	Fired     *firedState       `json:"fired,omitempty"`
-	Signals   []signalState     `json:"signals,omitempty"`  // of gates that were not reached
-	Answered  []answeredState   `json:"answered,omitempty"` // the signals that had IDs; in a store they have records of their own, but for older versions
+	Signals   []signalState     `json:"signals,omitempty"`  // for gates that the run has not reached
+	Answered  []answeredState   `json:"answered,omitempty"` // the signals with IDs; in a store they have their own records, except in those of older versions
 	Failed    []groupFailure    `json:"failed_groups,omitempty"`
-	Forked    string            `json:"forked,omitempty"`         // in a store alone: the run whose results it began with
-	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // in a store alone
-	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // in a store alone
+	Forked    string            `json:"forked,omitempty"`         // only in a store: the run whose results it began with
+	Kept      []keptEpoch       `json:"kept_epochs,omitempty"`    // only in a store
+	Ahead     []aheadState      `json:"answered_ahead,omitempty"` // only in a store
 	Undoing   *undoingState     `json:"undoing,omitempty"`        // nil if nothing was undone
-	Labels    map[string]string `json:"labels,omitempty"`         // that steps have set
-	Usage     map[string]Usage  `json:"usage,omitempty"`          // of attempts that have ended, by kind
-	Undone    map[string]int    `json:"undone,omitempty"`         // how often what nodes have done was undone, by path; in a store without what the records of nodes hold
+	Labels    map[string]string `json:"labels,omitempty"`         // set by steps
+	Usage     map[string]Usage  `json:"usage,omitempty"`          // of ended attempts, by kind
+	Undone    map[string]int    `json:"undone,omitempty"`         // how often each node was undone, by path; in a store, without the counts in the records of nodes
 	Nodes     []nodeState       `json:"nodes"`                    // the nodes that are not idle, in the order of declaration
 
-	undone   map[string]int // from a store: the Undone that are not in records
-	counted  map[string]int // from a store: the Deltas that are not in records of nodes
-	recorded int            // from a store: as many of Answered have records of their own
+	undone   map[string]int // from a store: the counts in Undone that are not in records
+	counted  map[string]int // from a store: the counts in Deltas that are not in records of nodes
+	recorded int            // from a store: how many entries of Answered have their own records
 }
 
-// undoingState is what a run undoes.
+// undoingState is the state of a run that undoes what its nodes have done.
 type undoingState struct {
-	Status RunStatus    `json:"status,omitempty"` // with which the run was about to end; none if only nested runs have undone something
-	Abort  *storedError `json:"abort,omitempty"`  // why nothing is to be undone any more
+	Status RunStatus    `json:"status,omitempty"` // the status with which the run was about to end; zero if only nested runs have undone something
+	Abort  *storedError `json:"abort,omitempty"`  // why the run stopped undoing
 }
 
-// undoState is how far the undoing of a node has come.
+// undoState is the state of a node's compensation.
 type undoState struct {
 	Status   Compensation `json:"status"`
 	Attempts int32        `json:"attempts,omitempty"`
-	Cut      int32        `json:"cut,omitempty"` // attempts that do not count, and the last attempts that ended with their process: see nodeFacts
+	Cut      int32        `json:"cut,omitempty"` // attempts that do not count, and how many of the last ones ended with their process: see nodeFacts
 	Crashes  int32        `json:"crashes,omitempty"`
 	AtWork   bool         `json:"at_work,omitempty"` // the last attempt has begun and not ended
 	Began    time.Time    `json:"began,omitzero"`
-	Ended    time.Time    `json:"ended,omitzero"` // when it was known that the node is undone, or cannot be
-	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins, after a backoff
+	Ended    time.Time    `json:"ended,omitzero"` // when the node was known to be undone, or to be impossible to undo
+	Due      time.Time    `json:"due,omitzero"`   // when the next attempt begins after a backoff
 	Err      *storedError `json:"error,omitempty"`
 	By       *Request     `json:"by,omitempty"` // who has undone it by hand
 
 	fresh  bool // a redrive has changed it
-	inside bool // of a composite: the nodes inside were undone, each for itself, and not the composite as a whole
+	inside bool // of a composite: the nodes inside were undone one by one, not the composite as a whole
 }
 
-// aheadState is the answer to a request behind a waiting request.
+// aheadState is the answer to a request that was answered before an earlier one.
 type aheadState = store.TakenRequest
 
 // firedState is the trigger that fired the run, and its payload.
@@ -117,62 +116,60 @@ type firedState struct {
 	Payload *stored   `json:"payload,omitempty"`
 }
 
-// insideState is the state of the run nested in a composite: the current one, or the last. In a store the nodes have records
-// of their own.
+// insideState is the state of the current or last run nested in a composite. In a store the nodes have records of their own.
 type insideState struct {
-	// Of a loop: the number of the iteration, from 1, the output of the iteration before, the outputs of all before if they
-	// are collected, whether failures were handled in any of these, and in which first: files of older versions do not say
-	// which.
+	// For a loop: the number of the iteration, from 1; the output of the iteration before; the outputs of all earlier iterations if they
+	// are collected; whether any of these handled failures, and which first (missing in files of older versions).
 	Iteration  int      `json:"iteration,omitempty"`
 	Previous   *stored  `json:"previous,omitempty"`
 	Collected  []stored `json:"collected,omitempty"`
 	Degraded   bool     `json:"degraded,omitempty"`
 	DegradedAt int      `json:"degraded_at,omitempty"`
-	// Due is when that iteration is to begin, if the loop pauses before it.
+	// Due is when that iteration begins, if the loop pauses before it.
 	Due time.Time `json:"due,omitzero"`
-	// Of a map: the number of items, and whether one has asked for the run to be aborted.
+	// For a map: the number of items, and whether an item has asked for the run to be aborted.
 	Items    int  `json:"items,omitempty"`
 	AbortRun bool `json:"abort_run,omitempty"`
 
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	First uint64    `json:"first,omitempty"` // the id of the event that began it: the composite's start
-	// StoppedFor is the cause for which the composite was stopped. Stop is the stop of the nested run, which follows from
-	// that or from a failure inside.
+	First uint64    `json:"first,omitempty"` // the id of the event that began it, the composite's start
+	// StoppedFor is the cause for which the composite was stopped. Stop is the stop of the nested run, which follows from StoppedFor or
+	// from a failure inside.
 	StoppedFor CauseKind     `json:"stopped_for,omitempty"`
 	Stop       *stopState    `json:"stop,omitempty"`
 	Cancelled  bool          `json:"cancelled,omitempty"`
 	Signals    []signalState `json:"signals,omitempty"`
-	// Failed are the groups whose members were stopped, in the nested run or in the attempt that it belongs to.
+	// Failed are the groups whose members were stopped, in the nested run or in its attempt of the composite.
 	Failed []groupFailure `json:"failed_groups,omitempty"`
 	Nodes  []nodeState    `json:"nodes,omitempty"`
-	// Undoes: nodes inside may have to be undone. Past are then the iterations of a loop before this one, and Undoing is the status with which the
-	// nested run was about to end when it began to undo what they have done.
+	// Undoes reports whether nodes inside may have to be undone. Then Past are the earlier iterations of a loop, and Undoing is the status
+	// with which the nested run was about to end when it began to undo its nodes.
 	Undoes  bool          `json:"undoes,omitempty"`
 	Past    []insideState `json:"past,omitempty"`
 	Undoing RunStatus     `json:"undoing,omitempty"`
-	// Whole: the nested run has completed, and the attempt of its composite, which has failed all the same, is undone.
+	// Whole reports whether the nested run completed but the attempt of its composite failed: the attempt is then undone as a whole.
 	Whole bool `json:"whole,omitempty"`
-	// Expanded is the hash of the graph that the step of an expanded node has returned. Redo is what runs again in there, see [Redrive], once
-	// the step has returned it again.
+	// Expanded is the hash of the graph that the step of an expanded node returned. Redo is what runs again in that graph, once the step
+	// has returned it again, see [Redrive].
 	Expanded string     `json:"expanded,omitempty"`
 	Redo     *redoState `json:"redo,omitempty"`
 
-	plan    *Plan       // of that graph; nil if the snapshot comes from a file
-	apart   int         // the number of the Collected that have records of their own in the store
-	dropped []nodeState // the nodes that a redrive has taken out
-	redone  bool        // by a redrive: the composite had ended, or something inside runs again
-	// deeper are, as long as that graph is not known, the signals for nodes inside composites in it, by their paths from here. In a store
-	// they are among the Signals here, since these composites have no run that could write their records.
+	plan    *Plan       // the graph's plan; nil if the snapshot comes from a file
+	apart   int         // how many of Collected have their own records in the store
+	dropped []nodeState // the nodes that a redrive has removed
+	redone  bool        // set by a redrive if the composite had ended, or if a node inside runs again
+	// deeper are the signals for nodes in composites of an expanded graph that is not known yet, by their paths in it. In a store they are
+	// among the Signals here, since these composites have no runs that could write their records.
 	deeper []signalState
 }
 
 type stopState struct {
 	Kind   CauseKind    `json:"kind"`
 	Origin string       `json:"origin,omitempty"`
-	Drain  bool         `json:"drain,omitempty"` // what runs is left to finish
+	Drain  bool         `json:"drain,omitempty"` // running attempts may finish
 	Err    *storedError `json:"error,omitempty"`
-	// Later are the stops that came after it, by kind: nodes that were still running have the cause of one of them.
+	// Later are the later stops, by kind: nodes that were still running have the cause of one of them.
 	Later []laterStop `json:"later,omitempty"`
 }
 
@@ -188,7 +185,7 @@ type signalState struct {
 	Comment string `json:"comment,omitempty"`
 	ID      string `json:"id,omitempty"`
 
-	given bool // it came with the options of this life, after deadlines that had passed
+	given bool // the signal came with the options of this life, and deadlines that had passed come first
 }
 
 // nodeState is the state of a node in a snapshot.
@@ -196,32 +193,32 @@ type nodeState struct {
 	ID string `json:"id"`
 	machine.Facts
 	nodeFacts
-	// Event is, in a store, the id of the last event when the record was written.
+	// Event is the id of the last event when the record was written. It is set only in a store.
 	Event uint64 `json:"event,omitempty"`
-	Hash  string `json:"hash,omitempty"` // of the node with its in-edges and its inside; none for nodes inside composites
+	Hash  string `json:"hash,omitempty"` // of the node with its in-edges and its inside; "" for nodes in composites
 	// Origin is the node that caused a stop or a supersession.
 	Origin string   `json:"origin,omitempty"`
 	Labels []string `json:"labels,omitempty"` // the branches taken
-	// Asked are the failed nodes for whose status or error a condition has asked. It is nil, and not empty, for a condition that follows
-	// no failure, and in files of older versions.
+	// Asked are the failed nodes whose status or error a condition has asked for. It is nil, not empty, for a condition that follows no
+	// failure, and in files of older versions.
 	Asked []string `json:"asked,omitzero"`
-	// Epoch is the epoch in which the node has ended, or will end, in a run that was redriven with KeepDescendants.
+	// Epoch is the epoch in which the node has ended, or will end, if the run was redriven with KeepDescendants.
 	Epoch    int       `json:"epoch,omitempty"`
-	Attempts int32     `json:"attempts,omitempty"` // as events show it
-	Due      time.Time `json:"due,omitzero"`       // when a node that backs off is ready
-	// Refused is why the store has refused the output of its last attempt: the node is to fail.
+	Attempts int32     `json:"attempts,omitempty"` // as in events
+	Due      time.Time `json:"due,omitzero"`       // when the backoff of the node ends
+	// Refused is why the store refused the output of the last attempt: the node will fail.
 	Refused *storedError `json:"refused,omitempty"`
-	Entries int32        `json:"entries,omitempty"` // the re-entries, also a re-entry that has not started yet
-	// Start and End are from the record, as times: another process has another clock.
+	Entries int32        `json:"entries,omitempty"` // the re-entries, including one that has not started yet
+	// Start and End are the record's, converted to times: another process has another clock.
 	Start    time.Time `json:"start,omitzero"`
 	End      time.Time `json:"end,omitzero"`
 	Value    *stored   `json:"value,omitempty"`
 	Fallback bool      `json:"fallback,omitempty"`
-	Latest   uint64    `json:"latest,omitempty"` // the id of the node's last event, deltas and logs not counted
-	Deltas   int       `json:"deltas,omitempty"` // in a store: how many there were so far, over all attempts
-	// Collected is, in a store, the number of an iteration, and this is no node: the value is the output that the loop has collected from it.
+	Latest   uint64    `json:"latest,omitempty"` // the id of the node's last event, not counting deltas and logs
+	Deltas   int       `json:"deltas,omitempty"` // in a store: the number of deltas so far, over all attempts
+	// Collected is set only in a store, in a record that is not a node: the number of the iteration whose collected output is the value.
 	Collected int `json:"collected,omitempty"`
-	// Taken is, in a store, a signal with an ID, and this is no node.
+	// Taken is set only in a store, in a record that is not a node but a signal with an ID.
 	Taken *answeredState `json:"taken,omitempty"`
 
 	Err      *storedError      `json:"error,omitempty"`
@@ -230,35 +227,35 @@ type nodeState struct {
 	StopErr  *storedError      `json:"stop_error,omitempty"`
 	Errs     []*storedError    `json:"attempt_errors,omitempty"`
 	Retried  []retriedState    `json:"retried,omitempty"`      // one for each of Errs; files of older versions do not have it
-	Began    time.Time         `json:"attempt_start,omitzero"` // of the last attempt, if there was another before
+	Began    time.Time         `json:"attempt_start,omitzero"` // of the last attempt, if it was not the first
 	Merged   map[string]stored `json:"merged,omitempty"`
 	Wait     *waitState        `json:"wait,omitempty"`
 	Awaited  []awaitedRun      `json:"awaited,omitempty"`
 	Saved    *stored           `json:"saved,omitempty"`
 	Signal   *stored           `json:"signal,omitempty"`
-	// Signalled: there was a signal. Its value may be null, which JSON omits.
+	// Signalled reports whether there was a signal. The signal's value may be null, which JSON omits.
 	Signalled bool   `json:"signalled,omitempty"`
-	Actor     string `json:"actor,omitempty"` // of the signal, and its comment and id
+	Actor     string `json:"actor,omitempty"` // of the signal, like Comment and SignalID
 	Comment   string `json:"comment,omitempty"`
 	SignalID  string `json:"signal_id,omitempty"`
 
-	// Of a composite.
-	// TimedOut says which timeout of the attempt has passed: 1 its own, 2 the overall one. Timeout is its length.
+	// For a composite.
+	// TimedOut is the timeout of the attempt that has passed: 1 its own, 2 the overall one. Timeout is its length.
 	TimedOut timeoutScope  `json:"timed_out,omitempty"`
 	Timeout  time.Duration `json:"timeout,omitempty"`
-	List     *stored       `json:"list,omitempty"` // the list of a map; files of older versions lack the list of a map that has ended
+	List     *stored       `json:"list,omitempty"` // the list of a map; missing for ended maps in files of older versions
 	Inside   *insideState  `json:"inside,omitempty"`
-	// Listed reports, in a store, that this is no node: the value is the list of a map.
+	// Listed is set only in a store, in a record that is not a node: its value is the list of a map.
 	Listed bool `json:"listed,omitempty"`
-	// Undo is how far the undoing of the node has come. In a store it has a record of its own, which is no node.
+	// Undo is the state of the node's compensation. In a store it has its own record, which is not a node.
 	Undo *undoState `json:"undo,omitempty"`
 
-	reopened bool                  // a redrive continues inside it: it had ended
-	apart    bool                  // the List has a record of its own in the store
-	stored   map[string]store.Node // of an expanded node with a Redo: what the store has of the run
+	reopened bool                  // a redrive continues inside it although it had ended
+	apart    bool                  // the List has its own record in the store
+	stored   map[string]store.Node // for an expanded node with a Redo: the run's nodes in the store
 }
 
-// retriedState is what is kept of an attempt that was retried, beside its error.
+// retriedState describes an attempt that was retried, except for its error.
 type retriedState struct {
 	Number int32         `json:"attempt,omitempty"`
 	Start  time.Time     `json:"start,omitzero"`
@@ -271,16 +268,16 @@ type waitState struct {
 	Info     stored    `json:"info"`
 	Since    time.Time `json:"since"`
 	Deadline time.Time `json:"deadline,omitzero"`
-	Run      string    `json:"run,omitempty"` // that is awaited
+	Run      string    `json:"run,omitempty"` // the awaited run
 }
 
-// awaitedRun is what a node was answered that has awaited a run.
+// awaitedRun is the answer to a node that has awaited a run.
 type awaitedRun struct {
 	store.Ended
 	Attempt int32 `json:"attempt"` // of the node
 }
 
-// stored is a value: the value itself in this process, or the text that a codec wrote if it comes from a file.
+// stored is a value: in this process the value itself, from a file the text that a codec wrote.
 type stored struct {
 	value any
 	raw   json.RawMessage
@@ -288,7 +285,7 @@ type stored struct {
 
 func storedValue(v any) *stored { return &stored{value: v} }
 
-// MarshalJSON and UnmarshalJSON leave the value to the codec: see encoded.
+// MarshalJSON and UnmarshalJSON leave encoding and decoding to the codec: see encoded.
 func (v stored) MarshalJSON() ([]byte, error) {
 	if v.raw == nil {
 		return nil, fmt.Errorf("%w: no codec has seen it", ErrNotEncodable)
@@ -306,10 +303,10 @@ type storedError struct {
 	Text    string   `json:"text"`
 	Matches []string `json:"matches,omitempty"`
 
-	err error // the error itself; nil if it comes from a file
+	err error // nil if the error comes from a file
 }
 
-// storeError keeps an error for a snapshot. Its text is made when the snapshot is encoded: Error is user code.
+// storeError keeps an error for a snapshot. The error is rendered when the snapshot is encoded, since Error is user code.
 func storeError(err error) *storedError {
 	if err == nil {
 		return nil
@@ -340,7 +337,7 @@ func (e *storedError) restore() error {
 		}
 	}
 	if len(r.matches) == 1 && r.matches[0].Error() == r.text {
-		return r.matches[0] // it was no more than that
+		return r.matches[0] // the error was just the sentinel
 	}
 	return r
 }
@@ -355,8 +352,8 @@ func (s *Snapshot) MarshalJSON() ([]byte, error) {
 	return json.Marshal(file)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] for anything but a snapshot of this version.
-// The values in it are read when the snapshot is resumed, by the codec of that run.
+// UnmarshalJSON implements json.Unmarshaler. The error matches [ErrBadValue] if data is not a snapshot of this version. The values are
+// decoded when the snapshot is resumed, by the codec of that run.
 func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	if s == nil {
 		return fmt.Errorf("%w: snapshot: decoded to a nil Snapshot", ErrBadValue)
@@ -378,7 +375,7 @@ func (s *Snapshot) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// checkVersion refuses a format version that this package does not know.
+// checkVersion returns an error if this package does not know the format version.
 func checkVersion(version, latest int) error {
 	if version < snapshotVersion || version > latest {
 		return fmt.Errorf("version %d is not known: this version of kahn reads %d", version, latest)
@@ -392,16 +389,16 @@ func (s *Snapshot) RunID() string { return orZero(s).file.Run }
 // Epoch returns the epoch of the run: 1, and one more with each [Redrive].
 func (s *Snapshot) Epoch() int { return orZero(s).file.Epoch }
 
-// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken in the
-// middle of the run, as after a crash: attempts that were running then are repeated.
+// Status returns the status of the run when the snapshot was taken. A snapshot in status [RunRunning] was taken in the middle of the run,
+// as after a crash: attempts that ran then are repeated.
 func (s *Snapshot) Status() RunStatus { return orZero(s).file.Status }
 
-// Waiting returns the ids of the nodes that wait for a signal, inside composites the paths, in the order of declaration.
+// Waiting returns the ids of the nodes that wait for a signal, in composites their paths, in the order of declaration.
 func (s *Snapshot) Waiting() []string {
 	return (&insideState{Nodes: orZero(s).file.Nodes}).waiting(nil, "", true)
 }
 
-// waiting adds the paths of the nodes that wait. unanswered leaves out nodes inside expanded nodes that have a signal,
+// waiting appends the paths of the nodes that wait. With unanswered it leaves out nodes inside expanded nodes that already have a signal,
 // which is delivered once the graph is known.
 func (in *insideState) waiting(paths []string, prefix string, unanswered bool) []string {
 	answered := map[string]bool{}
@@ -425,7 +422,7 @@ func (file *snapshotFile) eachValue(f func(node string, v *stored) error) error 
 	return errors.Join(file.eachOfRun(f), eachOfNodes(file.Nodes, f))
 }
 
-// eachOfRun is eachValue for what is not in the nodes.
+// eachOfRun calls f for every value of the file outside its nodes.
 func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error {
 	return collecting(f, func(visit visitor) {
 		visit.all("", file.Inputs)
@@ -436,7 +433,7 @@ func (file *snapshotFile) eachOfRun(f func(node string, v *stored) error) error 
 	})
 }
 
-// eachOfNodes is eachValue for some nodes.
+// eachOfNodes calls f for every value of the given nodes.
 func eachOfNodes(nodes []nodeState, f func(node string, v *stored) error) error {
 	return collecting(f, func(visit visitor) {
 		for i := range nodes {
@@ -445,7 +442,7 @@ func eachOfNodes(nodes []nodeState, f func(node string, v *stored) error) error 
 	})
 }
 
-// collecting returns all errors of f that a visitor has met.
+// collecting runs walk with a visitor that calls f, and returns all errors of f.
 func collecting(f func(node string, v *stored) error, walk func(visitor)) error {
 	var errs []error
 	walk(func(node string, v *stored) {
@@ -508,13 +505,13 @@ func (visit visitor) node(n *nodeState, prefix string) {
 	}
 }
 
-// past visits the values of an iteration that another has followed.
+// past visits the values of an earlier iteration.
 func (visit visitor) past(n *nodeState, in *insideState, prefix string) {
 	of := nodeState{ID: n.ID, Inside: in}
 	visit.node(&of, prefix)
 }
 
-// prefixInside is what the paths of a composite's nodes begin with; the composite's own path begins with prefix.
+// prefixInside returns the prefix of the paths of a composite's nodes. The composite's own path begins with prefix.
 func (n *nodeState) prefixInside(prefix string) string {
 	switch in := n.Inside; {
 	case in.Items > 0:
@@ -525,7 +522,7 @@ func (n *nodeState) prefixInside(prefix string) string {
 	return prefix + n.ID + "/"
 }
 
-// clone returns a copy that shares nothing that eachValue and renderErrors change.
+// clone returns a copy. It shares nothing that eachValue and renderErrors change.
 func (file snapshotFile) clone() snapshotFile {
 	file.Inputs = maps.Clone(file.Inputs)
 	file.Stop, file.Undoing = file.Stop.clone(), clonePtr(file.Undoing)
@@ -560,7 +557,7 @@ func (in *insideState) clone() *insideState {
 	return in
 }
 
-// orZero is what p points to, or a zero value if it is nil.
+// orZero returns p, or a pointer to a zero value if p is nil.
 func orZero[T any](p *T) *T {
 	if p == nil {
 		return new(T)
@@ -576,7 +573,7 @@ func clonePtr[T any](p *T) *T {
 	return &c
 }
 
-// encoded returns the file with every value and error as text.
+// encoded returns the file with all values and errors as text.
 func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 	file = file.clone()
 	err := file.eachValue(encoder(codec))
@@ -590,7 +587,7 @@ func (file snapshotFile) encoded(codec Codec) (snapshotFile, error) {
 	return file, err
 }
 
-// encoder makes text of the values of a snapshot.
+// encoder returns a function that encodes the values of a snapshot.
 func encoder(codec Codec) func(node string, v *stored) error {
 	return func(node string, v *stored) (err error) {
 		if v.raw != nil {
@@ -619,7 +616,7 @@ func (s *stopState) render() {
 	}
 }
 
-// renderErrors makes text of the errors of a node.
+// renderErrors renders the errors of a node as text.
 func (n *nodeState) renderErrors() {
 	n.Err, n.LastErr, n.GuardErr, n.StopErr, n.Refused = n.Err.text(), n.LastErr.text(), n.GuardErr.text(), n.StopErr.text(), n.Refused.text()
 	for i, e := range n.Errs {
@@ -651,16 +648,16 @@ func (e *storedError) text() *storedError {
 	return &storedError{Text: errorText(e.err), Matches: sentinelsOf(e.err)}
 }
 
-// decode reads the values that come from a file, for a run that resumes, without the values of nodes, some of which may run again.
+// decode decodes the values of a file for a run that resumes, except the values of nodes, some of which may run again.
 func (s *Snapshot) decode(codec Codec) (snapshotFile, error) {
 	file := s.file.clone()
 	return file, file.eachOfRun(decoder(codec))
 }
 
-// decodeNodes reads the values of nodes.
+// decodeNodes decodes the values of nodes.
 func decodeNodes(codec Codec, nodes []nodeState) error { return eachOfNodes(nodes, decoder(codec)) }
 
-// decoder is the reverse of encoder.
+// decoder returns a function that decodes the values of a snapshot.
 func decoder(codec Codec) func(node string, v *stored) error {
 	return func(node string, v *stored) (err error) {
 		if v.raw == nil {
@@ -673,13 +670,13 @@ func decoder(codec Codec) func(node string, v *stored) error {
 	}
 }
 
-// Result returns the Result of a run that has ended from its snapshot, in whatever process. The plan must be the run's, see
-// [Plan.Hash]; otherwise the error matches [ErrGraphChanged]. Of the options, [Encoding], [AllowGraphChange], and the status rule that the run
-// had matter. The error of a run that failed or was cancelled is as from [Execute]; it matches
-// [ErrNotEnded] if the run has not ended, and [ErrBadValue] if a changed graph has a node that the run has not ended: no step is called.
+// Result returns the Result of a run that has ended from its snapshot, in any process. The plan must be the run's, see [Plan.Hash];
+// otherwise the error matches [ErrGraphChanged]. It uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must
+// be the run's. If the run failed or was cancelled, Result returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded]
+// if the run has not ended, and [ErrBadValue] if a changed graph has a node that did not end in the run: Result calls no step.
 //
-// The Result is as from Execute, without Warnings. It begins with the first attempt and lasts until the last one has ended. Of an
-// expanded node it has no nested Result if the snapshot comes from a file.
+// The Result is as from Execute, but without Warnings. It begins with the first attempt and lasts until the last one has ended. If the
+// snapshot comes from a file, expanded nodes have no nested Results.
 func (s *Snapshot) Result(p *Plan, opts ...Option) (*Result, error) {
 	switch {
 	case !p.isCompiled():
@@ -702,7 +699,7 @@ func (s *Snapshot) Result(p *Plan, opts ...Option) (*Result, error) {
 	return r.readEnded(x, s.Status())
 }
 
-// reader makes a Run that is restored to be read, and performs nothing.
+// reader makes a Run that is restored only to be read and performs nothing.
 func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	given, err := configure(opts, false)
 	if err != nil {
@@ -717,7 +714,7 @@ func reader(p *Plan, id string, opts []Option) (*Run, error) {
 	}, nil
 }
 
-// readEnded restores a run that had ended, and returns its Result.
+// readEnded restores a run that has ended, and returns its Result.
 func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
 	if !x.ended() { // a step would be called
 		return nil, r.notOver(status)
@@ -728,7 +725,7 @@ func (r *Run) readEnded(x *restoration, status RunStatus) (*Result, error) {
 	return r.read(status)
 }
 
-// ended reports whether every node of the plan has ended. A run that was stopped does not perform its end node.
+// ended reports whether every node of the plan has ended. A stopped run does not perform its end node.
 func (x *restoration) ended() bool {
 	h := x.held
 	for ref := range machine.Ref(len(h.plan.names)) {
@@ -740,16 +737,16 @@ func (x *restoration) ended() bool {
 	return true
 }
 
-// notOver is the error of a run that has ended and lacks the end of a node.
+// notOver returns the error for a run that has ended although some node of the graph has not.
 func (r *Run) notOver(status RunStatus) error {
 	return fmt.Errorf("%w: run %s is %v, and some nodes of the graph have not ended in it", ErrBadValue, quoteID(r.ID()), status)
 }
 
-// read returns the Result of a run that was restored and had ended.
+// read returns the Result of a run that has ended and was restored.
 func (r *Run) read(status RunStatus) (*Result, error) {
 	r.st.Lock()
 	over := r.concluded()
-	r.verdict.status = status // whatever rule was given
+	r.verdict.status = status // whichever rule the options gave
 	r.began, r.ended = math.MaxInt64, math.MinInt64
 	for ref := range r.records {
 		if rec := &r.records[ref]; rec.attempts > 0 {
@@ -761,14 +758,14 @@ func (r *Run) read(status RunStatus) (*Result, error) {
 	}
 	r.st.Unlock()
 	if !over {
-		_ = r.Cancel() // it is in memory and does not rest
+		_ = r.Cancel() // cannot fail: the run is in memory and not at rest
 		<-r.done
 		return nil, r.notOver(status)
 	}
 	return r.Wait()
 }
 
-// state is how far the undoing has come, for a snapshot or the store.
+// state returns the state of the compensation, for a snapshot or the store.
 func (u *undo) state() *undoState {
 	r := u.run
 	s := &undoState{
@@ -784,12 +781,12 @@ func (u *undo) state() *undoState {
 	return s
 }
 
-// shown is how far the undoing has come, for a result.
+// shown returns the state of the compensation, for a result.
 func (s *undoState) shown(certain bool) *Undoing {
 	return &Undoing{Attempts: int(s.Attempts), Certain: certain, Began: s.Began, Ended: s.Ended, By: clonePtr(s.By)}
 }
 
-// record is the record of the undoing of a node in the store. It renders its error.
+// record returns the store's record of a node's compensation. It renders its error.
 func (s *undoState) record(event uint64) nodeState {
 	n := nodeState{Facts: machine.Facts{Status: Running}, Start: s.Began, Event: event, Undo: s}
 	switch s.Err = s.Err.text(); {
@@ -803,7 +800,7 @@ func (s *undoState) record(event uint64) nodeState {
 	return n
 }
 
-// restoreUndoing restores what a run undoes, before its nodes are restored.
+// restoreUndoing restores the run's undoing state, before its nodes are restored.
 func (r *Run) restoreUndoing(file *snapshotFile) {
 	if len(file.Undone) > 0 {
 		r.undoes().times = maps.Clone(file.Undone)
@@ -819,7 +816,7 @@ func (r *Run) restoreUndoing(file *snapshotFile) {
 	}
 }
 
-// restoreUndo restores the undoing of a node.
+// restoreUndo restores the compensation of a node.
 func (r *Run) restoreUndo(ref machine.Ref, s *undoState) {
 	u := &undo{
 		run: r, ref: ref, status: s.Status, stored: s.Status, attempts: s.Attempts, cut: min(s.Cut, s.Attempts), crashes: s.Crashes, err: s.Err.restore(), began: int64(s.Began.Sub(r.start)),

@@ -10,36 +10,38 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file is about which nodes run again when a run is redriven, forked or adopted, at every depth: they are found in the snapshot, level
-// by level, from the outside to the inside, and taken out of it. The run then continues from what is left, as from any snapshot.
+// This file decides which nodes run again when a run is redriven, forked or adopted, at every depth. It finds them in the snapshot, level
+// by level, from the outside to the inside, and removes them from it. The run then continues from the remaining nodes, as from any
+// snapshot.
 
-// RedriveMode changes what a [Redrive] or a [Fork] repeats. Each mode is an option, and they add up: several may be given one after the other, or
-// joined by |. A mode for a run that is neither redriven nor forked is refused with an error that matches [ErrBadOption].
+// RedriveMode changes what a [Redrive] or a [Fork] repeats. Each mode is an option. Modes add up: give them one after the other, or joined
+// by |. The error matches [ErrBadOption] if a run with a mode is neither redriven nor forked.
 type RedriveMode uint8
 
 // The modes of redrives and forks.
 const (
-	// KeepDescendants makes a redrive reset as little as possible: of the descendants of the nodes that run again, the completed and
-	// skipped ones stay as they are, with their outputs, and only the nodes that failed, were aborted or
-	// cancelled, or had not ended run again, too. The end node always does. A kept node does not belong to the new epoch: it
-	// handles no failure of a node that has run again. A fork is refused with an error that matches [ErrBadOption].
+	// KeepDescendants makes a redrive reset as little as possible: completed and skipped descendants of the nodes that run again stay as
+	// they are, with their outputs. Only descendants that failed, were aborted or cancelled, or had not ended run again, too, and the end
+	// node always does. A kept node does not belong to the new epoch: it handles no failure of a node that has run again. A fork with this
+	// mode is refused with [ErrBadOption].
 	KeepDescendants RedriveMode = 1 << iota
-	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. If a payment was refunded because the goods could
-	// not be sent, a redrive would send the goods although the money was returned: without this mode the error matches [ErrHandlers] and lists
-	// the handlers and what each has handled. Handlers are completed nodes that ran over a catch edge, under [OneFailed] or [AllFailed], or only
-	// on branches that an error boundary took after it had asked for the status or the error of a failed node; cleanup nodes and the end node are
-	// not. A redrive is refused if it repeats a handler, named or not, or repeats what a handler has handled and keeps the handler, see
-	// [KeepDescendants], also inside a composite that begins anew. A fork is refused if it repeats what was handled and keeps an earlier result.
-	// For runs of older versions it is unknown what a boundary has asked for: there it counts as having asked for the nodes that it follows.
+	// DespiteHandlers lets a redrive or a fork repeat failures that other nodes have handled. Example: a payment was refunded because the
+	// goods could not be sent; a redrive would send the goods although the money was returned. Without this mode the error matches
+	// [ErrHandlers] and lists the handlers and what each has handled. A handler is a completed node that ran over a catch edge, under
+	// [OneFailed] or [AllFailed], or only on branches that an error boundary took after it had asked for the status or the error of a
+	// failed node. Cleanup nodes and the end node are not handlers. A redrive is refused if it repeats a handler, named or not, or if it
+	// repeats what a handler has handled and keeps the handler, see [KeepDescendants], even in a composite that begins anew. A fork is
+	// refused if it repeats what was handled and keeps an earlier result. Runs of older versions do not record what a boundary has asked
+	// for: they count it as having asked for all nodes that it follows.
 	DespiteHandlers
-	// Anew makes a redrive or a fork begin the composites that it names anew, with their whole inside. Without it a named composite in which
-	// something has failed continues inside, as a composite that failed and is not named does.
+	// Anew makes a redrive or a fork begin the named composites anew, with everything inside. Without it a named composite in which a node
+	// failed continues inside, like an unnamed composite that failed.
 	Anew
-	// RepeatCompensations makes a redrive repeat compensations that have failed, under their keys: of the named nodes, or without names of all. It
-	// performs no node. The run ends again as it has, but without the failures of what is undone then.
+	// RepeatCompensations makes a redrive repeat failed compensations, under their keys, of the named nodes or without names of all nodes.
+	// It performs no node. The run ends again with its old status, but without the failures of the compensations that now succeed.
 	RepeatCompensations
-	// CompensatedByHand makes a redrive record that a person has undone what the named nodes, or without names all whose compensations have
-	// failed, did. The Request of the redrive says who, and is in the events node.compensated.
+	// CompensatedByHand makes a redrive record that a person has undone the effects of the named nodes, or without names of all nodes whose
+	// compensations have failed. The Request of the redrive says who, and is in the events node.compensated.
 	CompensatedByHand
 
 	redriveModes = KeepDescendants | DespiteHandlers | Anew | RepeatCompensations | CompensatedByHand
@@ -56,45 +58,45 @@ func (m RedriveMode) apply(c *config) error {
 	return nil
 }
 
-// redo is how the nodes that run again are chosen.
+// redo says how to choose the nodes that run again.
 type redo struct {
-	// Strict is set for a fork and an adoption: a node inside a composite runs again unless it completed, was skipped or was superseded.
+	// Strict is set for a fork and an adoption: a node in a composite runs again unless it completed, was skipped or was superseded.
 	Strict bool `json:"strict,omitempty"`
 	Keep   bool `json:"keep,omitempty"` // see KeepDescendants
 	Anew   bool `json:"anew,omitempty"`
-	// Despite is set if what was answered is repeated, see DespiteHandlers.
+	// Despite repeats handled failures, see DespiteHandlers.
 	Despite bool `json:"despite,omitempty"`
 
-	fork bool // the nodes inside an expanded node are not written into the store of a fork: it begins anew
+	fork bool // set for a fork: an expanded node begins anew, since a fork's store does not get the nodes inside it
 }
 
-// redoState is, in a snapshot, what is to run again inside an expanded node, until its graph is known.
+// redoState is what a snapshot says about the nodes that run again inside an expanded node, until its graph is known.
 type redoState struct {
 	redo
 	All   bool     `json:"all,omitempty"`
 	Names []string `json:"names,omitempty"`
-	Open  bool     `json:"open,omitempty"` // the node had not ended, so unfinished composites inside continue
+	Open  bool     `json:"open,omitempty"` // the node had not ended, so unfinished composites inside it continue
 }
 
-// level is [redo.level] for the graph, now that it is known.
+// level calls [redo.level] for the graph, once it is known.
 func (d *redoState) level(p *Plan, in *insideState, prefix string) (*again, error) {
 	return d.redo.level(p, in.Nodes, d.Names, d.All, prefix, !d.Open)
 }
 
 // again says which nodes of one graph run again.
 type again struct {
-	plan   *Plan                  // nil for the graph of an expanded node, which is not known
+	plan   *Plan                  // nil for an expanded node, whose graph is not known
 	runs   []bool                 // by Ref: the nodes that begin anew
 	inside map[machine.Ref]*again // the composites that continue inside
-	// Of a loop: the iteration that it is in, and the iteration that it repeats from its beginning; 0 if it continues where it is.
+	// For a loop: its current iteration, and the iteration that it repeats from its beginning; 0 if it continues where it is.
 	iteration, back int
-	later           *redoState // of an expanded node
+	later           *redoState // for an expanded node
 }
 
 // is reports whether a node begins anew or continues inside.
 func (a *again) is(r machine.Ref) bool { return a.runs[r] || a.inside[r] != nil }
 
-// marks are the nodes for which is is true.
+// marks returns the nodes for which is reports true, by Ref.
 func (a *again) marks() []bool {
 	marks := slices.Clone(a.runs)
 	for r := range a.inside {
@@ -103,8 +105,8 @@ func (a *again) marks() []bool {
 	return marks
 }
 
-// level finds the nodes of one graph, or the items of a map, that run again: the named ones, and with all also the nodes that failed or were
-// stopped. Their paths begin with prefix, empty for the outermost graph; ended reports that the composite around them has ended.
+// level finds the nodes of one graph, or the items of a map, that run again: the named ones, and with all also the nodes that failed or
+// were stopped. Their paths begin with prefix, empty for the outermost graph. ended reports whether the composite around them has ended.
 func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefix string, ended bool) (*again, error) {
 	at, err := p.placed(nodes, prefix)
 	if err != nil {
@@ -133,9 +135,10 @@ func (d *redo) level(p *Plan, nodes []nodeState, names []string, all bool, prefi
 	return a, nil
 }
 
-// outermost is level for the outermost graph in a fork or an adoption, whose graph may be another one: nodes that it does not have are left out.
+// outermost does the work of level for the outermost graph in a fork or an adoption. The graph may be another one: nodes that it does not
+// have are ignored.
 func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, error) {
-	p.Hash() // and of its nodes
+	p.Hash() // also computes the hashes of its nodes
 	at := p.found(nodes)
 	named, parts, err := p.parted(names, at, "")
 	if err != nil {
@@ -162,7 +165,7 @@ func (d *redo) outermost(p *Plan, nodes []nodeState, names []string) (*again, er
 	return a, nil
 }
 
-// repeats reports whether a node runs again, or is to be looked into, because of its status.
+// repeats reports whether a node runs again because of its status, or has to be searched inside.
 func (d *redo) repeats(n *nodeState) bool {
 	switch n.Status {
 	case Completed, Skipped:
@@ -173,7 +176,7 @@ func (d *redo) repeats(n *nodeState) bool {
 	return d.Strict || n.Inside != nil
 }
 
-// node decides how a node runs again that was chosen: it begins anew, or it continues inside.
+// node decides how a chosen node runs again: it begins anew, or it continues inside.
 func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, rests []string, prefix string) error {
 	if n == nil || named && d.Anew || n.beginsAnew() || !d.goesOn(a.plan, ref, n, prefix == "") {
 		var before insideState // a path may lead into a graph that a step has returned
@@ -197,7 +200,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 		return err
 	}
 	goesOn := in.any()
-	if named && rests != nil { // what is named inside it as well takes nothing away
+	if named && rests != nil { // names inside the composite do not narrow what naming the composite repeats
 		alone, err := d.into(a.plan, ref, n, nil, true, prefix)
 		if err != nil {
 			return err
@@ -213,7 +216,7 @@ func (d *redo) node(a *again, ref machine.Ref, n *nodeState, named, all bool, re
 	return nil
 }
 
-// isUndone reports whether something is, or was, undone of a node, or of the nodes inside: it runs again then.
+// isUndone reports whether the node, or a node inside it, was undone or is being undone. Such a node runs again.
 func (n *nodeState) isUndone() bool {
 	return n != nil && (n.Undo != nil || n.Inside != nil && n.Inside.isUndone())
 }
@@ -222,18 +225,18 @@ func (in *insideState) isUndone() bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool { return n.isUndone() }) || in.isPastUndone()
 }
 
-// isPastUndone is isUndone for the iterations of a loop that others have followed.
+// isPastUndone calls isUndone for the earlier iterations of a loop.
 func (in *insideState) isPastUndone() bool {
 	return slices.ContainsFunc(in.Past, func(past insideState) bool { return past.isUndone() })
 }
 
-// beginsAnew reports whether a node whose results were undone begins anew as a whole: it has been undone itself, or it is a loop of which an iteration was
-// that others have followed.
+// beginsAnew reports whether an undone node begins anew as a whole: the node itself was undone, or it is a loop and an earlier iteration
+// was.
 func (n *nodeState) beginsAnew() bool {
 	return n.Undo != nil || n.Inside != nil && n.Inside.isPastUndone()
 }
 
-// undecided adds the paths of the nodes whose compensation has not ended, or has failed: whether they are undone is unknown.
+// undecided appends the paths of the nodes whose compensation has not ended or has failed. It is unknown whether these nodes are undone.
 func undecided(list []string, nodes []nodeState, prefix string) []string {
 	for i := range nodes {
 		n := &nodes[i]
@@ -252,7 +255,7 @@ func undecided(list []string, nodes []nodeState, prefix string) []string {
 	return list
 }
 
-// refuseUndecided returns an error if the run can do nothing but undo what its nodes have done.
+// refuseUndecided returns an error if it is unknown whether some node is undone.
 func refuseUndecided(nodes []nodeState) error {
 	list := undecided(nil, nodes, "")
 	if len(list) == 0 {
@@ -276,7 +279,8 @@ func (a *again) any() bool {
 	return a.back > 0 || a.later != nil || len(a.inside) > 0 || slices.Contains(a.runs, true)
 }
 
-// goesOn reports whether a composite can continue inside: it has begun, no attempt comes next, and it is declared as it was.
+// goesOn reports whether a composite can continue inside: it has begun, it does not wait for its next attempt, and its declaration is
+// unchanged.
 func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bool {
 	next := n.Status == Retrying || n.Status == Ready && !n.expanded() // a step that has returned a graph is ready to return it again
 	if n.Inside == nil || next || outermost && n.Hash != p.nodeHash(ref) {
@@ -286,13 +290,13 @@ func (d *redo) goesOn(p *Plan, ref machine.Ref, n *nodeState, outermost bool) bo
 		return !d.fork
 	}
 	if !p.net.Is(ref, machine.FlagComposite) {
-		return false // it is mocked
+		return false // the node is mocked
 	}
 	node := p.node(ref)
 	return node.Map == nil || n.Inside.Items > 0 && n.List != nil
 }
 
-// into is level for the inside a composite. rests are the paths from there, each with what the path of the composite is followed by.
+// into calls level for the inside of a composite. rests are the paths inside: what follows the path of the composite.
 func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all bool, prefix string) (*again, error) {
 	in, within := n.Inside, n.prefixInside(prefix)
 	names := make([]string, len(rests))
@@ -334,7 +338,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 			return nil, fmt.Errorf("%w: the output of iteration %d of loop %s is not known any more, unless Loop.Collect keeps it: name the first or the last iteration", ErrBadOption, back-1, quoteID(prefix+n.ID))
 		case back > 0:
 			return &again{back: back}, nil
-		case !in.Due.IsZero(): // it pauses before an iteration: whatever is named of it, is still to run
+		case !in.Due.IsZero(): // the loop pauses before an iteration: the named nodes have yet to run
 			for i, rest := range rests {
 				if !inner.leads(names[i]) {
 					return nil, unknown(rest)
@@ -357,7 +361,7 @@ func (d *redo) into(p *Plan, ref machine.Ref, n *nodeState, rests []string, all 
 	return a, err
 }
 
-// has reports whether there is a node inside to which a path from there leads.
+// has reports whether a path, relative to the composite, leads to a node inside it.
 func (in *insideState) has(path string) bool {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -383,14 +387,14 @@ func (in *insideState) has(path string) bool {
 	return false
 }
 
-// repeatsInside reports whether a node at any depth inside runs again because of its status.
+// repeatsInside reports whether a node inside, at any depth, runs again because of its status.
 func (d *redo) repeatsInside(in *insideState) bool {
 	return slices.ContainsFunc(in.Nodes, func(n nodeState) bool {
 		return d.repeats(&n) && (n.Inside == nil || n.Status.Terminal()) || n.Inside != nil && !n.Status.Terminal() && d.repeatsInside(n.Inside)
 	})
 }
 
-// spread adds what follows the nodes that run again, but for what stays, and the end node.
+// spread adds the nodes that follow the nodes that run again, except those that Keep keeps, and the end node.
 func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	p := a.plan
 	for grown := true; grown; {
@@ -411,7 +415,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 			delete(a.inside, r)
 		}
 		grown = false
-		for r, n := range at { // a loser runs again if the node does that has decided without it
+		for r, n := range at { // a superseded node runs again if the node that decided without it does
 			if d.Strict && n != nil && !a.runs[r] && n.superseded() {
 				if origin, ok := p.Ref(n.Origin); ok && a.is(origin) {
 					a.runs[r], grown = true, true
@@ -421,7 +425,7 @@ func (d *redo) spread(a *again, at []*nodeState, outermost bool) {
 	}
 }
 
-// placed are the nodes of a snapshot by Ref.
+// placed returns the nodes of a snapshot by Ref. It returns an error if the plan does not have one of them.
 func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	at := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -438,7 +442,7 @@ func (p *Plan) placed(nodes []nodeState, prefix string) ([]*nodeState, error) {
 	return at, nil
 }
 
-// found are the nodes of a snapshot by Ref, without nodes that the plan does not have.
+// found returns the nodes of a snapshot by Ref, without the nodes that the plan does not have.
 func (p *Plan) found(nodes []nodeState) []*nodeState {
 	at := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -449,7 +453,7 @@ func (p *Plan) found(nodes []nodeState) []*nodeState {
 	return at
 }
 
-// parted finds the nodes to which paths lead, and of paths into composites what comes after the composite.
+// parted returns the nodes that the paths name, and by composite the rests of the paths that lead into it.
 func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map[machine.Ref]bool, parts map[machine.Ref][]string, err error) {
 	if len(names) == 0 {
 		return nil, nil, nil
@@ -469,8 +473,8 @@ func (p *Plan) parted(names []string, at []*nodeState, prefix string) (named map
 	return named, parts, nil
 }
 
-// part finds the node to which a path leads, or the composite that it leads into, and what then follows. at, if it is not nil, are the nodes of
-// a snapshot, some of which may have been expanded.
+// part returns the node that a path names, or the composite that the path leads into and the rest of the path. at may be nil; else it has
+// the nodes of a snapshot, some of which may have been expanded.
 func (p *Plan) part(path string, at []*nodeState) (ref machine.Ref, rest string, ok bool) {
 	if ref, ok = p.Ref(path); ok {
 		return ref, "", true
@@ -500,8 +504,8 @@ func (p *Plan) leads(path string) bool {
 	return ok
 }
 
-// unknownPath is the error for a path that leads nowhere. It says what the paths of the items of a map, the iterations of a loop and the nodes
-// of a graph look like.
+// unknownPath returns the error for a path that names no node. The error shows what the paths of a map's items, a loop's iterations and a
+// graph's nodes look like.
 func (p *Plan) unknownPath(prefix, name string) error {
 	unknown := func(format string, args ...any) error {
 		return fmt.Errorf("%w: %s: "+format, append([]any{ErrUnknownNode, quoteID(prefix + name)}, args...)...)
@@ -542,10 +546,10 @@ func (p *Plan) unknownPath(prefix, name string) error {
 	return unknown("no path leads there")
 }
 
-// paths adds the paths of the nodes that run again, in the order of declaration: the nodes that begin anew, and the composites that continue inside
-// with what runs again in there.
+// paths appends the paths of the nodes that run again, in the order of declaration: nodes that begin anew, and composites that continue
+// inside, each followed by the nodes that run again inside it.
 func (a *again) paths(list []string, nodes []nodeState, prefix string) []string {
-	at := a.plan.found(nodes) // of another graph, perhaps
+	at := a.plan.found(nodes) // they may be of another graph
 	for _, ref := range a.plan.declared {
 		in := a.inside[ref]
 		if a.is(ref) {
@@ -567,7 +571,7 @@ func (a *again) paths(list []string, nodes []nodeState, prefix string) []string 
 	return list
 }
 
-// repeated adds the paths of what is known to run again in a graph that is not known itself.
+// repeated appends the paths of the nodes that are known to run again in a graph that is not known.
 func (in *insideState) repeated(list []string, d *redoState, prefix string) []string {
 	for _, name := range d.Names {
 		list = append(list, prefix+name)
@@ -585,8 +589,8 @@ func (in *insideState) repeated(list []string, d *redoState, prefix string) []st
 	return list
 }
 
-// take takes the nodes that begin anew out of a snapshot's nodes, and makes the composites that continue inside run. epoch is the epoch
-// that ends.
+// take splits the nodes of a snapshot into those to keep and those that begin anew, and makes the composites that continue inside run.
+// epoch is the epoch that ends.
 func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []nodeState) {
 	for _, n := range nodes {
 		ref, _ := a.plan.Ref(n.ID)
@@ -604,7 +608,8 @@ func (a *again) take(nodes []nodeState, epoch int, keep bool) (kept, dropped []n
 	return kept, dropped
 }
 
-// forked makes the continuing composites of a fork, at every depth, begin with their first attempt: they are new in its log and in its store.
+// forked makes the continuing composites of a fork, at every depth, begin with their first attempt, since the fork's log and store do not
+// know them.
 func forked(nodes []nodeState, undoes bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -625,7 +630,7 @@ func forked(nodes []nodeState, undoes bool) {
 	}
 }
 
-// forgets reports whether a signal for a node is forgotten: the node runs again, or is not known.
+// forgets reports whether a signal for a node is dropped because the node runs again or is not known.
 func (a *again) forgets(path string) bool {
 	for a.plan != nil {
 		ref, rest, ok := a.plan.part(path, nil)
@@ -651,16 +656,17 @@ func (a *again) forgets(path string) bool {
 	return false
 }
 
-// repair is a redrive that performs compensations alone: it finds the nodes whose compensations have failed, and makes these begin once more, or over.
+// repair is a redrive that performs only compensations: it finds the nodes whose compensations have failed, and makes them begin again, or
+// marks them done by hand.
 type repair struct {
-	names  map[string]bool // of the nodes that are named; nil for all
+	names  map[string]bool // of the named nodes; nil means all
 	hand   bool
 	by     *Request
-	paths  []string // of the nodes that were found
-	around []string // of expanded nodes around them whose steps are called for their graphs again
+	paths  []string // of the nodes found
+	around []string // of expanded nodes around them, whose steps are called again for their graphs
 }
 
-// repairs finds what a redrive with RepeatCompensations or CompensatedByHand is about.
+// repairs finds the nodes that a redrive with RepeatCompensations or CompensatedByHand changes.
 func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 	x := &repair{hand: c.repeats&CompensatedByHand != 0, by: c.redrivenBy}
 	for _, name := range c.redriven {
@@ -684,8 +690,7 @@ func (p *Plan) repairs(nodes []nodeState, c *config) (*repair, error) {
 	return x, nil
 }
 
-// level repairs nodes of one graph, whose paths have a prefix, and the nodes inside. It reports whether there was one to
-// repair.
+// level repairs the nodes of one graph, whose paths have a prefix, and the nodes inside them. It reports whether it repaired any.
 func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	for i := range nodes {
 		n := &nodes[i]
@@ -709,7 +714,7 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 			if u.Status, u.Cut = CompensationRunning, u.Attempts; x.hand {
 				u.Status, u.Err, u.By = CompensationDone, nil, orZero(x.by)
 			}
-		case inside: // of an expanded node whose step is called for its graph again
+		case inside: // an expanded node, whose step is called again for its graph
 			n.Undo, x.around = nil, append(x.around, path)
 		}
 		some = some || inside
@@ -717,18 +722,18 @@ func (x *repair) level(nodes []nodeState, prefix string) (some bool) {
 	return some
 }
 
-// Fork begins a new run with results of another one, which it does not change. The new run has an id of its own, [RunID], and the inputs of the old
-// one unless it is given others. A node keeps its result, with all that is inside, if it completed, was skipped or was superseded, and the graph,
-// which may be another one, declares it as it was, with the same in-edges and the same inside. All other nodes run, and so do the named ones, by
-// paths, and everything that follows a node that runs. Composites that have not completed continue inside, as in a [Redrive]; an expanded node begins
-// anew, and if it keeps its result, the store does not get its inside. [ForkPreview] lists the nodes that run. Go functions cannot be compared, see
-// [Plan.Hash]: name the nodes whose functions are other ones. The error matches [ErrUnknownNode] if a name is unknown.
+// Fork begins a new run with results of another run, which it does not change. The new run has its own id, see [RunID], and the old run's
+// inputs unless it is given others. A node keeps its result, with everything inside it, if it completed, was skipped or was superseded, and
+// if the graph, which may be another one, declares it as before, with the same in-edges and the same inside. All other nodes run, and so do
+// the named nodes, given by paths, and every node that follows a node that runs. Composites that have not completed continue inside, as in
+// a [Redrive]. An expanded node begins anew; if it keeps its result, the store does not get its inside. [ForkPreview] lists the nodes that
+// run. Go functions cannot be compared, see [Plan.Hash]: name the nodes whose functions have changed. The error matches [ErrUnknownNode] if
+// a name is unknown.
 //
-// The events of the new run begin with 1. Its run.started names the old run, and the nodes that keep their results have no events. Under
-// [Durable] the first transaction writes all results that are kept. A fork that the store has already, because the process has died, continues.
-// The error matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and
-// parent come from [Describe] alone. A run in a store is forked from [ReadSnapshot]. Values are decoded and encoded again: runs share blobs by
-// content.
+// The new run's events begin with 1. Its run.started names the old run, and nodes that keep their results have no events. Under [Durable]
+// the first transaction writes all kept results. If the store already has the fork, because the process died, the fork continues. The error
+// matches [ErrFinished] if the fork has ended, see [ReadResult], and [ErrDuplicateRun] if the id belongs to another run. Labels and parent
+// come only from [Describe]. Fork a stored run from [ReadSnapshot]. Values are decoded and encoded again: runs share blobs by content.
 func Fork(s *Snapshot, nodes ...string) Option {
 	return optionFunc(func(c *config) error {
 		if s == nil {
@@ -739,9 +744,10 @@ func Fork(s *Snapshot, nodes ...string) Option {
 	})
 }
 
-// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, a composite that continues inside before the nodes inside. All others
-// keep their results. If the fork would be refused because of nodes that have answered failures, the error, which matches [ErrHandlers], is beside them; of the options
-// [DespiteHandlers] and [Anew] matter. It begins no run, and reads no values.
+// ForkPreview returns the paths of the nodes that a [Fork] would run, in the order of declaration, each composite that continues inside
+// before the nodes inside it. All other nodes keep their results. If the fork would be refused because of nodes that have handled failures,
+// ForkPreview returns the paths together with an error that matches [ErrHandlers]. It uses the options [DespiteHandlers] and [Anew]. It
+// begins no run and reads no values.
 func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Fork(s, nodes...)))
 	if err != nil {
@@ -754,7 +760,7 @@ func ForkPreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string
 	return again.paths(nil, s.file.Nodes, ""), err
 }
 
-// forkAgain adds to the nodes that are to run again in a fork the nodes without a result, and what follows.
+// forkAgain adds the nodes without a usable result to the nodes that run again in a fork, and all nodes that follow any of them.
 func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	kept := make([]*nodeState, len(p.names))
 	for i := range nodes {
@@ -763,7 +769,7 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 			kept[ref] = n
 		}
 	}
-	losers := map[machine.Ref][]machine.Ref{} // by the node that has decided without them: a loser runs again if that does, which follows it
+	losers := map[machine.Ref][]machine.Ref{} // by the node that decided without them: if it runs again, its losers do, too
 	var work []machine.Ref
 	mark := func(r machine.Ref) {
 		if !again[r] {
@@ -802,9 +808,10 @@ func (p *Plan) forkAgain(nodes []nodeState, again []bool) []bool {
 	return again
 }
 
-// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, a composite that continues inside before the
-// nodes inside, and, if it would be refused because of nodes that have answered failures, beside them the error, which matches [ErrHandlers]. Of the options
-// [KeepDescendants], [DespiteHandlers] and [Anew] matter. It begins no run, and reads no values.
+// RedrivePreview returns the paths of the nodes that a [Redrive] would run again, in the order of declaration, each composite that
+// continues inside before the nodes inside it. If the redrive would be refused because of nodes that have handled failures, it returns the
+// paths together with an error that matches [ErrHandlers]. It uses the options [KeepDescendants], [DespiteHandlers] and [Anew]. It begins
+// no run and reads no values.
 func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]string, error) {
 	c, err := p.previewed(s, append(slices.Clone(opts), Redrive(s, nodes)))
 	if err != nil {
@@ -821,7 +828,7 @@ func RedrivePreview(p *Plan, s *Snapshot, nodes []string, opts ...Option) ([]str
 	return again.paths(nil, s.file.Nodes, ""), err
 }
 
-// previewed is the config of a preview.
+// previewed returns the config of a preview.
 func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
 	switch {
 	case !p.isCompiled():
@@ -829,11 +836,11 @@ func (p *Plan) previewed(s *Snapshot, opts []Option) (*config, error) {
 	case s == nil:
 		return nil, fmt.Errorf("%w: there is no snapshot", ErrBadOption)
 	}
-	p.Hash() // and of its nodes
+	p.Hash() // also computes the hashes of its nodes
 	return configure(opts, false)
 }
 
-// forks returns which nodes run again in a fork, and the error if the fork is refused.
+// forks returns the nodes that a fork runs again, and an error if the fork is refused.
 func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	d := redo{Strict: true, Anew: c.repeats&Anew != 0, fork: true}
 	a, err := d.outermost(p, nodes, c.redriven)
@@ -843,7 +850,7 @@ func (p *Plan) forks(nodes []nodeState, c *config) (*again, error) {
 	return a, err
 }
 
-// fork makes the restoration of a new run, from the results that it keeps.
+// fork turns the restoration into one of a new run, with the results that it keeps.
 func (x *restoration) fork(p *Plan, c *config) error {
 	again, err := p.forks(x.file.Nodes, c)
 	if err != nil {
@@ -861,7 +868,7 @@ func (x *restoration) fork(p *Plan, c *config) error {
 	forked(kept, p.undoes)
 	x.file = snapshotFile{Version: old.Version, Graph: p.name, Hash: p.Hash(), Epoch: 1, Forked: old.Run, Inputs: old.Inputs, Fired: old.Fired, Estimates: old.Estimates, Mode: old.Mode, Nodes: kept}
 	x.crashed, x.anew = false, true
-	c.from = &Snapshot{file: x.file, codec: c.from.codec} // what else reads it is not to find the events of the old run
+	c.from = &Snapshot{file: x.file, codec: c.from.codec} // so that nothing finds the old run's events through c.from
 	x.held, err = x.hold(p, c, kept)
 	return err
 }

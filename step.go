@@ -19,17 +19,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// StepFunc performs one attempt of one node and returns its output. The context ends when the attempt is to stop, and is
-// the Step itself. A step that returns nil, nil completes with a null output.
+// StepFunc performs one attempt of one node and returns its output. ctx is the Step itself; it ends when the attempt is to stop. A step
+// that returns nil, nil completes with a null output.
 //
-// An error fails the attempt. The errors [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] have a special
-// meaning; [Suspend] and [Expand] are no failures. A panic and runtime.Goexit fail the attempt too, and nothing else.
+// An error fails the attempt. The errors [Skip], [Permanent], [AbortRun], [RateLimited] and [ErrCallAborted] have special meanings;
+// [Suspend] and [Expand] are not failures. A panic or runtime.Goexit fails only the attempt.
 type StepFunc func(ctx context.Context, s *Step) (any, error)
 
-// Step is one attempt of one node, as the function that performs it sees it. It is also the attempt's context.
+// Step is one attempt of one node, as its function sees it. It is also the attempt's context.
 //
-// A Step belongs to its attempt alone: it may be kept after the function has returned, but its context has ended then. Its
-// methods may be called from any goroutine.
+// A Step may be kept after the function has returned, but its context has ended then. Its methods may be called from any goroutine.
 type Step struct {
 	run     *Run
 	ctx     atomic.Pointer[attemptContext] // nil until needed, see below
@@ -42,24 +41,23 @@ type Step struct {
 const (
 	stepActive   = iota
 	stepReturned // the step has returned
-	stepStopped  // ended before, for the cause in ctx
+	stepStopped  // stopped before its step returned, for the cause in ctx
 )
 
-// attemptContext is the part of an attempt's context beyond the Step itself. It is made when the context is first used or
-// the attempt is stopped. Until then it costs one number, which is not a pointer, so that the garbage collector need not
-// scan it.
+// attemptContext is the part of an attempt's context beyond the Step itself. It is made when the context is first used, or when the attempt
+// is stopped. Until then it costs one nil pointer.
 //
-// The goroutine that makes live stores it before it loads the Step's state; the goroutine that ends the attempt stores the
-// state before it loads live: so one of them ends live.
+// The goroutine that makes live stores it before it loads the Step's state, and the goroutine that ends the attempt stores the state before
+// it loads live. So at least one of the two ends live.
 type attemptContext struct {
 	live     atomic.Pointer[liveContext]
 	cause    atomic.Pointer[stopCause] // set, once, before the state becomes stepStopped
-	handed   *handedContext            // of a Step that middleware has given another context; fixed when it is made
+	handed   *handedContext            // the context that middleware has given the Step; fixed when it is made
 	deadline int64                     // of the attempt or the node, in ns since the run's start; 0 means none. Fixed before the step is called.
 	timeout  *alarm                    // for the Timeout of the attempt; nil if none is armed. The run's lock guards it.
 }
 
-// usedContext and timedContext are an attemptContext in one object with what it is made for.
+// usedContext and timedContext hold an attemptContext together with the object for which it was made.
 type (
 	usedContext struct {
 		attemptContext
@@ -71,25 +69,25 @@ type (
 	}
 )
 
-// handedContext is the context, derived by middleware, of a Step that stands in for another one; or the context of a Step made from a Call,
-// which has no run.
+// handedContext is the context of a Step that middleware has derived from another Step, or of a Step that was made from a Call and has no
+// run.
 type handedContext struct {
 	context.Context
 	attempt *Step // the Step that the run knows
 
-	call     *Call    // of a Step that was made from data; else nil
-	reporter reporter // of such a Step; may be nil
+	call     *Call    // for a Step that was made from data; else nil
+	reporter reporter // for such a Step; may be nil
 }
 
-// stepKey is the key by which a context derived from a Step answers with it.
+// stepKey is the key under which a context derived from a Step returns the Step.
 type stepKey struct{}
 
-// StepOf returns the Step of the attempt that ctx belongs to: ctx itself, or the Step that it is derived from, by middleware, by
-// context.WithTimeout or in any other way. It is for functions that get a context alone, such as the functions of package typed and what a step calls:
+// StepOf returns the Step of the attempt that ctx belongs to: ctx itself, or the Step from which middleware, context.WithTimeout or other
+// code derived ctx. It is for functions that get only a context, such as the functions of package typed and functions that a step calls:
 //
 //	key := kahn.StepOf(ctx).IdempotencyKey()
 //
-// Inside a nested run StepOf returns the innermost Step. It returns nil for a context that is not derived from a Step.
+// In a nested run StepOf returns the innermost Step. It returns nil for a context that is not derived from a Step.
 func StepOf(ctx context.Context) *Step {
 	if ctx == nil {
 		return nil
@@ -101,8 +99,8 @@ func StepOf(ctx context.Context) *Step {
 	return s
 }
 
-// under returns a Step of the same attempt whose context is ctx: middleware passes it to next, so that a step which uses its
-// Step as a context has the context that the middleware derived.
+// under returns a Step of the same attempt whose context is ctx. Middleware passes it to next, so that a step that uses its Step as a
+// context gets the context that the middleware derived.
 func (s *Step) under(ctx context.Context) *Step {
 	if own, is := ctx.(*Step); ctx == nil || is && own == s {
 		return s
@@ -124,7 +122,7 @@ func (s *Step) handed() *handedContext {
 	return nil
 }
 
-// known returns the Step that the run knows the attempt by.
+// known returns the Step under which the run knows the attempt.
 func (s *Step) known() *Step {
 	if h := s.handed(); h != nil {
 		return h.attempt
@@ -137,17 +135,17 @@ type stepFlags uint8
 
 const (
 	stepSubstituted stepFlags = 1 << iota // failed and skipped predecessors deliver defaults
-	stepDetached                          // a stop of the run does not reach it: cleanup and end
-	stepAdmitting                         // its inputs are to be judged before it starts
-	stepFallback                          // of a fallback
-	stepCrashed                           // its process has died too often: nothing but its fallback is called
-	stepAgain                             // the step is called for the graph that it has returned in an earlier life of the run
+	stepDetached                          // a cleanup or end node: a stop of the run does not reach it
+	stepAdmitting                         // its inputs are checked before it starts
+	stepFallback                          // an attempt of the fallback
+	stepCrashed                           // its process has died too often: only its fallback is called
+	stepAgain                             // the step is called for the graph that it returned in an earlier life of the run
 	stepUndo                              // it undoes what the node has done
-	stepMemo                              // what it reads is noted, see Memo
+	stepMemo                              // the run records what it reads, see Memo
 )
 
-// liveContext is the context of an attempt, made on first use. Package context ends its own contexts with Canceled alone, and an attempt that has
-// a deadline may end with DeadlineExceeded: then the context has a parent, through which it ends with the error of the stop.
+// liveContext is the context of an attempt, made on first use. Package context ends its own contexts only with Canceled, but an attempt
+// with a deadline may end with DeadlineExceeded. So a context with a deadline has a parent of ours, which gives it the error of the stop.
 type liveContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -160,15 +158,15 @@ type boundContext struct {
 	over parentContext
 }
 
-// parentContext is the parent of a live context: it has the values of the run's context, and ends when fire is called.
+// parentContext is the parent of a live context: it has the values of the run's context, and its end calls fire.
 type parentContext struct {
 	context.Context
 	stop atomic.Pointer[stopCause]
 	once sync.Once
-	fire func() // cancels the live context with Err and Cause as they are then
+	fire func() // cancels the live context with the Err and Cause at that time
 }
 
-// never is the Done of a parent: its end is announced by AfterFunc alone.
+// never is the Done channel of a parentContext, whose end only AfterFunc announces.
 var never = make(chan struct{})
 
 func (p *parentContext) Done() <-chan struct{} { return never }
@@ -180,24 +178,24 @@ func (p *parentContext) Err() error {
 	return nil
 }
 
-// AfterFunc is how package context registers a child of a context that it does not know. There is one child.
+// AfterFunc is called by package context to register a child of a foreign context. There is one child.
 func (p *parentContext) AfterFunc(f func()) (stop func() bool) {
 	p.fire = f
 	return func() bool { return false }
 }
 
-// Value answers, once stopped, the question that context.Cause asks, with a context that has the cause.
+// Value returns a context with the cause, once the parent was stopped, if context.Cause asks for it.
 func (p *parentContext) Value(key any) any {
 	if stop := p.stop.Load(); stop != nil {
 		return stop.value(p.Context, key)
 	}
 	if key == causeKey {
-		return nil // it has not ended; the base would make an object to say so
+		return nil // it has not ended; the base context would allocate to answer
 	}
 	return p.Context.Value(key)
 }
 
-// causeKey is the key by which package context asks a context for its cause, and for its parent's.
+// causeKey is the key with which package context asks a context, or its parent, for its cause.
 var causeKey = func() any {
 	var asked keyAsked
 	_ = context.Cause(&asked)
@@ -216,15 +214,15 @@ func (a *keyAsked) Value(key any) any {
 
 func (a *keyAsked) Err() error { return context.Canceled }
 
-// make makes the context, with the values of base, which may be a parent of its own.
+// make makes the context, with the values of base, which may be a parentContext.
 func (c *liveContext) make(base context.Context) {
-	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // of a function of Around, or of a run that was stopped before it began
+	if c.parent, _ = base.(*parentContext); c.parent == nil && base.Done() != nil { // a context from a function of Around, or of a run that was stopped before it began
 		base = context.WithoutCancel(base)
 	}
 	c.Context, c.cancel = context.WithCancelCause(base)
 }
 
-// end ends the context. When it returns the context has ended, whichever goroutine ended it.
+// end ends the context. When end returns the context has ended, even if another goroutine ended it.
 func (c *liveContext) end(cause *stopCause) {
 	if p := c.parent; p != nil {
 		p.once.Do(func() {
@@ -235,10 +233,10 @@ func (c *liveContext) end(cause *stopCause) {
 	c.cancel(cause.err)
 }
 
-// stopCause is the cause of an attempt's end: for context.Cause, and as context.Canceled or context.DeadlineExceeded.
+// stopCause is why an attempt ended: err for context.Cause, and is for Err, context.Canceled or context.DeadlineExceeded.
 type stopCause struct{ err, is error }
 
-// value returns the value of a key in a context over base that has ended for the cause: package context asks it for the cause.
+// value returns the value of key in a context over base that has ended with the cause. Package context asks it for the cause.
 func (c *stopCause) value(base context.Context, key any) any {
 	if c != attemptEnded {
 		return c.over(base).Value(key)
@@ -255,7 +253,8 @@ func (c *stopCause) over(base context.Context) context.Context {
 	return ctx
 }
 
-// attemptEnded is the cause of a context whose attempt has returned, and endedContext a context that has ended for it, which all these attempts share.
+// attemptEnded is the cause of a context whose attempt has returned. endedContext is a context that has ended with it, which all these
+// attempts share.
 var (
 	attemptEnded = &stopCause{fmt.Errorf("attempt ended: %w", context.Canceled), context.Canceled}
 	endedContext = attemptEnded.over(context.Background())
@@ -263,7 +262,7 @@ var (
 
 func (s *Step) node() *node { return s.run.plan.node(s.ref) }
 
-// ID returns the id of the node, for an item the id of the map.
+// ID returns the id of the node; for an item, the id of the map.
 func (s *Step) ID() string {
 	if c := s.given(); c != nil {
 		return c.ID
@@ -272,8 +271,8 @@ func (s *Step) ID() string {
 	return r.plan.names[ref]
 }
 
-// Path returns the node's name in events: its id, or inside a composite its path, such as "S/x" for node x of sub-graph S,
-// "M[2]" for the third item of map M, and "L#1/x" for node x in the first iteration of loop L.
+// Path returns the node's name in events: its id, or in a composite its path, such as "S/x" for node x of sub-graph S, "M[2]" for the third
+// item of map M, and "L#1/x" for node x in the first iteration of loop L.
 func (s *Step) Path() string {
 	if c := s.given(); c != nil {
 		return c.Path
@@ -311,8 +310,8 @@ func (s *Step) Config() any {
 	return s.node().Config
 }
 
-// Do returns the function that the node has of its own, nil if the host's step function performs it, and for a Step that was made from a
-// [Call]. For a Step that undoes its node that is the function of Compensate.
+// Do returns the node's own function. It returns nil if the host's step function performs the node, or if the Step was made from a [Call].
+// For a Step that undoes its node, it returns the function of Compensate.
 func (s *Step) Do() StepFunc {
 	switch {
 	case s.given() != nil:
@@ -346,9 +345,9 @@ func (s *Step) RunID() string {
 	return s.run.ID()
 }
 
-// IdempotencyKey returns a key that is the same for all attempts of this node in this run, and for no other node or run:
-// the hex SHA-256 of the run's id and the node's path. All attempts to undo the node have one of their own. A node that is performed again
-// after it was undone has another one.
+// IdempotencyKey returns a key that all attempts of this node in this run share, and that no other node or run has: the hex SHA-256 of the
+// run's id and the node's path. Attempts to undo the node share another key. A node that is performed again after it was undone gets a new
+// key.
 func (s *Step) IdempotencyKey() string {
 	if c := s.given(); c != nil {
 		return c.IdempotencyKey
@@ -365,9 +364,9 @@ func (s *Step) IdempotencyKey() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Param returns the value of a parameter: the value that edges delivered, merged if there are several, else the node's
-// static value, else, for a declared port or a node without predecessors, the root input of that name, else the port's
-// default. ok distinguishes a null from no value.
+// Param returns the value of a parameter. It is the value that edges delivered, merged if there are several; else the node's static value;
+// else, for a declared port or a node without predecessors, the root input of that name; else the port's default. ok distinguishes a null
+// from no value.
 func (s *Step) Param(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Params[name]
@@ -387,8 +386,8 @@ func (s *Step) Params() map[string]any {
 	return s.run.params(s.ref, s.flags, true)
 }
 
-// Upstream returns the value that the edge from the given node delivered; of several edges the last one in the order of
-// declaration that delivered a value. ok is false if there is no such edge or no value was delivered.
+// Upstream returns the value that the edge from the given node delivered. If several edges delivered one, it is the value of the last in
+// the order of declaration. ok is false if there is no such edge or no value was delivered.
 func (s *Step) Upstream(id string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Upstream[id]
@@ -416,12 +415,12 @@ func (s *Step) UpstreamAll() map[string]any {
 	return m
 }
 
-// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. Of a map that completed although
-// some of its items failed it is the [*MapError] that lists them.
+// UpstreamErr returns the error of a predecessor that failed, was aborted or was cancelled, or nil. For a map that completed although some
+// of its items failed, it returns the [*MapError] that lists them.
 func (s *Step) UpstreamErr(id string) error { return s.View().Err(id) }
 
-// Root returns a root input of the run. Inside a composite, and in the items of a map, it returns a parameter of the composite instead: an
-// input of the run is there only if the composite has it as a parameter.
+// Root returns a root input of the run. In a composite, and in the items of a map, it returns a parameter of the composite instead: an
+// input of the run is available there only if the composite has it as a parameter.
 func (s *Step) Root(name string) (value any, ok bool) {
 	if c := s.given(); c != nil {
 		value, ok = c.Root[name]
@@ -432,8 +431,8 @@ func (s *Step) Root(name string) (value any, ok bool) {
 	return s.run.clone(v), ok
 }
 
-// LastErr returns the error of the last earlier attempt that returned, or nil if there is none: in the first attempt, and
-// when all attempts before were cut short because the process died.
+// LastErr returns the error of the last earlier attempt that returned. It returns nil in the first attempt, and if the process died during
+// all attempts before.
 func (s *Step) LastErr() error {
 	if c := s.given(); c != nil {
 		return c.LastErr
@@ -454,7 +453,7 @@ func (s *Step) LastErr() error {
 	return x.errs[later-1].err
 }
 
-// View returns a view of the results of the node's ancestors; for the end node, of all results.
+// View returns a view of the results of the node's ancestors, or for the end node of all results.
 func (s *Step) View() View {
 	if c := s.given(); c != nil {
 		return NewView(c.view())
@@ -467,8 +466,8 @@ func (s *Step) View() View {
 	return v
 }
 
-// Emit publishes a piece of the output before the step has completed, as an event node.stream.delta. Nothing happens if the
-// run's events have no readers or the attempt has ended. A compensation has no output: what it emits is a warning in the node's log.
+// Emit publishes a part of the output before the step has completed, as an event node.stream.delta. It does nothing if the run's events
+// have no readers or the attempt has ended. A compensation has no output: Emit logs what it emits as a warning in the node's log.
 func (s *Step) Emit(chunk any) {
 	if s.given() != nil {
 		s.reporter().Emit(chunk)
@@ -477,7 +476,7 @@ func (s *Step) Emit(chunk any) {
 	s.run.emit(s.known(), chunk)
 }
 
-// Log publishes a message as an event node.log. Nothing happens if the run's events have no readers or the attempt has ended.
+// Log publishes a message as an event node.log. It does nothing if the run's events have no readers or the attempt has ended.
 func (s *Step) Log(level slog.Level, message string) {
 	if s.given() != nil {
 		s.reporter().Log(level, message)
@@ -486,8 +485,7 @@ func (s *Step) Log(level slog.Level, message string) {
 	s.run.logStep(s.known(), level, message)
 }
 
-// endBy makes t, in ns since the run's start, the deadline of the attempt if it is the earliest so far. The step has not been
-// called yet.
+// endBy makes t, in ns since the run's start, the attempt's deadline if it is the earliest so far. It is called before the step.
 func (s *Step) endBy(t int64) {
 	if x := s.own(); x.deadline == 0 || t < x.deadline {
 		x.deadline = t
@@ -533,8 +531,8 @@ func (s *Step) Done() <-chan struct{} {
 	return s.context().Done()
 }
 
-// Err implements context.Context: [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran
-// out of time, else [context.Canceled]; context.Cause distinguishes the reasons.
+// Err implements context.Context. It returns [context.DeadlineExceeded] if the attempt, the node, the run or the caller's context ran out
+// of time, and [context.Canceled] if the context ended for another reason; context.Cause distinguishes the reasons.
 func (s *Step) Err() error {
 	if h := s.handed(); h != nil {
 		return h.Err()
@@ -549,8 +547,8 @@ func (s *Step) Err() error {
 	return stop.is
 }
 
-// Value implements context.Context with the values of the context that was passed to Execute, or of the context that middleware
-// handed on, and with the Step itself for [StepOf].
+// Value implements context.Context with the values of the context that was passed to Execute, or that middleware passed on. It returns the
+// Step itself for [StepOf].
 func (s *Step) Value(key any) any {
 	if key == (stepKey{}) {
 		return s
@@ -558,8 +556,8 @@ func (s *Step) Value(key any) any {
 	if h := s.handed(); h != nil {
 		return h.Value(key)
 	}
-	// context.Cause and the derived contexts of package context find the cancellation of a parent through Value, so an
-	// attempt that was stopped, or that has a context, must answer with it.
+	// Package context finds the cancellation of a parent through Value, so an attempt that was stopped, or that has a live context, must
+	// answer with that context.
 	switch stop := s.ended(); {
 	case stop == attemptEnded:
 		return stop.value(s.run.base, key)
@@ -569,7 +567,7 @@ func (s *Step) Value(key any) any {
 	return s.run.base.Value(key)
 }
 
-// String names the attempt; it is what a context prints of its parent.
+// String names the attempt. Contexts derived from the Step print it.
 func (s *Step) String() string {
 	if s.run == nil && s.given() == nil {
 		return "kahn.Step of no run"
@@ -577,7 +575,7 @@ func (s *Step) String() string {
 	return fmt.Sprintf("kahn.Step(%s, attempt %d)", quoteID(s.ID()), s.attempt)
 }
 
-// own returns the attemptContext of the Step, and makes it if there is none.
+// own returns the attemptContext of the Step, which it makes if there is none.
 func (s *Step) own() *attemptContext {
 	if x := s.ctx.Load(); x != nil {
 		return x
@@ -586,7 +584,7 @@ func (s *Step) own() *attemptContext {
 	return s.ctx.Load()
 }
 
-// timeoutAlarm makes the alarm for the Timeout of the attempt. The step has not been called yet, and the run's lock is held.
+// timeoutAlarm makes the alarm for the Timeout of the attempt, before the step is called. The caller holds the run's lock.
 func (s *Step) timeoutAlarm(lasts time.Duration) *alarm {
 	if s.ctx.Load() == nil {
 		x := &timedContext{}
@@ -594,7 +592,7 @@ func (s *Step) timeoutAlarm(lasts time.Duration) *alarm {
 		s.ctx.CompareAndSwap(nil, &x.attemptContext)
 	}
 	x := s.ctx.Load()
-	if x.timeout == nil { // a stop has made it
+	if x.timeout == nil { // a stop has made the attemptContext
 		x.timeout = &alarm{}
 	}
 	*x.timeout = alarm{run: s.run, step: s, lasts: lasts}
@@ -608,7 +606,7 @@ func (s *Step) live() *liveContext {
 	return nil
 }
 
-// ended returns the cause of the end of the attempt's context, or nil if it has not ended.
+// ended returns the cause with which the attempt's context ended, or nil if it has not ended.
 func (s *Step) ended() *stopCause {
 	switch s.state.Load() {
 	case stepActive:
@@ -637,7 +635,7 @@ func (s *Step) context() *liveContext {
 	return live
 }
 
-// use makes the attemptContext of a Step that has none, with a live context if the attempt has no deadline.
+// use makes the attemptContext of a Step that has none. It includes a live context if the attempt has no deadline.
 func (s *Step) use() *attemptContext {
 	if _, bound := s.Deadline(); bound {
 		return s.own()
@@ -661,8 +659,8 @@ func (s *Step) newLive() *liveContext {
 	return &c.liveContext
 }
 
-// returned ends the attempt's context, unless it has ended before, because its step has returned, and drops it, since the
-// Result keeps the Step. It is called without the run's lock.
+// returned ends the attempt's context because its step has returned, unless the context has ended before. It drops the context, since the
+// Result keeps the Step. The caller does not hold the run's lock.
 func (s *Step) returned() {
 	first := s.state.CompareAndSwap(stepActive, stepReturned)
 	x := s.ctx.Load()
@@ -670,14 +668,14 @@ func (s *Step) returned() {
 		return
 	}
 	if live := x.live.Load(); live != nil {
-		live.end(s.ended()) // before it is dropped: who sees the error sees Done closed, too
+		live.end(s.ended()) // before it is dropped: a caller that sees the error sees Done closed, too
 		if x.live.Store(nil); first && x.deadline == 0 {
-			s.ctx.Store(nil) // it may hold the live context
+			s.ctx.Store(nil) // x may contain the live context
 		}
 	}
 }
 
-// end ends the attempt's context, unless it has ended before. It is called without the run's lock.
+// end ends the attempt's context, unless it has ended before. The caller does not hold the run's lock.
 func (s *Step) end(cause *stopCause) {
 	x := s.own()
 	x.cause.CompareAndSwap(nil, cause)
@@ -700,7 +698,7 @@ func (s *Step) Resumed() (value any, ok bool) {
 	return s.run.clone(d.Value), true
 }
 
-// resumption returns the saved state of a step that was suspended, and its signal, or nil.
+// resumption returns the saved state of a step that was suspended, and the signal that answered it or nil.
 func (s *Step) resumption() (saved any, d *Decision) {
 	s.run.st.Lock()
 	defer s.run.st.Unlock()
@@ -719,7 +717,7 @@ func (s *Step) SavedState() any {
 	return s.run.clone(saved)
 }
 
-// awaited returns the answers for AwaitRun. An answer with an error counts in one attempt.
+// awaited returns the answers for AwaitRun. An answer with an error counts only in the attempt that got it.
 func (s *Step) awaited() (list []store.Ended) {
 	if c := s.given(); c != nil {
 		return c.Awaited
@@ -736,17 +734,19 @@ func (s *Step) awaited() (list []store.Ended) {
 	return list
 }
 
-// AwaitRun makes the node of a step wait, suspended, until a run has ended that was started elsewhere, and returns the status of that run then. A step
-// returns the error that it gets. When the run has ended the step is entered again, in the same attempt, and gets the status:
+// AwaitRun returns the status of another run that has ended. Until that run has ended, it returns an error that the step must return: the
+// node waits, suspended, and then the step is entered again, in the same attempt, and gets the status:
 //
 //	status, err := kahn.AwaitRun(ctx, order)
 //	if err != nil {
 //		return nil, err
 //	}
 //
-// The [Durable] run and the other one have one store, which is a [store.Awaiter] and answers in the transaction that ends the other run, also a run that never
-// began. The error matches [ErrUnknownRun] if the run is not stored, [ErrAwaitCycle], [ErrNoAwait], or [ErrBadValue] if ctx is no step's.
-// [Step.SavedState] and [Step.Resumed] stay, and no signal ends the wait. The same attempt may await several runs, one after the other.
+// Both runs must be in one store, and the caller's run must be [Durable]. The store must be a [store.Awaiter]: it answers in the
+// transaction that ends the other run, even if that run never began. The error matches [ErrUnknownRun] if the run is not stored,
+// [ErrAwaitCycle] if the runs await each other, [ErrNoAwait] if the caller's run or its store cannot await runs, and [ErrBadValue] if ctx
+// belongs to no step. [Step.SavedState] and [Step.Resumed] keep their values, and no signal ends the wait. The same attempt may await
+// several runs, one after the other.
 func AwaitRun(ctx context.Context, run string) (RunStatus, error) {
 	s := StepOf(ctx)
 	switch {
@@ -785,9 +785,9 @@ func cycleText(cycle []string) string {
 	return strings.Join(append(list, list[0]), ", which awaits ")
 }
 
-// Queued returns when the attempt became ready to start: when the last predecessor that its join waited for ended, the backoff before it
-// was over, or the signal came for which the step waited. Until the attempt's start, which is the time of its event node.started, it was
-// checked, and waited for slots, for tokens and for the store. It is for the time in which the attempt runs.
+// Queued returns when the attempt became ready to start: when the last predecessor that its join waited for ended, when its backoff ended,
+// or when the signal came that the step waited for. Between this time and the event node.started, the attempt was checked, and waited for
+// slots, for tokens and for the store. Call Queued only while the attempt runs.
 func (s *Step) Queued() time.Time {
 	if c := s.given(); c != nil {
 		return c.Queued
@@ -798,16 +798,16 @@ func (s *Step) Queued() time.Time {
 	return r.timeAt(r.readyAt(s.ref))
 }
 
-// Predecessor is a node that another one follows: see [Step.Predecessors].
+// Predecessor is a node that another node follows: see [Step.Predecessors].
 type Predecessor struct {
 	ID     string
 	Path   string // as in [Event]
 	Status Status
 }
 
-// Predecessors returns the nodes that this one follows by edges of any kind, each once and in the order in which the edges are declared, with
-// their statuses now: all of them have ended, but for some behind a join that decides early. An item has the map's;
-// the first nodes of a sub-graph have none.
+// Predecessors returns the nodes that this node follows by edges of any kind, without duplicates, in the order in which the edges are
+// declared, with their current statuses. All have ended, unless the node's join decides early. An item has the predecessors of its map; the
+// first nodes of a sub-graph have none.
 func (s *Step) Predecessors() []Predecessor {
 	if c := s.given(); c != nil {
 		return append([]Predecessor{}, c.Predecessors...)
@@ -835,9 +835,9 @@ func (s *Step) predecessors() []Predecessor {
 	return slices.Clip(list)
 }
 
-// Epoch returns the epoch of the lease under which the run is performed, a fencing token for the world outside: it is higher in each
-// life of the run, so a receiver of requests from steps may refuse a request with a lower epoch than it has seen, which comes from a process that
-// has lost the run and does not know it yet. It is 0 for a run that is not [Durable].
+// Epoch returns the epoch of the lease under which the run is performed. It is a fencing token for other systems, since it grows with each
+// life of the run: a receiver of requests from steps can refuse an epoch lower than one it has seen, because that request comes from a
+// process that has lost the run without noticing. Epoch returns 0 for a run that is not [Durable].
 func (s *Step) Epoch() uint64 {
 	if c := s.given(); c != nil {
 		return c.Epoch

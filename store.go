@@ -311,10 +311,10 @@ func waitsOf(list []Wait, nodes []SnapshotNode) []Wait {
 }
 
 // ReadResult returns the Result of a stored run that has ended, in any process. The graph must be the run's, see [Plan.Hash]; otherwise the
-// error matches [ErrGraphChanged]. It uses only the options [Encoding] and [AllowGraphChange] and the run's status rule. If the run failed
-// or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if the run has not ended,
-// [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a node that did not end in the run: ReadResult calls no
-// step.
+// error matches [ErrGraphChanged]. It uses only the options [Encoding], [AllowGraphChange] and the [StatusRule], which must be the run's.
+// If the run failed or was cancelled, ReadResult returns the same error as [Execute]. Otherwise the error matches [ErrNotEnded] if the run
+// has not ended, [ErrUnknownRun] if it is not stored, and [ErrBadValue] if a changed graph has a node that did not end in the run:
+// ReadResult calls no step.
 //
 // The Result is as from Execute, but without Warnings and without the nested Results of expanded nodes. It begins with the first attempt
 // and lasts until the last one has ended.
