@@ -31,19 +31,19 @@ type task struct {
 const (
 	failedStep  = "kahn.StepFailed"  // its details are the Reply
 	badActivity = "kahn.BadActivity" // the result of the attempt cannot be written
-	// With these the attempt is handed back: Temporal gives it to another worker.
+	// After these failures Temporal gives the attempt to another worker.
 	lostWorker  = "kahn.WorkerLost"  // the worker was stopped during the attempt
 	unknownPlan = "kahn.UnknownPlan" // the worker does not have the plan
 )
 
 const (
-	handOver  = 100 * time.Millisecond // until Temporal gives an attempt to another worker whose worker was stopped
-	stopGrace = 4 * time.Second        // until an attempt is handed back whose step ignores that its context has ended since the worker was stopped
-	stopRoom  = time.Second            // for the answers to Temporal after that
+	handOver  = 100 * time.Millisecond // until Temporal gives an attempt of a stopped worker to another worker
+	stopGrace = 4 * time.Second        // until an attempt is handed back although its step ignores the end of its context
+	stopRoom  = time.Second            // for the answers to Temporal after stopGrace
 )
 
-// step is the activity: it performs one attempt. What the step returns is the result of the activity as a [kahn.Reply]; an error of the
-// step is a failure of the activity, too, so that the history of the workflow shows it.
+// step is the activity: it performs one attempt. The result of the activity is the step's [kahn.Reply]. An error of the step also fails the
+// activity, so that the history of the workflow shows it.
 func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	p, err := h.plan(t.Plan)
 	if err != nil {
@@ -89,7 +89,7 @@ func (h *host) step(ctx context.Context, t task) (json.RawMessage, error) {
 	return h.answer(call.Path, reply, beside)
 }
 
-// functionOf returns the config of a call of a node, and the function that the node has of its own for it, or nil.
+// functionOf returns the config of a call of a node, and the node's own function for that call, or nil.
 func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	switch {
 	case !undoes:
@@ -102,9 +102,9 @@ func functionOf(n kahn.Node, undoes bool) (config any, do kahn.StepFunc) {
 	return n.Config, func(ctx context.Context, s *kahn.Step) (any, error) { return nil, n.Compensate(ctx, s) }
 }
 
-// attend reports to Temporal that the attempt is running, for the first time one Heartbeat after its start: a short attempt costs no request. The SDK ends
-// the context of the activity when the answer says that it is to stop. If the worker stops, attend calls leave when the time for attempts to finish is
-// over.
+// attend reports to Temporal every Heartbeat that the attempt is running. The first report comes one Heartbeat after the start, so a short
+// attempt costs no request. If Temporal answers that the attempt is to stop, the SDK ends the context of the activity. If the worker stops,
+// attend waits for the time that attempts have to finish, and calls leave.
 func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	ticker := time.NewTicker(h.Heartbeat)
 	defer ticker.Stop()
@@ -133,14 +133,14 @@ func (h *host) attend(ctx, given context.Context, p *pulse, leave func()) {
 	}
 }
 
-// isCutShort reports whether a reply comes from an attempt that had no time to end. A wait, a skip, and what the step does to itself count as results.
+// isCutShort reports whether a reply comes from an attempt that had no time to end. A wait, a skip, a panic and a Goexit count as results.
 func (h *host) isCutShort(path string, reply kahn.Reply) bool {
 	_, data, _ := h.write(path, reply, remarked{})
 	form, err := formOf(data)
 	return err == nil && form.Skip == nil && form.Suspend == nil && form.Panic == nil && !form.Goexit
 }
 
-// replyForm are the members of the JSON of a reply that decide what is done with it.
+// replyForm has the members of a reply's JSON that decide how the reply is handled.
 type replyForm struct {
 	Skip    *string         `json:"skip"`
 	Suspend json.RawMessage `json:"suspend"`
@@ -153,7 +153,8 @@ func formOf(data json.RawMessage) (form replyForm, err error) {
 	return form, err
 }
 
-// perform calls the step of an attempt. It does not wait longer than stopGrace for a step that is left since the worker stops: it has not returned then, and its result is dropped.
+// perform calls the step of an attempt. If the step is left because the worker stops, perform waits at most stopGrace for it, then reports
+// that it has not returned, and drops its result.
 func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder, left <-chan struct{}) (reply kahn.Reply, returned bool) {
 	replies := begin(ctx, call, do, to)
 	select {
@@ -169,7 +170,7 @@ func (h *host) perform(ctx context.Context, call kahn.Call, do kahn.StepFunc, to
 	}
 }
 
-// begin calls a function on a goroutine of its own, which the function may end with runtime.Goexit.
+// begin calls a function on a new goroutine, because the function may call runtime.Goexit.
 func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder) <-chan kahn.Reply {
 	cancel := func() {}
 	if !call.Deadline.IsZero() {
@@ -187,7 +188,7 @@ func begin(ctx context.Context, call kahn.Call, do kahn.StepFunc, to *recorder) 
 	return replies
 }
 
-// answer is the result of the activity.
+// answer returns the result of the activity.
 func (h *host) answer(path string, reply kahn.Reply, beside remarked) (json.RawMessage, error) {
 	reply, data, result := h.write(path, reply, beside)
 	form, err := formOf(data)
@@ -202,8 +203,8 @@ func (h *host) answer(path string, reply kahn.Reply, beside remarked) (json.RawM
 	})
 }
 
-// write returns the JSON of a reply, and what Temporal gets of it and of what is beside it, which is dropped if it is too long. A reply that cannot be
-// written, or is too long, is replaced by a reply that says so.
+// write returns the JSON of a reply, and the activity result: that JSON together with remarks and details, which are dropped if they are
+// too long. A reply that cannot be written, or is too long, is replaced by a reply that says so.
 func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Reply, data, result json.RawMessage) {
 	reply.Codec = h.texts.Codec
 	data, err := json.Marshal(reply)
@@ -231,7 +232,7 @@ func (h *host) write(path string, reply kahn.Reply, beside remarked) (_ kahn.Rep
 	return reply, data, data
 }
 
-// fits returns an error for a call or a result that is longer than the worker takes.
+// fits returns an error if a call or a result is longer than MaxBytes.
 func (h *host) fits(path, what string, data json.RawMessage) error {
 	if len(data) <= h.MaxBytes {
 		return nil
@@ -239,7 +240,7 @@ func (h *host) fits(path, what string, data json.RawMessage) error {
 	return fmt.Errorf("kahn/temporal: node %q: the %s is %d bytes of JSON, and the worker takes %d: see Options.Blobs and Options.MaxBytes", path, what, len(data), h.MaxBytes)
 }
 
-// unlessBlobs makes an error permanent, unless it is the BlobStore's: the retry policy of the node decides on that one.
+// unlessBlobs makes an error permanent, unless it comes from the BlobStore: then the retry policy of the node decides.
 func unlessBlobs(err error) error {
 	if errors.Is(err, errBlobs) && !errors.Is(err, store.ErrNoBlob) {
 		return err
@@ -252,7 +253,7 @@ const (
 	maxSummary = 200     // bytes of a summary, of which Temporal takes 400
 )
 
-// shorten cuts a text.
+// shorten cuts a text to at most the given number of bytes.
 func shorten(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -260,29 +261,29 @@ func shorten(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// outcome is how the activity of an attempt ended, as data.
+// outcome says, as data, how the activity of an attempt ended.
 type outcome struct {
-	Reply json.RawMessage `json:"reply,omitempty"` // what the step has returned
-	// Of an activity without a Reply: how it ended, and the text of its error.
+	Reply json.RawMessage `json:"reply,omitempty"` // what the step returned
+	// If there is no Reply: how the activity ended, and the text of its error.
 	Ended ending `json:"ended,omitempty"`
 	Error string `json:"error,omitempty"`
-	// Details are the details of its last heartbeat.
+	// Details are the details of the activity's last heartbeat.
 	Details details `json:"details,omitempty"`
 }
 
-// ending is how an activity ended whose step has returned nothing.
+// ending says how an activity without a Reply ended.
 type ending string
 
 const (
 	endedRefused ending = "refused"  // the worker cannot perform the attempt
-	endedStopped ending = "stopped"  // the worker was stopped during the attempt, or does not have its plan
+	endedStopped ending = "stopped"  // the worker was stopped during the attempt, or does not have the plan
 	endedSilent  ending = "silent"   // the worker sends no heartbeats
-	endedUntaken ending = "untaken"  // no worker has taken the attempt in time
-	endedUnbegun ending = "unbegun"  // the attempt was to stop before a worker had it
+	endedUntaken ending = "untaken"  // no worker took the attempt in time
+	endedUnbegun ending = "unbegun"  // the attempt was stopped before a worker had it
 	endedOther   ending = "by error" // the error is Temporal's
 )
 
-// outcomeOf is the outcome of an activity with the given result.
+// outcomeOf returns the outcome of an activity with the given result.
 func outcomeOf(data json.RawMessage, err error) outcome {
 	var failure *sdk.ApplicationError
 	var timeout *sdk.TimeoutError
@@ -308,10 +309,10 @@ func outcomeOf(data json.RawMessage, err error) outcome {
 	return outcome{Ended: endedOther, Error: err.Error()}
 }
 
-// lost reports whether the attempt has no result since its worker is gone.
+// lost reports whether the attempt has no result because its worker is gone.
 func (o outcome) lost() bool { return o.Ended == endedStopped || o.Ended == endedSilent }
 
-// replyOf is the Reply to the call of an attempt, and what its step has reported.
+// replyOf returns the Reply to the call of an attempt, and what its step reported.
 func (t texts) replyOf(o outcome) (reply kahn.Reply, told remarked) {
 	switch o.Ended {
 	case endedRefused, endedStopped:

@@ -25,7 +25,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// update sends a request to the workflow, which has to take it.
+// update sends a request to the workflow, and fails the test if the workflow refuses it.
 func update(t testing.TB, env *testsuite.TestWorkflowEnvironment, name string, argument any) {
 	env.UpdateWorkflow(name, "", &testsuite.TestUpdateCallback{
 		OnAccept: func() {}, OnReject: func(err error) { t.Error(err) }, OnComplete: func(_ any, err error) {
@@ -36,7 +36,7 @@ func update(t testing.TB, env *testsuite.TestWorkflowEnvironment, name string, a
 	}, argument)
 }
 
-// A step sees what it would see in one process.
+// A step on Temporal sees what it sees under kahn.Execute.
 func TestStep(t *testing.T) {
 	t.Parallel()
 	var g kahn.Graph
@@ -83,7 +83,7 @@ func TestStep(t *testing.T) {
 	require.Equal(t, []any{nil, "x"}, each.Output, "each[0] is not what was expected, each[1] is")
 }
 
-// What a step returns in an unusual way means what it means in one process.
+// Unusual ways to return from a step have the same effect as under kahn.Execute.
 func TestReplies(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -168,7 +168,7 @@ func TestSuspend(t *testing.T) {
 	require.Equal(t, []any{42, "me", 1}, res.Output)
 }
 
-// Stops of all kinds reach the steps, whose nodes end as in one process; cleanup nodes run.
+// Stops of all kinds reach the steps. Their nodes end as in one process, and cleanup nodes run.
 func TestStops(t *testing.T) {
 	t.Parallel()
 	waits := func(ctx context.Context, _ *kahn.Step) (any, error) {
@@ -250,8 +250,8 @@ func (u *unrepeated) ExecuteActivity(ctx workflow.Context, name string, args ...
 	return u.Next.ExecuteActivity(workflow.WithRetryPolicy(ctx, sdk.RetryPolicy{MaximumAttempts: 1}), name, args...)
 }
 
-// An attempt whose worker is lost is performed again, with the same number. After MaxCrashes losses in a row the node fails for that reason. A worker that was stopped, and one that
-// lacks the plan, hand the attempt back, as often as it takes, whether Temporal repeats the activity or the run does.
+// An attempt whose worker is lost is performed again, with the same number. After MaxCrashes losses in a row the node fails. A stopped
+// worker, and a worker without the plan, hand the attempt back any number of times, whether Temporal repeats the activity or the run does.
 func TestLostWorkers(t *testing.T) {
 	t.Parallel()
 	type row struct {

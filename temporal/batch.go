@@ -13,18 +13,18 @@ import (
 // The signals between a run and a child workflow that performs a batch of its attempts.
 const (
 	endedSignal = "kahn.Ended" // to the run, with a report
-	stopSignal  = "kahn.Stop"  // to the child, with the places of attempts that are to stop
+	stopSignal  = "kahn.Stop"  // to the child, with the places of the attempts to stop
 )
 
 const (
 	maxBatch   = 100 // attempts
-	minBatch   = 4   // attempts, below which the history is shorter with activities
+	minBatch   = 4   // attempts; below it the history is shorter with activities
 	linger     = 250 * time.Millisecond
-	fewBeside  = 10      // running attempts to each waiting one, above which it lingers
-	batchBytes = 1 << 20 // of the calls of a batch, and of the outcomes in a report, except a longer one alone
+	fewBeside  = 10      // running attempts for each waiting one, above which it lingers
+	batchBytes = 1 << 20 // of the calls of a batch, and of the outcomes in a report; a longer one travels alone
 )
 
-// batch is the input of a child workflow. It performs attempts for a run, which decides when they begin and what follows.
+// batch is the input of a child workflow, which performs attempts for a run. The run decides when they begin and what follows.
 type batch struct {
 	Number int    `json:"number"` // among the batches of an execution of the run
 	Plan   planID `json:"plan"`
@@ -35,7 +35,7 @@ type batch struct {
 type call struct {
 	Path     string          `json:"path"`
 	Call     json.RawMessage `json:"call"`
-	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt: what ended before it is reported before it
+	Deadline time.Time       `json:"deadline,omitzero"` // of the attempt; the child reports before it what ended before it
 	Details  details         `json:"details,omitempty"`
 	typed
 }
@@ -52,30 +52,31 @@ type placed struct {
 	outcome
 }
 
-// batches are the attempts of a run that child workflows perform.
+// batches has the attempts of a run that child workflows perform.
 type batches struct {
-	most   int             // attempts in one; 0 as long as it is not known, negative: there are no batches
-	large  map[string]bool // whether a map is large, by the path of each that was asked for
+	most   int             // attempts in a batch; 0 while unknown, negative if there are no batches
+	large  map[string]bool // whether a map is large, by path, for each map that isLarge was asked about
 	count  int
 	active []*child
 
-	lingering, lingered bool // attempts wait for others to be in the same batch; they have waited
+	lingering, lingered bool // attempts wait for more to join their batch; they have waited
 }
 
 // child is a child workflow that performs a batch.
 type child struct {
 	number   int
 	attempts []*attempt // nil for ended ones
-	stops    []int      // places of attempts that it is to be asked to stop
+	stops    []int      // places of attempts that the child has yet to be asked to stop
 	done     workflow.ChildWorkflowFuture
 }
 
-// batchesVersion is the change of the workflow's code that brought batches: an execution that began before it continues
-// without.
+// batchesVersion names the change of the workflow's code that brought batches. An execution that began before the change continues without
+// batches.
 const batchesVersion = "kahn.Batch"
 
-// lingers reports whether the attempts that wait for Temporal wait a moment longer, so that more join their batch: they belong to large maps and are
-// few beside the running ones, at whose end others begin. Otherwise each end of a single attempt would begin a batch of one.
+// lingers reports whether the attempts in x.begun wait a moment longer, so that more join their batch. They do if all belong to large maps
+// and are few beside the running attempts, whose ends let further attempts begin. Otherwise each end of a single attempt would begin a
+// batch of one.
 func (x *interpreter) lingers() bool {
 	b, n := &x.batches, len(x.begun)
 	if b.lingered || n >= b.most || n*fewBeside >= len(x.calls) || slices.ContainsFunc(x.begun, func(a *attempt) bool { return !x.isOfLargeMap(a.step.Path()) }) {
@@ -88,7 +89,7 @@ func (x *interpreter) lingers() bool {
 	return true
 }
 
-// isOfLargeMap reports whether a path leads into a map of so many items that child workflows perform its attempts.
+// isOfLargeMap reports whether a path leads into a large map, see Settings.MapChildren.
 func (x *interpreter) isOfLargeMap(path string) bool {
 	above := x.in.Settings.MapChildren
 	if above == 0 {
@@ -162,7 +163,7 @@ func (x *interpreter) performBatch(attempts []*attempt) {
 	})
 }
 
-// hear takes the reports of child workflows.
+// hear takes the reports that child workflows have sent.
 func (x *interpreter) hear() {
 	for {
 		var r report
@@ -175,7 +176,7 @@ func (x *interpreter) hear() {
 	}
 }
 
-// take reports the outcomes of attempts, each once.
+// take passes the outcomes in a report to the run, each once.
 func (x *interpreter) take(b *child, r report) {
 	for _, p := range r.Outcomes {
 		if p.Place < 0 || p.Place >= len(b.attempts) || b.attempts[p.Place] == nil {
@@ -198,7 +199,7 @@ func (x *interpreter) conclude(b *child, last report, err error) {
 	}
 }
 
-// stopBatches asks child workflows to stop the attempts that are to stop.
+// stopBatches asks each child workflow to stop the attempts in its stops.
 func (x *interpreter) stopBatches() {
 	for _, b := range x.batches.active {
 		if places := b.stops; len(places) > 0 {

@@ -7,11 +7,11 @@ import (
 	"go.temporal.io/sdk/workflow"
 )
 
-// How long a child workflow keeps an outcome to itself, so that several share a report. Outcomes that others have to follow soon wait for less.
+// How long a child workflow holds an outcome back, so that several share a report. An outcome on which the run acts at once waits less.
 const (
 	afterStop    = 100 * time.Millisecond // an attempt that was asked to stop
 	afterFailure = time.Second
-	afterSuccess = time.Second // or a part of the time since the child began, so that the reports of a long batch become rare
+	afterSuccess = time.Second // or 1/partOfAge of the child's age, so that the reports of a long batch become rare
 	partOfAge    = 4
 )
 
@@ -25,17 +25,17 @@ type performer struct {
 	wait  workflow.Selector
 	calls []workflow.CancelFunc // of the running attempts; nil for the others
 
-	asked   map[int]bool // attempts that are to stop
+	asked   map[int]bool // attempts that were asked to stop
 	running int          // attempts
 	telling int          // reports in flight
 	ended   []placed     // not reported to the run yet
-	size    int          // of these in bytes
+	size    int          // of ended, in bytes
 	due     time.Time    // of the next report
 	timer   workflow.CancelFunc
 }
 
-// batch is the workflow that performs a batch. It returns when all attempts have ended, with the outcomes that were not reported to the run
-// before.
+// batch is the workflow that performs a batch. It returns when all attempts have ended. Its result has the outcomes that no report has
+// brought to the run before.
 func (h *host) batch(root workflow.Context, in batch) (report, error) {
 	b := &performer{host: h, in: in, began: workflow.Now(root), wait: workflow.NewSelector(root), calls: make([]workflow.CancelFunc, len(in.Calls)), asked: map[int]bool{}}
 	b.ctx, _ = workflow.NewDisconnectedContext(root)
@@ -99,7 +99,7 @@ func (b *performer) keep(p placed, failed bool) {
 	b.plan(b.patience(p.Place, failed))
 }
 
-// patience is how long an outcome may wait for others.
+// patience returns how long an outcome may wait for others.
 func (b *performer) patience(place int, failed bool) time.Duration {
 	if b.asked[place] {
 		return afterStop
@@ -114,7 +114,7 @@ func (b *performer) patience(place int, failed bool) time.Duration {
 	return wait
 }
 
-// plan has the next report not later than after the given time.
+// plan schedules the next report for the given time from now, unless one is due earlier.
 func (b *performer) plan(after time.Duration) {
 	due := workflow.Now(b.ctx).Add(after)
 	if b.running == 0 || len(b.ended) == 0 || b.timer != nil && !due.Before(b.due) {
@@ -133,7 +133,7 @@ func (b *performer) plan(after time.Duration) {
 	})
 }
 
-// tell reports the outcomes so far. Outcomes that do not reach the run are in the next report, or in the last one.
+// tell reports the outcomes so far. If the report does not reach the run, its outcomes are in the next report, or in the result.
 func (b *performer) tell() {
 	if len(b.ended) == 0 {
 		return

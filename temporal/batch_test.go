@@ -54,7 +54,7 @@ func (x *shares) listen(t testing.TB, env *testsuite.TestWorkflowEnvironment) {
 	})
 }
 
-// overItems is a graph of a map over so many numbers.
+// overItems returns a graph of a map over n numbers.
 func overItems(n int, m kahn.Map, node kahn.Node) *kahn.Graph {
 	items := make([]any, n)
 	for i := range items {
@@ -65,8 +65,9 @@ func overItems(n int, m kahn.Map, node kahn.Node) *kahn.Graph {
 	return new(kahn.Graph).Add(node)
 }
 
-// TestRandomMaps compares runs whose maps are performed by child workflows with those in one process: of steps and of graphs, with gates, retries, limits,
-// losses that are tolerated, and maps in maps. Gates are answered one at a time, in an order that depends on the batches: no cleanup node times out meanwhile.
+// TestRandomMaps compares runs whose maps are performed by child workflows with runs in one process. The maps are of steps and of graphs,
+// with gates, retries, limits, tolerated failures, and maps in maps. Gates are answered one at a time, in an order that depends on the
+// batches, so cleanup nodes get long timeouts.
 func TestRandomMaps(t *testing.T) {
 	t.Parallel()
 	n, from := 30, uint64(0)
@@ -120,7 +121,7 @@ func TestLargeMap(t *testing.T) {
 	require.Equal(t, 1, x.executions, "a batch counts as one attempt")
 }
 
-// The settings tell which maps are large; a batch of few attempts is not worth a workflow.
+// The settings decide which maps are large. Too few attempts are not worth a child workflow.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -152,8 +153,8 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// A run hears of the attempts of a batch before the last one has ended: the first item waits for the last one, which has no slot until others have ended, and an
-// item that fails stops those that still run.
+// A run learns of ended attempts before their batch has ended. Here the first item waits for the last item, which gets a slot only when
+// others have ended; and a failed item stops the items that still run.
 func TestReports(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -203,7 +204,7 @@ func TestStopsOfBatches(t *testing.T) {
 		node   kahn.Node
 		ask    func(t *testing.T, env *testsuite.TestWorkflowEnvironment)
 		cause  kahn.CauseKind // of item 3
-		alone  bool           // of the items, this one waits to be stopped
+		alone  bool           // item 3 alone waits to be stopped
 		status kahn.RunStatus
 	}{
 		"workflow": {ask: func(_ *testing.T, env *testsuite.TestWorkflowEnvironment) { env.CancelWorkflow() }, cause: kahn.CauseCancelRun, status: kahn.RunCancelled},
@@ -310,10 +311,10 @@ func TestLostBatches(t *testing.T) {
 	}
 }
 
-// deaf lets no signal of a workflow reach another one.
+// deaf drops the signals between workflows.
 type deaf struct {
 	interceptor.WorkflowOutboundInterceptorBase
-	told chan struct{} // is closed when there is one
+	told chan struct{} // is closed at the first signal
 }
 
 func (x *deaf) SignalExternalWorkflow(ctx workflow.Context, _, _, _ string, _ any) workflow.Future {
@@ -323,7 +324,7 @@ func (x *deaf) SignalExternalWorkflow(ctx workflow.Context, _, _, _ string, _ an
 	return f
 }
 
-// Outcomes in a report that does not reach the run are in the last one.
+// Outcomes in a report that does not reach the run are in the last report.
 func TestReportsFail(t *testing.T) {
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
@@ -356,7 +357,7 @@ func TestReportsFail(t *testing.T) {
 	require.Equal(t, map[int]string{0: `{"value":"soon"}`, 1: `{"value":"later"}`}, replies)
 }
 
-// Outcomes that a run has, and places that it does not know, change nothing.
+// Reports with outcomes that the run already has, or with unknown places, change nothing.
 func TestReportsTwice(t *testing.T) {
 	t.Parallel()
 	x := &trial{workflow: Workflow{Plan: plan(t, overItems(8, kahn.Map{}, kahn.Node{})), Settings: Settings{MapChildren: 7}}}

@@ -22,22 +22,22 @@ const (
 	inlineBytes = 32 << 10
 	// cacheBytes bounds the blobs that a worker keeps in memory.
 	cacheBytes = 64 << 20
-	// workflowPatience is how long a workflow task repeats a call of the BlobStore that fails. Then Temporal repeats the task.
+	// workflowPatience is how long a workflow task repeats a failing call of the BlobStore. Then Temporal repeats the task.
 	workflowPatience = 3 * time.Second
 )
 
-// errBlobs is matched by errors of the BlobStore itself. They say nothing about the value.
+// errBlobs is matched by errors of the BlobStore itself. Such an error says nothing about the value.
 var errBlobs = errors.New("the BlobStore")
 
-// texts writes and reads what goes through Temporal: the values of runs, and whole calls, replies and snapshots. Of what is long a BlobStore keeps
-// the JSON, if there is one, and Temporal gets a reference.
+// texts writes and reads what goes through Temporal: the values of runs, and whole calls, replies and snapshots. If there is a BlobStore,
+// it keeps long JSON, and Temporal gets a reference.
 type texts struct {
 	kahn.Codec            // of values
-	whole      kahn.Codec // of json.RawMessage as it is
+	whole      kahn.Codec // of a json.RawMessage, as it is
 	blobs      bool       // there is a BlobStore
 }
 
-// textsIn returns the texts with values of the given types. Without a BlobStore it refuses a reference, and passes everything else on as it is.
+// textsIn returns texts for values of the given types. Without a BlobStore these refuse references and keep everything else inline.
 func textsIn(blobs store.BlobStore, types kahn.Types, patience time.Duration) texts {
 	over := inlineBytes
 	if blobs == nil {
@@ -62,7 +62,7 @@ func (t texts) read(data json.RawMessage) (json.RawMessage, error) {
 	return text.(json.RawMessage), nil
 }
 
-// plain is the codec of JSON that stays as it is.
+// plain is a codec for JSON, which it leaves as it is.
 type plain struct{}
 
 func (plain) Encode(value any) (json.RawMessage, error) { return value.(json.RawMessage), nil }
@@ -81,7 +81,7 @@ func (noBlobs) Get(context.Context, string) ([]byte, error) {
 
 func (noBlobs) Delete(context.Context, string) error { return nil }
 
-// cache is a BlobStore that remembers the blobs of late: the value that a step has returned is soon in the calls of its successors.
+// cache is a BlobStore that remembers recent blobs: the value that a step returned is soon in the calls of its successors.
 type cache struct {
 	store.BlobStore
 	mu    sync.Mutex        // guards the rest
@@ -141,8 +141,9 @@ func (c *cache) keep(key string, data []byte) {
 	}
 }
 
-// watched are the texts of a workflow. What a BlobStore keeps follows from its key, so that a replay reads what the workflow has read; but whether the store
-// answers does not follow from the history. So the workflow fails its task when an error was noted, and Temporal repeats it.
+// watched returns the texts of a workflow. A replay reads the same blobs, since a key determines its blob; but whether the store answers
+// does not follow from the history. So the texts note the store's errors, the workflow fails its task if there is one, and Temporal repeats
+// the task.
 func (h *host) watched(ctx workflow.Context, note *error) texts {
 	if h.Blobs == nil {
 		return h.texts
@@ -152,7 +153,8 @@ func (h *host) watched(ctx workflow.Context, note *error) texts {
 	return t
 }
 
-// watch notes errors of a codec that are not the value's. While the codec is called the SDK does not look for deadlocks of the workflow.
+// watch notes errors of a codec that come from the BlobStore. While the codec is called, the SDK does not look for deadlocks of the
+// workflow.
 type watch struct {
 	codec kahn.Codec
 	ctx   workflow.Context
@@ -190,7 +192,7 @@ func withoutDeadlockDetection(ctx workflow.Context, f func()) {
 	}
 }
 
-// caller is a data converter that calls what it is to convert.
+// caller is a data converter that calls the function it is given to convert.
 type caller struct{ converter.DataConverter }
 
 // ToPayload implements [converter.DataConverter].

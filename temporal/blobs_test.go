@@ -24,8 +24,8 @@ const longBytes = 100 << 10
 
 func long(of string) string { return strings.Repeat(of, longBytes) }
 
-// longValues is a graph in which long values are everywhere: a root input, outputs, an answer, the parameter that 60 nodes share, and a list of 60 that one
-// node gets.
+// longValues returns a graph with long values everywhere: a root input, outputs, an answer, a parameter that 60 nodes share, and a list of
+// 60 values for one node.
 func longValues() *kahn.Graph {
 	const width = 60
 	g := &kahn.Graph{Inputs: []kahn.Input{{Name: "text"}}}
@@ -95,7 +95,8 @@ func TestBlobs(t *testing.T) {
 	}
 }
 
-// The message of a failure is short, whatever the error's text is, and a reply that is long without a long value goes by reference.
+// The message of a failure is short, however long the error's text is. A reply that is long although its values are short travels by
+// reference.
 func TestLongReplies(t *testing.T) {
 	t.Parallel()
 	h := newHost(Options{MaxBytes: defaultMaxBytes, Blobs: new(store.MemoryBlobs)})
@@ -117,7 +118,7 @@ func TestLongReplies(t *testing.T) {
 	require.Equal(t, 2, strings.Count(string(whole), half), "info and state")
 }
 
-// failing is a BlobStore that fails when it is told to.
+// failing is a BlobStore that fails while down is set.
 type failing struct {
 	store.MemoryBlobs
 	down atomic.Bool
@@ -132,7 +133,8 @@ func (f *failing) Get(ctx context.Context, key string) ([]byte, error) {
 	return f.MemoryBlobs.Get(ctx, key)
 }
 
-// A store that fails in a workflow task is no outcome of a node: the task fails, and Temporal repeats it. A blob that is lost fails the attempt that needs it.
+// If the store fails in a workflow task, the task fails and Temporal repeats it; no node fails. A lost blob fails the attempt that needs
+// it.
 func TestBlobsAway(t *testing.T) {
 	t.Parallel()
 	g := &kahn.Graph{Inputs: []kahn.Input{{Name: "text"}}}
@@ -162,7 +164,7 @@ func TestBlobsAway(t *testing.T) {
 	err = perform(Options{})
 	require.ErrorContains(t, err, "Blobs", "the worker was given none")
 
-	// In the client it is an error of Wait.
+	// In the client Wait returns the error.
 	ref, err := w.texts().write([]byte(`"` + long("s") + `"`))
 	require.NoError(t, err)
 	_, err = Workflow{Plan: p}.result(output{Snapshot: packed{Blob: ref}})
@@ -170,7 +172,7 @@ func TestBlobsAway(t *testing.T) {
 	require.ErrorContains(t, err, "Blobs")
 }
 
-// An attempt whose inputs are lost is not repeated; one whose store does not answer is, as the node's policy says.
+// An attempt whose inputs are lost is not repeated. If the store does not answer, the node's retry policy decides.
 func TestAttemptWithoutBlobs(t *testing.T) {
 	t.Parallel()
 	away := new(failing)

@@ -16,15 +16,15 @@ import (
 var (
 	// ErrUnsupported is matched by the errors of [Check].
 	ErrUnsupported = errors.New("it does not carry over to Temporal")
-	// ErrUnknownPlan is matched by the error of a worker that does not have the plan of a run: it leaves the run to another one.
+	// ErrUnknownPlan is matched by the error of a worker that does not have the plan of a run, and leaves the run to another worker.
 	ErrUnknownPlan = errors.New("the worker does not have the plan")
 )
 
-// Check reports what in a plan does not carry over to Temporal: an error for each node concerned, joined, with its path and the reason. Each
-// matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
+// Check reports what in a plan does not carry over to Temporal. It joins one error for each node concerned, with the node's path and the
+// reason. Each matches [ErrUnsupported]. Workers and [Start] check plans before anything starts.
 //
-// Go functions that assemble and check values (Map.Key, Map.Estimate, merges of the host's own, and contracts that are Go values) would be called in the
-// workflow. A worker whose functions are pure, see Options.Pure, accepts them.
+// The workflow itself would have to call Go functions that assemble and check values: Map.Key, Map.Estimate, the host's own merges, and
+// contracts that are Go values. A worker accepts them if Options.Pure declares them as pure.
 func Check(p *kahn.Plan) error { return check(p, false) }
 
 func check(p *kahn.Plan, pure bool) error {
@@ -112,7 +112,7 @@ func builtin(merge string) bool {
 	return false
 }
 
-// timing is what decides when and how often the steps of a node are performed, which [kahn.Plan.Hash] leaves out.
+// timing has the fields of a node that decide when and how often its steps are performed. [kahn.Plan.Hash] leaves them out.
 type timing struct {
 	ID                                       string
 	Retry                                    kahn.Retry
@@ -125,8 +125,8 @@ type timing struct {
 	CompensateTimeout                        time.Duration `json:",omitempty"`
 }
 
-// fingerprint identifies what decides in a plan: its hash, and the timing of its nodes and groups. A worker continues a run only if
-// both are the same.
+// fingerprint returns a digest of everything in a plan that decides: its hash, and the timing of its nodes and groups. A worker continues a
+// run only if the fingerprint is the same.
 func fingerprint(p *kahn.Plan) string {
 	sum := sha256.New()
 	write := json.NewEncoder(sum)

@@ -34,7 +34,7 @@ func (e equals) Evaluate(_ context.Context, v kahn.View) (any, error) {
 	return fmt.Sprint(v.Output(e.id)) == e.number, nil
 }
 
-// Check names every node that does not carry over, inside of composites too, with the reason, and nothing else.
+// Check names exactly the nodes that do not carry over, also inside composites, with the reason.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	yes := func(kahn.View) (bool, error) { return true, nil }
@@ -71,7 +71,7 @@ func TestCheck(t *testing.T) {
 	require.NotEqual(t, fingerprint(plan(t, new(kahn.Graph).Add(quick))), fingerprint(plan(t, new(kahn.Graph).Add(slow))), "the timing of compensations decides, too")
 	require.ErrorIs(t, Check(nil), kahn.ErrNoGraph)
 
-	// Functions that decide carry over: the history has what they return.
+	// Functions that decide carry over: the history records what they return.
 	deciding := new(kahn.Graph).Add(
 		kahn.Node{ID: "a", When: yes, Fallback: func(context.Context, error) (any, error) { return nil, nil }}, kahn.Node{ID: "b", Test: func(kahn.View) (any, error) { return true, nil }},
 		kahn.Node{ID: "c", Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{While: yes, MaxIterations: 1}}, kahn.Node{ID: "d", Sub: kahntest.Graph(t, "x"), Loop: &kahn.Loop{Until: yes, MaxIterations: 1}})
@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 	kahntest.RequireStatuses(t, res, "a:ok b:ok c:S/when")
 }
 
-// Workers refuse plans that do not carry over, and options that mean nothing.
+// Register refuses plans that do not carry over, and bad options.
 func TestRegister(t *testing.T) {
 	t.Parallel()
 	var suite testsuite.WorkflowTestSuite
@@ -114,7 +114,7 @@ func TestRegister(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrBadOption)
 }
 
-// The fingerprint of a plan covers what decides when and how often steps are performed, which its hash does not.
+// The fingerprint of a plan, unlike its hash, covers the fields that decide when and how often steps are performed.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	of := func(n kahn.Node, groups ...kahn.Group) string {
@@ -139,7 +139,8 @@ func TestFingerprint(t *testing.T) {
 	require.Equal(t, of(kahn.Node{}), of(kahn.Node{}))
 }
 
-// A worker that does not have the plan of a run, or decides otherwise, or cannot read its inputs, leaves it to another one, at the beginning as in the middle.
+// A worker leaves a run to another worker if it lacks the plan, has another StateVersion, or cannot read the inputs, whether the run begins
+// or continues.
 func TestUnknownPlan(t *testing.T) {
 	t.Parallel()
 	old, young := plan(t, kahntest.Graph(t, "a")), plan(t, kahntest.Graph(t, "a a{cof}"))

@@ -23,42 +23,42 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Workflow says which run is meant.
+// Workflow describes a run as a workflow of Temporal.
 type Workflow struct {
 	// ID is the id of the Temporal workflow.
 	ID string
 	// TaskQueue is the queue that the workers poll.
 	TaskQueue string
-	// Plan is the graph. Its steps are called by the workers.
+	// Plan is the graph. The workers call its steps.
 	Plan *kahn.Plan
-	// Type is the type of the workflow, which the workers have, see Options.WorkflowType. "" is the Name of the graph, or [UnnamedGraph] without one.
+	// Type is the type of the workflow, which the workers have registered, see Options.WorkflowType. "" means the Name of the graph, or
+	// [UnnamedGraph] if it has none.
 	Type string
-	// Priority is the priority of the workflow's tasks, which the activities inherit, see [Kind]. Temporal's default is 3 of 1 to 5, where 1 is the most
-	// urgent.
+	// Priority is the priority of the workflow's tasks, which the activities inherit, see [Kind]. Temporal's priorities are 1, the most
+	// urgent, to 5; the default is 3.
 	Priority sdk.Priority
 	// Settings are the options of the run.
 	Settings Settings
-	// Fire is the trigger that fires the run, as the option kahn.Fire does. Nil: the run has none.
+	// Fire is the trigger that fires the run, as the option kahn.Fire does. Nil: no trigger fires.
 	Fire *Fire
 	// Types are the host's own types of values, as in Options.
 	Types kahn.Types
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
-	// DataConverter is the client's, which reads what Temporal keeps beside a workflow. Nil means the default one of the SDK.
+	// DataConverter is the client's; it reads what Temporal keeps beside a workflow. Nil means the SDK's default.
 	DataConverter converter.DataConverter
-	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute], for lists of runs by what they are: a Store with its
-	// field SearchAttributes, Temporal's own page, its command line. The namespace has these attributes, see [RegisterSearchAttributes]; else Start
-	// returns the error of the service, and nothing was started.
+	// SearchAttributes gives the workflow the search attributes [WorkflowAttribute] and [StatusAttribute]. With them a Store, Temporal's
+	// own page and its command line find runs by graph and status. The namespace must have these attributes, see
+	// [RegisterSearchAttributes]; otherwise Start starts nothing and returns the error of the service.
 	SearchAttributes bool
 	// Memo is kept beside the workflow, and shown in lists. The member "kahn" belongs to the run.
 	Memo map[string]any
-	// Attributes are search attributes of the host's own, which the namespace has.
+	// Attributes are the host's own search attributes, which the namespace must have.
 	Attributes sdk.SearchAttributes
-	// ExecutionTimeout bounds the workflow with all its executions, after which Temporal ends it: nothing is undone then, and the run has no Result. See Settings.Timeout for
-	// a bound that is the run's. Zero: no bound.
+	// ExecutionTimeout bounds the workflow with all its executions. After it Temporal ends the workflow: nothing is undone, and the run has
+	// no Result. See Settings.Timeout for a timeout of the run itself. Zero: no bound.
 	ExecutionTimeout time.Duration
-	// RetryFailed lets a run begin anew under the id of a run that has failed or was cancelled. Without it the Result of the former run
-	// is the answer.
+	// RetryFailed lets a new run begin under the id of a run that has failed or was cancelled. Without it Start returns the former run.
 	RetryFailed bool
 }
 
@@ -76,7 +76,7 @@ type Run struct {
 	get    client.WorkflowRun
 }
 
-// memo is what Temporal keeps beside a workflow, and shows in lists.
+// memo is the data of a run that Temporal keeps beside its workflow and shows in lists.
 type memo struct {
 	Plan         planID `json:"plan"`
 	Key          string `json:"key"` // a hash of plan, settings and inputs
@@ -85,11 +85,11 @@ type memo struct {
 
 const memoName = "kahn"
 
-// Start starts a run, and does not wait for it. If there is a workflow of this id already, with the same plan, settings and inputs, the Run
-// is that one, whether or not it has ended; if it has others, the error matches [kahn.ErrKeyConflict].
+// Start starts a run, and does not wait for it. If a workflow of this id exists with the same plan, settings and inputs, Start returns its
+// run, whether or not it has ended. If it differs in any of them, the error matches [kahn.ErrKeyConflict].
 //
-// The error matches [ErrUnsupported] if the plan does not carry over; inputs and settings are refused with the errors of
-// kahn.NewCoordinator. Nothing was started then.
+// The error matches [ErrUnsupported] if the plan does not carry over. Bad inputs and settings are refused with the errors of
+// kahn.NewCoordinator. In both cases nothing was started.
 func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*Run, error) {
 	in, err := w.input(inputs)
 	if err != nil {
@@ -111,7 +111,7 @@ func Start(ctx context.Context, c client.Client, w Workflow, inputs map[string]a
 	return &Run{c, w, run}, nil
 }
 
-// workflowType is the type of the workflow of the run.
+// workflowType returns the type of the workflow of the run.
 func (w Workflow) workflowType() string {
 	return workflowType(cmp.Or(w.Type, w.Plan.Name()), nil)
 }
@@ -130,8 +130,8 @@ func (w Workflow) startOptions(in input, m memo) client.StartWorkflowOptions {
 	return o
 }
 
-// Execute starts a run, or finds it if it was started before, and waits for its end. It returns the Result and the error as kahn.Execute does,
-// without events; an error of Temporal comes without a Result. The end of the context ends the waiting, and not the run.
+// Execute starts a run, or finds it if it was started before, and waits for its end. It returns the Result and the error as kahn.Execute
+// does, without events. If Temporal fails, it returns an error and no Result. The end of the context ends the waiting, not the run.
 func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string]any) (*kahn.Result, error) {
 	run, err := Start(ctx, c, w, inputs)
 	if err != nil {
@@ -140,13 +140,13 @@ func Execute(ctx context.Context, c client.Client, w Workflow, inputs map[string
 	return run.Wait(ctx)
 }
 
-// Attach returns the run of a workflow that was started before. Of the Workflow it takes ID, Plan, Types, Blobs and DataConverter. Whether there is such a
-// workflow shows when the Run is asked something.
+// Attach returns the run of a workflow that was started before. It uses the Workflow's ID, Plan, Types, Blobs and DataConverter. Attach
+// does not ask Temporal: if there is no such workflow, the methods of the Run return an error.
 func Attach(c client.Client, w Workflow) *Run {
 	return &Run{c, w, c.GetWorkflow(context.Background(), w.ID, "")}
 }
 
-// input is the input of the workflow, which was checked.
+// input checks the Workflow and returns the input of the workflow.
 func (w Workflow) input(inputs map[string]any) (input, error) {
 	if err := check(w.Plan, true); err != nil {
 		return input{}, err
@@ -174,8 +174,8 @@ func (w Workflow) input(inputs map[string]any) (input, error) {
 	return in, err
 }
 
-// key is a hash of what a run was asked to do. The version of the decisions is no part of it, so that a program of a later version finds the run, and
-// neither is what lists show.
+// key returns a hash of what a run was asked to do. It leaves out StateVersion, so that a program of a later version finds the run, and
+// SearchAttributes, which only lists show.
 func (in input) key() string {
 	in.RunID, in.StateVersion, in.SearchAttributes = "", 0, false
 	data, err := json.Marshal(in)
@@ -186,7 +186,7 @@ func (in input) key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// attachTo returns the run of an existing workflow if it was asked to do the same.
+// attachTo returns the run of the existing workflow of this id if its plan, settings and inputs are the same.
 func (w Workflow) attachTo(ctx context.Context, c client.Client, m memo) (*Run, error) {
 	about, err := c.DescribeWorkflowExecution(ctx, w.ID, "")
 	if err != nil {
@@ -200,7 +200,7 @@ func (w Workflow) attachTo(ctx context.Context, c client.Client, m memo) (*Run, 
 	return Attach(c, w), nil
 }
 
-// texts write and read the values of the run.
+// texts returns the texts that write and read the values of the run.
 func (w Workflow) texts() texts {
 	if w.Blobs == nil {
 		return textsIn(nil, w.Types, 0)
@@ -211,7 +211,7 @@ func (w Workflow) texts() texts {
 // ID returns the id of the workflow.
 func (r *Run) ID() string { return r.of.ID }
 
-// Wait waits for the end of the run, see [Execute].
+// Wait waits for the end of the run, and returns the Result and the error as [Execute] does.
 func (r *Run) Wait(ctx context.Context) (*kahn.Result, error) {
 	var out output
 	if err := r.get.Get(ctx, &out); err != nil {
@@ -249,9 +249,9 @@ func (w Workflow) result(out output) (*kahn.Result, error) {
 	return res, err
 }
 
-// Signal answers a node that waits, as kahn.Run.Signal does: by its id, its path or its token. A [kahn.Decision] records who has decided; with an
-// ID it may be sent again. Errors of the run match the same errors as for kahn.Run.Signal. If there is no such workflow, the error of this
-// method, and of the other methods that ask something of the run, matches kahn.ErrUnknownRun.
+// Signal answers a waiting node as kahn.Run.Signal does, and returns the same errors. The gate is the id, the path or the token of the
+// node. A [kahn.Decision] records who decided; with an ID it may be sent again. If there is no such workflow, this method and the other
+// methods that ask something of the run return an error that matches kahn.ErrUnknownRun.
 func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	q, err := r.of.signalRequest(gate, value)
 	if err != nil {
@@ -260,7 +260,7 @@ func (r *Run) Signal(ctx context.Context, gate string, value any) error {
 	return r.update(ctx, SignalUpdate, q)
 }
 
-// signalRequest is the argument of SignalUpdate, and of the signal SignalName.
+// signalRequest returns the argument of SignalUpdate, and of the signal SignalName.
 func (w Workflow) signalRequest(gate string, value any) (q signalRequest, err error) {
 	d, is := value.(kahn.Decision)
 	if !is {
@@ -319,7 +319,7 @@ func (r *Run) unreached(ctx context.Context, err error) error {
 	return known(err)
 }
 
-// Waiting returns the status of the run, and the nodes that wait for a signal. It needs a worker that is alive.
+// Waiting returns the status of the run, and the nodes that wait for a signal. It needs a live worker.
 func (r *Run) Waiting(ctx context.Context) (kahn.RunStatus, []kahn.Wait, error) {
 	var s state
 	if err := r.query(ctx, "", StateQuery, &s); err != nil {

@@ -27,7 +27,7 @@ import (
 // service stands for a Temporal service in which one workflow exists, or none.
 type service struct {
 	mocks.Client
-	memo    map[string]any // of that workflow; nil if there is none
+	memo    map[string]any // of the existing workflow; nil if there is none
 	writes  converter.DataConverter
 	started []client.StartWorkflowOptions
 	input   input
@@ -65,7 +65,7 @@ func newService() *service {
 	return s
 }
 
-// Start finds the run of an id that was asked to do the same, and refuses the id of one that was asked to do something else.
+// Start returns the existing run of an id if plan, settings and inputs are the same, and refuses the id if they differ.
 func TestStart(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "a")
@@ -96,7 +96,7 @@ func TestStart(t *testing.T) {
 	foreign.memo = map[string]any{"of": "another program"}
 	require.ErrorIs(t, start(foreign, w, in), kahn.ErrKeyConflict)
 
-	// What the client of the SDK has written with a converter of the host's is read with it.
+	// A memo that the client wrote with the host's own converter is read with that converter.
 	s = newService()
 	s.writes = converter.NewCodecDataConverter(s.writes, converter.NewZlibCodec(converter.ZlibCodecOptions{AlwaysEncode: true}))
 	coded := w
@@ -105,7 +105,7 @@ func TestStart(t *testing.T) {
 	require.NoError(t, start(s, coded, in))
 	require.ErrorIs(t, start(s, coded, map[string]any{"n": 2}), kahn.ErrKeyConflict)
 
-	// Nothing is started that cannot begin.
+	// Start starts nothing if the run cannot begin.
 	s = newService()
 	require.ErrorIs(t, start(s, w, nil), kahn.ErrMissingInput)
 	require.ErrorIs(t, start(s, w, map[string]any{"n": 1, "m": 2}), kahn.ErrUnknownInput)
@@ -126,7 +126,7 @@ func TestStart(t *testing.T) {
 	require.ErrorContains(t, start(s, lost, in), `workflow "unreachable": no connection`)
 }
 
-// A run is found by a program whose version of the decisions is another one: it was asked to do the same.
+// A program with another StateVersion finds the run: the version is not part of the key.
 func TestKeyOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	in, err := Workflow{Plan: plan(t, kahntest.Graph(t, "a"))}.input(nil)
@@ -154,7 +154,7 @@ func TestRetryFailed(t *testing.T) {
 	}
 }
 
-// What a host keeps beside a workflow is there beside what the run keeps.
+// The host's memo and search attributes are kept beside the run's own.
 func TestStartOptions(t *testing.T) {
 	t.Parallel()
 	tenant := sdk.NewSearchAttributeKeyKeyword("Tenant")
@@ -191,7 +191,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, want, in.Settings)
 }
 
-// An error of a request is known where it was made, and one of Temporal's stays what it is.
+// A refusal by the run matches the same error in the process that made the request; an error of Temporal stays as it is.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	for _, r := range refusals {
@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 	require.ErrorContains(t, decodeRefusal(encodeRefusal(errors.New("unheard of"))), "unheard of")
 }
 
-// Whoever waits gets the Result of a run that has ended in any way, and the error of a workflow that is no run.
+// Wait returns the Result of a run however it ended, and an error if the workflow is not a run.
 func TestWait(t *testing.T) {
 	t.Parallel()
 	of := Workflow{ID: "w", Plan: plan(t, kahntest.Graph(t, "a"))}

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// ledger keeps what the steps of an order do.
+// ledger records what the steps of an order do.
 type ledger struct {
 	mu    sync.Mutex
 	lines []string
@@ -49,8 +49,8 @@ func (l *ledger) undoes(_ context.Context, s *kahn.Step) error {
 	return nil
 }
 
-// An order is undone in reverse, by functions and by kinds, with its retries, and with what is known of each effect, also if the workflow continues as new after each
-// attempt.
+// An order is undone in reverse, by functions and by kinds, with retries. Each compensation learns whether the effect is certain. The same
+// holds if the workflow continues as new after each attempt.
 func TestCompensation(t *testing.T) {
 	t.Parallel()
 	for after := range 4 {
@@ -96,7 +96,8 @@ func TestCompensation(t *testing.T) {
 	}
 }
 
-// A cancellation, by whatever means, begins compensations and does not end them, and a compensation that takes too long is asked to stop, and tried again.
+// A cancellation by any means begins compensations and does not end them. A compensation that takes too long is asked to stop, and tried
+// again.
 func TestCompensationOfACancelledRun(t *testing.T) {
 	t.Parallel()
 	for _, after := range []int{0, 1} {
@@ -128,7 +129,8 @@ func TestCompensationOfACancelledRun(t *testing.T) {
 	}
 }
 
-// A compensation that panics or ends its goroutine has failed for good, and one that takes too long is attempted as often as its policy says, whatever it returns.
+// A compensation that panics or calls Goexit fails without retries. A compensation that takes too long is attempted as often as its policy
+// says, whatever it returns.
 func TestCompensationsThatMisbehave(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -169,8 +171,8 @@ func TestCompensationsThatMisbehave(t *testing.T) {
 
 func nothing(context.Context, *kahn.Step) (any, error) { return nil, nil }
 
-// The effect of an attempt whose worker is lost too often is unknown, and so it is undone; a compensation whose worker is lost too often has failed, and the losses of
-// the node do not count against it.
+// If the worker of an attempt is lost too often, its effect is unknown, and it is undone. If the worker of a compensation is lost too
+// often, the compensation fails; losses during the node's attempts do not count.
 func TestCompensationOfLostWorkers(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -220,7 +222,7 @@ func TestCompensationOfLostWorkers(t *testing.T) {
 	}
 }
 
-// The items of maps are undone, also those that child workflows perform, with the numbers of their items.
+// The items of maps are undone with their indexes, also items that child workflows perform.
 func TestCompensationOfItems(t *testing.T) {
 	t.Parallel()
 	var l ledger

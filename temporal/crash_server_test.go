@@ -22,10 +22,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// site is a development server with its data in a file, and three workers, each a process. What is killed goes on where it was.
+// site is a development server with its data in a file, and three workers, each a process of its own. A killed process is restarted.
 type site struct {
 	t       testing.TB
-	dir     string // of the world; its name is that of the task queue
+	dir     string // in which steps count their calls; its base name is the task queue
 	data    string
 	address string
 	server  *exec.Cmd
@@ -96,7 +96,7 @@ func (x *site) killWorkers() {
 	x.workers = nil
 }
 
-// calls waits until the steps were called so often.
+// calls waits until the steps were called n times.
 func (x *site) calls(n int) {
 	require.Eventually(x.t, func() bool {
 		files, err := os.ReadDir(x.dir)
@@ -104,7 +104,7 @@ func (x *site) calls(n int) {
 	}, 2*time.Minute, 10*time.Millisecond)
 }
 
-// crashes are what happens to a site in the middle of a run.
+// crashes lists what happens to a site in the middle of a run.
 var crashes = map[string]func(x *site){
 	"workers": func(x *site) {
 		x.kill(x.workers[0])
@@ -123,7 +123,7 @@ var crashes = map[string]func(x *site){
 			x.startWorker()
 		}
 	},
-	"stopped": func(x *site) { // longer than LostAfter: what it returns then is too late
+	"stopped": func(x *site) { // for longer than LostAfter: its results come too late
 		w := x.workers[0].Process
 		require.NoError(x.t, w.Signal(syscall.SIGSTOP))
 		time.Sleep(lostSoon + time.Second)
@@ -131,8 +131,8 @@ var crashes = map[string]func(x *site){
 	},
 }
 
-// TestServerCrash performs a graph of 300 nodes while processes are killed or stopped, three times: the Result is that of a run in one process, no attempt
-// but those that were cut short is performed twice, and no result is recorded twice.
+// TestServerCrash performs a graph of 300 nodes while processes are killed or stopped, three times: the Result equals the Result of a run
+// in one process, only attempts that were cut short are performed twice, and no result is recorded twice.
 func TestServerCrash(t *testing.T) {
 	for name, crash := range crashes {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestServerCrash(t *testing.T) {
 	}
 }
 
-// recordedResults counts the results of each node in the histories of a workflow.
+// recordedResults counts each node's results in the histories of a workflow.
 func recordedResults(t testing.TB, c client.Client, id, first string) map[string]int {
 	results := map[string]int{}
 	for _, h := range histories(t, c, id, first) {

@@ -15,8 +15,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// decide makes a call of a function of the plan. Of a Go function that was not declared as pure the history has what it has returned, and a replay does not call
-// it. Texts depend on their arguments alone.
+// decide calls a function of the plan. The history records the result of a Go function that was not declared as pure, and a replay does not
+// call the function. Texts are called again: they depend on their arguments alone.
 func (x *interpreter) decide(path, field string, call func() (any, error)) (value any, err error) {
 	if n, _ := x.plan.At(path); isText(n, field) {
 		return call()
@@ -37,8 +37,8 @@ func isText(n kahn.Node, field string) bool {
 	return field == "When" && n.WhenExpr != "" || field == "Test" && n.TestExpr != "" || field == "Loop" && n.Loop != nil && n.Loop.UntilExpr != ""
 }
 
-// record returns what the history has of a call, or makes it. An error, which may be a panic of the SDK that finds another history, is not the
-// function's.
+// record returns the recorded result of a call, or makes the call and records its result. The error is never the function's; it may be a
+// panic of the SDK about a history that differs.
 func (x *interpreter) record(path, field string, call func() (any, error)) (reply kahn.Reply, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -61,17 +61,18 @@ func (x *interpreter) record(path, field string, call func() (any, error)) (repl
 	return reply, nil
 }
 
-// ErrImpure is matched by the error of a workflow task in which a function that was declared as pure, see Options.Pure, has returned two things for one call.
+// ErrImpure is matched by the error of a workflow task in which a function, declared as pure by Options.Pure, returned different results
+// for the same call.
 var ErrImpure = errors.New("a function that was declared as pure is not")
 
-// verified are the functions of plans that a worker has called twice.
+// verified has the functions of plans that a worker has called twice.
 type verified struct {
 	always bool // call each twice whenever it is called: in tests, and in replays of recorded histories
 	mu     sync.Mutex
 	once   map[string]bool
 }
 
-// asks reports whether a function is to be called twice now.
+// asks reports whether the function has to be called twice now.
 func (v *verified) asks(plan, path, field string) bool {
 	if v.always {
 		return true
@@ -89,7 +90,7 @@ func (v *verified) asks(plan, path, field string) bool {
 	return true
 }
 
-// withoutNumbers is a path without the numbers of items and iterations, so that all have one function.
+// withoutNumbers returns a path without the numbers of items and iterations: all items and iterations of a node share its functions.
 func withoutNumbers(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {
@@ -103,8 +104,8 @@ func withoutNumbers(path string) string {
 	return b.String()
 }
 
-// verify makes a call of a function that was declared as pure, and for the first time in the worker once more. If it returns another thing then, the workflow task fails before
-// Temporal has anything of it, so that no history depends on the function.
+// verify calls a function that was declared as pure; the first time in the worker it calls the function twice. If the results differ, the
+// workflow task fails before Temporal has recorded anything of it, so that no history depends on the function.
 func (x *interpreter) verify(path, field string, call func() (any, error)) (any, error) {
 	n, _ := x.plan.At(path)
 	if isText(n, field) || !x.pure.asks(x.in.Plan.Print, path, field) {
@@ -124,7 +125,7 @@ func (x *interpreter) verify(path, field string, call func() (any, error)) (any,
 	return first.value, first.err
 }
 
-// returned is what a function has returned, or how it ended else.
+// returned is what a function returned, or the panic or the Goexit that ended it.
 type returned struct {
 	value    any
 	err      error
@@ -144,7 +145,7 @@ func (r returned) String() string {
 	return shorten(fmt.Sprintf("%v", r.value), maxSummary)
 }
 
-// caught makes a call on a goroutine of its own, which the function may end.
+// caught makes a call on a new goroutine, which the function may end.
 func caught(ctx workflow.Context, call func() (any, error)) (r returned) {
 	withoutDeadlockDetection(ctx, func() {
 		done := make(chan struct{})
@@ -164,7 +165,7 @@ func caught(ctx workflow.Context, call func() (any, error)) (r returned) {
 	return r
 }
 
-// alike reports whether two calls have returned the same, as a history would have it.
+// alike reports whether two calls ended in the same way, as far as a history would show.
 func (x *interpreter) alike(a, b returned) bool {
 	if a.goexit || b.goexit {
 		return a.goexit == b.goexit

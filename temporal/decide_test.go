@@ -19,7 +19,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// deciders is a graph whose functions decide in every way that there is.
+// deciders returns a graph with every kind of function that decides.
 func deciders() *kahn.Graph {
 	inner := new(kahn.Graph).Add(kahn.Node{ID: "x", When: func(v kahn.View) (bool, error) { return v.Iteration() != 1, nil }})
 	fails := func(context.Context, *kahn.Step) (any, error) { return nil, errStep }
@@ -37,7 +37,7 @@ func deciders() *kahn.Graph {
 	)
 }
 
-// Go functions decide as they do in one process, those that panic included.
+// Go functions decide as they do in one process, also if they panic.
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	step := func(_ context.Context, s *kahn.Step) (any, error) { return s.Path(), nil }
@@ -57,7 +57,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// A function may take longer than the SDK allows a workflow, and end its goroutine; what it returns is bounded.
+// A function may take longer than the SDK allows a workflow, and may call Goexit. The length of its result is bounded.
 func TestOddFunctions(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph).Add(
@@ -79,7 +79,7 @@ func TestOddFunctions(t *testing.T) {
 	require.ErrorContains(t, tooLong.Err, "Options.Blobs")
 }
 
-// A function that was declared as pure and is not is found when it is called first, before the history has anything of it.
+// An impure function that was declared as pure is found at its first call, before the history records anything of it.
 func TestImpure(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -107,7 +107,8 @@ func TestImpure(t *testing.T) {
 	}
 }
 
-// A worker that is at work calls each function of a plan twice once, however many items and iterations have it, and one that is pure as it is.
+// A worker verifies each function of a plan once, however many items and iterations share it. Pure functions pass, also if they panic or
+// call Goexit.
 func TestPureCalls(t *testing.T) {
 	t.Parallel()
 	v := new(verified)

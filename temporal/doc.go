@@ -9,18 +9,18 @@
 //
 //	res, err := temporal.Execute(ctx, client, temporal.Workflow{ID: "order-17", TaskQueue: "orders", Plan: plan}, inputs)
 //
-// One workflow performs all plans. It drives a [kahn.Coordinator], so statuses, skip reasons, retries, composites and the Result are as
-// for a run in one process. Temporal keeps the history, fires the timers, and hands the attempts to workers. An attempt whose worker
-// is lost is performed again, with the same number and the same idempotency key.
+// The code of one workflow performs all plans. It drives a [kahn.Coordinator], so statuses, skip reasons, retries, composites and the
+// Result are as for a run in one process. Temporal keeps the history, fires the timers, and hands the attempts to workers. If the worker of
+// an attempt is lost, the attempt is performed again, with the same number and the same idempotency key.
 //
 // The names by task:
 //
 //   - Workers: [NewWorker], [Options], [Kind]; [Registry] for a worker or a test environment of the SDK.
 //   - Before deploying: [Check], [Options.Replayer], [ErrImpure].
 //   - Runs: [Execute], [Start], [Attach], [Workflow], [Settings], [Fire]; [Run] has the methods that answer, stop, redrive and read a run.
-//   - From Temporal's own means: [Input], [ExecuteChild], [Child], [SignalName], and the names of queries and updates.
+//   - Starting and answering runs without [Run]: [Input], [ExecuteChild], [Child], [SignalName], and the names of queries and updates.
 //   - Finding runs: [Store], [RegisterSearchAttributes], [WorkflowAttribute], [StatusAttribute].
 //
-// What a plan needs of one process does not carry over: [Check] names each node concerned, with the reason. docs/temporal.md in the
-// repository lists everything that differs.
+// Features of a plan that need a single process do not carry over: [Check] names each node concerned, with the reason. docs/temporal.md in
+// the repository lists everything that differs.
 package temporal

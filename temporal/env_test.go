@@ -25,12 +25,12 @@ type trial struct {
 	inputs   map[string]any
 	// during is called before each execution of the workflow: to send requests at chosen times.
 	during func(env *testsuite.TestWorkflowEnvironment, execution int)
-	// envs are those of all executions.
+	// envs are the environments of all executions.
 	envs []*testsuite.TestWorkflowEnvironment
 
-	// former has the run be one that a former version has started.
+	// former makes the run look as if a former version had started it.
 	former bool
-	// redrive is what an operator asks for after the end of the run, once.
+	// redrive is the redrive of an operator after the end of the run, once.
 	redrive *redriving
 
 	executions int
@@ -44,12 +44,12 @@ var discard = sdklog.NewStructuredLogger(slog.New(slog.NewTextHandler(io.Discard
 // epoch is when the trials begin.
 var epoch = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// run performs the workflow with all executions that continue it, and returns what Wait would.
+// run performs the workflow and all executions that continue it, and returns what Wait would return.
 func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 	t.Helper()
 	x.workflow.Types, x.workflow.Blobs = x.options.Types, x.options.Blobs
 	x.options.Plans = append(x.options.Plans, x.workflow.Plan)
-	x.options.LostAfter = time.Hour // the environment takes it in real time, and steps that are mocked send no heartbeats
+	x.options.LostAfter = time.Hour // the environment measures it in real time, and mocked steps send no heartbeats
 	in, err := x.workflow.input(x.inputs)
 	require.NoError(t, err)
 	for now := epoch; ; {
@@ -58,8 +58,8 @@ func (x *trial) run(t testing.TB) (*kahn.Result, error) {
 		env := suite.NewTestWorkflowEnvironment()
 		env.SetStartTime(now)
 		env.SetTestTimeout(time.Minute)
-		env.SetWorkflowRunTimeout(100 * 365 * 24 * time.Hour)                       // those who answer gates take their time
-		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // on a machine that is busy
+		env.SetWorkflowRunTimeout(100 * 365 * 24 * time.Hour)                       // answers to gates may come late
+		env.SetWorkerOptions(worker.Options{DeadlockDetectionTimeout: time.Minute}) // for busy machines
 		require.NoError(t, x.options.Register(env))
 		if x.during != nil {
 			x.during(env, x.executions)
@@ -106,12 +106,12 @@ func plan(t testing.TB, g *kahn.Graph) *kahn.Plan {
 	return p
 }
 
-// before puts an interceptor before what workflows ask of Temporal.
+// before returns an interceptor of the workflows' calls to Temporal.
 func before(of func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor) []interceptor.WorkerInterceptor {
 	return []interceptor.WorkerInterceptor{&outbound{of: of}}
 }
 
-// outbound has an interceptor for each workflow.
+// outbound makes an interceptor for each workflow.
 type outbound struct {
 	interceptor.WorkerInterceptorBase
 	of func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor
@@ -121,7 +121,7 @@ func (o *outbound) InterceptWorkflow(_ workflow.Context, next interceptor.Workfl
 	return &inbound{interceptor.WorkflowInboundInterceptorBase{Next: next}, o.of}
 }
 
-// inbound is what an outbound puts before a workflow.
+// inbound installs the interceptor of an outbound in one workflow.
 type inbound struct {
 	interceptor.WorkflowInboundInterceptorBase
 	of func(next interceptor.WorkflowOutboundInterceptor) interceptor.WorkflowOutboundInterceptor

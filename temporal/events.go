@@ -32,7 +32,7 @@ type eventsAnswer struct {
 	Earlier []execution     `json:"earlier,omitempty"`
 }
 
-// execution is a workflow execution that has continued as a new one.
+// execution is an execution of the workflow that has continued as a new one.
 type execution struct {
 	ID    string `json:"id"`    // its run id, as Temporal calls it
 	First uint64 `json:"first"` // the id of its first event
@@ -64,14 +64,14 @@ func (x *interpreter) events(r eventsRequest) (eventsAnswer, error) {
 	return answer, nil
 }
 
-// snapshot answers SnapshotQuery. What it finds of a BlobStore is no matter of the workflow task.
+// snapshot answers SnapshotQuery. An error of the BlobStore here does not fail the workflow task.
 func (x *interpreter) snapshot() (*packed, error) {
 	defer func(before error) { x.broken = before }(x.broken)
 	return x.host.texts.pack(x.c.Run().Snapshot())
 }
 
-// Events returns the events of the run, for any number of readers in any process: a Source of package sse. Their ids continue in the executions
-// with which the workflow continues. They are read by queries, which need a worker that is alive, and history that Temporal still has.
+// Events returns the events of the run, for any number of readers in any process: a Source of package sse. The ids of events continue when
+// the workflow continues as a new execution. Readers query the executions, which needs a live worker, and history that Temporal still has.
 func (r *Run) Events(ctx context.Context) (*store.EventLog, error) {
 	log := r.log()
 	answer, err := log.ask(ctx, execution{}, eventsRequest{})
@@ -87,7 +87,7 @@ func (r *Run) log() eventLog {
 	}}
 }
 
-// Snapshot returns the state of the run as it is now, by a query. The status of each node is in [kahn.Snapshot.Nodes].
+// Snapshot queries the current state of the run. The status of each node is in [kahn.Snapshot.Nodes].
 func (r *Run) Snapshot(ctx context.Context) (*kahn.Snapshot, error) {
 	var p packed
 	if err := r.query(ctx, "", SnapshotQuery, &p); err != nil {
@@ -108,13 +108,14 @@ func (r *Run) query(ctx context.Context, execution, name string, answer any, arg
 	return nil
 }
 
-// eventLog reads the events of a run from the executions of its workflow. It is an EventStore of which readers use LoadEvents alone.
+// eventLog reads the events of a run from the executions of its workflow. It is an EventStore that has only LoadEvents, the one method that
+// readers call.
 type eventLog struct {
 	store.Store // nil
 	ask         func(ctx context.Context, of execution, r eventsRequest) (eventsAnswer, error)
 }
 
-// LoadEvents implements [store.EventStore]. The last execution has the status, and knows which one has the events.
+// LoadEvents implements [store.EventStore]. The last execution has the status, and knows which execution has the events.
 func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit int) (store.EventPage, error) {
 	q := eventsRequest{after, limit}
 	last, err := l.ask(ctx, execution{}, q)
@@ -122,7 +123,7 @@ func (l eventLog) LoadEvents(ctx context.Context, _ string, after uint64, limit 
 	if err != nil || len(last.Earlier) == 0 {
 		return page, err
 	}
-	end := page.First // of the events of the execution that has the wanted events
+	end := page.First // where the events of the execution with the wanted events end
 	page.First = last.Earlier[0].First
 	for _, e := range slices.Backward(last.Earlier) {
 		if after+1 >= end {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/trace"
 )
 
-// log is that of a trial, whose executions it asks as a client asks those of a service. It reads pages of few events.
+// log returns the event log of a trial. It queries the trial's executions as a client queries a service's, in pages of few events.
 func (x *trial) log(t testing.TB) *store.EventLog {
 	t.Helper()
 	var firsts []uint64
@@ -48,7 +48,8 @@ func (x *trial) log(t testing.TB) *store.EventLog {
 	return opened
 }
 
-// The events of a run are those of a run in one process, whatever number of executions it has; a stream, a trace and a reader in the middle get them.
+// A run has the events of a run in one process, whatever its number of executions. A stream, a trace, and a reader that begins in the
+// middle get them.
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	for _, continueAfter := range []int{0, 1, 3} {

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/temporal"
 )
 
-// A worker and a run. In a real system the worker is a process of its own, of which there are many.
+// A worker and a run. In a real system there are many workers, each a process of its own.
 func Example() {
 	var g kahn.Graph
 	g.Name = "greeting"

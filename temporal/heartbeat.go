@@ -17,12 +17,12 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// details are what a step has passed to activity.RecordHeartbeat last: checkpoints for the next attempt of its node, as a rule.
+// details are what a step passed to its last call of activity.RecordHeartbeat, as a rule a checkpoint for the next attempt of its node.
 type details []*commonpb.Payload
 
 const (
 	maxDetails  = 8        // in one heartbeat
-	detailBytes = 32 << 10 // of the details that a run passes on to the next attempt of a node, and of all details with which a run continues
+	detailBytes = 32 << 10 // of the details for the next attempt of a node, and of all details with which a run continues
 )
 
 func (d details) size() (n int) {
@@ -35,7 +35,7 @@ func (d details) size() (n int) {
 	return n
 }
 
-// raw asks for details as they are.
+// raw gets details without decoding them.
 func raw(get func(into ...any) error) details {
 	var values [maxDetails]converter.RawValue
 	into := make([]any, maxDetails)
@@ -63,8 +63,8 @@ func lastDetails(err *sdk.TimeoutError) details {
 }
 
 // Interceptor returns the interceptor with which activity.RecordHeartbeat and activity.GetHeartbeatDetails work in steps: the worker's own
-// heartbeats repeat what the step has recorded last, and the next attempt of the node gets it. NewWorker adds it. A host that makes its own
-// worker, see [Options.Register], must add it to worker.Options.Interceptors. It changes nothing for other activities.
+// heartbeats repeat what the step recorded last, and the next attempt of the node gets it. NewWorker adds this interceptor. A host that
+// makes its own worker, see [Options.Register], must add it to worker.Options.Interceptors. Other activities are not affected.
 func (o Options) Interceptor() interceptor.WorkerInterceptor {
 	return &beating{dc: o.converter(), types: o.activityTypes()}
 }
@@ -76,7 +76,7 @@ func (o Options) converter() converter.DataConverter {
 	return converter.GetDefaultDataConverter()
 }
 
-// beating has a pulse for each attempt.
+// beating gives each attempt a pulse.
 type beating struct {
 	interceptor.WorkerInterceptorBase
 	dc    converter.DataConverter
@@ -109,7 +109,7 @@ func (a *attempting) ExecuteActivity(ctx context.Context, in *interceptor.Execut
 	return a.Next.ExecuteActivity(ctx, in)
 }
 
-// pulsing is what a step asks for heartbeats.
+// pulsing serves the heartbeat functions of package activity that a step calls.
 type pulsing struct {
 	interceptor.ActivityOutboundInterceptorBase
 }
@@ -132,7 +132,7 @@ func (p *pulsing) HasHeartbeatDetails(ctx context.Context) bool {
 // GetHeartbeatDetails implements [interceptor.ActivityOutboundInterceptor].
 func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
 	of := pulseOf(ctx)
-	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // Temporal's own belong to a later attempt
+	if of == nil || len(of.before) == 0 || p.Next.HasHeartbeatDetails(ctx) { // Temporal's own details belong to a later attempt
 		return p.Next.GetHeartbeatDetails(ctx, into...)
 	}
 	return of.dc.FromPayloads(&commonpb.Payloads{Payloads: of.before}, into...)
@@ -140,23 +140,24 @@ func (p *pulsing) GetHeartbeatDetails(ctx context.Context, into ...any) error {
 
 type pulseKey struct{}
 
-// pulseOf is the pulse of the attempt that a context belongs to; nil in a worker without the interceptor.
+// pulseOf returns the pulse of the attempt that a context belongs to, or nil in a worker without the interceptor.
 func pulseOf(ctx context.Context) *pulse {
 	p, _ := ctx.Value(pulseKey{}).(*pulse)
 	return p
 }
 
-// pulse are the heartbeats of an attempt.
+// pulse sends the heartbeats of an attempt.
 type pulse struct {
 	next   interceptor.ActivityOutboundInterceptor
 	dc     converter.DataConverter
-	before details // of the attempt before
+	before details // of the node's previous attempt
 
-	mu   sync.Mutex // guards last, and is held while a heartbeat is sent, so that none is older than the one before
-	last details    // that were recorded
+	mu   sync.Mutex // guards last; held while a heartbeat is sent, so that heartbeats are sent in the order in which they were recorded
+	last details    // what was recorded last
 }
 
-// begin sets the details of the attempt before, which are recorded until the step records others. Temporal's own come from an attempt that was handed back later.
+// begin sets the details of the node's previous attempt, which heartbeats repeat until the step records others. Temporal's own details take
+// precedence: they come from an attempt that was handed back later.
 func (p *pulse) begin(ctx context.Context, before details) {
 	p.before, p.last = before, before
 	if p.next.HasHeartbeatDetails(ctx) {
@@ -180,7 +181,7 @@ func (p *pulse) record(ctx context.Context, values []any) {
 	p.last = last
 }
 
-// beat sends a heartbeat that repeats what was recorded last.
+// beat sends a heartbeat with the details that were recorded last.
 func (p *pulse) beat(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +199,7 @@ func (p *pulse) beat(ctx context.Context) {
 	p.next.RecordHeartbeat(ctx, values...)
 }
 
-// recorded is what the next attempt of the node gets.
+// recorded returns the details for the next attempt of the node.
 func (p *pulse) recorded() details {
 	if p == nil {
 		return nil
@@ -211,13 +212,13 @@ func (p *pulse) recorded() details {
 // beats are the details for the next attempts of nodes, by path.
 type beats map[string]details
 
-// note keeps what the heartbeats of an attempt have reported for the next one.
+// note keeps the details of an attempt's last heartbeat for the node's next attempt.
 func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told details) {
 	switch {
 	case o.Ended == endedSilent && len(o.Details) > 0:
 		told = o.Details
 	case o.lost():
-		return // Temporal has none, or the attempt has not begun
+		return // Temporal has no details, or the attempt has not begun
 	case reply.Err == nil:
 		told = nil
 	}
@@ -235,7 +236,7 @@ func (x *interpreter) note(path string, o outcome, reply kahn.Reply, told detail
 	x.beats[path] = told
 }
 
-// unfinishedBeats are the beats of the nodes that have not ended, as many as there is room for.
+// unfinishedBeats returns the beats of the nodes that have not ended, as many as fit into detailBytes.
 func (x *interpreter) unfinishedBeats() beats {
 	kept, size := beats{}, 0
 	for _, path := range slices.Sorted(maps.Keys(x.beats)) {

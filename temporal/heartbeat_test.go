@@ -24,7 +24,7 @@ import (
 type wrist struct {
 	interceptor.ActivityOutboundInterceptorBase
 	beats  chan []any
-	before details // that Temporal has
+	before details // details that Temporal has
 }
 
 func (w *wrist) RecordHeartbeat(_ context.Context, values ...any) { w.beats <- values }
@@ -40,7 +40,8 @@ func payloads(t testing.TB, values ...any) details {
 	return p.Payloads
 }
 
-// The worker's heartbeats repeat what was recorded last: by the step, else by the attempt before, of which Temporal's own are the latest.
+// The worker's heartbeats repeat what was recorded last: by the step, else by the previous attempt. Temporal's own details are newer than
+// the task's.
 func TestPulse(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -80,7 +81,7 @@ func TestPulse(t *testing.T) {
 		progress := map[string]any{"at": 7.}
 		out.RecordHeartbeat(ctx, progress)
 		require.Equal(t, []any{progress}, sent(), name)
-		delete(progress, "at") // the step goes on
+		delete(progress, "at") // the step continues to use its map
 		p.beat(ctx)
 		require.Equal(t, []any{map[string]any{"at": 7.}}, sent(), name)
 		out.RecordHeartbeat(ctx)
@@ -90,8 +91,8 @@ func TestPulse(t *testing.T) {
 	}
 }
 
-// Each attempt sees what the attempt before has recorded: after a failure, a stopped worker and a lost one, and when the run has continued as new meanwhile. Nodes of
-// their own do not see it, nor those whose attempt before has succeeded.
+// Each attempt sees what the node's previous attempt recorded: after a failure, a stopped worker and a lost worker, and after the run has
+// continued as new. Other nodes do not see it, and neither does an attempt after a success.
 func TestHeartbeatDetails(t *testing.T) {
 	t.Parallel()
 	sub := new(kahn.Graph).Add(kahn.Node{ID: "x", Kind: "item"})
@@ -134,7 +135,7 @@ func TestHeartbeatDetails(t *testing.T) {
 	}
 }
 
-// The next attempt after a lost worker gets the details of its last heartbeat.
+// If a worker is lost, the next attempt gets the details of the worker's last heartbeat.
 func TestDetailsOfLostWorkers(t *testing.T) {
 	t.Parallel()
 	fromTemporal := func(err error) error {

@@ -34,8 +34,8 @@ func startWorker(t testing.TB, c client.Client, queue string, o Options) worker.
 	return w
 }
 
-// Workers that are stopped gracefully in the middle of an attempt are no crashes, and the next worker sees what the step has recorded, whether the step returns when its context
-// ends or not.
+// Gracefully stopping a worker in the middle of an attempt does not count as a crash. The next worker sees what the step recorded, whether
+// or not the step returns when its context ends.
 func TestServerStops(t *testing.T) {
 	c := dial(t)
 	for name, returns := range map[string]bool{"it returns": true, "it does not": false} {
@@ -86,7 +86,7 @@ func TestServerStops(t *testing.T) {
 	}
 }
 
-// A worker that lacks the plan of a run leaves it, and its attempts, to one that has it.
+// A worker without the plan of a run leaves the run and its attempts to a worker that has the plan.
 func TestServerRollingDeploy(t *testing.T) {
 	c := dial(t)
 	old := plan(t, kahntest.Graph(t, "a>b"))
@@ -107,13 +107,13 @@ func TestServerRollingDeploy(t *testing.T) {
 	}
 }
 
-// activities registers the activity alone.
+// activities registers only the activity.
 type activities struct{ worker.Worker }
 
 func (activities) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
 
-// A cancellation by Temporal's own means counts, though it comes in one workflow task with the result after which the run continues as new. The history is that which
-// TestReplay replays.
+// A cancellation by Temporal counts even if it comes in the same workflow task as the result after which the run would continue as new.
+// TestReplay replays this history.
 func TestServerCancelAtTheEnd(t *testing.T) {
 	c := dial(t)
 	r := earlier["cancelatend"]
@@ -151,7 +151,7 @@ func TestServerCancelAtTheEnd(t *testing.T) {
 	require.Eventually(t, has(enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED), 10*time.Second, 20*time.Millisecond)
 	require.NoError(t, c.CancelWorkflow(t.Context(), id, ""))
 	require.Eventually(t, has(enums.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED), 10*time.Second, 20*time.Millisecond)
-	release <- true // a step that should not begin
+	release <- true // for a step that should not begin
 	decisions = startWorker(t, c, id, o)
 	defer decisions.Stop()
 	res, err := run.Wait(t.Context())

@@ -24,7 +24,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A long run continues as new executions. Attempts, backoffs, waits and the id of the run go on.
+// A long run continues as new executions. Attempt numbers, backoffs, waits and the id of the run carry over.
 func TestContinueAsNew(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph)
@@ -56,7 +56,7 @@ func TestContinueAsNew(t *testing.T) {
 	}
 }
 
-// Answers and stops that come while an execution waits for its last attempts are not lost.
+// Answers and stops that arrive while an execution waits for its last attempts are not lost.
 func TestAskedWhileLeaving(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -102,7 +102,7 @@ func TestAskedWhileLeaving(t *testing.T) {
 	}
 }
 
-// The calls of a wide graph do not fit into one workflow task: they come in several, each with at most maxTaskBytes.
+// The calls of a wide graph do not fit into one workflow task. They are given in several tasks, each with at most maxTaskBytes.
 func TestWideCalls(t *testing.T) {
 	t.Parallel()
 	const width, size = 40, 200_000
@@ -157,7 +157,7 @@ func (x *taskBytes) NewTimer(ctx workflow.Context, d time.Duration) workflow.Fut
 	return x.WorkflowOutboundInterceptorBase.NewTimer(ctx, d)
 }
 
-// The calls of one workflow task have at most maxTaskBytes, those that are performed again since their worker was lost included.
+// The calls of one workflow task have at most maxTaskBytes, also when they are performed again because their worker was lost.
 func TestBytesOfTasks(t *testing.T) {
 	t.Parallel()
 	const width, size = 6, 900_000
@@ -188,7 +188,7 @@ func TestBytesOfTasks(t *testing.T) {
 					if n == width {
 						close(allLost)
 					}
-					<-allLost // the worker dies when all calls are under way
+					<-allLost // the worker dies when all calls are running
 					return nil, sdk.NewHeartbeatTimeoutError()
 				}
 				return json.RawMessage(`{}`), nil
@@ -221,7 +221,7 @@ func TestRoomForSnapshots(t *testing.T) {
 	}
 }
 
-// What Temporal would refuse fails the node, or the run, with the reason.
+// A value that Temporal would refuse fails the node, or the run, with the reason.
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
 	long := map[string]any{"text": strings.Repeat("x", 2<<20)}

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// hasten returns the graph with delays that are short enough for a clock that nobody moves.
+// hasten returns the graph with delays that are short enough for a real clock.
 func hasten(g *kahn.Graph) *kahn.Graph {
 	fast := &kahn.Graph{Groups: g.Groups}
 	for _, n := range g.Nodes() {
@@ -38,7 +38,7 @@ func hasten(g *kahn.Graph) *kahn.Graph {
 func TestServerMaps(t *testing.T) {
 	c := dial(t)
 	const n = 20
-	batches, from := 0, rand.Uint64() // a server is there in the long mode
+	batches, from := 0, rand.Uint64() // a random seed: the tests with a server run in the long mode only
 	for seed := from; seed != from+n; seed++ {
 		rng := rand.New(rand.NewPCG(24, seed))
 		node := kahn.Node{Retry: kahn.Retry{MaxAttempts: 1 + rng.IntN(3)}}
@@ -46,7 +46,7 @@ func TestServerMaps(t *testing.T) {
 			node.Sub = randomGraph(rng, 1)
 		}
 		g := hasten(overItems(rng.IntN(20), kahn.Map{Limit: []int{0, 0, 5}[rng.IntN(3)], ToleratedPercent: float64(rng.IntN(101))}, node))
-		s := Settings{MapChildren: 3 + rng.IntN(5), CleanupTimeout: 1_000_000 * time.Hour} // here an answer takes its time
+		s := Settings{MapChildren: 3 + rng.IntN(5), CleanupTimeout: 1_000_000 * time.Hour} // answers take real time here
 		want := here(t, g, seed, s)
 		p := plan(t, g)
 		o := Options{Step: fatedStep(seed)}
@@ -88,7 +88,7 @@ func TestServerMaps(t *testing.T) {
 
 type childOf struct{ id, run string }
 
-// childrenIn are the child workflows that histories tell of.
+// childrenIn returns the child workflows in histories.
 func childrenIn(all []*historypb.History) (list []childOf) {
 	for _, h := range all {
 		for _, e := range h.Events {

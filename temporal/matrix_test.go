@@ -68,7 +68,7 @@ func testRow(t *testing.T, row []string, s Settings) {
 			return o, nil
 		}
 	}
-	for i := range nodes { // a boundary is a condition with a test, or a step if it is to be cancelled
+	for i := range nodes { // a boundary is a condition with a test, or a step if its outcome is cancel
 		if n := &nodes[i]; n.Join == kahn.Boundary && outcomes[n.ID] != "cancel" {
 			id := n.ID
 			n.Routes = false
@@ -115,7 +115,7 @@ func testRow(t *testing.T, row []string, s Settings) {
 	require.Equal(t, res.Status == kahn.RunCompleted, x.err == nil, "the workflow ends as the run does: %v", x.err)
 }
 
-// callOf is the call that an activity performs.
+// callOf returns the call that an activity performs.
 func callOf(t testing.TB, args converter.EncodedValues) (call kahn.Call) {
 	var in task
 	if err := args.Get(&in); err != nil {

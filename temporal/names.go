@@ -14,36 +14,41 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The types of workflows and activities that have no name of the host's.
+// The types of workflows and activities that the host does not name.
 const (
-	WorkflowName = "kahn.Run"     // of runs that former versions have started
-	BatchName    = "kahn.Batch"   // of child workflows that former versions have started
-	ActivityName = "kahn.Step"    // of the attempts of nodes without a kind, and of all attempts of runs that former versions have started
-	UnnamedGraph = "kahn.Unnamed" // of the runs of a graph without a Name, or whose Name begins with "kahn."
+	WorkflowName = "kahn.Run"     // of runs that former versions started
+	BatchName    = "kahn.Batch"   // of child workflows that former versions started
+	ActivityName = "kahn.Step"    // of the attempts of nodes without a kind, and of all attempts of runs that former versions started
+	UnnamedGraph = "kahn.Unnamed" // of the runs of a graph that has no Name, or one that begins with "kahn."
 	ItemsName    = "kahn.Items"   // of the child workflows that perform attempts of items, see Settings.MapChildren
 )
 
-// Kind is how the attempts of nodes of a kind are performed, see Options.Kinds.
+// Kind says how the attempts of nodes of a kind are performed, see Options.Kinds.
 type Kind struct {
-	// TaskQueue is the queue of their activities; "" is the run's. The workers that poll it have the same plans and Options.
+	// TaskQueue is the queue of their activities; "" means the queue of the run. The workers that poll it must have the same plans and
+	// Options.
 	TaskQueue string
-	// Local makes them local activities: the worker that has the workflow task performs them, without a task and with one event in the history. It is for steps
-	// that take less than a second or two. A step that is to stop is not waited for, and sends no heartbeats; TaskQueue and the fields below do not matter.
-	// Change it only when no run is left that has begun before.
+	// Local makes them local activities: the worker that has the workflow task performs them, without a task of their own and with one
+	// event in the history. It is for steps that take less than a second or two. They send no heartbeats, and the run does not wait for a
+	// step that it stops. TaskQueue and the fields below are ignored. Change Local only when all runs that began before the change have
+	// ended.
 	Local bool
-	// LostAfter, if it is not zero, is used in place of Options.LostAfter.
+	// LostAfter replaces Options.LostAfter, unless it is zero.
 	LostAfter time.Duration
-	// StartToClose bounds an attempt: if it takes longer, its worker counts as lost. It is for steps that hang while their worker lives. Zero: no bound.
+	// StartToClose bounds an attempt: if the attempt takes longer, its worker counts as lost. It is for steps that hang while their worker
+	// lives. Zero: no bound.
 	StartToClose time.Duration
-	// ScheduleToStart bounds the time until a worker takes an attempt. After it the attempt has failed, without an effect, and the node's Retry decides. Zero: no bound.
+	// ScheduleToStart bounds the time until a worker takes an attempt. An attempt that no worker takes in time fails without having run,
+	// and the node's Retry decides. Zero: no bound.
 	ScheduleToStart time.Duration
-	// Priority is the priority of the tasks. What it leaves empty is inherited from the workflow, see Workflow.Priority.
+	// Priority is the priority of the tasks. Its empty fields are inherited from the workflow, see Workflow.Priority.
 	Priority sdk.Priority
-	// FairByKey makes the concurrency key of a node, by Key or KeyFrom, the fairness key of its tasks, cut after 64 bytes. Items of a map that have keys of their own have none.
+	// FairByKey makes a node's concurrency key, from Key or KeyFrom, the fairness key of its tasks, cut after 64 bytes. Items of a map with
+	// their own concurrency keys have no fairness key.
 	FairByKey bool
 }
 
-// workflowType is the type of the workflows of a graph's runs.
+// workflowType returns the type of the workflows of a graph's runs.
 func workflowType(graph string, by func(string) string) string {
 	if by != nil {
 		graph = by(graph)
@@ -54,7 +59,7 @@ func workflowType(graph string, by func(string) string) string {
 	return graph
 }
 
-// activityType is the type of the activities of a kind.
+// activityType returns the type of the activities of a kind.
 func (o Options) activityType(kind string) string {
 	if o.ActivityType != nil {
 		kind = o.ActivityType(kind)
@@ -91,8 +96,8 @@ func (o Options) workflowTypes() []string {
 	return slices.Sorted(maps.Keys(types))
 }
 
-// isNamed reports whether a workflow is one of a version that names workflows and activities. A worker of a former version does not have its type, and so
-// never takes it; what it does needs no other mark in its history.
+// isNamed reports whether a workflow was started by a version that names workflows and activities. A worker of a former version has not
+// registered the type of such a workflow, and never takes it, so its history needs no version markers.
 func isNamed(ctx workflow.Context) bool {
 	switch workflow.GetInfo(ctx).WorkflowType.Name {
 	case WorkflowName, BatchName:
@@ -101,13 +106,13 @@ func isNamed(ctx workflow.Context) bool {
 	return true
 }
 
-// typed is what the activity of an attempt is, beside its input.
+// typed decides the type and the fairness key of an attempt's activity.
 type typed struct {
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"` // see Kind.FairByKey
 }
 
-// typed returns it for an attempt.
+// typed returns the kind of an attempt, and its key if the kind is FairByKey.
 func (x *interpreter) typed(s *kahn.Step) (t typed) {
 	t.Kind = s.Kind()
 	if x.Kinds[t.Kind].FairByKey {
@@ -121,11 +126,11 @@ func (x *interpreter) typed(s *kahn.Step) (t typed) {
 	return t
 }
 
-// maxFairnessKey is the length of a fairness key.
+// maxFairnessKey bounds a fairness key, in bytes.
 const maxFairnessKey = 64
 
-// performing are the options of the activity of an attempt. Temporal repeats the activity when a worker hands the attempt back without a result; that is no
-// other attempt of the node. After the loss of a worker the run decides.
+// performing returns the options of the activity of an attempt. If a worker hands the attempt back without a result, Temporal repeats the
+// activity; this does not count as another attempt of the node. If the worker is lost, the run decides.
 func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	k := h.Kinds[t.Kind]
 	priority := k.Priority
@@ -142,7 +147,8 @@ func (h *host) performing(path string, t typed) workflow.ActivityOptions {
 	}
 }
 
-// activity begins the activity of an attempt, by the name that the execution's version gives it.
+// activity begins the activity of an attempt. named says whether the activity has the type of its kind, or [ActivityName] as in former
+// versions.
 func (h *host) activity(ctx workflow.Context, named bool, path string, t typed, in task) workflow.Future {
 	switch {
 	case !named:
@@ -155,7 +161,7 @@ func (h *host) activity(ctx workflow.Context, named bool, path string, t typed, 
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(ctx, h.performing(path, t)), h.activityType(t.Kind), in)
 }
 
-// checkKinds finds what is wrong with the Kinds.
+// checkKinds returns the errors in the Kinds.
 func (o Options) checkKinds() (errs []error) {
 	for _, name := range slices.Sorted(maps.Keys(o.Kinds)) {
 		k := o.Kinds[name]

@@ -17,8 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Two kinds are performed by the workers of two queues, a third one by the worker that has the workflow task; the history has the types, the queues and the priorities, and lists
-// find the run by the type of its workflow. A replay does the same.
+// The workers of two queues perform one kind each, and the worker that has the workflow task performs a third kind. The history has the
+// types, the queues and the priorities, lists find the run by the type of its workflow, and the history replays.
 func TestServerKinds(t *testing.T) {
 	c := dial(t)
 	g := &kahn.Graph{Name: "kinds"}

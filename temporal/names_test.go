@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// called are the activities that workflows ask for: their types by the paths of nodes, with the options.
+// called records the activities that workflows ask for: their types and options, by the paths of nodes.
 type called struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	mu      *sync.Mutex
@@ -57,8 +57,8 @@ func (c *called) note(name string, args []any) {
 	c.types[args[0].(task).Path] += name
 }
 
-// Activities and workflows have the names of kinds and graphs, or those that the host gives them; with runs that former versions have started it is as before. Each kind has its own
-// options, also in the child workflows of large maps, and compensations have those of their kinds.
+// Activities and workflows are named after kinds and graphs, or as the host names them. Runs that former versions started keep the former
+// names. Each kind has its own options, also in the child workflows of large maps, and a compensation has the options of its own kind.
 func TestNames(t *testing.T) {
 	t.Parallel()
 	graph := func() *kahn.Graph {
@@ -113,7 +113,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The concurrency key of a node is the fairness key of its tasks, as far as that is long.
+// The concurrency key of a node is the fairness key of its tasks, cut to the length that Temporal allows.
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	seen := newCalled()
@@ -150,7 +150,7 @@ func TestUntaken(t *testing.T) {
 	require.Empty(t, l.String())
 }
 
-// Kinds that no activity can have are refused.
+// Register refuses bad Kinds.
 func TestBadKinds(t *testing.T) {
 	t.Parallel()
 	for text, k := range map[string]Kind{

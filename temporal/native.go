@@ -12,28 +12,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Input is the input of a run's workflow, for clients that start it by means of Temporal's own: a Schedule, a start with a signal, another SDK, the command line.
-// Its JSON is an object, of which all members may be left out:
+// Input is the input of a run's workflow, for clients that start it without [Start]: a Schedule, a start with a signal, another SDK, the
+// command line. Its JSON is an object whose members are all optional:
 //
 //	{"inputs": {"order": 17}, "settings": {"limit": 5}, "plan": {"name": "orders", "fingerprint": "…"}, "search_attributes": true}
 //
-// Without a fingerprint the run has the first plan of the worker with that name, and without a name the first one whose workflow has the type that was started. The
-// id of the run is the run id of its first execution. See docs/temporal.md in the repository for all members.
+// Without a fingerprint the run has the worker's first plan with that name. Without a name it has the worker's first plan whose workflow
+// type is the type that was started. The id of the run is the run id of its first execution. See docs/temporal.md in the repository for all
+// members.
 type Input struct{ input }
 
-// Input returns the input of the run's workflow, by which any number of runs may be started. It has been checked as [Start] checks it. The type of the workflow is
-// the Name of the graph, or [Workflow].Type.
+// Input returns the input of the run's workflow, which may start any number of runs. Input checks it as [Start] does. The type of the
+// workflow is the Name of the graph, or [Workflow].Type.
 func (w Workflow) Input(inputs map[string]any) (Input, error) {
 	in, err := w.input(inputs)
 	in.RunID = ""
 	return Input{in}, err
 }
 
-// begun is what an execution that was started by other means than Start begins with. The history has it, since it follows from the worker.
+// begun has the plan and the version that the first worker chooses for an execution that was started without Start. The history records it,
+// so that a replay does not depend on the worker.
 type begun struct {
 	Plan         planID `json:"plan"`
 	StateVersion int    `json:"state_version"`
-	Unknown      string `json:"unknown,omitempty"` // why there is none
+	Unknown      string `json:"unknown,omitempty"` // why there is no plan
 }
 
 // complete fills in what the input of a workflow leaves out.
@@ -56,10 +58,10 @@ func (h *host) complete(ctx workflow.Context, in *input) error {
 	if _, has := workflow.GetInfo(ctx).Memo.GetFields()[memoName]; has {
 		return nil
 	}
-	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // lists show the run by it
+	return workflow.UpsertMemo(ctx, map[string]any{memoName: memo{in.Plan, "", in.StateVersion}}) // lists show the run by its memo
 }
 
-// begun finds the plan of a run.
+// begun chooses the plan and the version of a run.
 func (h *host) begun(id planID, version int, workflow string) begun {
 	if version == 0 {
 		version = machine.StateVersion
@@ -78,16 +80,17 @@ func (h *host) begun(id planID, version int, workflow string) begun {
 	return begun{Unknown: fmt.Sprintf("kahn/temporal: %v for the workflow %q with the name %q", ErrUnknownPlan, workflow, id.Name)}
 }
 
-// Child is a run that a workflow of one's own has started.
+// Child is a run that a workflow of the host has started.
 type Child struct {
 	of     Workflow
 	future workflow.ChildWorkflowFuture
-	err    error // it was not started
+	err    error // why it was not started
 }
 
-// ExecuteChild starts a run as a child of a workflow of one's own, and does not wait for it. Without an ID the child gets one from Temporal, without a TaskQueue it has
-// the workflow's. A cancellation of the context cancels the run, which undoes what it has done and is waited for; if the workflow ends before the run, the run is asked
-// to cancel. Errors of the Workflow and of the inputs are as for [Start], and come with the result.
+// ExecuteChild starts a run as a child of the host's own workflow, and does not wait for it. Without an ID Temporal gives the child one;
+// without a TaskQueue the child uses the parent's. If the context is cancelled, the run is cancelled and undoes its effects, and Wait waits
+// for that. If the parent ends before the run, Temporal asks the run to cancel. Errors in the Workflow and the inputs are as for [Start];
+// Wait returns them.
 func ExecuteChild(ctx workflow.Context, w Workflow, inputs map[string]any) *Child {
 	in, err := w.Input(inputs)
 	if err != nil {
@@ -115,10 +118,11 @@ func (c *Child) Wait(ctx workflow.Context) (*kahn.Result, error) {
 	return c.of.result(out)
 }
 
-// Future is the future of the child workflow, for a Selector; nil if the run was not started, which Wait reports.
+// Future returns the future of the child workflow, for a Selector, or nil if the run was not started; Wait returns the reason.
 func (c *Child) Future() workflow.ChildWorkflowFuture { return c.future }
 
-// Signal answers a node of the run that waits, by a signal of Temporal's: there is no answer to it, and the run logs a signal that it refuses.
+// Signal answers a waiting node of the run with a signal of Temporal. The error does not say whether the run takes the answer: the run logs
+// a signal that it refuses.
 func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 	if c.err != nil {
 		return c.err
@@ -133,7 +137,7 @@ func (c *Child) Signal(ctx workflow.Context, gate string, value any) error {
 // SignalName is the name of the signal that answers a node, with the argument of SignalUpdate.
 const SignalName = "kahn.Answer"
 
-// hearAnswers takes the signals that answer nodes. A signal has no answer: what the run refuses is in its log.
+// hearAnswers takes the signals that answer nodes. Their senders get no reply, so the run logs the signals that it refuses.
 func (x *interpreter) hearAnswers() {
 	for {
 		var data json.RawMessage

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// orders is a graph that asks before it ships.
+// orders returns a graph that asks before it ships.
 func orders(label string) *kahn.Graph {
 	g := &kahn.Graph{Name: "orders"}
 	return g.Add(kahn.Node{ID: "take", Label: label},
 		kahn.Node{ID: "ask", Kind: kahn.KindGate, After: []string{"take"}, Gate: &kahn.Gate{Choices: []string{"yes", "no"}}}, kahn.Node{ID: "ship", In: []kahn.Edge{{From: "ask", Label: "yes"}}})
 }
 
-// environment is one of the SDK with a worker's workflows.
+// environment returns a test environment of the SDK with a worker's workflows.
 func environment(t *testing.T, o Options) *testsuite.TestWorkflowEnvironment {
 	t.Helper()
 	var suite testsuite.WorkflowTestSuite
@@ -36,8 +36,8 @@ func environment(t *testing.T, o Options) *testsuite.TestWorkflowEnvironment {
 	return env
 }
 
-// Anybody may start a run with the JSON that is documented, and answer its gates by a signal. The run has the first plan with the name, and an id of its own; what the run refuses is
-// no answer.
+// Any client may start a run with the documented JSON, and answer its gates by a signal. The run has the first plan with the name, and an
+// id of its own. A signal that the run refuses changes nothing.
 func TestForeignStart(t *testing.T) {
 	t.Parallel()
 	young, old := plan(t, orders("young")), plan(t, orders("old"))
@@ -79,7 +79,8 @@ func TestForeignStart(t *testing.T) {
 	require.ErrorContains(t, panicked, ErrUnknownPlan.Error())
 }
 
-// A workflow of one's own has a run as its child: it gets the Result, also of one that has failed or was cancelled, and answers its gates.
+// The host's own workflow has a run as its child. It gets the Result, also if the run has failed or was cancelled, and it answers the run's
+// gates.
 func TestExecuteChild(t *testing.T) {
 	t.Parallel()
 	p := plan(t, orders(""))

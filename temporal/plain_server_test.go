@@ -19,10 +19,10 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// size is that of a graph of layers.
+// size is the size of a graph of layers.
 type size struct{ Deep, Wide int }
 
-// plainActivity and plainWorkflow are the graph of layers, written for Temporal by hand: a coroutine for each node.
+// plainActivity and plainWorkflow implement the graph of layers by hand for Temporal, with a coroutine for each node.
 func plainActivity(_ context.Context, id string, _ []string) (string, error) { return id, nil }
 
 func plainWorkflow(ctx workflow.Context, s size) ([]string, error) {
@@ -58,7 +58,7 @@ func plainWorkflow(ctx workflow.Context, s size) ([]string, error) {
 	return last, nil
 }
 
-// TestServerPlain measures graphs beside plain Temporal code of the same shape, in turns.
+// TestServerPlain measures graphs and plain Temporal code of the same shape, in turns.
 func TestServerPlain(t *testing.T) {
 	c := dial(t)
 	for name, s := range map[string]size{"4 layers of 250": {4, 250}, "a chain of 200": {200, 1}, "20 layers of 25": {20, 25}} {

@@ -11,8 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// graphs makes random graphs with everything that carries over: all joins, routes and so side edges, gates, composites, stops. One slot orders a run, so that
-// anything may depend on the order of its ends; without it the graphs are calm: nothing in their Results does.
+// graphs makes random graphs with everything that carries over: all joins, routes and side edges, gates, composites, stops. If the run has
+// one slot, the order in which nodes end is fixed, and anything may depend on it. Otherwise nothing in the Results of the graphs depends on
+// that order.
 type graphs struct {
 	rng     *rand.Rand
 	ordered bool       // the run has one slot
@@ -23,7 +24,8 @@ func (x graphs) one(n int) bool { return x.rng.IntN(n) == 0 }
 
 func pick[T any](x graphs, of ...T) T { return of[x.rng.IntN(len(of))] }
 
-// delay is a time that hardly ever ends in the second in which another one does: a workflow's clock goes on while attempts are under way.
+// delay returns a duration long and random enough that two delays hardly ever end in the same second: a workflow's clock advances while
+// attempts run.
 func (x graphs) delay() time.Duration { return time.Duration(1+x.rng.IntN(1_000_000)) * time.Second }
 
 // plan makes a graph that compiles, with composites down to the given depth.
@@ -35,7 +37,7 @@ func (x graphs) plan(depth int) *kahn.Plan {
 	}
 }
 
-// firedPlan is plan for a graph whose first nodes a trigger precedes.
+// firedPlan is plan for a graph with a trigger before its first nodes.
 func (x graphs) firedPlan(depth int) *kahn.Plan {
 	for {
 		g := x.graph(depth)
@@ -146,7 +148,7 @@ func (x graphs) join(n *kahn.Node, control int) (early bool) {
 	return early
 }
 
-// bind lets edges deliver to parameters. What an early join delivers depends on the order of the ends.
+// bind lets edges deliver to parameters. What an early join delivers depends on the order in which nodes end.
 func (x graphs) bind(n *kahn.Node, early bool) {
 	if early && !x.ordered {
 		return
@@ -222,7 +224,7 @@ func (x graphs) shape(n *kahn.Node, depth int) {
 	}
 }
 
-// ask returns a question to a View. With one slot it is about nodes, too.
+// ask returns a predicate on a View. With one slot it may ask about nodes.
 func (x graphs) ask(n *kahn.Node) func(kahn.View) bool {
 	yes := x.one(2)
 	if !x.ordered || len(n.In) == 0 || x.one(3) {
@@ -242,7 +244,7 @@ func (x graphs) guard(n *kahn.Node) {
 		case 1:
 			panic("in the guard")
 		case 2:
-			_ = v.Output("nobody") // it slips
+			_ = v.Output("nobody") // a misspelt id
 		}
 		return fate < 6 || ask(v), nil
 	}
@@ -262,7 +264,7 @@ func (x graphs) again() func(kahn.View) (bool, error) {
 	}
 }
 
-// settings draws those of a run.
+// settings draws the settings of a run.
 func (x graphs) settings() Settings {
 	s := Settings{
 		Limit: x.rng.IntN(4), KeyLimit: x.rng.IntN(2), Mode: kahn.Mode(x.rng.IntN(2)), StatusRule: kahn.StatusRule(x.rng.IntN(3)),
@@ -271,7 +273,7 @@ func (x graphs) settings() Settings {
 	if x.one(2) {
 		s.DefaultRetry = &kahn.Retry{MaxAttempts: 2, InitialDelay: x.delay(), Jitter: kahn.JitterNone}
 	}
-	s.OnSuspend = kahn.SuspendDrain // else it depends on the order what begins before a node waits
+	s.OnSuspend = kahn.SuspendDrain // otherwise the order decides which nodes begin before a node waits
 	if x.ordered {
 		s.Limit, s.OnFailure, s.StopMode = 1, kahn.FailureMode(x.rng.IntN(3)), kahn.StopMode(x.rng.IntN(2))
 		if s.OnSuspend = 0; x.one(4) {

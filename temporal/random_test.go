@@ -104,7 +104,8 @@ func shape(rng *rand.Rand, depth int, n *kahn.Node) {
 	}
 }
 
-// fate is what an attempt does, and an answer is: it follows from the path and the number of the attempt alone.
+// fate returns a number that decides what an attempt does, or what a gate is answered. It depends only on the salt, the path and the number
+// of the attempt.
 func fate(salt uint64, path string, attempt int) int {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%d %s %d", salt, path, attempt)
@@ -127,11 +128,11 @@ func fatedStep(salt uint64) kahn.StepFunc {
 	}
 }
 
-// errorsInText is a text from the first error on, of a value that MergeConcat has written as JSON: the error behind a NodeError keeps its text alone on the
-// way through Temporal, and that of a panic has the stack of the process.
+// errorsInText matches the text of a value that MergeConcat wrote as JSON, from its first error on. Such texts differ on Temporal: the
+// error in a NodeError keeps only its text, and the error of a panic has the stack of its process.
 var errorsInText = regexp.MustCompile(`(?s)"Err":\{.*`)
 
-// describe tells all of a Result that does not depend on when things happened.
+// describe returns everything in a Result that does not depend on times.
 func describe(res *kahn.Result, prefix string) (lines []string) {
 	lines = append(lines, fmt.Sprintf("%s: %v degraded=%t output=%v", prefix, res.Status, res.Degraded, res.Output))
 	for n := range res.Nodes() {
@@ -164,7 +165,7 @@ type subject struct {
 	former   bool                  // see trial
 }
 
-// fated is a run of steps whose fates follow from the salt.
+// fated returns a run of steps whose fates follow from the salt.
 func fated(t *testing.T, g *kahn.Graph, salt uint64, s Settings) subject {
 	return subject{
 		plan: plan(t, g), settings: s, step: fatedStep(salt), answer: func(gate string) any { return fate(salt, gate, 0) < 5 },
@@ -182,13 +183,13 @@ func there(t *testing.T, g *kahn.Graph, salt uint64, s Settings, continueAfter i
 	return x.there(t, by)
 }
 
-// answering is how often somebody looks for nodes that wait, and answers the first of them.
+// answering is the interval at which the test answers the first waiting node.
 const answering = 1000 * time.Hour
 
-// untilLook is how long it is until then.
+// untilLook returns the time until the next answer.
 func untilLook(since time.Duration) time.Duration { return answering - since%answering }
 
-// first returns the first node of those that wait, by its path.
+// first returns the waiting node whose path sorts first.
 func first(waits []kahn.Wait) (gate string, ok bool) {
 	if len(waits) == 0 {
 		return "", false
@@ -218,7 +219,7 @@ func (x subject) here(t *testing.T) (lines []string) {
 	return lines
 }
 
-// there performs it on Temporal.
+// there performs the run on Temporal.
 func (x subject) there(t *testing.T, by *shares) ([]string, *trial) {
 	on := &trial{former: x.former, workflow: Workflow{Plan: x.plan, Settings: x.settings, Fire: x.fire}, options: x.options, inputs: x.inputs}
 	on.options.Step = x.step
@@ -258,7 +259,7 @@ func (x subject) there(t *testing.T, by *shares) ([]string, *trial) {
 	return describe(res, ""), on
 }
 
-// world decides what the steps of a random run do, and keeps what they see.
+// world decides what the steps of a random run do, and records what they see.
 type world struct {
 	salt    uint64
 	ordered bool // the run has one slot
@@ -308,7 +309,8 @@ func (w *world) step(_ context.Context, s *kahn.Step) (any, error) {
 	return map[string]any{"path": s.Path(), "attempt": s.Attempt(), "a": s.Params()["a"], "b": s.Params()["b"]}, nil
 }
 
-// note keeps what a step sees, apart from ids of the run and from times. Without an order what it sees of other nodes depends on the order in which they end.
+// note records what a step sees, except ids of the run and times. If the run is not ordered, note leaves out what the step sees of other
+// nodes, which depends on the order in which they end.
 func (w *world) note(s *kahn.Step) {
 	var lines []string
 	tell := func(of string, receiver any) {
@@ -359,7 +361,7 @@ func (w *world) note(s *kahn.Step) {
 	w.saw[fmt.Sprintf("%s, attempt %d, resumed %t, undone %t", s.Path(), s.Attempt(), resumed, s.Compensating())] = lines
 }
 
-// plainly is a value with the texts of errors.
+// plainly returns a value with errors replaced by their texts.
 func plainly(v any) any {
 	switch v := v.(type) {
 	case error:
@@ -380,7 +382,7 @@ func plainly(v any) any {
 	return v
 }
 
-// random draws a run, and the world of its steps, which is another one in each place.
+// random draws a run and a world for its steps. Each place draws its own.
 func random(seed uint64) (subject, *world) {
 	var x subject
 	rng := rand.New(rand.NewPCG(22, seed))
@@ -401,7 +403,7 @@ func random(seed uint64) (subject, *world) {
 	return x, &world{salt: seed, ordered: g.ordered, nodes: x.options.View, saw: map[string][]string{}}
 }
 
-// knownOrigins are the origins in the text of an error that a step has got of a node: those that were known by then.
+// knownOrigins matches the origins in the text of an error that a step got from a node. The text has only the origins known by then.
 var knownOrigins = regexp.MustCompile(`upstream_(failure|cancelled) of ("n?[0-9end]+"(, )?)+`)
 
 func withoutOrigins(lines []string) {
@@ -410,7 +412,8 @@ func withoutOrigins(lines []string) {
 	}
 }
 
-// same reports whether a run has the same Result in two places, and its steps see the same. Without an order neither has the origins that depend on it.
+// same reports whether a run has the same Result in two places, and whether its steps see the same. If the run is not ordered, same ignores
+// origins, which depend on the order.
 func same(want, got []string, home, away *world) bool {
 	if !home.ordered {
 		withoutOrigins(want)
@@ -424,7 +427,7 @@ func same(want, got []string, home, away *world) bool {
 	return slices.Equal(want, got) && reflect.DeepEqual(home.saw, away.saw)
 }
 
-// left performs the run with a Coordinator in this process, which is left whenever a workflow would continue as new.
+// left performs the run with a Coordinator in this process, and leaves it whenever a workflow would continue as new.
 func (x subject) left(t *testing.T) []string {
 	now := epoch
 	opts := append(x.settings.options(), kahn.Inputs(x.inputs))
@@ -476,10 +479,11 @@ func (x subject) left(t *testing.T) []string {
 	}
 }
 
-// TestRandom compares runs of random graphs on Temporal with those in one process: statuses, reasons of skips, causes, attempts, outputs and
-// errors are equal, at every depth, and so is what the steps see. There is one tie: where a Result depends on which of several nodes begins first at an
-// instant, an execution that ends decides it, since it lets no other node begin, and so do the rates, whose buckets are full when one begins; and a loop that ends
-// in the pause in which an execution has begun has no run of its last iteration. Such a run is as one by a Coordinator that is left at the same attempts.
+// TestRandom compares runs of random graphs on Temporal with those in one process: statuses, reasons of skips, causes, attempts, outputs
+// and errors are equal at every depth, and the steps see the same. Executions make a difference in three cases: an execution that is about
+// to end begins no node, which decides between nodes that could begin at the same instant; an execution begins with full buckets of rates;
+// and a loop that ends in the pause in which an execution has begun has no run of its last iteration. Such a run equals a run by a
+// Coordinator that is left at the same attempts.
 func TestRandom(t *testing.T) {
 	t.Parallel()
 	n, from := uint64(150), uint64(0)

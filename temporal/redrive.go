@@ -15,14 +15,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// redriving is a redrive as a part of the workflow's input: the execution begins with the snapshot of a run that has ended.
+// redriving is a redrive in the input of an execution that begins with the snapshot of a run that has ended.
 type redriving struct {
 	store.Redriving
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
 
-// prepareRedrive checks what is asked for.
+// prepareRedrive checks a redrive and returns it as data.
 func prepareRedrive(nodes []string, by kahn.Request, opts []kahn.Option) (*redriving, error) {
 	q, err := kahn.PrepareRedrive(nodes, by, opts...)
 	if err != nil {
@@ -35,7 +35,7 @@ func prepareRedrive(nodes []string, by kahn.Request, opts []kahn.Option) (*redri
 	return r, nil
 }
 
-// options are the options of a Coordinator for a redrive from a snapshot.
+// options returns the options of a Coordinator for a redrive from a snapshot.
 func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 	opts := []kahn.Option{kahn.Redrive(from, r.Nodes, kahn.Request{Actor: r.Actor, Reason: r.Reason})}
 	for _, mode := range []struct {
@@ -52,13 +52,14 @@ func (r *redriving) options(from *kahn.Snapshot) []kahn.Option {
 	return opts
 }
 
-// Redrive begins a new epoch of a run that has ended, under the rules of kahn.Redrive: nodes are paths, none stands for all that failed, were aborted or were
-// cancelled; q says who asks. Of the options, [kahn.Anew], [kahn.DespiteHandlers] and [kahn.KeepDescendants] matter, and for compensations that have failed
-// [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
+// Redrive begins a new epoch of a run that has ended, under the rules of kahn.Redrive: nodes are paths; no path means all nodes that
+// failed, were aborted or were cancelled. q says who asks. The options may be [kahn.Anew], [kahn.DespiteHandlers] and
+// [kahn.KeepDescendants], and for failed compensations [kahn.RepeatCompensations] and [kahn.CompensatedByHand].
 //
-// The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The Run returned waits for that
-// execution. Redrive queries the former execution, so a worker must be alive. The error matches [kahn.ErrTransition] if the run has not ended, or continues
-// already; otherwise errors are as for kahn.Redrive, and nothing was started.
+// The run continues in a new execution of its workflow, under the same id, on the same task queue and with the same settings. The Run
+// returned waits for that execution. Redrive queries the former execution, which needs a live worker. The error matches
+// [kahn.ErrTransition] if the run has not ended, or was redriven already; other errors are as for kahn.Redrive. If Redrive returns an
+// error, nothing was started.
 func (r *Run) Redrive(ctx context.Context, nodes []string, q kahn.Request, opts ...kahn.Option) (*Run, error) {
 	what, err := prepareRedrive(nodes, q, opts)
 	if err != nil {
@@ -137,7 +138,8 @@ func (r *Run) ended(ctx context.Context) (last lastExecution, err error) {
 	return last, err
 }
 
-// redriven is the input of the execution with which the run continues. What it is asked to do was tried.
+// redriven returns the input of the execution with which the run continues. It tries the redrive first, so that the execution does not
+// refuse it.
 func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	next := e.in
 	if e.out.Error != "" {
@@ -155,10 +157,10 @@ func (e lastExecution) redriven(w Workflow, what *redriving) (input, error) {
 	return next, err
 }
 
-// uncalled is for a run that is only checked: the workers call the functions of the plan.
+// uncalled keeps a check of a run from calling the functions of the plan, which only the workers call.
 var uncalled = kahn.GraphCalls(func(string, string, func() (any, error)) (any, error) { return nil, kahn.ErrCallAborted })
 
-// converter is the data converter of the client.
+// converter returns the data converter of the client.
 func (w Workflow) converter() converter.DataConverter {
 	if w.DataConverter != nil {
 		return w.DataConverter

@@ -19,8 +19,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// An operator has a compensation that has failed called again, under its key, or says that it was done by hand; the run ends as it had, without that failure. Nothing else is
-// performed, also if the workflow continues as new after each attempt.
+// An operator repeats a failed compensation, under its key, or reports that it was done by hand. The run ends as before, without that
+// failure. Nothing else is performed, also if the workflow continues as new after each attempt.
 func TestRedriveOfCompensations(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []kahn.RedriveMode{kahn.RepeatCompensations, kahn.CompensatedByHand} {
@@ -59,7 +59,7 @@ func TestRedriveOfCompensations(t *testing.T) {
 	}
 }
 
-// A run that has failed goes on with what has failed; what has completed is kept, and the run has its id and keys.
+// A redrive of a failed run performs the failed nodes again. Completed nodes, the id and the keys are kept.
 func TestRedrive(t *testing.T) {
 	t.Parallel()
 	down := true
@@ -112,7 +112,7 @@ func TestRedriveRefused(t *testing.T) {
 	}
 }
 
-// asked are the attempts that a workflow asks for, by their paths, in their order.
+// asked records the paths of the attempts that a workflow asks for, in order.
 type asked struct {
 	interceptor.WorkflowOutboundInterceptorBase
 	t    *testing.T
@@ -139,7 +139,7 @@ func nameInTask(t *testing.T, in task) string {
 	return in.Path
 }
 
-// scheduled are the attempts that a history has, in their order.
+// scheduled returns the attempts in a history, in order.
 func scheduled(t *testing.T, h *historypb.History) (list []string) {
 	t.Helper()
 	for _, e := range h.Events {
@@ -166,8 +166,8 @@ func swap(t *testing.T, h *historypb.History, one, other string) {
 	a.Input, b.Input, a.ActivityType, b.ActivityType = b.Input, a.Input, b.ActivityType, a.ActivityType
 }
 
-// A replay undoes what the history has undone, in its order: backwards, and once more what the operator has repeated. Another order is found: by the replayer if what was undone
-// one after the other is undone at once, and by the paths of the attempts if two have changed places.
+// A replay repeats the compensations of the history in their order, including the one that the operator repeated. Another order is found:
+// by the replayer if compensations that followed one another begin at once, and by the paths of the attempts if two have changed places.
 func TestReplayOfCompensations(t *testing.T) {
 	t.Parallel()
 	r := records["saga"]

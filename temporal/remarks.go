@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// remark is what a step has reported while it was running: a message, a piece of its output, or tokens.
+// remark is something a step reported while it ran: a message, a chunk, tokens, usage, or a label.
 type remark struct {
 	Message *string         `json:"message,omitempty"`
 	Level   slog.Level      `json:"level,omitempty"` // of the message
@@ -26,13 +26,15 @@ type remark struct {
 	Label []string           `json:"label,omitempty"` // a name and a value, see kahn.Step.SetLabel
 }
 
-// remarkBytes bounds the remarks of an attempt, which the history has. The rest is dropped, and a last message says how many.
+// remarkBytes bounds the remarks of an attempt, since the history keeps them. Further remarks are dropped, and a last message says how
+// many.
 const remarkBytes = 16 << 10
 
-// maxUsed is how many names of what it uses an attempt has at most, which are as many as a run has.
+// maxUsed bounds the names under which an attempt counts usage. A run has the same bound.
 const maxUsed = 100
 
-// recorder gets what a step reports while it runs. It is sent with the result of the step, and messages go to the log of the worker, too.
+// recorder collects what a step reports while it runs. The activity sends it with the result of the step. Messages also go to the log of
+// the worker.
 type recorder struct {
 	log   log.Logger
 	codec kahn.Codec
@@ -106,7 +108,7 @@ func (r *recorder) keep(m remark, size int) {
 	r.remarks, r.size = append(r.remarks, m), r.size+size
 }
 
-// told returns what the step has reported so far, in its order.
+// told returns what the step has reported so far, in order.
 func (r *recorder) told() []remark {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +126,7 @@ func (r *recorder) told() []remark {
 	return list
 }
 
-// tell repeats a remark in the run.
+// tell reports a remark to the run, as its step did in the worker.
 func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	switch {
 	case m.Message != nil:
@@ -146,17 +148,17 @@ func (m remark) tell(to *kahn.Step, codec kahn.Codec) {
 	}
 }
 
-// remarked is the result of an attempt whose step has reported something beside its reply.
+// remarked is the result of an attempt whose step reported something beside its reply.
 type remarked struct {
 	Reply   json.RawMessage `json:"reply"`
 	Remarks []remark        `json:"remarks"`
-	Details details         `json:"details,omitempty"` // of the heartbeats of an attempt that has failed
+	Details details         `json:"details,omitempty"` // of the last heartbeat of a failed attempt
 }
 
 // remarkedPrefix begins the JSON of a remarked, and no other result.
 var remarkedPrefix = []byte(`{"reply":`)
 
-// split takes a result apart.
+// split separates a result into the reply, the remarks and the details.
 func split(text json.RawMessage) (r remarked, err error) {
 	if !bytes.HasPrefix(text, remarkedPrefix) {
 		return remarked{Reply: text}, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// remarksIn are the events of what steps have told, by path, without their times.
+// remarksIn returns the events of what steps reported, by path, without times.
 func remarksIn(events []event.Event) (list []string) {
 	for _, e := range events {
 		switch a := e.Payload.(type) {
@@ -32,7 +32,7 @@ func remarksIn(events []event.Event) (list []string) {
 	return list
 }
 
-// The events of a run have what its steps tell, those that fail, and those of batches, included. A long chunk travels by reference.
+// The events of a run have everything that its steps report, also steps that fail and steps in batches. A long chunk travels by reference.
 func TestRemarks(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -96,7 +96,7 @@ func TestRemarks(t *testing.T) {
 	}
 }
 
-// An attempt that tells too much keeps the beginning, and says how much it has dropped.
+// If an attempt reports too much, the first remarks are kept, and a message says how many were dropped.
 func TestRemarkBytes(t *testing.T) {
 	t.Parallel()
 	r := &recorder{log: discard, codec: kahn.Types(nil)}

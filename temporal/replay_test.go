@@ -16,18 +16,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// namedHistories is the folder of those whose workflows and activities have the names of graphs and kinds. The others are of former versions.
+// namedHistories is the folder of the histories whose workflows and activities are named after graphs and kinds. The other histories come
+// from former versions.
 const namedHistories = "named"
 
-// recorded are the runs whose histories, of a real service, are in testdata/histories. TestServerHistories writes them.
+// recorded is a run whose histories are in testdata/histories. TestServerHistories recorded them from a real service.
 type recorded struct {
 	graph    func(guard bool) *kahn.Graph
 	settings Settings
 	options  Options
-	// answers are given to gates when they wait; cancel cancels the run then.
+	// answers are given to gates when they wait; cancel cancels the run at that time.
 	answers map[string]any
 	cancel  bool
-	// redrive is what an operator asks for after the end of the run.
+	// redrive is the redrive of an operator after the end of the run.
 	redrive func(ctx context.Context, run *Run) (*Run, error)
 }
 
@@ -66,7 +67,7 @@ var records = map[string]recorded{
 			kahn.Node{ID: "test", After: []string{"ask"}, Test: func(kahn.View) (any, error) { return map[bool]any{true: "left", false: "right"}[guard], nil }},
 			kahn.Node{ID: "l", In: []kahn.Edge{{From: "test", Label: "left"}}}, kahn.Node{ID: "r", In: []kahn.Edge{{From: "test", Label: "right"}}})
 	}, answers: map[string]any{"ask": 1.0}},
-	// The operator repeats the refund, which has failed for good.
+	// The operator repeats the refund, which has failed after all its attempts.
 	"saga": {graph: func(ordered bool) *kahn.Graph {
 		charge := kahn.Node{ID: "charge", CompensateBy: &kahn.CompensateBy{Kind: "refund"}}
 		if ordered {
@@ -87,13 +88,13 @@ var records = map[string]recorded{
 var earlier = map[string]recorded{
 	// Temporal was asked to cancel the run before it had continued as new: TestServerCancelAtTheEnd.
 	"cancelatend": {graph: inNotation("a>b"), options: Options{ContinueAfter: 1}},
-	// A version without child workflows for large maps.
+	// Recorded by a version without child workflows for large maps.
 	"unbatched": {graph: func(bool) *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "M", Map: &kahn.Map{Over: "items"}, Params: map[string]any{"items": []any{1., 2., 3., 4., 5., 6.}}, Sub: inNotation("flaky>b")(true)})
 	}, settings: Settings{DefaultRetry: retried, MapChildren: 4}},
 }
 
-// mapAnswers are those to the gates of the items.
+// mapAnswers returns the answers to the gates of the items.
 func mapAnswers() map[string]any {
 	answers := map[string]any{}
 	for i := range 13 {
@@ -147,8 +148,7 @@ func replay(t *testing.T, name string, guard bool) (files int, err error) {
 	return len(found), nil
 }
 
-// TestReplay performs the histories of a real service again: this version of the module, and of kahn's decisions, does what the one did
-// that has recorded them.
+// TestReplay replays the histories of a real service: this version of the module and of kahn decides as the version that recorded them.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	files := 0
@@ -169,7 +169,8 @@ func TestReplay(t *testing.T) {
 	require.Equal(t, recorded, files, "a history that no test replays")
 }
 
-// TestReplayFinds plants guards that were declared as pure and are not: some replay finds each. Of guards that were not, the history has the answers.
+// TestReplayFinds plants impure guards that were declared as pure: some replay finds each. If guards were not declared as pure, the history
+// has their answers, and the replay succeeds.
 func TestReplayFinds(t *testing.T) {
 	t.Parallel()
 	order := map[int]bool{}
@@ -187,7 +188,7 @@ func TestReplayFinds(t *testing.T) {
 		},
 	} {
 		var err error
-		for tries := 0; err == nil && tries < 100; tries++ { // each may answer as it has answered
+		for tries := 0; err == nil && tries < 100; tries++ { // a random guard may repeat its recorded answers
 			_, err = replay(t, "guard", guard())
 		}
 		require.ErrorContains(t, err, "TMPRL1100", "%s: the code of histories that do not fit", name)

@@ -31,7 +31,7 @@ func historyOf(t *testing.T, name string) *historypb.History {
 	return history
 }
 
-// returns keeps what a workflow has returned.
+// returns records the error of a workflow.
 type returns struct {
 	interceptor.WorkerInterceptorBase
 	err error
@@ -52,8 +52,8 @@ func (e *returningWorkflow) ExecuteWorkflow(ctx workflow.Context, in *intercepto
 	return result, err
 }
 
-// A cancellation by Temporal's own means that comes in one workflow task with the result after which the run would continue as new cancels the run. The replayer of the SDK
-// does not compare how a workflow ends that was cancelled.
+// Temporal's cancellation cancels the run even if it comes in the same workflow task as the result after which the run would continue as
+// new. The test checks the end itself: the SDK's replayer does not compare how a cancelled workflow ends.
 func TestCancelAtTheEnd(t *testing.T) {
 	t.Parallel()
 	r, noted := earlier["cancelatend"], new(returns)
@@ -101,12 +101,12 @@ func (secret) Decode(list []*commonpb.Payload) ([]*commonpb.Payload, error) {
 	return plain, nil
 }
 
-// An encrypted history of a run that has failed is performed again with the data converter, and is an error without it: that the run cannot be read is not the failure that the
-// history has.
+// The encrypted history of a failed run replays with the data converter, and is an error without it: a replay that cannot read the run must
+// not pass for the recorded failure.
 func TestReplayerReads(t *testing.T) {
 	t.Parallel()
 	encrypted := converter.NewCodecDataConverter(converter.GetDefaultDataConverter(), secret{})
-	r := records["plain"] // it completes, unlike the history that is made of it
+	r := records["plain"] // it completes; the history made from it fails
 	replay := func(o Options, change func(*historypb.History)) error {
 		o.Step = recordedStep
 		history := historyOf(t, "plain-0.json")
@@ -128,7 +128,7 @@ func TestReplayerReads(t *testing.T) {
 		return replayer.ReplayWorkflowHistory(discard, history)
 	}
 	asItIs := func(*historypb.History) {}
-	failed := func(h *historypb.History) { // as the SDK has it of a run that has failed
+	failed := func(h *historypb.History) { // as the SDK records a failed run
 		data, err := json.Marshal(map[string]any{"eventId": h.Events[len(h.Events)-1].GetEventId(), "eventType": "EVENT_TYPE_WORKFLOW_EXECUTION_FAILED", "workflowExecutionFailedEventAttributes": map[string]any{}})
 		require.NoError(t, err)
 		last := new(historypb.HistoryEvent)
@@ -146,7 +146,7 @@ func TestReplayerReads(t *testing.T) {
 	}
 }
 
-// Data converters that depend on where they are asked still do in a replay.
+// aware is a data converter that depends on its context, also in a replay.
 type aware struct {
 	converter.DataConverter
 	asked *int

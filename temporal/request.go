@@ -32,7 +32,7 @@ type signalRequest struct {
 // stopRequest is the argument of StopUpdate.
 type stopRequest struct {
 	Node   string `json:"node,omitempty"`  // to stop a single node
-	Abort  bool   `json:"abort,omitempty"` // else the run is cancelled
+	Abort  bool   `json:"abort,omitempty"` // otherwise the run is cancelled
 	Error  string `json:"error,omitempty"` // for which it is aborted
 	Actor  string `json:"actor,omitempty"`
 	Reason string `json:"reason,omitempty"`
@@ -53,7 +53,7 @@ type waiting struct {
 	Deadline time.Time       `json:"deadline,omitzero"`
 }
 
-// handle sets the handlers of updates and of the query. What an update asks for happens in its handler, which does not wait.
+// handle sets the handlers of the updates and of the query. An update is carried out in its handler, which does not block.
 func (x *interpreter) handle() error {
 	return errors.Join(
 		workflow.SetUpdateHandlerWithOptions(x.ctx, SignalUpdate, func(_ workflow.Context, r signalRequest) error { return x.request(func() error { return x.signal(r) }) },
@@ -66,7 +66,7 @@ func (x *interpreter) handle() error {
 	)
 }
 
-// request asks something of the run, now, and wakes the coroutine that drives it.
+// request carries out a request at the current time of the workflow, and wakes the coroutine that drives the run.
 func (x *interpreter) request(ask func() error) error {
 	x.c.Advance(workflow.Now(x.ctx))
 	err := ask()
@@ -85,7 +85,7 @@ func (x *interpreter) signal(r signalRequest) error {
 	return err
 }
 
-// decision is the answer that a request has.
+// decision returns the answer in a request.
 func (r signalRequest) decision(codec kahn.Codec) (d kahn.Decision, err error) {
 	d = kahn.Decision{Actor: r.Actor, Comment: r.Comment, ID: r.ID}
 	if r.Value != nil {
@@ -94,8 +94,8 @@ func (r signalRequest) decision(codec kahn.Codec) (d kahn.Decision, err error) {
 	return d, err
 }
 
-// checkSignal refuses a signal before the history has it, and changes nothing. A value that the BlobStore does not give at the moment is no reason: signal fails the
-// workflow task then.
+// checkSignal returns an error if the run would refuse a signal, so that it never enters the history. It changes nothing. It accepts a
+// value that the BlobStore cannot read at the moment: signal then fails the workflow task.
 func (x *interpreter) checkSignal(r signalRequest) error {
 	var silent error
 	d, err := r.decision(x.watched(x.ctx, &silent).Codec)
@@ -111,7 +111,7 @@ func (x *interpreter) checkSignal(r signalRequest) error {
 	return x.fitsAnswer(r)
 }
 
-// checkStop is checkSignal for a stop.
+// checkStop returns an error if the run would refuse a stop. It changes nothing.
 func (x *interpreter) checkStop(r stopRequest) error {
 	if r.Node == "" {
 		return nil
@@ -145,7 +145,7 @@ func (x *interpreter) state() (state, error) {
 	return s, nil
 }
 
-// refusals are the errors of requests that keep their identity on the way to who has asked.
+// refusals are the errors that still match errors.Is in the process that sent the request.
 var refusals = []struct {
 	name string
 	err  error

@@ -14,28 +14,28 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrTooLarge is matched by the error of a run whose results are larger than Temporal takes. The Result beside it has no outputs.
+// ErrTooLarge is matched by the error of a run if its results are larger than Temporal takes. The Result that comes with it has no outputs.
 var ErrTooLarge = errors.New("the results of the run are larger than Temporal takes")
 
-// room is how much of a payload the snapshot of a run takes that keeps its values in it. An output for which there is no room fails its node, before the run cannot be
-// written any more.
+// room tracks how much of a payload the snapshot of a run takes if there is no BlobStore. An output that does not fit fails its node;
+// otherwise the snapshot could not be written any more.
 type room struct {
 	measured int // bytes of the snapshot, compressed, when it was measured
-	since    int // bytes at most that it has grown by
+	since    int // upper bound of the bytes that it has grown by since
 }
 
 const (
 	roomBytes = packedBytes - 64<<10 // for the snapshot, with room for nodes that fail, or never start
-	nodeBytes = 512                  // of a node in a snapshot at most, but for its path and values
-	smallText = 2 << 10              // bytes of a result that has room as long as anything has
+	nodeBytes = 512                  // of a node in a snapshot at most, without its path and values
+	smallText = 2 << 10              // bytes of a result or an answer that is never refused
 )
 
-// weight is what a result adds to the snapshot at most: composites around a node may have its output in theirs.
+// weight returns the most that a result adds to the snapshot: the outputs of the composites around a node may contain its output.
 func weight(path string, size int) int {
 	return nodeBytes + 2*len(path) + size*(1+strings.Count(path, "/")+strings.Count(path, "["))
 }
 
-// begin sets what an execution begins with.
+// begin sets the size of the snapshot and the inputs with which an execution begins.
 func (r *room) begin(in input) {
 	if p := in.Snapshot; p != nil {
 		r.measured = max(len(p.JSON), len(p.Gzip))
@@ -48,13 +48,14 @@ func (r *room) begin(in input) {
 	}
 }
 
-// measurement are sizes in bytes, compressed.
+// measurement has sizes in bytes, compressed.
 type measurement struct {
 	Run    int `json:"run"` // the snapshot
 	Result int `json:"result"`
 }
 
-// bound replaces a result for which the snapshot has no room by an error. The history has what was measured, since compression may change with the version of Go.
+// bound replaces a result by an error if the snapshot has no room for it. The history records the measurement, since compression may change
+// with the version of Go.
 func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage) kahn.Reply {
 	if x.texts.blobs {
 		return reply
@@ -86,7 +87,7 @@ func (x *interpreter) bound(s *kahn.Step, reply kahn.Reply, data json.RawMessage
 func (x *interpreter) measure(data []byte) (m measurement) {
 	m = measurement{x.room.measured + x.room.since, len(data)}
 	withoutDeadlockDetection(x.ctx, func() {
-		if snapshot, err := json.Marshal(x.c.Run().Snapshot()); err == nil { // else the end of the run says so
+		if snapshot, err := json.Marshal(x.c.Run().Snapshot()); err == nil { // an error is reported at the end of the run
 			m.Run = compressed(snapshot)
 		}
 		m.Result = min(m.Result, compressed(data))
@@ -104,13 +105,13 @@ func compressed(data []byte) int {
 	return b.Len()
 }
 
-// answerWeight is the weight of an answer, which a gate has as its output, too.
+// answerWeight returns the weight of an answer. It counts the value twice, because the gate keeps it as its output, too.
 func answerWeight(gate string, size int) int { return weight(gate, 2*size) }
 
-// answered counts the answer to a node.
+// answered adds the weight of an answer to the room.
 func (x *interpreter) answered(r signalRequest) { x.room.since += answerWeight(r.Gate, len(r.Value)) }
 
-// fitsAnswer returns an error for an answer that the snapshot has no room for. It changes nothing.
+// fitsAnswer returns an error if the snapshot has no room for an answer. It changes nothing.
 func (x *interpreter) fitsAnswer(r signalRequest) error {
 	if x.texts.blobs || len(r.Value) <= smallText || x.room.measured+x.room.since+answerWeight(r.Gate, len(r.Value)) <= roomBytes {
 		return nil
@@ -121,7 +122,7 @@ func (x *interpreter) fitsAnswer(r signalRequest) error {
 	return nil
 }
 
-// stay continues a run that was left, and cannot continue as new since its snapshot is too large: it fails in this execution.
+// stay continues a run that was left, but whose snapshot is too large for a new execution: the run fails in this execution.
 func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	opts := append(x.always(), kahn.Resume(from))
 	c, err := kahn.NewCoordinator(x.plan, workflow.Now(x.ctx), opts...)
@@ -130,15 +131,16 @@ func (x *interpreter) stay(from *kahn.Snapshot, why error) error {
 	}
 	x.c, x.full = c, true
 	for n := range x.c.Run().Nodes() {
-		if n.Compensation == kahn.CompensationRunning { // it is about to fail, and its undoing continues
+		if n.Compensation == kahn.CompensationRunning { // the run is about to fail, and continues to undo
 			return nil
 		}
 	}
-	_ = x.c.Run().AbortAll(why) // refused if it rests by now: then it stands as it is
+	_ = x.c.Run().AbortAll(why) // refused if the run rests by now; then it stays as it is
 	return nil
 }
 
-// tooLarge is the end of a run whose snapshot is too large: a Result without outputs, and if need be without errors.
+// tooLarge returns the failure of a run whose snapshot is too large. Its Result has no outputs, and if it is still too large, no errors
+// either.
 func (x *interpreter) tooLarge(res *kahn.Result, why error) error {
 	out := output{Status: res.Status, Rule: x.in.Settings.StatusRule, Error: why.Error()}
 	o := sdk.ApplicationErrorOptions{NonRetryable: true}
@@ -161,7 +163,7 @@ func (x *interpreter) tooLarge(res *kahn.Result, why error) error {
 	return sdk.NewApplicationErrorWithOptions(why.Error(), failedRun, o)
 }
 
-// lesser are the members of a snapshot that a Result can lack, the least missed first.
+// lesser lists members of a snapshot that a Result can do without, the most dispensable first.
 var lesser = []map[string]bool{
 	{"value": true, "merged": true, "saved": true, "signal": true, "list": true, "previous": true, "collected": true, "inputs": true, "fired": true, "signals": true, "answered": true, "deltas": true},
 	{"inside": true},

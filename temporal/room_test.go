@@ -14,7 +14,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// noise is a text that compresses to three quarters of its length.
+// noise returns a text that compresses to three quarters of its length.
 func noise(seed uint64, bytes int) string {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	text := make([]byte, bytes)
@@ -24,7 +24,8 @@ func noise(seed uint64, bytes int) string {
 	return string(text)
 }
 
-// A run whose results become larger than Temporal takes fails at the node whose output has no room, in whatever execution, and has a Result with the outputs before it.
+// If the results of a run become larger than Temporal takes, the node whose output has no room fails, in whatever execution. The Result has
+// the outputs before it.
 func TestRoom(t *testing.T) {
 	t.Parallel()
 	g := new(kahn.Graph)
@@ -69,7 +70,8 @@ func TestRoomForTexts(t *testing.T) {
 	require.Equal(t, 4, res.Count(kahn.Completed))
 }
 
-// A run whose snapshot is too large for another reason than the output of a step has a Result without outputs: at its end, and when it is to continue as new.
+// If the snapshot of a run is too large for another reason than the output of a step, the Result has no outputs. The run finds this at its
+// end, or when it has to continue as new.
 func TestResultWithoutOutputs(t *testing.T) {
 	t.Parallel()
 	large := func(kahn.View) (any, error) {
@@ -94,7 +96,7 @@ func TestResultWithoutOutputs(t *testing.T) {
 	}
 }
 
-// An answer that has no room is refused, and the node waits on.
+// An answer that has no room is refused, and the node keeps waiting.
 func TestRoomForAnswers(t *testing.T) {
 	t.Parallel()
 	x := &trial{workflow: Workflow{Plan: plan(t, kahntest.Graph(t, "a b c b{gate} c{gate}"))}, options: Options{Step: func(context.Context, *kahn.Step) (any, error) { return noise(1, 1_000_000), nil }}}
@@ -119,7 +121,8 @@ func TestRoomForAnswers(t *testing.T) {
 	kahntest.RequireStatuses(t, res, "a:ok b:ok c:ok")
 }
 
-// What a step does to itself while its worker stops is a result; an error is not, since the step had no time to end.
+// A panic, a Goexit, a wait or a skip of a step while its worker stops counts as its result. An error does not, since the step had no time
+// to end.
 func TestCutShort(t *testing.T) {
 	t.Parallel()
 	h := newHost(Options{MaxBytes: defaultMaxBytes})

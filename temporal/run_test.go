@@ -17,7 +17,7 @@ import (
 
 var errStep = errors.New("the step broke")
 
-// The Result is that of the run, values, errors, retries and routes included.
+// The Result has the values, errors, retries and routes of the run.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	var g kahn.Graph
@@ -70,7 +70,8 @@ func TestRun(t *testing.T) {
 	kahntest.RequireStatuses(t, res, "fetch:ok pay:F refund:ok each:ok")
 }
 
-// A step that sleeps is entered again at its time, in the same attempt, and one that waits for a signal or a date by the date.
+// A sleeping step is entered again when its time comes, in the same attempt; a step that waits for a signal or a date is entered again at
+// the date.
 func TestSleep(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "a>b")
@@ -96,7 +97,7 @@ func TestSleep(t *testing.T) {
 	require.Equal(t, []string{"a1 <nil> <nil> false", "a1 slept<nil> false", "b1 <nil> <nil> false", "b1 waited<nil> false"}, said)
 }
 
-// A gate waits for an update. An answer that is none of its choices is refused before the history has it, and the gate waits on.
+// A gate waits for an update. An answer that is none of its choices is refused before it enters the history, and the gate keeps waiting.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "a>ask ask-[yes]>b ask-[no]>c ask{gate}")
@@ -135,7 +136,7 @@ func TestGate(t *testing.T) {
 	require.True(t, errors.Is(late, kahn.ErrAnswered) || errors.Is(late, kahn.ErrFinished), "%v", late)
 }
 
-// A trigger fires the part of the graph that it leads to, and goes on doing so when the run continues as new.
+// A trigger fires the part of the graph that it leads to, also when the run continues as new.
 func TestFire(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "T>a a>b U>c x>b T{trigger} U{trigger}")

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// saga makes a graph of nodes that are undone. Some of its runs wait in the end, until they are cancelled.
+// saga makes a graph of nodes that are undone. If cancelled is set, the graph waits at its end until the run is cancelled.
 func saga(rng *rand.Rand) (g *kahn.Graph, cancelled bool) {
 	g = &kahn.Graph{Name: "saga"}
 	again := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Millisecond}
@@ -41,12 +41,12 @@ func saga(rng *rand.Rand) (g *kahn.Graph, cancelled bool) {
 	return g.Add(kahn.Node{ID: "bad", After: after, Join: kahn.AllDone}), false
 }
 
-// effects are what the steps of a saga did, and when they undid it.
+// effects records what the steps of a saga did, and when they undid it.
 type effects struct {
 	salt uint64
 	mu   sync.Mutex
 	did  map[string]bool
-	undo map[string]int // when it was begun for the last time, and when it was done
+	undo map[string]int // when undoing began for the last time; done: when it ended
 	done map[string]int
 	at   int
 }
@@ -79,8 +79,8 @@ func (e *effects) step(_ context.Context, s *kahn.Step) (any, error) {
 	return s.Path(), nil
 }
 
-// Runs with compensations on a real service are as those in one process: statuses, what was undone and how often it was tried; effects are undone or reported, and what follows a node
-// is undone before it.
+// Runs with compensations on a real service end as in one process, with the same statuses, compensations and numbers of attempts. Each
+// effect is undone or reported, and the successors of a node are undone before it.
 func TestServerCompensation(t *testing.T) {
 	c := dial(t)
 	n, from := uint64(12), uint64(0)
@@ -129,7 +129,8 @@ func TestServerCompensation(t *testing.T) {
 	require.Positive(t, seen[kahn.CompensationFailed], "%v", seen)
 }
 
-// An operator has a compensation that has failed called again, in a new execution of the workflow, and a reader of the run's events finds those of both.
+// An operator repeats a failed compensation, in a new execution of the workflow. A reader of the run's events finds the events of both
+// executions.
 func TestServerRedrive(t *testing.T) {
 	c := dial(t)
 	r := records["saga"]
@@ -185,9 +186,9 @@ func TestServerRedrive(t *testing.T) {
 	require.Error(t, err)
 }
 
-// An attempt whose success comes after its Timeout, and one that ignores the end of its context for longer than CancelGrace, have an effect that is unknown: they are undone, and the
-// second kind is never called again. So it is with a compensation: a success that comes too late does not count, it is called again under its key; one that ignores the end
-// of its context has failed, and the others are undone all the same.
+// The effect of an attempt is unknown, and undone, if its success comes after its Timeout, or if it ignores the end of its context for
+// longer than CancelGrace; such a step is never called again. A compensation whose success comes too late is called again under its key. A
+// compensation that ignores the end of its context fails, and the other nodes are undone all the same.
 func TestServerLateSaga(t *testing.T) {
 	c := dial(t)
 	late := func(ctx context.Context, _ chan struct{}) { <-ctx.Done() }

@@ -25,8 +25,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// The tests with the tag server start the binary of cmd/temporal-dev, which KAHN_TEMPORAL_DEV names. Those that do not kill the service take another one, too, at the
-// address KAHN_TEMPORAL, with its namespace KAHN_TEMPORAL_NAMESPACE.
+// The tests with the tag server start the binary of cmd/temporal-dev, which KAHN_TEMPORAL_DEV names. Tests that do not kill the service can
+// also use another one, at the address KAHN_TEMPORAL, with the namespace KAHN_TEMPORAL_NAMESPACE.
 
 func dial(t testing.TB) client.Client {
 	t.Helper()
@@ -81,7 +81,7 @@ func TestServerGate(t *testing.T) {
 	require.ErrorIs(t, err, kahn.ErrKeyConflict)
 }
 
-// A cancellation reaches a running step within two seconds, by whatever way it comes; cleanup nodes run, and the Result tells who has asked.
+// A cancellation by any means reaches a running step within two seconds. Cleanup nodes run, and the Result says who asked.
 func TestServerCancel(t *testing.T) {
 	c := dial(t)
 	for name, cancel := range map[string]func(run *Run) error{
@@ -130,7 +130,8 @@ func TestServerAbandoned(t *testing.T) {
 	require.True(t, a.Abandoned)
 }
 
-// Values of 3 MiB, which Temporal refuses, and 100 KiB for 60 successors travel by reference; a node inside of many composites has a long path.
+// Values of 3 MiB, which Temporal refuses, and 100 KiB for 60 successors travel by reference; a node in many nested composites has a long
+// path.
 func TestServerBlobs(t *testing.T) {
 	c := dial(t)
 	blobs := store.Dir(t.TempDir())
@@ -210,7 +211,7 @@ func TestServerHistories(t *testing.T) {
 	}
 }
 
-// histories are those of the executions of a workflow, from the one with the given run id on.
+// histories returns the histories of a workflow's executions, from the execution with the given run id on.
 func histories(t testing.TB, c client.Client, id, first string) (list []*historypb.History) {
 	for run := first; run != ""; {
 		history, next := new(historypb.History), ""
@@ -225,7 +226,7 @@ func histories(t testing.TB, c client.Client, id, first string) (list []*history
 	return list
 }
 
-// folder has what the steps of a test do in common, in whatever process: they count their calls in files.
+// folder is where the steps of a test, in whatever process, count their calls as files.
 type folder struct{ dir string }
 
 func (w folder) step(ctx context.Context, s *kahn.Step) (any, error) {
@@ -244,7 +245,7 @@ func (w folder) step(ctx context.Context, s *kahn.Step) (any, error) {
 	}
 }
 
-// layers is a graph of layers of nodes, each of which follows two nodes of the layer before.
+// layers returns a graph of layers. Each node follows two nodes of the layer before.
 func layers(deep, wide int) *kahn.Graph {
 	g := &kahn.Graph{Name: "layers"}
 	for d := range deep {
@@ -262,7 +263,7 @@ func layers(deep, wide int) *kahn.Graph {
 	return g
 }
 
-// testWithServer starts a service for the tests if none is named.
+// testWithServer starts a service for the tests if the environment names none.
 func testWithServer(m *testing.M) (code int) {
 	if os.Getenv("KAHN_TEMPORAL") == "" && os.Getenv("KAHN_TEMPORAL_DEV") != "" {
 		server, address, err := startDev("0", "")
@@ -282,10 +283,10 @@ func testWithServer(m *testing.M) (code int) {
 	return m.Run()
 }
 
-// lostSoon is the LostAfter of workers that are killed.
+// lostSoon is the LostAfter of workers that the tests kill.
 const lostSoon = 3 * time.Second
 
-// TestMain is a worker if the environment says so, in a process that TestServerCrash kills.
+// TestMain runs a worker if the environment says so: TestServerCrash starts and kills such processes.
 func TestMain(m *testing.M) {
 	dir := os.Getenv("KAHN_TEMPORAL_WORKER")
 	if dir == "" {
@@ -308,7 +309,7 @@ func TestMain(m *testing.M) {
 	panic(w.Run(nil))
 }
 
-// A reader follows the events of a run at work over its executions, and finds them when it has ended.
+// A reader follows the events of a running run across its executions, and finds them after its end.
 func TestServerEvents(t *testing.T) {
 	c := dial(t)
 	g := layers(5, 4)
@@ -348,7 +349,7 @@ func TestServerLarge(t *testing.T) {
 	}
 }
 
-// The runs of a namespace are a store to who looks at them.
+// Store shows the runs of a namespace as a store.
 func TestServerStore(t *testing.T) {
 	c := dial(t)
 	g := layers(3, 2)
@@ -378,7 +379,7 @@ func TestServerStore(t *testing.T) {
 	require.Equal(t, []store.Count{{Workflow: "layers", Status: kahn.RunCompleted, Runs: 1}}, counts)
 }
 
-// Operators answer a gate by the id of the run, and stop one that waits; afterwards the run says that it has ended.
+// Operators answer a gate by the id of the run, and stop a waiting run. A request after the end is refused as such.
 func TestServerStoreRequests(t *testing.T) {
 	c := dial(t)
 	s := Store{Client: c}

@@ -6,16 +6,15 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Settings are the options of a run that decide what happens in it, as data. Each is the option of package kahn of the same name, whose
-// default applies to a zero field. They are a part of the workflow's input, so a worker that takes over in the middle of a run decides like
-// its predecessor.
+// Settings are the options that decide what happens in a run, as data. Each field is the option of package kahn of the same name; zero
+// means that option's default. Settings are a part of the workflow's input, so a worker that takes over a run decides like its predecessor.
 type Settings struct {
 	Mode           kahn.Mode        `json:"mode,omitempty"`
 	StatusRule     kahn.StatusRule  `json:"status_rule,omitempty"`
 	OnFailure      kahn.FailureMode `json:"on_failure,omitempty"`
 	StopMode       kahn.StopMode    `json:"stop_mode,omitempty"`
 	OnSuspend      kahn.SuspendMode `json:"on_suspend,omitempty"`
-	Limit          int              `json:"limit,omitempty"` // at most, and by default, 1,000: Temporal bounds the activities of a workflow
+	Limit          int              `json:"limit,omitempty"` // 1,000 by default and at most: Temporal bounds the activities of a workflow
 	KeyLimit       int              `json:"key_limit,omitempty"`
 	StartRate      kahn.Rate        `json:"start_rate,omitzero"`
 	KeyRate        kahn.Rate        `json:"key_rate,omitzero"`
@@ -23,15 +22,16 @@ type Settings struct {
 	Timeout        time.Duration    `json:"timeout,omitempty"`
 	CancelGrace    time.Duration    `json:"cancel_grace,omitempty"`
 	CleanupTimeout time.Duration    `json:"cleanup_timeout,omitempty"`
-	// MaxCrashes bounds how often in a row the worker of a node may be lost during its attempts, as the option of package kahn does.
-	// Node.MaxCrashes is for a node by itself. Zero means 3, negative no bound.
+	// MaxCrashes bounds how often in a row a worker may be lost during attempts of one node. Node.MaxCrashes overrides it for that node.
+	// Zero means 3, negative no bound.
 	MaxCrashes int `json:"max_crashes,omitempty"`
-	// MapChildren is the number of items above which a map is a large one. Attempts of a large map's items that begin together are performed by child
-	// workflows, each of which has 4 to 100 attempts, and at most MapChildren. Zero means 200. Negative, or below 4: the workflow of the run performs all attempts.
+	// MapChildren is the number of items above which a map is large. Attempts of a large map's items that begin together are performed by
+	// child workflows, each with 4 to 100 attempts and at most MapChildren. Zero means 200. If it is negative or below 4, the workflow of
+	// the run performs all attempts.
 	MapChildren int `json:"map_children,omitempty"`
 }
 
-// maxActivities is the greatest number of running attempts of one run. Temporal refuses more than 2,000 activities of one workflow.
+// maxActivities bounds the running attempts of one run. Temporal refuses more than 2,000 activities of one workflow.
 const maxActivities = 1000
 
 const (
@@ -39,7 +39,7 @@ const (
 	defaultMapChildren = 200 // a change needs another version of batchesVersion
 )
 
-// options are the settings as options of a run.
+// options returns the settings as options of a run.
 func (s Settings) options() []kahn.Option {
 	limit := s.Limit
 	if limit == 0 || limit > maxActivities {
@@ -67,7 +67,7 @@ func (s Settings) options() []kahn.Option {
 	return opts
 }
 
-// maxCrashes is how often in a row the worker of a node may be lost.
+// maxCrashes returns how often in a row a worker may be lost during attempts of a node.
 func (s Settings) maxCrashes(n kahn.Node) int {
 	switch {
 	case n.MaxCrashes != 0:

@@ -9,21 +9,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// writtenOnce is a codec that writes a list or a map once, however many calls it is a part of: each call of a map's item has the whole list, and without
-// this codec the time for n items would grow with n². It remembers between begin and end, while the values do not change.
+// writtenOnce is a codec that encodes a list or a map only once, however many calls contain it. Each call of a map's item has the whole
+// list, so without this codec the time for n items would grow with n². It remembers texts only between begin and end, while values do not
+// change.
 type writtenOnce struct {
 	kahn.Codec
 	written map[place]written // nil outside of begin and end
 }
 
-// place is where the elements of a list, or a map, are in memory.
+// place is the address of a list or a map in memory, with its type and length.
 type place struct {
 	of   reflect.Type
 	at   uintptr
 	size int
 }
 
-// written is a value, which stays in memory as long as its place is remembered, and its text.
+// written is a value and its text. It holds the value so that no other value gets its place while the place is remembered.
 type written struct {
 	value any
 	text  json.RawMessage
@@ -51,7 +52,8 @@ func (w *writtenOnce) Encode(value any) (json.RawMessage, error) {
 	return text, err
 }
 
-// readOnce is a codec that reads the blobs of late once. Steps of one worker share a value, as the steps of a run in one process do.
+// readOnce is a codec that remembers the values of recent blobs. Steps of one worker share a value, as the steps of a run in one process
+// do.
 type readOnce struct {
 	kahn.Codec
 	mu     sync.Mutex // guards the rest

@@ -13,7 +13,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// A slip is answered on Temporal as it is by kahn.Execute: conformance/slips_table_test.go and its neighbours have the same texts.
+// A slip gets the same error text on Temporal as from kahn.Execute: see conformance/slips_table_test.go and its neighbours.
 func TestSlips(t *testing.T) {
 	t.Parallel()
 	graph := func(nodes ...kahn.Node) *kahn.Graph { return (&kahn.Graph{Name: "slips"}).Add(nodes...) }
@@ -79,7 +79,7 @@ func TestSlips(t *testing.T) {
 	}
 }
 
-// A near miss at a gate is refused with a suggestion, and the run waits on.
+// A nearly right answer at a gate is refused with a suggestion, and the run keeps waiting.
 func TestNearMissAtAGate(t *testing.T) {
 	t.Parallel()
 	g := kahntest.Graph(t, "ok?-[aproved]>ship ok?-[rejected]>no ok?{gate}")

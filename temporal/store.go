@@ -18,27 +18,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Store shows the runs of a namespace to readers of stored runs, such as the page of module inspector, and passes what operators ask to the runs:
+// Store shows the runs of a namespace to readers of stored runs, such as the page of module inspector, and passes the requests of operators
+// on to the runs:
 //
 //	inspector.Handler(inspector.Options{Store: temporal.Store{Client: c}, Workflows: []inspector.Workflow{{Plan: plan}}})
 //
-// The id of a run is its workflow's. Its nodes and events are read by queries, which need a live worker that has the plan. Signal, Cancel, Abort and
-// CancelNode are updates, see [Run]; the page of the inspector calls them. The methods that write records return an error that matches [ErrReadOnly].
+// The id of a run is its workflow's. Its nodes and events are read by queries, which need a live worker that has the plan. Signal, Cancel,
+// Abort and CancelNode are updates, see [Run]; the page of the inspector calls them. Methods that would write records return [ErrReadOnly].
 type Store struct {
 	Client client.Client
 	// Blobs is the store of the workers, see Options.Blobs.
 	Blobs store.BlobStore
 	// DataConverter is the client's, see Workflow.DataConverter.
 	DataConverter converter.DataConverter
-	// Types are the types of the workflows that lists have, see Options.WorkflowType, with [WorkflowName] for runs that former versions have started. Nil: lists ask for
-	// all workflows of the namespace, and drop what is no run.
+	// Types are the workflow types that lists ask for, see Options.WorkflowType; [WorkflowName] is the type of runs that former versions
+	// started. Nil: lists ask for all workflows of the namespace, and drop those that are not runs.
 	Types []string
-	// SearchAttributes has lists ask the service for workflows and statuses by the search attributes of runs, see Workflow.SearchAttributes. It finds the runs
-	// that were started with them. Without it the service selects by what it knows of any workflow, and List drops the rest.
+	// SearchAttributes makes lists select by the search attributes of runs, see Workflow.SearchAttributes. They then find only runs that
+	// were started with these. Without it the service selects by what it knows of any workflow, and List drops the runs that do not match.
 	SearchAttributes bool
 }
 
-// ErrReadOnly is the error of the methods of Store that would write records.
+// ErrReadOnly is returned by the methods of Store that would write records.
 var ErrReadOnly = errors.New("the runs of a Temporal service are written by its workers")
 
 var (
@@ -46,17 +47,17 @@ var (
 	_ store.EventStore = Store{}
 )
 
-// statuses maps the statuses of workflows to runs' statuses.
+// statuses maps the statuses of workflows to the statuses of runs.
 var statuses = map[enums.WorkflowExecutionStatus]kahn.RunStatus{
 	enums.WORKFLOW_EXECUTION_STATUS_RUNNING: kahn.RunRunning, enums.WORKFLOW_EXECUTION_STATUS_COMPLETED: kahn.RunCompleted,
 	enums.WORKFLOW_EXECUTION_STATUS_FAILED: kahn.RunFailed, enums.WORKFLOW_EXECUTION_STATUS_CANCELED: kahn.RunCancelled,
 	enums.WORKFLOW_EXECUTION_STATUS_TERMINATED: kahn.RunFailed, enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT: kahn.RunFailed,
 }
 
-// run is the run of a workflow.
+// run returns the run of a workflow.
 func (s Store) run(id string) *Run { return Attach(s.Client, Workflow{ID: id, Blobs: s.Blobs}) }
 
-// known makes an error of a workflow that does not exist match kahn.ErrUnknownRun.
+// known makes an error match kahn.ErrUnknownRun if it says that a workflow does not exist.
 func known(err error) error {
 	var none *serviceerror.NotFound
 	if errors.As(err, &none) {
@@ -93,7 +94,7 @@ func (s Store) LoadEvents(ctx context.Context, id string, after uint64, limit in
 	return page, known(err)
 }
 
-// Signal answers a node of a run that waits, as [Run.Signal] does.
+// Signal answers a waiting node of a run, as [Run.Signal] does.
 func (s Store) Signal(ctx context.Context, id, gate string, value any) error {
 	return s.run(id).Signal(ctx, gate, value)
 }
@@ -113,7 +114,7 @@ func (s Store) CancelNode(ctx context.Context, id, node string) error {
 	return s.run(id).CancelNode(ctx, node)
 }
 
-// row is what Temporal lists of a run.
+// row returns a run as Temporal lists it.
 func (s Store) row(w *workflowpb.WorkflowExecutionInfo) store.Run {
 	var m memo
 	read := s.DataConverter
@@ -124,7 +125,7 @@ func (s Store) row(w *workflowpb.WorkflowExecutionInfo) store.Run {
 	if status, ok := shownStatus(w); ok && row.Status == kahn.RunRunning {
 		row.Status = status
 	}
-	if read.FromPayload(w.GetMemo().GetFields()[memoName], &m) == nil { // else the name is not known
+	if read.FromPayload(w.GetMemo().GetFields()[memoName], &m) == nil { // otherwise the name stays empty
 		row.Workflow = m.Plan.Name
 	}
 	if t := w.GetStartTime(); t != nil {
@@ -189,7 +190,7 @@ func (s Store) Count(ctx context.Context, f store.Filter) ([]store.Count, error)
 	return counts, nil
 }
 
-// The methods that write, or read records that Temporal does not have.
+// The methods below write records, or read records that Temporal does not have.
 
 // Acquire implements [store.Store].
 func (Store) Acquire(context.Context, string, string, time.Duration) (store.Lease, *store.Run, error) {

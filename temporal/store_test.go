@@ -43,7 +43,7 @@ func (f *forwarding) UpdateWorkflow(_ context.Context, o client.UpdateWorkflowOp
 	return answeredUpdate{}, nil
 }
 
-// What an operator asks of a Store reaches the run, with who has asked and why.
+// The requests of an operator to a Store reach the run, with the actor and the reason.
 func TestStoreRequests(t *testing.T) {
 	t.Parallel()
 	by := kahn.Request{Actor: "ann", Reason: "enough"}
@@ -74,7 +74,8 @@ func TestStoreRequests(t *testing.T) {
 	}
 }
 
-// A request for a run that has ended, or that does not exist, says so; what the run refuses keeps its identity, and an error of the service its text.
+// The error of a request says whether the run has ended or does not exist. A refusal by the run matches its error, and an error of the
+// service keeps its text.
 func TestStoreRequestsThatFail(t *testing.T) {
 	t.Parallel()
 	none := serviceerror.NewNotFound("workflow execution already completed")
@@ -107,7 +108,7 @@ func TestStoreRequestsThatFail(t *testing.T) {
 	}
 }
 
-// Lists have the workflows that are runs, page by page, with what Temporal keeps beside them.
+// Lists have the workflows that are runs, page by page, with their memos.
 func TestStoreList(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

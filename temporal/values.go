@@ -15,14 +15,14 @@ import (
 
 // packed is a snapshot as a part of a payload.
 type packed struct {
-	JSON json.RawMessage `json:"json,omitempty"` // of a short one
+	JSON json.RawMessage `json:"json,omitempty"` // of a short snapshot
 	Gzip []byte          `json:"gzip,omitempty"`
-	Blob json.RawMessage `json:"blob,omitempty"` // a reference to a long one
+	Blob json.RawMessage `json:"blob,omitempty"` // a reference to a long snapshot
 }
 
 const (
 	plainBytes  = 8 << 10        // of JSON that is not compressed, so that people can read it
-	packedBytes = 3<<19 - 64<<10 // in base64 in a payload of 2 MiB, with room for what is beside the snapshot
+	packedBytes = 3<<19 - 64<<10 // fits in base64 into a payload of 2 MiB, with room for what is beside the snapshot
 	openBytes   = 64 << 20       // of a snapshot
 )
 
@@ -40,7 +40,7 @@ func (t texts) pack(s *kahn.Snapshot) (*packed, error) {
 	return packJSON(data)
 }
 
-// packJSON is pack for a snapshot that is not kept as a blob.
+// packJSON packs a snapshot that is not kept as a blob.
 func packJSON(data []byte) (*packed, error) {
 	if len(data) <= plainBytes {
 		return &packed{JSON: data}, nil

@@ -32,8 +32,7 @@ var (
 	statusAttribute   = sdk.NewSearchAttributeKeyKeyword(StatusAttribute)
 )
 
-// RegisterSearchAttributes adds the search attributes of runs to a namespace, which may have them. It returns the errors of the
-// service.
+// RegisterSearchAttributes adds the search attributes of runs to a namespace. Attributes that the namespace already has are no error.
 func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace string) error {
 	for _, name := range []string{WorkflowAttribute, StatusAttribute} {
 		_, err := c.OperatorService().AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{
@@ -47,7 +46,8 @@ func RegisterSearchAttributes(ctx context.Context, c client.Client, namespace st
 	return nil
 }
 
-// show sets the search attribute for the status, if the run has one and it is another one. What an execution that continues another one has is set anew.
+// show sets the search attribute for the status if the run has search attributes and the status has changed. An execution that continues
+// another one sets it anew.
 func (x *interpreter) show(status kahn.RunStatus) {
 	if !x.in.SearchAttributes || status == x.shown {
 		return
@@ -58,7 +58,7 @@ func (x *interpreter) show(status kahn.RunStatus) {
 	}
 }
 
-// shownStatus is the search attribute for the status of a run.
+// shownStatus returns the status in the search attribute of a run.
 func shownStatus(w *workflowpb.WorkflowExecutionInfo) (status kahn.RunStatus, ok bool) {
 	var text string
 	field := w.GetSearchAttributes().GetIndexedFields()[StatusAttribute]
@@ -68,7 +68,7 @@ func shownStatus(w *workflowpb.WorkflowExecutionInfo) (status kahn.RunStatus, ok
 	return status, status.UnmarshalText([]byte(text)) == nil
 }
 
-// visible is a filter in the language of Temporal's lists, as far as that has it.
+// visible translates a filter into Temporal's list queries, as far as these can express it.
 func (s Store) visible(f store.Filter) string {
 	types := "WorkflowType NOT IN (" + literals(BatchName, ItemsName) + ")"
 	if len(s.Types) > 0 {
@@ -95,7 +95,8 @@ func (s Store) visible(f store.Filter) string {
 	return strings.Join(terms, " AND ")
 }
 
-// having are the terms for runs with one of the statuses. Temporal itself knows which have ended, a workflow that was terminated included.
+// having returns the terms that select runs with one of the statuses. For statuses of ended runs it asks for the status of the workflow,
+// which also covers terminated workflows.
 func (s Store) having(wanted []kahn.RunStatus) (terms []string) {
 	ended := map[kahn.RunStatus]string{
 		kahn.RunCompleted: "ExecutionStatus = 'Completed'", kahn.RunCancelled: "ExecutionStatus = 'Canceled'",
@@ -115,7 +116,7 @@ func (s Store) having(wanted []kahn.RunStatus) (terms []string) {
 	return slices.Compact(terms)
 }
 
-// literals are texts in the language of Temporal's lists.
+// literals returns texts as literals of Temporal's list queries.
 func literals(texts ...string) string {
 	list := make([]string, len(texts))
 	for i, text := range texts {
@@ -124,7 +125,7 @@ func literals(texts ...string) string {
 	return strings.Join(list, ", ")
 }
 
-// literal is a text in the language of Temporal's lists.
+// literal returns a text as a literal of Temporal's list queries.
 func literal(text string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, "'", `\'`).Replace(text) + "'"
 }

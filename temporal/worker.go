@@ -21,30 +21,31 @@ import (
 
 // Options configures a worker.
 type Options struct {
-	// Plans are the plans that the worker performs. A run is for one of them, by its name and a hash of everything in it that decides: keep
-	// the plans of runs that have not ended beside their successors.
+	// Plans are the plans that the worker performs. A run names its plan by the name and a hash of everything in the plan that decides, so
+	// keep a former version of a plan here until its runs have ended.
 	Plans []*kahn.Plan
 	// Step performs the nodes without a Do of their own, as the step function of kahn.Execute does.
 	Step kahn.StepFunc
-	// Pure declares that the Go functions of the plans, steps aside, depend on their arguments alone, and change nothing: the workflow calls them
-	// again whenever Temporal replays the history of a run. Without it the history has the result of each call of When, Test, Fallback, While and
-	// Until, and plans with functions that [Check] names are refused. It has the same value in all workers, and stays while there are runs.
-	// It is verified: a worker calls each of these functions twice when it calls it first, and in the test environment of the SDK and in replays always. The
-	// workflow task fails with [ErrImpure] if the answers differ.
+	// Pure declares that the Go functions of the plans, except steps, depend on their arguments alone and change nothing: the workflow
+	// calls them again whenever Temporal replays the history of a run. Without Pure the history records the result of each call of When,
+	// Test, Fallback, While and Until, and plans with functions that [Check] names are refused. All workers must agree on Pure, and it must
+	// not change while there are runs. The worker verifies the declaration: it makes its first call of each function twice, and every call
+	// in replays and in the test environment of the SDK. The workflow task fails with [ErrImpure] if the results differ.
 	Pure bool
-	// WorkflowType names the type of the workflows that perform the runs of a graph, by the Name of the graph, see Workflow.Type. Nil: it is that Name.
-	// ActivityType names the type of the activities that perform the attempts of a kind, with "" for nodes without one. Nil: it is the kind. Metrics, lists and rate limits of
-	// Temporal go by types. All workers have the same functions, which stay while there are runs.
+	// WorkflowType maps the Name of a graph to the type of its runs' workflows, see Workflow.Type; nil means the Name itself. ActivityType
+	// maps a kind to the type of the activities that perform its attempts; "" stands for nodes without a kind, and nil means the kind
+	// itself. Temporal's metrics, lists and rate limits go by these types. All workers must have the same functions, which must not change
+	// while there are runs.
 	WorkflowType, ActivityType func(name string) string
-	// Kinds says how the attempts of a kind are performed, see [Kind]. A compensation by a kind has that one.
+	// Kinds says how the attempts of a kind are performed, see [Kind]. A compensation uses the kind that compensates.
 	Kinds map[string]Kind
 	// Types are the host's own types of values: see kahn.Types.
 	Types kahn.Types
-	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets references to them, so that its bounds do not hold for
-	// values. All workers of a task queue, and the programs that start and read its runs, have the same store. Nothing removes the blobs of a run: let
-	// them live longer than Temporal keeps its history. Nil: values travel through Temporal as they are.
+	// Blobs keeps values, calls, results and snapshots of more than 32 KiB of JSON. Temporal gets only references, so its size limits do
+	// not apply to values. All workers of a task queue, and the programs that start and read its runs, must have the same store. Nothing
+	// removes the blobs of a run: keep them longer than Temporal keeps its history. Nil: values travel through Temporal as they are.
 	Blobs store.BlobStore
-	// View gives each step the results of all its ancestors, see kahn.Step.View. Without it a View finds no nodes but predecessors that have an
+	// View gives each step the results of all its ancestors, see kahn.Step.View. Without View a step sees only predecessors that have an
 	// error, and the calls of steps stay as small as their inputs.
 	View bool
 	// MaxBytes bounds the JSON of a call and of a result that Temporal gets. A longer one fails the node, which is not retried. Zero means
@@ -53,16 +54,16 @@ type Options struct {
 	// ContinueAfter is the number of attempts after which a run continues as a new workflow execution, as soon as the running ones have
 	// ended: Temporal bounds the length of a history. Zero means 1,000.
 	ContinueAfter int
-	// Heartbeat is how often a running step is reported to Temporal, whose answer says whether it is to stop. It is less than
-	// LostAfter. Zero means 1 s.
+	// Heartbeat is how often the worker reports a running step to Temporal, whose answer says whether the step has to stop. It must be less
+	// than LostAfter. Zero means 1 s.
 	Heartbeat time.Duration
 	// LostAfter is how long Temporal waits for a heartbeat before the worker counts as lost, and the attempt is performed again. Zero
 	// means 10 s.
 	LostAfter time.Duration
-	// DataConverter is the client's, which reads the histories that [Options.Replayer] gets, and the details of heartbeats of an attempt whose worker was lost.
-	// Nil means the default one of the SDK.
+	// DataConverter is the client's. It reads the histories that [Options.Replayer] replays, and the heartbeat details of an attempt whose
+	// worker was lost. Nil means the SDK's default.
 	DataConverter converter.DataConverter
-	// FailureConverter is the client's, for Options.Replayer. Nil means the default one of the SDK, which encrypts nothing.
+	// FailureConverter is the client's, for Options.Replayer. Nil means the SDK's default, which encrypts nothing.
 	FailureConverter converter.FailureConverter
 	// Worker are the options of the worker itself. Worker.WorkerStopTimeout is the time for running attempts to finish when the worker is stopped; then their
 	// contexts end with the cause kahn.ErrLeft, and other workers perform them again. A step that ignores this is left behind after 4 s.
@@ -76,14 +77,14 @@ const (
 	defaultLostAfter     = 10 * time.Second
 )
 
-// Registry is what a worker of the SDK, and its test environment, are to [Options.Register].
+// Registry is what [Options.Register] needs of a worker of the SDK, or of its test environment.
 type Registry interface {
 	RegisterWorkflowWithOptions(w any, options workflow.RegisterOptions)
 	RegisterActivityWithOptions(a any, options activity.RegisterOptions)
 }
 
-// NewWorker returns a worker for a task queue. With Worker.DisableWorkflowWorker it performs attempts alone: for the queue of a kind, see [Kind]. Errors are as for
-// [Options.Register].
+// NewWorker returns a worker for a task queue. With Worker.DisableWorkflowWorker the worker performs only attempts, as on the task queue of
+// a [Kind]. Errors are as for [Options.Register].
 func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, error) {
 	if c == nil {
 		return nil, fmt.Errorf("kahn/temporal: %w: no client", kahn.ErrBadOption)
@@ -103,14 +104,15 @@ func NewWorker(c client.Client, taskQueue string, o Options) (worker.Worker, err
 	return w, o.register(w, stopAfter)
 }
 
-// Register registers the workflows and the activities with a worker that has others, of other names, too. The error matches
-// [ErrUnsupported] if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
+// Register registers the workflows and the activities with a worker, which may also have the host's own. The error matches [ErrUnsupported]
+// if a plan does not carry over, and [kahn.ErrNoStep] if a plan needs a step function that is missing.
 //
-// Of the host's own worker, activity.RecordHeartbeat in steps needs [Options.Interceptor], and worker.Options.WorkerStopTimeout is to be longer than steps take to
-// return when their contexts end: attempts that are not reported to Temporal by then count as crashes.
+// On a worker that the host made, activity.RecordHeartbeat in steps needs [Options.Interceptor]. Its worker.Options.WorkerStopTimeout must
+// be longer than steps take to return after their contexts end: attempts that are not reported to Temporal by then count as crashes.
 func (o Options) Register(r Registry) error { return o.register(r, -1) }
 
-// register is Register for a worker whose attempts are left at the given time after it was stopped; if that is negative, when the SDK ends their contexts.
+// register is Register for a worker that leaves its attempts stopAfter after it was stopped. If stopAfter is negative, it leaves them when
+// the SDK ends their contexts.
 func (o Options) register(r Registry, stopAfter time.Duration) error {
 	h := newHost(o)
 	h.stopAfter = stopAfter
@@ -155,8 +157,8 @@ func (o Options) register(r Registry, stopAfter time.Duration) error {
 	return nil
 }
 
-// Replayer returns a replayer that performs the histories of runs of the plans again, to test that a new version of a worker does what the
-// old one did. Errors are as for [Options.Register]. The replay returns an error if DataConverter cannot read a history.
+// Replayer returns a replayer for histories of runs, to test that a new version of a worker decides as the old one did. Errors are as for
+// [Options.Register]. The replay returns an error if DataConverter cannot read a history.
 func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 	r, err := worker.NewWorkflowReplayerWithOptions(worker.WorkflowReplayerOptions{DataConverter: strict{o.converter()}, FailureConverter: o.FailureConverter, Interceptors: o.Worker.Interceptors})
 	if err != nil {
@@ -165,8 +167,8 @@ func (o Options) Replayer() (worker.WorkflowReplayer, error) {
 	return r, o.Register(workflows{r})
 }
 
-// strict is a data converter for replays: it panics if it cannot read an input. With an error instead the SDK would fail the workflow, as the histories of
-// failed runs expect.
+// strict is a data converter for replays: it panics if it cannot read an input. If it returned an error, the SDK would fail the workflow,
+// which a history of a failed run would accept.
 type strict struct{ converter.DataConverter }
 
 // FromPayload implements [converter.DataConverter].
@@ -214,17 +216,17 @@ func (strict) check(err error, into ...any) error {
 	return err
 }
 
-// workflows registers workflows alone.
+// workflows registers only workflows.
 type workflows struct{ worker.WorkflowReplayer }
 
 func (workflows) RegisterActivityWithOptions(any, activity.RegisterOptions) {}
 
-// attemptsOnly registers activities alone, with a worker that has no workflows.
+// attemptsOnly registers only activities, with a worker that has no workflows.
 type attemptsOnly struct{ worker.Worker }
 
 func (attemptsOnly) RegisterWorkflowWithOptions(any, workflow.RegisterOptions) {}
 
-// stepless finds a node that is a step and has no Do.
+// stepless returns the path of a node that is a step without a Do.
 func stepless(p *kahn.Plan) (path string, ok bool) {
 	for prefix, p := range levels(p) {
 		for r := range p.Declared() {
@@ -238,12 +240,12 @@ func stepless(p *kahn.Plan) (path string, ok bool) {
 	return "", false
 }
 
-// host is a worker's part in runs.
+// host is what a worker needs to perform runs and attempts.
 type host struct {
 	Options
 	plans map[string]*kahn.Plan // by fingerprint
-	cache *cache                // of Blobs; nil without
-	// stopAfter is when running attempts are left after the worker was stopped; negative for a worker of the host's.
+	cache *cache                // of Blobs; nil without Blobs
+	// stopAfter is the time after which a stopped worker leaves its running attempts; negative for a worker that the host made.
 	stopAfter time.Duration
 	texts     texts
 	given     kahn.Codec // reads the values of calls
@@ -260,7 +262,7 @@ func newHost(o Options) *host {
 	return h
 }
 
-// plan finds the plan of a run.
+// plan returns the plan of a run.
 func (h *host) plan(id planID) (*kahn.Plan, error) {
 	if p := h.plans[id.Print]; p != nil {
 		return p, nil

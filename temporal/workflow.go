@@ -20,18 +20,18 @@ import (
 // input is the input of the workflow.
 type input struct {
 	Plan         planID                     `json:"plan"`
-	StateVersion int                        `json:"state_version"` // that decides in the run from its beginning to its end
+	StateVersion int                        `json:"state_version"` // decides in the run from its beginning to its end
 	RunID        string                     `json:"run_id"`
 	Settings     Settings                   `json:"settings,omitzero"`
 	Inputs       map[string]json.RawMessage `json:"inputs,omitempty"`
 	Fired        *fired                     `json:"fired,omitempty"`
-	// SearchAttributes has the workflow set them.
+	// SearchAttributes makes the workflow set the search attributes of runs.
 	SearchAttributes bool `json:"search_attributes,omitempty"`
-	// Of a workflow execution that continues another one: the run so far, and how many executions there were.
+	// If the execution continues another one: the run so far, and how many executions came before.
 	Snapshot  *packed `json:"snapshot,omitempty"`
 	Continued int     `json:"continued,omitempty"`
 	Beats     beats   `json:"beats,omitempty"`
-	// Redriving is what the first execution after the end of the run does, see Run.Redrive.
+	// Redriving is the redrive with which an execution continues a run that had ended, see Run.Redrive.
 	Redriving *redriving `json:"redriving,omitempty"`
 	// Earlier are the earlier executions, for readers of their events.
 	Earlier []execution `json:"earlier,omitempty"`
@@ -44,7 +44,7 @@ type fired struct {
 	Prune   kahn.PruneMode  `json:"prune,omitempty"`
 }
 
-// output is the result of the workflow. That of a run that has failed or was cancelled is in the details of the workflow's failure.
+// output is the result of the workflow. If the run has failed or was cancelled, the output is in the details of the workflow's failure.
 type output struct {
 	Status   kahn.RunStatus  `json:"status"`
 	Rule     kahn.StatusRule `json:"status_rule,omitempty"` // of the run
@@ -63,12 +63,12 @@ const (
 type interpreter struct {
 	*host
 	root    workflow.Context // is cancelled when Temporal asks the run to stop
-	heard   bool             // the run has been asked so
+	heard   bool             // Temporal's request to stop has reached the run
 	named   bool             // see isNamed
-	texts   texts            // are watched
+	texts   texts            // noting errors of Blobs, see watched
 	calling *writtenOnce     // the codec of texts
 	broken  error            // of Blobs: the workflow task fails
-	ctx     workflow.Context // is not cancelled: what is to be cleaned up is done after the run was
+	ctx     workflow.Context // is not cancelled: cleanup continues after the run was cancelled
 	in      input
 	plan    *kahn.Plan
 	c       *kahn.Coordinator
@@ -76,17 +76,17 @@ type interpreter struct {
 	wake    workflow.Channel // has a message when an update has changed the run
 
 	calls   map[*kahn.Step]*attempt // running
-	begun   []*attempt              // not yet given to Temporal, since a workflow task has no room for their calls
-	bytes   int                     // of the calls that Temporal was given since the last timer that began another workflow task for them
-	pausing bool                    // a timer is to begin another workflow task
-	count   int                     // of the attempts in this execution, where a batch is one
-	lost    map[string]int          // how often in a row the worker was lost during attempts, by path
-	beats   beats                   // what the heartbeats of the last attempts have reported, by path
+	begun   []*attempt              // waiting to be given to Temporal
+	bytes   int                     // of the calls given to Temporal since a timer last began another workflow task
+	pausing bool                    // a timer will begin another workflow task
+	count   int                     // of the attempts in this execution; a batch counts as one
+	lost    map[string]int          // how often in a row workers were lost during attempts of a node, by path
+	beats   beats                   // the details of the last attempts' heartbeats, by path
 	room    room                    // for the results of the run
-	leaving bool                    // this execution is to end
+	leaving bool                    // this execution has to end
 	full    bool                    // the run cannot continue as new
 	batches batches                 // attempts that child workflows perform
-	shown   kahn.RunStatus          // the search attribute, if it is known
+	shown   kahn.RunStatus          // the value of the search attribute, if known
 
 	timer  workflow.CancelFunc // ends the timer for the time of fires; nil without one
 	fires  time.Time
@@ -96,13 +96,13 @@ type interpreter struct {
 // attempt is an attempt that an activity performs.
 type attempt struct {
 	step   *kahn.Step
-	data   json.RawMessage // the call; nil until there may be room for it
+	data   json.RawMessage // the call; nil until it is written
 	cancel func()
 	asked  bool // to stop
-	again  bool // since its worker was lost
+	again  bool // because its worker was lost
 }
 
-// maxTaskBytes bounds the calls in one workflow task, but for a longer call, which has a task of its own. Temporal refuses 4 MiB.
+// maxTaskBytes bounds the calls in one workflow task. A longer call gets a task of its own. Temporal refuses 4 MiB.
 const maxTaskBytes = 2 << 20
 
 // run is the workflow.
@@ -123,7 +123,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 		wait: workflow.NewSelector(root), wake: workflow.NewBufferedChannel(root, 1),
 	}
 	if in.Continued == 0 {
-		x.shown = kahn.RunRunning // by Start
+		x.shown = kahn.RunRunning // set by Start
 	}
 	x.ctx, _ = workflow.NewDisconnectedContext(root)
 	x.texts = h.watched(x.ctx, &x.broken)
@@ -146,7 +146,7 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 	x.wait.AddReceive(x.wake, func(c workflow.ReceiveChannel, _ bool) { c.ReceiveAsync(nil) })
 	x.wait.AddReceive(root.Done(), func(c workflow.ReceiveChannel, _ bool) {
-		c.ReceiveAsync(nil) // a channel that is closed while the Selector waits has a value, for which the Selector calls until it is taken
+		c.ReceiveAsync(nil) // a channel closed while the Selector waits has a value; the Selector calls this function until the value is taken
 		x.cancel()
 	})
 	x.wait.AddReceive(workflow.GetSignalChannel(x.ctx, endedSignal), func(workflow.ReceiveChannel, bool) { x.hear() })
@@ -167,18 +167,18 @@ func (h *host) run(root workflow.Context, in input) (*output, error) {
 	}
 }
 
-// leaveToAnother fails the workflow task, so that Temporal repeats it, on another worker as a rule: this one lacks what the run was begun with, such as its plan, a type
-// or a blob. In a rolling deploy workers of both versions poll the task queue.
+// leaveToAnother fails the workflow task, so that Temporal repeats it, as a rule on another worker. It is for a worker that lacks what the
+// run began with, such as its plan, a type or a blob: in a rolling deploy workers of both versions poll the task queue.
 func leaveToAnother(err error) {
 	panic(fmt.Errorf("kahn/temporal: the workflow task is left to another worker: %w", err))
 }
 
-// refuse is the failure of a run that cannot begin on any worker.
+// refuse returns the failure of a run that cannot begin on any worker.
 func refuse(err error) error {
 	return sdk.NewNonRetryableApplicationError(err.Error(), refusedRun, nil)
 }
 
-// options are the options of the Coordinator.
+// options returns the options of the Coordinator.
 func (x *interpreter) options() ([]kahn.Option, error) {
 	in := x.in
 	x.room.begin(in)
@@ -201,7 +201,7 @@ func (x *interpreter) options() ([]kahn.Option, error) {
 	return append(opts, kahn.Inputs(inputs)), err
 }
 
-// always are the options of the Coordinator, however the run begins or continues.
+// always returns the options that the Coordinator has whether the run begins or continues.
 func (x *interpreter) always() []kahn.Option {
 	in := x.in
 	opts := append(in.Settings.options(), kahn.RunID(in.RunID), kahn.Encoding(x.texts.Codec))
@@ -215,14 +215,14 @@ func (x *interpreter) always() []kahn.Option {
 	return append(opts, kahn.Random(random.Float64))
 }
 
-// drive performs the run until it has ended, or until this execution has to.
+// drive performs the run until the run or this execution has to end.
 func (x *interpreter) drive() (*kahn.Result, error) {
 	for {
 		x.hearAnswers()
 		x.begin()
 		x.stop()
 		if x.leaving && !x.full {
-			x.c.Run().Leave() // again: a run that was stopped cannot be left before it undoes what its nodes have done
+			x.c.Run().Leave() // repeated, since a run that was stopped cannot be left before it begins to undo
 		}
 		res, err := x.c.Result()
 		if !errors.Is(err, kahn.ErrNotEnded) {
@@ -246,38 +246,38 @@ func (x *interpreter) drive() (*kahn.Result, error) {
 // The changes of the workflow's code since histories were recorded, before workflows had names. An execution that began before a change continues without
 // it.
 const (
-	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal's means comes before results of the same workflow task
-	crashVersion  = "kahn.Crashes" // workers that were stopped do not count as crashes, and too many crashes are a cause of their own
-	boundVersion  = "kahn.Bounded" // an output that the results of the run have no room for fails its node
+	cancelVersion = "kahn.Cancel"  // a cancellation by Temporal is handled before results in the same workflow task
+	crashVersion  = "kahn.Crashes" // stopped workers do not count as crashes, and too many crashes fail the node with an error of their own
+	boundVersion  = "kahn.Bounded" // an output for which the snapshot has no room fails its node
 )
 
-// since reports whether the execution has a change of the workflow's code.
+// since reports whether the execution began after a change of the workflow's code.
 func (x *interpreter) since(change string) bool {
 	return x.named || workflow.GetVersion(x.ctx, change, workflow.DefaultVersion, 1) == 1
 }
 
-// cancel cancels the run because Temporal has asked for it.
+// cancel cancels the run because Temporal asked for it.
 func (x *interpreter) cancel() {
 	x.heard = true
-	_ = x.c.Run().Cancel() // a run in memory takes it, or has ended
+	_ = x.c.Run().Cancel() // the only error is that the run has ended
 }
 
-// listen cancels the run if Temporal has asked for it. The request may come in one workflow task with the result with which a run that is being left ends:
-// it is heard before that, since a stop takes precedence over continuing as new.
+// listen cancels the run if Temporal has asked for it. The request may arrive in the same workflow task as the last result of a run that is
+// being left. It is handled before that result, since a stop takes precedence over continuing as new.
 func (x *interpreter) listen() {
 	if x.root.Err() != nil && !x.heard && x.since(cancelVersion) {
 		x.cancel()
 	}
 }
 
-// mend fails the workflow task if the BlobStore has failed: what the run has made of it is forgotten.
+// mend fails the workflow task if the BlobStore has failed, so that its error does not become part of the run.
 func (x *interpreter) mend() {
 	if x.broken != nil {
 		panic(fmt.Errorf("kahn/temporal: the workflow task is repeated: %w", x.broken))
 	}
 }
 
-// begin gives the attempts that have begun to Temporal, as many as fit into a workflow task.
+// begin gives attempts to Temporal, as many as fit into a workflow task.
 func (x *interpreter) begin() {
 	x.calling.begin()
 	defer x.calling.end()
@@ -309,7 +309,8 @@ func (x *interpreter) begin() {
 	}
 }
 
-// next returns how many of the attempts that wait for Temporal it is given next, a batch or the first one, and the bytes of their calls, which are written.
+// next returns how many of the waiting attempts to give to Temporal next, a batch or only the first, and the bytes of their calls, which it
+// writes.
 func (x *interpreter) next() (n, size int) {
 	for {
 		if len(x.begun) == 0 {
@@ -335,7 +336,8 @@ func (x *interpreter) next() (n, size int) {
 	return n, size
 }
 
-// written reports whether the call of an attempt that waits for Temporal is written. One that cannot be written is dropped.
+// written writes the call of a waiting attempt, unless it is written already. It drops an attempt whose call cannot be written, and returns
+// false.
 func (x *interpreter) written(i int) bool {
 	if x.begun[i].data != nil || x.encode(x.begun[i]) {
 		return true
@@ -345,14 +347,14 @@ func (x *interpreter) written(i int) bool {
 	return false
 }
 
-// queue takes the attempts that have begun.
+// queue takes the attempts that the Coordinator hands out.
 func (x *interpreter) queue() {
 	for s, ok := x.c.Next(); ok; s, ok = x.c.Next() {
 		x.begun = append(x.begun, &attempt{step: s})
 	}
 }
 
-// encode writes the call of an attempt. A call that has no JSON form, or a longer one than the worker takes, ends its node.
+// encode writes the call of an attempt. A call that has no JSON form, or is too long for the worker, fails its node.
 func (x *interpreter) encode(a *attempt) bool {
 	s := a.step
 	call := s.CallWithoutView()
@@ -376,7 +378,7 @@ func (x *interpreter) encode(a *attempt) bool {
 	return true
 }
 
-// forever is a timeout for what kahn bounds itself.
+// forever is the timeout of Temporal where kahn has its own.
 const forever = 10 * 365 * 24 * time.Hour
 
 // perform begins the activity of an attempt.
@@ -391,7 +393,8 @@ func (x *interpreter) perform(a *attempt) {
 	})
 }
 
-// ended reports the result of an attempt, or has it begin again, before attempts that have not begun, if its worker is gone.
+// ended reports the result of an attempt to the run. If the worker of the attempt is gone, it begins the attempt again, before the waiting
+// ones.
 func (x *interpreter) ended(a *attempt, o outcome) {
 	x.listen()
 	s := a.step
@@ -431,7 +434,7 @@ func (x *interpreter) crash(s *kahn.Step, reply kahn.Reply) {
 // undoPrefix begins the names of attempts to undo nodes, to distinguish them from other attempts.
 const undoPrefix = "undo:"
 
-// nameOf distinguishes the attempts of a node from the attempts to undo it.
+// nameOf returns a name for an attempt that distinguishes attempts to undo a node from its other attempts.
 func nameOf(s *kahn.Step) string {
 	if s.Compensating() {
 		return undoPrefix + s.Path()
@@ -439,10 +442,11 @@ func nameOf(s *kahn.Step) string {
 	return s.Path()
 }
 
-// report passes to the run what a step has returned, with its JSON in data; this ends the losses in a row. A result that the run does not wait for any more is dropped.
+// report passes to the run what a step returned, with its JSON in data, and resets the count of lost workers. A result for which the run no
+// longer waits is dropped.
 func (x *interpreter) report(s *kahn.Step, reply kahn.Reply, data json.RawMessage) {
 	x.forget(s)
-	if !s.Compensating() { // else the value does not count
+	if !s.Compensating() { // the value of a compensation does not count
 		reply = x.bound(s, reply, data)
 	}
 	must(x.c.Return(s, reply.Value, reply.Err))
@@ -453,14 +457,14 @@ func (x *interpreter) forget(s *kahn.Step) {
 	delete(x.lost, nameOf(s))
 }
 
-// must panics if the Coordinator has returned an error, but for a result that the run does not wait for.
+// must panics if the Coordinator returned an error, except kahn.ErrStale: the run no longer waits for the result.
 func must(err error) {
 	if err != nil && !errors.Is(err, kahn.ErrStale) {
 		panic(err) // a bug: there is no other error
 	}
 }
 
-// stop asks the attempts that are to stop to do so.
+// stop cancels the attempts that the Coordinator wants to stop.
 func (x *interpreter) stop() {
 	for s, ok := x.c.NextStop(); ok; s, ok = x.c.NextStop() {
 		if a := x.calls[s]; a != nil {
@@ -476,7 +480,7 @@ func (x *interpreter) stop() {
 	x.stopBatches()
 }
 
-// arm sets a timer for the next time at which the run has something to do, unless one fires before.
+// arm sets a timer for the next time at which the run has something to do, unless a timer fires before.
 func (x *interpreter) arm() {
 	due, ok := x.c.Due()
 	if !ok || x.timer != nil && !due.Before(x.fires) {
@@ -497,9 +501,9 @@ func (x *interpreter) arm() {
 	})
 }
 
-// end is the end of the execution.
+// end ends the execution: it returns the output or the failure of the run, or continues as a new execution.
 func (x *interpreter) end(res *kahn.Result, err error, snapshot *packed) (*output, error) {
-	if res.Status == kahn.RunSuspended { // it was left
+	if res.Status == kahn.RunSuspended { // the run was left
 		next := x.in
 		next.Inputs, next.Fired, next.Redriving, next.Snapshot, next.Continued, next.Beats = nil, nil, nil, snapshot, x.in.Continued+1, x.unfinishedBeats()
 		first, _ := x.c.Run().EventRange()
