@@ -8,13 +8,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Build makes a net of nodes and edges in the order of their declaration. An edge names its nodes by their indices. A zero Join is
-// [AllSucceeded], a zero Skip [SkipCascade], a zero Upstream [UpstreamAbort]. The ids are for errors. Of an edge with [EdgeLabelled]
-// LabelID is the number of its label among the labels of its source, from 0; an edge with [EdgeFailure] lets every failure through.
-// A [Builder] can do more.
+// Build makes a net from nodes and edges, both in declaration order. An edge names its nodes by their indices. A zero Join means
+// [AllSucceeded], a zero Skip [SkipCascade], and a zero Upstream [UpstreamAbort]. Errors name nodes by ids. LabelID of an edge with
+// [EdgeLabelled] is its label's number among the labels of its source, from 0. An edge with [EdgeFailure] lets every failure through. A
+// [Builder] can do more.
 //
-// The error matches [ErrBadValue] if lists of nodes differ in length, a value is outside its enum, an edge leads to no node, a flag is set that
-// callers do not set, a label is below 0 or above [MostLabels], or the edges have a cycle.
+// The error matches [ErrBadValue] if ids and nodes differ in length, a value is outside its enum, an edge leads to no node, a flag is set
+// that callers must not set, a label is below 0 or above [MostLabels], or the edges have a cycle.
 func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	if len(ids) != len(nodes) {
 		return nil, fmt.Errorf("%w: %d ids for %d nodes", ErrBadValue, len(ids), len(nodes))
@@ -62,7 +62,7 @@ func Build(ids []string, nodes []NodeSpec, edges []Edge) (*Net, error) {
 	return p, nil
 }
 
-// wrong says what Build does not accept of a node.
+// wrong returns why Build rejects a node, or "".
 func (x NodeSpec) wrong() string {
 	const set = FlagEarly | factHandled | flagBranch | flagForks // by the Builder
 	switch {
@@ -80,7 +80,7 @@ func (x NodeSpec) wrong() string {
 	return ""
 }
 
-// wrong says what Build does not accept of an edge between so many nodes.
+// wrong returns why Build rejects an edge in a net of that many nodes, or "".
 func (e Edge) wrong(nodes int) string {
 	const set = edgeShielded | edgePort | edgeWide | edgeSide // by the Builder, when it makes a net
 	outside := func(r Ref) bool { return r < 0 || int(r) >= nodes }

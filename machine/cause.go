@@ -6,8 +6,8 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 // completed and skipped nodes.
 type CauseKind uint8
 
-// The kinds of cause. The first group is a node's own failure, the second makes it a victim of a failure elsewhere, the
-// third is a request to stop.
+// The kinds of cause. The first group are a node's own failures. The second group are failures elsewhere that stop the
+// node. The third are requests to stop.
 const (
 	CauseNone CauseKind = iota
 
@@ -41,7 +41,7 @@ const (
 	CauseCancelNode         // CancelNode was called
 	CauseExternal           // the call was aborted outside the engine
 	CauseSuperseded         // no other node needs the result any more
-	CauseCompensationFailed // what a node has done could not be undone: the cause of a run, as CauseEndFailed is
+	CauseCompensationFailed // an effect could not be undone: a cause of a run, like CauseEndFailed
 	CauseBudget             // the run has used more than its budget allows
 )
 
@@ -61,8 +61,8 @@ func (k CauseKind) MarshalText() ([]byte, error) { return causeNames.Text(k) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (k *CauseKind) UnmarshalText(text []byte) error { return causeNames.Parse(k, text) }
 
-// The causes that a node may have, by its status. A store error is in two of the sets: it fails the node whose end cannot be written, and
-// aborts the others. [CauseEndFailed] and [CauseCompensationFailed] are in none: they are causes of a run.
+// The causes that a node may have, by its status. CauseStoreError is in two sets: it fails the node whose end cannot be written, and
+// aborts the other nodes. [CauseEndFailed] and [CauseCompensationFailed] are in none: only a run has them.
 const (
 	ownFailures    = CauseSet(1<<CauseEndFailed - 1<<CauseStepError) // all from CauseStepError to CauseCrashed
 	upstreamCauses = CauseSet(1<<CauseUpstreamFailure | 1<<CauseUpstreamCancelled)
@@ -70,11 +70,11 @@ const (
 	requests       = CauseSet(1<<CauseContext | 1<<CauseCancelRun | 1<<CauseCancelNode | 1<<CauseExternal | 1<<CauseSuperseded)
 )
 
-// causesOf are the causes of nodes that have ended by themselves or were stopped. A node that failed because of its predecessors has one
-// of upstreamCauses.
+// causesOf holds the causes of nodes that ended by themselves or were stopped. A node that failed because of its predecessors has one of
+// upstreamCauses.
 var causesOf = [statusCount]CauseSet{Failed: ownFailures, Aborted: otherFailures, Cancelled: requests}
 
-// StopStatus is the status of a node that is stopped for the cause: aborted when a failure inside the run is behind it,
+// StopStatus returns the status of a node that is stopped for the cause: aborted if a failure in the run is the reason,
 // cancelled on request.
 func (k CauseKind) StopStatus() Status {
 	if requests.Has(k) {

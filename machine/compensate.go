@@ -5,16 +5,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// Compensation says how far the undoing of what was done has come: of a node, or of a run.
+// Compensation is the progress of undoing a node, or a run.
 type Compensation uint8
 
-// The states of a compensation. The state of a run, and of a composite without a compensation of its own, is about the nodes
-// inside.
+// The states of a compensation. For a run, and for a composite without a compensation of its own, the state summarizes the
+// nodes inside.
 const (
 	CompensationNone    Compensation = iota // nothing is undone
-	CompensationRunning                     // it has begun, or its turn is to come
-	CompensationDone                        // what was done is undone
-	CompensationFailed                      // it has failed for good
+	CompensationRunning                     // has begun, or has yet to get its turn
+	CompensationDone                        // undone
+	CompensationFailed                      // failed permanently
 )
 
 var compensationNames = enum.Of[Compensation]("compensation", "none", "running", "done", "failed")
@@ -28,30 +28,30 @@ func (c Compensation) MarshalText() ([]byte, error) { return compensationNames.T
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (c *Compensation) UnmarshalText(text []byte) error { return compensationNames.Parse(c, text) }
 
-// undoing is what a State knows of the undoing of its nodes, which a Run performs by Reverse, NextUndo and Undone. It counts cleanup nodes apart
-// from the others, so that the end of these is seen where the last of them ends.
+// undoing is the State's part in undoing nodes; a Run performs the undoing with Reverse, NextUndo and Undone. It counts cleanup nodes
+// separately, so that the State notices when all other nodes have ended.
 type undoing struct {
 	cleanups int       // cleanup nodes that are not terminal
-	asked    moment    // the last moment at which the host was asked
+	asked    moment    // the last moment at which the host was asked whether it undoes nodes
 	holds    bool      // nodes that have not started wait until everything is undone
 	reversal *reversal // running, or nil
 }
 
-// moment is a moment at which it is known whether the run is about to end badly.
+// moment is a point at which the run knows whether it is about to end badly.
 type moment uint8
 
 const (
 	beforeAll     moment = iota
-	beforeCleanup        // all nodes are terminal but cleanup nodes and the end node
-	beforeEnd            // all but the end node
+	beforeCleanup        // all nodes but the cleanup nodes and the end node are terminal
+	beforeEnd            // all nodes but the end node are terminal
 )
 
-// reversal is a pass over the graph in the reverse order of its edges: the turn of a node comes when the turns of all that follow it are over.
-// The turn of a node that is not to be undone is over at once. Each edge is visited once, and nothing recurs.
+// reversal is a pass over the graph against the direction of its edges: a node's turn comes when the turns of all its successors are over.
+// A node that needs no undoing ends its turn at once. The pass visits each edge once and does not recurse.
 type reversal struct {
 	open  []int32     // by Ref: edges to nodes whose turns are not over
 	state []undoState // by Ref
-	ready ordset.Set  // by schedule position: nodes whose turn has come, and that contend for slots
+	ready ordset.Set  // by schedule position: nodes whose turn has come and that contend for slots
 	left  int         // nodes to be undone whose turns are not over
 	work  []Ref       // nodes whose turns are over, and whose in-edges are still to be visited
 }
@@ -60,14 +60,15 @@ type undoState uint8
 
 const (
 	undoNothing  undoState = iota
-	undoAhead              // its turn has not come
+	undoAhead              // its turn has not come yet
 	undoContends           // it contends for slots, or waits in a line for one
 	undoAtWork             // it holds its slots
 	undoPauses             // it backs off
 	undoOver
 )
 
-// AllowUndo prepares the State for the undoing of its nodes. Nothing has begun, or a nested run with nodes that may have to be undone is about to.
+// AllowUndo prepares the State for undoing its nodes. Call it before the run begins, or before a nested run begins whose nodes may need
+// undoing.
 func (s *Locked) AllowUndo() {
 	if s.undo != nil {
 		return
@@ -84,7 +85,7 @@ func (s *Locked) AllowUndo() {
 // AllowsUndo reports whether AllowUndo was called.
 func (s *Locked) AllowsUndo() bool { return s.undo != nil }
 
-// leftOf is the count of the nodes that are not terminal in which a node counts that is not the end node.
+// leftOf returns the counter of open nodes that includes r, which is not the end node.
 func (s *Locked) leftOf(r Ref) *int {
 	if s.undo != nil && s.net.facts[r].is(FlagCleanup) {
 		return &s.undo.cleanups
@@ -92,15 +93,15 @@ func (s *Locked) leftOf(r Ref) *int {
 	return &s.left
 }
 
-// brink asks the host whether it has something to undo, where the end of the run does not follow yet.
+// brink asks the host, at a moment that does not yet end the run, whether it has something to undo.
 func (s *Locked) brink() {
 	if s.undo != nil {
 		s.isOver()
 	}
 }
 
-// isOver reports whether everything but the end node is over: all nodes are terminal, and what is to be undone is undone. At each moment the host is
-// asked once.
+// isOver reports whether everything but the end node is over: all nodes are terminal, and everything due for undoing is undone. It asks the
+// host once at each moment.
 func (s *Locked) isOver() bool {
 	u := s.undo
 	if s.left > 0 {
@@ -119,8 +120,8 @@ func (s *Locked) isOver() bool {
 	return u.cleanups == 0 && !u.holds
 }
 
-// Reverse begins to undo the nodes that undoes selects. It returns how many these are; nothing has begun if there are none. With hold, nodes that
-// have not started wait, and the run is not Done, until everything is undone.
+// Reverse begins to undo the nodes that undoes selects and returns their number; if it is 0, nothing has begun. With hold, nodes that have
+// not started wait until everything is undone, and the run is not Done before that.
 func (s *Locked) Reverse(undoes func(Ref) bool, hold bool) int {
 	n := len(s.words)
 	x := &reversal{open: make([]int32, n), state: make([]undoState, n)}
@@ -186,7 +187,7 @@ func (x *reversal) pass(s *Locked) {
 	}
 }
 
-// NextUndo hands out a node that is to be undone now, with the slots of its groups and its key.
+// NextUndo hands out a node to undo now. The node then holds the slots of its groups and its key.
 func (s *Locked) NextUndo() (Ref, bool) {
 	if s.undo == nil || s.undo.reversal == nil {
 		return NoRef, false
@@ -201,18 +202,20 @@ func (s *Locked) NextUndo() (Ref, bool) {
 	return NoRef, false
 }
 
-// claimUndo takes the slots of a node that is to be undone.
+// claimUndo takes the slots that undoing a node needs.
 func (s *Locked) claimUndo(r Ref) bool {
 	defer s.limits.lockPool()()
 	return s.claim(r, s.takesToken(r))
 }
 
-// takesSlotsBack reports whether a node takes slots to be undone: slots of the groups and of the key of a step. The limit of the run does not count.
+// takesSlotsBack reports whether undoing a node takes slots. A step takes the slots of its groups and its key; the run's own limit does not
+// apply.
 func (s *Locked) takesSlotsBack(r Ref) bool {
 	return s.limits.active && !s.net.facts[r].is(FlagInline|FlagComposite)
 }
 
-// PauseUndo releases the slots of a node that is to be undone by another attempt, and ContinueUndo makes it contend again.
+// PauseUndo releases the slots of a node whose undoing failed and will be tried again. ContinueUndo makes it contend for
+// slots again.
 func (s *Locked) PauseUndo(r Ref) {
 	if s.takesSlotsBack(r) {
 		s.yield(r)
@@ -226,7 +229,7 @@ func (s *Locked) ContinueUndo(r Ref) {
 	s.undo.reversal.ready.Insert(int(s.order.pos[r]))
 }
 
-// Undone ends the turn of a node, whether or not it was undone. It reports whether that was the last one; the nodes that were held may start then.
+// Undone ends the turn of a node, whether or not it was undone. It reports whether that was the last turn; then the held nodes may start.
 func (s *Locked) Undone(r Ref) (last bool) {
 	x := s.undo.reversal
 	if x.state[r] == undoAtWork && s.takesSlotsBack(r) {
@@ -250,20 +253,20 @@ func (s *Locked) Undone(r Ref) (last bool) {
 	return true
 }
 
-// Undoes reports whether nodes are being undone.
+// Undoes reports whether the run is undoing nodes.
 func (s *Locked) Undoes() bool { return s.undo != nil && s.undo.reversal != nil }
 
-// beingUndone reports whether a node is to be undone now.
+// beingUndone reports whether the turn of a node has come and is not over.
 func (s *Locked) beingUndone(r Ref) bool {
 	return s.Undoes() && s.undo.reversal.state[r] >= undoContends && s.undo.reversal.state[r] < undoOver
 }
 
-// waitsInLine reports whether a node that has been put into a line still waits: it is ready, or to be undone.
+// waitsInLine reports whether a node in a line still waits: it is ready, or contends to be undone.
 func (s *Locked) waitsInLine(r Ref) bool {
 	return statusOf(s.words[r]) == Ready || s.Undoes() && s.undo.reversal.state[r] == undoContends
 }
 
-// contend makes a node contend for slots that has left a line.
+// contend makes a node that has left a line contend for slots.
 func (s *Locked) contend(pos int32) {
 	if r := s.order.at[pos]; s.Undoes() && s.undo.reversal.state[r] == undoContends {
 		s.undo.reversal.ready.Insert(int(pos))

@@ -1,4 +1,4 @@
-// Package machine decides what a run does next: a coordinator reports what has happened, and the State answers which nodes are ready.
+// Package machine decides what a run does next: a coordinator reports events, and the State answers which nodes are ready.
 //
 //	st, err := kahn.NewState(plan) // or New, for a Net of one's own
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
@@ -7,17 +7,17 @@
 //	}
 //	status, degraded := st.RunStatus(machine.StatusEscaped)
 //
-// It is a deterministic machine of numbers: statuses, joins, slots and the ready queue, without a clock, a goroutine, a context, a value of
-// the host or a call of its code. The same calls in the same order give the same decisions. The run of package kahn is one such
-// coordinator; an engine that performs steps elsewhere is another.
+// The State is a deterministic machine over numbers: statuses, joins, slots and the ready queue. It has no clock, goroutine or context, and
+// neither holds values of the host nor calls its code. The same calls in the same order give the same decisions. The run of package kahn is
+// one coordinator; an engine that performs steps elsewhere is another.
 //
 // The names by task:
 //
-//   - The vocabulary: [Status], [CauseKind], [SkipKind], the join rules ([Join]), and what a status means for a remote call
-//     ([CallAction]). Package kahn has the same names for what a host of Execute writes.
-//   - The graph: [Net] has the nodes, edges, tiers, side edges and the order. [Build] makes a Net from lists; a [Builder] makes it in steps,
-//     for a compiler that has work of its own between them. The Plan of package kahn holds a Net.
-//   - The run: [State] is one run of a Net. Its methods may be called on any goroutine. kahn.NewState makes a State for a Plan. An engine that
-//     drives runs elsewhere needs it with [Task], [Token], [Outcome], [CheckVerdict] and the vocabulary, and nothing else of this package.
+//   - The vocabulary: [Status], [CauseKind], [SkipKind], the join rules ([Join]), and what a status means for a remote call ([CallAction]).
+//     Package kahn has the same names, for programs that call Execute.
+//   - The graph: [Net] has the nodes, edges, tiers, side edges and the order. [Build] makes a Net from lists; a [Builder] makes it step by
+//     step, for a compiler that works between the steps. The Plan of package kahn holds a Net.
+//   - The run: [State] is one run of a Net. Its methods may be called on any goroutine. kahn.NewState makes a State for a Plan. An engine
+//     that drives runs elsewhere needs only State, [Task], [Token], [Outcome], [CheckVerdict] and the vocabulary.
 //   - The lock: [Locked] is a State for a coordinator that holds the lock itself, because it does more than one thing in a critical section.
 package machine

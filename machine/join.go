@@ -8,15 +8,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/enum"
 )
 
-// Join is the rule that decides from the classes of a node's in-edges whether the node runs. The zero value is the
-// default of the node: [AllSucceeded], for a node with a Test [Boundary], for a Cleanup node [AllDone]. Apart from
-// [AtLeast] the rules are constants.
+// Join is the rule that decides, from the classes of a node's in-edges, whether the node runs. The zero value is the node's
+// default: [Boundary] for a node with a Test, [AllDone] for a Cleanup node, otherwise [AllSucceeded]. Apart from [AtLeast]
+// the rules are constants.
 //
 // Every in-edge resolves exactly once, when its source is terminal, into one class: S, satisfied; N, neutral, because the
 // source was skipped; X, dead, because it was routed past; or F, failed. The rules speak of the counts of these classes over
-// the control edges; a data-only edge delays a node and has no class. A rule has the name of Apache Airflow's trigger rule
-// where there is one. A side edge delivers data only, see [Net.IsSide]: the two rules that are defaults do not run a node
-// because of one, the others count every edge.
+// the control edges; a data-only edge delays a node and has no class. Rules that Apache Airflow has, too, carry its names. A
+// side edge only delivers data, see [Net.IsSide]: the two default rules do not run a node because of a side edge; the other
+// rules count every edge.
 type Join uint32
 
 // The join rules. "Early" rules decide before all edges have resolved; a skip is never decided early.
@@ -40,7 +40,7 @@ const (
 
 const joinBits = 8 // a Join holds its rule in the low bits and the k of AtLeast above them
 
-// AtLeast is satisfied, early, by k satisfied edges, of which there must be so many.
+// AtLeast is the rule that k satisfied edges satisfy, early. The node must have at least k control edges.
 func AtLeast(k int) Join {
 	if k < 0 || k > 1<<(32-joinBits)-1 {
 		k = 0 // not valid
@@ -48,10 +48,10 @@ func AtLeast(k int) Join {
 	return RuleAtLeast | Join(k)<<joinBits
 }
 
-// Rule is the rule without the number of AtLeast.
+// Rule returns the rule without the number of AtLeast.
 func (j Join) Rule() Join { return j & (1<<joinBits - 1) }
 
-// Least is the number of AtLeast.
+// Least returns the number of AtLeast.
 func (j Join) Least() int { return int(j >> joinBits) }
 
 var joinNames = [joinCount]string{
@@ -112,8 +112,8 @@ const (
 	skipModeDefault SkipMode = iota
 	// SkipCascade leaves N edges neutral: a node whose inputs were all skipped is skipped, one with some live inputs runs.
 	SkipCascade
-	// SkipSatisfy counts an N edge as satisfied, without a value, when the node behind it was bypassed for a reason of its
-	// own. An N edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
+	// SkipSatisfy counts an N edge as satisfied, without a value, if its source was bypassed for a reason of its own. An N
+	// edge that stems from a branch not taken stays neutral, so the rest of that branch does not run.
 	SkipSatisfy
 	// SkipStrict skips an AllSucceeded node as soon as one input was skipped, unless another one failed.
 	SkipStrict
@@ -132,7 +132,8 @@ func (m SkipMode) MarshalText() ([]byte, error) { return skipModeNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *SkipMode) UnmarshalText(text []byte) error { return skipModeNames.Parse(m, text) }
 
-// UpstreamPolicy says what happens to a node whose join failed, aborted or cancelled predecessors have made impossible.
+// UpstreamPolicy says what happens to a node whose join can no longer be satisfied because predecessors failed, were
+// aborted or were cancelled.
 type UpstreamPolicy uint8
 
 // The upstream policies.
@@ -161,7 +162,7 @@ func (p UpstreamPolicy) MarshalText() ([]byte, error) { return upstreamNames.Tex
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (p *UpstreamPolicy) UnmarshalText(text []byte) error { return upstreamNames.Parse(p, text) }
 
-// The classes an edge has been seen to resolve into, as a set.
+// Sets of the classes into which edges have resolved.
 const (
 	seenS uint8 = 1 << iota // satisfied
 	seenN                   // neutral: its source was skipped, or its failure is judged by a boundary
@@ -187,23 +188,23 @@ const (
 	decideReady
 	decideSkip
 	decideBlocked
-	decideSubstitute // blocked, but the policy is to run with defaults
+	decideSubstitute // blocked, but the policy runs the node with defaults
 )
 
-// joinRule holds the conditions of a rule, as sets of classes.
+// joinRule holds the conditions of a rule, as sets of edge classes.
 type joinRule struct {
-	early  uint8 // an edge of one of these makes the node ready at once
+	early  uint8 // an edge of such a class blocks the node at once
 	breaks uint8 // an edge of one of these blocks the node at once
-	// When all edges have resolved, and neither has happened:
-	needs  uint8 // the node is ready if there is an edge of one of these (0: nothing is needed)
-	bars   uint8 // and none of one of these
-	blames uint8 // else it is blocked if there is an edge of one of these, else skipped
+	// Once all edges have resolved and neither has happened:
+	needs  uint8 // the node is ready if an edge has such a class (0: none is needed)
+	bars   uint8 // and no edge has such a class
+	blames uint8 // otherwise it is blocked if an edge has such a class, or else skipped
 }
 
 var joinRules = [joinCount]joinRule{
 	AllSucceeded:  {breaks: seenF, needs: seenS},
 	AnySucceeded:  {early: seenS, needs: seenS, blames: seenF},
-	RuleAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // of the classes that atLeast returns
+	RuleAtLeast:   {early: seenS, breaks: seenF, needs: seenS}, // over the classes that atLeast returns
 	AllDone:       {},
 	AllDoneMinOne: {needs: seenS, blames: seenF},
 	OneFailed:     {early: seenF, needs: seenF},
@@ -215,10 +216,10 @@ var joinRules = [joinCount]joinRule{
 	Boundary:      {needs: seenS | seenF},
 }
 
-// decide applies the node's rule to the counts. It is a pure function; state_settle.go acts on the answer.
+// decide applies the node's rule to the counts. It is a pure function; state_settle.go acts on the result.
 //
-// An early Ready waits for required ports, since whether they get a value must not depend on timing. A policy of
-// substitution waits for everything: no rule blocks early then.
+// An early Ready waits for required ports, since whether they get a value must not depend on timing. Under
+// UpstreamSubstitute no rule blocks early: the node waits for all edges.
 func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	if c.total == 0 {
 		if c.open {
@@ -259,7 +260,8 @@ func decide(j Join, mode SkipMode, policy UpstreamPolicy, c counts) decision {
 	return decideBlocked
 }
 
-// atLeast returns S if k edges are satisfied, F if k can no longer be reached and one has failed, and else no class.
+// atLeast returns S if k edges are satisfied, F if an edge has failed and k can no longer be reached, and otherwise
+// no class.
 func (c *counts) atLeast(k int32) uint8 {
 	switch {
 	case c.s >= k:

@@ -12,28 +12,28 @@ import (
 // predecessors therefore always have smaller Refs.
 type Ref int32
 
-// Net is the graph of a plan in numbers: what a State needs of it. It is immutable.
+// Net is the graph of a plan in numbers, with everything that a State needs. It is immutable.
 type Net struct {
 	names      []string // by Ref: the ids of the nodes, for errors
 	facts      []facts
 	declared   []Ref   // the Refs in order of declaration
 	decl       []int32 // by Ref: the index of declaration
 	edges      []Edge  // in order of declaration, the implicit edges into the end node last
-	in         csr     // by Ref: indices into edges, in order of declaration
-	out        []int32 // by Ref, one more than nodes: where the node's arcs start
+	in         csr     // by Ref: indices into edges, in declaration order
+	out        []int32 // by Ref, with one extra entry: where the node's arcs start
 	arcs       []Arc   // the out-edges, by target, then declaration; edges into the end node have none
-	tiers      []int32 // by tier, one more than tiers: the first Ref of the tier
+	tiers      []int32 // by tier, with one extra entry: the first Ref of the tier
 	words      []uint64
 	order      Schedule
 	priorities []int           // by Ref; nil if all are 0
 	routes     []int32         // by facts.router: the number of labels
-	filters    []CauseSet      // the causes that filtered catch edges let through; the first set is all causes
-	bySource   map[Ref][]int32 // the in-edges by source, then declaration, of nodes that have too many to look through
-	disabled   []Ref           // nodes that are skipped at once
+	filters    []CauseSet      // the causes that filtered catch edges let through; the first set has all causes
+	bySource   map[Ref][]int32 // for nodes with many in-edges: the in-edges by source, then declaration
+	disabled   []Ref           // nodes that are skipped at the start
 	labels     int             // number of (condition, label) pairs
 	wide       int             // number of nodes with facts.wide >= 0
 	end        Ref             // the end node, or NoRef
-	bounds     []Bound         // of the groups
+	bounds     []Bound         // by group
 	member     [][]int32       // by Ref: the groups of the node, nil if there are no groups at all
 	lateKeys   *lateKeys       // nil unless a value decides the keys of nodes
 	early      bool            // some node has an early rule
@@ -41,7 +41,7 @@ type Net struct {
 	nests      bool            // some node is a composite
 	handlers   bool            // some node handles the failure of another one
 	items      bool            // the nodes are the items of a map
-	sideSteps  int64           // edges visited to find the side edges: a measure of the cost, for tests
+	sideSteps  int64           // edges visited to find the side edges, for tests of the cost
 	ancestry   *ancestry
 	hash       *netHash
 }
@@ -52,34 +52,34 @@ type netHash struct {
 	sum  uint64
 }
 
-// manyEdges are too many in-edges of a node to look through.
+// manyEdges is the number of in-edges above which EdgesFrom uses binary search.
 const manyEdges = 16
 
-// mostPorts stands for this number of parameters, or more.
+// mostPorts means this number of parameters, or more.
 const mostPorts = 1<<16 - 1
 
-// Size is the number of nodes.
+// Size returns the number of nodes.
 func (p *Net) Size() int { return len(p.facts) }
 
-// ID names a node.
+// ID returns a node's id.
 func (p *Net) ID(r Ref) string { return p.names[r] }
 
 // Is reports whether a node has one of the flags.
 func (p *Net) Is(r Ref, flags Flags) bool { return p.facts[r].flags&flags != 0 }
 
-// Rules returns the join rule of a node, how the rule counts skipped predecessors, and what the node does when predecessors have failed.
+// Rules returns a node's join rule, how the rule counts skipped predecessors, and what the node does when predecessors fail.
 func (p *Net) Rules(r Ref) (Join, SkipMode, UpstreamPolicy) {
 	f := &p.facts[r]
 	return f.join, f.mode, f.policy
 }
 
-// Router is the number of a condition among the conditions with labels, or -1.
+// Router returns a condition's number among the conditions with labels, or -1.
 func (p *Net) Router(r Ref) int32 { return p.facts[r].router }
 
-// Tier is the Kahn level of a node.
+// Tier returns the Kahn level of a node.
 func (p *Net) Tier(r Ref) int32 { return p.facts[r].tier }
 
-// TierCount is the number of tiers.
+// TierCount returns the number of tiers.
 func (p *Net) TierCount() int32 { return int32(len(p.tiers) - 1) }
 
 // TierRange returns the first node of a tier, and the first after it.
@@ -91,31 +91,31 @@ func (p *Net) In(r Ref) []int32 { return p.in.row(r) }
 // Edge returns an edge by its number.
 func (p *Net) Edge(i int32) Edge { return p.edges[i] }
 
-// Edges is the number of edges.
+// Edges returns the number of edges.
 func (p *Net) Edges() int32 { return int32(len(p.edges)) }
 
-// Numbering is how the nodes are numbered: their ids by Ref, the Refs in the order of declaration, the index of declaration by Ref, and
-// the end node, or NoRef.
+// Numbering returns how the nodes are numbered: their ids by Ref, the Refs in declaration order, the declaration index by Ref, and the
+// end node, or NoRef.
 func (p *Net) Numbering() (names []string, declared []Ref, decl []int32, end Ref) {
 	return p.names, p.declared, p.decl, p.end
 }
 
-// Source is the node that an edge leads from.
+// Source returns the node that an edge leaves.
 func (p *Net) Source(i int32) Ref { return p.edges[i].From }
 
-// IsSide reports whether an edge delivers data only because it would make a label pointless.
+// IsSide reports whether an edge delivers data only, because it would otherwise make a label pointless.
 func (p *Net) IsSide(i int32) bool { return p.edges[i].standing == standsBy }
 
 // IsSpare reports whether an edge counts only if no router of its target was reached.
 func (p *Net) IsSpare(i int32) bool { return p.edges[i].standing == standsSpare }
 
-// Steps counts the edges that were visited to find side edges, and ancestors so far, by which tests check that the work is linear.
+// Steps counts the edges visited so far to find side edges and ancestors. Tests use it to check that the work is linear.
 func (p *Net) Steps() (sides, ancestors int64) { return p.sideSteps, p.ancestry.steps.Load() }
 
-// hasPort reports whether a parameter with this index may be one of a node.
+// hasPort reports whether a node may have a parameter with this index.
 func (f *facts) hasPort(i int) bool { return i >= 0 && (i < int(f.ports) || f.ports == mostPorts) }
 
-// Bound is the limit and the rate of a group; limits and rates of keys are options of the run.
+// Bound holds the limit and the rate of a group. Limits and rates of keys are options of the run.
 type Bound struct {
 	Limit int
 	Rate  bucket.Rate
@@ -124,7 +124,7 @@ type Bound struct {
 	Cancels bool // CancelOnFailure
 }
 
-// EdgesFrom returns a part of to's in-edges that holds all edges from the given node.
+// EdgesFrom returns a part of to's in-edges that contains all edges from the given node.
 func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	row := p.in.row(to)
 	if len(row) > manyEdges {
@@ -141,13 +141,13 @@ func (p *Net) EdgesFrom(to, from Ref) []int32 {
 	return nil
 }
 
-// Out returns the out-edges of a node, without edges into the end node, by target.
+// Out returns the out-edges of a node, by target, without edges into the end node.
 func (p *Net) Out(r Ref) []Arc { return p.arcs[p.out[r]:p.out[r+1]] }
 
 // NoRef is no node.
 const NoRef Ref = -1
 
-// facts are the properties of a node that the state machine needs, fixed at compile time.
+// facts are the properties of a node that the State needs, fixed at compile time.
 type facts struct {
 	catch  CauseSet // the causes for which an On failure edge leaves the node
 	join   Join
@@ -167,7 +167,7 @@ type Flags uint32
 
 // The flags that a State reads.
 const (
-	FlagObserver Flags = 1 << iota // a failure that reaches the node is not handled by it
+	FlagObserver Flags = 1 << iota // does not handle a failure that reaches it
 	FlagTolerant                   // ContinueOnFail
 	FlagCleanup                    // Cleanup or the end node: starts in a stopping run too
 	FlagInline                     // evaluated by the engine: takes no slot, is not queued
@@ -176,16 +176,16 @@ const (
 	FlagCritical
 	FlagCancelLosers
 	FlagLateCancel
-	FlagPlain     // a value that its step returns is its output, and the engine need not check anything else
+	FlagPlain     // its output is the value that its step returns, and the engine need not check anything else
 	factHandled   // some direct dependent exists to handle its failure
 	FlagGate      // a signal from outside completes it
-	FlagAdmit     // its inputs are judged when it has its slot, before it starts
+	FlagAdmit     // its inputs are judged once it has its slot, before it starts
 	FlagComposite // performed by the engine, as nested runs
 	FlagMocked    // performed by its mock: see Test
 	flagBranch    // some of its in-edges are side edges, or count only if none of its routers was asked
-	flagForks     // when it completes, not all of its out-edges are satisfied, or some are counted elsewhere than in the word
+	flagForks     // when it completes, some of its out-edges are not satisfied, or are counted outside the target's word
 
-	// FlagHost is the first of the flags that are the coordinator's: a State does not read them.
+	// FlagHost is the first of the coordinator's own flags, which a State does not read.
 	FlagHost Flags = 1 << 24
 )
 
@@ -199,7 +199,7 @@ type Edge struct {
 	LabelID  int32 // labelled: the plan-wide number of the (condition, label) pair; On failure: the filter; else -1
 }
 
-// Arc is an out-edge as the settle loop reads it: eight bytes, with the facts that are fixed at compile time.
+// Arc is an out-edge in the form that the settle loop reads: eight bytes, with the facts fixed at compile time.
 type Arc struct {
 	to    Ref
 	facts uint32 // arc flags in the low bits, the edge's label above
@@ -223,7 +223,7 @@ const (
 
 func (a Arc) is(flag uint8) bool { return a.facts&uint32(flag) != 0 }
 
-// To is the node that the arc leads to.
+// To returns the node that the arc leads to.
 func (a Arc) To() Ref { return a.to }
 
 func (a Arc) label() uint32 { return a.facts >> edgeBits }
@@ -236,8 +236,8 @@ type csr struct {
 
 func (c *csr) row(r Ref) []int32 { return c.items[c.start[r]:c.start[r+1]] }
 
-// newCSR lists the edges of each node, in their order: its out-edges without edges into the end node, or its in-edges. It takes its
-// memory from space and returns the rest.
+// newCSR lists the edges of each node, in their order: its in-edges, or its out-edges without edges into the end node. It takes its
+// memory from space and returns the unused part.
 func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, slab) {
 	start, space := space.cut(rows + 2)
 	for i := range edges {
@@ -252,7 +252,7 @@ func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, sl
 		start[r] += start[r-1]
 	}
 	items, space := space.cut(int(start[rows+1]))
-	next := start[1:] // by row: where its next item goes, and in the end where the next row begins
+	next := start[1:] // by row: where its next item goes; at the end, where the next row begins
 	for i := range edges {
 		switch e := &edges[i]; {
 		case !bySource:
@@ -266,7 +266,7 @@ func newCSR(rows int, edges []Edge, bySource bool, end Ref, space slab) (csr, sl
 	return csr{start[:rows+1], items}, space
 }
 
-// slab is memory for several slices of the same lifetime.
+// slab is memory for several slices with the same lifetime.
 type slab []int32
 
 // cut takes n zeros from the slab, or from the heap if the slab is too short.
@@ -281,5 +281,5 @@ func (e *Edge) arc() Arc {
 	return Arc{to: e.To, facts: uint32(e.Flags) | uint32(max(e.LabelID, 0))<<edgeBits}
 }
 
-// isData reports whether the edge delivers a value and does nothing else.
+// isData reports whether the edge delivers a value and nothing else.
 func (e *Edge) isData() bool { return e.Flags&EdgeData != 0 }

@@ -7,11 +7,11 @@ import (
 )
 
 // ancestry answers whether one node of a plan is an ancestor of another. Two depth-first searches over the in-edges, in
-// opposite orders, give each node two intervals. They are made when the first question comes, in time linear in the edges,
-// and answer most questions at once. Where they do not, a search over the in-edges decides; the intervals keep it away from
+// opposite orders, give each node two intervals. The first question computes them, in time linear in the edges, and they
+// answer most questions at once. For other questions a search over the in-edges decides; the intervals keep it away from
 // nodes that do not lead to the ancestor. When the searches for one ancestor have visited as many edges as the graph has,
-// all its descendants are computed once and kept: so all questions about one node together cost a small multiple of the
-// edges, and a small constant for each question.
+// all its descendants are computed once and kept. So all questions about one node together cost a small multiple of the
+// number of edges, plus a small constant per question.
 type ancestry struct {
 	once  sync.Once // guards spans until they are made
 	spans [2][]span // by Ref
@@ -21,9 +21,9 @@ type ancestry struct {
 	sought map[Ref]*sought
 }
 
-// sought is an ancestor that searches have looked for.
+// sought is an ancestor of which searches have asked.
 type sought struct {
-	steps       int      // edges that they have visited
+	steps       int      // edges that the searches have visited
 	descendants []uint64 // a bit by Ref; nil until steps has grown large
 }
 
@@ -46,7 +46,7 @@ func (p *Net) IsAncestor(a, r Ref) bool {
 	return is
 }
 
-// judgeAncestor is IsAncestor without a search: its second result is false if the spans do not decide.
+// judgeAncestor is IsAncestor without a search: sure is false if the spans do not decide.
 func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	if a >= r {
 		return false, true
@@ -55,7 +55,7 @@ func (p *Net) judgeAncestor(a, r Ref) (is, sure bool) {
 	return p.ancestry.judge(a, r)
 }
 
-// judge answers from the spans alone, if they are enough.
+// judge answers from the spans alone, if they decide.
 func (x *ancestry) judge(a, r Ref) (is, sure bool) {
 	for i := range x.spans {
 		s, t := &x.spans[i][a], &x.spans[i][r]
@@ -84,7 +84,7 @@ func (x *ancestry) search(p *Net, a, r Ref) bool {
 	return is
 }
 
-// known returns the descendants of a if they are known by now, else nil.
+// known returns the descendants of a if they have been computed, else nil.
 func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,7 +102,8 @@ func (x *ancestry) known(p *Net, a Ref) []uint64 {
 	return k.descendants
 }
 
-// climb searches from r upwards. Nodes below a cannot lead to it: an ancestor has a lower Ref than its descendants.
+// climb searches from r upwards. It skips nodes with lower Refs than a, which cannot lead to a: an ancestor has a
+// lower Ref than its descendants.
 func (x *ancestry) climb(p *Net, a, r Ref) (is bool, steps int) {
 	seen := map[Ref]bool{}
 	stack := []Ref{r}
@@ -147,9 +148,9 @@ func (x *ancestry) descendants(p *Net, a Ref) []uint64 {
 	return set
 }
 
-// label makes the spans. The first search begins at the nodes without successors, the last one first, and goes to the
-// highest predecessor first: that is the longest way up, so that most of a node's ancestors are below it in the tree of the
-// search. The second does everything the other way round.
+// label makes the spans. The first search begins at the nodes without successors, the last one first, and visits the
+// highest predecessor first. That is the longest way up, so most of a node's ancestors are below it in the search tree. The
+// second search does everything in the opposite order.
 func (x *ancestry) label(p *Net) {
 	n := len(p.facts)
 	out, _ := newCSR(n, p.edges, true, NoRef, nil)
@@ -184,7 +185,7 @@ func (x *ancestry) label(p *Net) {
 type walk struct {
 	in         *csr // by Ref: the predecessors
 	spans      []span
-	next       []int32 // by Ref: one more than the predecessors looked at so far; 0 for a node that was not entered
+	next       []int32 // by Ref: one more than the number of predecessors looked at; 0 for a node that was not entered
 	counter    int32
 	stack      []Ref
 	descending bool

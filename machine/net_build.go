@@ -5,32 +5,32 @@ import (
 	"slices"
 )
 
-// Builder builds a net, in steps that build on one another: edges, tiers, numbers, rules, labels, side edges, order. Until
-// Number has run, a node is identified by its index of declaration.
+// Builder builds a net in steps, each based on the one before: edges, tiers, numbers, rules, labels, side edges, order.
+// Before Number, a node is identified by its declaration index.
 type Builder struct {
 	p     *Net
 	edges []Edge
 	into  csr // by node: its in-edges
-	outOf csr // by node: its out-edges, edges into the end node left out
+	outOf csr // by node: its out-edges, without edges into the end node
 	end   int32
 	tier  []int32
-	depth int32 // number of tiers
+	depth int32 // the number of tiers
 
 	last     []int32 // by source: the last target that isParallel has seen, plus one
-	scratch  slab    // for slices that the builder alone needs
+	scratch  slab    // for slices that only the builder needs
 	filters  map[CauseSet]int32
 	boundary bool // some node has the join rule Boundary
 	wideRows bool // some node may need counters beside its word
 }
 
-// Begin takes the edges between nodes, in the order of declaration. end is the end node, or -1. Nodes that nothing
-// follows lead to it; added says how many such edges there are now after the others.
+// Begin takes the edges between nodes, in declaration order. end is the end node, or -1. Begin adds an edge to the
+// end node from each node without a successor, after the given edges; added is how many.
 func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	implicit := 0
 	if end >= 0 {
 		implicit = nodes
 	}
-	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // two of newCSR, and six values a node
+	*b = Builder{edges: edges, end: end, scratch: make(slab, 8*nodes+2*len(edges)+implicit+6)} // two calls of newCSR, and six values a node
 	b.outOf, b.scratch = newCSR(nodes, b.edges, true, Ref(end), b.scratch)
 	if end >= 0 {
 		added = b.leadToEnd(nodes)
@@ -39,7 +39,7 @@ func (b *Builder) Begin(nodes int, edges []Edge, end int32) (added int) {
 	return added
 }
 
-// leadToEnd connects the nodes without successors to the end node, unless they are connected already.
+// leadToEnd adds an edge to the end node from each node without a successor, unless it has one already.
 func (b *Builder) leadToEnd(nodes int) (added int) {
 	connected := make([]bool, nodes)
 	for _, e := range b.edges {
@@ -56,11 +56,10 @@ func (b *Builder) leadToEnd(nodes int) (added int) {
 	return added
 }
 
-// Row returns the numbers of the in-edges of a node, by its index of declaration.
+// Row returns the numbers of a node's in-edges. The node is given by its declaration index.
 func (b *Builder) Row(i int) []int32 { return b.into.row(Ref(i)) }
 
-// IsParallel reports whether two edges lead from one node to the given one. The answer for one node needs that it was asked for no
-// node after it.
+// IsParallel reports whether some node has two edges to the given one. Callers may ask only once per node.
 func (b *Builder) IsParallel(i int) (parallel bool) {
 	row := b.Row(i)
 	if len(row) < 2 {
@@ -83,9 +82,9 @@ func (b *Builder) At(i int32) Edge { return b.edges[i] }
 // maxCycles is how many cycles Levels looks for.
 const maxCycles = 100
 
-// Levels computes the Kahn tiers: A. B. Kahn, Topological sorting of large networks (1962), with the longest path as the
-// level. If there are cycles, it returns them instead, the first hundred, as the numbers of their edges in order. The last edge of each is
-// the one with the highest number; without these last edges there would be no cycle.
+// Levels computes the Kahn tiers: A. B. Kahn, Topological sorting of large networks (1962), with the longest path as the level. If the
+// edges have cycles, Levels instead returns the first hundred, each as the numbers of its edges in order. The last edge of each cycle is
+// its edge with the highest number; cutting these last edges would remove all cycles.
 func (b *Builder) Levels() (cycles [][]int32) {
 	n := len(b.into.start) - 1
 	var pending, queue []int32
@@ -118,8 +117,8 @@ func (b *Builder) Levels() (cycles [][]int32) {
 	return nil
 }
 
-// peel removes the nodes of the queue, from head on, and all that then have no predecessors left, which join the queue. The edges in
-// cut are gone already.
+// peel removes the nodes of the queue from head on. Nodes that lose their last predecessor by that join the queue. The edges in cut
+// are gone already.
 func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]bool) []int32 {
 	for ; head < len(queue); head++ {
 		i := queue[head]
@@ -138,8 +137,8 @@ func (b *Builder) peel(queue []int32, head int, pending []int32, cut map[int32]b
 	return queue
 }
 
-// cycles finds a cycle among the nodes that Kahn's algorithm left over, cuts the edge that closes it, and continues the algorithm,
-// until nothing is left over.
+// cycles finds a cycle among the nodes that Kahn's algorithm left over, cuts the edge that closes it, and continues the algorithm
+// until no node is left over.
 func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]int32) {
 	cut := map[int32]bool{}
 	for len(queue) < total && len(cycles) < maxCycles {
@@ -161,10 +160,11 @@ func (b *Builder) cycles(queue []int32, total int, pending []int32) (cycles [][]
 	return cycles
 }
 
-// findCycle finds one cycle among the nodes that Kahn's algorithm left over: from a node that is certainly on a cycle,
-// the shortest way back to it.
+// findCycle finds one cycle among the nodes that Kahn's algorithm left over: the shortest way back to a node that is
+// certainly on a cycle.
 func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
-	// Every node left over has a predecessor left over, so walking backwards must meet a node twice: it is on a cycle.
+	// Every node left over has a predecessor left over. So walking backwards must meet a node twice, and that node is
+	// on a cycle.
 	at := Ref(slices.IndexFunc(pending, func(n int32) bool { return n > 0 }))
 	seen := make([]bool, len(pending))
 	for !seen[at] {
@@ -177,7 +177,7 @@ func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 		}
 	}
 	start := at
-	by := make(map[Ref]int32) // the edge by which a node was reached first
+	by := make(map[Ref]int32) // the edge that first reached a node
 	queue := []Ref{start}
 	for head := 0; head < len(queue); head++ {
 		for _, e := range b.outOf.row(queue[head]) {
@@ -194,7 +194,7 @@ func (b *Builder) findCycle(pending []int32, cut map[int32]bool) []int32 {
 	return nil // not reached: start is on a cycle
 }
 
-// wayBack lists the edges of the cycle through start, the one with the highest number last.
+// wayBack lists the edges of the cycle through start, with the highest-numbered edge last.
 func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	cycle := []int32{by[start]}
 	for at := b.edges[by[start]].From; at != start; at = b.edges[by[at]].From {
@@ -205,8 +205,9 @@ func (b *Builder) wayBack(start Ref, by map[Ref]int32) []int32 {
 	return append(cycle[last+1:], cycle[:last+1]...)
 }
 
-// Number begins the net p, which is zero: it gives the nodes their Refs, by tier and then by declaration. names are in the order of declaration. From
-// here on edges name nodes by Ref. It also returns a slice of length 0 and capacity n from the same allocation, for the caller.
+// Number begins the net p, which must be zero: it gives the nodes their Refs, by tier and then by declaration. names are in declaration
+// order. From then on edges name nodes by Ref. Number also returns, from the same allocation, a slice of length 0 and capacity n for the
+// caller.
 func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	n, m := len(names), len(b.edges)
 	ints, refs := make(slab, 4*n+m+3+int(b.depth)+1), make([]Ref, 3*n)
@@ -254,7 +255,7 @@ func (b *Builder) Number(p *Net, names []string) (room []Ref) {
 	return refs[2*n : 2*n]
 }
 
-// NodeSpec is what a node does.
+// NodeSpec describes a node's behavior.
 type NodeSpec struct {
 	Join     Join // a rule, not the default
 	Skip     SkipMode
@@ -263,7 +264,7 @@ type NodeSpec struct {
 	Flags    Flags
 }
 
-// Rule sets what a node does.
+// Rule sets a node's behavior.
 func (b *Builder) Rule(r Ref, x NodeSpec) {
 	f := &b.p.facts[r]
 	f.join, f.mode, f.policy, f.flags, f.ports = x.Join, x.Skip, x.Upstream, x.Flags, uint16(min(x.Ports, mostPorts))
@@ -289,7 +290,7 @@ func (b *Builder) Rule(r Ref, x NodeSpec) {
 	}
 }
 
-// sortBySource keeps the in-edges of a node by their sources.
+// sortBySource keeps a node's in-edges sorted by their sources.
 func (b *Builder) sortBySource(r Ref, row []int32) {
 	bySource := func(x, y int32) int { return int(b.edges[x].From) - int(b.edges[y].From) }
 	if !slices.IsSortedFunc(row, bySource) {
@@ -302,10 +303,10 @@ func (b *Builder) sortBySource(r Ref, row []int32) {
 	b.p.bySource[r] = row
 }
 
-// Disable has a node skipped at once.
+// Disable makes runs skip a node at once.
 func (b *Builder) Disable(r Ref) { b.p.disabled = append(b.p.disabled, r) }
 
-// Catch makes an edge let through failures of these causes only; none means all.
+// Catch restricts an edge to failures of the given causes; without causes it lets all failures through.
 func (b *Builder) Catch(i int32, causes []CauseKind) {
 	if b.filters == nil {
 		b.filters = map[CauseSet]int32{}
@@ -315,7 +316,7 @@ func (b *Builder) Catch(i int32, causes []CauseKind) {
 	b.p.facts[e.From].catch |= b.p.filters[e.LabelID]
 }
 
-// Routed gives a condition with labels its number among them.
+// Routed numbers a condition with labels among such conditions. first reports whether this call gave it the number.
 func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	f := &b.p.facts[r]
 	if f.router < 0 {
@@ -325,7 +326,7 @@ func (b *Builder) Routed(r Ref) (router int32, first bool) {
 	return f.router, first
 }
 
-// Label makes an edge a branch of a condition that Routed has numbered. Labels are numbered from 0.
+// Label makes an edge a branch of a condition that Routed has numbered. A condition's labels are numbered from 0.
 func (b *Builder) Label(i int32, label int32) {
 	e := &b.edges[i]
 	e.LabelID = label
@@ -333,7 +334,7 @@ func (b *Builder) Label(i int32, label int32) {
 	*routes = max(*routes, label+1)
 }
 
-// Check has user code or data decide about a node after its join.
+// Check makes a node need a check after its join, by user code or data.
 func (b *Builder) Check(r Ref) { b.p.facts[r].flags |= FlagCheck }
 
 // Port says that an edge feeds a required parameter. It matters for nodes with early rules.
@@ -342,11 +343,11 @@ func (b *Builder) Port(i int32) {
 	b.wideRows = true
 }
 
-// MostLabels is how many branches a net may have.
+// MostLabels is the highest number of branches in a net.
 const MostLabels = 1<<(32-edgeBits) - 1
 
-// Lay numbers the labels of conditions, marks the nodes whose failure is handled, clears FlagPlain of conditions with labels, and computes
-// where the out-edges of each node begin. It returns false if there are more than MostLabels labels.
+// Lay numbers the labels of conditions, marks the nodes whose failures are handled, clears FlagPlain of conditions with labels, and
+// computes where each node's out-edges begin. It returns false if there are more than MostLabels labels.
 func (b *Builder) Lay() bool {
 	p := b.p
 	for i := range p.edges {
@@ -383,8 +384,8 @@ func (b *Builder) Lay() bool {
 	return true
 }
 
-// Finish writes the arcs, whose facts are complete only now: by target and then by declaration, which is the order in which a
-// completion takes effect.
+// Finish writes the arcs, whose facts are complete only now. It sorts them by target and then by declaration, the order in
+// which a completion takes effect.
 func (b *Builder) Finish() {
 	p := b.p
 	if b.wideRows {
@@ -426,7 +427,7 @@ func (b *Builder) widen(r Ref) {
 	}
 }
 
-// initialWords precomputes the state of a run that has not begun.
+// initialWords precomputes the words of a run that has not begun.
 func (b *Builder) initialWords() {
 	p := b.p
 	p.words = make([]uint64, len(p.facts))
@@ -448,8 +449,8 @@ func (b *Builder) initialWords() {
 	}
 }
 
-// OrderBy computes the longest remaining paths, in which each node counts its own, and the order in which ready nodes are taken.
-// priorities are by Ref; nil if all are 0.
+// OrderBy computes the longest remaining paths, where own gives each node's own length, and the order in which ready nodes are
+// taken. priorities are by Ref; nil if all are 0.
 func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 	b.p.priorities = priorities
 	b.p.order.rank = make([]int64, len(b.p.facts))
@@ -459,14 +460,15 @@ func (b *Builder) OrderBy(own func(Ref) int64, priorities []int) {
 // SetGroups sets the groups of the nodes, by Ref, and the bounds of the groups.
 func (p *Net) SetGroups(member [][]int32, bounds []Bound) { p.member, p.bounds = member, bounds }
 
-// lateKeys are the nodes whose keys values decide, when the nodes have been checked.
+// lateKeys are the nodes whose keys come from values, and are known only once the node is checked.
 type lateKeys struct {
-	declared map[string]int32 // the groups of the keys with which other nodes were declared
-	group    map[Ref]int32    // of each such node its own group, which no other node has
+	declared map[string]int32 // by node with a late key: its own group, which no other node has
+	group    map[Ref]int32    // by group: whether it belongs to a node with a late key
 	isLate   map[int32]bool   // by that group
 }
 
-// SetLateKeys sets the nodes whose keys values decide, each with a group of its own, and the groups of the keys with which nodes were declared.
+// SetLateKeys sets the nodes whose keys come from values, each with a group of its own. declared are the groups of the keys with which
+// other nodes were declared.
 func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
 	p.lateKeys = &lateKeys{declared: declared, group: nodes, isLate: make(map[int32]bool, len(nodes))}
 	for _, g := range nodes {
@@ -474,7 +476,7 @@ func (p *Net) SetLateKeys(nodes map[Ref]int32, declared map[string]int32) {
 	}
 }
 
-// Groups are the groups of a node.
+// Groups returns the groups of a node.
 func (p *Net) Groups(r Ref) []int32 {
 	if p.member == nil {
 		return nil
@@ -482,11 +484,11 @@ func (p *Net) Groups(r Ref) []int32 {
 	return p.member[r]
 }
 
-// IsLeaf reports whether nothing but the end node follows a node.
+// IsLeaf reports whether a node has no successor but the end node.
 func (p *Net) IsLeaf(r Ref) bool { return r != p.end && p.out[r] == p.out[r+1] }
 
-// Repeat makes a net of n nodes without edges out of a net of one, for the items of a map. A composite among them holds a slot of
-// the map.
+// Repeat makes a net of n nodes without edges from a net of one node, for the items of a map. A composite among them holds a slot
+// of the map.
 func (p *Net) Repeat(names []string) Net {
 	n := len(names)
 	zeros := make([]int32, n+1)
@@ -510,7 +512,7 @@ func (p *Net) Repeat(names []string) Net {
 	return q
 }
 
-// Reorder puts the nodes of a net without edges into the order of their durations.
+// Reorder sorts the nodes of a net without edges by their durations, the longest first.
 func (p *Net) Reorder(own func(Ref) int64) {
 	p.order = Schedule{make([]int64, len(p.facts)), make([]int32, len(p.facts)), slices.Clone(p.declared)}
 	for r := range p.order.rank {

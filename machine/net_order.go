@@ -14,8 +14,8 @@ type Schedule struct {
 	at   []Ref   // the node of each place
 }
 
-// Order ranks the nodes by the longest remaining path, in which each node counts its own, and sorts them into the order in
-// which ready ones are taken: by priority, rank, and declaration.
+// Order ranks the nodes by their longest remaining paths, where own gives each node's own length, and sorts them into the
+// order in which ready nodes are taken: by priority, rank, and declaration.
 func (p *Net) Order(own func(Ref) int64) Schedule {
 	n := len(p.facts)
 	s := Schedule{make([]int64, n), make([]int32, n), make([]Ref, n)}
@@ -52,9 +52,9 @@ func (p *Net) orderInto(own func(Ref) int64, s Schedule, space slab) {
 	}
 }
 
-// countingSort is the sort of orderInto for small ranks, such as the numbers of nodes that they are without estimates.
+// countingSort sorts for orderInto when ranks are small. Without estimates they are: a rank is then a number of nodes.
 func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
-	begin, _ := space.cut(int(longest) + 2) // by how much less than the longest a rank is
+	begin, _ := space.cut(int(longest) + 2) // indexed by how far a rank is below the longest
 	for _, r := range rank {
 		begin[longest-r+1]++
 	}
@@ -68,8 +68,8 @@ func (p *Net) countingSort(rank []int64, longest int64, at []Ref, space slab) {
 	}
 }
 
-// Rank is the longest remaining path from a node, itself included.
+// Rank returns the length of the longest remaining path from a node, itself included.
 func (p *Net) Rank(r Ref) int64 { return p.order.rank[r] }
 
-// Rank is the longest remaining path from a node, itself included, in the order of the run.
+// Rank returns the length of the longest remaining path from a node, itself included, in the order of the run.
 func (s *Locked) Rank(r Ref) int64 { return s.order.rank[r] }

@@ -2,9 +2,9 @@ package machine
 
 import "math"
 
-// filter returns the number of the set of causes among the plan's filters; known maps sets to numbers. Whether the origin of
-// a victim is a failure or a cancellation is known only when everything is terminal, too late for an edge, so the two
-// upstream kinds count as one.
+// filter returns the index of the set of causes among the plan's filters; known maps sets to indices. The two upstream kinds
+// count as one: whether a victim's origin is a failure or a cancellation is known only when everything is terminal, too late
+// for an edge.
 func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	var set CauseSet
 	for _, k := range causes {
@@ -25,8 +25,8 @@ func (p *Net) filter(causes []CauseKind, known map[CauseSet]int32) int32 {
 	return i
 }
 
-// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens. The
-// failure modes react to a failure with no such edge.
+// handles reports whether the target of the edge exists to handle the failure of its source, whatever else happens.
+// Failure modes react to a failure that no edge handles.
 func (p *Net) handles(e *Edge) bool {
 	if e.Flags&EdgeData != 0 {
 		return false
@@ -48,8 +48,8 @@ func (p *Net) handles(e *Edge) bool {
 	return true
 }
 
-// Shield marks the edges f -> t for which t has a direct in-edge from an error boundary c that f is an ancestor of: c
-// judges that failure, not t.
+// Shield marks each edge f -> t where another direct in-edge of t comes from an error boundary c, and f is an
+// ancestor of c. Then c judges f's failure, and t does not.
 func (b *Builder) Shield() {
 	p := b.p
 	if !b.boundary {
@@ -79,13 +79,13 @@ func (b *Builder) Shield() {
 	}
 }
 
-// shielding finds the predecessors of a node that one of its boundaries judges. With few boundaries it asks for each pair;
-// with many, one search upwards from all of them is cheaper.
+// shielding finds the predecessors of a node whose failures one of its boundaries judges. With few boundaries it asks for
+// each pair; with many, one search upwards from all of them is cheaper.
 type shielding struct {
 	p          *Net
 	boundaries []Ref
 	found      map[[2]Ref]bool // the results of searches, by pair
-	visited    []Ref           // by Ref: the last node for which a search has visited it, plus one
+	visited    []Ref           // by Ref: the last node whose search visited it, plus one
 }
 
 // judged reports whether f is an ancestor of a boundary.
@@ -109,7 +109,7 @@ func (x *shielding) judged(f Ref) bool {
 	return false
 }
 
-// above searches the ancestors of all boundaries of r, no further down than r's lowest predecessor.
+// above searches the ancestors of all boundaries of r, down to r's lowest predecessor.
 func (x *shielding) above(r Ref, row []int32) (judged func(Ref) bool) {
 	p := x.p
 	if x.visited == nil {

@@ -9,16 +9,17 @@ import (
 
 // An edge that would make a label pointless delivers data only: it is a side edge.
 //
-// A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs for one of them, or for another way
-// in. The out-edges of a node that routes are grouped into exits: one for each of its labels; if it has catch edges, also
-// its failure (the catch edges) and its success (the plain edges), though a node that hangs on one of its labels does not
-// count its success as an exit. An unlabelled edge of a condition without catch edges is no exit, since it is always taken;
-// neither is a data-only edge, which judges nothing.
+// A node with routing in-edges (labelled edges and catch edges) is on a branch: it runs because of one of them, or because
+// of another way in. The out-edges of a routing node are grouped into exits. Each of its labels is an exit. If it has catch
+// edges, its failure (the catch edges) and its success (the plain edges) are exits, too; but a node that hangs on one of
+// its labels does not count its success as an exit. An unlabelled edge of a condition without catch edges is no exit, since
+// it is always taken. Nor is a data-only edge, which judges nothing.
 //
 // A plain edge f -> t into a node on a branch is another way in if some exit leads to it and to none of t's routers, the
-// sources of t's routing edges: the exit begins with the edge, or with a path to f over edges of any kind. The exit must be
-// one of t's routers (then the edge counts like any other) or of an ancestor of one (then it counts only if none of the
-// routers was asked: each was skipped because of a branch not taken). Every other plain edge into t is a side edge.
+// sources of t's routing edges. The exit leads to the edge if it begins with the edge, or with a path to f over edges of
+// any kind. It must be an exit of one of t's routers, in which case the edge counts like any other, or of an ancestor of a
+// router, in which case the edge counts only if none of the routers was asked: each was skipped because of a branch not
+// taken. Every other plain edge into t is a side edge.
 //
 // A Builder finds side edges from the graph alone, so documents, hashes and snapshots do not contain them. A plan that a
 // trigger has pruned is compiled anew, from the remaining graph.
@@ -27,7 +28,7 @@ import (
 type standing uint8
 
 const (
-	standsIn    standing = iota // a reason for the target to run, like every edge into a node that is on no branch
+	standsIn    standing = iota // a reason for the target to run, like every edge into a node on no branch
 	standsBy                    // a side edge
 	standsSpare                 // another way in that counts only if none of the target's routers was asked
 )
@@ -35,26 +36,26 @@ const (
 // isRouting reports whether the edge puts its target on a branch.
 func (e *Edge) isRouting() bool { return e.Flags&(EdgeLabelled|EdgeFailure) != 0 }
 
-// isPlain reports whether the edge waits for success and for nothing else.
+// isPlain reports whether the edge waits for success and nothing else.
 func (e *Edge) isPlain() bool { return e.Flags&(EdgeLabelled|EdgeFailure|EdgeAlways|EdgeData) == 0 }
 
 // branching finds the side edges of a plan.
 //
-// Targets with the same routers form one class. A sweep decides 64 classes at a time, one bit each: it goes towards smaller
-// Refs, from their routers, to find the ancestors of these, and from the sources of their plain edges, to find the other
-// nodes that lead there; the exits that count are where the two meet. The sweep ends as soon as no exit can lead to an
-// undecided edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep, upwards
-// over what the first has seen, says which of the plain edges the exits lead to.
+// Targets with the same routers form one class. A sweep decides 64 classes at a time, one bit each. It moves towards
+// smaller Refs: from the routers, to find their ancestors, and from the sources of the plain edges, to find the other nodes
+// that lead there. The exits that count are where the two meet. The sweep ends as soon as no exit can lead to an undecided
+// edge, so neighbouring classes cost the nodes between them, however long their ancestry. A second sweep, upwards over the
+// nodes of the first, finds the plain edges that the exits lead to.
 type branching struct {
 	c       *Builder
 	p       *Net
 	reached []bool // by Ref: some exit of some node leads there
-	stem    []Ref  // by Ref: the lowest node known to which the same exits lead; a cheap approximation
+	stem    []Ref  // by Ref: the lowest known node that the same exits lead to; a cheap approximation
 	classes []branchClass
 	marks   []branchMarks // by Ref
-	queue   ordset.Set    // the nodes that the sweep has not visited yet, the highest Ref first
-	pending int           // how many of them may lead to a plain edge
-	swept   []Ref         // the nodes that it has visited, in falling order
+	queue   ordset.Set    // nodes that the sweep has yet to visit, the highest Ref first
+	pending int           // how many nodes in the queue may lead to a plain edge
+	swept   []Ref         // nodes that the sweep has visited, by falling Ref
 	leads   []uint64      // by exit of the node being visited: the classes to whose routers the exit leads
 	firsts  map[exitOf][]Ref
 	steps   int64 // edges visited
@@ -66,7 +67,7 @@ type exitOf struct {
 	exit int
 }
 
-// branchClass are targets with the same routers, and the sources of their plain edges that an exit may lead to.
+// branchClass holds targets with the same routers, and the sources of their plain edges that an exit may lead to.
 type branchClass struct {
 	routers []branchRouter
 	targets []Ref
@@ -78,15 +79,15 @@ type branchRouter struct {
 	hangs bool // the targets hang on one of its labels
 }
 
-// branchMarks are sets of classes of the batch.
+// branchMarks are sets of classes in the batch.
 type branchMarks struct {
-	above  uint64 // the node is a router or an ancestor of one
+	above  uint64 // the node is a router or an ancestor of a router
 	before uint64 // the node is the source of a plain edge or leads to one
 	router uint64 // the node is a router
 	hangs  uint64 // the node is a router and the targets hang on one of its labels
-	lowest uint64 // the node is the lowest of the routers
-	near   uint64 // an exit of a router that counts leads to the node, or, of the node itself, begins with its plain edges
-	far    uint64 // the same for the exit of an ancestor of a router
+	lowest uint64 // the node is the lowest router
+	near   uint64 // an exit of a router that counts leads to the node, or is the node's own and begins with its plain edges
+	far    uint64 // the same for an exit of an ancestor of a router
 }
 
 const batchSize = 64
@@ -118,7 +119,7 @@ func (c *Builder) FindSides() {
 		for _, i := range c.p.in.row(Ref(r)) {
 			if e := &c.p.edges[i]; e.standing != standsIn {
 				f.flags |= flagBranch
-				if f.join == AllSucceeded || f.join == Boundary { // the host chose another rule explicitly, and it counts every edge
+				if f.join == AllSucceeded || f.join == Boundary { // with another rule, which the host chose explicitly, every edge counts
 					e.Flags |= edgeSide
 				}
 			}
@@ -126,8 +127,8 @@ func (c *Builder) FindSides() {
 	}
 }
 
-// classify first marks every plain edge into a node on a branch as a side edge. It then puts into classes the nodes for
-// which that may be wrong, because some exit leads to one of these edges.
+// classify first marks every plain edge into a node on a branch as a side edge. It then sorts into classes the nodes
+// where that may be wrong, because some exit leads to such an edge.
 func (b *branching) classify() {
 	p := b.p
 	var index map[string]int32
@@ -181,7 +182,7 @@ func (b *branching) classify() {
 	}
 }
 
-// distinctRouters sorts the routers and leaves one of each.
+// distinctRouters sorts the routers and removes duplicates.
 func distinctRouters(routers []branchRouter) []branchRouter {
 	slices.SortFunc(routers, func(a, b branchRouter) int { return int(a.ref) - int(b.ref) })
 	distinct := routers[:0]
@@ -195,8 +196,8 @@ func distinctRouters(routers []branchRouter) []branchRouter {
 	return distinct
 }
 
-// reach finds the nodes that some exit leads to, and their stems: a node that follows nodes of one stem, and begins no
-// exit's path, has that stem too.
+// reach finds the nodes that some exit leads to, and their stems. A node whose predecessors share one stem, and on
+// which no exit begins, has that stem, too.
 func (b *branching) reach() {
 	p := b.p
 	b.reached, b.stem = make([]bool, len(p.facts)), make([]Ref, len(p.facts))
@@ -241,7 +242,7 @@ func (b *branching) exit(e *Edge) int {
 
 // plainly reports whether a quick check shows that no exit counts for a class, so that all its plain edges are side edges.
 // The quick check settles common cases in which a sweep would visit many nodes: data from a node that all handlers of a long
-// chain follow, and nodes inside one branch of a condition far above.
+// chain follow, and nodes in one branch of a condition far above.
 func (b *branching) plainly(x branchClass) bool {
 	const few = 16
 	if len(x.sources) > few || len(x.routers) > few {
@@ -267,10 +268,10 @@ func (b *branching) plainly(x branchClass) bool {
 			continue
 		}
 		if !b.reached[r] {
-			continue // the only exit was its own success
+			continue // the only exit was the node's own success
 		}
-		// If the stem leads to a router, so does every exit that leads to the stem. If it does not, no node between the stem
-		// and the node does.
+		// If the stem leads to a router, so does every exit that leads to the stem. Otherwise no node between the stem and r
+		// leads to a router.
 		if stem := b.stem[r]; stem != r {
 			if !slices.Contains(stack, stem) {
 				stack = append(stack, stem)
@@ -300,7 +301,8 @@ func (b *branching) plainly(x branchClass) bool {
 	return true
 }
 
-// isAbove reports whether a node is a router of the class or an ancestor of one, if that can be said without a search.
+// isAbove reports whether a node is a router of the class or an ancestor of a router. sure is false if only a search
+// could tell.
 func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	sure = true
 	for _, router := range x.routers {
@@ -316,8 +318,8 @@ func (b *branching) isAbove(r Ref, x *branchClass) (above, sure bool) {
 	return false, sure
 }
 
-// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at the exit's first targets: the
-// ones in the lowest tiers lead furthest.
+// leadsAbove reports whether an exit certainly leads to a router of the class. It looks at the exit's first targets:
+// targets in the lowest tiers lead furthest.
 func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	const few = 4
 	firsts, ok := b.firsts[exit]
@@ -343,7 +345,8 @@ func (b *branching) leadsAbove(exit exitOf, x *branchClass) bool {
 	})
 }
 
-// sweep visits the nodes from the routers and the sources of the plain edges of up to 64 classes, in falling order of Refs.
+// sweep visits nodes in falling order of Refs, for up to 64 classes, from their routers and the sources of their plain
+// edges.
 func (b *branching) sweep(batch []branchClass) {
 	p := b.p
 	single := uint64(0) // classes with one source
@@ -366,8 +369,8 @@ func (b *branching) sweep(batch []branchClass) {
 			single |= bit
 		}
 	}
-	// A class with one source is settled as soon as an exit of a router leads there, or an ancestor's exit when there
-	// is no router further down.
+	// A class with one source is settled as soon as an exit of a router leads to the source, or an exit of an
+	// ancestor does when no router is further down.
 	var passed, settled uint64
 	for b.pending > 0 {
 		i, _ := b.queue.PopMin()
@@ -398,7 +401,7 @@ func (b *branching) sweep(batch []branchClass) {
 	}
 }
 
-// mark adds marks to a node that the sweep has not visited.
+// mark adds marks to a node that the sweep has yet to visit.
 func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	m := &b.marks[r]
 	if m.before == 0 && before != 0 {
@@ -410,9 +413,9 @@ func (b *branching) mark(r Ref, above, before uint64) *branchMarks {
 	return m
 }
 
-// leave looks at the exits of a node that is above routers and leads to plain edges: an exit counts for a class to none of
-// whose routers it leads. It returns the classes to whose plain edges an exit that counts leads, as far as is known now. The
-// sweep has visited all successors of the node.
+// leave looks at the exits of a node that is above routers and leads to plain edges. An exit counts for a class if it leads
+// to none of the class's routers. leave returns the classes whose plain edges a counting exit is known to lead to, so far.
+// The sweep has visited all successors of the node.
 func (b *branching) leave(r Ref, m *branchMarks) (near, far uint64) {
 	p := b.p
 	out := b.c.outOf.row(Ref(p.decl[r]))
@@ -459,8 +462,8 @@ func (b *branching) spread() {
 		row := b.p.in.row(r)
 		b.steps += int64(len(row))
 		for _, i := range row {
-			// An exit that counts leads to a source of a plain edge without passing an ancestor of a router: otherwise it
-			// would lead to a router. So an ancestor has the marks of its own success only.
+			// An exit that counts leads to the source of a plain edge without passing an ancestor of a router; otherwise
+			// it would lead to a router. So an ancestor keeps only the marks of its own success.
 			from := &b.marks[b.p.edges[i].From]
 			m.near |= from.near &^ from.above
 			m.far |= from.far &^ from.above

@@ -7,10 +7,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// State is the state of one run as a deterministic machine: every node's status, readiness and blocked-by-failure, the
-// ready queue and the slots. It knows no clock, no goroutine, no context and no randomness, and calls no user code:
-// results come in as calls, decisions come out. A coordinator drives it by the methods below: the Run of package kahn does, and an
-// engine that performs steps elsewhere may do the same.
+// State is the state of one run as a deterministic machine: each node's status, whether it is ready or blocked by a failure, the
+// ready queue and the slots. It has no clock, goroutine, context or randomness, and calls no user code: results come in as calls,
+// decisions come out. A coordinator drives it with the methods below. The Run of package kahn is one; an engine that performs
+// steps elsewhere may be another.
 //
 //	for t, ok := st.Next(); ok; t, ok = st.Next() {
 //		// perform t.Ref, in any way, at any time, and report with t.Token:
@@ -18,17 +18,17 @@ import (
 //	}
 //
 // A State may be used by any number of goroutines. When a call returns, all its consequences have been applied, however long the
-// cascade. Calls that the transition table forbids return an error and change nothing. No call
-// allocates for a node that completes.
+// cascade. A call that the transition table forbids returns an error and changes nothing. A call that completes a node does not
+// allocate.
 type State struct {
 	net *Net
-	mu  *stateLock // guards everything below; a Run holds it during a whole critical section of its own, events included
+	mu  *stateLock // guards everything below; a Run holds it during whole critical sections, events included
 	own stateLock  // mu points to it, except in a nested run, which shares the lock of the outermost run
 
 	words  []uint64 // by Ref: see the word constants
 	limits *limits
 	wide   []wide // by facts.wide
-	taken  []bool // by label number: the routing decisions of completed conditions
+	taken  []bool // by label number: whether a completed condition has taken the label
 
 	order *Schedule // the net's, or the run's own
 	stateQueues
@@ -39,20 +39,20 @@ type State struct {
 	stateNotes
 }
 
-// stateQueues are the nodes for which work is due.
+// stateQueues hold the nodes that have work due.
 type stateQueues struct {
 	ready   ordset.Set  // nodes in status Ready that wait for a slot, by schedule position
 	inline  *ordset.Set // nodes whose check or inline evaluation is due, by Ref
-	gates   gateQueue   // gates in status Ready that were not handed out
-	touched *ordset.Set // nodes whose counts changed since their join was last looked at, by Ref; made when first needed
-	work    []Ref       // nodes that were settled and whose out-edges are still to be visited
+	gates   gateQueue   // gates in status Ready that have yet to be handed out
+	touched *ordset.Set // nodes whose counts have changed since their join was last judged, by Ref; made when first needed
+	work    []Ref       // settled nodes whose out-edges have yet to be visited
 
-	announced bool // what is queued was announced, and not answered yet: see Announce
+	announced bool // an announcement is open: see Announce
 }
 
 // stateTally counts nodes, and edges for tests.
 type stateTally struct {
-	left       int // nodes that are not terminal, the end node not counted
+	left       int // nodes that are not terminal, without the end node
 	running    int // nodes that hold a slot
 	busy       int // nodes that run, retry or are being checked, with or without a slot
 	asleep     int // suspended nodes
@@ -61,51 +61,51 @@ type stateTally struct {
 	cancelled  int // cancelled nodes
 	tolerated  int // own failures under ContinueOnFail, and composites inside which failures were handled
 	staleCount int
-	visits     int64 // edges and members of groups visited, by which tests check that the work is linear
+	visits     int64 // edges and group members visited; tests check that the work is linear
 }
 
-// stateHolds are the reasons for which nodes that could start do not.
+// stateHolds says why nodes that could start do not.
 type stateHolds struct {
 	waves  bool       // tier by tier
-	holds  bool       // while a node is suspended, no other starts that has not started before
+	holds  bool       // while a node is suspended, no node starts for the first time
 	tier   int32      // Waves: the current one
 	limit  int        // slots; 0 means no limit
-	hold   hold       // which nodes must not start for the time being
-	closed bool       // cleanup nodes and the end node do not run either: the run has lost its store, or never began
-	parks  bool       // the host queues ready nodes, once its store has them
-	admits bool       // nodes with FlagAdmit are Ready until admitted says that they have started
-	aside  *setAside  // nil until something was held
-	tree   *TreeSlots // the slots of the tree of runs under a common limit that the run belongs to; limit is set then; else nil
+	hold   hold       // which nodes must not start for now
+	closed bool       // not even cleanup nodes and the end node run: the run has lost its store, or never began
+	parks  bool       // the host queues ready nodes, after its store has recorded them
+	admits bool       // nodes with FlagAdmit stay Ready until Admitted says that they have started
+	aside  *setAside  // nil until a node was held
+	tree   *TreeSlots // the slots of the run's tree, under a common limit; nil without one. limit is set if tree is
 }
 
-// setAside are the nodes that a hold keeps from starting.
+// setAside holds the nodes that a hold keeps from starting.
 type setAside struct {
-	held  []Ref      // ready nodes that the hold has passed over
-	fresh ordset.Set // the ready nodes, by schedule position, that have not been started before, during a hold for these
-	again []Ref      // nodes that were queued and had been started before, if there are such holds
+	held  []Ref      // ready nodes that the hold passed over
+	fresh ordset.Set // ready nodes that have never started, by schedule position, while they are held
+	again []Ref      // queued nodes that had started before, if the run has such holds
 }
 
-// stateStops are the stops of the run and of single nodes.
+// stateStops records the stops of the run and of single nodes.
 type stateStops struct {
 	stopped CauseKind   // why the whole run was stopped, or CauseNone
 	stops   StopSetup   // it fits into the padding behind stopped
-	origins *originSets // nil until first needed. A Result asks for origins when the run has ended, without the lock, while a last worker may read the aftermath
+	origins *originSets // nil until first needed; outside the aftermath, since a Result asks for origins without the lock after the end, while a last worker may read the aftermath
 	*aftermath
 }
 
-// aftermath is what failures, stops and redrives leave behind, and what is needed to undo what nodes have done. All States in which there was none share noAftermath, which is never
-// written to: what writes calls ownAftermath first.
+// aftermath is what failures, stops and redrives leave behind, and what undoing nodes needs. States without any share noAftermath, which is
+// never written to: writers call ownAftermath first.
 type aftermath struct {
-	unchecked    []Ref          // nodes that were stopped while the coordinator performed a check of theirs; for a Run alone
-	stopping     []Ref          // running nodes that were asked to stop and that NextStop has not handed out
-	origin       map[Ref]Ref    // for running nodes that were asked to stop: the node that caused it, if any
-	losers       *loserSearch   // nil until losers are looked for
-	late         []Ref          // nodes whose predecessor failed after their join was decided, and that do not continue then
-	failedGroups map[int32]bool // the groups whose members were stopped; nil in a Run, which has its own
-	members      [][]Ref        // by group: made when the first one fails; nil in a Run
+	unchecked    []Ref          // nodes that were stopped while the coordinator performed their check; only for a Run
+	stopping     []Ref          // running nodes that were asked to stop, and that NextStop has yet to hand out
+	origin       map[Ref]Ref    // by running node that was asked to stop: the node that caused the stop, if any
+	losers       *loserSearch   // nil until the first search for losers
+	late         []Ref          // nodes that must not continue: a predecessor failed after their join was decided
+	failedGroups map[int32]bool // the groups whose members were stopped; nil under a Run, which keeps its own
+	members      [][]Ref        // by group: made when the first one fails; nil under a Run
 	undo         *undoing       // nil unless some node may have to be undone
 
-	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants
+	epochs []int // by Ref: the epoch in which the node has ended, or will end; nil unless a redrive has kept descendants of redone nodes
 }
 
 var noAftermath aftermath
@@ -118,26 +118,26 @@ func (s *Locked) ownAftermath() *aftermath {
 	return s.aftermath
 }
 
-// stateTimes are logical times, for nodes with early rules, whose inputs are frozen at the decision.
+// stateTimes holds logical times, for nodes with early rules, whose inputs are frozen at the decision.
 type stateTimes struct {
 	clock     int32
 	settledAt []int32 // by Ref: when the node became terminal
 	decidedAt []int32 // by Ref: when the node's join was decided
 }
 
-// stateNotes are the changes that are recorded, and who observes them.
+// stateNotes holds the recorded changes, and the observers.
 type stateNotes struct {
 	changes []Change // transitions for the event log; only if logged
 	logged  bool
 	noted   bool       // logged or observed
 	obs     *observers // nil until a signal is asked for
-	host    Host       // that drives the State, or nil
+	host    Host       // the coordinator that drives the State, or nil
 	rule    StatusRule // for the RunStatusSignal of a State without a host
-	bug     error      // a transition that is not in the table, see check
+	bug     error      // the first transition outside the table, see check
 }
 
-// DrivenBy makes a Run, or another coordinator with a lock of its own, drive the State. around is the State whose lock it shares;
-// nil for none.
+// DrivenBy makes h, a Run or another coordinator with a lock of its own, drive the State. around is the State whose lock it
+// shares, or nil.
 func (s *Locked) DrivenBy(h Host, around *Locked) {
 	s.host, s.admits = h, true
 	if around != nil {
@@ -154,28 +154,29 @@ func (s *Locked) IsLogged() bool { return s.logged }
 // DropLog stops the recording.
 func (s *Locked) DropLog() { s.logged = false }
 
-// Park with true leaves ready inline nodes to the host, which calls Queue; Park with false ends that.
+// Park(true) leaves ready inline nodes to the host, which calls Queue. Park(false) ends that.
 func (s *Locked) Park(on bool) { s.parks = on }
 
 // ParksNodes reports whether parking is on.
 func (s *Locked) ParksNodes() bool { return s.parks }
 
-// Defect is a transition that is not in the table, or another defect of this package; nil if none was found.
+// Defect returns the first defect of this package that was found, such as a transition outside the table; nil if
+// there was none.
 func (s *Locked) Defect() error { return s.bug }
 
-// Close makes cleanup nodes and the end node not run any more.
+// Close keeps cleanup nodes and the end node from running.
 func (s *Locked) Close() { s.closed = true }
 
 // IsClosed reports whether Close was called.
 func (s *Locked) IsClosed() bool { return s.closed }
 
-// StoppedFor is why the whole run was stopped, or CauseNone.
+// StoppedFor returns why the whole run was stopped, or CauseNone.
 func (s *Locked) StoppedFor() CauseKind { return s.stopped }
 
-// SetStopped notes why the whole run is being stopped, before it is.
+// SetStopped records why the whole run is about to be stopped.
 func (s *Locked) SetStopped(kind CauseKind) { s.stopped = kind }
 
-// TakeUnchecked returns the nodes that were stopped while the coordinator performed a check of theirs, once.
+// TakeUnchecked returns the nodes that were stopped while the coordinator performed their check, and forgets them.
 func (s *Locked) TakeUnchecked() []Ref {
 	refs := s.unchecked
 	if refs != nil {
@@ -184,13 +185,14 @@ func (s *Locked) TakeUnchecked() []Ref {
 	return refs
 }
 
-// Visited is what CountVisits has counted, and the edges that the State has visited: tests check that the work is linear.
+// Visited returns the number of edges that the State has visited, plus the counts passed to CountVisits. Tests check that
+// the work is linear.
 func (s *Locked) Visited() int64 { return s.visits }
 
-// StaleOutcomes counts outcomes that were refused because their token was not current.
+// StaleOutcomes returns how many outcomes were refused because their token was not current.
 func (s *Locked) StaleOutcomes() int { return s.staleCount }
 
-// Leftovers names what is left to do. Once a run has ended it is empty.
+// Leftovers names what the run has yet to do. It is empty once the run has ended.
 func (s *Locked) Leftovers() (left []string) {
 	for _, x := range []struct {
 		what string
@@ -216,10 +218,10 @@ func (s *Locked) HeldSlots() (left []string) {
 	return left
 }
 
-// CountVisits adds to the count of what was visited.
+// CountVisits adds n to the count that Visited returns.
 func (s *Locked) CountVisits(n int) { s.visits += int64(n) }
 
-// Epoch is the epoch of a run that a redrive has begun, in which the node has ended, or will end; 0 in other runs.
+// Epoch returns the epoch in which a node has ended, or will end, in a run that a redrive began; 0 in other runs.
 func (s *Locked) Epoch(r Ref) int {
 	if s.epochs == nil {
 		return 0
@@ -230,33 +232,33 @@ func (s *Locked) Epoch(r Ref) int {
 // SetEpochs sets the epochs of all nodes, by Ref.
 func (s *Locked) SetEpochs(epochs []int) { s.ownAftermath().epochs = epochs }
 
-// OpenTier returns the tier that is being performed, from 0, and how many of its nodes are not terminal. Before the first one
-// begins it is -1.
+// OpenTier returns the tier that the run performs, from 0, and how many of its nodes are not terminal. Before the first tier,
+// it is -1.
 func (s *Locked) OpenTier() (tier int32, open int) { return s.tier, s.pending }
 
-// SettledAfter reports whether a node has ended after the join of another was decided, which has an early rule.
+// SettledAfter reports whether from ended after the join of r, a node with an early rule, was decided.
 func (s *Locked) SettledAfter(from, r Ref) bool {
 	return s.stateTimes != nil && s.settledAt[from] > s.decidedAt[r]
 }
 
-// Host is the Run that drives a State. Its methods are called with the lock held.
+// Host is the coordinator that drives a State. The State calls its methods with the State's lock held.
 type Host interface {
 	RunStatus() RunStatus
-	Hurries() bool     // a run around it is being stopped
+	Hurries() bool     // a run around this one is being stopped
 	BeganToWait(r Ref) // a node waits for a signal
 	EndedWait()        // a wait has ended
-	Keeps(r Ref) bool  // the node's step was called in an earlier life and is called again in the same attempt
+	Keeps(r Ref) bool  // the node's step was called in an earlier life, and is called again in the same attempt
 	Contends()         // a node contends again for a slot
-	Reverses() bool    // the run is about to end: it begins to undo what its nodes have done, by Reverse, if it ends badly
-	Announced()        // there is something to do: a worker is to be started, which calls Answer and Next
-	Grants() bool      // of the slots of its tree there is one for its best ready node
+	Reverses() bool    // the run is about to end: if it ends badly, the host begins to undo its nodes with Reverse
+	Announced()        // there is a task: the host starts a worker, which calls Answer and Next
+	Grants() bool      // a slot of the run's tree is free for its best ready node
 }
 
 // TreeSlots are the slots that the runs of a tree share.
 type TreeSlots struct{ Used int }
 
-// Token names one attempt of one node, or with Attempt 0 its check. An outcome is accepted only with the current token of
-// its node, so a duplicate or late one changes nothing.
+// Token names one attempt of one node, or with Attempt 0 its check. An outcome is accepted only with its node's current
+// token, so a duplicate or late outcome changes nothing.
 type Token struct {
 	Ref     Ref
 	Attempt int32
@@ -265,11 +267,11 @@ type Token struct {
 // Task is something for the coordinator to do.
 type Task struct {
 	Token
-	// Check means that the node's join is satisfied and that user code or data decides whether it runs: evaluate the node's
-	// guard, assemble its inputs, and report with Checked. Otherwise the attempt has begun: the node is Running.
+	// Check means that the node's join is satisfied, and that user code or data decides whether it runs. Evaluate the
+	// node's guard, assemble its inputs, and report with Checked. Otherwise the attempt has begun: the node is Running.
 	Check bool
-	// Gate means that the node is a gate that was reached, and still Ready: report with Suspend that it waits, or with
-	// Settle the outcome of a signal that came before. A gate that waits is settled with the same Token.
+	// Gate means that a gate was reached, and is still Ready. Report with Suspend that it waits, or with Settle the
+	// outcome of a signal that came earlier. A gate that waits is settled with the same Token.
 	Gate bool
 
 	Returned bool // the nested run of a composite has ended: a worker concludes the composite
@@ -279,64 +281,63 @@ type Task struct {
 type Outcome struct {
 	// Status is Completed, Failed, Skipped (the step skipped itself), Aborted or Cancelled.
 	Status Status
-	// Cause says why the node is Failed, Aborted or Cancelled: one of the node's own failures, of the failures elsewhere, or of the requests
-	// to stop, in the order of the constants. A cause of another status is refused with [ErrBadValue].
+	// Cause says why the node is Failed, Aborted or Cancelled. It is one of the node's own failures, of the failures elsewhere, or of the
+	// requests to stop, respectively. Settle returns [ErrBadValue] for a cause that does not fit the Status.
 	Cause CauseKind
 	// Route is what Plan.Route returned for the output of a completed condition.
 	Route []int32
-	// Degraded says of a completed composite that failures inside it were handled or tolerated.
+	// Degraded means that failures inside a completed composite were handled or tolerated.
 	Degraded bool
-	// AbortRun says of a failure that its step has asked for the end of the run, see [AbortRun].
+	// AbortRun means that the step of a failed node asked to end the run, see [AbortRun].
 	AbortRun bool
 }
 
-// CheckVerdict is the result of a check. The zero value lets the node continue.
+// CheckVerdict is the result of a check. The zero value lets the node run.
 type CheckVerdict struct {
-	// Skip is SkipWhenGuard or SkipNullPropagation, to skip the node.
+	// Skip is SkipWhenGuard or SkipNullPropagation to skip the node.
 	Skip SkipKind
 	// Port is, for SkipNullPropagation, the index of the port in the node's Ports.
 	Port int
-	// Fail is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration, CausePanic or CauseGoexit, to
+	// Fail is CauseConditionError, CauseMergeError, CauseContractInput, CauseModeration, CausePanic or CauseGoexit to
 	// fail the node.
 	Fail CauseKind
-	// Key is, of a node whose key a value decides and that is neither skipped nor failed, its key; "" for none.
+	// Key is the key that a value gives to the node, "" for none. It is not set for a node that is skipped or failed.
 	Key string
 }
 
 // Change is one transition, for the log.
 type Change struct {
 	Ref     Ref
-	Attempt int32 // attempts begun by then, unless the node is terminal
+	Attempt int32 // attempts begun so far, unless the node is terminal
 	Status  Status
-	Blocked bool // the join was blocked: the transition by the node's policy follows
-	Quiet   bool // it has no event
-	Wave    int8 // +1: the tier ref starts, -1: it has completed
+	Blocked bool // the join was blocked: the transition that the node's policy causes follows
+	Quiet   bool // the change has no event
+	Wave    int8 // +1: the tier that Ref begins starts; -1: it has completed
 }
 
-// wide holds the counters that do not fit into the word of a node: of AtLeast, and of early rules with required
-// ports.
+// wide holds the counters that do not fit into a node's word: for AtLeast, and for early rules with required ports.
 type wide struct {
 	s, other, ports int32
 }
 
-// Setup are the options of a State.
+// Setup holds the options of a State.
 type Setup struct {
 	Waves bool       // tier by tier
-	Holds bool       // while a node is suspended, no other starts that has not started before
+	Holds bool       // while a node is suspended, no node starts for the first time
 	Limit int        // slots; 0 means no limit
 	Rule  StatusRule // for the RunStatusSignal
 	Stops StopSetup
-	Order *Schedule // in which ready nodes start; nil for the plan's own
+	Order *Schedule // the order in which ready nodes start; nil for the plan's own
 	SlotSetup
 }
 
-// StopSetup are the options that say what failures and stops do to what runs.
+// StopSetup holds the options for failures and stops.
 type StopSetup struct {
 	OnFailure OnFailure
-	Drains    bool // a failure lets what runs finish
+	Drains    bool // after a failure, running nodes may finish
 }
 
-// New returns the state of a run that has not begun: disabled nodes are skipped, roots are ready.
+// New returns the state of a run that has just begun: disabled nodes are skipped and roots are ready.
 func New(p *Net, x *Setup) *State {
 	s := &Locked{}
 	s.Init(p, x)
@@ -347,7 +348,7 @@ func New(p *Net, x *Setup) *State {
 	return (*State)(s)
 }
 
-// Init makes the State the State of a run of the net. Begin, or Restore and Rebuild, have to follow.
+// Init makes s the State of a run of the net. The caller then calls Begin, or Restore and Rebuild.
 func (s *Locked) Init(p *Net, x *Setup) {
 	n := len(p.names)
 	s.mu = &s.own
@@ -380,7 +381,7 @@ func (s *Locked) Init(p *Net, x *Setup) {
 	}
 }
 
-// Begin makes the decisions that need no outcome: disabled nodes first, then the roots.
+// Begin makes the decisions that need no outcome: it skips disabled nodes and makes roots ready.
 func (s *Locked) Begin() {
 	for _, r := range s.net.disabled {
 		s.finish(r, Skipped, uint64(SkipAnnotation)<<kindShift|WordBypass|noEdge)
@@ -405,8 +406,8 @@ func (s *Locked) Begin() {
 	s.maybeEnd()
 }
 
-// Status returns a node's status. A node is Waiting, which is computed here, if some predecessor has started or settled. A
-// Ref that is not of the plan is Idle.
+// Status returns a node's status. Waiting is computed here: some predecessor has started or settled. For a Ref outside the
+// plan, Status returns Idle.
 func (st *State) Status(r Ref) Status {
 	s := st.lock()
 	defer s.Unlock()
@@ -436,18 +437,18 @@ func (s *Locked) Status(r Ref) Status {
 	return Idle
 }
 
-// started reports whether a node is running, or was, or will never run.
+// started reports whether a node runs or ran, or will never run.
 func started(w uint64) bool {
 	switch status := statusOf(w); {
 	case status == Ready:
-		return w&wordCount != 0 && w&WordAdmitting == 0 // it is to be tried again
+		return w&wordCount != 0 && w&WordAdmitting == 0 // it will be retried
 	case status > Ready:
 		return w&WordAdmitting == 0
 	}
 	return false
 }
 
-// Admitted makes a node Running whose inputs have passed.
+// Admitted makes a node Running after its inputs have passed.
 func (s *Locked) Admitted(r Ref) {
 	was := s.words[r]
 	s.words[r] = was &^ WordAdmitting
@@ -455,10 +456,10 @@ func (s *Locked) Admitted(r Ref) {
 }
 
 // Settle reports how an attempt ended. A node that was asked to stop and whose step returned an error takes the status that
-// belongs to the stop; a success is kept, and so is a panic, a timeout or a failed check, which the stop did not cause.
+// belongs to the stop. A success is kept, and so is a panic, a timeout or a failed check, since the stop did not cause it.
 //
 // The error matches [ErrStale] if the token is not current, and [ErrTransition] or [ErrBadValue] if the outcome is not
-// possible; nothing has changed then.
+// possible; the State is unchanged then.
 func (st *State) Settle(t Token, out Outcome) error {
 	s, err := st.drive()
 	if err != nil {
@@ -487,7 +488,7 @@ func (st *State) SettleNext(t Token, out Outcome) (Task, bool, error) {
 	return next, ok, nil
 }
 
-// known returns an error for a Ref that is not of this plan.
+// known returns an error if the Ref is outside this plan.
 func (s *Locked) known(r Ref) error {
 	if r < 0 || int(r) >= len(s.words) {
 		return fmt.Errorf("%w: ref %d", ErrUnknownNode, r)
@@ -495,7 +496,7 @@ func (s *Locked) known(r Ref) error {
 	return nil
 }
 
-// Current returns an error unless a token belongs to its node's last attempt and its node is in the given status.
+// Current returns an error unless the token belongs to its node's last attempt and the node has the given status.
 func (s *Locked) Current(t Token, status Status) error {
 	if err := s.known(t.Ref); err != nil {
 		return err
@@ -508,7 +509,7 @@ func (s *Locked) Current(t Token, status Status) error {
 	return nil
 }
 
-// Token is the current token of a node that has been started.
+// Token returns the current token of a node that has started.
 func (s *Locked) Token(r Ref) Token { return Token{r, int32(s.words[r] & wordCount)} }
 
 func (s *Locked) leaveRunning(r Ref) {
@@ -526,8 +527,8 @@ func (s *Locked) leaveRunning(r Ref) {
 	}
 }
 
-// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not; nor
-// does an expanded node, except the item of a map, which runs as long as its graph does.
+// occupies reports whether a running node counts against the run's own limit. A node that the engine evaluates does not. An
+// expanded node does not either, except the item of a map, which runs as long as its graph does.
 func (s *Locked) occupies(r Ref) bool {
 	return !s.net.facts[r].is(FlagInline) && (s.words[r]&WordExpanded == 0 || s.net.items)
 }
@@ -535,7 +536,7 @@ func (s *Locked) occupies(r Ref) bool {
 // IsExpanded reports whether a running node has been expanded.
 func (s *Locked) IsExpanded(r Ref) bool { return s.words[r]&WordExpanded != 0 }
 
-// Expand records that nested runs perform a running node from now on, and releases the slots of its step.
+// Expand records that nested runs perform a running node from now on, and releases its step's slots.
 func (s *Locked) Expand(r Ref) {
 	held := s.occupies(r)
 	s.words[r] |= WordExpanded
@@ -547,8 +548,8 @@ func (s *Locked) Expand(r Ref) {
 	}
 }
 
-// Retry reports that the attempt failed and another one was granted: the node backs off, holding no slot, until Requeue.
-// In a run, or of a node, that is being stopped there is no other attempt: an error that matches [ErrTransition].
+// Retry reports that the attempt failed and another was granted: the node backs off, holding no slot, until Requeue. The
+// error matches [ErrTransition] if the node or the run is being stopped.
 func (st *State) Retry(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -572,7 +573,7 @@ func (s *Locked) Retry(t Token) error {
 	return nil
 }
 
-// MayRetry reports whether a node may get another attempt: neither it nor its run is being stopped.
+// MayRetry reports whether a node may get another attempt: neither the node nor its run is being stopped.
 func (s *Locked) MayRetry(r Ref) bool {
 	return s.words[r]&(WordStopping|WordDraining) == 0 && (s.stopped == CauseNone || s.net.facts[r].is(FlagCleanup))
 }
@@ -587,7 +588,7 @@ func (st *State) Requeue(t Token) error {
 	return s.Requeue(t, Retrying)
 }
 
-// Requeue makes a node ready again that is in the given status, with the token of its last attempt.
+// Requeue makes a node in status from ready again. t is the token of its last attempt.
 func (s *Locked) Requeue(t Token, from Status) error {
 	if err := s.Current(t, from); err != nil {
 		return err
@@ -597,7 +598,7 @@ func (s *Locked) Requeue(t Token, from Status) error {
 	return nil
 }
 
-// Checked reports the result of a check. The error matches [ErrStale] if the node does not wait for one.
+// Checked reports the result of a check. The error matches [ErrStale] if the node does not wait for a check.
 func (st *State) Checked(t Token, v CheckVerdict) error {
 	s, err := st.drive()
 	if err != nil {
@@ -637,7 +638,7 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 	case v != (CheckVerdict{}):
 		return fmt.Errorf("%w: node %s: verdict %+v", ErrBadValue, foreign.Quote(s.net.ID(r)), v)
 	}
-	s.inline.Remove(int(r)) // a coordinator may report a check before it was handed out
+	s.inline.Remove(int(r)) // a coordinator may report a check before Next hands it out
 	s.words[r] &^= WordChecking
 	s.busy--
 	if (v == CheckVerdict{}) {
@@ -646,15 +647,16 @@ func (s *Locked) Checked(t Token, v CheckVerdict) error {
 		return nil
 	}
 	if s.net.facts[r].is(FlagAdmit) && !s.admits && (v.Fail == CauseContractInput || v.Fail == CauseModeration) {
-		s.words[r] |= WordReached // all that comes before has passed
+		s.words[r] |= WordReached // the checks that come before have passed
 	}
 	s.finish(r, status, bits)
 	s.settled(r)
 	return nil
 }
 
-// Fail makes a node fail that is between two attempts, ready or suspended, because its timeout has passed. The token belongs to its
-// last attempt. The error matches [ErrBadValue] for a cause that is not a node's own failure, [ErrStale], and [ErrTransition].
+// Fail fails a node that is ready, suspended or between two attempts, because its timeout has passed. The token belongs to its last
+// attempt. The error matches [ErrBadValue] if the cause is not a node's own failure, [ErrStale] if the token is not current, and
+// [ErrTransition] if the node's status is another.
 func (st *State) Fail(t Token, kind CauseKind) error {
 	s, err := st.drive()
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// ErrNoSlot: a ready node cannot begin yet, because of a limit or because the run is on hold.
+// ErrNoSlot means that a ready node cannot begin yet, because of a limit or because the run is on hold.
 var ErrNoSlot = errors.New("no slot is free")
 
-// Begin is Next for one node, which the coordinator knows to be ready: it hands out that node's attempt, check or gate,
-// whatever others come before it. The error matches [ErrNoSlot] if a limit is in the way; the node then keeps its place, and
-// Next hands it out in time. It matches [ErrTransition] if the node is not ready, and [ErrUnknownNode].
+// Begin is Next for one ready node: it hands out that node's attempt, check or gate, whatever nodes come before it. The
+// error matches [ErrNoSlot] if a limit is in the way; the node keeps its place, and Next hands it out later. It matches
+// [ErrTransition] if the node is not ready, and [ErrUnknownNode] if r is outside the plan.
 func (st *State) Begin(r Ref) (Task, error) {
 	s, err := st.drive()
 	if err != nil {
@@ -42,13 +42,13 @@ func (st *State) Begin(r Ref) (Task, error) {
 	return s.start(r), nil
 }
 
-// Drive performs the plan with effects: it is the smallest coordinator. begin gets each task as soon as there is one. It reports the verdict
-// of a check with [State.Checked], makes a gate wait with [State.Suspend], and starts the call of any other node, whose outcome the host
-// reports with [State.Settle] when the call has ended. abort gets the token of a call that is to end: its node was stopped, or is asked to
-// stop as by [State.StopNode]. The call may have ended already.
+// Drive performs the plan with effects; it is the smallest coordinator. It calls begin with each task, as soon as there is one. begin
+// reports the verdict of a check with [State.Checked], makes a gate wait with [State.Suspend], or starts the node's call; the host reports
+// the call's outcome with [State.Settle]. Drive calls abort with the token of a call to end, because its node was stopped or asked to stop,
+// as by [State.StopNode]. That call may have ended already.
 //
-// Both are called in the calls of the State that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
-// error comes from [reactive.NewEffect], or matches [ErrBadValue] if one of the functions is nil.
+// Both are called during the State's methods that cause them, one at a time, and may call the State. [State.Dispose] ends the driving. The
+// error comes from [reactive.NewEffect], or matches [ErrBadValue] if begin or abort is nil.
 func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	if begin == nil || abort == nil {
 		return fmt.Errorf("%w: Drive needs a function that begins calls and one that aborts them", ErrBadValue)
@@ -66,13 +66,13 @@ func (st *State) Drive(begin func(Task), abort func(Token)) error {
 	return err
 }
 
-// drives makes the State note what Drive acts on, and returns the signal of that.
+// drives makes the State record what Drive acts on, and returns a signal that changes with it.
 func (st *State) drives() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()
 	o := s.observers()
 	if s.host == nil {
-		s.Announce() // Drive begins with what there is now
+		s.Announce() // Drive begins with the tasks there are now
 	}
 	if o.due == nil {
 		o.due = reactive.NewValue(&o.source, 0)
@@ -80,15 +80,15 @@ func (st *State) drives() *reactive.Value[int] {
 	return o.due
 }
 
-// noteAbort notes that the call of a node is to end, since the node was stopped: the last attempt that has begun. It is called when the node's
-// word has changed.
+// noteAbort records that the last begun attempt's call must end, since its node was stopped. It is called after the node's word has
+// changed.
 func (o *observers) noteAbort(r Ref, was uint64) {
 	if was&WordDecided != 0 && was&wordCount != 0 && statusOf(o.st.words[r]).CallAction() == CallAbort && !statusOf(was).Terminal() {
 		o.aborts = append(o.aborts, Token{r, int32(was & wordCount)})
 	}
 }
 
-// nextAbort hands out the next call that is to end.
+// nextAbort hands out the next call to end.
 func (st *State) nextAbort() (t Token, ok bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -102,25 +102,25 @@ func (st *State) nextAbort() (t Token, ok bool) {
 	return s.NextStop()
 }
 
-// WorkSignal returns, as a signal, how often Next has had a new task after it had none: it changes when a node becomes
-// ready, a slot becomes free, or a check becomes due, and Next could hand out nothing before; and when a running node is
-// asked to stop. An effect that reads it and calls Next until there are no tasks starts everything that can be started:
-// see [State.Drive]. The signal of a State that a run drives does not change: that run takes its tasks itself.
+// WorkSignal returns a signal that changes whenever Next has a new task after it had none: a node became ready, a slot
+// became free, or a check became due. It also changes when a running node is asked to stop. An effect that reads it and
+// calls Next until there are no tasks starts everything that can start: see [State.Drive]. The signal of a State that a
+// run drives never changes: that run takes its tasks itself.
 func (st *State) WorkSignal() *reactive.Value[int] {
 	s := st.lock()
 	defer s.Unlock()
 	o := s.observers()
 	if o.work == nil {
 		if s.host == nil {
-			s.Announce() // what there is now is no change
+			s.Announce() // present tasks are not a change
 		}
 		o.work = reactive.NewValue(&o.source, 0)
 	}
 	return o.work
 }
 
-// noteWork counts announcements and stops for WorkSignal and Drive. It is called before the lock is released. An announcement is answered when
-// nothing is left to do.
+// noteWork counts announcements and stops for WorkSignal and Drive. The caller holds the State's lock and is about to release it. An
+// announcement is answered when no task is left.
 func (o *observers) noteWork() {
 	s := o.st
 	was, stops, aborts := s.announced, len(s.stopping), len(o.aborts)

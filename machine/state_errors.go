@@ -12,11 +12,12 @@ import (
 var (
 	ErrBadValue    = enum.ErrBadValue
 	ErrUnknownNode = errors.New("unknown node")
-	// ErrStale rejects an outcome whose token is no longer, or never was, the node's current one. Nothing was changed.
+	// ErrStale rejects an outcome whose token is not, or no longer, the node's current token. The State is unchanged.
 	ErrStale = errors.New("stale token")
-	// ErrTransition rejects a call that the node's status does not allow. Nothing was changed. See [*TransitionError].
+	// ErrTransition rejects a call that the node's status does not allow. The State is unchanged. See
+	// [*TransitionError].
 	ErrTransition = errors.New("transition not allowed")
-	// ErrGraphChanged rejects a snapshot of a State of another plan.
+	// ErrGraphChanged rejects a snapshot from a State of another plan.
 	ErrGraphChanged = errors.New("the graph has changed")
 )
 

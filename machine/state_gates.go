@@ -1,8 +1,8 @@
 package machine
 
-// gateQueue holds gates in the order in which they became ready. One leaves from anywhere in constant time.
+// gateQueue holds gates in the order in which they became ready. Removing any gate takes constant time.
 type gateQueue struct {
-	refs []Ref        // gates that have left included
+	refs []Ref        // includes gates that have left
 	in   map[Ref]bool // gates that have not left
 }
 
@@ -31,7 +31,7 @@ func (q *gateQueue) pop() (Ref, bool) {
 	return NoRef, false
 }
 
-// list returns the gates in a slice of its own, nil if there are none.
+// list returns the queued gates in a new slice, nil if there are none.
 func (q *gateQueue) list() (gates []Ref) {
 	for _, r := range q.refs {
 		if q.has(r) {
@@ -41,7 +41,8 @@ func (q *gateQueue) list() (gates []Ref) {
 	return gates
 }
 
-// NextGate hands out the gates, after everything that can be started: a suspension must stop only later nodes.
+// NextGate hands out a gate. Next calls it after everything that can start, since a suspended gate must hold back
+// only later nodes.
 func (s *Locked) NextGate() (Task, bool) {
 	if s.undo != nil && s.undo.holds {
 		return Task{}, false
@@ -52,15 +53,16 @@ func (s *Locked) NextGate() (Task, bool) {
 	return Task{}, false
 }
 
-// HasGates reports whether there are gates to hand out.
+// HasGates reports whether NextGate would hand out a gate.
 func (s *Locked) HasGates() bool { return len(s.gates.in) > 0 && (s.undo == nil || !s.undo.holds) }
 
-// OnlyGates reports whether there are gates to hand out, and nothing else.
+// OnlyGates reports whether the State can hand out gates and nothing else.
 func (s *Locked) OnlyGates() bool {
 	return s.HasGates() && s.inline.Len() == 0 && (s.ready.Len() == 0 || !s.slotFree())
 }
 
-// TakeGates hands out the gates that is selects to reach, which settles them or makes them wait. More gates may come meanwhile.
+// TakeGates calls reach with each queued gate that is accepts. reach settles the gate or makes it wait, and may queue more
+// gates.
 func (s *Locked) TakeGates(is func(Ref) bool, reach func(Ref)) {
 	for i := 0; i < len(s.gates.refs); i++ {
 		if r := s.gates.refs[i]; s.gates.has(r) && is(r) {

@@ -48,8 +48,8 @@ func (s *Locked) Next() (Task, bool) {
 	return s.NextGate()
 }
 
-// heldInline reports whether a check or an inline node must not begin: the mock of a gate or a composite while the run is being left, like a
-// step, and everything new while the run undoes what its nodes have done.
+// heldInline reports whether a check or an inline node must not begin. While the run is being left, the mock of a gate or a composite must
+// not begin, as with a step. While the run undoes its nodes, nothing new may begin.
 func (s *Locked) heldInline(r Ref, w uint64) bool {
 	if statusOf(w) == Running {
 		return false // its nested run has ended
@@ -58,16 +58,15 @@ func (s *Locked) heldInline(r Ref, w uint64) bool {
 		s.undo != nil && s.undo.holds && (w&WordChecking != 0 || w&wordCount == 0)
 }
 
-// HasNext reports whether Next may hand something out. It may be true for nodes that a hold or a missing slot or token keeps back; Next
+// HasNext reports whether Next may hand out a task. It may be true for nodes that a hold or a missing slot or token keeps back; Next
 // then takes them out of the queue.
 func (s *Locked) HasNext() bool {
 	return s.inline.Len() > 0 || s.ready.Len() > 0 && s.slotFree() || s.HasGates()
 }
 
-// Announce announces, once, that there is something to do: if Next may hand something out, and no announcement is open. It is the one place
-// where readiness becomes work. It reaches the [Host], which starts a worker, or else [State.WorkSignal]. It is called before the lock is
-// released, by a coordinator after it has taken what it takes itself; what it declines it announces later. The announcement is
-// open until Answer.
+// Announce announces, once, that there is a task, if Next may hand one out and no announcement is open. It is the one place where readiness
+// becomes work. It calls the [Host], which starts a worker, or changes [State.WorkSignal]. The coordinator calls it just before it releases
+// the lock, after it has taken its own tasks, and later for tasks it declines. The announcement is open until Answer.
 func (s *Locked) Announce() {
 	if s.announced || !s.HasNext() {
 		return
@@ -78,19 +77,20 @@ func (s *Locked) Announce() {
 	}
 }
 
-// Answer ends the announcement: its worker takes tasks from now on. What it leaves is announced again.
+// Answer closes the announcement: its worker takes tasks from now on. Tasks that the worker leaves are announced
+// again.
 func (s *Locked) Answer() { s.announced = false }
 
 // IsAnnounced reports whether an announcement is open.
 func (s *Locked) IsAnnounced() bool { return s.announced }
 
-// HasNews reports whether the coordinator has to attend to more than its next task: changes to write down or to publish, attempts to
-// stop, the end, tokens, or other runs.
+// HasNews reports whether the coordinator must attend to more than its next task: changes to store or publish, attempts to stop, the
+// end of the run, tokens, or other runs.
 func (s *Locked) HasNews() bool {
 	return s.noted || len(s.stopping) > 0 || len(s.unchecked) > 0 || s.left == 0 || s.limits.rates != nil || s.limits.pool != nil
 }
 
-// slotFree reports whether the limit of the run and the slots of its tree let a ready node start.
+// slotFree reports whether the run's limit and the slots of its tree let a ready node start.
 func (s *Locked) slotFree() bool {
 	return s.limit == 0 || s.running < s.limit && (s.tree == nil || s.host.Grants())
 }
@@ -112,7 +112,8 @@ func (s *Locked) start(r Ref) Task {
 	return Task{Token: Token{Ref: r, Attempt: int32(w & wordCount)}}
 }
 
-// NextPlain is Next if that would start a plain node for the first time. If it returns false, Next may still have a task.
+// NextPlain is Next for the case that Next would start a plain node for the first time. If it returns false, Next may
+// still have a task.
 func (s *Locked) NextPlain() (Ref, bool) {
 	if s.ready.Len() == 0 || s.inline.Len() > 0 || s.HasGates() || s.limits.active || !s.slotFree() || s.hold != holdNothing || len(s.stopping) > 0 {
 		return NoRef, false
@@ -147,9 +148,8 @@ func (s *Locked) MayGoOn() bool {
 	return false
 }
 
-// HasWork reports whether the run has more to do than to wait for signals and for the ends of backoffs: a node is Ready (even if a hold keeps it
-// back), or is being checked or concluded, or no node has begun. It looks at all nodes. pausing is the number of running nodes that only wait for a
-// time.
+// HasWork reports whether the run does more than wait for signals and backoffs: a node is Ready, even if a hold keeps it back, or is being
+// checked or concluded, or no node has begun. It looks at all nodes. pausing is the number of running nodes that only wait for a time.
 func (s *Locked) HasWork(pausing int) bool {
 	backoffs := 0
 	for _, w := range s.words {
@@ -163,13 +163,13 @@ func (s *Locked) HasWork(pausing int) bool {
 	return s.busy > backoffs+pausing || s.busy+s.asleep == 0 && !s.Done()
 }
 
-// FirstInline returns the first of the nodes whose check or inline evaluation is due.
+// FirstInline returns the first node whose check or inline evaluation is due.
 func (s *Locked) FirstInline() (Ref, bool) {
 	i, ok := s.inline.Min()
 	return Ref(i), ok
 }
 
-// FirstReady returns the best of the nodes that contend for a slot.
+// FirstReady returns the best node that contends for a slot.
 func (s *Locked) FirstReady() (Ref, bool) {
 	pos, ok := s.ready.Min()
 	if !ok {
@@ -178,10 +178,11 @@ func (s *Locked) FirstReady() (Ref, bool) {
 	return s.order.at[pos], true
 }
 
-// Contends reports whether a node contends for a slot: it is not in line for something that it lacks.
+// Contends reports whether a node contends for a slot, and so does not wait in a line.
 func (s *Locked) Contends(r Ref) bool { return s.ready.Has(int(s.order.pos[r])) }
 
-// WantsSlot reports whether a node contends for a slot that the run's own limit leaves it. Nodes that are held do not.
+// WantsSlot reports whether a node contends for a slot, and the run's own limit would grant one. Held nodes do not
+// count.
 func (s *Locked) WantsSlot() bool {
 	if s.hold != holdNothing {
 		s.passOver()

@@ -15,15 +15,15 @@ var deliveryNames = enum.Of[Delivery]("delivery", "nothing", "output", "error", 
 const (
 	DeliverNothing Delivery = iota
 	DeliverOutput           // the source's output, by the edge's key
-	DeliverError            // the source's error, over a catch or always edge
-	DeliverDefault          // the edge's Default, else the target's, else "": the source failed and is substituted
+	DeliverError            // the source's error, over a catch or an always edge
+	DeliverDefault          // the edge's Default, or else the target's, or else "": the source failed and is substituted
 )
 
 // String returns "nothing", "output", "error" or "default".
 func (d Delivery) String() string { return deliveryNames.Name(d) }
 
-// Inputs yields the numbers of the in-edges of a node, see [Net.Edge], in the order of declaration, with the delivery of each
-// once the node's join is decided: edges that were open then never deliver.
+// Inputs yields the numbers of a node's in-edges, see [Net.Edge], in declaration order. With each comes its delivery, once
+// the node's join is decided: edges that were open then never deliver.
 func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 	return func(yield func(int32, Delivery) bool) {
 		if (*Locked)(st).known(r) != nil {
@@ -41,8 +41,8 @@ func (st *State) Inputs(r Ref) iter.Seq2[int32, Delivery] {
 }
 
 // Delivery returns the delivery of an in-edge of a node whose join is decided. It reads the word of the edge's source, which
-// does not change any more if the source is terminal: it always is, except for a node with an early rule, for which the lock
-// must be held.
+// is fixed once the source is terminal. The source always is, unless the node has an early rule; then the caller must hold
+// the lock.
 func (s *Locked) Delivery(to Ref, i int32, substituted bool) Delivery {
 	if from := s.net.edges[i].From; s.net.facts[to].is(FlagEarly) && (s.settledAt[from] == 0 || s.settledAt[from] > s.decidedAt[to]) {
 		return DeliverNothing
@@ -50,7 +50,7 @@ func (s *Locked) Delivery(to Ref, i int32, substituted bool) Delivery {
 	return s.DeliveryOf(to, i, substituted)
 }
 
-// DeliveryOf is delivery for an edge that has resolved in time.
+// DeliveryOf is Delivery for an edge that resolved before the join was decided.
 func (s *Locked) DeliveryOf(to Ref, i int32, substituted bool) Delivery {
 	e := &s.net.edges[i]
 	f := &s.net.facts[to]

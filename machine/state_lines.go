@@ -5,13 +5,13 @@ import "math"
 // line holds the nodes of a run that wait for a slot or a token of a group, as crowds.
 type line struct {
 	*Slots                       // nil: no limit
-	queues [queueCount]lineQueue // by whether their nodes need a token: nodes that need one hold back only one another while there is none
+	queues [queueCount]lineQueue // by whether the nodes need a token: while there is none, nodes that need one hold back only each other
 }
 
-// lineQueue is a part of the nodes of a line.
+// lineQueue holds the nodes of a line that need a token, or those that do not.
 type lineQueue struct {
 	crowds
-	listed bool // the run is in waiting
+	listed bool // the run is in waiting of the Slots
 }
 
 // The queues of a line.
@@ -22,7 +22,7 @@ const (
 	queueCount
 )
 
-// queueFor returns the queue of nodes that need a token, or of nodes that do not. Without a rate none does.
+// queueFor returns the queue for nodes that need a token, or that do not. Without a rate no node needs one.
 func (x *line) queueFor(token bool) int {
 	if token && (x.bucket != nil || x.share != nil && x.share.Rated()) {
 		return needToken
@@ -30,18 +30,19 @@ func (x *line) queueFor(token bool) int {
 	return needSlot
 }
 
-// crowd is nodes that wait together, since what one of them lacks all of them lack. A bunch is nodes of the same groups and the same key. It
-// waits in the line of its key, or as a part of its throng: all bunches of these groups whose key is not known to lack anything. The throng
-// waits in the line of one of the groups. So a slot that goes to and fro between the lines of n nodes moves few crowds, not n nodes.
+// crowd holds nodes that wait together, because they lack the same thing. A bunch is a crowd of nodes with the same groups and the same
+// key. It waits in the line of its key, or as a part of its throng. A throng joins all bunches with the same groups whose keys are not
+// known to lack anything, and waits in the line of one group. So a slot that moves back and forth between the lines of n nodes moves few
+// crowds, not n nodes.
 type crowd struct {
-	lines  []int32 // the lines that all its nodes have to pass: a bunch has the line of its key, if that has a limit, a throng the lines of the groups
+	lines  []int32 // the lines that all its nodes must pass: for a bunch the line of its key, if the key has a limit; for a throng the lines of the groups
 	token  bool    // its nodes need tokens
-	throng *crowd  // of a bunch
-	nodes  []int32 // of a bunch: schedule positions, a binary heap; nodes that were stopped are passed over
-	parts  crowds  // of a throng: its bunches
-	pos    int32   // of its best node, which may have been stopped since
-	in     *crowds // where it waits; nil of an empty crowd
-	index  int     // its place in there
+	throng *crowd  // for a bunch: its throng
+	nodes  []int32 // for a bunch: schedule positions, as a binary heap; stopped nodes are passed over
+	parts  crowds  // for a throng: its bunches
+	pos    int32   // the position of its best node, which may have been stopped since
+	in     *crowds // where it waits; nil for an empty crowd
+	index  int     // its index in there
 }
 
 // crowds is a binary heap of crowds, by their best nodes.
@@ -86,7 +87,7 @@ func (q *crowds) add(c *crowd) {
 	q.up(c.index)
 }
 
-// drop takes a crowd out of where it waits.
+// drop removes a crowd from the heap in which it waits.
 func (c *crowd) drop() {
 	q, i := c.in, c.index
 	last := len(*q) - 1
@@ -100,7 +101,7 @@ func (c *crowd) drop() {
 	c.in = nil
 }
 
-// moved restores the order after the best node of a crowd has changed.
+// moved records a crowd's new best node, and restores the heap order.
 func (c *crowd) moved(pos int32) {
 	if c.pos == pos {
 		return
@@ -144,7 +145,7 @@ func (s *Locked) bunchOf(r Ref, token bool) *crowd {
 	return c
 }
 
-// crowdName distinguishes crowds.
+// crowdName returns a name that no other crowd has.
 func crowdName(key, groups []int32, token bool) []byte {
 	name := make([]byte, 2, 64)
 	if token {
@@ -159,8 +160,8 @@ func crowdName(key, groups []int32, token bool) []byte {
 	return name
 }
 
-// enqueue makes a node wait that lacks a slot or a token of a group: where its crowd waits already, or else in the line of the group. What
-// may be free is then to be offered, see passOn.
+// enqueue makes a node wait that lacks a slot or a token of a group: with its crowd, if that waits already, or else in the group's line.
+// The caller then offers slots that may be free, see passOn.
 func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	c, pos := s.bunchOf(r, token), s.order.pos[r]
 	c.push(pos)
@@ -181,7 +182,7 @@ func (s *Locked) enqueue(g int32, r Ref, token bool) {
 	}
 }
 
-// await puts a crowd into the line of a group.
+// await appends a crowd to the line of a group.
 func (s *Locked) await(c *crowd, g int32) {
 	x := &s.limits.groups[g]
 	of := x.queueFor(c.token)
@@ -209,7 +210,7 @@ func (c *crowd) push(pos int32) {
 	c.moved(c.nodes[0])
 }
 
-// pop drops the first node of a bunch.
+// pop removes the first node of a bunch.
 func (c *crowd) pop() {
 	last := len(c.nodes) - 1
 	c.nodes[0] = c.nodes[last]
@@ -230,7 +231,8 @@ func (c *crowd) pop() {
 	}
 }
 
-// sortOut passes over nodes that were stopped, and brings a crowd to its place; one without nodes leaves.
+// sortOut drops stopped nodes from the front of a crowd, and moves the crowd to its place. A crowd without nodes
+// leaves its heap.
 func (s *Locked) sortOut(c *crowd) {
 	for len(c.nodes) > 0 && !s.waitsInLine(s.order.at[c.nodes[0]]) {
 		c.pop()
@@ -248,7 +250,8 @@ func (s *Locked) sortOut(c *crowd) {
 	}
 }
 
-// first returns the crowd with the best node that waits in a queue, and that node's position; one behind all nodes if there is none.
+// first returns the crowd with the best waiting node of a queue, and the node's position; without one, nil and a position after all
+// nodes.
 func (s *Locked) first(g int32, of int) (*crowd, int32) {
 	q := &s.limits.groups[g].queues[of]
 	for len(q.crowds) > 0 {
@@ -259,14 +262,14 @@ func (s *Locked) first(g int32, of int) (*crowd, int32) {
 			s.sortOut(bunch)
 		}
 		s.sortOut(c)
-		if c.in != nil && c.index == 0 && (bunch == c || c.parts[0] == bunch) { // else another one comes first
+		if c.in != nil && c.index == 0 && (bunch == c || c.parts[0] == bunch) { // otherwise another crowd comes first
 			return c, c.pos
 		}
 	}
 	return nil, math.MaxInt32
 }
 
-// offerQueue is offerOwn for one queue of the line. Crowds that lack something else go to the line of that.
+// offerQueue is offerOwn for one queue of the line. Crowds that lack something else move to that line.
 func (s *Locked) offerQueue(g int32, of int) lineState {
 	x := &s.limits.groups[g]
 	for {
@@ -311,7 +314,7 @@ func (s *Locked) offerQueue(g int32, of int) lineState {
 	}
 }
 
-// lacksAny returns the first of a crowd's lines, but for one, that has no slot or no token.
+// lacksAny returns the first of a crowd's lines that has no slot or no token. It skips the line but.
 func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	token := c.token && !s.Hurries()
 	for _, g := range c.lines {
@@ -322,7 +325,7 @@ func (s *Locked) lacksAny(c *crowd, but int32) (g int32, lacks bool) {
 	return 0, false
 }
 
-// eachWaiting yields the positions of the nodes that wait in a line; some may have been stopped.
+// eachWaiting yields the positions of the nodes that wait in a line. Some may have been stopped.
 func (x *line) eachWaiting(yield func(pos int32) bool) {
 	for i := range x.queues {
 		for _, c := range x.queues[i].crowds {

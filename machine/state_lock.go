@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Locked is a State whose lock the caller holds: the State for a coordinator that does more than one thing in a critical section. Its
-// methods neither take the lock nor let effects run. Those of [State] are safe for any goroutine.
+// Locked is a State whose lock the caller holds. A coordinator that does several things in one critical section uses it. Its methods
+// neither take the lock nor run effects. The methods of [State] are safe for any goroutine.
 type Locked State
 
 // lock takes the lock.
@@ -22,10 +22,11 @@ func (s *Locked) Lock() { s.mu.Lock() }
 // TryLock takes the lock if it is free.
 func (s *Locked) TryLock() bool { return s.mu.TryLock() }
 
-// Unlock releases the lock. It lets no effects run: see SignalsDue.
+// Unlock releases the lock. It runs no effects: see SignalsDue.
 func (s *Locked) Unlock() { s.mu.Unlock() }
 
-// LockYielding takes a lock that another goroutine holds: it yields for a while before it blocks, unless enough others do.
+// LockYielding takes a lock that another goroutine holds. It yields for a while before it blocks, unless enough other
+// workers yield.
 func (s *Locked) LockYielding() { s.mu.yieldAndLock() }
 
 // stateLock is the lock of a State. It counts the workers that yield to its holder before they block.
@@ -34,10 +35,11 @@ type stateLock struct {
 	yielding atomic.Int32
 }
 
-// yieldAndLock takes a lock that is taken: it yields for a while before it blocks, unless enough others do.
+// yieldAndLock takes a lock that another goroutine holds. It yields for a while before it blocks, unless enough other
+// workers yield.
 //
 //go:noinline
-func (mu *stateLock) yieldAndLock() { // not a part of its caller, which is inlined
+func (mu *stateLock) yieldAndLock() { // not inlined: its caller is
 	if mu.yielding.Add(1) <= maxYielding {
 		for yields := 8; yields <= 128; yields *= 2 {
 			for range yields {
@@ -53,5 +55,5 @@ func (mu *stateLock) yieldAndLock() { // not a part of its caller, which is inli
 	mu.Lock()
 }
 
-// maxYielding is how many workers of a run yield at a time.
+// maxYielding is how many workers of a run may yield at a time.
 const maxYielding = 4

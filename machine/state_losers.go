@@ -6,16 +6,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// loserSearch is the state of the search for losers that is kept between decisions.
+// loserSearch is the part of the search for losers that is kept between decisions.
 type loserSearch struct {
-	wanted     []int32    // by Ref: how many of a node's arcs are known to lead to decided nodes
-	candidates ordset.Set // by Ref from the last; empty between calls
+	wanted     []int32    // by Ref: how many of a node's arcs, from the first, are known to lead to decided nodes
+	candidates ordset.Set // by Ref, counted from the last; empty between calls
 }
 
-// supersede stops the losers of an early decision: unfinished nodes all of whose paths lead to decided nodes, at least one
-// of which has CancelLosers. It visits the unfinished predecessors of r and of losers in reverse topological order, so
-// that it visits a node after all nodes that could wait for it. Nodes that are decided stay so, and so the out-edges of a
-// node are visited once, however many decisions there are.
+// supersede stops the losers of an early decision: unfinished nodes whose paths all lead to decided nodes, at least one of
+// which has CancelLosers. It visits the unfinished predecessors of r and of losers in reverse topological order, and so
+// visits a node after all nodes that could wait for it. A decided node stays decided, so a node's out-edges are visited
+// once, however many decisions there are.
 func (s *Locked) supersede(r Ref) {
 	if s.losers == nil {
 		s.ownAftermath().losers = &loserSearch{make([]int32, len(s.words)), ordset.Make(len(s.words))}
@@ -41,12 +41,12 @@ func (s *Locked) supersede(r Ref) {
 			s.withdraw(x)
 			s.finish(x, Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(r)))
 		}
-		// Its edges lead to decided nodes and to losers alone: none is left to visit.
+		// All its edges lead to decided nodes or losers, so none has to be visited again.
 		s.addCandidates(x)
 	}
 }
 
-// addCandidates adds the unfinished predecessors of a node to the nodes that may be losers.
+// addCandidates adds the unfinished predecessors of a node to the candidates.
 func (s *Locked) addCandidates(r Ref) {
 	row := s.net.in.row(r)
 	s.visits += int64(len(row))
@@ -57,7 +57,7 @@ func (s *Locked) addCandidates(r Ref) {
 	}
 }
 
-// leadsToLoss reports whether an edge leads to a node that cancels losers, or to a loser. The node is decided.
+// leadsToLoss reports whether an edge to a decided node leads to a node that cancels losers, or to a loser.
 func (s *Locked) leadsToLoss(a Arc) bool {
 	if s.net.facts[a.to].is(FlagCancelLosers) {
 		return true

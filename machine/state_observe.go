@@ -7,43 +7,43 @@ import (
 	"github.com/seed-c794f7ef/kahn/reactive"
 )
 
-// ErrDriven: the State belongs to a Run, which alone drives it.
+// ErrDriven means that a Run drives the State, and alone may change it.
 var ErrDriven = errors.New("the state is driven by a run")
 
-// observers are the signals of a State. They exist once the first is asked for.
+// observers holds the signals of a State. It exists once the first signal was requested.
 //
-// The State's words are the truth. Transitions of observed nodes are noted under the State's lock and announced to the source of
-// the signals, which publishes all of them at once when that lock has been released.
+// The State's words are the truth. Transitions of observed nodes are noted under the State's lock. After that lock is released,
+// the source of the signals publishes all noted transitions at once.
 //
-// The signals lag behind the words from the first transition that one of them should show (pending) to the next publication.
-// The point between two transitions that they show meanwhile is the shown point. A signal that is made meanwhile shows that
-// point, too: undo holds the words as they were then.
+// The signals lag behind the words from the first noted transition (pending) to the next publication. Meanwhile they show the
+// State as it was at the last publication, the shown point. A signal that is made meanwhile also shows that point: undo holds
+// the words as they were then.
 //
-// Everything is guarded by the State's lock unless it says otherwise.
+// The State's lock guards every field unless a comment says otherwise.
 type observers struct {
 	st     *Locked
 	source reactive.Source
 	nodes  map[Ref]*nodeSignals
-	closed bool // the scope is disposed of: transitions are not noted any more
+	closed bool // the scope is disposed of: transitions are no longer noted
 
 	pending bool           // a noted change has not been published
-	dirty   []*nodeSignals // the nodes with such changes
-	undo    map[Ref]uint64 // the words at the shown point of the nodes that have changed since; empty unless pending
+	dirty   []*nodeSignals // the nodes with changes that have not been published
+	undo    map[Ref]uint64 // the words at the shown point, for nodes that have changed since; empty unless pending
 
 	work      *reactive.Value[int] // see WorkSignal
 	workCount int
 	hadStops  int
 
-	due       *reactive.Value[int] // of Drive: what it acts on has changed; nil without it
+	due       *reactive.Value[int] // for Drive: changes when it must act; nil without Drive
 	dueCount  int
-	aborts    []Token // calls that are to end since their nodes were stopped
+	aborts    []Token // calls that must end because their nodes were stopped
 	hadAborts int
 
 	run     *reactive.Value[RunStatus]
 	lastRun RunStatus // as noted
 	shown   RunStatus // as published
 
-	// Of all nodes, if a count or a watcher needs them: the status of each, and the number in each status.
+	// If a count or a watcher needs them: the status of each node, and the number of nodes in each status.
 	last     []Status
 	counts   [statusCount]int
 	counters [statusCount]*reactive.Value[int]
@@ -53,13 +53,13 @@ type observers struct {
 	endFeeds map[Ref]bool // the predecessors of the end node
 }
 
-// Watcher gets, with the lock held, each status that a node enters.
+// Watcher is notified of each status that a node enters. The State calls it with its lock held.
 type Watcher interface{ Note(r Ref, to Status) }
 
 // nodeSignals are the signals of one node.
 type nodeSignals struct {
 	ref     Ref
-	status  *reactive.Value[Status] // nil until asked for, as are the others
+	status  *reactive.Value[Status] // nil until requested, as are the others
 	ready   *reactive.Value[bool]
 	blocked *reactive.Value[bool]
 	waiting bool // a predecessor has started
@@ -72,14 +72,13 @@ type nodeView struct {
 	ready, blocked bool
 }
 
-// StatusSignal returns the status of a node as a signal. Like the other signals of a State it is made by the first call, at
-// any time and on any goroutine, and later calls return the same one. A Ref that is not of the plan has a signal that stays
-// [Idle].
+// StatusSignal returns the status of a node as a signal. As with the other signals of a State, the first call makes it, at any time and on
+// any goroutine, and later calls return the same one. For a Ref outside the plan, the signal stays [Idle].
 //
-// The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two
-// transitions: effects and computeds never see a combination of values that did not exist. A node that passes through
-// several statuses in one call shows the last. Effects run before the call of the State that caused them returns, or, if a
-// callback of the scope is running, after that callback. A coordinator that holds the lock itself publishes them, see [Locked.SignalsDue].
+// The signals of a State belong to one [reactive.Scope]. They show the State as it was at some point between two transitions: effects and
+// computeds never see a combination of values that did not exist. A node that passes through several statuses in one call shows the last.
+// Effects run before the State's method that caused them returns, or, if a callback of the scope is running, after that callback. A
+// coordinator that holds the lock itself publishes the signals, see [Locked.SignalsDue].
 func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	s := st.lock()
 	defer s.Unlock()
@@ -92,8 +91,8 @@ func (st *State) StatusSignal(r Ref) *reactive.Value[Status] {
 	return n.status
 }
 
-// ReadySignal returns whether the node was ever ready, as a signal: its join is satisfied, and every check before its start
-// has passed. It stays true from then on.
+// ReadySignal returns a signal that becomes true when the node is ready for the first time: its join is satisfied, and
+// every check before its start has passed. It then stays true.
 func (st *State) ReadySignal(r Ref) *reactive.Value[bool] {
 	s := st.lock()
 	defer s.Unlock()
@@ -104,9 +103,9 @@ func (st *State) ReadySignal(r Ref) *reactive.Value[bool] {
 	return n.ready
 }
 
-// BlockedSignal returns whether failed, aborted or cancelled predecessors have made the node's join impossible, as a signal.
-// It stays true from then on. The node's [UpstreamPolicy] decides what happens to it; under [UpstreamSubstitute] it may yet
-// become ready.
+// BlockedSignal returns a signal that becomes true when failed, aborted or cancelled predecessors make the node's join
+// impossible. It then stays true. The node's [UpstreamPolicy] decides what happens to the node; under [UpstreamSubstitute]
+// it may still become ready.
 func (st *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	s := st.lock()
 	defer s.Unlock()
@@ -117,8 +116,8 @@ func (st *State) BlockedSignal(r Ref) *reactive.Value[bool] {
 	return n.blocked
 }
 
-// RunStatusSignal returns the status of the run as a signal: from the [Host], or from [State.RunStatus] by the rule that
-// NewState was given.
+// RunStatusSignal returns the status of the run as a signal. The status comes from the [Host]; without one, from
+// [State.RunStatus] by the rule given to NewState.
 func (st *State) RunStatusSignal() *reactive.Value[RunStatus] {
 	s := st.lock()
 	defer s.Unlock()
@@ -153,8 +152,8 @@ func (st *State) CountSignal(status Status) *reactive.Value[int] {
 	return o.counters[status]
 }
 
-// Scope returns the scope of the State's signals, for effects on them and for signals and computeds that go with them. Errors
-// of effects that run because of the State are kept for [reactive.Scope.Err].
+// Scope returns the scope of the State's signals, for effects on them and for related signals and computeds.
+// [reactive.Scope.Err] returns errors of effects that the State ran.
 func (st *State) Scope() *reactive.Scope {
 	s := st.lock()
 	defer s.Unlock()
@@ -162,8 +161,8 @@ func (st *State) Scope() *reactive.Scope {
 }
 
 // Dispose ends the observation of the State: every effect, subscription, Wait and Changes of its scope ends, see
-// [reactive.Scope.Dispose], and its signals keep the values that they have. It may be called any number of times, also in an effect. The
-// State itself continues.
+// [reactive.Scope.Dispose], and its signals keep their values. Dispose may be called any number of times, also in an effect. The State
+// itself continues.
 func (st *State) Dispose() { st.Scope().Dispose() }
 
 // observers returns the observers of the State. The first call makes them.
@@ -200,22 +199,22 @@ func (s *Locked) observe(r Ref) *nodeSignals {
 	return n
 }
 
-// compare makes a node dirty that has changed since the shown point, before it was observed.
+// compare makes a node dirty if it changed between the shown point and its first observation.
 func (o *observers) compare(n *nodeSignals) {
 	if o.pending && n.ref != NoRef && o.view(n) != o.shownView(n.ref) {
 		o.markDirty(n)
 	}
 }
 
-// mark sets the bit that makes note see the transitions of a node. A terminal node has no more transitions, and its word
-// must not be written.
+// mark sets the bit that makes note see the transitions of a node. It leaves a terminal node alone: that has no more
+// transitions, and its word must not be written.
 func (o *observers) mark(r Ref) {
 	if w := &o.st.words[r]; !statusOf(*w).Terminal() {
 		*w |= wordObserved
 	}
 }
 
-// feed marks the predecessors of an idle node, because the first of them to start makes it Waiting, which is not a
+// feed marks the predecessors of an idle node. The first of them to start makes the node Waiting, which is not a
 // transition of its own.
 func (o *observers) feed(n *nodeSignals) {
 	s := o.st
@@ -252,7 +251,7 @@ func viewOf(w uint64) nodeView {
 	return v
 }
 
-// shownView returns the values of a node at the shown point.
+// shownView returns a node's values at the shown point.
 func (o *observers) shownView(r Ref) nodeView {
 	if r == NoRef {
 		return nodeView{}
@@ -277,8 +276,8 @@ func (o *observers) shownWord(r Ref) uint64 {
 	return o.st.words[r]
 }
 
-// note records that the node's word has changed. It sets pending before it keeps the old word in undo, since undo must also
-// have the word of the first transition that the signals do not show.
+// note records that the node's word has changed. It sets pending before it saves the old word in undo, since undo needs the
+// word before the first unpublished transition.
 func (o *observers) note(r Ref, was uint64) {
 	if o.closed && o.last == nil {
 		return
@@ -297,7 +296,7 @@ func (o *observers) note(r Ref, was uint64) {
 		o.lastRun = status
 		o.pend()
 	}
-	if to := viewOf(w).status; o.last != nil && to != Idle { // else its join was blocked, and it may be Waiting
+	if to := viewOf(w).status; o.last != nil && to != Idle { // otherwise its join was blocked, and the node may be Waiting
 		o.count(r, to)
 	}
 	if (was&wordFeeds != 0 || o.last != nil) && started(w) && !started(was) {
@@ -310,8 +309,8 @@ func (o *observers) note(r Ref, was uint64) {
 	}
 }
 
-// restored notes the words that a restoration has replaced and that were observed before: the marks of a node are kept, and the change
-// of its word is a transition like any other.
+// restored notes the nodes whose words a restoration has replaced, if the State was observed before. Nodes keep their marks, and the
+// change of a word is a transition like any other.
 func (o *observers) restored(before []uint64) {
 	for i, was := range before {
 		w := &o.st.words[i]
@@ -324,7 +323,7 @@ func (o *observers) restored(before []uint64) {
 	}
 }
 
-// start makes the successors of a node that has started Waiting.
+// start makes the successors of a started node Waiting.
 func (o *observers) start(r Ref) {
 	s := o.st
 	arcs := s.net.Out(r)
@@ -353,7 +352,7 @@ func (o *observers) await(r Ref) {
 	}
 }
 
-// markDirty notes that the signals of a node do not show its present state.
+// markDirty records that the signals of a node do not show its present state.
 func (o *observers) markDirty(n *nodeSignals) {
 	if !n.dirty && !o.closed {
 		n.dirty = true
@@ -369,7 +368,7 @@ func (o *observers) pend() {
 	}
 }
 
-// census begins to keep the status of every node.
+// census begins to track the status of every node.
 func (o *observers) census() {
 	if o.last != nil {
 		return
@@ -400,8 +399,8 @@ func (o *observers) count(r Ref, to Status) {
 	}
 }
 
-// Watch reports a node's statuses to w, NoRef meaning all nodes'. It returns the present status of each node, by Ref, which must not
-// be written to, and is kept up to date.
+// Watch reports the statuses of node r to w; NoRef means all nodes. It returns the present status of each node, by Ref, in a slice
+// that the State keeps up to date and the caller must not write to.
 func (s *Locked) Watch(r Ref, w Watcher) []Status {
 	o := s.observers()
 	o.census()
@@ -430,7 +429,7 @@ func (s *Locked) Unwatch(r Ref, w Watcher) {
 	}
 }
 
-// Tally counts the nodes in each status. From then on the State keeps count.
+// Tally returns the number of nodes in each status. From then on the State keeps count.
 func (s *Locked) Tally() [statusCount]int {
 	o := s.observers()
 	o.census()
@@ -448,8 +447,8 @@ func (s *Locked) ObservedNodes() int {
 	return len(s.obs.nodes)
 }
 
-// SignalsDue reports whether changes were noted that the signals do not show. The coordinator calls it before it releases the lock,
-// and publishes them when it has.
+// SignalsDue reports whether there are noted changes that the signals do not show. The coordinator calls it before it releases the
+// lock, and PublishSignals after that.
 func (s *Locked) SignalsDue() bool {
 	o := s.obs
 	if status := s.runStatusNow(); status != o.lastRun {
@@ -459,10 +458,11 @@ func (s *Locked) SignalsDue() bool {
 	return o.pending
 }
 
-// PublishSignals publishes these, without the lock. Effects run, and may end the goroutine.
+// PublishSignals publishes the noted changes. The caller does not hold the lock. Effects run, and may end the
+// goroutine.
 func (s *Locked) PublishSignals() { s.obs.source.DeliverAll() }
 
-// ObservedWords returns the words of all nodes if the State has an observer, else nil, before the State is restored.
+// ObservedWords returns the words of all nodes before the State is restored, or nil if the State has no observer.
 func (s *Locked) ObservedWords() []uint64 {
 	if s.obs == nil {
 		return nil
@@ -470,15 +470,15 @@ func (s *Locked) ObservedWords() []uint64 {
 	return slices.Clone(s.words)
 }
 
-// RestoredFrom makes the signals show how the words differ from what ObservedWords has returned.
+// RestoredFrom makes the signals show where the words differ from before, the result of ObservedWords.
 func (s *Locked) RestoredFrom(before []uint64) {
 	if before != nil {
 		s.obs.restored(before)
 	}
 }
 
-// publish writes the noted changes to the signals. The values are committed under the State's lock, so that a signal that is
-// made at the same time agrees with the others, either before or after the commit.
+// publish writes the noted changes to the signals. It commits the values under the State's lock, so that a signal made at
+// the same time agrees with the other signals, before or after the commit.
 func (o *observers) publish(p *reactive.Publication) {
 	o.st.mu.Lock()
 	defer o.st.mu.Unlock()
@@ -513,7 +513,7 @@ func (o *observers) show(p *reactive.Publication) {
 	}
 }
 
-// runStatusNow is the status of the run: the host's, or else computed from the State.
+// runStatusNow returns the host's run status, or without a host computes it from the State.
 func (s *Locked) runStatusNow() RunStatus {
 	if s.host != nil {
 		return s.host.RunStatus()
@@ -522,13 +522,13 @@ func (s *Locked) runStatusNow() RunStatus {
 		return RunRunning
 	}
 	if s.obs != nil && s.obs.lastRun != RunRunning {
-		return s.obs.lastRun // it does not change any more
+		return s.obs.lastRun // it no longer changes
 	}
 	status, _ := s.RunStatus(s.rule)
 	return status
 }
 
-// drive takes the lock for a call that changes the State. See unlockAndDeliver.
+// drive takes the lock for a call that changes the State. The call ends with unlockAndDeliver.
 func (st *State) drive() (*Locked, error) {
 	s := st.lock()
 	if s.host != nil {
@@ -538,7 +538,7 @@ func (st *State) drive() (*Locked, error) {
 	return s, nil
 }
 
-// unlockAndDeliver releases the lock and lets the effects run that the call has caused.
+// unlockAndDeliver releases the lock and runs the effects that the call has caused.
 func (s *Locked) unlockAndDeliver() {
 	o := s.obs
 	if o != nil && (o.work != nil || o.due != nil) {

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// This file computes the origins of bad nodes: the failures and requests that caused their end. A node that its bad
-// predecessors have stopped has the origins of all of them. Written out, the sets of a graph may have a number of elements
-// that is quadratic in its nodes; so a set is kept as a list of the distinct sets that it consists of, and written out anew
-// for each caller.
+// This file computes the origins of bad nodes: the failures and requests that caused their end. A node that bad
+// predecessors have stopped has the origins of all of them. Written out, a graph's sets of origins may have quadratically
+// many elements in all. So a set is kept as a list of the distinct sets that it consists of, and is written out for each
+// caller.
 
 // originSet is a set of origins: a node, or a join of other sets.
 type originSet int32
 
-const noOrigins originSet = -1 // the empty set; below it are joins: see originSets
+const noOrigins originSet = -1 // the empty set; lower numbers are joins: see originSets
 
 // nodeOrigins is the state of a node's origins.
 type nodeOrigins struct {
@@ -26,27 +26,27 @@ type originState uint8
 
 const (
 	originsUnknown originState = iota
-	originsOpen                // as long as no other node goes bad: predecessors are still running
+	originsOpen                // until another node goes bad: predecessors are still running
 	originsFinal
 )
 
-// originSets holds the origins of the bad nodes for which they were requested, and of the bad nodes between these and their
-// origins. It is guarded by the State's lock.
+// originSets holds the origins of the bad nodes that were asked about, and of the bad nodes between them and their origins.
+// The State's lock guards it.
 type originSets struct {
 	nodes    []nodeOrigins // by Ref
-	opened   []Ref         // that are open
-	badNodes int           // of the State when they were computed
+	opened   []Ref         // nodes in state originsOpen
+	badNodes int           // the State's badNodes when the sets were computed
 
 	final joins // with the numbers -2, -4, ...
 	open  joins // with the numbers -3, -5, ...
 	known map[uint64]originSet
 
-	// The set that was written out last: see originNames.
+	// The set written out last: see originNames.
 	last      originSet
 	lastNames []string
-	lastDecl  int32 // of its last element
+	lastDecl  int32 // the declaration index of its last element
 
-	stamp              int32 // of the set that is being written out
+	stamp              int32 // identifies the set being written out
 	stamps, joinStamps []int32
 }
 
@@ -81,7 +81,7 @@ func (x *originSets) parts(set originSet) []originSet {
 
 var originSeed = maphash.MakeSeed()
 
-// join returns the set that consists of the given ones, which it sorts.
+// join returns the set that consists of the given sets. It sorts parts.
 func (x *originSets) join(parts []originSet, state originState) originSet {
 	slices.Sort(parts)
 	parts = slices.Compact(parts)
@@ -110,9 +110,9 @@ func (x *originSets) join(parts []originSet, state originState) originSet {
 	return set
 }
 
-// originsOf returns the origins of a bad node as they are known now, and whether all of them were stopped by a request. It
-// visits the in-edges of each victim between the node and its origins once, and never again if all ancestors of the victim
-// are terminal. Other results are valid until another node goes bad.
+// originsOf returns the known origins of a bad node, and whether a request stopped all of them. It visits the in-edges of
+// each victim between the node and its origins once, and never again if all ancestors of the victim are terminal.
+// Otherwise the result is valid until another node goes bad.
 func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	x := s.origins
 	if x == nil {
@@ -158,7 +158,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 				}
 			}
 			if len(stack) > depth {
-				continue // at is visited again when these are known
+				continue // at is visited again when its predecessors are known
 			}
 			if all.set = x.join(parts, all.state); all.state == originsOpen {
 				x.opened = append(x.opened, at)
@@ -170,7 +170,7 @@ func (s *Locked) originsOf(r Ref) (set originSet, byRequest bool) {
 	return x.nodes[r].set, x.nodes[r].byRequest
 }
 
-// written returns the elements of the sets, each once, in the order of declaration.
+// written returns the elements of the sets, each once, in declaration order.
 func (s *Locked) written(sets ...originSet) []Ref {
 	x := s.origins
 	x.stamp++
@@ -203,9 +203,9 @@ func (s *Locked) written(sets ...originSet) []Ref {
 	return refs
 }
 
-// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in the order of declaration: they are why a run has failed or was
-// cancelled by [StatusEscaped]. All nodes but the end node are terminal. If no node handles failures, and none was tolerated, all have escaped, and
-// no edge is visited.
+// EscapedOrigins returns the origins of the bad nodes whose failures were not handled, in declaration order: they are why a run failed or
+// was cancelled under [StatusEscaped]. All nodes but the end node are terminal. If no node handles failures and none was tolerated, all
+// failures have escaped, and no edge is visited.
 func (s *Locked) EscapedOrigins() []Ref {
 	if !s.net.handlers && s.tolerated == 0 {
 		var own []Ref
@@ -229,15 +229,15 @@ func (s *Locked) EscapedOrigins() []Ref {
 	return s.written(sets...)
 }
 
-// CauseOf returns why a node failed, was aborted or was cancelled, and the ids of its origins, as far as both are known now.
+// CauseOf returns why a node failed, was aborted or was cancelled, and the ids of its origins, as far as they are known.
 func (s *Locked) CauseOf(r Ref) (CauseKind, []string) {
 	origins, byRequest := s.originsOf(r)
 	return s.causeKind(r, byRequest), s.originNames(origins)
 }
 
-// originNames returns the ids of the origins in a set. A loop over the nodes of a run meets the same large set again and
-// again, or the same set with more elements, so the last one is kept: further elements that follow it in the order of
-// declaration are appended to it.
+// originNames returns the ids of the origins in a set. A loop over the nodes of a run meets the same large set many
+// times, or the same set with more elements. So the last set is kept: elements that follow it in declaration order are
+// appended to it.
 func (s *Locked) originNames(set originSet) []string {
 	x := s.origins
 	if set >= noOrigins || set%2 != 0 { // few, or not final

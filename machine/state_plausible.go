@@ -7,10 +7,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// This file checks the words of a snapshot against the net. The calls of a State must be able to lead to each word, given the words of the
-// predecessors; so a State that continues from it keeps the transition rules and ends.
+// This file checks the words of a snapshot against the net. Each word must be one that calls of a State can lead to, given the words of
+// the predecessors. So a State that continues from the snapshot keeps the transition rules and comes to an end.
 
-// firstWord is the word of a node when a State without a [Host] begins. There a node whose inputs are judged has a check.
+// firstWord returns the word of a node when a State without a [Host] begins. In such a State a node whose inputs are
+// judged has a check.
 func (p *Net) firstWord(r Ref) uint64 {
 	if p.facts[r].is(FlagAdmit) {
 		return p.words[r] | wordSpecial
@@ -18,9 +19,9 @@ func (p *Net) firstWord(r Ref) uint64 {
 	return p.words[r]
 }
 
-// checkWords returns an error that names the first node whose word is not plausible. Labels, counters, times and the tier have been read.
+// checkWords returns an error that names the first node with an implausible word. Labels, counters, times and the tier have been read.
 func (s *Locked) checkWords() error {
-	open, ended := 0, int32(0) // nodes that are not terminal, the end node not counted; nodes that are
+	open, ended := 0, int32(0) // nodes that are not terminal, without the end node; nodes that are
 	for r, w := range s.words {
 		switch {
 		case statusOf(w).Terminal():
@@ -46,7 +47,8 @@ func (s *Locked) checkWords() error {
 	return nil
 }
 
-// plausible reports whether a node can have its word. open is how many nodes are not terminal, the end node not counted.
+// plausible reports whether a node can have its word. open is the number of nodes that are not terminal, without the end
+// node.
 func (s *Locked) plausible(r Ref, open int) bool {
 	w := s.words[r]
 	status := statusOf(w)
@@ -66,14 +68,14 @@ func (s *Locked) plausible(r Ref, open int) bool {
 	return ok
 }
 
-// inTime reports whether the logical times of a node have passed: it has a time of its end if it has ended, and only then.
+// inTime reports whether a node's logical times are in the past, and whether it has an end time exactly if it has ended.
 func (s *Locked) inTime(r Ref) bool {
 	t := s.stateTimes
 	return t == nil || min(t.settledAt[r], t.decidedAt[r]) >= 0 && max(t.settledAt[r], t.decidedAt[r]) <= t.clock &&
 		(t.settledAt[r] > 0) == statusOf(s.words[r]).Terminal()
 }
 
-// hasRoute reports whether a condition has taken labels.
+// hasRoute reports whether a condition has taken a label.
 func (s *Locked) hasRoute(r Ref) bool {
 	f := &s.net.facts[r]
 	if f.router < 0 {
@@ -87,15 +89,15 @@ func (s *Locked) hasRoute(r Ref) bool {
 	return false
 }
 
-// resolved returns the word of a node whose join has not decided, and its extra counters: the net's, after the end of all predecessors
-// that have ended.
+// resolved computes the word of a node whose join has not decided, and its extra counters: it starts from the net's word and resolves
+// the edges of all predecessors that have ended.
 func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	w = s.net.firstWord(r)
 	if s.net.facts[r].wide >= 0 {
 		x = &wide{ports: s.net.portEdges(r)}
 	}
 	if r == s.net.end {
-		return w, x // its edges are not counted: see maybeEnd
+		return w, x // edges into the end node are not counted: see maybeEnd
 	}
 	for _, i := range s.net.in.row(r) {
 		if e := &s.net.edges[i]; statusOf(s.words[e.From]).Terminal() {
@@ -105,7 +107,8 @@ func (s *Locked) resolved(r Ref) (w uint64, x *wide) {
 	return w, x
 }
 
-// plausibleOpen is plausible for a node whose join has not decided: nothing but the end of a predecessor, or the next tier, makes it decide.
+// plausibleOpen is plausible for a node whose join has not decided. It must have no reason to decide before another predecessor ends or the
+// next tier begins.
 func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	f := &s.net.facts[r]
 	w, x := s.resolved(r)
@@ -120,8 +123,8 @@ func (s *Locked) plausibleOpen(r Ref, open int) bool {
 	return s.decision(r, w, x) == undecided
 }
 
-// letsRun reports whether the join of a node lets it run. flags are what the join has left in the node's word then; the flags of a rule
-// that decides early are not known, since not all of its edges had resolved.
+// letsRun reports whether a node's join lets the node run. flags are the flags that the join sets in the node's word. Under a rule that
+// decides early they are unknown, since some edges had not resolved.
 func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	const left = wordSeen | WordBypass
 	switch {
@@ -143,7 +146,7 @@ func (s *Locked) letsRun(r Ref, open int) (flags uint64, ok bool) {
 	return 0, false
 }
 
-// plausibleLive is plausible for a node whose join has decided, and that has not ended.
+// plausibleLive is plausible for a node whose join has decided and that has not ended.
 func (s *Locked) plausibleLive(r Ref, open int) bool {
 	const joined = wordSeen | WordBypass | WordSubstituted | WordBlocked
 	const fixed = wordSpecial | wordPlain
@@ -175,7 +178,7 @@ func (s *Locked) plausibleLive(r Ref, open int) bool {
 	return false
 }
 
-// plausibleEnd is plausible for a node that has ended, without regard to its predecessors.
+// plausibleEnd is plausible for a node that has ended. It does not look at predecessors.
 func (s *Locked) plausibleEnd(r Ref) bool {
 	w, f := s.words[r], &s.net.facts[r]
 	kind, arg := kindOf(w), uint32(w)
@@ -195,8 +198,8 @@ func (s *Locked) plausibleEnd(r Ref) bool {
 	}
 }
 
-// plausibleSkip is plausibleEnd for a node that was skipped. It has WordBypass if it was for a reason of its own; a node that its
-// predecessors have skipped may have it.
+// plausibleSkip is plausibleEnd for a skipped node. A node that was skipped for a reason of its own must have WordBypass; a node
+// that its predecessors have skipped may have it.
 func (s *Locked) plausibleSkip(r Ref, flags uint64) bool {
 	w := s.words[r]
 	arg := uint32(w)

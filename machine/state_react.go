@@ -1,15 +1,16 @@
 package machine
 
-// OnFailure says what the failure of a node does to the run beyond the node's descendants.
+// OnFailure says what a node's failure does to the run beyond the node's descendants.
 type OnFailure uint8
 
 const (
 	failuresContinue OnFailure = iota // nothing
-	failuresDrain                     // what runs may finish, and nothing else starts
-	failuresStop                      // what runs is asked to stop, too
+	failuresDrain                     // running nodes may finish, and nothing else starts
+	failuresStop                      // running nodes are asked to stop, too
 )
 
-// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun says that the step has asked for it.
+// Reaction decides whether the failure of a node stops the run, and in which manner. abortRun means that the step asked to end the
+// run.
 func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) {
 	f := &s.net.facts[r]
 	manner = StopAsking
@@ -29,8 +30,8 @@ func (s *Locked) Reaction(r Ref, abortRun bool) (manner StopManner, stops bool) 
 	return manner, true
 }
 
-// react applies what the failure of a node does beyond its descendants, if the node has failed: it stops the members of its groups that
-// have CancelOnFailure, or the run. A Run, whose groups span nested runs, does that itself.
+// react applies the consequences beyond the node's descendants, if the node has failed: it stops the run, or the members of the node's
+// groups with CancelOnFailure. A Run does that itself, because its groups span nested runs.
 func (s *Locked) react(r Ref, abortRun bool) {
 	if statusOf(s.words[r]) != Failed {
 		return
@@ -48,7 +49,7 @@ func (s *Locked) react(r Ref, abortRun bool) {
 	}
 }
 
-// noteFailed notes that the members of a group were stopped.
+// noteFailed records that the members of a group were stopped.
 func (x *aftermath) noteFailed(g int32) {
 	if x.failedGroups == nil {
 		x.failedGroups = map[int32]bool{}
@@ -59,7 +60,7 @@ func (x *aftermath) noteFailed(g int32) {
 // stopMembers stops the unfinished members of a group, once. No failure stops a cleanup node or the end node.
 func (s *Locked) stopMembers(g int32, origin Ref, manner StopManner) {
 	s.ownAftermath().noteFailed(g)
-	for _, r := range s.membersOf(g) { // to stop a node may begin the next tier
+	for _, r := range s.membersOf(g) { // stopping a node may begin the next tier
 		s.visits++
 		if statusOf(s.words[r]).Terminal() || s.net.facts[r].is(FlagCleanup) {
 			continue
@@ -78,7 +79,7 @@ func (s *Locked) membersOf(g int32) []Ref {
 		for _, r := range s.net.declared {
 			s.visits++
 			for _, of := range s.net.Groups(r) {
-				if of := &x.members[of]; len(*of) == 0 || (*of)[len(*of)-1] != r { // it may name a group twice
+				if of := &x.members[of]; len(*of) == 0 || (*of)[len(*of)-1] != r { // r may name a group twice
 					*of = append(*of, r)
 				}
 			}
@@ -87,7 +88,7 @@ func (s *Locked) membersOf(g int32) []Ref {
 	return x.members[g]
 }
 
-// Drain is [State.Stop], but running nodes are not asked to stop: they may finish their attempts, and are not retried.
+// Drain is [State.Stop] without asking running nodes to stop: they may finish their attempts, and are not retried.
 func (st *State) Drain(kind CauseKind) error { return st.stopAll(kind, StopDraining) }
 
 func (st *State) stopAll(kind CauseKind, manner StopManner) error {

@@ -2,38 +2,40 @@ package machine
 
 import "slices"
 
-// Facts are what a State knows of a node whose join has decided, but for its references to other nodes and branches, as a snapshot keeps them.
+// Facts is the part of a node's state that a snapshot keeps once the node's join has decided, without references to other nodes and
+// branches.
 type Facts struct {
-	Status      Status `json:"status"`             // Idle for a node that is checked
+	Status      Status `json:"status"`             // Idle for a node that is being checked
 	Checking    bool   `json:"checking,omitempty"` // the join is satisfied, but the check has no result yet
 	Reached     bool   `json:"reached,omitempty"`
 	Substituted bool   `json:"substituted,omitempty"`
 	Propagated  bool   `json:"propagated,omitempty"`
 	Tolerated   bool   `json:"tolerated,omitempty"`
 	Bypass      bool   `json:"bypass,omitempty"`
-	// Cause is why a node failed or was stopped, or why a running one was asked to stop. Skip is why a node was skipped.
+	// Cause is why a node failed or was stopped, or why a running node was asked to stop. Skip is why a node was
+	// skipped.
 	Cause CauseKind `json:"cause,omitempty"`
 	Skip  SkipKind  `json:"skip,omitempty"`
-	// By is the deciding in-edge of a skip, among the node's in-edges, or its port, from 1; else 0.
+	// By identifies, for a skip, the deciding in-edge among the node's in-edges, or the port, from 1; otherwise 0.
 	By      int   `json:"by,omitempty"`
 	Settled int32 `json:"settled,omitempty"` // logical times, for joins that decide early
 	Decided int32 `json:"decided,omitempty"`
-	Started int32 `json:"started,omitempty"` // attempts, as the State counts: re-entries are starts
-	// Of a composite that is running, because its nested run has not ended; Dormant if everything left in there waits. Draining: it is not
-	// to be retried.
+	Started int32 `json:"started,omitempty"` // attempts as the State counts them: re-entries are starts
+	// For a composite that is running because its nested run has not ended. Dormant: its nested run can only wait. Draining: it will not
+	// be retried.
 	Dormant  bool `json:"dormant,omitempty"`
 	Draining bool `json:"draining,omitempty"`
 }
 
-// Restored is what a State knows of a node whose join has decided, in a form from which another State continues.
+// Restored is the state of a node whose join has decided, in a form from which another State continues.
 type Restored struct {
 	Facts
 	// Route are the labels that a completed condition has taken.
 	Route []int32
 	// Origin is the node that caused a stop or a supersession, or NoRef.
 	Origin  Ref
-	Inside  bool // of a composite: its nested run continues
-	Judging bool // a node that has a slot: its inputs were being judged
+	Inside  bool // for a composite: its nested run continues
+	Judging bool // the node has a slot, and its inputs were being judged
 }
 
 // Restore restores the state of a node.
@@ -81,7 +83,7 @@ func (s *Locked) Restore(r Ref, n *Restored) {
 	s.count(r, n.Status, w)
 }
 
-// Saved is the reverse of Restore, as far as the State knows.
+// Saved is the reverse of Restore, for the fields that the State has.
 func (s *Locked) Saved(r Ref) Restored {
 	w := s.Word(r)
 	n := Restored{Origin: NoRef, Facts: Facts{
@@ -118,9 +120,9 @@ func (s *Locked) Saved(r Ref) Restored {
 	return n
 }
 
-// Rebuild computes from the restored words, in place of Begin, everything that follows from them: the counts of undecided
-// nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with unfinished
-// nodes continues if the run was in it, else it starts.
+// Rebuild takes the place of Begin: it computes everything that follows from the restored words. These are the counts of
+// undecided nodes, the queues, and, if the graph has changed, which nodes are ready now. In Waves mode the first tier with
+// unfinished nodes continues if the run was in it, and otherwise starts.
 func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	for _, r := range s.net.disabled {
 		if s.words[r]&WordDecided == 0 {
@@ -137,7 +139,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 		}
 		s.visit(Ref(r))
 	}
-	s.ownAftermath().late = nil // failures before the snapshot have had their effect
+	s.ownAftermath().late = nil // earlier failures had their effect before the snapshot
 	for i, r := range refs {
 		w := s.words[r]
 		switch {
@@ -154,7 +156,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 			s.busy++
 		case nodes[i].Inside && nodes[i].Status == Running:
 			s.continueComposite(r, &nodes[i])
-		case s.host.Keeps(r): // its step is called again, and has started before
+		case s.host.Keeps(r): // its step has started before, and is called again
 			s.makeReady(r)
 			s.Hush(r)
 		default:
@@ -189,7 +191,7 @@ func (s *Locked) Rebuild(refs []Ref, nodes []Restored, inWave bool) {
 	s.maybeEnd()
 }
 
-// continueComposite makes a composite Running whose nested run continues, in the same attempt.
+// continueComposite makes a composite Running, in the same attempt, because its nested run continues.
 func (s *Locked) continueComposite(r Ref, n *Restored) {
 	s.words[r] |= wordRunning | WordReached
 	if n.Cause != CauseNone || n.Draining {
@@ -205,19 +207,19 @@ func (s *Locked) continueComposite(r Ref, n *Restored) {
 		return
 	}
 	s.busy++
-	if !s.net.facts[r].is(FlagInline) { // an item, which holds a slot of its map while it does not wait
+	if !s.net.facts[r].is(FlagInline) { // an item, which holds a slot of its map unless it waits
 		s.running++
 		s.acquire(r)
 	}
 }
 
-// HasEnded reports whether a node has ended, and nothing has reported it yet: what waves had put off to their next tier is decided
-// when the run continues in the other mode.
+// HasEnded reports whether a node has ended and no call has reported that yet: Rebuild decides nodes that a run in Waves had put
+// off to its next tier, if the run continues in the other mode.
 func (s *Locked) HasEnded() bool {
 	return slices.ContainsFunc(s.changes, func(c Change) bool { return c.Wave == 0 && c.Status.Terminal() })
 }
 
-// firstOpenTier is the lowest tier with a node that is not terminal.
+// firstOpenTier returns the lowest tier with a node that is not terminal.
 func (s *Locked) firstOpenTier() int32 {
 	for r, w := range s.words {
 		if !statusOf(w).Terminal() {

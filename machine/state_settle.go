@@ -43,9 +43,9 @@ func (s *Locked) count(r Ref, to Status, bits uint64) {
 	}
 }
 
-// check checks a transition against the table. A transition that is not in it is a defect of this package: tests panic, a run
-// continues and reports it. Transitions that happen for every node are checked in tests alone, see strict.Transitions. Two
-// writes are no transitions: a restored word, and overrule, which takes back a change that a store could not write.
+// check checks a transition against the table. A transition outside the table is a defect of this package: tests panic, a run
+// continues and reports it. Transitions that happen for every node are checked only in tests, see strict.Transitions. Two
+// kinds of writes are not transitions: Restore, and Overrule, which takes back a change that a store could not write.
 func (s *Locked) check(r Ref, to Status) {
 	from := statusOf(s.words[r])
 	if from.CanBecome(to) {
@@ -55,7 +55,7 @@ func (s *Locked) check(r Ref, to Status) {
 	s.NoteBug(err)
 }
 
-// NoteBug notes a defect of the coordinator or of this package, see Defect; tests panic.
+// NoteBug records a defect of the coordinator or of this package, see Defect; in tests it panics.
 func (s *Locked) NoteBug(err error) {
 	if strict.Transitions {
 		panic(err)
@@ -72,7 +72,7 @@ func (s *Locked) setStatus(r Ref, to Status) {
 	s.log(r, w, to)
 }
 
-// log notes a transition for the event log and the signals, if there are any. was is the node's word before.
+// log records a transition for the event log and the signals, if there are any. was is the node's word before it.
 func (s *Locked) log(r Ref, was uint64, to Status) {
 	if s.noted {
 		s.note(r, was, to)
@@ -88,13 +88,13 @@ func (s *Locked) note(r Ref, was uint64, to Status) {
 	}
 }
 
-// Changes returns the transitions since the last drop.
+// Changes returns the transitions since the last DropChanges.
 func (s *Locked) Changes() []Change { return s.changes }
 
-// DropChanges forgets these.
+// DropChanges forgets the recorded transitions.
 func (s *Locked) DropChanges() { s.changes = s.changes[:0] }
 
-// HushReady keeps the transitions to Ready from the log.
+// HushReady keeps the recorded transitions to Ready from having events.
 func (s *Locked) HushReady() {
 	for i := range s.changes {
 		if c := &s.changes[i]; c.Status == Ready {
@@ -111,8 +111,8 @@ func (s *Locked) visitAll() {
 	s.work = s.work[:0]
 }
 
-// visit resolves the out-edges of a terminal node: O(1) each, none twice. Nodes whose join may decide now are touched; the
-// caller judges them in the order of their Refs. A plain node, all of whose edges are satisfied, is ready without being
+// visit resolves the out-edges of a terminal node: O(1) each, none twice. It touches nodes whose join may decide now; the
+// caller judges them in the order of their Refs. A plain node whose edges are all satisfied becomes ready without being
 // judged.
 func (s *Locked) visit(r Ref) {
 	arcs := s.net.Out(r)
@@ -123,16 +123,16 @@ func (s *Locked) visit(r Ref) {
 	}
 	words := s.words
 	for i := range arcs {
-		to := uint32(arcs[i].to) // not negative: an index that needs no sign
+		to := uint32(arcs[i].to) // not negative, so an index needs no sign
 		if w := words[to]; w&(wordSpecial|WordDecided) == 0 && uint32(w) > 1 {
-			words[to] = (w - 1) | wordS // most edges come no further
+			words[to] = (w - 1) | wordS // most edges end here
 		} else if w&WordDecided == 0 {
 			s.visitLast(Ref(to), w)
 		}
 	}
 }
 
-// visitLast is visit for an edge after which the target's join may decide.
+// visitLast is visit for an edge that may let the target's join decide.
 func (s *Locked) visitLast(r Ref, w uint64) {
 	w = (w - 1) | wordS
 	s.words[r] = w
@@ -169,8 +169,8 @@ func (s *Locked) visitSlow(r Ref, arcs []Arc) {
 	}
 }
 
-// resolve returns the word of the undecided target of an edge whose source is terminal, and counts the edge in x, the target's extra
-// counters, nil if it has none. The order of the edges does not matter.
+// resolve returns the word of the undecided target of an edge whose source is terminal. It counts the edge in x, the target's extra
+// counters, unless x is nil. The order of the edges does not matter.
 func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	if x != nil && a.is(edgePort) {
 		x.ports--
@@ -189,7 +189,7 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 		}
 	}
 	if a.is(edgeSide) && (class == seenS || class == seenF && f.join == Boundary) {
-		class = 0 // it does not count in the join
+		class = 0 // the edge does not count in the join
 	}
 	switch {
 	case x == nil:
@@ -201,8 +201,8 @@ func (s *Locked) resolve(w uint64, x *wide, from Ref, a Arc) uint64 {
 	return w | uint64(class)<<seenShift
 }
 
-// class is the class into which an edge resolves, once its source is terminal. No other function decides this. bypass
-// reports, for a neutral edge, that its source was skipped for a reason of its own and not because of a branch.
+// class returns the class into which an edge resolves, once its source is terminal. No other function decides this.
+// For a neutral edge, bypass reports whether its source was skipped for a reason of its own, not because of a branch.
 func (s *Locked) class(from Ref, a Arc) (class uint8, bypass bool) {
 	w := s.words[from]
 	switch statusOf(w) {
@@ -246,10 +246,10 @@ func (s *Locked) touch(r Ref) {
 	s.touched.Insert(int(r))
 }
 
-// cascade judges the joins of touched nodes in the order of their Refs, which is topological: when a node is judged, the
-// rest of the cascade cannot change its counts, and so the order of consequences is by tier and declaration.
+// cascade judges the joins of touched nodes in the order of their Refs, which is topological. When a node is judged, the
+// remaining cascade cannot change its counts, so consequences occur by tier and declaration.
 //
-// Then it stops the late nodes, one by one: what the end of one of them touches is judged before the next is stopped.
+// Then it stops the late nodes, one at a time: the nodes that one stop touches are judged before the next stop.
 func (s *Locked) cascade() {
 	for {
 		if i, ok := s.touched.PopMin(); ok {
@@ -272,7 +272,7 @@ func (s *Locked) cascade() {
 	}
 }
 
-// judge applies the join of an undecided node to its counts, and reports whether the node became terminal.
+// judge applies the join of an undecided node to its counts. It reports whether the node became terminal.
 func (s *Locked) judge(r Ref) (terminal bool) {
 	w := s.words[r]
 	if w&WordDecided != 0 {
@@ -326,7 +326,7 @@ func (s *Locked) judge(r Ref) (terminal bool) {
 	}
 }
 
-// decision returns what the join decides for an undecided node with such a word, and extra counters if it has any.
+// decision returns what an undecided node's join decides, given the node's word and its extra counters, if any.
 func (s *Locked) decision(r Ref, w uint64, x *wide) decision {
 	f := &s.net.facts[r]
 	c := counts{seen: uint8(w >> seenShift & 15), open: w&wordCount != 0, total: f.total}
@@ -367,14 +367,14 @@ func (s *Locked) makeReady(r Ref) {
 	s.log(r, was, Ready)
 }
 
-// ParksNode reports whether the host is to queue a node that becomes ready: it is evaluated as soon as it is taken, and no
-// attempt of it is recorded before.
+// ParksNode reports whether the host queues a node that becomes ready. An inline node is evaluated as soon as it is taken,
+// and no attempt of it is recorded before that.
 func (s *Locked) ParksNode(r Ref) bool {
 	f := &s.net.facts[r]
 	return s.parks && f.is(FlagInline) && !f.is(FlagGate) && !f.is(FlagComposite)
 }
 
-// Queue makes a ready node contend for being handed out.
+// Queue queues a ready node for Next.
 func (s *Locked) Queue(r Ref) {
 	if (s.holds || s.undo != nil) && s.words[r]&wordCount != 0 {
 		s.noteAgain(r)
@@ -394,8 +394,8 @@ func (s *Locked) Queue(r Ref) {
 	}
 }
 
-// isLeftBehind reports whether an inline node of a run that is being left was begun before: its test did not return, and is not to be called
-// again in this life.
+// isLeftBehind reports whether the run is being left and an inline node has begun. Its test did not return, and must not be called again in
+// this life.
 func (s *Locked) isLeftBehind(r Ref) bool {
 	return s.hold == holdAll && s.words[r]&wordCount != 0 && !s.net.facts[r].is(FlagComposite)
 }
@@ -408,8 +408,7 @@ func (s *Locked) EvaluateInline(r Ref) {
 	s.inline.Insert(int(r))
 }
 
-// skipBits finds the reason why the join skips r, and the root of the skip, in one pass over r's in-edges, all of which are
-// resolved.
+// skipBits finds why the join skips r, and the root of the skip, in one pass over r's in-edges. All of them are resolved.
 func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	f := &s.net.facts[r]
 	seen := uint8(w >> seenShift & 15)
@@ -441,8 +440,8 @@ func (s *Locked) skipBits(r Ref, w uint64) uint64 {
 	return uint64(SkipUpstreamSkipped)<<kindShift | w&WordBypass | firstN
 }
 
-// upstream names, for a node that its predecessors keep from running, the kind of cause and one origin, as far as they are
-// known now: of the failed predecessors the first one in the order of declaration, cancelled ones last.
+// upstream returns the kind of cause and one origin for a node that its predecessors keep from running, as far as they are
+// known. It prefers failed predecessors to cancelled ones, and among them the first in declaration order.
 func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	kind, origin := CauseUpstreamCancelled, NoRef
 	for _, i := range s.net.in.row(r) {
@@ -465,8 +464,8 @@ func (s *Locked) upstream(r Ref) (CauseKind, Ref) {
 	return kind, origin
 }
 
-// OriginOf returns one origin of a terminal bad node: itself if it failed or was cancelled by itself. It is NoRef for a node
-// that was stopped from outside.
+// OriginOf returns one origin of a terminal bad node: the node itself if it failed or was cancelled by itself, NoRef if it
+// was stopped from outside.
 func (s *Locked) OriginOf(r Ref) Ref {
 	w := s.words[r]
 	if statusOf(w) == Aborted || w&WordPropagated != 0 {
@@ -475,13 +474,13 @@ func (s *Locked) OriginOf(r Ref) Ref {
 	return r
 }
 
-// cancelClass reports whether a terminal bad node was stopped because of a request, as far as is known now.
+// cancelClass reports whether a terminal bad node was stopped because of a request, as far as is known.
 func (s *Locked) cancelClass(r Ref) bool {
 	w := s.words[r]
 	return statusOf(w) == Cancelled || kindOf(w) == CauseUpstreamCancelled
 }
 
-// maybeEnd starts the end node when everything else is terminal.
+// maybeEnd starts the end node once everything else is terminal.
 func (s *Locked) maybeEnd() {
 	if s.undo != nil && !s.isOver() {
 		return
@@ -523,7 +522,7 @@ func (s *Locked) Settle(t Token, out Outcome) error {
 		if w&WordStopping != 0 && returnsError.Has(out.Cause) {
 			out.Status, out.Cause = kindOf(w).StopStatus(), kindOf(w)
 			bits = uint64(out.Cause)<<kindShift | uint64(uint32(s.StopOrigin(r)))
-			if out.Cause == CauseSuperseded && w&WordAdmitting != 0 { // it has not started
+			if out.Cause == CauseSuperseded && w&WordAdmitting != 0 { // the node has not started
 				out.Status, bits = Skipped, uint64(SkipSuperseded)<<kindShift|uint64(uint32(s.StopOrigin(r)))
 			}
 		} else if f.is(FlagTolerant) {
@@ -583,8 +582,8 @@ func (s *Locked) Complete(r Ref) {
 	}
 }
 
-// returnsError are the failures that a returned error causes: on a node that was asked to stop they mean that it has
-// stopped. A panic or a timeout that came first remains a failure.
+// returnsError holds the failures that a returned error causes. On a node that was asked to stop they mean that it
+// has stopped. A panic or a timeout that came first remains a failure.
 const returnsError = CauseSet(1<<CauseStepError | 1<<CauseRateLimit | 1<<CauseContractOutput | 1<<CauseSubrun | 1<<CauseMapItems)
 
 // settled applies the consequences of a node's end.
@@ -606,7 +605,8 @@ func (s *Locked) settled(r Ref) {
 	}
 }
 
-// Overrule has a store error end a node whose end was not written: the node is failed if it was its own end.
+// Overrule ends a node with a store error in place of the end that could not be written. The node is failed if that
+// end was its own, and otherwise aborted.
 func (s *Locked) Overrule(r Ref, own bool) {
 	w := s.words[r]
 	switch statusOf(w) {
@@ -627,7 +627,7 @@ func (s *Locked) Overrule(r Ref, own bool) {
 		to, arg = Failed, 0
 	}
 	s.badNodes++
-	s.origins = nil // final origins may change now
+	s.origins = nil // origins that were final may change now
 	if t := s.net.facts[r].tier; s.waves && t < s.tier {
 		s.tier, s.pending = t, 0 // the end of the tier was not written either
 	}
@@ -635,7 +635,8 @@ func (s *Locked) Overrule(r Ref, own bool) {
 	s.log(r, w, to)
 }
 
-// SetBack gives a node that has not ended in its store the status that it has there. The State is not used any more.
+// SetBack gives a node that has not ended in its store the status that the store has. The State is not used after
+// that.
 func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	was := s.words[r]
 	w := was & (wordObserved | wordFeeds)
@@ -655,9 +656,9 @@ func (s *Locked) SetBack(r Ref, to Status, dormant bool, attempts int32) {
 	s.log(r, was, to)
 }
 
-// onBranch decides about a node with side edges, all of whose edges are resolved, that its join would skip or run with
+// onBranch decides about a node with side edges, all of them resolved, when its join would skip the node or run it with
 // defaults. It visits the in-edges once. Another way in may save the node from being skipped if none of its routers was
-// asked; and under the default rule there are no defaults for a branch that was not taken. Other rules count every edge.
+// asked. Under the default rule, a branch that was not taken gets no defaults. Other rules count every edge.
 func (s *Locked) onBranch(r Ref, f *facts, d decision) decision {
 	var rest, side, spare uint8 // the classes of the edges, by the role of each
 	asked := false

@@ -10,14 +10,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/due"
 )
 
-// limits are the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none: one
-// that lacks a slot or a token waits in the line of that group and does not hold back other nodes. A slot that becomes free,
-// and a token that falls due, goes to the best node of the line.
+// limits holds the slots and rates of groups, keys and the whole run. A ready node takes all its slots and tokens or none. A
+// node that lacks a slot or a token waits in the line of that group, and does not hold back other nodes. A slot that becomes
+// free, and a token that falls due, goes to the best node of the line.
 type limits struct {
-	groups []line      // by group, and last that of the whole run if there is one; nil if the run has no such limits
-	whole  bool        // the last line is that of the whole run
+	groups []line      // by group, then a last one for the whole run if whole is set; nil if the run has no such limits
+	whole  bool        // the last line belongs to the whole run
 	active bool        // there are slots or tokens besides the slots of the run's own limit
-	rates  *rates      // nil without rates; common to a tree of runs
+	rates  *rates      // nil without rates; shared by a tree of runs
 	pool   sync.Locker // guards the limits that the run shares with others; nil if it shares none
 
 	crowds  map[string]*crowd // of nodes that wait, or have waited
@@ -27,16 +27,16 @@ type limits struct {
 	late   *lateLines   // nil unless a value decides the keys of nodes
 }
 
-// lateLines are the lines of nodes whose keys are known when they have been checked. Each such node has a group of its own. The first node of a
-// key lends its group to all nodes of the key, if no node was declared with it.
+// lateLines are the lines of nodes whose keys are known only after their checks. Each such node has a group of its own. The first node of a
+// key lends its group to all nodes of that key, unless a node was declared with the key.
 type lateLines struct {
 	of     map[string]int32 // by key: the group in whose line its nodes wait
-	to     []int32          // by group: the group that takes its place, mostly itself
+	to     []int32          // by group: the group that replaces it, usually itself
 	keys   map[Ref]string   // of the nodes
-	limits Bound            // of one key
+	limits Bound            // the bound of each key
 }
 
-// noLimits are those of all runs without limits. They are never written to: what writes calls ownLimits first.
+// noLimits are the limits of all runs that have none. They are never written to: writers call ownLimits first.
 var noLimits limits
 
 // ownLimits returns the run's own limits.
@@ -47,39 +47,39 @@ func (s *Locked) ownLimits() *limits {
 	return s.limits
 }
 
-// rates are the clock and the queue that the buckets of a run, and of those nested in it, share.
+// rates holds the clock and the queue that the buckets of a run and its nested runs share.
 type rates struct {
-	now     int64             // the run's clock, as of the last Advance
-	awaited due.Queue[*Slots] // buckets for whose next token a node waits
+	now     int64             // the run's clock, as of the latest Advance
+	awaited due.Queue[*Slots] // buckets with nodes that wait for the next token
 }
 
-// Slots are the slots and the tokens of a group, a key or a whole run. In a tree of runs those of keys, of the whole run, and of
-// groups that nested runs refer to, are common.
+// Slots are the slots and the tokens of a group, a key or a whole run. The runs of a tree share the Slots of keys, of the whole
+// run, and of groups that nested runs refer to.
 type Slots struct {
 	limit     int // 0 means no limit
 	used      int
 	bucket    *bucket.Bucket        // nil without a rate
-	share     SharedLimit           // the slots that other runs use, too, or nil
-	waiting   [queueCount][]waiting // queues that are not empty, or were not, in the order of their arrival
+	share     SharedLimit           // the access to slots that other runs use, too, or nil
+	waiting   [queueCount][]waiting // queues that have nodes, or had some, in the order of their arrival
 	arrivals  uint64
-	due.Entry // among the buckets that are awaited
+	due.Entry // its place in rates.awaited
 }
 
 // SharedLimit is a run's access to slots and tokens that other runs use, too. The lock of the pool guards it.
 type SharedLimit interface {
 	Rated() bool           // it has tokens
-	Lacks(token bool) bool // the run has to wait for a slot, or a token if it needs one; it joins the queue
-	Take(token bool)       // takes what Lacks has found, and ends the wait
-	GiveBack(token bool)   // gives back the token alone, which was not needed, or the slot
+	Lacks(token bool) bool // the run must wait for a slot, or for a token if it needs one; it joins the queue
+	Take(token bool)       // takes the slot or token that Lacks found, and ends the wait
+	GiveBack(token bool)   // returns an unneeded token if token is set, or else the slot
 	Drop()                 // ends the wait
 }
 
-// SlotSetup are the limits of a run beside its own.
+// SlotSetup holds the limits of a run beside its own.
 type SlotSetup struct {
-	KeyLimit            int         // of the nodes of one key; 0 means no limit
-	KeyRate, StartRate  bucket.Rate // of the nodes of one key, and of all nodes
+	KeyLimit            int         // for the nodes of one key; 0 means no limit
+	KeyRate, StartRate  bucket.Rate // for the nodes of one key, and for all nodes
 	Pool                sync.Locker // guards the limits that the run shares with others; nil if it shares none
-	PoolsKeys, PoolsAll bool        // it shares those of keys, and that of all nodes
+	PoolsKeys, PoolsAll bool        // the run shares the limits of keys, and the limit of all nodes
 }
 
 type waiting struct {
@@ -88,7 +88,7 @@ type waiting struct {
 	arrival uint64
 }
 
-// makeLimits makes the lines of a run. shareGroups replaces those that a tree shares.
+// makeLimits makes the lines of a run. shareGroups replaces the lines that a tree shares.
 func makeLimits(p *Net, c *SlotSetup) *limits {
 	var l limits
 	rated := c.StartRate != bucket.Rate{}
@@ -124,7 +124,7 @@ func makeLimits(p *Net, c *SlotSetup) *limits {
 	return &own
 }
 
-// makeLate makes the lines of nodes whose keys are not known yet, once.
+// makeLate makes the lines of nodes with late keys, once.
 func (l *limits) makeLate(p *Net, b Bound) {
 	if l.late != nil {
 		return
@@ -135,8 +135,9 @@ func (l *limits) makeLate(p *Net, b Bound) {
 	}
 }
 
-// BindKey gives a node whose key a value decides its key, before it is ready: "" is none, and no limit holds for the node. made are the slots of the
-// key if it is the first node of the run that has it, and else nil; a run without limits for keys needs none.
+// BindKey gives a node the key that a value decides, before the node is ready. "" is no key: then no limit of keys holds for the node. made
+// are the slots of the key if the node is the first of the run that has it, and otherwise nil. A run without limits for keys needs no
+// BindKey.
 func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	late := s.limits.late
 	if late == nil || s.net.lateKeys == nil || key == "" {
@@ -160,10 +161,10 @@ func (s *Locked) BindKey(r Ref, key string) (made *Slots) {
 	return made
 }
 
-// GroupOfKey is the group in whose line the nodes of a key wait that a value has given to one of them.
+// GroupOfKey returns the group in whose line the nodes of a late key wait.
 func (s *Locked) GroupOfKey(key string) int32 { return s.limits.late.of[key] }
 
-// KeyOf is the key that a value has given to a node; "" for none.
+// KeyOf returns the key that a value has given to a node; "" if there is none.
 func (s *Locked) KeyOf(r Ref) string {
 	if late := s.limits.late; late != nil {
 		return late.keys[r]
@@ -171,7 +172,7 @@ func (s *Locked) KeyOf(r Ref) string {
 	return ""
 }
 
-// LateKeys yields the keys that values have given to nodes, in no order, with the group in whose line the nodes of each wait.
+// LateKeys yields, in no order, the keys that values have given to nodes, each with the group in whose line its nodes wait.
 func (s *Locked) LateKeys() iter.Seq2[string, int32] {
 	return func(yield func(string, int32) bool) {
 		late := s.limits.late
@@ -186,7 +187,7 @@ func (s *Locked) LateKeys() iter.Seq2[string, int32] {
 	}
 }
 
-// newSlots returns slots that are all free.
+// newSlots returns Slots that are all free.
 func newSlots(b Bound) *Slots { return &Slots{limit: b.Limit, bucket: bucket.New(b.Rate, 0)} }
 
 func (l *limits) make(p *Net) {
@@ -196,7 +197,7 @@ func (l *limits) make(p *Net) {
 	}
 }
 
-// lacks reports whether there is no slot, or no token for a node that needs one. The node then waits for it.
+// lacks reports whether x has no free slot, or no token for a node that needs one. The node then waits.
 func (s *Locked) lacks(x *Slots, token bool) bool {
 	switch {
 	case x == nil:
@@ -212,18 +213,18 @@ func (s *Locked) lacks(x *Slots, token bool) bool {
 	return x.share != nil && !s.Hurries() && x.share.Lacks(token)
 }
 
-// takesToken reports whether the start of a ready node is the start of a step that has to wait for a token.
+// takesToken reports whether starting a ready node takes a token: it starts a step, and the run does not hurry.
 func (s *Locked) takesToken(r Ref) bool {
 	return !s.net.facts[r].is(FlagComposite|FlagMocked) && !s.Hurries()
 }
 
-// Hurries reports whether the run, or one around it, is being stopped. What still starts then, cleanup nodes and the end node, takes
-// no token and waits for no slot that other runs hold: how long the run takes to stop is bounded by its own options.
+// Hurries reports whether the run, or a run around it, is being stopped. Cleanup nodes and the end node, which still start then,
+// take no token and do not wait for slots of other runs: so a run's own options bound how long it takes to stop.
 func (s *Locked) Hurries() bool {
 	return s.stopped != CauseNone || s.host != nil && s.host.Hurries()
 }
 
-// Hurry makes all nodes contend that wait in a line, once the run hurries.
+// Hurry makes all nodes that wait in lines contend, once the run hurries.
 func (s *Locked) Hurry() {
 	defer s.limits.lockPool()()
 	for g := range s.limits.groups {
@@ -239,14 +240,14 @@ func (s *Locked) Hurry() {
 		for i := range x.queues {
 			x.queues[i].crowds = nil
 		}
-		s.offer(int32(g)) // to other runs: this one gives up its turn
+		s.offer(int32(g)) // to other runs: this run gives up its turn
 	}
 	if s.limits.crowds != nil {
 		s.limits.crowds = nil
 	}
 }
 
-// acquire takes the slots and tokens of a ready node, or puts it in line for one that it lacks.
+// acquire takes the slots and tokens of a ready node, or puts the node in line for the first one it lacks.
 func (s *Locked) acquire(r Ref) bool {
 	l := s.limits
 	if !l.active {
@@ -269,7 +270,8 @@ func (s *Locked) acquire(r Ref) bool {
 	return true
 }
 
-// claim takes the slots and tokens of the lines of a node, or puts it in line for one that it lacks, with the pool locked.
+// claim takes the slots and tokens of a node's lines, or puts the node in line for the first one it lacks. The caller
+// holds the pool's lock.
 func (s *Locked) claim(r Ref, token bool) bool {
 	l := s.limits
 	for g := range s.lines(r) {
@@ -298,8 +300,8 @@ func (s *Locked) claim(r Ref, token bool) bool {
 	return true
 }
 
-// lines yields the lines that a ready node has to pass: those of its groups and its key, and that of the whole run. A
-// composite, which is ready as the item of a map, does not start a step: its inner nodes pass the run's line.
+// lines yields the lines that a ready node must pass: those of its groups and its key, and the whole run's. A
+// composite that is ready as the item of a map does not start a step: its inner nodes pass the whole run's line.
 func (s *Locked) lines(r Ref) iter.Seq[int32] {
 	return func(yield func(int32) bool) {
 		if s.limits.groups == nil {
@@ -333,7 +335,7 @@ func (s *Locked) release(r Ref) {
 	s.yield(r)
 }
 
-// yield gives back the slots of the lines of a node.
+// yield releases the slots of a node's lines.
 func (s *Locked) yield(r Ref) {
 	defer s.limits.lockPool()()
 	for g := range s.lines(r) {
@@ -347,7 +349,7 @@ func (s *Locked) yield(r Ref) {
 	}
 }
 
-// Refund returns the tokens of a node that runs and turned out not to need them: its inputs were refused, or it calls no step.
+// Refund returns the tokens of a running node that did not need them: its inputs were refused, or it calls no step.
 func (s *Locked) Refund(r Ref) {
 	if !s.limits.active || s.limits.exempt[r] || s.net.facts[r].is(FlagComposite|FlagMocked) {
 		return
@@ -368,7 +370,7 @@ func (s *Locked) Refund(r Ref) {
 	}
 }
 
-// decline passes on the slots that a node may have been offered, and will not take.
+// decline offers other nodes the slots that a node may have been offered and will not take.
 func (s *Locked) decline(r Ref) {
 	if s.limits.active {
 		defer s.limits.lockPool()()
@@ -376,7 +378,7 @@ func (s *Locked) decline(r Ref) {
 	}
 }
 
-// passOn is decline with the pool locked.
+// passOn is decline if the caller holds the pool's lock.
 func (s *Locked) passOn(r Ref) {
 	for g := range s.lines(r) {
 		s.offer(g)
@@ -392,8 +394,8 @@ func (l *limits) lockPool() (unlock func()) {
 	return l.pool.Unlock
 }
 
-// offer makes the best node contend again that waits in the line of a group with a free slot or token: of this run, else of
-// the run that has waited longest.
+// offer makes the best node in the line of a group contend again, if a slot or token is free: the best node of this run, or
+// else of the run that has waited longest.
 func (s *Locked) offer(g int32) {
 	x := s.limits.groups[g].Slots
 	if x == nil || s.offerOwn(g) == lineMoved {
@@ -404,9 +406,9 @@ func (s *Locked) offer(g int32) {
 	}
 }
 
-// Offer makes the best node contend again of the run that has waited longest. It returns the state of that run, nil if there
-// is none. Where a token is lacking, nodes that need a slot alone are offered one last, so that a claim on a share states
-// their need.
+// Offer makes the best node of the run that has waited longest contend again. It returns the state of that run, or nil if
+// there is none. When no token is free, it offers a slot last to nodes that need no token, so that a claim on a shared limit
+// states what those nodes need.
 func (x *Slots) Offer() *Locked {
 	tokens := true // unless an offer has found none
 	for {
@@ -445,7 +447,7 @@ const (
 	lineStuck                  // no slot or token is free
 )
 
-// offerOwn is offer for the nodes of this run.
+// offerOwn is offer for the nodes of this run only.
 func (s *Locked) offerOwn(g int32) lineState {
 	stuck := lineEmpty
 	_, token := s.first(g, needToken)
@@ -460,9 +462,9 @@ func (s *Locked) offerOwn(g int32) lineState {
 	return stuck
 }
 
-// Advance sets the State's clock, as nanoseconds since the beginning of the run, for rates alone: tokens that have fallen due
-// by now go to the nodes that wait for one. A time before the last one changes nothing. A coordinator of a plan with rates
-// calls it before Next, and again at [State.NextToken].
+// Advance sets the State's clock, in nanoseconds since the beginning of the run. Only rates use it: tokens that are due by
+// now go to the nodes that wait for them. A time before the last one changes nothing. A coordinator of a plan with rates
+// calls Advance before Next, and again at [State.NextToken].
 func (st *State) Advance(now int64) error {
 	s, err := st.drive()
 	if err != nil {
@@ -473,7 +475,7 @@ func (st *State) Advance(now int64) error {
 	return nil
 }
 
-// Advance is Advance with the lock held.
+// Advance is [State.Advance] for a caller that holds the lock.
 func (s *Locked) Advance(now int64) {
 	q := s.limits.rates
 	if q == nil {
@@ -489,7 +491,8 @@ func (s *Locked) Advance(now int64) {
 	}
 }
 
-// NextToken returns when, in nanoseconds since the beginning of the run, the next token falls due that a ready node waits for. ok is false if none waits for one.
+// NextToken returns when the next token falls due that a ready node waits for, in nanoseconds since the beginning of the run. ok is false
+// if no node waits for a token.
 func (st *State) NextToken() (at int64, ok bool) {
 	s := st.lock()
 	defer s.Unlock()
@@ -512,13 +515,13 @@ func (s *Locked) SlotsOf(g int32) *Slots {
 	return s.limits.groups[g].Slots
 }
 
-// UseSlots makes the nodes of a group or key take slots that belong to another run, too.
+// UseSlots makes the nodes of a group or key take slots that belong to another run.
 func (s *Locked) UseSlots(g int32, x *Slots) {
 	s.ownLimits().make(s.net)
 	s.limits.groups[g].Slots = x
 }
 
-// MakeSlots makes the slots of a group of which nodes of nested runs alone are members.
+// MakeSlots makes the slots of a group whose members are all nodes of nested runs.
 func (s *Locked) MakeSlots(g int32) {
 	if s.SlotsOf(g) == nil {
 		s.UseSlots(g, newSlots(s.net.bounds[g]))
@@ -533,8 +536,8 @@ func (s *Locked) WholeSlots() *Slots {
 	return s.limits.groups[len(s.limits.groups)-1].Slots
 }
 
-// ShareLimits makes the run, which is nested in another or is the outermost itself, have the clock, the pool and the slots
-// of the whole run of the outermost one.
+// ShareLimits makes the run use the clock, the pool and the whole run's slots of root, the outermost run, which may be the
+// run itself.
 func (s *Locked) ShareLimits(root *Locked) {
 	l, of := s.ownLimits(), root.ownLimits()
 	l.pool = of.pool
@@ -547,7 +550,7 @@ func (s *Locked) ShareLimits(root *Locked) {
 	}
 }
 
-// ShareTree makes the nodes of the run take the slots of a tree, beside those of the run.
+// ShareTree makes the nodes of the run take slots of a tree in addition to the run's own.
 func (s *Locked) ShareTree(t *TreeSlots) {
 	if s.limit == 0 {
 		s.limit = math.MaxInt
@@ -555,7 +558,7 @@ func (s *Locked) ShareTree(t *TreeSlots) {
 	s.tree, s.ownLimits().active = t, true
 }
 
-// OwnSlots are the run's own limit, 0 for none, and how many slots of it are taken.
+// OwnSlots returns the run's own limit, 0 for none, and how many of its slots are taken.
 func (s *Locked) OwnSlots() (limit, used int) { return s.limit, s.running }
 
 // InTree reports whether the nodes of the run take the slots of a tree.
@@ -567,7 +570,7 @@ func (s *Locked) HoldsSlot(r Ref) bool {
 	return statusOf(w) == Running && w&WordDormant == 0 && s.occupies(r)
 }
 
-// SharesLine reports whether two nodes, perhaps of different runs of a tree, need slots or tokens of the same thing.
+// SharesLine reports whether two nodes, perhaps of different runs of a tree, need slots or tokens of the same Slots.
 func (s *Locked) SharesLine(r Ref, other *Locked, o Ref) bool {
 	for g := range s.lines(r) {
 		if x := s.limits.groups[g].Slots; x != nil && other.Needs(o, x) {
@@ -587,17 +590,17 @@ func (s *Locked) Needs(r Ref, x *Slots) bool {
 	return false
 }
 
-// Shortage is what a ready node lacks.
+// Shortage says what a ready node lacks.
 type Shortage struct {
 	Slots  *Slots
-	Group  int32 // whose slots they are; -1 for those of the whole run
-	Token  bool  // it is a token that it lacks, else a slot
-	Shared bool  // of what other runs share: the coordinator knows more
-	Due    int64 // when the token falls due, by the run's clock; 0 if it is shared, or not known
+	Group  int32 // the group of the slots; -1 for the whole run
+	Token  bool  // it lacks a token, not a slot
+	Shared bool  // other runs share the slots: the coordinator knows more
+	Due    int64 // when the token falls due, by the run's clock; 0 if it is shared or unknown
 }
 
-// Lacking returns, without side effects, the first thing that a ready node lacks, beside the run's own slots. now is the run's clock.
-// foreign tells of shared limits whether a node that needs a token, or not, waits for them.
+// Lacking returns, without side effects, the first thing that a ready node lacks apart from the run's own slots. now is the run's
+// clock. foreign reports whether a node must wait for a shared limit, and whether for its token; token means that the node needs one.
 func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token bool) (waits, forToken bool)) (Shortage, bool) {
 	defer s.limits.lockPool()()
 	token := s.takesToken(r)
@@ -630,13 +633,14 @@ func (s *Locked) Lacking(r Ref, now int64, foreign func(x SharedLimit, token boo
 	return Shortage{}, false
 }
 
-// Bounds are how many slots there are, 0 meaning no limit, and how many are taken.
+// Bounds returns how many slots there are, 0 meaning no limit, and how many are taken.
 func (x *Slots) Bounds() (limit, used int) { return x.limit, x.used }
 
-// Rated reports whether nodes take tokens. The coordinator sets the clock then.
+// Rated reports whether nodes take tokens. If so, the coordinator sets the clock with Advance.
 func (s *Locked) Rated() bool { return s.limits.rates != nil }
 
-// TokensBack reports whether all buckets of the run's own are full at a time to come, like new ones, if nothing takes a token before.
+// TokensBack reports whether all buckets of the run's own will be full at the given time, like new ones, if nothing takes a token
+// before.
 func (s *Locked) TokensBack(at int64) bool {
 	for i := range s.limits.groups {
 		if x := s.limits.groups[i].Slots; x != nil && x.bucket != nil {
@@ -657,21 +661,21 @@ func (s *Locked) LockPool() (unlock func()) { return s.limits.lockPool() }
 // LeavePool ends the sharing with other runs.
 func (s *Locked) LeavePool() { s.limits.pool = nil }
 
-// Connect makes the slots common with those of other runs.
+// Connect makes other runs share the slots.
 func (x *Slots) Connect(to SharedLimit) { x.share = to }
 
-// IsShared reports whether other runs have the slots in common.
+// IsShared reports whether other runs share the slots.
 func (x *Slots) IsShared() bool { return x.share != nil }
 
-// Disconnect is the reverse of Connect. It returns how many slots were taken, which the caller gives back.
+// Disconnect is the reverse of Connect. It returns how many slots are taken; the caller gives them back.
 func (x *Slots) Disconnect() (used int) {
 	used, x.used, x.share = x.used, 0, nil
 	return used
 }
 
-// WaitsForSlot reports whether a node of an idle run only lacks a slot that another run of the tree holds.
+// WaitsForSlot reports whether a node of an idle run lacks only a slot that another run of the tree holds.
 func (s *Locked) WaitsForSlot() bool {
-	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // else its own slots are held by items that wait
+	if s.ready.Len() > 0 && (s.limit == 0 || s.running < s.limit) { // otherwise items that wait hold the run's own slots
 		return true
 	}
 	for i := range s.limits.groups {

@@ -8,38 +8,39 @@ import (
 	"slices"
 )
 
-// StateVersion is the version of the decisions of a [State]: two States of one version that get the same calls decide the same. An engine
-// that replays histories keeps it with them. It changes when a decision does, or the form of a [StateSnapshot].
+// StateVersion is the version of a [State]'s decisions: two States of the same version that get the same calls make the same decisions.
+// An engine that replays histories stores the version with them. It changes when a decision or the form of a [StateSnapshot] changes.
 const StateVersion = 1
 
 // StateSnapshot is a [State] as it stood at one moment, as data, for a coordinator that continues elsewhere: see [State.Snapshot]
-// and [RestoreState]. What it holds is opaque, and fits the plan and the StateVersion that it was taken with.
+// and [RestoreState]. Its contents are opaque, and fit only the plan and the StateVersion with which it was taken.
 type StateSnapshot struct {
 	Version int    `json:"version"`
 	Plan    uint64 `json:"plan,string"` // a fingerprint of the plan
 	Words   []byte `json:"words"`       // 8 bytes a node, little-endian
 
-	Counters []int32     `json:"counters,omitempty"` // of joins that need numbers, 3 each
+	Counters []int32     `json:"counters,omitempty"` // for joins that need numbers, 3 each
 	Taken    []int32     `json:"taken,omitempty"`    // the labels that conditions have taken
-	Clock    int32       `json:"clock,omitempty"`    // the logical times of plans with early joins
+	Clock    int32       `json:"clock,omitempty"`    // logical times, for plans with early joins
 	Settled  []int32     `json:"settled,omitempty"`
 	Decided  []int32     `json:"decided,omitempty"`
 	Tier     int32       `json:"tier,omitempty"`  // -1 unless under Waves
-	Gates    []Ref       `json:"gates,omitempty"` // that are to be handed out
+	Gates    []Ref       `json:"gates,omitempty"` // gates that have yet to be handed out
 	Stopped  CauseKind   `json:"stopped,omitempty"`
-	Stopping []Ref       `json:"stopping,omitempty"` // that NextStop has to hand out
-	Origins  map[Ref]Ref `json:"origins,omitempty"`  // of the stops of running nodes
+	Stopping []Ref       `json:"stopping,omitempty"` // nodes that NextStop has yet to hand out
+	Origins  map[Ref]Ref `json:"origins,omitempty"`  // by running node: the origin of its stop
 	Groups   []int32     `json:"failed_groups,omitempty"`
 
-	Keys map[Ref]string `json:"keys,omitempty"` // that values have given to nodes
+	Keys map[Ref]string `json:"keys,omitempty"` // keys that values have given to nodes
 }
 
-// unsaved are the flags of a node's word that belong to this State alone.
+// unsaved holds the flags of a node's word that a snapshot leaves out, because they belong to this State alone.
 const unsaved = wordObserved | wordFeeds
 
-// Snapshot returns the State as it stands. Attempts that run now run on: a State that is restored takes their outcomes with the same tokens.
-// Checks and gates that were handed out and not reported are handed out again. Tokens of rates that were taken are not remembered: buckets
-// are full after a restoration. A State that a [Run] drives returns the zero StateSnapshot: the run's snapshot holds it.
+// Snapshot returns the State as it stands. Running attempts continue: a State restored from the snapshot accepts their outcomes with the
+// same tokens. Checks and gates that were handed out and not reported are handed out again. The snapshot does not record tokens taken from
+// rates: buckets are full after a restoration. For a State that a [Run] drives, Snapshot returns the zero StateSnapshot; the run's own
+// snapshot has its state.
 func (st *State) Snapshot() (x StateSnapshot) {
 	s, err := st.drive()
 	if err != nil {
@@ -71,8 +72,8 @@ func (st *State) Snapshot() (x StateSnapshot) {
 }
 
 // RestoreState returns a State that continues from a snapshot. Setup.Waves must be as when the snapshot was taken; the other options may
-// differ, and are in force from now on. The error matches [ErrGraphChanged] if the snapshot is of another net, and [ErrBadValue] if it has
-// another [StateVersion], was taken in the other mode, or holds what no State of the net can hold.
+// differ, and apply from now on. The error matches [ErrGraphChanged] if the snapshot is of another net. It matches [ErrBadValue] if the
+// snapshot has another [StateVersion], was taken in the other mode, or is one that no State of the net can have.
 func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	s := &Locked{}
 	s.Init(p, setup)
@@ -89,7 +90,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 		s.resume(Ref(r))
 	}
 	s.resumeGates(x.Gates)
-	if s.pending = 0; s.waves && s.tier < p.TierCount() { // count has counted down from nothing
+	if s.pending = 0; s.waves && s.tier < p.TierCount() { // count has decremented from 0
 		for r, to := p.TierRange(s.tier); r < to; r++ {
 			if !statusOf(s.words[r]).Terminal() {
 				s.pending++
@@ -99,7 +100,7 @@ func RestoreState(p *Net, setup *Setup, x *StateSnapshot) (*State, error) {
 	return (*State)(s), nil
 }
 
-// resumeGates puts the gates that were to be handed out behind the gates that were handed out and not reported.
+// resumeGates puts the gates that had yet to be handed out behind those that were handed out and not reported.
 func (s *Locked) resumeGates(gates []Ref) {
 	var rest []Ref
 	for _, r := range gates {
@@ -108,13 +109,14 @@ func (s *Locked) resumeGates(gates []Ref) {
 			rest = append(rest, r)
 		}
 	}
-	s.gates.refs = s.gates.list() // without gates that are added again
+	s.gates.refs = s.gates.list() // without the gates that are added again
 	for _, r := range rest {
 		s.gates.add(r)
 	}
 }
 
-// adopt takes over what a snapshot has, without its consequences, if the snapshot is one of this plan.
+// adopt copies a snapshot's fields, without their consequences. It returns an error unless the snapshot is one of
+// this plan.
 func (s *Locked) adopt(x *StateSnapshot) error {
 	n := len(s.words)
 	mode := map[bool]string{false: "Eager", true: "Waves"}
@@ -169,7 +171,7 @@ func (s *Locked) adopt(x *StateSnapshot) error {
 	return nil
 }
 
-// resume makes what follows from a node's word: counts, queues and slots.
+// resume applies the consequences of a node's word: counts, queues and slots.
 func (s *Locked) resume(r Ref) {
 	w := s.words[r]
 	switch status := statusOf(w); {

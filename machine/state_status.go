@@ -10,8 +10,8 @@ type StatusRule uint8
 
 // The status rules.
 const (
-	StatusEscaped StatusRule = iota // failed if the failure of a node was not handled
-	StatusLeaves                    // by the nodes without successors
+	StatusEscaped StatusRule = iota // failed if a failure was not handled
+	StatusLeaves                    // judged by the nodes without successors
 	StatusStrict                    // failed if any node failed
 )
 
@@ -27,8 +27,8 @@ func (s *Locked) Done() bool {
 	return s.left == 0 && (s.net.end == NoRef || statusOf(s.words[s.net.end]).Terminal()) && (s.undo == nil || s.undo.cleanups == 0 && !s.undo.holds)
 }
 
-// RunStatus returns the status of the run by the given rule, and whether it is degraded, computed from the nodes: the
-// coordinator applies the verdict of an end node. Until Done the run is [RunRunning].
+// RunStatus returns the status of the run by the given rule, and whether the run is degraded. It computes both from
+// the nodes; the coordinator applies the verdict of an end node. Until the run is Done its status is [RunRunning].
 func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	s := st.lock()
 	defer s.Unlock()
@@ -38,10 +38,11 @@ func (st *State) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	return s.RunStatus(rule)
 }
 
-// Untroubled reports whether no node has failed or was stopped, and the run was not.
+// Untroubled reports whether no node has failed or was stopped, and the run was not stopped.
 func (s *Locked) Untroubled() bool { return s.badNodes+s.tolerated == 0 && s.stopped == CauseNone }
 
-// RunStatusByRule is the status of the run by the rule of the State, once all nodes but the end node are terminal.
+// RunStatusByRule returns the status of the run by the State's own rule, once all nodes but the end node are
+// terminal.
 func (s *Locked) RunStatusByRule() (status RunStatus, degraded bool) { return s.RunStatus(s.rule) }
 
 // Cause returns why a node failed, was aborted or was cancelled, and its origins, in the order of declaration. Both are
@@ -74,8 +75,8 @@ func (s *Locked) Bad(r Ref) bool {
 	return false
 }
 
-// RunStatus computes the status of a run whose nodes, but for cleanup nodes and the end node, are all terminal. Runs without a bad node, the
-// common case, cost nothing; others cost one pass over the edges of the bad nodes.
+// RunStatus computes the status of a run in which all nodes but cleanup nodes and the end node are terminal. A run without a bad node, the
+// common case, costs nothing; other runs cost one pass over the edges of the bad nodes.
 func (s *Locked) RunStatus(rule StatusRule) (status RunStatus, degraded bool) {
 	if s.badNodes+s.tolerated == 0 {
 		return RunCompleted, false
@@ -118,8 +119,9 @@ func worst(failure, cancel bool) RunStatus {
 	return RunCompleted
 }
 
-// byLeaves judges by leaves, the nodes without successors but the end node: all completed or skipped means completed; else
-// any cancelled node, if none failed, means cancelled.
+// byLeaves judges by the leaves, the nodes without successors; the end node is not counted. If all completed or were
+// skipped, the run has completed. Otherwise it was cancelled if any node was cancelled and none failed, and else it
+// failed.
 func (s *Locked) byLeaves() RunStatus {
 	allGood, cancelled, failed := true, false, false
 	for i, w := range s.words {
@@ -143,9 +145,9 @@ func (s *Locked) byLeaves() RunStatus {
 	return RunFailed
 }
 
-// consumed reports whether the failure of a bad node was handled: one of its edges that let the failure through leads to a
-// node that is no observer and that reached ready (an error boundary: that completed), or passed the failure on by being bad
-// itself, or was skipped for it by its upstream policy.
+// consumed reports whether the failure of a bad node was handled. One of its edges that let the failure through must lead to
+// a node that is no observer and that became ready (an error boundary must have completed), or that passed the failure on by
+// going bad, or that its upstream policy skipped.
 func (s *Locked) consumed(b Ref) bool {
 	for _, a := range s.net.Out(b) {
 		f := &s.net.facts[a.to]
@@ -162,7 +164,7 @@ func (s *Locked) consumed(b Ref) bool {
 		if f.join == Boundary {
 			handled = statusOf(t) == Completed
 		}
-		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // else it ran in an earlier epoch, before this failure
+		if handled && (s.epochs == nil || s.epochs[a.to] >= s.epochs[b]) { // otherwise the target ran in an earlier epoch, before this failure
 			return true
 		}
 		if class == seenF && (s.Bad(a.to) || statusOf(t) == Skipped && SkipKind(kindOf(t)) == SkipParentFailure) {
@@ -172,7 +174,8 @@ func (s *Locked) consumed(b Ref) bool {
 	return s.consumedByEnd(b)
 }
 
-// consumedByEnd is for an end node that is no observer, which its Handling makes it: it always reaches ready.
+// consumedByEnd is consumed for the edges into the end node. Handling makes an end node that is no observer; it
+// always becomes ready.
 func (s *Locked) consumedByEnd(b Ref) bool {
 	end := s.net.end
 	if end == NoRef || s.net.facts[end].is(FlagObserver) {
@@ -188,9 +191,9 @@ func (s *Locked) consumedByEnd(b Ref) bool {
 	return false
 }
 
-// requestClasses distinguishes, once everything is terminal, the bad nodes whose origins are requests to stop from the bad
-// nodes with failures among their origins. A node that failed by itself belongs to the failures; an aborted one does if any
-// failure is among its origins. A node that failed only because of its predecessors passes on their origins.
+// requestClasses reports of each bad node, once everything is terminal, whether all its origins are requests to stop. A
+// node that failed by itself counts as a failure; an aborted node does if a failure is among its origins. A node that
+// failed only because of its predecessors passes on their origins.
 func (s *Locked) requestClasses() func(Ref) bool {
 	if s.cancelled == 0 {
 		return func(Ref) bool { return false }
@@ -206,7 +209,7 @@ func (s *Locked) requestClasses() func(Ref) bool {
 	return func(r Ref) bool { return requested[r] && statusOf(s.words[r]) != Failed }
 }
 
-// isF reports whether an edge resolved to F.
+// isF reports whether an edge has resolved to F.
 func (s *Locked) isF(e *Edge) bool {
 	if !statusOf(s.words[e.From]).Terminal() {
 		return false
@@ -215,7 +218,7 @@ func (s *Locked) isF(e *Edge) bool {
 	return class == seenF
 }
 
-// AllSkipped reports whether there are nodes, and all of them were skipped.
+// AllSkipped reports whether the run has nodes and all of them were skipped.
 func (s *Locked) AllSkipped() bool {
 	return len(s.words) > 0 && !slices.ContainsFunc(s.words, func(w uint64) bool { return statusOf(w) != Skipped })
 }
@@ -226,7 +229,7 @@ func (s *Locked) Carries(edge int32) bool {
 	return !e.isData() && s.isF(e)
 }
 
-// Unhandled reports whether nothing in the graph was there to handle the failure of a node.
+// Unhandled reports whether the graph has no node to handle the failure of r.
 func (s *Locked) Unhandled(r Ref) bool {
 	p := s.net
 	if p.facts[r].is(FlagTolerant) || r == p.end {
@@ -249,7 +252,7 @@ func (s *Locked) Victim(r Ref) bool {
 	return statusOf(w) == Aborted && IsUpstream(kindOf(w)) || w&WordPropagated != 0 && statusOf(w) == Failed
 }
 
-// causeKind is the kind of cause of a bad node, once everything is terminal: for a victim it depends on all failed
+// causeKind returns the cause of a bad node, once everything is terminal. A victim's cause depends on all failed
 // predecessors, whichever failed first.
 func (s *Locked) causeKind(r Ref, byRequest bool) CauseKind {
 	switch {
@@ -261,7 +264,7 @@ func (s *Locked) causeKind(r Ref, byRequest bool) CauseKind {
 	return CauseUpstreamFailure
 }
 
-// Taken returns the numbers of the labels whose branches a completed condition has taken.
+// Taken returns the numbers of the labels that a completed condition has taken.
 func (st *State) Taken(r Ref) []int32 {
 	s := st.lock()
 	defer s.Unlock()
@@ -271,7 +274,7 @@ func (st *State) Taken(r Ref) []int32 {
 	return s.Route(r)
 }
 
-// SkipOf returns why a node was skipped; the zero Kind if it was not.
+// SkipOf returns why a node was skipped. Kind is zero if it was not.
 func (st *State) SkipOf(r Ref) Skip {
 	s := st.lock()
 	defer s.Unlock()
@@ -281,7 +284,7 @@ func (st *State) SkipOf(r Ref) Skip {
 	return s.SkipOf(r)
 }
 
-// Route returns the numbers of the labels whose branches a completed condition has taken.
+// Route returns the numbers of the labels that a completed condition has taken.
 func (s *Locked) Route(r Ref) (taken []int32) {
 	f := &s.net.facts[r]
 	if f.router < 0 || statusOf(s.words[r]) != Completed {
@@ -295,14 +298,14 @@ func (s *Locked) Route(r Ref) (taken []int32) {
 	return taken
 }
 
-// Skip is why a node was skipped, in numbers.
+// Skip says why a node was skipped, in numbers.
 type Skip struct {
 	Kind SkipKind
-	// Node is the condition of a condition_branch, the source of an upstream_skipped, of a parent_failure the first failed predecessor
-	// known, and the successor that made a node superseded; else NoRef.
+	// Node is, for condition_branch, the condition; for upstream_skipped, the skipped source; for parent_failure, the first known
+	// failed predecessor; for superseded, the successor that superseded the node; otherwise NoRef.
 	Node Ref
-	Edge int32 // the in-edge from node, or -1
-	Port int   // of null_propagation, else -1
+	Edge int32 // the in-edge from Node, or -1
+	Port int   // for null_propagation, the port; otherwise -1
 }
 
 // SkipOf is [State.SkipOf].
@@ -336,7 +339,7 @@ func (s *Locked) SkipOf(r Ref) Skip {
 	return x
 }
 
-// HandledFailures reports whether any failure was tolerated or handled.
+// HandledFailures reports whether a failure was tolerated or handled.
 func (s *Locked) HandledFailures() bool {
 	if s.tolerated > 0 {
 		return true
@@ -349,8 +352,8 @@ func (s *Locked) HandledFailures() bool {
 	return false
 }
 
-// KnownOrigins returns one origin of each failed predecessor of a node, as known now, in the order of declaration. Unlike
-// origins it follows only one edge, so that a cascade stays linear.
+// KnownOrigins returns one known origin of each failed predecessor of a node, in declaration order. Unlike origins it
+// follows only one edge, so that a cascade stays linear.
 func (s *Locked) KnownOrigins(r Ref) []Ref {
 	var origins []Ref
 	seen := map[Ref]bool{}

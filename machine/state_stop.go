@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// AbortNode makes a node aborted at once, also if it is running: its late outcome will be stale. kind is a cause of the
-// engine's failure logic, such as CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] for a
-// terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
+// AbortNode aborts a node at once, even while it is running: its late outcome will be stale. kind is a cause of the
+// engine's failure logic, such as CauseAbortAll. The error matches [ErrBadValue] for any other cause, [ErrTransition] if
+// the node is terminal or the end node, [ErrUnknownNode], or [ErrDriven].
 func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	if !causesOf[Aborted].Has(kind) {
 		return fmt.Errorf("%w for %v", badCause(kind), Aborted)
@@ -14,12 +14,12 @@ func (st *State) AbortNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, r, StopInstantly)
 }
 
-// CancelNode makes a node cancelled at once, also if it is running: its late outcome will be stale. The error matches
-// [ErrTransition] for a terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
+// CancelNode cancels a node at once, even while it is running: its late outcome will be stale. The error matches
+// [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode], or [ErrDriven].
 func (st *State) CancelNode(r Ref) error { return st.stopNode(r, CauseCancelNode, r, StopInstantly) }
 
-// AbortAll makes every node that is not terminal aborted at once, running ones included, whose late outcomes will be
-// stale. Cleanup nodes and the end node are left alone and still run. Terminal nodes stay as they are.
+// AbortAll aborts every node that is not terminal at once. Late outcomes of running nodes will be stale. AbortAll
+// leaves cleanup nodes and the end node alone; they still run.
 func (st *State) AbortAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -29,7 +29,7 @@ func (st *State) AbortAll() {
 	s.Stop(CauseAbortAll, NoRef, StopInstantly)
 }
 
-// CancelAll is AbortAll for a request to stop: nodes become cancelled.
+// CancelAll is AbortAll for a request to stop: it cancels the nodes.
 func (st *State) CancelAll() {
 	s, err := st.drive()
 	if err != nil {
@@ -39,17 +39,17 @@ func (st *State) CancelAll() {
 	s.Stop(CauseCancelRun, NoRef, StopInstantly)
 }
 
-// Stop stops the run in two phases: nodes that have not started become aborted or cancelled, depending on the cause, at
-// once; the coordinator asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still
-// run. The first cause stands. The error matches [ErrBadValue] for a cause that is a node's own failure, such as [CauseStepError], and for
-// [CauseNone], [CauseEndFailed] and [CauseCompensationFailed], for which nothing is stopped, and [ErrDriven].
+// Stop stops the run in two phases. Nodes that have not started are aborted or cancelled at once, depending on the cause. The coordinator
+// asks running nodes to stop, see NextStop, and settles them. Cleanup nodes and the end node still run. The first cause stands. The error
+// matches [ErrBadValue] if the cause is a node's own failure, such as [CauseStepError], or [CauseNone], [CauseEndFailed] or
+// [CauseCompensationFailed]; it matches [ErrDriven] if a Run drives the State.
 func (st *State) Stop(kind CauseKind) error { return st.stopAll(kind, StopAsking) }
 
 func badCause(kind CauseKind) error { return fmt.Errorf("%w: cause %v", ErrBadValue, kind) }
 
-// StopNode is the two-phase form of AbortNode and CancelNode: the coordinator asks a running node to stop, see NextStop; any
-// other becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause for which
-// [State.Stop] stops nothing, [ErrTransition] for a terminal node and for the end node, [ErrUnknownNode], and [ErrDriven].
+// StopNode is the two-phase form of AbortNode and CancelNode. The coordinator asks a running node to stop, see NextStop; any
+// other node becomes terminal at once, with the StopStatus of the cause. The error matches [ErrBadValue] for a cause that
+// [State.Stop] rejects, [ErrTransition] if the node is terminal or the end node, [ErrUnknownNode], or [ErrDriven].
 func (st *State) StopNode(r Ref, kind CauseKind) error {
 	return st.stopNode(r, kind, NoRef, StopAsking)
 }
@@ -63,7 +63,7 @@ func (st *State) stopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	return s.StopNode(r, kind, origin, manner)
 }
 
-// StopNode stops one node because of another, or of none.
+// StopNode stops one node because of the node origin, or of none.
 func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) error {
 	if err := s.MayStop(r, kind); err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *Locked) StopNode(r Ref, kind CauseKind, origin Ref, manner StopManner) 
 	return nil
 }
 
-// MayStop returns the error with which StopNode refuses a node, and changes nothing.
+// MayStop returns the error with which StopNode would refuse, or nil. It changes nothing.
 func (s *Locked) MayStop(r Ref, kind CauseKind) error {
 	if err := s.known(r); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (s *Locked) MayStop(r Ref, kind CauseKind) error {
 	return nil
 }
 
-// stopOne stops a node that is not terminal, and reports whether that has ended it. The caller visits its out-edges then.
+// stopOne stops a node that is not terminal. It reports whether the node has ended; then the caller visits its out-edges.
 func (s *Locked) stopOne(r Ref, kind CauseKind, origin Ref, manner StopManner) (ended bool) {
 	if statusOf(s.words[r]) == Running && manner != StopInstantly {
 		s.stopRunning(r, kind, origin, manner)
@@ -99,7 +99,7 @@ func (s *Locked) stopOne(r Ref, kind CauseKind, origin Ref, manner StopManner) (
 	return true
 }
 
-// NextStop hands out a running attempt that is to be asked to stop, each once.
+// NextStop hands out, once, a running attempt that the coordinator must ask to stop.
 func (st *State) NextStop() (Token, bool) {
 	s, err := st.drive()
 	if err != nil {
@@ -121,23 +121,23 @@ func (s *Locked) NextStop() (Token, bool) {
 	return Token{}, false
 }
 
-// StopManner is what a stop does to nodes that run.
+// StopManner is what a stop does to running nodes.
 type StopManner uint8
 
 // The manners of a stop.
 const (
-	StopInstantly StopManner = iota // running nodes become terminal too
-	StopAsking                      // running nodes are asked
+	StopInstantly StopManner = iota // running nodes become terminal, too
+	StopAsking                      // running nodes are asked to stop
 	StopDraining                    // running nodes may finish
 )
 
-// Stop stops everything but cleanup nodes and the end. It sets all statuses before it visits an edge, so that a stopped node
-// is not a victim of another stopped node.
+// Stop stops all nodes but cleanup nodes and the end node. It sets all statuses before it visits an edge, so that no stopped
+// node is a victim of another.
 func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	if s.stopped == CauseNone {
 		s.stopped = kind
 	}
-	s.lift() // cleanup nodes are to run
+	s.lift() // cleanup nodes must run
 	s.visits += int64(len(s.words))
 	for i := range s.words {
 		r, w := Ref(i), s.words[i]
@@ -161,17 +161,18 @@ func (s *Locked) Stop(kind CauseKind, origin Ref, manner StopManner) {
 	s.maybeEnd()
 }
 
-// stopRunning asks a running node to stop, or lets it finish its attempt without another one.
+// stopRunning asks a running node to stop, or with StopDraining lets it finish its attempt, its last.
 func (s *Locked) stopRunning(r Ref, kind CauseKind, origin Ref, manner StopManner) {
 	switch w := s.words[r]; {
-	case manner != StopDraining || w&WordAdmitting != 0: // what is not admitted has not started
+	case manner != StopDraining || w&WordAdmitting != 0: // a node that is not admitted has not started
 		s.AskToStop(r, kind, origin)
 	case w&(WordStopping|WordDraining) == 0:
 		s.setStop(r, WordDraining, kind, origin)
 	}
 }
 
-// AskToStop asks a running node to stop, because of a cause that has an origin or NoRef. The first cause stands.
+// AskToStop asks a running node to stop. origin is the node that is the origin of the cause, or NoRef. The first
+// cause stands.
 func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 	if s.words[r]&WordStopping != 0 {
 		return // the first cause stands
@@ -183,7 +184,7 @@ func (s *Locked) AskToStop(r Ref, kind CauseKind, origin Ref) {
 // StopDrained marks a draining node as asked to stop, because its attempt returned a wait or a graph, which a draining node may not begin.
 func (s *Locked) StopDrained(r Ref) { s.words[r] |= WordStopping }
 
-// setStop notes the cause for which a running node is stopped, with WordStopping or WordDraining.
+// setStop records why a running node is stopped. flag is WordStopping or WordDraining.
 func (s *Locked) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	s.words[r] = s.words[r]&^wordKind | flag | uint64(kind)<<kindShift
 	x := s.ownAftermath()
@@ -193,7 +194,7 @@ func (s *Locked) setStop(r Ref, flag uint64, kind CauseKind, origin Ref) {
 	x.origin[r] = origin
 }
 
-// StopOrigin is the origin of a node that was asked to stop, or NoRef.
+// StopOrigin returns the origin of the stop of a node that was asked to stop, or NoRef.
 func (s *Locked) StopOrigin(r Ref) Ref {
 	origin, ok := s.origin[r]
 	if !ok {
@@ -202,12 +203,12 @@ func (s *Locked) StopOrigin(r Ref) Ref {
 	return origin
 }
 
-// withdraw removes a node that is about to be stopped from all queues and counts.
+// withdraw removes a node from all queues and counts before it is stopped.
 func (s *Locked) withdraw(r Ref) {
 	w := s.words[r]
 	switch {
 	case w&WordChecking != 0:
-		if !s.inline.Remove(int(r)) && s.host != nil { // a worker is performing its check in vain
+		if !s.inline.Remove(int(r)) && s.host != nil { // a worker performs its check in vain
 			x := s.ownAftermath()
 			x.unchecked = append(x.unchecked, r)
 		}

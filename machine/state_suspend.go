@@ -6,11 +6,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/ordset"
 )
 
-// Suspend reports that the attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot
-// meanwhile. A step is entered again with Resume, a gate is settled when its signal comes.
+// Suspend reports that an attempt, or a gate that was reached, waits for a signal from outside. The node holds no slot
+// meanwhile. Resume enters a step again; Settle settles a gate when its signal arrives.
 //
-// The error matches [ErrStale] if the token is not current, and [ErrTransition] for the end node and for a node that was
-// asked to stop, which cannot wait.
+// The error matches [ErrStale] if the token is not current, and [ErrTransition] if the node is the end node or was asked
+// to stop: such nodes cannot wait.
 func (st *State) Suspend(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -41,15 +41,15 @@ func (s *Locked) Suspend(t Token) error {
 	return nil
 }
 
-// fallAsleep counts a node that is suspended.
+// fallAsleep counts a newly suspended node.
 func (s *Locked) fallAsleep() {
 	s.asleep++
-	if s.holds && !s.Hurries() { // else only cleanup is left, which is not held
+	if s.holds && !s.Hurries() { // otherwise only cleanup is left, which is not held
 		s.holdBack()
 	}
 }
 
-// noteAgain notes a node for the next hold.
+// noteAgain records, for the next hold, a node that has started before.
 func (s *Locked) noteAgain(r Ref) {
 	x := s.hasAside()
 	if len(x.again) > len(s.words) {
@@ -65,15 +65,15 @@ func (s *Locked) hasAside() *setAside {
 	return s.aside
 }
 
-// holdBack begins a hold for nodes that have not been started before. It puts all of them aside at once, and not each: a run may be held
-// as often as it has nodes.
+// holdBack begins a hold of nodes that have not started before. It sets all of them aside at once rather than one by one: a run may
+// begin as many holds as it has nodes.
 func (s *Locked) holdBack() {
 	if s.hold != holdNothing {
 		return
 	}
 	s.hold = holdFresh
 	if s.limits.groups != nil {
-		return // they may have been offered slots, which passOver passes on
+		return // they may have been offered slots, which passOver offers to other nodes
 	}
 	x := s.hasAside()
 	s.ready, x.fresh = x.fresh, s.ready
@@ -89,7 +89,7 @@ func (s *Locked) holdBack() {
 	})
 }
 
-// Sleep marks a running composite that can only wait. For a stop it is still running, so that its inner nodes are stopped
+// Sleep marks a running composite that can only wait. A stop treats it as running, so that its inner nodes are stopped
 // first.
 func (s *Locked) Sleep(r Ref) {
 	was := s.words[r]
@@ -111,7 +111,7 @@ func (s *Locked) Doze(r Ref) {
 	}
 }
 
-// Rouse lets a composite continue, as a new attempt of the State; an expanded node continues in the same attempt, whose
+// Rouse lets a composite continue, as a new attempt of the State. An expanded node continues in the same attempt, whose
 // start a store has recorded.
 func (s *Locked) Rouse(r Ref) {
 	if s.IsExpanded(r) {
@@ -122,13 +122,13 @@ func (s *Locked) Rouse(r Ref) {
 	s.words[r] = was&^WordDormant + 1
 	s.busy++
 	if s.occupies(r) {
-		s.running++ // at once, even above the limit: the nested run continues already
+		s.running++ // at once, even above the limit: the nested run already continues
 	}
 	s.awake()
 	s.log(r, was, Running)
 }
 
-// Hush keeps the change of a node, if it is the last one, from the log.
+// Hush keeps the latest change from having an event, if it is the given node's.
 func (s *Locked) Hush(r Ref) {
 	if n := len(s.changes); n > 0 && s.changes[n-1].Ref == r {
 		s.changes[n-1].Quiet = true
@@ -143,16 +143,16 @@ func (s *Locked) awake() {
 	}
 }
 
-// hold says which ready nodes must not start.
+// hold says which ready nodes must not start for now.
 type hold uint8
 
 const (
 	holdNothing hold = iota
-	holdFresh        // nodes that have not been started before: something is suspended
+	holdFresh        // nodes that have not started before: some node is suspended
 	holdAll          // the run is being left
 )
 
-// passOver takes the best ready nodes out of the queue as long as the hold applies to them.
+// passOver takes the best ready nodes out of the queue, up to the first that the hold lets start.
 func (s *Locked) passOver() {
 	x := s.hasAside()
 	for i, ok := s.ready.PopMin(); ok; i, ok = s.ready.PopMin() {
@@ -171,10 +171,10 @@ func (s *Locked) passOver() {
 	}
 }
 
-// Leave keeps all nodes from starting.
+// Leave keeps all nodes from starting: the run is being left.
 func (s *Locked) Leave() { s.hold = holdAll }
 
-// IsLeft reports whether Leave was called, and neither Stay nor a stop has ended that.
+// IsLeft reports whether the run is being left: Leave was called, and neither Stay nor a stop followed.
 func (s *Locked) IsLeft() bool { return s.hold == holdAll }
 
 // Stay is the reverse of Leave.
@@ -185,7 +185,7 @@ func (s *Locked) Stay() {
 	}
 }
 
-// LiftFresh lets nodes start although something is suspended. It reports whether none could.
+// LiftFresh lets nodes start although some node is suspended. It reports whether such a hold was in place.
 func (s *Locked) LiftFresh() bool {
 	if s.hold != holdFresh || s.undo != nil && s.undo.holds {
 		return false
@@ -194,20 +194,21 @@ func (s *Locked) LiftFresh() bool {
 	return true
 }
 
-// HeldBack reports whether the hold keeps a ready node from starting: all nodes, or because something is suspended.
+// HeldBack reports whether a hold keeps a ready node from starting: a hold of all nodes, or one of fresh nodes
+// because some node is suspended.
 func (s *Locked) HeldBack(r Ref) (all, fresh bool) {
 	f := &s.net.facts[r]
 	inline := f.is(FlagInline | FlagGate)
 	return (!inline || f.is(FlagMocked) || f.is(FlagInline) && s.isLeftBehind(r)) && s.hold == holdAll, !inline && s.hold == holdFresh && s.words[r]&wordCount == 0
 }
 
-// Sleepers is how many nodes are suspended.
+// Sleepers returns how many nodes are suspended.
 func (s *Locked) Sleepers() int { return s.asleep }
 
 // OnlySleeps reports whether nodes are suspended and none runs, retries or is being checked.
 func (s *Locked) OnlySleeps() bool { return s.asleep > 0 && s.busy == 0 }
 
-// lift ends the hold.
+// lift ends the hold, except for a hold of fresh nodes while nodes are being undone.
 func (s *Locked) lift() {
 	s.hold = holdNothing
 	if s.undo != nil && s.undo.holds {
@@ -237,7 +238,7 @@ func (s *Locked) lift() {
 	}
 }
 
-// Resume makes a suspended step ready again: it is entered from its start, as a new attempt of the State.
+// Resume makes a suspended step ready again: the step is entered from its start, as a new attempt of the State.
 func (st *State) Resume(t Token) error {
 	s, err := st.drive()
 	if err != nil {
@@ -250,7 +251,7 @@ func (st *State) Resume(t Token) error {
 	return s.Requeue(t, Suspended)
 }
 
-// settledFrom is the status that a node has to be in for its outcome: a gate is not started.
+// settledFrom returns the status in which a node's outcome may arrive: a gate never starts.
 func (s *Locked) settledFrom(r Ref) Status {
 	if s.known(r) == nil && s.net.facts[r].is(FlagGate) {
 		if status := statusOf(s.words[r]); status == Ready || status == Suspended {

@@ -1,10 +1,10 @@
 package machine
 
-// advance moves on to the next tier with unfinished nodes, and judges the joins of its nodes, all of whose edges are
+// advance begins the next tier with unfinished nodes, and judges the joins of its nodes, whose edges have all
 // resolved. It is called when the current tier has settled.
 func (s *Locked) advance() {
 	last := int32(len(s.net.tiers) - 2)
-	defer s.brink()                        // what a tier has judged may have been the last
+	defer s.brink()                        // a tier's joins may have ended its last node
 	for s.pending == 0 && s.tier <= last { // the last tier completes once
 		s.brink()
 		if s.tier >= 0 {
@@ -19,7 +19,7 @@ func (s *Locked) advance() {
 	}
 }
 
-// enterTier begins a tier. It reports whether that is the tier of the end node.
+// enterTier begins a tier. It reports whether the tier is the end node's.
 func (s *Locked) enterTier() (end bool) {
 	s.logWave(s.tier, 1)
 	return s.openTier()
@@ -28,7 +28,7 @@ func (s *Locked) enterTier() (end bool) {
 // openTier judges the joins of the nodes of the tier.
 func (s *Locked) openTier() (end bool) {
 	lo, hi := Ref(s.net.tiers[s.tier]), Ref(s.net.tiers[s.tier+1])
-	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // it is terminal in a run that ends without having begun
+	if lo == s.net.end && !statusOf(s.words[lo]).Terminal() { // the end node is terminal in a run that ends before it begins
 		s.pending = 1
 		s.maybeEnd()
 		return true

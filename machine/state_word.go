@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Word is what the State knows of a node.
+// Word is the State's record of a node.
 type Word uint64
 
 // Word returns the word of a node.
@@ -34,27 +34,27 @@ func (s *Locked) CopyWords() []Word {
 // Is reports whether one of the flags is set.
 func (w Word) Is(flags Word) bool { return w&flags != 0 }
 
-// Status is the status as the coordinator sees it; Waiting is Idle.
+// Status returns the status as the coordinator sees it; Waiting is Idle.
 func (w Word) Status() Status { return statusOf(uint64(w)) }
 
-// Kind is the cause of a node that has ended or is being stopped; of a skipped node it is a SkipKind.
+// Kind returns the cause of a node that has ended or is being stopped. For a skipped node it is a SkipKind.
 func (w Word) Kind() CauseKind { return kindOf(uint64(w)) }
 
-// attempts is how many attempts of an undecided or running node have begun, as Token counts them.
+// attempts returns how many attempts of an undecided or running node have begun, as Token counts them.
 func (w Word) attempts() int32 { return int32(w & wordCount) }
 
-// By is the node for whose sake another one has ended: the origin of a stop, or the successor that superseded it; NoRef if there is none.
+// By returns the node that caused another's end: the origin of a stop, or the successor that superseded the node; NoRef if there is none.
 func (w Word) By() Ref { return Ref(int32(uint32(w))) }
 
-// Started reports whether a node is running, or was, or will never run: its successors are Waiting.
+// Started reports whether a node runs or ran, or will never run: its successors are Waiting.
 func (w Word) Started() bool { return started(uint64(w)) }
 
-// Shown is the status of the node to all but the coordinator: Waiting is Idle.
+// Shown returns the status that everyone but the coordinator sees; Waiting is Idle.
 func (w Word) Shown() Status { return viewOf(uint64(w)).status }
 
-// A node's state is one word. It is written only under mu, and never again once the node is terminal, unless a store refuses or loses
-// the end of the node: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its word without mu, except in
-// a run that has a store.
+// A node's state is one word. It is written only under the State's mu, and not after the node has become terminal, unless a store refuses
+// or loses the node's end: see Overrule and SetBack. Code that learned under mu that a node is terminal may read its word without mu,
+// except in a run that has a store.
 //
 //	bits  0-31  undecided: the in-edges still unresolved
 //	            decided:   the number of attempts begun
@@ -78,12 +78,12 @@ const (
 	WordPropagated  = 1 << 47 // failed because of its predecessors, without running
 	WordTolerated   = 1 << 48 // failed by itself under ContinueOnFail, or completed in spite of failures inside
 	WordDraining    = 1 << 49 // running: the attempt may finish, but is not retried
-	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, Ready to all but the coordinator; ready: that was cut short
+	WordAdmitting   = 1 << 50 // running: holds a slot while its inputs are judged, and everyone but the coordinator sees Ready; ready: that was cut short
 	wordPlain       = 1 << 51 // see FlagPlain; undecided to running
 	WordBlocked     = 1 << 52 // the join was blocked
 	wordObserved    = 1 << 53 // it has signals
 	wordFeeds       = 1 << 54 // not started: its start makes an observed successor Waiting
-	WordDormant     = 1 << 55 // a composite whose inside is suspended: Suspended to all but the coordinator
+	WordDormant     = 1 << 55 // a composite that can only wait: everyone but the coordinator sees Suspended
 	WordExpanded    = 1 << 63 // running: its step has returned a graph, which nested runs perform
 	kindShift       = 56
 	wordKind        = 127 << kindShift

@@ -4,9 +4,9 @@ import "github.com/seed-c794f7ef/kahn/internal/enum"
 
 // Status is the status of a node in one run. The zero value is [Idle].
 //
-// The statuses separate the node that failed from the nodes that it affects: a [Failed] node failed itself, an [Aborted]
-// node was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a [Skipped]
-// node was never on the chosen path.
+// The statuses separate a node that failed from the nodes that its failure affects: a [Failed] node failed itself, an
+// [Aborted] node was stopped because another node of the run failed, a [Cancelled] node was stopped on request, and a
+// [Skipped] node was never on the chosen path.
 type Status uint8
 
 // The statuses of a node. The last five are terminal: a node that reached one of them never leaves it.
@@ -57,13 +57,13 @@ func (s *Status) UnmarshalText(text []byte) error {
 	return statusNames.Parse(s, text)
 }
 
-// transitions is the one table of permitted transitions: bit t of entry s is set when s may become t.
+// transitions is the only table of permitted transitions: bit t of entry s is set if s may become t.
 //
-// Waiting is derived when it is read and never stored, so the stored transitions start at Idle. An attempt that ends is
-// never Failed on the way to a retry: Failed is terminal. A terminal status has no successor.
+// Waiting is derived when it is read, and never stored, so stored transitions start at Idle. A node whose attempt
+// failed and is retried does not pass through Failed: Failed is terminal. A terminal status has no successor.
 //
-// Ready may become Skipped and Running may become Skipped for different reasons: the former when a node is superseded
-// before it started, the latter when its step skips itself. Running becomes Ready again when the run is left.
+// Ready and Running may become Skipped for different reasons: a ready node is superseded before it starts, a running
+// node's step skips itself. Running becomes Ready again when the run is left.
 var transitions = [statusCount]uint16{
 	Idle:      bits(Waiting, Ready, Skipped, Aborted, Failed, Cancelled),
 	Waiting:   bits(Ready, Skipped, Aborted, Failed, Cancelled),
@@ -80,7 +80,7 @@ func bits(to ...Status) (set uint16) {
 	return set
 }
 
-// CanBecome reports whether a node may go from s to t in one step.
+// CanBecome reports whether a node may change from s to t in one step.
 func (s Status) CanBecome(t Status) bool {
 	return s < statusCount && t < statusCount && transitions[s]>>t&1 == 1
 }
