@@ -15,107 +15,107 @@ import (
 
 // Run is one execution of a graph. Its methods may be called from any goroutine.
 type Run struct {
-	// Everything below is guarded by st.mu unless it says otherwise. The lock is never held while user code runs. There is
-	// no scheduler goroutine: the worker that finished a step settles it, takes the best ready node in the same critical
-	// section and performs that itself; if more nodes are ready it starts one more worker, which does the same.
+	// st.mu guards the fields below unless they say otherwise. The lock is never held while user code runs. There is no scheduler
+	// goroutine: the worker that finished a step settles it, takes the best ready node in the same critical section and performs that node
+	// itself. If more nodes are ready it starts one more worker, which does the same.
 
 	runGiven                  // its plan, inputs and options
-	st         machine.Locked // the lock, and every decision
+	st         machine.Locked // the lock, and all decisions
 	runNodes                  // its records of nodes
 	runReports                // its events
-	runNest                   // its place among runs nested in one another
+	runNest                   // its place in a tree of nested runs
 	runCrew                   // its goroutines and timers
 	runStops                  // its stops
 	runRest                   // gates, signals, rest
 	runOutcome                // its end
-	undo       *undoing       // what is undone; nil unless something is, or was, in this run or in one nested in it
+	undo       *undoing       // what is undone; nil if neither this run nor one nested in it has undone anything
 	runIdentity
 }
 
-// runGiven holds the plan, inputs and options of a run. It is fixed when the run begins, but for base, which the caller's
-// context may replace.
+// runGiven holds the plan, inputs and options of a run. It is fixed when the run begins, except for base, which the caller's context may
+// replace.
 type runGiven struct {
 	plan     *Plan
 	step     StepFunc        // wrapped in the middleware
 	ctx      context.Context // the caller's
-	base     context.Context // the caller's values, without its cancellation: attempts are stopped by the run alone
+	base     context.Context // the caller's values without its cancellation: only the run stops attempts
 	cfg      *config
 	start    time.Time
-	wrapped  bool         // step is wrapped and performs the nodes' own Do too
+	wrapped  bool         // step is wrapped in middleware and also performs the nodes' own Do
 	stepless bool         // the host has given no step function
 	mayEnd   bool         // the caller's context may end
 	careful  bool         // the outcome of an attempt depends on more than its result
-	attended bool         // Execute waits for it, and follows the caller's context
+	attended bool         // Execute waits for the run, which follows the caller's context
 	unheld   bool         // started by Execute, so that no caller can signal it: suspending ends the run
 	epoch    int          // 1, and one more with each redrive
-	dozes    int64        // how long the first alarm was away when the run was left to wait for it, in ns; 0 if it was not
+	dozes    int64        // if the run was left to wait for its first alarm: how far away the alarm was, in ns; else 0
 	learning *learning    // its History; nil without one
-	from     *restoration // the state that it continues from, until it is opened
+	from     *restoration // the state from which the run continues, until the run is opened
 }
 
 // runNodes are the records of a run's nodes.
 type runNodes struct {
 	records []record
 	extras  map[machine.Ref]*extra
-	checks  map[machine.Ref]*evaluation         // that workers perform
+	checks  map[machine.Ref]*evaluation         // the checks that workers perform
 	slips   map[machine.Ref]*slips[machine.Ref] // see slipsOf
-	slipped atomic.Bool                         // there was one; not guarded
+	slipped atomic.Bool                         // slips had an entry; not guarded
 	texts   atomic.Pointer[sync.Map]            // see branchText and inputsHash
 }
 
-// runReports is how a run's events are recorded.
+// runReports holds what records a run's events.
 type runReports struct {
-	log      *eventLog     // nil if events have no readers; immutable; recorder is used only with it; the outermost run's
+	log      *eventLog     // nil if events have no readers; immutable; shared with the outermost run; recorder is used only with it
 	recorder *recorder     // nil without a log
 	scope    *eventScope   // nil without a log
-	flushing chan struct{} // closed when a goroutine has published the signals; nil if none is at it
+	flushing chan struct{} // closed when a goroutine has published the signals; nil if none is publishing
 }
 
-// runNest is the place of a run among others. A run with composites, and the runs nested in it, form a tree. They have one lock, one
-// log and one clock.
+// runNest is a run's place among nested runs. A run with composites and the runs nested in it form a tree. The tree has one lock, one log
+// and one clock.
 type runNest struct {
 	tree     *tree // nil for a run without composites that is not nested
 	outer    *Run  // nil for a run that is not nested
 	turn     *turn // its place in the tree; nil without a tree
-	began    int64 // ns since start, which is the outermost run's
-	bound    int64 // when the run's time is up, ns since start, which may be before it; 0 means never
+	began    int64 // ns since start, which is that of the outermost run
+	bound    int64 // when the run's Timeout passes, in ns since start; may be negative; 0 means never
 	touched  bool  // see tree
-	heldBack bool  // it is among durable.heldBack
-	nests    bool  // some node is a composite, or has been expanded
-	// lends has, by group that this graph or an outer one declares, the composites with expanded nodes whose graphs name it.
+	heldBack bool  // the run is in durable.heldBack
+	nests    bool  // some node is a composite or has been expanded
+	// lends maps each group of this graph or an outer one to the composites with expanded nodes whose graphs name the group.
 	lends map[string]map[machine.Ref]bool
 	*instance
 }
 
-// instance is what a nested run performs: a composite, or a part of one. All runs that are not nested share notNested, which is never
-// written to.
+// instance says which composite, or part of one, a nested run performs. Runs that are not nested share notNested, which is never written
+// to.
 type instance struct {
-	prefix     string         // of the paths of the run's nodes
-	keys       string         // of their keys in the store, see key
+	prefix     string         // the prefix of the paths of the run's nodes
+	keys       string         // the prefix of their keys in the store, see key
 	within     *Step          // the attempt of the composite that the run is a part of
-	remaining  int64          // the longest path of the tree that remains after the run
+	remaining  int64          // the longest path of the tree from the run's end on
 	stoppedBy  CauseKind      // the cause for which the composite was stopped, if it was
-	seen       *sights        // of a composite that is memoized: what is read through it; else nil
-	items      *items         // in the run of a map's items: these
+	seen       *sights        // for a memoized composite: what is read through it; else nil
+	items      *items         // in the run of a map's items: the items
 	iteration  int            // in the run of a loop's iteration: its number, from 1; else 0
 	previous   any            // the output of the iteration before
-	rootInputs map[string]any // in the run of a graph that a node was expanded into: its inputs, never nil
+	rootInputs map[string]any // in the run of an expanded node's graph: the graph's inputs, never nil
 }
 
 var notNested instance
 
 // runCrew counts the goroutines and timers of a run.
 type runCrew struct {
-	workers   int      // goroutines in work, abandoned ones not counted
+	workers   int      // working goroutines, without abandoned ones
 	timers    int      // callbacks that are armed or running
 	bell      *bell    // the outermost run's; nil until an alarm is armed
-	single    *single  // nil but for runs with one slot; the outermost run's
-	unwritten int      // ready nodes, and nested runs that have ended, that wait for their store
+	single    *single  // for a run with one slot, else nil; the outermost run's
+	unwritten int      // ready nodes, and ended nested runs, that wait for their store
 	durable   *durable // the outermost run's; nil without a store
-	shared    *stakes  // in limits that the run shares with others of its Runner; the outermost run's; nil without any
-	manual    *manual  // in place of goroutines and a clock, of a run that a Coordinator drives; the outermost run's; nil for any other
+	shared    *stakes  // in limits shared with other runs of the Runner; the outermost run's; nil if there are none
+	manual    *manual  // replaces goroutines and clock in a run that a Coordinator drives; the outermost run's; else nil
 	tokenDue  *alarm   // for the next token that a node waits for; the outermost run's
-	tokenAt   int64    // when it falls due
+	tokenAt   int64    // when tokenDue falls due
 }
 
 // runStops is the state of the stops of a run.
@@ -123,17 +123,17 @@ type runStops struct {
 	requests     uint8                    // calls of Cancel and AbortAll, two at most
 	followed     bool                     // the run follows the caller's context, whose end stops it
 	cancelled    bool                     // Cancel was called or the caller's context ended
-	stopsAll     bool                     // a stop has asked what runs to stop
-	unfollowed   atomic.Bool              // the following has ended, and callerEnded will not act any more
-	unfollow     func() bool              // ends the following; nil once called; the outermost run's
+	stopsAll     bool                     // a stop has asked all running attempts to stop
+	unfollowed   atomic.Bool              // the run follows the caller's context no more, and callerEnded does nothing
+	unfollow     func() bool              // makes the run stop following the caller's context; nil once called; the outermost run's
 	deadline     *alarm                   // of the run
 	stopCauses   map[CauseKind]*stopCause // what stopped the run, for its attempts' contexts; nil if nothing did
 	stopManner   machine.StopManner       // of the first stop
-	stopOrigin   machine.Ref              // the node whose failure was the reason of the first stop, or noRef
-	asked        *Request                 // the first request to stop, nil without one; the outermost run's
-	redrivenBy   *Request                 // the request for the redrive that began the epoch, if there was one; the outermost run's
+	stopOrigin   machine.Ref              // the node whose failure caused the first stop, or noRef
+	asked        *Request                 // the first request to stop, nil if none; the outermost run's
+	redrivenBy   *Request                 // the request for the redrive that began the epoch, nil if none; the outermost run's
 	ending       []stopOrder              // attempts whose contexts the next release of the lock ends
-	failedGroups *groupFailures           // see groupFailed; nil without any
+	failedGroups *groupFailures           // see groupFailed; nil if none
 }
 
 // runRest is the state of a run that waits, rests or is being left.
@@ -141,55 +141,55 @@ type runRest struct {
 	stage     runStage
 	reentered bool                   // some step was entered again after a wait
 	leaving   bool                   // Leave was called, or the end of the caller's context leaves the run
-	leftFor   *stopCause             // the end of that context; nil if it does not leave the run; the outermost run's
+	leftFor   *stopCause             // how that context ended; nil if its end does not leave the run; the outermost run's
 	waits     *waits                 // of the outermost run: see waiters
-	tokens    map[string]machine.Ref // of the steps that wait
-	signals   map[machine.Ref]answer // of gates that were not reached yet
+	tokens    map[string]machine.Ref // the tokens of the steps that wait
+	signals   map[machine.Ref]answer // answers for gates that the run has not reached yet
 }
 
-// runStage is how far a run has come. A run goes from one stage to the next, from resting back to running when it continues, and
-// back from concluded if its store refuses its end. That a run is being left is no stage: it may run or rest meanwhile.
+// runStage says how far a run has come. Stages advance, with two exceptions: a resting run that continues is running again, and a concluded
+// run goes back if its store refuses its end. Being left is not a stage: such a run may be running or resting.
 type runStage uint8
 
 const (
-	stagePending   runStage = iota // the Runner has not let it begin, or the functions of Around have not returned
+	stagePending   runStage = iota // the Runner has not begun it, or functions of Around have not returned
 	stageRunning                   // it has begun, or was announced in order to end
-	stageResting                   // suspended: nothing is left to do but to wait for signals
-	stageConcluded                 // every node is terminal, or the run ends at rest: the verdict is in
-	stageOver                      // and its goroutines have returned
+	stageResting                   // suspended: it only waits for signals
+	stageConcluded                 // every node is terminal, or the run ends at rest: it has a verdict
+	stageOver                      // its goroutines have returned, too
 )
 
-// concluded reports whether the run has a verdict. The lock is held.
+// concluded reports whether the run has a verdict. The caller holds the run's lock.
 func (r *Run) concluded() bool { return r.stage >= stageConcluded }
 
 // runOutcome is the state of a run's end.
 type runOutcome struct {
 	ended     int64
-	summed    bool // result was made
+	summed    bool // result is made
 	verdict   verdict
 	endOutput any
-	remarks   *remarks                    // nil without any
+	remarks   *remarks                    // nil if there are none
 	done      chan struct{}               // closed when concluded, workers and timers are 0
 	span      atomic.Pointer[surrounding] // nil without the option Around
 	result    Result
 	resMu     sync.Mutex // guards result and summed
 }
 
-// remarks are what the Result says of a run besides its nodes.
+// remarks hold what the Result says about a run besides its nodes.
 type remarks struct {
 	abandoned       []machine.Ref
 	abandonedInside []string // the paths of abandoned nodes in nested runs
 	warnings        []error
-	warned          map[*router]bool  // in the outermost run: the conditions of the tree for whose answers there is a warning
-	warnedGuards    map[*node]bool    // in the outermost run: the nodes whose guards could not decide
-	warnedInside    map[string]bool   // in the outermost run: the warnings that came from graphs which steps have returned
-	outlasting      map[*Gate]bool    // in the outermost run: the gates that a warning names as outlasting it
+	warned          map[*router]bool  // in the outermost run: conditions in the tree whose answers have had a warning
+	warnedGuards    map[*node]bool    // in the outermost run: nodes whose guards could not decide
+	warnedInside    map[string]bool   // in the outermost run: warnings from graphs that steps have returned
+	outlasting      map[*Gate]bool    // in the outermost run: gates that a warning names because they outlast it
 	labels          map[string]string // of the outermost run: set by steps; not written to
-	usage           *runUsage         // of the outermost run: what was used; nil for nothing
-	holders         map[any][]place   // in the outermost run: the nodes that answers of Why have named, by what they hold
+	usage           *runUsage         // of the outermost run: what was used; nil if nothing
+	holders         map[any][]place   // in the outermost run: the nodes that answers of Why have named, by what the nodes hold
 }
 
-// remarked returns the remarks, to be read.
+// remarked returns the remarks for reading.
 func (o *runOutcome) remarked() remarks {
 	if o.remarks == nil {
 		return remarks{}
@@ -197,7 +197,7 @@ func (o *runOutcome) remarked() remarks {
 	return *o.remarks
 }
 
-// remark returns the remarks, to be added to.
+// remark returns the remarks for adding to them.
 func (o *runOutcome) remark() *remarks {
 	if o.remarks == nil {
 		o.remarks = &remarks{}
@@ -213,12 +213,12 @@ func (o *runOutcome) warn(warnings ...error) {
 	}
 }
 
-// runIdentity is the id of a run, and its trace. They are not guarded: the first call makes them.
+// runIdentity holds the id and the trace of a run. No lock guards them: the first call makes them.
 type runIdentity struct {
 	id, trace atomic.Pointer[string]
 }
 
-// prepare makes a run that has not begun ready to be observed and cancelled.
+// prepare prepares a run before it begins, so that it can be observed and cancelled.
 func (r *Run) prepare(x *restoration) {
 	r.start = time.Now()
 	if r.manual != nil {
@@ -271,11 +271,11 @@ func (r *Run) prepare(x *restoration) {
 	}
 }
 
-// begin begins the run, or continues the restored one, at the given time of its clock. A run that was pending may
-// have been cancelled meanwhile; it has ended then.
+// begin begins the run, or continues the restored one, at the given time of its clock. A run that was cancelled while it was pending has
+// ended already.
 func (r *Run) begin(x *restoration, now int64) {
 	mayEnd, ended := true, callerGone
-	defer func() { // even if a method of the caller's context ends the goroutine, the run must end
+	defer func() { // the run must end even if a method of the caller's context ends the goroutine
 		r.st.Lock()
 		if r.stage < stageRunning { // else a stop or a Leave has begun the run already
 			r.careful = r.cfg.checkValues || mayEnd || r.single != nil
@@ -300,7 +300,7 @@ func (r *Run) begin(x *restoration, now int64) {
 	}
 }
 
-// initState makes the State of a run that is about to begin, or to continue.
+// initState makes the State of a run before the run begins or continues.
 func (r *Run) initState() {
 	x := r.cfg.setup(r.plan)
 	if x.Order == nil {
@@ -311,14 +311,14 @@ func (r *Run) initState() {
 	}
 }
 
-// callerGone is the cause of the stop of a run whose caller's context has ended the goroutine that asked it.
+// callerGone stops a run if a method of the caller's context ends the goroutine.
 var callerGone = &stopCause{ErrGoexit, context.Canceled}
 
-// open is the part of begin that takes the lock. It reports whether the run had not ended before.
+// open does the part of begin that needs the lock. It reports whether the run had not ended before.
 func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	s := &r.st
 	s.Lock()
-	if r.stage >= stageRunning { // it has ended, or is about to, without having begun
+	if r.stage >= stageRunning { // it has ended, or will end, without having begun
 		s.Unlock()
 		return false
 	}
@@ -345,7 +345,7 @@ func (r *Run) open(x *restoration, ended *stopCause, now int64) bool {
 	return true
 }
 
-// openUnbegun announces a pending run that will end without having begun. A run that was to continue keeps its results so far.
+// openUnbegun announces a pending run that ends without having begun. A run that was to continue keeps its results so far.
 func (r *Run) openUnbegun(now int64) {
 	x := r.from
 	r.stage, r.began, r.from = stageRunning, now, nil
@@ -363,7 +363,7 @@ func (r *Run) timeUp() {
 	r.stop(CauseRunTimeout, noRef, &stopCause{ErrRunTimeout, context.DeadlineExceeded}, machine.StopAsking)
 }
 
-// keepBound keeps the deadline of an earlier life, if there is one and this life has a Timeout, too.
+// keepBound keeps the deadline of an earlier life if there is one, and if this life has a Timeout, too.
 func (r *Run) keepBound(deadline time.Time) {
 	if r.cfg.timeout <= 0 || deadline.IsZero() {
 		return
@@ -373,7 +373,7 @@ func (r *Run) keepBound(deadline time.Time) {
 	}
 }
 
-// now is the run's clock: nanoseconds since its start, monotonic. A Coordinator sets its run's clock.
+// now returns the time of the run's clock: nanoseconds since its start, monotonic. A Coordinator sets its run's clock.
 func (r *Run) now() int64 {
 	if r.manual != nil {
 		return r.manual.clock.Load()
@@ -381,8 +381,8 @@ func (r *Run) now() int64 {
 	return int64(time.Since(r.start))
 }
 
-// dispatch lets the State announce what there is to do. It is called with the lock held after every change that is not made by a worker about
-// to take its next task.
+// dispatch lets the State announce work. It is called after every change, unless the change was made by a worker that takes its next task.
+// The caller holds the run's lock.
 func (r *Run) dispatch(now int64) {
 	if r.isLost() {
 		if r.outer == nil {
@@ -398,11 +398,11 @@ func (r *Run) dispatch(now int64) {
 	if r.durable != nil {
 		r.commitPending()
 	}
-	if r.tree == nil && r.st.Rated() { // else the tree does
+	if r.tree == nil && r.st.Rated() { // else the tree calls it
 		r.awaitToken(now)
 	}
 	if r.tree == nil && r.cfg.restAfter > 0 {
-		r.doze(now) // else the tree does
+		r.doze(now) // else the tree calls it
 	}
 	if r.st.Sleepers() > 0 || r.leaving {
 		r.rest(now)
@@ -410,7 +410,7 @@ func (r *Run) dispatch(now int64) {
 	r.conclude(now)
 }
 
-// announced answers an announcement of the State by a worker, or declines it if the committer has to take the outbox first.
+// announced answers an announcement of the State with a worker. It declines if the committer has to take the outbox first.
 func (r *Run) announced() {
 	if r.holdsBack() {
 		r.st.Answer() // the committer lets the run continue
@@ -428,7 +428,7 @@ func (r *Run) engage() {
 	r.launch()
 }
 
-// enlist and dismiss count the goroutines that work for a run, and in its tree.
+// enlist and dismiss count the goroutines that work for the run and its tree.
 func (r *Run) enlist() {
 	r.workers++
 	if r.tree != nil {
@@ -443,7 +443,7 @@ func (r *Run) dismiss() {
 	}
 }
 
-// conclude ends the run if everything is terminal. When the last worker and the last callback are gone too, Wait may return.
+// conclude concludes the run if every node is terminal. When its last worker and its last callback are gone, too, it lets Wait return.
 func (r *Run) conclude(now int64) {
 	if !r.concluded() && r.stage != stagePending && r.st.Done() && !r.isLost() && !r.undoesAfterEnd(now) {
 		r.sumUp(now)
@@ -467,18 +467,18 @@ func (r *Run) conclude(now int64) {
 	}
 }
 
-// sumUp computes the verdict and disarms what is armed.
+// sumUp computes the verdict and disarms the alarms.
 func (r *Run) sumUp(now int64) {
 	r.stage, r.ended = stageConcluded, now
 	r.flush(now)
 	r.judge()
 	if r.cfg.history != nil {
-		r.noteLessons() // whose frame most runs need not have room for: see attemptAndFinish
+		r.noteLessons() // a function of its own, since most runs need no room for its frame: see attemptAndFinish
 	}
 	r.disarm(&r.deadline)
 	r.disarm(&r.tokenDue)
 	r.leavePool()
-	if r.timers > 0 { // a node that backs off may have become terminal as a loser
+	if r.timers > 0 { // a node that backs off may have become terminal because it was superseded
 		r.disarmAll(false)
 	}
 	if r.outer != nil {
@@ -498,7 +498,7 @@ func (r *Run) sumUp(now int64) {
 }
 
 //go:noinline
-func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
+func (r *Run) logEnd(now int64) { // not inlined into sumUp: see attemptAndFinish
 	ended, arg := r.endedPayload(), any(nil)
 	if arg = ended; r.cfg.eventOutputs > 0 {
 		arg = &endedWith{RunEnd: ended, value: r.output()}
@@ -506,8 +506,8 @@ func (r *Run) logEnd(now int64) { // not a part of sumUp: see attemptAndFinish
 	r.event(entry{kind: r.verdict.event(), at: now, arg: arg})
 }
 
-// release writes the log, dispatches remaining work, releases the lock, ends the contexts that are to end, and leaves the
-// caller's context if the run has ended.
+// release writes the log, dispatches remaining work and releases the lock. Then it ends the contexts of stopped attempts, and stops
+// following the caller's context if the run has ended.
 func (r *Run) release(now int64) {
 	var ending []stopOrder
 	if r.tree != nil {
@@ -541,7 +541,7 @@ func (r *Run) release(now int64) {
 	if unfollow != nil {
 		root.leaveCaller(unfollow)
 	}
-	if root.learning != nil && root.learning.news.Load() { // a variable would make the stacks of all workers grow
+	if root.learning != nil && root.learning.news.Load() { // inline, since a variable would make the stacks of all workers grow
 		root.teach()
 	}
 }
@@ -550,10 +550,10 @@ func newRunID() string {
 	if id, err := uuid.NewV7(); err == nil {
 		return id.String()
 	}
-	return uuid.NewString() // the clock or the entropy source failed; NewString panics if the latter did for good
+	return uuid.NewString() // the clock or the entropy source failed; NewString panics if the entropy source keeps failing
 }
 
-// ID returns the run's id: the one given by the option RunID, or a UUID of version 7 that is made now.
+// ID returns the run's id: the option RunID, or else a version 7 UUID that the first call makes.
 func (r *Run) ID() string {
 	r = r.outermost()
 	if known := r.id.Load(); known != nil {
@@ -563,19 +563,18 @@ func (r *Run) ID() string {
 	if id == "" {
 		id = newRunID()
 	}
-	r.id.CompareAndSwap(nil, &id) // else another goroutine was faster
+	r.id.CompareAndSwap(nil, &id) // unless another goroutine was faster
 	return *r.id.Load()
 }
 
-// Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be
-// catching up.
+// Done returns a channel that is closed when the run has ended and its goroutines have returned. Sinks may still be receiving events.
 func (r *Run) Done() <-chan struct{} { return r.done }
 
-// minSinkGrace is the least grace for sinks, so that a CancelGrace near zero does not disable sinks that are prompt.
+// minSinkGrace is the least grace for sinks, so that prompt sinks work even with a CancelGrace near zero.
 const minSinkGrace = time.Second
 
-// Wait waits for the run to end and returns what Execute returns. It may be called any number of times. The goroutine that calls the
-// [Coordinator] of a run would wait forever: see [Coordinator.Result].
+// Wait waits for the run to end and returns what Execute returns. It may be called any number of times. The goroutine that drives the run
+// with a [Coordinator] must not call Wait, which would never return: see [Coordinator.Result].
 func (r *Run) Wait() (*Result, error) {
 	if r.manual != nil {
 		<-r.manual.told
@@ -585,7 +584,7 @@ func (r *Run) Wait() (*Result, error) {
 	return res, err
 }
 
-// finished is Wait without the functions of Around.
+// finished does the work of Wait, without waiting for the functions of Around.
 func (r *Run) finished() (*Result, error) {
 	<-r.done
 	if r.log != nil {
@@ -596,7 +595,7 @@ func (r *Run) finished() (*Result, error) {
 	r.resMu.Unlock()
 	var effects error
 	if !summed {
-		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // without the lock, which others would wait for
+		effects = r.observed(max(r.cfg.cancelGrace, minSinkGrace)) // without resMu, for which other callers would wait
 	}
 	r.resMu.Lock()
 	if !r.summed {
@@ -632,7 +631,7 @@ func (r *Run) status() RunStatus {
 	return RunRunning
 }
 
-// NodeStatus returns the status of a node, and whether there is one of this id.
+// NodeStatus returns the status of the node with this id, and whether the graph has such a node.
 func (r *Run) NodeStatus(id string) (Status, bool) {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -643,7 +642,7 @@ func (r *Run) NodeStatus(id string) (Status, bool) {
 	return r.st.Status(ref), true
 }
 
-// outermost is the run that this one is nested in, at whatever depth, or the run itself.
+// outermost returns the run in which this one is nested, at whatever depth, or the run itself.
 func (r *Run) outermost() *Run {
 	if r.outer == nil {
 		return r
@@ -653,7 +652,7 @@ func (r *Run) outermost() *Run {
 
 func (r *Run) timeAt(now int64) time.Time { return r.start.Add(time.Duration(now)) }
 
-// runHost is a Run as its State sees it. Its methods are called with the lock held.
+// runHost is a Run as its State sees it. The caller of its methods holds the run's lock.
 type runHost Run
 
 func (h *runHost) RunStatus() RunStatus      { return (*Run)(h).status() }
@@ -666,19 +665,19 @@ func (h *runHost) Grants() bool              { return (*Run)(h).grants() }
 func (h *runHost) Announced()                { (*Run)(h).announced() }
 func (h *runHost) Reverses() bool            { return (*Run)(h).reverses() }
 
-// record is the data that a run keeps of every node. It is written under the lock, and never again once the node is
-// terminal, unless a store refuses or loses the node's end. Like the State's word of a terminal node it may then be read without the lock,
-// except in a durable run by what is called before that end is stored: guards and merges.
+// record is the data that a run keeps of every node. It is written under the run's lock, and not after the node is terminal, unless a store
+// refuses or loses the node's end. A terminal node's record may then be read without the lock, like its word in the State. In a durable
+// run, guards and merges that run before that end is stored must take the lock.
 type record struct {
-	first    Step  // the first attempt; later ones and fallbacks have Steps of their own
-	value    any   // completed: the output; failed: the error
+	first    Step  // the first attempt; later attempts and fallbacks have their own Steps
+	value    any   // of a completed node the output, of a failed node the error
 	start    int64 // of the first attempt, in ns since the run's start
 	end      int64 // of the last attempt
 	attempts int32
-	active   activeStep // which Step belongs to the running attempt, if any; no pointer, see attemptContext
+	active   activeStep // which Step belongs to the running attempt, if any; not a pointer, see attemptContext
 	fallback bool
-	noRetry  event.NoRetry // of a failed node whose attempt failed
-	returned bool          // the step of the running attempt has returned, and waits before it ends until its store has room
+	noRetry  event.NoRetry // for a node that failed because its attempt failed
+	returned bool          // the running attempt's step has returned, but its end waits for room in the store's outbox
 }
 
 type activeStep uint8
@@ -686,10 +685,10 @@ type activeStep uint8
 const (
 	activeNone activeStep = iota
 	activeFirst
-	activeLater // the one in extra
+	activeLater // the Step in extra
 )
 
-// current returns the Step of the node's current attempt, while it runs; else nil.
+// current returns the Step of the node's running attempt, or nil.
 func (r *Run) current(ref machine.Ref) *Step {
 	rec := &r.records[ref]
 	if rec.active == activeFirst {
@@ -705,7 +704,7 @@ func (r *Run) later(ref machine.Ref) *Step {
 	return nil
 }
 
-// activate makes a Step the one of its node's current attempt.
+// activate makes step the Step of its node's running attempt.
 func (r *Run) activate(step *Step) {
 	rec := &r.records[step.ref]
 	if rec.active = activeFirst; step != &rec.first {
@@ -723,69 +722,69 @@ func (rec *record) errorOf() error {
 // extra is the additional record of the few nodes that need one.
 type extra struct {
 	nodeFacts
-	later    *Step          // of the last attempt or fallback after the first
-	errs     []attemptError // of the attempts that were retried, in their order
-	began    int64          // of a node that was begun more than once: the last time, in ns since the run's start
-	ready    int64          // when it became ready again: after a backoff, or a signal
+	later    *Step          // the Step of the last attempt or fallback after the first
+	errs     []attemptError // of the retried attempts, in order
+	began    int64          // if the node was begun more than once: the last time, in ns since the run's start
+	ready    int64          // when the node became ready again, after a backoff or a signal
 	lastErr  error          // of the last attempt that was retried, replaced by a fallback, or stopped
 	guardErr error          // why the guard could not decide
-	asked    []machine.Ref  // of a condition: the failed nodes for whose status or error it asked; nil if that was not kept
+	asked    []machine.Ref  // for a condition: the failed nodes whose status or error it asked for; nil if not recorded
 	merged   map[string]any // the merged parameters, from the check
-	stop     error          // the cause of the stop, for a node that was stopped by itself
-	timedOut timeoutScope   // of the current attempt
-	timeout  time.Duration  // that passed
-	overdue  bool           // OverallTimeout has passed after the step of the attempt had returned
-	behind   bool           // an attempt inside the composite was abandoned
-	deltas   int            // emitted so far, over all attempts
+	stop     error          // the cause of the stop, if the node alone was stopped
+	timedOut timeoutScope   // the timeout of the current attempt that has passed
+	timeout  time.Duration  // the length of that timeout
+	overdue  bool           // OverallTimeout passed after the attempt's step had returned
+	behind   bool           // an attempt in the composite was abandoned
+	deltas   int            // deltas emitted so far, over all attempts
 	counted  uint64         // the last transaction whose record of the node counts deltas
-	comp     *composite     // of a composite that has begun, and of a node that has been expanded
+	comp     *composite     // for a composite that has begun, and for an expanded node
 	kept     *nodeState     // for a node that was expanded in an earlier life, until its graph is known: its state in the snapshot
-	answers  int            // signals that were left in kept
-	items    *items         // of a map, from the check
+	answers  int            // the number of signals put into kept
+	items    *items         // for a map, from the check
 
-	wait      *Wait             // of a suspended node
+	wait      *Wait             // for a suspended node
 	answered  *Wait             // the last wait that has ended
 	saved     any               // the state that the step gave to Suspend or Expand
-	decision  *Decision         // the signal that answered it, nil without one
-	texts     *texts            // of wait, saved and decision; nil for none
+	decision  *Decision         // the signal that answered it; nil if none
+	texts     *texts            // the texts of wait, saved and decision; nil if none
 	reentries int32             // how often the step was entered again in the same attempt
-	due       int64             // of a node that backs off: when it is ready, in ns since the run's start
-	refused   error             // why the store has refused the output of the last attempt; nil if it has not
-	reads     []string          // of a memoized node: what its step has read, see Memo
-	labels    map[string]string // that the current attempt has set; nil for none
-	using     Usage             // reported by the current attempt; nil for nothing
+	due       int64             // for a node that backs off: when it is ready, in ns since the run's start
+	refused   error             // why the store refused the output of the last attempt; nil if it did not
+	reads     []string          // for a memoized node: what its step has read, see Memo
+	labels    map[string]string // set by the current attempt; nil if none
+	using     Usage             // reported by the current attempt; nil if nothing
 	left      bool              // the current attempt was interrupted because the run is being left
-	awaited   []awaitedRun      // what it was answered by AwaitRun
+	awaited   []awaitedRun      // the answers of AwaitRun
 
 	overall, grace, backoff, gate *alarm // armed ones; nil otherwise
 }
 
-// nodeFacts are what a run knows of a node beside its State, in the form in which a snapshot keeps them: a new fact of that kind is a field
-// here and a line of nodeWriter.
+// nodeFacts are the facts about a node outside the State, in the form in which a snapshot keeps them. A new fact needs a field here and a
+// line in nodeWriter.
 type nodeFacts struct {
-	Message   string     `json:"message,omitempty"`   // of a step that skipped itself
-	Key       string     `json:"key,omitempty"`       // that a value has given it, see Node.KeyFrom
-	Answer    string     `json:"answer,omitempty"`    // of a condition, if it is not the labels of the branches taken, see conclusion
+	Message   string     `json:"message,omitempty"`   // from a step that skipped itself
+	Key       string     `json:"key,omitempty"`       // the node's key, if a value gives it, see Node.KeyFrom
+	Answer    string     `json:"answer,omitempty"`    // of a condition, if it differs from the labels of the branches taken, see conclusion
 	Memoized  bool       `json:"memoized,omitempty"`  // the output comes from an earlier run
-	Hit       *event.Hit `json:"hit,omitempty"`       // and of which; nil in a file of an older version
+	Hit       *event.Hit `json:"hit,omitempty"`       // the earlier run; nil in a file of an older version
 	Harmless  int32      `json:"harmless,omitempty"`  // attempts that have had no effect
-	Inherited bool       `json:"inherited,omitempty"` // it has ended in the run that this one is a fork of, which undoes it or not
+	Inherited bool       `json:"inherited,omitempty"` // the node ended in the run that this one is a fork of, and only that run undoes it
 	Abandoned bool       `json:"abandoned,omitempty"`
-	Sleeps    bool       `json:"sleeps,omitempty"` // of a node that backs off: its step has returned SuspendUntil
+	Sleeps    bool       `json:"sleeps,omitempty"` // for a node that backs off: its step has returned SuspendUntil
 	Tokens    [2]int     `json:"tokens,omitzero"`  // in files of older versions: input and output
-	Usage     *spent     `json:"usage,omitempty"`  // over all attempts that have ended
-	// Of a node that has not ended: the attempts that were interrupted because the run was left, which do not count, and the last attempts
-	// that ended with their process.
+	Usage     *spent     `json:"usage,omitempty"`  // over all ended attempts
+	// Cut and Crashes are for a node that has not ended. Cut counts the attempts that were interrupted because the run was left, which do
+	// not count against MaxAttempts. Crashes counts the last attempts in a row that ended with their process.
 	Cut     int32 `json:"cut,omitempty"`
 	Crashes int32 `json:"crashes,omitempty"`
 }
 
-// attemptError is the error of an attempt that was retried. Attempts that a crash cut short have none.
+// attemptError is the error of a retried attempt. Attempts that a crash cut short have none.
 type attemptError struct {
-	attempt    int32 // 0 for one of an earlier life, which precedes all attempts of this one
-	number     int32 // the same, but kept from an earlier life; 0 if a file of an older version has not kept it
+	attempt    int32 // 0 for an attempt of an earlier life, which precedes all attempts of this one
+	number     int32 // the attempt's number, also in an earlier life; 0 if a file of an older version lacks it
 	err        error
-	start, end int64 // ns since the run's start; 0 if a file of an older version has not kept them
+	start, end int64 // ns since the run's start; 0 if a file of an older version lacks them
 	delay      time.Duration
 }
 
@@ -801,7 +800,7 @@ func (r *Run) extra(ref machine.Ref) *extra {
 	return x
 }
 
-// attemptStart is when the current, or the last, attempt of a node began.
+// attemptStart returns when the current or last attempt of a node began.
 func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
 	if x != nil && x.began != 0 {
 		return x.began
@@ -809,7 +808,7 @@ func (r *Run) attemptStart(ref machine.Ref, x *extra) int64 {
 	return r.records[ref].start
 }
 
-// attemptOf is the number of an attempt as people count: a step that was suspended is entered again in the same attempt.
+// attemptOf returns the number of an attempt as users count: a suspended step is entered again in the same attempt.
 func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	if x := r.extras[ref]; x != nil {
 		return started - x.reentries
@@ -817,10 +816,11 @@ func (r *Run) attemptOf(ref machine.Ref, started int32) int32 {
 	return started
 }
 
-// texts are values of a node as the codec has written them: what it waits with, and the signal. Each is nil if the codec was not asked yet.
+// texts are values of a node as the codec has written them: what it waits with, its saved state and the signal. Each is nil until the codec
+// has written it.
 type texts struct{ info, saved, signal json.RawMessage }
 
-// known returns the texts, none of them for nil.
+// known returns the texts, or empty texts for nil.
 func (t *texts) known() texts {
 	if t == nil {
 		return texts{}

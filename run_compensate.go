@@ -12,10 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// defaultUndoAttempts is MaxAttempts of a CompensateRetry that leaves it zero.
+// defaultUndoAttempts is the MaxAttempts of a CompensateRetry that sets none.
 const defaultUndoAttempts = 10
 
-// retryOf is the policy of a compensation.
+// policy returns the retry policy of a compensation.
 func (x *compensation) policy() Retry {
 	p := x.retry
 	if p.MaxAttempts == 0 {
@@ -24,48 +24,48 @@ func (x *compensation) policy() Retry {
 	return p.withDefaults()
 }
 
-// undoing is what a run undoes, and has undone. Each run of a tree undoes its own nodes, in an order of its own; the runs in a composite have
-// their turn when the composite has.
+// undoing is what a run undoes and has undone. Each run of a tree undoes its own nodes, in its own order; the runs in a composite have
+// their turn when the composite has its turn.
 type undoing struct {
 	nodes  map[machine.Ref]*undo
 	status RunStatus       // with which the run was about to end when the undoing began; zero for a nested run that had completed
-	whole  bool            // of a nested run: it has completed, and the attempt of its composite has failed all the same: what is undone does not change its verdict
-	by     *Run            // the run that waits for the undos in flight: its goroutines and timers are used; nil if there are none
+	whole  bool            // the nested run completed, but its composite's attempt failed: undoing does not change the run's verdict
+	by     *Run            // the run that waits for the undos in flight, which use its goroutines and timers; nil if there are none
 	then   func(now int64) // called when everything is undone; nil if the run itself waits
-	failed []error         // of the nodes of this run and of its nested runs that could not be undone, in the order in which they failed
-	active []*undo         // of by: the running ones and those backing off, in this run and its nested runs
-	abort  *stopCause      // of the outermost run: nothing is to be undone any more
+	failed []error         // errors of the nodes that could not be undone, in this run and its nested runs, in the order of failure
+	active []*undo         // in the run by: the undos that run or back off, in this run and its nested runs
+	abort  *stopCause      // in the outermost run: why no more nodes are undone; nil while nodes may be
 
-	busy     int              // of the outermost run: runs of the tree that undo something now, and nodes of which a life before has begun that
-	fresh    []*undo          // of the outermost run: the undos that a redrive has changed, until the change is noted
-	times    map[string]int   // of the outermost run: how often what nodes have done was undone, by path, see Step.IdempotencyKey
-	reported map[string]error // of the outermost run: what failed has, by the paths of the nodes
+	busy     int              // in the outermost run: the runs of the tree that undo nodes now, plus the nodes whose undo began in an earlier life
+	fresh    []*undo          // in the outermost run: the undos that a redrive has changed, until the change is recorded
+	times    map[string]int   // in the outermost run: how often each node was undone, by path, see Step.IdempotencyKey
+	reported map[string]error // in the outermost run: the failed compensations, by path of the node
 }
 
-// undo is the undoing of a node.
+// undo is the compensation of a node.
 type undo struct {
 	run                     *Run
 	ref                     machine.Ref
 	status                  Compensation
 	attempts                int32
-	cut, crashes            int32      // of the attempts: the interrupted and crashed ones, which do not count, and the last ones that crashed
+	cut, crashes            int32      // among the attempts: the interrupted and crashed ones, which do not count, and the last ones in a row that crashed
 	step                    *Step      // of the running attempt, or nil
 	stop                    *stopCause // why the running attempt was asked to stop, or nil
-	err                     error      // what the last attempt has failed with
-	began, ended            int64      // when the first attempt began, and when it was known that the node is undone, or cannot be, in ns since the run's start
-	due                     int64      // when the next attempt begins, after a backoff
-	before                  int32      // how often what the node has done was undone before
-	inside                  []*Run     // of a composite: nested runs whose turn has not come, the first one last
-	resumed                 bool       // a life before has begun it, and its turn has not come in this one
-	regained                bool       // the step was called again for the graph that it had returned in an earlier life
+	err                     error      // the error of the last attempt
+	began, ended            int64      // when the first attempt began, and when the node was known to be undone or impossible to undo, in ns since the run's start
+	due                     int64      // when the next attempt begins after a backoff
+	before                  int32      // how often the node was undone before
+	inside                  []*Run     // for a composite: the nested runs still to undo; the next one is the last
+	resumed                 bool       // an earlier life began it, and its turn has not come in this life
+	regained                bool       // the step was called again for the graph that it returned in an earlier life
 	attempt, grace, backoff *alarm
 
 	by     *Request     // who has undone it by hand; else nil
-	noted  uint64       // the last transaction with a record of it
-	stored Compensation // the status in the store
+	noted  uint64       // the last transaction that records it
+	stored Compensation // its status in the store
 }
 
-// compensate performs the compensation of a node, with the step function of the run if it has a kind of its own.
+// compensate performs the compensation of a node: its own function, or else byKind.
 func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	x := s.node().Undo
 	if x.do != nil {
@@ -75,7 +75,7 @@ func (r *Run) compensate(ctx context.Context, s *Step, byKind StepFunc) error {
 	return err
 }
 
-// ownUndo is the compensation of a node, nil if it has none or its items have it.
+// ownUndo returns the compensation of a node; nil if it has none, or if only its items have it.
 func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	if n := r.plan.node(ref); n.Map == nil || r.items != nil {
 		return n.Undo
@@ -83,20 +83,20 @@ func (r *Run) ownUndo(ref machine.Ref) *compensation {
 	return nil
 }
 
-// allowUndo prepares the run, and the runs around it, for nodes inside an expanded node that may have to be undone.
+// allowUndo prepares the run, and the runs around it, for nodes in an expanded node that may have to be undone.
 func (r *Run) allowUndo() {
 	for o := r; o != nil; o = o.outer {
 		o.st.AllowUndo()
 	}
 }
 
-// effect reports whether a node has had an effect outside: perhaps, and certainly. The lock is held.
+// effect reports whether a node perhaps, and whether it certainly, has had an effect outside the run. The caller holds the run's lock.
 func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	rec, x, w := &r.records[ref], r.extras[ref], r.st.Word(ref)
 	if rec.attempts == 0 || r.plan.net.Is(ref, machine.FlagMocked) && r.mockedUndo(ref) == nil || x != nil && x.Inherited {
 		return false, false
 	}
-	known, memoized := int32(0), false // attempts that had none
+	known, memoized := int32(0), false // known counts the attempts without an effect
 	if x != nil {
 		memoized = w.Status() == Completed && x.Memoized && !rec.fallback
 		if known = x.Harmless; memoized {
@@ -107,9 +107,9 @@ func (r *Run) effect(ref machine.Ref) (perhaps, certain bool) {
 	return completed || rec.attempts > known, completed && !rec.fallback
 }
 
-// undoesNode reports whether a node has to be undone that has not been.
+// undoesNode reports whether a node still has to be undone.
 func (r *Run) undoesNode(ref machine.Ref) bool {
-	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite of an earlier life that continues: its turn comes before the end node
+	if !r.st.Word(ref).Status().Terminal() { // a cleanup composite from an earlier life that continues: it has its turn before the end node
 		return false
 	}
 	if r.undo != nil && r.undo.nodes[ref] != nil && r.undo.nodes[ref].status != CompensationRunning {
@@ -122,7 +122,7 @@ func (r *Run) undoesNode(ref machine.Ref) bool {
 	return len(r.undoable(ref)) > 0 || r.regains(ref)
 }
 
-// undoable are the nested runs of a composite that has ended, or whose attempt has, in which something may have to be undone.
+// undoable returns the nested runs in which nodes may have to be undone, of a composite that has ended or whose attempt has.
 func (r *Run) undoable(ref machine.Ref) (list []*Run) {
 	x := r.extras[ref]
 	if x == nil || x.comp == nil {
@@ -139,7 +139,7 @@ func (r *Run) undoable(ref machine.Ref) (list []*Run) {
 	return list
 }
 
-// undoesSome reports whether some node of a nested run has to be undone.
+// undoesSome reports whether some node of the run has to be undone.
 func (r *Run) undoesSome() bool {
 	if !r.st.AllowsUndo() {
 		return false
@@ -153,9 +153,9 @@ func (r *Run) undoesSome() bool {
 	return false
 }
 
-// reverses is called when everything but the end node is over, and before that when everything but cleanup nodes is. It reports whether the run begins to
-// undo: what its nodes have done if it is about to end badly, else only what the stops of earlier lives have left inside. The failures of items concern
-// their map.
+// reverses is called when only cleanup nodes, and again when only the end node has not ended. It reports whether the run begins to undo. If
+// the run is about to end badly it undoes all its nodes, else only the nodes inside that stops of earlier lives have left. The failures of
+// items concern only their map.
 func (r *Run) reverses() bool {
 	if r.isLost() || r.st.IsClosed() || r.cfg.reads || r.st.Untroubled() && r.undo == nil {
 		return false
@@ -179,12 +179,13 @@ func (r *Run) reverses() bool {
 	return false
 }
 
-// isCut reports whether a node that was expanded in an earlier life has been stopped, and what is inside had not ended: the stop found no graph to undo it by.
+// isCut reports whether a node that was expanded in an earlier life was stopped while nodes inside had not ended. The stop could not undo
+// them, since the graph was not known.
 func (r *Run) isCut(ref machine.Ref) bool {
 	return r.regains(ref) && r.st.Word(ref).Status() != Completed && r.extras[ref].kept.Inside.isOpen()
 }
 
-// undoesAfterEnd reports whether the end node has turned a completed run into a failed one, which has something to undo.
+// undoesAfterEnd reports whether the run begins to undo because the end node has turned a completed run into a failed one.
 func (r *Run) undoesAfterEnd(now int64) bool {
 	if !r.st.AllowsUndo() || r.plan.end == noRef || r.st.IsClosed() || r.cfg.reads {
 		return false
@@ -197,7 +198,7 @@ func (r *Run) undoesAfterEnd(now int64) bool {
 	return !r.st.Done()
 }
 
-// reverse begins to undo nodes of the run, for the run that waits for it. It reports whether there are any.
+// reverse begins to undo nodes of the run. by is the run that waits for it. reverse reports whether there is any node to undo.
 func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, then func(now int64)) bool {
 	if r.st.Reverse(undoes, by == r) == 0 {
 		return false
@@ -215,7 +216,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 			r.outdate()
 		}
 		if r.outer == nil {
-			r.disarm(&r.deadline) // it is for what is done, not for what is undone
+			r.disarm(&r.deadline) // the deadline does not bound the undoing
 		}
 	}
 	by.undoes()
@@ -225,7 +226,7 @@ func (r *Run) reverse(undoes func(machine.Ref) bool, status RunStatus, by *Run, 
 	return true
 }
 
-// undoes returns what the run undoes, to be written.
+// undoes returns r.undo, which it makes if there is none.
 func (r *Run) undoes() *undoing {
 	if r.undo == nil {
 		r.undo = &undoing{nodes: map[machine.Ref]*undo{}}
@@ -233,7 +234,7 @@ func (r *Run) undoes() *undoing {
 	return r.undo
 }
 
-// performUndos begins to undo the nodes whose turn has come, with the lock held.
+// performUndos begins to undo the nodes whose turn has come. The caller holds the run's lock.
 func (r *Run) performUndos(now int64) {
 	if r.undo.by == nil || r.outermost().leaving || r.isLost() {
 		return
@@ -256,7 +257,7 @@ func (r *Run) performUndos(now int64) {
 		case r.ownUndo(ref) == nil && !r.regains(ref):
 			r.st.PauseUndo(ref) // the nodes inside take slots themselves
 			u.nextInside(now)
-		case u.due > now: // of an earlier life
+		case u.due > now: // due comes from an earlier life
 			u.pause(u.rules().policy().bound(time.Duration(u.due - now)))
 		default:
 			u.begin(now)
@@ -264,7 +265,7 @@ func (r *Run) performUndos(now int64) {
 	}
 }
 
-// taken notes that the turn of a node has come, which a life before may have begun to undo.
+// taken records that the turn of a node has come, if an earlier life began to undo it.
 func (u *undo) taken() {
 	if u.resumed {
 		u.resumed = false
@@ -272,7 +273,7 @@ func (u *undo) taken() {
 	}
 }
 
-// nextInside begins to undo what the nested run of a composite has done that is next, the last one first.
+// nextInside begins to undo the next nested run of a composite, the last one first.
 func (u *undo) nextInside(now int64) {
 	r := u.run
 	for len(u.inside) > 0 {
@@ -285,14 +286,14 @@ func (u *undo) nextInside(now int64) {
 		}
 	}
 	u.status = r.undoneInside(u.ref)
-	if u.regained || u.stored == CompensationRunning { // it has a record, which ends; the records of the nodes inside say what was undone, and what was not
+	if u.regained || u.stored == CompensationRunning { // it has a record, which ends now; the nodes inside have their own records, which say what was undone
 		u.status, u.ended = CompensationDone, now
 		u.note()
 	}
 	u.over(now)
 }
 
-// begin begins an attempt to undo a node. Over a store the node is undone once the start of the attempt is stored.
+// begin begins an attempt to undo a node. Over a store, the compensation is called after the start of the attempt is stored.
 func (u *undo) begin(now int64) {
 	r, by := u.run, u.run.undo.by
 	if stop := r.outermost().undoes().abort; stop != nil {
@@ -330,7 +331,7 @@ func (u *undo) begin(now int64) {
 	u.launch(step, recorded)
 }
 
-// launch has an attempt performed, on a goroutine of its own or by a Coordinator.
+// launch performs an attempt on its own goroutine, or leaves it to a Coordinator.
 func (u *undo) launch(step *Step, recorded *writing) {
 	if h := u.run.manual; h != nil {
 		h.undos = append(h.undos, undoCall{u, step})
@@ -339,7 +340,7 @@ func (u *undo) launch(step *Step, recorded *writing) {
 	go u.perform(step, recorded)
 }
 
-// rules is how the node is undone: as a compensation without any, if its step is called again for its graph alone.
+// rules returns the node's compensation. If its step is only called again for its graph, rules returns one with the node's Timeout.
 func (u *undo) rules() *compensation {
 	if x := u.run.ownUndo(u.ref); x != nil {
 		return x
@@ -347,7 +348,7 @@ func (u *undo) rules() *compensation {
 	return &compensation{timeout: max(u.run.plan.node(u.ref).Timeout, 0)}
 }
 
-// armTimeout bounds the attempt that begins.
+// armTimeout arms the timeout of the attempt.
 func (u *undo) armTimeout(now int64) {
 	if d := u.rules().timeout; d > 0 {
 		u.step.endBy(saturate.Add(now, int64(d)))
@@ -355,7 +356,7 @@ func (u *undo) armTimeout(now int64) {
 	}
 }
 
-// perform calls the compensation, if the store has its start.
+// perform calls the compensation, after its start is stored if there is a store.
 func (u *undo) perform(step *Step, recorded *writing) {
 	err := ErrGoexit
 	defer func() { u.returned(step, err) }()
@@ -383,7 +384,7 @@ func (u *undo) perform(step *Step, recorded *writing) {
 	err = result
 }
 
-// mayBegin lets the timeout of an attempt begin whose start is stored. It returns an error if it must not begin.
+// mayBegin arms the timeout of an attempt whose start is stored. It returns an error if the attempt must not begin.
 func (u *undo) mayBegin(step *Step, recorded *writing) error {
 	r, now := u.run, u.run.now()
 	r.st.Lock()
@@ -402,7 +403,7 @@ func (u *undo) mayBegin(step *Step, recorded *writing) error {
 	return nil
 }
 
-// halt asks the running attempt to stop, and gives up on it if it does not in time.
+// halt asks the running attempt to stop, and abandons it if it does not return in time.
 func (u *undo) halt(cause *stopCause) {
 	if u.step == nil || u.stop != nil {
 		return
@@ -425,7 +426,7 @@ func (u *undo) halt(cause *stopCause) {
 	})
 }
 
-// putOff ends an attempt that was interrupted because the run is being left: another one follows in a later life.
+// putOff ends an attempt that was interrupted because the run is being left. A later life makes another attempt.
 func (u *undo) putOff() {
 	u.cut++
 	u.run.st.PauseUndo(u.ref)
@@ -443,7 +444,7 @@ func (u *undo) leave() {
 	by.undo.active = slices.DeleteFunc(by.undo.active, func(other *undo) bool { return other == u })
 }
 
-// returned ends an attempt that has returned.
+// returned ends an attempt whose compensation has returned.
 func (u *undo) returned(step *Step, err error) {
 	step.returned()
 	if err == nil {
@@ -453,7 +454,7 @@ func (u *undo) returned(step *Step, err error) {
 	var facts errorFacts
 	var random float64
 	known := ErrGoexit
-	defer func() { u.settle(step, known, facts, random) }() // even if a method of the error, or the host's source of random numbers, ends the goroutine
+	defer func() { u.settle(step, known, facts, random) }() // deferred, in case a method of the error or the host's source of random numbers ends the goroutine
 	facts = inspectError(err)
 	known = bounded(err)
 	_ = contain(func() error {
@@ -462,12 +463,12 @@ func (u *undo) returned(step *Step, err error) {
 	})
 }
 
-// settle ends an attempt whose error is known.
+// settle ends an attempt after its error has been inspected.
 func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 	r := u.run
 	now := r.now()
 	r.st.Lock()
-	if u.step != step { // it was given up
+	if u.step != step { // the attempt was abandoned
 		r.st.Unlock()
 		return
 	}
@@ -482,7 +483,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 		u.fail(r.durable.failed, now)
 	case err == errNotCalled:
 		u.fail(stop.err, now)
-	case stop != nil && stop.err == ErrTimeout: // whatever it has returned: a deadline is a contract
+	case stop != nil && stop.err == ErrTimeout: // even if it returned no error: a deadline is a contract
 		u.failed(timeoutAfter(u.rules().timeout, err), CauseTimeout, errorFacts{}, random, now)
 	case err == nil && r.ownUndo(u.ref) == nil:
 		r.st.PauseUndo(u.ref)
@@ -509,7 +510,7 @@ func (u *undo) settle(step *Step, err error, facts errorFacts, random float64) {
 	r.release(now)
 }
 
-// failed ends an attempt that has failed: another one follows, or the node cannot be undone.
+// failed handles a failed attempt: another one follows, or the node cannot be undone.
 func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float64, now int64) {
 	policy := u.rules().policy()
 	delay, refused := policy.next(int(u.attempts-u.cut), kind, facts.hint(), random)
@@ -522,7 +523,7 @@ func (u *undo) failed(err error, kind CauseKind, facts errorFacts, random float6
 	u.pause(delay)
 }
 
-// pause puts off the next attempt.
+// pause delays the next attempt.
 func (u *undo) pause(delay time.Duration) {
 	r, by := u.run, u.run.undo.by
 	r.st.PauseUndo(u.ref)
@@ -537,7 +538,7 @@ func (u *undo) pause(delay time.Duration) {
 	})
 }
 
-// fail ends the undoing of a node that could not be undone.
+// fail ends the compensation of a node that could not be undone.
 func (u *undo) fail(err error, now int64) {
 	r := u.run
 	u.status, u.err, u.ended = CompensationFailed, err, now
@@ -547,7 +548,7 @@ func (u *undo) fail(err error, now int64) {
 	u.over(now)
 }
 
-// reportUndone adds a failure to the reports of the run and of the runs around it, once for each node.
+// reportUndone adds a failed compensation to the reports of the run and of the runs around it, once for each node.
 func (r *Run) reportUndone(path string, err error) {
 	root := r.outermost().undoes()
 	if root.reported == nil {
@@ -559,13 +560,13 @@ func (r *Run) reportUndone(path string, err error) {
 		root.reported[path] = known
 	}
 	for o := r; o != nil; o = o.outer {
-		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) { // a nested run may have been made after it was reported
+		if x := o.undoes(); !ok || !slices.Contains(x.failed, known) { // a nested run may have been made after the failure was reported
 			x.failed = append(x.failed, known)
 		}
 	}
 }
 
-// note has the next transaction of the store hold how far the undoing of the node has come. It returns that transaction, nil without a store.
+// note makes the next transaction record the state of the compensation. It returns that transaction, or nil without a store.
 func (u *undo) note() *writing {
 	d := u.run.durable
 	if d == nil || d.failed != nil {
@@ -578,10 +579,10 @@ func (u *undo) note() *writing {
 	return d.outbox.writing
 }
 
-// isUndoing reports whether the outermost run undoes what its nodes have done, or has: its Timeout is over then.
+// isUndoing reports whether the outermost run undoes its nodes or has undone them. Its Timeout does not apply then.
 func (r *Run) isUndoing() bool { return r.undo != nil && r.undo.status != RunPending }
 
-// over ends the turn of a node.
+// over ends the node's turn.
 func (u *undo) over(now int64) {
 	r := u.run
 	if !r.st.Undone(u.ref) {
@@ -610,15 +611,15 @@ func (r *Run) descendantsOf() []*Run {
 	return r.descendants()
 }
 
-// failedWhole is the conclusion of a composite whose attempt has failed, while what was done inside is undone.
+// failedWhole is the conclusion of a composite whose attempt has failed, while the nodes inside are undone.
 type failedWhole struct {
 	c      conclusion
 	res    attemptResult
 	undone bool
 }
 
-// undoesInside begins to undo what the failed attempt of a composite has done inside, before the composite ends or backs off. It reports whether there is
-// anything. The lock is held.
+// undoesInside begins to undo the nodes inside a composite whose attempt has failed, before the composite ends or backs off. It reports
+// whether there is anything to undo. The caller holds the run's lock.
 func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResult, now int64) bool {
 	comp := x.comp
 	if comp.failed != nil {
@@ -656,7 +657,7 @@ func (r *Run) undoesInside(step *Step, x *extra, c *conclusion, res attemptResul
 	return true
 }
 
-// noteRepairs notes the compensations that a redrive begins once more, or takes for done.
+// noteRepairs records the compensations that a redrive begins again or marks as done.
 func (r *Run) noteRepairs() {
 	x := r.undo
 	if x == nil {
@@ -672,7 +673,7 @@ func (r *Run) noteRepairs() {
 	x.fresh = nil
 }
 
-// judgeUndone adds to the verdict of a run what was undone: a run that was compensated does not complete, and one in which something could not be undone
+// judgeUndone adjusts the verdict of a run that has undone nodes: a compensated run does not complete, and a run with a failed compensation
 // fails.
 func (r *Run) judgeUndone(v *verdict) {
 	x := r.undo
@@ -687,7 +688,7 @@ func (r *Run) judgeUndone(v *verdict) {
 	}
 }
 
-// compensation is how far the outermost run and its nested runs have come with what they undo. The lock is held.
+// compensation returns the state of the compensations in the outermost run and its nested runs. The caller holds the run's lock.
 func (r *Run) compensation() Compensation {
 	switch x := r.undo; {
 	case x == nil:
@@ -702,16 +703,16 @@ func (r *Run) compensation() Compensation {
 	return CompensationNone
 }
 
-// Compensation says how far the run has come with undoing what its nodes have done, at every depth: [CompensationRunning] while anything is undone,
-// [CompensationFailed] if something could not be undone, and [CompensationDone] if something was undone, which may have been done anew since. A store
-// lists runs by it, see [store.Filter].
+// Compensation returns how far the run has undone what its nodes have done, at every depth: [CompensationRunning] while nodes are undone,
+// [CompensationFailed] if some node could not be undone, and [CompensationDone] if nodes were undone, even if they have run again since. A
+// store can filter runs by it, see [store.Filter].
 func (r *Run) Compensation() Compensation {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.outermost().compensation()
 }
 
-// compensationOf is the state of the undoing of a node, and why it has failed.
+// compensationOf returns the state of a node's compensation, and why it failed.
 func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	if r.outermost().undo == nil {
 		return CompensationNone, nil
@@ -731,7 +732,7 @@ func (r *Run) compensationOf(ref machine.Ref) (Compensation, error) {
 	return u.status, nil
 }
 
-// undoneInside is the state of the undoing of what the last attempt of a composite has done inside.
+// undoneInside returns the state of the compensations of the nodes inside a composite's last attempt.
 func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	x := r.extras[ref]
 	switch {
@@ -751,7 +752,7 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 		case in.undo != nil && len(in.undo.nodes) > 0:
 			c = max(c, CompensationDone)
 		}
-		for ref := range in.extras { // of an earlier life: a snapshot has what was undone deeper inside
+		for ref := range in.extras { // from an earlier life: a snapshot has the compensations deeper inside
 			if in.ownUndo(ref) == nil && c < CompensationDone {
 				c = max(c, in.undoneInside(ref))
 			}
@@ -760,8 +761,9 @@ func (r *Run) undoneInside(ref machine.Ref) (c Compensation) {
 	return c
 }
 
-// Compensated returns, for a Step that undoes its node, the output of the node, nil if it has none, and whether the effect is certain: the node has
-// completed. Of a node that failed, timed out or was stopped after its start the effect is unknown. For any other Step it returns nil and false.
+// Compensated returns, for a Step that undoes its node, the node's output, nil if it has none, and whether the node's effect is certain,
+// because the node completed. The effect is unknown if the node failed, timed out or was stopped after its start. For any other Step it
+// returns nil and false.
 func (s *Step) Compensated() (output any, certain bool) {
 	if c := s.given(); c != nil {
 		return c.Compensated, c.Certain
@@ -781,7 +783,7 @@ func (s *Step) Compensated() (output any, certain bool) {
 	return output, certain
 }
 
-// Compensating reports whether the Step undoes its node, for middleware and for what steps call.
+// Compensating reports whether the Step undoes its node. It is for middleware and for functions that steps call.
 func (s *Step) Compensating() bool { return s.flags&stepUndo != 0 }
 
 var errNoUndo = fmt.Errorf("%w: the graph has nodes with a Compensate, which a Coordinator undoes, and a State does not", ErrBadOption)
@@ -802,7 +804,7 @@ func (h *manual) undo(x undoCall) {
 	h.begun = append(h.begun, x.step)
 }
 
-// answered ends an attempt to undo a node whose result the host has reported.
+// answered ends an attempt to undo a node after the host has reported its result.
 func (u *undo) answered(step *Step, res attemptResult) {
 	err := res.err
 	switch {

@@ -13,10 +13,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file is about looking at a running run. A look takes the lock for as long as it takes to copy what it shows; values are
-// encoded, cloned and handed out without it. Nothing is kept for looks: they show what the run has anyway.
+// This file holds the functions that look at a running run. A look holds the run's lock while it copies what it shows; values are encoded,
+// cloned and handed out without the lock. The run keeps nothing extra for looks.
 
-// Plan returns the plan that is executed.
+// Plan returns the plan that the run executes.
 func (r *Run) Plan() *Plan {
 	if tested := r.plan.tested; tested != nil {
 		return tested
@@ -27,7 +27,7 @@ func (r *Run) Plan() *Plan {
 // Name returns the name of the graph.
 func (r *Run) Name() string { return r.plan.name }
 
-// Started returns when the run began, as [Result.Start] does: for a resumed run, in this life. It is zero as long as the run
+// Started returns when the run began, like [Result.Start]: for a resumed run, when this life began. It returns the zero time while the run
 // is pending.
 func (r *Run) Started() time.Time {
 	r.st.Lock()
@@ -38,9 +38,9 @@ func (r *Run) Started() time.Time {
 	return r.timeAt(r.began)
 }
 
-// Counts returns how many nodes of the graph are in each status, with the end node and without the nodes inside composites. Statuses
-// without a node are left out. The first call in a running run counts all nodes; from then on the run counts along, and a call takes the
-// same time in graphs of any size.
+// Counts returns how many nodes of the graph are in each status, including the end node but not the nodes in composites. It omits statuses
+// without nodes. The first call on a running run counts all nodes; from then on the run keeps the counts, and a call takes the same time
+// for graphs of any size.
 func (r *Run) Counts() map[Status]int {
 	var counts [statusCount]int
 	s := &r.st
@@ -62,9 +62,9 @@ func (r *Run) Counts() map[Status]int {
 	return named
 }
 
-// Node returns what there is of a node so far: its status and attempts, and once it has ended what the [Result] will say, with the
-// origins known now. The Duration of a running node is up to now. Inside composites path is the node's, such as "S/x", "M[2]" or
-// "L#1/x", see [Event]; the ID of the result is the path. Any error is a [*PathError], which matches [ErrUnknownNode].
+// Node returns the current state of a node: its status and attempts, and once it has ended what the [Result] will say, with the origins
+// known so far. The Duration of a running node ends now. In composites path is the node's path, such as "S/x", "M[2]" or "L#1/x", see
+// [Event]; the ID of the result is the path. Every error is a [*PathError], which matches [ErrUnknownNode].
 func (r *Run) Node(path string) (NodeResult, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -79,32 +79,30 @@ func (r *Run) Node(path string) (NodeResult, error) {
 	return res, nil
 }
 
-// Nodes yields the state of all nodes of the graph so far, in the order of their declaration, as [Run.Node] has it:
-// statuses, attempts and errors as they were when the range statement began. See [Run.Inside] for the inside of
-// composites.
+// Nodes yields the current state of all nodes of the graph, in the order of declaration, as [Run.Node] returns it. Statuses, attempts and
+// errors are as of the start of the range statement. See [Run.Inside] for the insides of composites.
 func (r *Run) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
 		r.lookAround(r.ID()).each(yield)
 	}
 }
 
-// Inside is the inside a composite: see [Run.Inside].
+// Inside describes the inside of a composite: see [Run.Inside].
 type Inside struct {
 	// Plan is the plan of the nested run: of the sub-graph, of the graph that the node was expanded into, or of a map, whose nodes are the
-	// items. It is nil as long as it is not known: before a map has its list, and after a resumption before an expanded node has
-	// returned its graph again.
+	// items. It is nil while it is not known: before a map has its list, and in a resumed run until an expanded node has returned its graph
+	// again.
 	Plan *Plan
-	// Prefix is what the paths of the nodes begin with, before their ids.
+	// Prefix precedes the ids of the nodes in their paths.
 	Prefix string
 	// Iteration is the current or the last iteration of a loop, from 1; 0 for any other composite.
 	Iteration int
-	// Nodes are what there is of the nodes so far, in the order of declaration. It is nil if the composite has not begun.
+	// Nodes are the current states of the nodes, in the order of declaration. It is nil if the composite has not begun.
 	Nodes []NodeResult
 }
 
-// Inside returns the inside a composite, or of a node that was expanded, as it is now: of the nested run that is in progress,
-// or of the last one. The error matches [ErrBadValue] if path leads to no composite; other errors are as for
-// [Run.Node].
+// Inside returns the current inside of a composite, or of a node that was expanded: its running nested run, or the last one. The error
+// matches [ErrBadValue] if path leads to a node that is no composite; other errors are as for [Run.Node].
 func (r *Run) Inside(path string) (Inside, error) {
 	id := r.ID()
 	r.st.Lock()
@@ -128,12 +126,12 @@ func (r *Run) Inside(path string) (Inside, error) {
 	return Inside{}, fmt.Errorf("%w: %s is no composite", ErrBadValue, quoteID(path))
 }
 
-// around is what one look at a run has copied with the lock held.
+// around is what one look at a run copies under the run's lock.
 type around struct {
 	run   *Run
 	id    string // of the run
 	words []machine.Word
-	kept  []keptResult // of the nodes whose records may still change, or need the lock, in the order of declaration
+	kept  []keptResult // of the nodes whose records may change, or need the lock, in the order of declaration
 }
 
 type keptResult struct {
@@ -141,9 +139,8 @@ type keptResult struct {
 	res NodeResult
 }
 
-// lookAround copies what is needed to report all nodes as they are at one moment. Of a node that has completed, or has not begun,
-// only the word is copied: the records of terminal nodes do not change, unless a store takes back
-// what it could not write.
+// lookAround copies what is needed to report all nodes as of one moment. For a node that has completed or has not begun it copies only the
+// word: the records of terminal nodes do not change, unless a store fails to write their ends.
 func (r *Run) lookAround(id string) *around {
 	s := &r.st
 	a := &around{run: r, id: id}
@@ -191,13 +188,13 @@ func (a *around) each(yield func(NodeResult) bool) {
 	}
 }
 
-// unbegun is the result of a node that has nothing but its status.
+// unbegun returns the result of a node that has only its status.
 func (r *Run) unbegun(ref machine.Ref) NodeResult {
 	n := r.plan.node(ref)
 	return NodeResult{ID: r.path(ref), Kind: n.Kind, Label: n.Label, Tier: r.plan.Tier(ref)}
 }
 
-// statusAmong is [machine.State.Status] for a copy of the words.
+// statusAmong returns a node's status like [machine.State.Status], for a copy of the words.
 func statusAmong(p *Plan, words []machine.Word, ref machine.Ref) Status {
 	if status := words[ref].Shown(); status != Idle {
 		return status
@@ -210,7 +207,7 @@ func statusAmong(p *Plan, words []machine.Word, ref machine.Ref) Status {
 	return Idle
 }
 
-// resultSoFar is the result of a node of an unfinished run, with the lock held.
+// resultSoFar returns the result of a node of an unfinished run. The caller holds the run's lock.
 func (r *Run) resultSoFar(ref machine.Ref, now int64) NodeResult {
 	w := r.st.Word(ref)
 	if !w.Is(machine.WordDecided) || w.Is(machine.WordChecking) {
@@ -229,33 +226,33 @@ func (r *Run) resultSoFar(ref machine.Ref, now int64) NodeResult {
 	return res
 }
 
-// child is the run nested in a composite, the current or the last one, or nil.
+// child returns the current or last run nested in the composite, or nil.
 func (at place) child() *Run {
 	x := at.run.extras[at.ref]
 	if x == nil || x.comp == nil {
 		return nil
 	}
 	if w := at.run.st.Word(at.ref); x.comp.isExpansion() && !w.Is(machine.WordExpanded) && !w.Status().Terminal() {
-		return nil // that was an attempt before
+		return nil // the child belongs to an earlier attempt
 	}
 	return x.comp.child
 }
 
-// PathError answers a path that leads to no node of a run, or not yet, or not any more. It matches [ErrUnknownNode].
+// PathError is the error for a path that leads to no node of a run, or not yet, or no longer. It matches [ErrUnknownNode].
 type PathError struct {
 	Path string
-	// Within is the path of the composite in which the rest of the path leads nowhere; empty for the graph itself.
+	// Within is the path of the composite that has no node for the rest of the path; empty for the graph itself.
 	Within string
-	// Reason is why nothing of this composite can be looked at, such as "has not begun"; empty if it can.
+	// Reason is why the composite has no nodes to look at, such as "has not begun"; empty if it has nodes.
 	Reason string
-	// Choices are the paths of the nodes that there are, in the order of declaration; none if there is a Reason.
+	// Choices are the paths of the nodes there, in the order of declaration; none if there is a Reason.
 	Choices []string
 
-	in     *Plan // to choose from
+	in     *Plan // the plan with the choices
 	prefix string
 }
 
-// Error names the path, suggests the path that was probably meant, and lists the choices, the first of them if they are many.
+// Error names the path, suggests the path that was probably meant, and lists the choices, or the first of them if there are many.
 func (e *PathError) Error() string {
 	if e.Reason != "" {
 		return fmt.Sprintf("%v: %s: %s %s", ErrUnknownNode, quoteID(e.Path), quoteID(e.Within), e.Reason)
@@ -266,7 +263,7 @@ func (e *PathError) Error() string {
 // Is reports whether target is [ErrUnknownNode].
 func (e *PathError) Is(target error) bool { return target == ErrUnknownNode }
 
-// complete lists the choices, of which there may be many: without the lock.
+// complete lists the choices, of which there may be many. The caller does not hold the run's lock.
 func (e *PathError) complete() error {
 	if e.in != nil {
 		e.Choices = e.in.choose(e.prefix, nil)
@@ -274,7 +271,8 @@ func (e *PathError) complete() error {
 	return e
 }
 
-// locate finds the node of a path and the run that performs it, with the lock held. An error is to be completed without the lock.
+// locate returns the node of a path and the run that performs it. The caller holds the run's lock, and completes an error after it has
+// released the lock.
 func (r *Run) locate(path string) (place, *PathError) {
 	c, rest := r, path
 	for {
@@ -289,7 +287,7 @@ func (r *Run) locate(path string) (place, *PathError) {
 	}
 }
 
-// enterPath finds the nested run that the first part of a path leads into, and the rest of the path; nil if there is none.
+// enterPath returns the nested run that the first part of a path leads into, and the rest of the path; nil if there is none.
 func (r *Run) enterPath(path string) (*Run, string) {
 	for end := range r.plan.partEnds(path) {
 		at, part := r.composite(path[:end])
@@ -305,8 +303,8 @@ func (r *Run) enterPath(path string) (*Run, string) {
 	return nil, ""
 }
 
-// partEnds yields where the first part of a path, the id of a node and perhaps the number of an item or an iteration, may end: at its end
-// and before each slash, as far as ids reach. A path that leads nowhere may be of any length, and the lock is held.
+// partEnds yields where the first part of a path may end: a node's id, perhaps with the number of an item or an iteration. It yields the
+// path's end and each slash, up to the length of the longest id: a wrong path may be of any length, and the caller holds the run's lock.
 func (p *Plan) partEnds(path string) iter.Seq[int] {
 	const number = len("[9223372036854775807]")
 	return func(yield func(int) bool) {
@@ -318,7 +316,7 @@ func (p *Plan) partEnds(path string) iter.Seq[int] {
 	}
 }
 
-// composite finds the node that a part of a path names, and what follows its id: "", "[2]" or "#1".
+// composite returns the node that a part of a path names, and the text after its id: "", "[2]" or "#1".
 func (r *Run) composite(part string) (at place, number string) {
 	ref, ok := r.plan.Ref(part)
 	if i := strings.LastIndexAny(part, "[#"); !ok && i >= 0 {
@@ -332,7 +330,7 @@ func (r *Run) composite(part string) (at place, number string) {
 	return place{r, ref}, number
 }
 
-// astray says why a path leads nowhere from this run on.
+// astray returns why rest leads to no node from this run on.
 func (r *Run) astray(path, rest string) *PathError {
 	before := path[:len(path)-len(rest)]
 	for end := range r.plan.partEnds(rest) {
@@ -362,12 +360,12 @@ func (r *Run) astray(path, rest string) *PathError {
 	return &PathError{Path: path, Within: strings.TrimSuffix(before, "/"), in: r.plan, prefix: before}
 }
 
-// Inputs returns what the step of a node was given or, as far as it is known, would be given now. Of a composite these are the root
-// inputs of its graph, of an item they include "item" and "index". The values are shared with the run, or copied under
-// [CloneInputs]. An error is returned if the copying function panics, and as by [Run.Node].
+// Inputs returns what the step of a node was given or, as far as it is known, would be given now. For a composite these are the root inputs
+// of its graph; for an item they include "item" and "index". The values are shared with the run, or copied under [CloneInputs]. Inputs
+// returns an error if the copying function panics, and the errors of [Run.Node].
 //
-// params are the parameters by name, as [Step.Params] has them. open are the parameters that may yet change, in alphabetical order: an edge that delivers to
-// them is open, or what edges have delivered has not been merged.
+// params are the parameters by name, as in [Step.Params]. open are the parameters that may still change, in alphabetical order: an edge
+// that delivers to the parameter is open, or its delivered values have not been merged.
 func (r *Run) Inputs(path string) (params map[string]any, open []string, err error) {
 	r.st.Lock()
 	at, lost := r.locate(path)
@@ -391,10 +389,10 @@ func (r *Run) Inputs(path string) (params map[string]any, open []string, err err
 	}))
 }
 
-// gathered holds the parts of a node's inputs that were read with the lock held.
+// gathered holds the part of a node's inputs that is read under the run's lock.
 type gathered struct {
-	at     place // the node whose in-edges deliver: of an item that is the map
-	item   place // an item, or the same
+	at     place // the node whose in-edges deliver; for an item, the map
+	item   place // an item, or the same node as at
 	merged map[string]any
 	fed    map[string][]delivered // by parameter: what its edges deliver, in the order of declaration
 	open   []string
@@ -402,11 +400,11 @@ type gathered struct {
 
 type delivered struct {
 	value      any
-	key, label string // of an output; what it is taken by
+	key, label string // of an output: the edge's key and label
 	output     bool
 }
 
-// gather finds out what the edges of a node deliver, with the lock held.
+// gather collects what the edges of a node deliver. The caller holds the run's lock.
 func (at place) gather() *gathered {
 	g := &gathered{at: at, item: at, fed: map[string][]delivered{}}
 	if at.run.items != nil {
@@ -415,7 +413,7 @@ func (at place) gather() *gathered {
 	r, ref := g.at.run, g.at.ref
 	s, w := &r.st, r.st.Word(ref)
 	if x := r.extras[ref]; x != nil {
-		g.merged = x.merged // not written to any more
+		g.merged = x.merged // no longer written to
 	}
 	in := r.plan.inputsOf(ref)
 	if in == nil {
@@ -461,7 +459,7 @@ func (at place) gather() *gathered {
 			if _, merged := g.merged[p.name]; !merged && (!decided || w.Is(machine.WordChecking)) {
 				open = open || len(g.fed[p.name]) > 0
 			}
-			delete(g.fed, p.name) // what is merged is in merged
+			delete(g.fed, p.name) // merged values are in g.merged
 		}
 		if open {
 			g.open = append(g.open, p.name)
@@ -471,7 +469,7 @@ func (at place) gather() *gathered {
 	return g
 }
 
-// param is [Run.param] for gathered inputs, without the lock.
+// param returns a parameter like [Run.param], from the gathered inputs and without the lock.
 func (g *gathered) param(name string) (any, bool) {
 	if items := g.item.run.items; items != nil {
 		if v, ok := items.input(g.item.ref, name); ok {
@@ -492,33 +490,33 @@ func (g *gathered) param(name string) (any, bool) {
 	return unfed(g.at.run, g.at.ref, name)
 }
 
-// SnapshotNode is what a [Snapshot] holds of a node: see [Snapshot.Nodes].
+// SnapshotNode is the state of a node in a [Snapshot]: see [Snapshot.Nodes].
 type SnapshotNode struct {
-	// NodeResult is as from [Run.Node], and its ID is the path. Output, and Value of its Decision, are json.RawMessage, as the run's [Codec]
-	// has written them, if the snapshot comes from a file or a store. Duration is zero as long as the node runs. Sub is nil.
+	// NodeResult is as from [Run.Node], and its ID is the path. If the snapshot comes from a file or a store, Output and the Value of its
+	// Decision are json.RawMessage, as the run's [Codec] has written them. Duration is zero while the node runs. Sub is nil.
 	NodeResult
-	// Wait is what a suspended node waits for, and Choices are the answers that a gate takes, nil if any.
+	// Wait is what a suspended node waits for, and Choices are the answers that a gate accepts; nil if it accepts any.
 	Wait    *Wait
 	Choices []string
-	// Until is when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero without one. Sleeps distinguishes a sleep from
-	// a backoff.
+	// Until is when a backoff, a pause between two iterations or a sleep ends, see [SuspendUntil]; zero if there is none. Sleeps is true
+	// for a sleep and false for a backoff.
 	Until  time.Time
 	Sleeps bool
-	// Composite says that something may be inside the node. Inside is what has begun there: of a map the items, of a loop the nodes of
-	// the current or last iteration.
+	// Composite reports whether the node may have an inside. Inside holds the nodes that have begun there: the items of a map, or the nodes
+	// of the current or last iteration of a loop.
 	Composite bool
 	Inside    []SnapshotNode
-	// Prefix is what the paths of the nodes inside begin with. Plan is the plan of the graph inside, nil for the items of a map and
-	// if it is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
+	// Prefix precedes the ids of the nodes inside in their paths. Plan is the plan of the graph inside; nil for the items of a map, and if
+	// it is not known. Iteration counts from 1 in a loop, and is 0 elsewhere.
 	Prefix    string
 	Plan      *Plan
 	Iteration int
 }
 
-// Nodes returns what the snapshot holds of the nodes of the graph, to be looked at. p is the plan of the run: all of its nodes
-// are returned, in the order of declaration. The error matches [ErrGraphChanged] if the plan has another hash. With a nil plan the
-// nodes that are not idle are returned, without Kind, Label, Tier and origins, and without what a skip says beside its kind, in the order of
-// declaration, or in a store of the ids.
+// Nodes returns the snapshot's nodes, for display. p is the plan of the run: Nodes returns all its nodes, in the order of declaration. The
+// error matches [ErrGraphChanged] if the plan has another hash. With a nil plan it returns only the nodes that are not idle, without Kind,
+// Label, Tier and origins, and without the details of a skip besides its kind; they are in the order of declaration, or from a store in the
+// order of their ids.
 func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	s = orZero(s)
 	if p != nil && p.Hash() != s.file.Hash {
@@ -527,7 +525,7 @@ func (s *Snapshot) Nodes(p *Plan) ([]SnapshotNode, error) {
 	return (&looker{stop: s.file.Stop, run: s.file.Run}).nodes(p, s.file.Nodes, ""), nil
 }
 
-// looker makes results of the nodes of one run, or nested run.
+// looker makes the results of the nodes of one run or nested run.
 type looker struct {
 	stop *stopState
 	run  string
@@ -567,10 +565,10 @@ func (l *looker) nodes(p *Plan, states []nodeState, prefix string) []SnapshotNod
 	return list
 }
 
-// addOrigins adds the nodes whose failure or cancellation reached this one.
+// addOrigins adds the nodes whose failure or cancellation reached this node.
 func (x *SnapshotNode) addOrigins(kind CauseKind, origins []string) {
 	x.Cause.Kind = kind
-	if kind != CauseContext && kind != CauseCancelRun { // these have no origin
+	if kind != CauseContext && kind != CauseCancelRun { // these causes have no origin
 		x.Cause.Origins = origins
 	}
 	if victim, ok := x.Err.(*UpstreamError); ok {
@@ -578,12 +576,12 @@ func (x *SnapshotNode) addOrigins(kind CauseKind, origins []string) {
 	}
 }
 
-// begun reports whether a node has begun, or never will. A node of which there is nothing has not.
+// begun reports whether a node has begun or never will. A nil node has not begun.
 func (n *nodeState) begun() bool {
 	return n != nil && (n.Started > 0 || n.Attempts > 0 || n.Status > Ready)
 }
 
-// node makes the result of a node with what the plan knows and with what is inside. p is nil if the plan is not known.
+// node makes the result of a node, with what the plan says about it and with its inside. p is nil if the plan is not known.
 func (l *looker) node(p *Plan, ref machine.Ref, n *nodeState, prefix string) SnapshotNode {
 	x := l.result(n, prefix)
 	var sub *Plan
@@ -643,7 +641,7 @@ func (l *looker) result(n *nodeState, prefix string) SnapshotNode {
 	return x
 }
 
-// addInside adds what is inside a composite. sub is the plan of its sub-graph, or of each item's.
+// addInside adds the nodes inside a composite. sub is the plan of its sub-graph, or of each item.
 func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix string) {
 	in := n.Inside
 	if in == nil {
@@ -675,7 +673,7 @@ func (l *looker) addInside(x *SnapshotNode, n *nodeState, sub *Plan, prefix stri
 	}
 }
 
-// shown is a value as it is known: itself, or the text that a codec has written.
+// shown returns the value itself, or the text that a codec has written.
 func (v *stored) shown() any {
 	if v.raw != nil {
 		return v.raw
@@ -683,7 +681,7 @@ func (v *stored) shown() any {
 	return v.value
 }
 
-// errorOf is the error of a node that has ended otherwise than by completing or being skipped, as [NodeResult].Err has it.
+// errorOf returns the error of a node that ended without completing or being skipped, as in [NodeResult].Err.
 func (l *looker) errorOf(n *nodeState) error {
 	own := func(err error) error {
 		return &NodeError{Node: n.ID, Attempt: int(n.Attempts), Kind: n.Cause, Err: err}
@@ -708,7 +706,7 @@ func (l *looker) errorOf(n *nodeState) error {
 	return &UpstreamError{Node: n.ID, Kind: n.Cause}
 }
 
-// errorOf is the error of the stop for a kind of cause, nil if there was none.
+// errorOf returns the error of the stop with this kind of cause, or nil if there was none.
 func (s *stopState) errorOf(kind CauseKind) *storedError {
 	if s == nil {
 		return nil
@@ -724,7 +722,7 @@ func (s *stopState) errorOf(kind CauseKind) *storedError {
 	return nil
 }
 
-// history is [NodeResult.History] of a node that was attempted more than once, else nil.
+// history returns [NodeResult.History] of a node that was attempted more than once, else nil.
 func (n *nodeState) history() (list []Attempt) {
 	if len(n.Errs) == 0 && n.Began.IsZero() {
 		return nil
@@ -755,13 +753,13 @@ func (n *nodeState) history() (list []Attempt) {
 	case Aborted, Cancelled:
 		current.Err = cmp.Or(n.Err, n.LastErr).restore()
 	}
-	if !n.End.Before(n.Began) { // else its life ended before it, and it is begun again
+	if !n.End.Before(n.Began) { // else the process ended before the attempt did, and the attempt begins again
 		current.End = n.End
 	}
 	return append(list, current)
 }
 
-// decided is the State in which the nodes of a graph have ended, from which the reasons of skips and the origins of failures follow.
+// decided returns a State in which the nodes of a graph have ended. The reasons of skips and the origins of failures follow from it.
 func decided(p *Plan, states []nodeState) *machine.Locked {
 	s, setup := new(machine.Locked), byDefault[0].setup(p)
 	s.Init(&p.net, &setup)
@@ -775,7 +773,7 @@ func decided(p *Plan, states []nodeState) *machine.Locked {
 	return s
 }
 
-// skip is the reason of a skipped node. at has the states of the nodes of its graph by their ids.
+// skip returns why the node was skipped. at has the states of its graph's nodes by id.
 func (n *nodeState) skip(p *Plan, x machine.Skip, ref machine.Ref, at map[string]*nodeState) event.SkipReason {
 	reason := p.skipReason(ref, x)
 	reason.Message = n.Message
@@ -808,7 +806,7 @@ func (r *Run) waiting() (list []Wait) {
 	return list
 }
 
-// waitAt is the wait of a suspended node.
+// waitAt returns the wait of a suspended node.
 func (r *Run) waitAt(ref machine.Ref) Wait {
 	wait := *r.extras[ref].wait
 	if wait.Token == wait.Node {

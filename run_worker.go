@@ -13,43 +13,42 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// worker is a goroutine that performs steps, one after the other, until there is nothing left to do.
+// worker is a goroutine that performs steps, one after the other, until none is left.
 type worker struct {
 	run      *Run
 	task     machine.Task
 	step     *Step       // of the task; nil for a check
-	failed   *conclusion // of the attempt whose fallback is being performed, else nil
-	caught   error       // the panic that has ended perform, else nil
-	now      int64       // the clock, read once for each completion: the end of one step is the start of the next
-	recorded *writing    // of the transaction with the task's start, under a store
-	ending   *ending     // of the task, if it has waited for room in the outbox; else nil
-	unspent  unspent     // of the task, whose step has returned a graph
+	failed   *conclusion // the conclusion of the attempt whose fallback is running, else nil
+	caught   error       // the panic that ended perform, else nil
+	now      int64       // the clock, read once per completion: the end of one step is the start of the next
+	recorded *writing    // the transaction that records the task's start, under a store
+	ending   *ending     // the task's ending, if it has waited for room in the outbox; else nil
+	unspent  unspent     // for a task whose step has returned a graph
 	phase    phase
 	way      way         // how it performs the task
-	handed   bool        // the host calls the step of the task
+	handed   bool        // the host calls the task's step
 	alone    bool        // see single.alone; guarded by the run's lock
-	resumed  bool        // the result that it is about to settle was put off, see single
-	guarding bool        // the task is a check whose guard is being called
-	checking *evaluation // of a task that is a check, else nil
+	resumed  bool        // the result that it settles next was put off, see single
+	guarding bool        // the task is a check whose guard is running
+	checking *evaluation // for a task that is a check, else nil
 
-	flight *flight // of an attempt whose step has returned a graph, until its node has been expanded; else nil
+	flight *flight // for an attempt whose step has returned a graph, until its node has been expanded; else nil
 
-	kept [2]json.RawMessage // the output of the attempt that was concluded last, or its Info and State, as the codec has written them
+	kept [2]json.RawMessage // the last attempt's output, or its Info and State, as the codec has written them
 }
 
-// phase reports whether the worker is in user code, for the case that this code ends the goroutine.
+// phase records whether the worker is in user code, in case that code calls Goexit.
 type phase uint8
 
 const (
 	phaseEngine phase = iota
-	phaseUser         // also while the engine asks the methods of errors and values that user code has returned
+	phaseUser         // also while the engine calls methods of errors and values from user code
 )
 
-// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks: two
-// workers that alternate on it move every cache line of the run back and forth, and parking and waking cost more than a
-// step. Without this, a node of a wide graph took four times as long with two threads as with one. After some 0.1 ms the
-// worker blocks. So does a worker that finds maxYielding others doing the same: each yield passes through the whole queue
-// of the scheduler, in which as many may wait as the run has ready sub-graphs.
+// lock takes the run's lock for a worker. A worker that finds the lock taken yields a few times before it blocks. Two workers that
+// alternate on the lock move every cache line of the run back and forth, and parking and waking cost more than a step: without yielding, a
+// node of a wide graph took four times as long with two threads as with one. The worker blocks after about 0.1 ms, or if maxYielding others
+// are yielding: each yield passes through the scheduler's whole queue, which may hold as many entries as the run has ready sub-graphs.
 func (r *Run) lock() {
 	if !r.st.TryLock() {
 		r.st.LockYielding()
@@ -77,7 +76,7 @@ func (w *worker) goOn(more bool) {
 	for more {
 		more = w.perform()
 		if w.phase == phaseUser {
-			// recover has returned nil for a panic: under GODEBUG=panicnil=1 it does so for panic(nil).
+			// recover has returned nil for a panic: under GODEBUG=panicnil=1 it does so after panic(nil).
 			w.phase, w.caught = phaseEngine, newPanicError(nil)
 		}
 		if w.caught != nil {
@@ -86,27 +85,27 @@ func (w *worker) goOn(more bool) {
 	}
 }
 
-// life is what an attempt depends on besides the graph: on nothing, on a store that has to know of it first, or on the host that calls its step.
-// It has no state of its own. Its methods are called with the lock held.
+// life is what an attempt depends on besides the graph: nothing, a store that must record the attempt first, or the host that calls the
+// step. It has no state of its own. The caller of its methods holds the run's lock.
 type life interface {
 	// arrived is called when a worker is about to take its first task.
 	arrived(r *Run)
 	// mayTake reports whether the worker may take a task.
 	mayTake(r *Run, now int64) bool
-	// begun is called when an attempt has begun, with its number in the State and the number of attempts before. It returns how the attempt is
-	// performed, and the transaction that it waits for; nil for none.
+	// begun is called when an attempt has begun, with its number in the State and the number of attempts before. It returns how the attempt
+	// is performed, and the transaction that it waits for, or nil.
 	begun(step *Step, attempt, before int32, now int64) (way, *writing)
-	// begunInside is begun for a composite.
+	// begunInside is like begun, for a composite.
 	begunInside(r *Run, ref machine.Ref, before int32, now int64)
 }
 
-// way is how a worker performs a task.
+// way says how a worker performs a task.
 type way uint8
 
 const (
 	wayCheck way = iota // check, or the conclusion of a composite
 	wayFull             // attempt and finish
-	wayPlain            // both in one, see performPlain
+	wayPlain            // attempt and finish in one, see performPlain
 	wayHost             // the host calls the step
 )
 
@@ -135,7 +134,7 @@ func (plainLife) begun(step *Step, _, _ int32, _ int64) (way, *writing) {
 
 func (plainLife) begunInside(*Run, machine.Ref, int32, int64) {}
 
-// handLife is the life of a run that a Coordinator drives.
+// handLife is the life of a run driven by a Coordinator.
 type handLife struct{ plainLife }
 
 func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
@@ -145,11 +144,11 @@ func (l handLife) begun(step *Step, attempt, before int32, now int64) (way, *wri
 	return l.plainLife.begun(step, attempt, before, now)
 }
 
-// perform performs one task after the other until there is none left. A panic in a step ends it early: one deferred function
-// serves all attempts, which saves 5 ns for each node that does not panic.
+// perform performs tasks until none is left. A panic in a step ends it early: one deferred function serves all attempts, which saves 5 ns
+// for each node that does not panic.
 func (w *worker) perform() (more bool) {
 	defer func() {
-		if w.phase == phaseUser { // a panic, or a Goexit, which exit handles
+		if w.phase == phaseUser { // a panic, or a Goexit that exit handles
 			if v := recover(); v != nil {
 				w.caught = w.panicked(v)
 			}
@@ -170,7 +169,7 @@ func (w *worker) perform() (more bool) {
 	return more
 }
 
-// crashed is finish for an attempt that has panicked.
+// crashed finishes an attempt that has panicked.
 func (w *worker) crashed() (more bool) {
 	res := attemptResult{err: w.caught, kind: CausePanic}
 	if w.run.plan.node(w.task.Ref).Test != nil {
@@ -180,8 +179,8 @@ func (w *worker) crashed() (more bool) {
 	return w.finish(res, true)
 }
 
-// performPlain performs plain nodes for as long as one follows another: attempt, finish and take in one, for nodes that
-// complete and were not asked to stop.
+// performPlain performs plain nodes as long as the next task is one. It combines attempt, finish and take, for nodes that complete and were
+// not asked to stop.
 func (w *worker) performPlain() (more bool) {
 	r, step := w.run, w.step
 	s := &r.st
@@ -193,7 +192,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		w.phase = phaseUser
 		value, err := do(step, step)
-		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // the caller's context is user code, too
+		special := err == nil && r.careful && (r.cfg.checkValues || r.mayEnd && r.ctx.Err() != nil) // Err of the caller's context is user code, too
 		w.phase = phaseEngine
 		w.now = r.now()
 		if err != nil || special || r.careful && r.single.isDue(w.now) {
@@ -215,7 +214,7 @@ func (w *worker) performPlain() (more bool) {
 		}
 		s.Complete(ref)
 		next, ok := noRef, false
-		if r.tree == nil && r.durable == nil && !s.IsObserved() { // else release has to run between two nodes
+		if r.tree == nil && r.durable == nil && !s.IsObserved() { // else release must run between two nodes
 			next, ok = s.NextPlain()
 		}
 		if !ok {
@@ -234,8 +233,8 @@ func (w *worker) performPlain() (more bool) {
 	}
 }
 
-// attemptAndFinish, like finishPlain, is a function of its own to keep frames small: a goroutine begins with 2 kB of stack,
-// and to grow it costs as much as ten nodes.
+// attemptAndFinish and finishPlain are separate functions to keep frames small: a goroutine begins with 2 kB of stack, and growing it costs
+// as much as ten nodes.
 //
 //go:noinline
 func (w *worker) attemptAndFinish() (more bool) { return w.finish(w.attempt(), true) }
@@ -245,8 +244,8 @@ func (w *worker) finishPlain(value any, err error) (more bool) {
 	return w.finish(attemptResult{value: value, err: err}, true)
 }
 
-// exit is called when the worker is done, and then does nothing, and when user code has called runtime.Goexit: then the node
-// fails, and another worker does the remaining work.
+// exit runs when the worker ends. It does nothing unless user code has called runtime.Goexit: then it fails the node, and another worker
+// does the remaining work.
 func (w *worker) exit() {
 	if w.phase != phaseUser {
 		return
@@ -271,7 +270,7 @@ func (w *worker) exit() {
 	if w.guarding {
 		res = w.run.plan.guarded(w.task.Ref, false, ErrGoexit)
 		res.guard.path = w.run.path(w.task.Ref)
-		if res.verdict == (machine.CheckVerdict{}) { // allowed: the goroutine that would check the inputs has ended
+		if res.verdict == (machine.CheckVerdict{}) { // the guard allowed the node, but the goroutine that would check the inputs has ended
 			res.guard.policy, res.verdict.Fail, res.err = GuardFail, CauseConditionError, ErrGoexit
 		}
 	}
@@ -279,13 +278,13 @@ func (w *worker) exit() {
 	w.leave()
 }
 
-// take takes the next task and releases the lock, which the caller holds. If there are more tasks, the State announces them.
-// If it returns false, the run no longer counts this worker, which must return.
+// take takes the next task and releases the lock, which the caller holds. If there are more tasks, the State announces them. If take
+// returns false, the run no longer counts this worker, which must return.
 func (w *worker) take() bool {
 	r := w.run
 	s := &r.st
 	w.evaluated()
-	// Where something halts, the worker that evaluates dispatches afterwards, or the interrupted attempt when it returns.
+	// If the run halts, the worker that evaluates dispatches afterwards, or the interrupted attempt does when it returns.
 	if r.isLost() || r.single.halts() || !r.life().mayTake(r, w.now) {
 		w.leave()
 		return false
@@ -329,7 +328,7 @@ func (w *worker) take() bool {
 func (r *Run) beginInside(t machine.Task, now int64) {
 	before := r.records[t.Ref].attempts
 	step := r.beginAttempt(t, now)
-	if step.flags&stepAdmitting != 0 { // it has a Memo, and the run has none
+	if step.flags&stepAdmitting != 0 { // the node has a Memo, and the run has none
 		r.records[t.Ref].attempts = step.attempt
 		r.st.Admitted(t.Ref)
 	}
@@ -337,19 +336,19 @@ func (r *Run) beginInside(t machine.Task, now int64) {
 	r.beginComposite(step, nil, now)
 }
 
-// leave uncounts the worker and releases the lock.
+// leave removes the worker from the run's count and releases the lock.
 func (w *worker) leave() {
 	w.evaluated()
 	w.run.dismiss()
 	w.run.release(w.now)
 }
 
-// beginAttempt makes the Step of an attempt that the state has started.
+// beginAttempt makes the Step of an attempt that the State has started.
 func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	rec := &r.records[t.Ref]
 	step := &rec.first
 	if step.run != nil {
-		step = &Step{} // no Step is used twice: contexts leak
+		step = &Step{} // a Step is never reused: contexts outlive their attempts
 		r.forgetExpansion(t.Ref)
 	}
 	step.run, step.ref, step.attempt = r, t.Ref, t.Attempt
@@ -367,7 +366,7 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 	if rec.attempts == 0 {
 		rec.start = now
 	} else {
-		r.extra(t.Ref).began = cmp.Or(now, -1) // 0 says that there was no other
+		r.extra(t.Ref).began = cmp.Or(now, -1) // 0 means that there was no earlier attempt
 	}
 	rec.attempts = step.attempt
 	if word := r.st.Word(t.Ref); word.Is(machine.WordSubstituted | machine.WordAdmitting) {
@@ -396,11 +395,11 @@ func (r *Run) beginAttempt(t machine.Task, now int64) *Step {
 type attemptResult struct {
 	value any
 	err   error
-	kind  CauseKind // of err, where it is known without a look at err
+	kind  CauseKind // the kind of err, if it is known without inspecting err
 
 	hit    *event.Hit // the value comes from another run; else nil
-	judged bool       // the value has passed the node's contract and the moderator
-	inside bool       // there is none yet: nested runs are to perform the node
+	judged bool       // the contract and the moderator have accepted the value
+	inside bool       // there is no result yet: nested runs perform the node
 }
 
 // attempt calls the user's function.
@@ -426,7 +425,7 @@ func (w *worker) attempt() (res attemptResult) {
 	return res
 }
 
-// own is attempt for a node whose attempt is more than a call of the host's step function.
+// own performs the attempt of a node that needs more than a call of the host's step function.
 func (w *worker) own(n *node) (res attemptResult) {
 	if m := w.run.memoOf(w.task.Ref); m != nil {
 		w.run.beginReading(w.step)
@@ -438,7 +437,7 @@ func (w *worker) own(n *node) (res attemptResult) {
 	return w.performOwn(n)
 }
 
-// performForKeeps is performOwn for a memo: it judges the output first, since a memo must not keep a refused one.
+// performForKeeps performs an attempt for a memo: it checks the output first, since a memo must not keep a refused one.
 func (w *worker) performForKeeps(n *node) attemptResult {
 	if w.run.plan.net.Is(w.task.Ref, machine.FlagComposite) {
 		res := w.admission()
@@ -456,7 +455,7 @@ func (w *worker) performForKeeps(n *node) attemptResult {
 	return res
 }
 
-// performOwn is own without the memo.
+// performOwn performs the attempt of such a node without the memo.
 func (w *worker) performOwn(n *node) (res attemptResult) {
 	r, step := w.run, w.step
 	if res = w.admission(); res.err != nil {
@@ -504,12 +503,12 @@ func (w *worker) protect(f func() error) error {
 // checkResult is the result of a check.
 type checkResult struct {
 	verdict  machine.CheckVerdict
-	err      error // of the verdict's Fail
+	err      error // for the verdict's Fail
 	guardErr error
 	guard    *guardProblem
 	merged   map[string]any
-	items    *items // of a map
-	key      string // that a value gives the node
+	items    *items // for a map
+	key      string // the node's key, from a value
 }
 
 // check performs a node's check and takes the next task.
@@ -531,9 +530,9 @@ func (w *worker) check() bool {
 	return w.take()
 }
 
-// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge: when its node is stopped, which
-// settles the node, or the run is left, the run waits for the worker no longer than CancelGrace. The checks of cleanup nodes
-// in a run that is being stopped have CleanupTimeout.
+// evaluation is a check that a worker performs. Nothing can interrupt a guard or a merge. So if its node is stopped, which settles the
+// node, or if the run is left, the run waits at most CancelGrace for the worker. When a run is being stopped, the checks of its cleanup
+// nodes have CleanupTimeout.
 type evaluation struct {
 	alone     bool  // see single.alone
 	abandoned bool  // the run no longer counts its worker
@@ -541,7 +540,7 @@ type evaluation struct {
 	cleanup   bool  // grace is armed for a cleanup node
 }
 
-// beginCheck and endCheck are called with the lock held. endCheck reports whether the run still counts the worker.
+// beginCheck registers the check. The callers of beginCheck and of endCheck hold the run's lock.
 func (w *worker) beginCheck() {
 	w.checking = &evaluation{alone: w.alone}
 	if w.run.checks == nil {
@@ -574,7 +573,7 @@ func (w *worker) evaluate() (res checkResult) {
 	r, ref := w.run, w.task.Ref
 	if n := r.plan.node(ref); n.When != nil {
 		pass := true
-		w.guarding = true // not deferred: exit asks for it if the guard ends its goroutine
+		w.guarding = true // not deferred: exit reads it if the guard ends the goroutine
 		err := w.protect(func() (err error) {
 			pass, err = r.callWhen(ref, n)
 			return err
@@ -606,7 +605,7 @@ func (w *worker) evaluate() (res checkResult) {
 	return w.checkItems(res, flags)
 }
 
-// guarded is the result of a guard.
+// guarded returns the result of a guard.
 func (p *Plan) guarded(ref machine.Ref, pass bool, err error) (res checkResult) {
 	if err != nil {
 		err = bounded(err)
@@ -626,7 +625,7 @@ func (p *Plan) guarded(ref machine.Ref, pass bool, err error) (res checkResult) 
 	return res
 }
 
-// guardProblem is the warning about a guard that could not decide.
+// guardProblem is the warning that a guard could not decide.
 type guardProblem struct {
 	path   string
 	policy GuardPolicy
@@ -640,7 +639,7 @@ func (g *guardProblem) Error() string {
 
 func (g *guardProblem) Unwrap() []error { return []error{ErrGuard, g.err} }
 
-// warnOfGuard adds the warning, once for each node of the graph, with the lock held.
+// warnOfGuard adds the warning, once for each node of the graph. The caller holds the run's lock.
 func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 	x, n := r.outermost().remark(), r.plan.node(ref)
 	if x.warnedGuards[n] {
@@ -653,10 +652,10 @@ func (r *Run) warnOfGuard(ref machine.Ref, problem *guardProblem) {
 	x.warnings = append(x.warnings, problem)
 }
 
-// settleCheck reports a check to the state, with the lock held.
+// settleCheck reports a check to the State. The caller holds the run's lock.
 func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	if !r.st.Word(t.Ref).Is(machine.WordChecking) || r.isLost() {
-		return // the node was stopped meanwhile, or its check is left to the run's next life
+		return // the node was stopped meanwhile, or the run's next life repeats the check
 	}
 	if res.guardErr != nil || res.merged != nil || res.items != nil || res.key != "" {
 		x := r.extra(t.Ref)
@@ -678,8 +677,8 @@ func (r *Run) settleCheck(t machine.Token, res checkResult, now int64) {
 	}
 }
 
-// finish settles an attempt and, if goOn is set, takes the worker's next task, in one critical section. It reports
-// whether there is a next task.
+// finish settles an attempt and, if goOn is set, takes the worker's next task in the same critical section. It reports whether there is a
+// next task.
 func (w *worker) finish(res attemptResult, goOn bool) bool {
 	if res.inside {
 		return w.goInside()
@@ -693,7 +692,7 @@ func (w *worker) finish(res attemptResult, goOn bool) bool {
 	return w.finishAs(c, res, goOn)
 }
 
-// finishAs is finish for a result with a known conclusion.
+// finishAs does the work of finish for a result with a known conclusion.
 func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	r, step := w.run, w.step
 	ref, returned := step.ref, w.now
@@ -703,7 +702,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 		w.draw(res, &c)
 	}
 	w.resumed = false
-	var cause *stopCause  // of the caller's context, whose end the step may have seen before the run did
+	var cause *stopCause  // the end of the caller's context, which the step may have seen before the run did
 	if r.mayEnd && goOn { // else the goroutine is ending, perhaps because of this call
 		cause = w.callerCause()
 	}
@@ -712,7 +711,7 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 			return more
 		}
 		x := r.extras[ref]
-		if c.expand != nil && c.expand.outdated(x) { // a signal for a node inside has come
+		if c.expand != nil && c.expand.outdated(x) { // a signal for a node inside has arrived
 			r.st.Unlock()
 			w.phase = phaseUser
 			c = w.again(w.conclude(res))
@@ -771,9 +770,9 @@ func (w *worker) finishAs(c conclusion, res attemptResult, goOn bool) bool {
 	return w.next(goOn)
 }
 
-// enterEnd takes the lock to end the worker's attempt. First come the alarms that are due, the results of other attempts for which the outbox
-// has no room until it is written, and what the order wants to come before. If mine is false, the attempt is not the worker's to end, or not now,
-// and the lock is released; more is for perform then.
+// enterEnd takes the lock to end the worker's attempt. It first handles due alarms, results that waited for room in the outbox, and
+// attempts that the order puts before this one. If mine is false, the worker must not end the attempt, or not now; the lock is released
+// then, and perform returns more.
 func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (mine, more bool) {
 	r, step, failed := w.run, w.step, w.failed
 	for w.failed = nil; ; waited = true {
@@ -783,9 +782,9 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 		}
 		r.ringDue(w.now)
 		switch {
-		case r.current(step.ref) != step: // abandoned: the run does not count this worker any more
+		case r.current(step.ref) != step: // abandoned: the run no longer counts this worker
 			w.dropFlight()
-			r.release(w.now) // for what the alarms have made ready
+			r.release(w.now) // dispatch what the alarms have made ready
 			return false, false
 		case r.isLost():
 			w.dropFlight()
@@ -804,7 +803,7 @@ func (w *worker) enterEnd(c *conclusion, res attemptResult, goOn, waited bool) (
 	}
 }
 
-// next takes the next task if goOn is set, and else uncounts the worker. Either releases the lock.
+// next takes the next task if goOn is set, and otherwise removes the worker from the run's count. Both release the lock.
 func (w *worker) next(goOn bool) bool {
 	if goOn {
 		return w.take()
@@ -813,7 +812,7 @@ func (w *worker) next(goOn bool) bool {
 	return false
 }
 
-// callerCause is the cause of the end of the caller's context, nil if it has not ended. A context that panics counts as ended.
+// callerCause returns why the caller's context ended, or nil if it has not ended. A context that panics counts as ended.
 func (w *worker) callerCause() (cause *stopCause) {
 	err := w.protect(func() error {
 		if w.run.ctx.Err() != nil {
@@ -829,7 +828,7 @@ func (w *worker) callerCause() (cause *stopCause) {
 
 var errAbandoned = errors.New("abandoned: the step ignored its context")
 
-// launch starts a worker that the run has counted. It is called with the lock held.
+// launch starts a worker that the run has already counted. The caller holds the run's lock.
 func (r *Run) launch() {
 	if h := r.manual; h != nil {
 		h.jobs = append(h.jobs, r)
