@@ -35,11 +35,11 @@ import (
 
 var rewrite = flag.Bool("write", false, "write the golden files anew, to be read before they are committed")
 
-// collector receives OTLP over HTTP, and writes it as JSON, by the code with which the OpenTelemetry Collector does so in its receiver and
-// its file exporter: package pdata of the Collector.
+// collector receives OTLP over HTTP and writes it as JSON. Like the Collector's own receiver and file exporter it uses package pdata of the
+// OpenTelemetry Collector.
 type collector struct {
 	t       *testing.T
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	spans   ptrace.Traces
 	metrics pmetric.Metrics
 }
@@ -84,11 +84,11 @@ func (c *collector) receive(take func(body []byte) ([]byte, error)) http.Handler
 			return
 		}
 		w.Header().Set("Content-Type", "application/x-protobuf")
-		_, _ = w.Write(answer) // a client that has hung up does not miss it
+		_, _ = w.Write(answer) // the client may have hung up
 	}
 }
 
-// What a collector writes of runs: their nodes, attempts and lives, with links, events and statuses, and the metrics.
+// A collector writes the nodes, attempts and lives of runs, with links, events and statuses, and the metrics.
 func TestCollector(t *testing.T) {
 	t.Parallel()
 	c, server := newCollector(t)
@@ -144,7 +144,7 @@ func TestCollector(t *testing.T) {
 	golden(t, "metrics.jsonl", metricLines(t, text))
 }
 
-// object is an object of JSON.
+// object is a JSON object.
 type object = map[string]any
 
 // each calls f with the objects in a list that is a member of an object.
@@ -173,7 +173,7 @@ func value(of object, key string) (text string) {
 	return text
 }
 
-// spanLines are the spans in a file, one a line, in an order that does not depend on times, with numbers in place of ids and without times.
+// spanLines returns the spans in a file, one a line, without times and with numbers in place of ids. Their order does not depend on times.
 func spanLines(t *testing.T, text []byte) string {
 	t.Helper()
 	var spans []object
@@ -190,7 +190,7 @@ func spanLines(t *testing.T, text []byte) string {
 	for _, x := range spans {
 		byID[x["spanId"]] = x
 	}
-	key := func(x object) string { // of the run, its life, the node and the attempt
+	key := func(x object) string { // run, life, node and attempt
 		of, run := x, x
 		for parent := byID[x["parentSpanId"]]; parent != nil; parent = byID[parent["parentSpanId"]] {
 			if of == nil || value(of, "kahn.node.path") == "" {
@@ -242,7 +242,7 @@ func spanLines(t *testing.T, text []byte) string {
 	return strings.Join(lines, "")
 }
 
-// metricLines are the metrics in a file, one a line, without times and durations.
+// metricLines returns the metrics in a file, one a line, without times and durations.
 func metricLines(t *testing.T, text []byte) string {
 	t.Helper()
 	var lines []string

@@ -5,19 +5,20 @@
 //
 // # Spans
 //
-// A run has a span, each of its nodes has one below that, and each attempt of a node has one below the node's. A composite is the
-// parent of the nodes inside it. The context of a step has the span of its attempt, so that the spans of clients that the step calls are
-// children of the attempt, and a step that sends a request passes the trace on as usual. The span of the run is a child of the
-// span in the context that Execute, Start or the Runner was given.
+// The span of a run is the parent of its nodes' spans, and the span of a node is the parent of its attempts' spans. A composite is the
+// parent of the nodes inside it. The context of a step has the span of its attempt, so the spans of clients that the step calls are
+// children of the attempt, and requests of the step propagate the trace as usual. The parent of the run's span is the span in the context
+// passed to Execute, Start or the Runner.
 //
-// A node's span begins when the node became ready to start, and ends with the node: the first thing in it may be a wait. The span of a node that began, a composite like
-// any other, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span without duration that says so. Retries are
-// events of the node's span. Each attempt to undo a node has a span beside the node's, "compensate" and its id, with a link to it.
+// A node's span begins when the node is ready to start, and ends with the node, so it may begin with a wait. The span of a node that began,
+// composites included, links to the spans of the nodes that it follows. A node that was skipped, or stopped before it began, has a span
+// without duration that says so. Retries are events of the node's span. Each attempt to undo a node has a sibling of the node's span, named
+// "compensate" and the node's id, with a link to the node's span.
 //
 // # Lives
 //
-// A run that suspends itself, is left or crashes, and continues later, has one span for each of its lives. Each links to the span before
-// it, as far as [Options.Lives] knows it: by default for the lives in one process.
+// A run that suspends itself, is left or crashes, and continues later, has one span for each of its lives. Each links to the span of the
+// life before, if [Options.Lives] knows it: by default it knows the lives in this process.
 //
 // # Metrics
 //
@@ -26,12 +27,12 @@
 //   - kahn.runs.active: runs in flight
 //   - kahn.run.duration: seconds, by status
 //   - kahn.attempts.active: running attempts, by kind
-//   - kahn.attempt.queue.duration: seconds between the time at which an attempt was ready to start and its start, by kind
+//   - kahn.attempt.queue.duration: seconds for which an attempt that was ready waited for its start, by kind
 //   - kahn.attempt.duration: seconds, by kind and outcome, which is "ok" or a cause such as "timeout"
 //   - kahn.node.duration: seconds from the first attempt to the end of the last one, by kind and status
 //   - kahn.nodes.ended: nodes, by kind and status, nodes that never began included
 //   - kahn.node.retries: attempts after the first, by kind
-//   - kahn.compensation.duration: seconds of an attempt to undo a node, by the kind of its compensation and by outcome; the instruments above do not
-//     count it
+//   - kahn.compensation.duration: seconds of an attempt to undo a node, by the kind of its compensation and by outcome; the instruments
+//     above leave compensations out
 //   - kahn.store.duration: seconds that a call of the store took, by operation and outcome; see [Telemetry.Store]
 package otelkahn

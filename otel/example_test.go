@@ -27,7 +27,7 @@ func ExampleNew() {
 	g := (&kahn.Graph{Name: "report"}).Add(kahn.Node{ID: "fetch", Kind: "http"}, kahn.Node{ID: "store", Kind: "sql", After: []string{"fetch"}})
 	run, err := runner.Start(context.Background(), g, func(ctx context.Context, s *kahn.Step) (any, error) {
 		request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "https://example.com", nil)
-		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header)) // the other side goes on with the trace
+		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(request.Header)) // the server continues the trace
 		return nil, nil
 	})
 	if err != nil {

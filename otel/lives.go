@@ -7,18 +7,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Lives remembers the span of a run's last life. Its methods are called from any goroutine, and not under a lock of the run.
+// Lives remembers the span of a run's last life. Its methods are called from any goroutine, never under a lock of the run.
 //
-// A host whose runs continue in another process keeps the [trace.SpanContext] where that process finds it, beside the run: its
-// methods MarshalJSON and TraceID return what is to be kept, and [trace.NewSpanContext] makes it again.
+// If runs continue in another process, the host must store the [trace.SpanContext] where that process finds it: MarshalJSON encodes it, and
+// [trace.NewSpanContext] restores it.
 type Lives interface {
-	// Last returns the span of the run's last life; the zero value if it is not known.
+	// Last returns the span of the run's last life, or the zero value if it is not known.
 	Last(ctx context.Context, run string) trace.SpanContext
-	// Began notes that a life of the run has begun.
+	// Began records the span of a life of the run that has begun.
 	Began(ctx context.Context, run string, span trace.SpanContext)
 }
 
-// MemoryLives remembers the spans of the given number of runs, at least one; beyond it forgets the run whose first life began first.
+// MemoryLives returns Lives that remember the given number of runs, at least one. Beyond that number they forget the run whose first life
+// began first.
 func MemoryLives(runs int) Lives {
 	return &memoryLives{most: max(runs, 1), spans: map[string]trace.SpanContext{}}
 }
@@ -27,7 +28,7 @@ type memoryLives struct {
 	mu    sync.Mutex
 	most  int
 	spans map[string]trace.SpanContext
-	order []string // in which their first lives began
+	order []string // the run ids, in the order in which their first lives began
 }
 
 func (l *memoryLives) Last(_ context.Context, run string) trace.SpanContext {

@@ -6,18 +6,18 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// site is where a node is.
+// site says where a node is.
 type site struct {
 	within string     // the path of the composite around it; "" for a node of the run's own graph
-	plan   *kahn.Plan // of the graph that has it; nil for an item of a map, and inside a graph that a step has returned
+	plan   *kahn.Plan // of the graph that contains it; nil for an item of a map, and inside a graph that a step returned
 	id     string     // in that graph
 }
 
-// siteOf finds out where the node of a path is. The item of a map is inside the map, as are the nodes of an item's graph inside the item:
+// siteOf returns the site of the node at a path. The item of a map is inside the map, as are the nodes of an item's graph inside the item:
 // "m[3]/x" is in "m[3]", which is in "m". The nodes of an iteration are inside the loop: "l#2/x" is in "l".
 //
-// Ids may have the characters that separate the parts of a path, so the plan is asked for each part. Where it does not know, inside a graph
-// that a step has returned, the last separator counts.
+// Ids may contain the characters that separate the parts of a path, so siteOf looks each part up in the plan. Inside a graph that a step
+// returned there is no plan, and the last separator counts.
 func siteOf(p *kahn.Plan, path string) site {
 	within, rest := "", path
 	for p != nil {
@@ -26,7 +26,7 @@ func siteOf(p *kahn.Plan, path string) site {
 		}
 		next, part := nextPart(p, rest)
 		if next == "" {
-			return site{within: within} // of a graph that is not the plan's
+			return site{within: within} // in a graph that a step returned
 		}
 		end := len(path) - len(rest) + len(next)
 		item := strings.HasPrefix(next[len(part):], "[")
@@ -47,7 +47,7 @@ func siteOf(p *kahn.Plan, path string) site {
 	return site{within: within}
 }
 
-// predecessors are the ids of the nodes that each node of a graph follows, each once and in the order of the edges.
+// predecessors has, for each node of a graph, the ids of the nodes that it follows, each once and in the order of the edges.
 type predecessors map[string][]string
 
 func predecessorsIn(p *kahn.Plan) predecessors {
@@ -62,7 +62,8 @@ func predecessorsIn(p *kahn.Plan) predecessors {
 	return all
 }
 
-// nextPart returns the first part of a path, with the number of an item or an iteration, and the id in it; "" if it names no node of the plan.
+// nextPart returns the first part of a path, including the number of an item or an iteration, and the id in that part. It returns "" if the
+// part names no node of the plan.
 func nextPart(p *kahn.Plan, path string) (part, id string) {
 	for end := 0; end <= len(path); end++ {
 		if end < len(path) && path[end] != '/' {
@@ -80,7 +81,7 @@ func nextPart(p *kahn.Plan, path string) (part, id string) {
 	return "", ""
 }
 
-// unnumbered is a path without the number of the iteration at its end.
+// unnumbered returns a path without the number of the iteration at its end.
 func unnumbered(path string) string {
 	if i := strings.LastIndexByte(path, '#'); i >= 0 && strings.Trim(path[i+1:], "0123456789") == "" {
 		return path[:i]
@@ -88,7 +89,7 @@ func unnumbered(path string) string {
 	return path
 }
 
-// nameOf is the name of a node's span: its id without the number of an item, so that names are few.
+// nameOf returns the name of a node's span: its id without the number of an item, so that there are few names.
 func nameOf(path string) string {
 	path = path[strings.LastIndexByte(path, '/')+1:]
 	if i := strings.LastIndexByte(path, '['); i > 0 && strings.HasSuffix(path, "]") {

@@ -16,7 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// runSpans are the spans of one run in flight.
+// runSpans has the spans of one run in flight.
 type runSpans struct {
 	t        *Telemetry
 	ctx      context.Context // with the run's span
@@ -24,7 +24,7 @@ type runSpans struct {
 	plan     *kahn.Plan
 	workflow attribute.KeyValue
 
-	mu    sync.Mutex           // never held while a span is made or ended: processors of spans are code of the host
+	mu    sync.Mutex           // never held while a span is made or ended, which calls span processors of the host
 	nodes map[string]*nodeSpan // by path; nil when the run has ended
 	edges map[*kahn.Plan]predecessors
 }
@@ -35,16 +35,16 @@ type nodeSpan struct {
 	ctx   context.Context // with the span
 	span  trace.Span
 	since time.Time
-	bare  bool // it was made without its links
+	bare  bool // the span was made without its links
 
 	// Guarded by the run's mu:
-	attempted bool      // it has had its first attempt
+	attempted bool      // the node has had its first attempt
 	attempt   int       // the last attempt that has begun
 	ended     bool      // Telemetry.node has handled its end
-	before    *nodeSpan // of the same path, in an earlier attempt of the composite around it, if that has not ended yet
+	before    *nodeSpan // the unended span of the same path from an earlier attempt of the composite around it, or nil
 }
 
-// spansKey is the key of the run's spans in the contexts of its steps.
+// spansKey is the context key of the run's spans, for its steps.
 type spansKey struct{}
 
 // around begins the span of a run.
@@ -88,7 +88,7 @@ func describeRun(span trace.Span, res *kahn.Result) {
 	}
 }
 
-// failuresOf names the nodes that failed by themselves, of many the first.
+// failuresOf returns the names of the first nodes that failed by themselves.
 func failuresOf(res *kahn.Result) string {
 	const most = 5
 	var failed []string
@@ -106,10 +106,10 @@ func failuresOf(res *kahn.Result) string {
 	return "failed: " + strings.Join(failed, ", ")
 }
 
-// end ends the spans of nodes that have not ended with the run: the nodes wait, or their attempts were left behind.
+// end ends the spans of nodes that have not ended when the run ends: these nodes wait, or their attempts were left behind.
 func (x *runSpans) end(res *kahn.Result) {
 	waits := map[string]bool{}
-	for _, w := range res.Waiting { // a gate has no attempt
+	for _, w := range res.Waiting { // a gate has no attempt that would begin its span
 		waits[w.Node] = true
 		x.begin(w.Node, w.Since, false, x.linksOf)
 	}
@@ -134,8 +134,8 @@ func (x *runSpans) end(res *kahn.Result) {
 	}
 }
 
-// at returns the entry of a node. A new one is the caller's to make; nil if the run has ended. first is for the first attempt of a node: if the
-// entry has had one, the composite around the node is being attempted again.
+// at returns the entry of a node, or nil if the run has ended. If the entry is new, the caller has to make its span. first says that this
+// is the node's first attempt: if the entry already had one, the composite around the node is being attempted again.
 func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -153,8 +153,8 @@ func (x *runSpans) at(path string, first bool) (n *nodeSpan, isNew bool) {
 	return n, isNew
 }
 
-// begin returns the span of a node, and makes it, below the span of the composite around the node, if there is none yet. since is
-// when it begins then, the zero value for now. It is nil if the run has ended.
+// begin returns the span of a node, or nil if the run has ended. If there is none yet, begin makes it, below the span of the composite
+// around the node. The new span begins at since, or now if since is zero.
 func (x *runSpans) begin(path string, since time.Time, first bool, links func(path string) []trace.Link) *nodeSpan {
 	n, isNew := x.at(path, first)
 	if !isNew {
@@ -182,19 +182,19 @@ func (x *runSpans) begin(path string, since time.Time, first bool, links func(pa
 	return n
 }
 
-// linkTo appends a link to the span of a node that has been performed.
+// linkTo appends a link to the span of a node, if the node was performed.
 func (x *runSpans) linkTo(links []trace.Link, path string, status kahn.Status, since time.Time) []trace.Link {
 	if status != kahn.Completed && status != kahn.Failed {
 		return links
 	}
-	n := x.begin(path, since, false, nil) // a composite without nodes, or a mock, may have none yet; node adds its links then
+	n := x.begin(path, since, false, nil) // a composite without nodes, or a mock, may have no span yet; Telemetry.node adds its links later
 	if n == nil {
 		return links
 	}
 	return append(links, trace.Link{SpanContext: n.span.SpanContext(), Attributes: []attribute.KeyValue{statusKey.String(status.String())}})
 }
 
-// linksTo returns links to the spans of the predecessors of a step that have been performed.
+// linksTo returns links to the spans of a step's predecessors, if they were performed.
 func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	for _, p := range s.Predecessors() {
 		links = x.linkTo(links, p.Path, p.Status, s.Queued())
@@ -202,7 +202,7 @@ func (x *runSpans) linksTo(s *kahn.Step) (links []trace.Link) {
 	return links
 }
 
-// linksOf is linksTo for a node without a step: a composite, a gate, a condition or a mock. The run knows the statuses.
+// linksOf is linksTo for a node without a step: a composite, a gate, a condition or a mock. It takes the statuses from the run.
 func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	at := siteOf(x.plan, path)
 	if at.plan == nil {
@@ -217,7 +217,7 @@ func (x *runSpans) linksOf(path string) (links []trace.Link) {
 	return links
 }
 
-// predecessorsIn looks at the edges of each graph once.
+// predecessorsIn returns the predecessors in a graph. It computes them once for each graph.
 func (x *runSpans) predecessorsIn(p *kahn.Plan) predecessors {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -227,7 +227,7 @@ func (x *runSpans) predecessorsIn(p *kahn.Plan) predecessors {
 	return x.edges[p]
 }
 
-// attempt is the middleware that begins the span of an attempt.
+// attempt is a middleware that traces and measures an attempt.
 func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 	return func(ctx context.Context, s *kahn.Step) (value any, err error) {
 		x, _ := ctx.Value(spansKey{}).(*runSpans)
@@ -240,10 +240,10 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 		start := time.Now()
 		_, resumed := s.Resumed()
 		n := x.begin(s.Path(), s.Queued(), s.Attempt() == 1 && !resumed, func(string) []trace.Link { return x.linksTo(s) })
-		if n == nil { // the attempt was left behind before it came here
+		if n == nil { // the attempt was left behind before it got here
 			return next(ctx, s)
 		}
-		if start.Before(n.since) { // a run counts from its begin, and the clock of the machine may have been corrected since
+		if start.Before(n.since) { // the run measures time from its start, and the machine's clock may have been corrected since
 			start = n.since
 		}
 		of := attribute.NewSet(x.workflow, kindKey.String(s.Kind()))
@@ -270,7 +270,7 @@ func (t *Telemetry) attempt(next kahn.StepFunc) kahn.StepFunc {
 	}
 }
 
-// known returns the span of a node, nil if there is none in this life of the run.
+// known returns the span of a node, or nil if there is none in this life of the run.
 func (x *runSpans) known(path string) *nodeSpan {
 	x.mu.Lock()
 	n := x.nodes[path]
@@ -281,7 +281,7 @@ func (x *runSpans) known(path string) *nodeSpan {
 	return n
 }
 
-// compensation is an attempt to undo a node: a span beside the node's, which has ended, with a link to it.
+// compensation performs an attempt to undo a node. Its span is a sibling of the node's ended span, and links to it.
 func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.StepFunc) (value any, err error) {
 	parent := x.ctx
 	opts := []trace.SpanStartOption{trace.WithAttributes(x.workflow, nodeKey.String(s.Path()), kindKey.String(s.Kind()), attemptKey.Int(s.Attempt()))}
@@ -308,7 +308,7 @@ func (x *runSpans) compensation(ctx context.Context, s *kahn.Step, next kahn.Ste
 	return value, err
 }
 
-// retried reports whether an attempt is a retry: a step that has suspended itself is entered again in the same attempt.
+// retried reports whether an attempt is a retry. A step that suspended itself is entered again in the same attempt, which is no retry.
 func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -317,11 +317,10 @@ func (x *runSpans) retried(n *nodeSpan, attempt int) bool {
 	return attempt > before
 }
 
-// outcomeOf returns the cause and the text of an attempt's error, or "ok" and "" if the error is no failure. The error may come from a panic,
-// or its methods may panic.
+// outcomeOf returns the cause and the text of an attempt's error, or "ok" and "" if the error is no failure. The error's methods may panic.
 func outcomeOf(err error) (outcome, text string) {
 	outcome, text = kahn.CauseStepError.String(), "an error whose methods panic"
-	_ = foreign.Contain(func() error { // the texts above stand then
+	_ = foreign.Contain(func() error { // if the methods panic, the texts above remain
 		cause := kahn.CauseOf(err)
 		if cause == kahn.CauseNone {
 			outcome, text = "ok", ""
@@ -333,7 +332,7 @@ func outcomeOf(err error) (outcome, text string) {
 	return outcome, text
 }
 
-// firstLine is the first line of a text, of at most 1,000 bytes.
+// firstLine returns the first line of a text, cut to 1,000 bytes.
 func firstLine(text string) string {
 	const most = 1000
 	text, _, _ = strings.Cut(text, "\n")
@@ -374,7 +373,7 @@ func (t *Telemetry) node(n kahn.NodeResult) {
 	s.span.End(trace.WithTimestamp(end))
 }
 
-// oldest returns the first of the entries of a path whose node has no reported end, and forgets it: nodes are reported in their order.
+// oldest returns the oldest entry of a path whose end was not reported yet, and unlinks it from the newer ones. Ends are reported in order.
 func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -388,7 +387,7 @@ func (x *runSpans) oldest(s *nodeSpan) *nodeSpan {
 	return s
 }
 
-// usageOf are the attributes of what a node, or a run, has used.
+// usageOf returns the usage of a node or a run as attributes.
 func usageOf(usage kahn.Usage) (list []attribute.KeyValue) {
 	for _, name := range slices.Sorted(maps.Keys(usage)) {
 		list = append(list, attribute.Float64("kahn.usage."+name, usage[name]))
@@ -396,7 +395,7 @@ func usageOf(usage kahn.Usage) (list []attribute.KeyValue) {
 	return list
 }
 
-// describe sets what is known of a node when it has ended.
+// describe sets the attributes and the status of an ended node's span.
 func describe(span trace.Span, n kahn.NodeResult) {
 	span.SetAttributes(kindKey.String(n.Kind), statusKey.String(n.Status.String()), attribute.Int("kahn.attempts", n.Attempts))
 	if n.Label != "" {

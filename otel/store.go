@@ -10,8 +10,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Store returns a store that measures the duration of the calls to s that performing a run makes. It is for the option Durable: administration,
-// and readers of stored events, go to s itself. The result checks values, is a [store.EventStore] and is a [store.Inbox] if s is.
+// Store returns a store that measures how long calls of s take while runs are performed. Pass it to the option Durable; use s itself for
+// administration and for reading stored events. The result is a [store.EventStore] and a [store.Inbox] if s is, and checks values as s
+// does.
 func (t *Telemetry) Store(s store.Store) store.Store {
 	m := &measured{s, t}
 	events, keeps := s.(eventLoader)
@@ -55,7 +56,7 @@ type measured struct {
 	t *Telemetry
 }
 
-// CheckValue refuses what the store refuses, if the store can check.
+// CheckValue asks the store, if it is a ValueChecker.
 func (m *measured) CheckValue(value json.RawMessage) error {
 	if c, ok := m.Store.(store.ValueChecker); ok {
 		return c.CheckValue(value)
@@ -63,7 +64,7 @@ func (m *measured) CheckValue(value json.RawMessage) error {
 	return nil
 }
 
-// outcomes are the errors of stores, by the names that they have in metrics.
+// outcomes has the errors of stores and their names in metrics.
 var outcomes = []struct {
 	err  error
 	name string
@@ -72,7 +73,7 @@ var outcomes = []struct {
 	{store.ErrUnusable, "unusable"}, {context.Canceled, "cancelled"}, {context.DeadlineExceeded, "timeout"},
 }
 
-// measure records a call that began at start, with the error that it has returned.
+// measure records a call that began at start and returned err.
 func (m *measured) measure(ctx context.Context, operation string, start time.Time, err *error) {
 	outcome := "ok"
 	if *err != nil {

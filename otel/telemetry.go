@@ -19,7 +19,7 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	// MeterProvider makes the instruments. Default: the global one.
 	MeterProvider metric.MeterProvider
-	// OnlyStarted leaves out the spans of nodes that never began, since they were skipped, or stopped before. Metrics count them.
+	// OnlyStarted leaves out the spans of nodes that never began, because they were skipped or stopped. Metrics count these nodes.
 	OnlyStarted bool
 	// Lives remembers the span of each run's last life, to which the next life links. Default: [MemoryLives] for the last
 	// 1,000 runs.
@@ -58,8 +58,8 @@ func (t *Telemetry) Options() []kahn.Option {
 	return []kahn.Option{kahn.Around(t.around), kahn.Use(t.attempt), kahn.OnNode(t.node)}
 }
 
-// TraceID returns the option by which the events of a run name the trace in ctx, as the run's spans do: without it they name a trace of their
-// own, derived from the run's id. It changes nothing if ctx has no trace.
+// TraceID returns an option that puts the trace id in ctx into the events of a run, so that they match the run's spans. Without the option
+// events have a trace id derived from the run's id. The option changes nothing if ctx has no trace.
 func TraceID(ctx context.Context) kahn.Option {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		return kahn.TraceID(span.TraceID().String())

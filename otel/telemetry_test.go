@@ -24,7 +24,7 @@ import (
 	api "go.opentelemetry.io/otel/trace"
 )
 
-// bench has what a Telemetry writes.
+// bench is a Telemetry with recorders for its spans and metrics.
 type bench struct {
 	*otelkahn.Telemetry
 	t        *testing.T
@@ -56,7 +56,7 @@ func (b *bench) run(g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) (*ka
 	return res, b.ended()
 }
 
-// spans are those of one run.
+// spans has the spans of one run.
 type spans struct {
 	t     *testing.T
 	run   trace.ReadOnlySpan
@@ -109,7 +109,7 @@ func (s spans) parent(path string) api.SpanID { return s.nodes[path].Parent().Sp
 
 var errStep = errors.New("no such table")
 
-// An attempt to undo a node has a span beside that of the node, with a link to it, and counts in no metric of attempts.
+// An attempt to undo a node has a span beside the node's span, with a link to it. The metrics of attempts do not count it.
 func TestSpansOfCompensations(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -157,7 +157,7 @@ func TestSpansOfCompensations(t *testing.T) {
 	require.Equal(t, uint64(3), counts["kahn.attempt.duration"])
 }
 
-// TestSpansOfUsage: the spans of nodes and of the run have what was used, over all attempts.
+// TestSpansOfUsage: the spans of nodes and of the run have the usage of all attempts.
 func TestSpansOfUsage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -277,7 +277,7 @@ func TestSpansInsideOfComposites(t *testing.T) {
 	require.Equal(t, s.nodes["loop#2/a/b"].SpanContext().SpanID(), s.nodes["loop#2/c"].Links()[0].SpanContext.SpanID())
 }
 
-// TestSpansOfACompositeThatIsAttemptedAgain: each time its nodes have spans of their own.
+// TestSpansOfACompositeThatIsAttemptedAgain: the nodes inside have new spans in each attempt.
 func TestSpansOfACompositeThatIsAttemptedAgain(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -312,7 +312,7 @@ func TestSpansOfACompositeThatIsAttemptedAgain(t *testing.T) {
 	require.Len(t, tries, 6, "an attempt is below the span of another one's node")
 }
 
-// TestSpansOfRandomRuns: every node has one span below the right parent, every attempt one below its node's, and times nest.
+// TestSpansOfRandomRuns: every node has one span below the right parent, every attempt has one below its node's span, and times nest.
 func TestSpansOfRandomRuns(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(150) {
@@ -364,7 +364,7 @@ func TestSpansOfRandomRuns(t *testing.T) {
 	}
 }
 
-// TestLives: the span of a life links to that of the life before.
+// TestLives: the span of a life links to the span of the life before.
 func TestLives(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -388,7 +388,7 @@ func TestLives(t *testing.T) {
 	require.Equal(t, first.run.SpanContext().SpanID(), second.Links()[0].SpanContext.SpanID())
 }
 
-// TestAttemptsOfALaterLife: the attempts of a composite that goes on have spans, too.
+// TestAttemptsOfALaterLife: attempts inside a composite that continues in a later life have spans, too.
 func TestAttemptsOfALaterLife(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -457,7 +457,7 @@ func TestMetrics(t *testing.T) {
 	}, b.counts(t))
 }
 
-// counts returns the values of the metrics, and of histograms the counts, by their names and attributes.
+// counts returns the values of the metrics by name and attributes. For histograms it returns the counts.
 func (b *bench) counts(t *testing.T) map[string]int64 {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -513,7 +513,7 @@ func TestRetriesOfSuspendedSteps(t *testing.T) {
 	require.EqualValues(t, 3, counts["kahn.attempt.queue.duration ask"])
 }
 
-// TestStore: a store that is measured is as good as it was.
+// TestStore: a measured store passes the same tests as the store itself.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})
@@ -539,7 +539,7 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// linked are the paths of the nodes to whose spans that of a node links.
+// linked returns the paths of the nodes to whose spans a node's span links.
 func (s spans) linked(path string) []string {
 	s.t.Helper()
 	require.Contains(s.t, s.nodes, path)
@@ -556,8 +556,8 @@ func (s spans) linked(path string) []string {
 	return list
 }
 
-// TestLinksOfComposites: composites, gates and conditions link to the nodes that they follow and that were performed, as steps do, inside of
-// composites, too. What is inside of a composite does not, nor an item.
+// TestLinksOfComposites: composites, gates and conditions, like steps, link to the performed nodes that they follow, also inside
+// composites. The first nodes inside a composite, and items, have no links.
 func TestLinksOfComposites(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, otelkahn.Options{})

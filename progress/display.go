@@ -24,16 +24,16 @@ const (
 // The size of a terminal that does not report one.
 const defaultWidth, defaultHeight = 80, 24
 
-// picture is what a display shows. Its methods are called under the display's lock.
+// picture is what a display shows. The display holds its lock while it calls the methods.
 type picture interface {
 	// of returns the state of the run of an event.
 	of(e event.Event) *state
-	// record takes an event, and line returns the line in a log of the event that was recorded last, or "" if it has none.
+	// record takes an event. line returns the log line of the event that was recorded last, or "" if it has none.
 	record(e event.Event)
 	line(e event.Event) string
-	// above returns rows that stay on the screen, above the picture, each once.
+	// above returns rows to leave on the screen above the picture. It returns each row once.
 	above(width, height int) []row
-	// frame returns the rows of the picture: at most width columns, and, as long as anything may change, fewer than height rows.
+	// frame returns the rows of the picture, at most width columns wide. Until the picture is finished there are fewer than height rows.
 	frame(now time.Time, width, height int) []row
 	// reminder returns a line on what is still running.
 	reminder(now time.Time) string
@@ -41,8 +41,8 @@ type picture interface {
 	finished() bool // nothing changes any more
 }
 
-// display writes a picture, and the host's output, to a writer. A goroutine does so from the first event until the picture is finished or
-// Close is called.
+// display writes a picture, and the host's output, to a writer. Its goroutine, the painter, runs from the first event until the picture is
+// finished or Close is called.
 type display struct {
 	w    io.Writer
 	mode Mode // not Auto
@@ -51,15 +51,15 @@ type display struct {
 
 	mu      sync.Mutex // guards the fields below
 	picture picture
-	lines   bytes.Buffer // not written yet, each cleaned and ended
+	lines   bytes.Buffer // pending lines, each cleaned and ended by a newline
 	partial []byte       // a line of Write that has not ended
 	started bool
 	closed  bool
 
-	wake chan struct{} // has room for one: there are lines, or it is time to end
+	wake chan struct{} // has room for one signal: there are lines, or it is time to end
 	done chan struct{} // closed when the painter has returned
 	rest sync.Once     // writes the rest after done is closed
-	err  error         // of w, once rest is done
+	err  error         // of w; final once rest is done
 }
 
 func (d *display) init(w io.Writer, mode Mode, picture picture) {
@@ -79,15 +79,15 @@ func (d *display) init(w io.Writer, mode Mode, picture picture) {
 	d.red = os.Getenv("NO_COLOR") == ""
 }
 
-// options returns the options that show a run: its events come to the display. begin is called before the run, and the function that it
-// returns when the run is not performed any more, both without the lock.
+// options returns the options that pass the events of a run to the display. begin is called before the run begins. The function that begin
+// returns is called when this process no longer performs the run. Neither is called under d.mu.
 func (d *display) options(begin func(*kahn.Run) (end func(*kahn.Result))) []kahn.Option {
 	return []kahn.Option{kahn.OnEvent(d.Event), kahn.Around(func(_ context.Context, r *kahn.Run) (context.Context, func(*kahn.Result)) {
 		return nil, begin(r)
 	})}
 }
 
-// locked calls f under the lock, unless the display is closed.
+// locked calls f while it holds d.mu, unless the display is closed.
 func (d *display) locked(f func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,8 +96,8 @@ func (d *display) locked(f func()) {
 	}
 }
 
-// catchUp adds what a run has done before the first event that comes: in its earlier lives, and in this one if the display begins in the
-// middle of it. The run is looked at without the lock.
+// catchUp adds what a run did before its first event e here: in earlier lives, and in this life if the display begins in the middle of it.
+// It does not hold d.mu while it reads the run.
 func (d *display) catchUp(e event.Event) {
 	var s *state
 	var r *kahn.Run
@@ -142,8 +142,7 @@ func (d *display) Event(e event.Event) {
 	d.wakeUp()
 }
 
-// wakeUp wakes the painter if there are lines to be written at once, with the lock held. On a terminal lines come with the
-// next frame.
+// wakeUp wakes the painter if there are lines to write at once. On a terminal lines wait for the next frame. The caller holds d.mu.
 func (d *display) wakeUp() {
 	if d.picture.finished() || d.mode != TTY && d.lines.Len() > 0 {
 		d.signal()
@@ -157,8 +156,8 @@ const maxLine = 1 << 16
 // where each is an object {"output": "..."} in JSON. A line that has not ended waits for its end, or for Close; a line from
 // a single call is never split. Escape sequences and the like are spelled out, as in the names of nodes.
 //
-// Write does not block. What the writer has not taken yet is kept in memory, and so is what is written between the end of the run of a
-// Progress and Close. The error of Write matches [os.ErrClosed] after Close, else it is nil.
+// Write does not block. It keeps in memory what the writer has not taken yet, and in a Progress everything between the end of the run and
+// Close. Write returns an error that matches [os.ErrClosed] after Close, and no other error.
 func (d *display) Write(text []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -183,29 +182,29 @@ func (d *display) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// output appends a line of the host to the pending lines, with the lock held.
+// output appends a line of the host to the pending lines. The caller holds d.mu.
 func (d *display) output(line []byte) {
 	text := string(bytes.TrimSuffix(line, []byte("\r")))
 	if d.mode != JSON {
 		d.lines.WriteString(clean(text) + "\n")
 		return
 	}
-	data, _ := json.Marshal(map[string]string{"output": text}) // strings can be encoded
+	data, _ := json.Marshal(map[string]string{"output": text}) // strings always encode
 	d.writeJSON(data)
 }
 
-// writeJSON appends a line of JSON to the pending lines, with the lock held.
+// writeJSON appends a line of JSON to the pending lines. The caller holds d.mu.
 func (d *display) writeJSON(text []byte) {
 	d.lines.Write(append(visible(text), '\n'))
 }
 
-// writeLine appends a line to the pending lines, with the lock held.
+// writeLine appends a line to the pending lines. The caller holds d.mu.
 func (d *display) writeLine(now time.Time, line string) {
 	fmt.Fprintf(&d.lines, "%s %s\n", clock(now.Sub(d.picture.began())), clean(line))
 }
 
-// Close ends the display, and returns when everything is written, with the first error of the writer. It waits for the writer. A run that
-// has not ended stays on the screen as it is; its further events are ignored. Closing again is harmless.
+// Close ends the display, waits until the writer has taken everything, and returns the writer's first error. A run that has not ended stays
+// on the screen as it is; its further events are ignored. Closing again is harmless.
 func (d *display) Close() error {
 	d.mu.Lock()
 	if !d.closed && len(d.partial) > 0 {
@@ -219,7 +218,7 @@ func (d *display) Close() error {
 		d.signal()
 		<-d.done
 	}
-	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // lines after the run, or without one; no more are added
+	d.rest.Do(func() { d.write(d.lines.Bytes()) }) // lines from after the run, or without a run; no more are added
 	return d.err
 }
 
@@ -230,7 +229,7 @@ func (d *display) signal() {
 	}
 }
 
-// paint writes, until the run has ended or Close is called. It alone uses the writer, and never under the lock.
+// paint writes until the picture is finished or Close is called. Only paint uses the writer, and it does not hold d.mu meanwhile.
 func (d *display) paint() {
 	defer close(d.done)
 	every := remindEvery
@@ -269,7 +268,7 @@ func (d *display) paint() {
 	}
 }
 
-// size is the terminal's.
+// size returns the size of the terminal.
 func (d *display) size() (width, height int) {
 	if d.fd >= 0 {
 		if width, height, err := term.GetSize(d.fd); err == nil && width > 0 && height > 0 {
@@ -279,7 +278,7 @@ func (d *display) size() (width, height int) {
 	return defaultWidth, defaultHeight
 }
 
-// write writes until the writer fails for the first time. The host's writer may panic.
+// write writes, unless the writer failed before. The host's writer may panic.
 func (d *display) write(out []byte) {
 	if d.err != nil || len(out) == 0 {
 		return

@@ -21,7 +21,7 @@ func Example() {
 	// Output: completed <nil> <nil>
 }
 
-// The runs of a service, below each other.
+// A Group shows the runs of a service one below the other.
 func ExampleGroup() {
 	var g kahn.Graph
 	g.Add(kahn.Node{ID: "fetch"}, kahn.Node{ID: "build", After: []string{"fetch"}})

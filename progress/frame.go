@@ -15,10 +15,10 @@ type row struct {
 	failed bool
 }
 
-// section is a part of a frame: how many of its entries are shown, and how many the last line counts.
+// section is a part of a frame: how many entries it shows, and how many more its last line counts.
 type section struct{ shown, more int }
 
-// fill divides a number of lines among n entries, of which so many are known.
+// fill returns a section for n entries in the given number of lines. Only the first known entries can be shown.
 func fill(n, known, lines int) (s section) {
 	s.shown = min(share(n, lines), known)
 	if lines > 0 {
@@ -27,19 +27,19 @@ func fill(n, known, lines int) (s section) {
 	return s
 }
 
-// lines is how many lines the section takes.
+// lines returns how many lines the section takes.
 func (s section) lines() int { return s.shown + min(s.more, 1) }
 
 // layout divides the lines of a frame among its sections.
 type layout struct {
 	failures, warnings, waits, steps section
-	left                             int // for the ends of the outputs
+	left                             int // for the last lines of outputs
 }
 
-// layout divides the lines of a frame. It leaves one of height for the cursor. Failures get half of the lines, and the lines that running
-// and waiting nodes do not need; warnings, and then waiting nodes, get one line of the latter half if it has more than one, and the lines
-// that running steps leave. The last frame of a run stays on the screen and shows all failures and warnings. What is left goes to the ends
-// of the outputs, of failures first.
+// layout divides the lines of a frame. It leaves one line of height for the cursor. Failures get the first half of the lines, and all lines
+// that running and waiting nodes do not need. Running steps come first in the second half; warnings, and then waiting nodes, get one of its
+// lines if it has more than one, and the lines that running steps leave free. The last frame of a run stays on the screen and shows all
+// failures and warnings. The remaining lines show the ends of outputs, of failures first.
 func (s *state) layout(height int) (l layout) {
 	failed, waiting, running := s.counts[kahn.Failed]+s.undone[kahn.CompensationFailed], s.waiting.Len(), s.running.Len()
 	l.left = max(height-2, 0)
@@ -67,7 +67,7 @@ func (l *layout) take(to *section, s section) {
 	l.left -= s.lines()
 }
 
-// besideSteps is how many lines a section gets beside running steps.
+// besideSteps returns how many lines a section gets beside running steps.
 func (l *layout) besideSteps(running int) int {
 	if running > 0 {
 		return max(l.left-running, min(l.left-1, 1), 0)
@@ -75,8 +75,8 @@ func (l *layout) besideSteps(running int) int {
 	return l.left
 }
 
-// frame is the picture of the run: the header, the failures, the warnings, what the run waits for, and the steps that are running, or undo their nodes, longest
-// first. It has at most width columns.
+// frame returns the picture of the run, at most width columns wide: the header, failures, warnings, waiting nodes, and the running steps
+// and compensations, longest first.
 func (s *state) frame(now time.Time, width, height int) []row {
 	if s.over {
 		now = s.now
@@ -120,7 +120,7 @@ func (s *state) frame(now time.Time, width, height int) []row {
 	return c.rows
 }
 
-// header is the first line: the summary and the time since the start. Where there is no room for both, the number of failures stays.
+// header returns the first line: the summary and the time since the start. If there is no room for both, the number of failures stays.
 func (s *state) header(now time.Time, width int) string {
 	elapsed := clock(now.Sub(s.start))
 	room := max(width-len(elapsed)-1, 0)
@@ -129,7 +129,7 @@ func (s *state) header(now time.Time, width int) string {
 		switch full := s.done() + " " + brief; {
 		case len(full) > width:
 			return fit(brief, width)
-		case len(full)+1 > room && len(s.summary()) > room: // the summary would end within
+		case len(full)+1 > room && len(s.summary()) > room: // the summary would be cut
 			return full
 		}
 	}
@@ -139,7 +139,7 @@ func (s *state) header(now time.Time, width int) string {
 // canvas collects the rows of a frame.
 type canvas struct {
 	rows        []row
-	width, left int // left is how many lines there are for outputs
+	width, left int // left is how many lines outputs may still take
 }
 
 // add adds a line.
@@ -159,7 +159,7 @@ func (c *canvas) addMore(s section, what string) {
 	}
 }
 
-// addOutput adds the last lines of an output, as far as there is room.
+// addOutput adds the last lines of an output: at most most, and at most as many as there is room for.
 func (c *canvas) addOutput(lines []string, most int) {
 	lines = lines[max(len(lines)-min(most, c.left), 0):]
 	for _, line := range lines {
@@ -168,7 +168,7 @@ func (c *canvas) addOutput(lines []string, most int) {
 	c.left -= len(lines)
 }
 
-// share returns how many of n entries are shown in a number of lines, one of which counts the others.
+// share returns how many of n entries fit into a number of lines. If not all fit, one line is for their count.
 func share(n, lines int) int {
 	if n <= lines {
 		return n
@@ -188,10 +188,10 @@ const (
 	plain      = "\x1b[m"
 )
 
-// screen is the state of the terminal: the cursor is at the beginning of the line below the last frame.
+// screen is the state of the terminal: how many lines the last frame has. The cursor is at the beginning of the line below it.
 type screen struct{ lines int }
 
-// draw returns the text that replaces the last frame by another, below lines and rows that stay. It restores the modes of the
+// draw returns the text that replaces the last frame by rows, below the lines and the rows above, which stay. It restores the modes of the
 // terminal, so that the program may end after any frame.
 func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool) []byte {
 	var b bytes.Buffer
@@ -200,7 +200,7 @@ func (s *screen) draw(lines []byte, above, rows []row, height int, coloured bool
 		fmt.Fprintf(&b, "\x1b[%dA", up)
 	}
 	b.WriteString("\r")
-	if len(lines) > 0 { // they are wrapped by the terminal, which scrolls as far as need be
+	if len(lines) > 0 { // the terminal wraps them, and scrolls as needed
 		b.WriteString(clearBelow)
 		b.Write(bytes.ReplaceAll(lines, []byte("\n"), []byte("\r\n")))
 	}

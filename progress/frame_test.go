@@ -65,7 +65,7 @@ func TestFrameFitsTheHeight(t *testing.T) {
 		header, rest, _ := strings.Cut(got, "\n")
 		rest = strings.ReplaceAll(rest, "   ", " ") // the padding before right-aligned text
 		wanted := strings.HasSuffix(header, "… 01:01")
-		if test.failed > 0 { // there is no room for more
+		if test.failed > 0 { // there is room for nothing else
 			wanted = header == fmt.Sprintf("%d failed", test.failed)
 		}
 		if !wanted || rest != test.want {
@@ -95,7 +95,7 @@ func warn(s *state, n int) {
 	}
 }
 
-// The last frame shows all failures, up to the number that is kept.
+// The last frame shows all failures that are kept.
 func TestLastFrame(t *testing.T) {
 	s, now := crowd(maxFailures+20, 0)
 	s.record(event.Event{Type: event.RunFailed, Time: now, Payload: event.RunEnd{Status: kahn.RunFailed}})
@@ -123,7 +123,7 @@ func TestFrameFitsAnyWidth(t *testing.T) {
 		}
 		var screen screen
 		if width > 0 {
-			v.interpret(string(screen.draw(nil, nil, s.frame(now, width, 30), 30, true))) // complains about what does not fit
+			v.interpret(string(screen.draw(nil, nil, s.frame(now, width, 30), 30, true))) // reports rows that do not fit
 		} else if got := strings.TrimSpace(text(s.frame(now, width, 30))); got != "" {
 			t.Errorf("%q for no columns at all", got)
 		}

@@ -19,10 +19,9 @@ import (
 //	defer g.Close()
 //	runner := kahn.Runner{Options: g.Options()}
 //
-// On a terminal each run that runs or waits has a part of the picture, with a header of its own. A run that has ended moves above the
-// picture, where it stays, and so does a run that Execute has left suspended. In a log every line names its run; in JSON the events of
-// all runs are mixed. The Group keeps the state of a run until that has ended or was left. The methods of a Group may be called
-// concurrently.
+// On a terminal each run that runs or waits has a part of the picture, with a header of its own. A run that has ended, or that Execute left
+// suspended, moves above the picture and stays there. In a log every line names its run; in JSON the events of all runs are mixed. The
+// Group keeps the state of a run until the run has ended or was left. The methods of a Group may be called concurrently.
 type Group struct {
 	display
 	runs runs // guarded by the display's lock
@@ -56,9 +55,9 @@ func newMember(id, workflow string) *member {
 	return &member{id: id, name: strings.TrimSpace(workflow + " " + id)}
 }
 
-// runs are the runs of a group, according to their events.
+// runs has the runs of a group, according to their events.
 type runs struct {
-	drawn  bool // above is called again and again
+	drawn  bool // above is called with every frame
 	start  time.Time
 	byID   map[string]*member
 	live   []*member // unfinished runs that have had an event, in the order in which they began
@@ -78,7 +77,7 @@ func (r *runs) begin(m *member) {
 	r.byID[m.id] = m
 }
 
-// left removes a life that is over: the run is suspended, or was left. Nothing happens if it has ended.
+// left removes a life that is over because the run is suspended or was left. It does nothing if the run has ended.
 func (r *runs) left(m *member) { r.remove(m, kahn.RunSuspended) }
 
 // remove removes a life that is over, with its outcome.
@@ -88,7 +87,7 @@ func (r *runs) remove(m *member, status kahn.RunStatus) {
 	}
 	delete(r.byID, m.id)
 	i := slices.Index(r.live, m)
-	if i < 0 { // it has had no event
+	if i < 0 { // the run has had no event
 		return
 	}
 	r.live = slices.Delete(r.live, i, i+1)
@@ -124,7 +123,7 @@ func (r *runs) record(e event.Event) {
 	}
 }
 
-// line is the run's line, with its name.
+// line returns the line of the latest event's run, with the name of the run.
 func (r *runs) line(e event.Event) string {
 	if line := r.latest.line(e); line != "" {
 		return r.latest.name + " " + line
@@ -165,7 +164,7 @@ func (r *runs) above(width, height int) (rows []row) {
 	return rows
 }
 
-// frame divides the lines among the runs: runs with failures come first, then the oldest. Runs without a line are counted.
+// frame divides the lines among the runs: runs with failures come first, then the oldest. It counts the runs that get no line.
 func (r *runs) frame(now time.Time, width, height int) []row {
 	elapsed := clock(now.Sub(r.start))
 	rows := []row{{text: fit(fit(r.summary(), max(width-len(elapsed)-1, 0))+" "+elapsed, width)}}
@@ -188,7 +187,7 @@ func (r *runs) frame(now time.Time, width, height int) []row {
 	return rows
 }
 
-// part is the frame of one run, below a header with its name.
+// part returns the frame of one run, below a header with its name.
 func (m *member) part(now time.Time, width, height int) []row {
 	if m.over {
 		now = m.now

@@ -14,8 +14,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// orders are three runs under a Runner: one completes after two seconds, one fails after one, and one waits for an answer, which comes
-// after a little more than four seconds: between two frames, so that what the host writes then is drawn in the same frame as the end.
+// orders performs three runs under a Runner: one completes after two seconds, one fails after one second, and one waits for an answer. The
+// answer comes between two frames, a little more than four seconds after the start, so that the host's output of that moment is drawn in
+// the same frame as the end.
 func orders(t *testing.T, group *Group) {
 	t.Helper()
 	g := &kahn.Graph{Name: "order"}
@@ -53,7 +54,7 @@ func orders(t *testing.T, group *Group) {
 	}
 }
 
-// Each run that is at work has a part of the picture. One that has ended stays above it, where nothing overwrites it.
+// Each running run has a part of the picture. A run that has ended stays above the picture, where nothing overwrites it.
 func TestGroupOnATerminal(t *testing.T) {
 	v := onTerminal(t, 40, 12, []time.Duration{520 * time.Millisecond, 1520 * time.Millisecond, 3520 * time.Millisecond}, func(t *testing.T, v *terminal) {
 		group := NewGroup(v.tty, Auto)
@@ -84,7 +85,7 @@ func TestGroupOnATerminal(t *testing.T) {
 	}
 }
 
-// lives performs two lives of a run: it is left suspended, and goes on after a pause.
+// lives performs two lives of a run: Execute leaves it suspended, and it continues after between returns.
 func lives(t *testing.T, group *Group, between func()) {
 	t.Helper()
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "b", Kind: kahn.KindGate, After: []string{"a"}}, kahn.Node{ID: "c", After: []string{"b"}})
@@ -110,7 +111,7 @@ func lives(t *testing.T, group *Group, between func()) {
 	}
 }
 
-// A run that Execute has left suspended stays above the picture, and is another part of it when it goes on, at once or later.
+// A run that Execute left suspended stays above the picture. When it continues, at once or later, it gets a new part of the picture.
 func TestGroupOfLives(t *testing.T) {
 	for _, pause := range []time.Duration{0, 120 * time.Millisecond} {
 		v := onTerminal(t, 40, 12, nil, func(t *testing.T, v *terminal) {
@@ -132,7 +133,7 @@ func TestGroupOfLives(t *testing.T) {
 	}
 }
 
-// In a log each line names its run, and a later life counts the nodes of the earlier ones once.
+// In a log each line names its run, and a later life counts the nodes of earlier lives once.
 func TestGroupOfLivesInALog(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) { lives(t, NewGroup(&log, Plain), func() {}) })
@@ -143,7 +144,7 @@ func TestGroupOfLivesInALog(t *testing.T) {
 	}
 }
 
-// A group keeps no run that has ended or was left, whatever the mode, and after Close none at all.
+// In every mode a group forgets a run that has ended or was left, and after Close it keeps no run.
 func TestGroupForgetsRuns(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "a"}, kahn.Node{ID: "ask", Kind: kahn.KindGate})
 	step := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
@@ -201,7 +202,7 @@ func TestGroupInALog(t *testing.T) {
 	}
 }
 
-// Runs that have failed something have the first lines, whatever the height, and no frame is higher than the terminal.
+// Runs with failures get the first lines, and no frame is higher than the terminal, whatever its height.
 func TestGroupFitsTheHeight(t *testing.T) {
 	var r runs
 	start := time.Unix(1000, 0)

@@ -17,7 +17,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// composites are graphs of three nodes, of which c has nodes or items inside. Those called bad fail.
+// composites returns composites for node c, with nodes or items inside. Nodes called bad fail.
 func composites() map[string]kahn.Node {
 	inner := func() *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "x"}, kahn.Node{ID: "bad", ContinueOnFail: true}, kahn.Node{ID: "y", After: []string{"x"}})
@@ -34,8 +34,8 @@ func composites() map[string]kahn.Node {
 	}
 }
 
-// After a crash at any write of a run the next life counts the nodes of the outermost graph, each once, as the Result has them, and what is
-// inside of a composite stays below it.
+// After a crash at any write of a run, the next life counts each node of the outermost graph once, in agreement with the Result, and the
+// nodes inside a composite stay below it.
 func TestLifeAfterACrash(t *testing.T) {
 	for name, c := range composites() {
 		c.ID = "c"
@@ -103,8 +103,8 @@ func TestLifeAfterACrash(t *testing.T) {
 	}
 }
 
-// A display that begins in the middle of a life has the time of the run, and the nodes inside of a composite that has begun before do not
-// count.
+// A display that begins in the middle of a life shows the time since the start of the run, and does not count the nodes inside a composite
+// that began earlier.
 func TestDisplayBeginsLater(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestDisplayBeginsLater(t *testing.T) {
 	}
 }
 
-// By its events alone a later life counts no items either.
+// A later life does not count items, even if only its events are known.
 func TestItemsOfALaterLifeByEventsAlone(t *testing.T) {
 	var s state
 	for _, id := range []string{"m[0]", "m[1]", "m", "n"} {

@@ -17,7 +17,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// What a running step has logged and emitted last is below it, and what a failed one has is below its failure, at the end up to ten lines.
+// The last lines that a running step logged or emitted are shown below it, and those of a failed step below its failure, up to ten in the
+// last frame.
 func TestOutputOfSteps(t *testing.T) {
 	v := onTerminal(t, 32, 9, []time.Duration{1020 * time.Millisecond, 2040 * time.Millisecond}, func(t *testing.T, v *terminal) {
 		p := New(v.tty, Auto)
@@ -48,13 +49,13 @@ func TestOutputOfSteps(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// 9 lines: the header, three steps, the cursor, and four for outputs, of which the first step gets a third and the second one half of
-	// what is left.
+	// 9 lines: the header, three steps, the cursor, and four for outputs. The first step gets a third of the four, and the second step half
+	// of the remainder.
 	if got, want := v.snapshots["1.02s"], "[0/3] 3 running 00:01\n=> test                     1.0s\n   | line 11\n"+
 		"=> tell                     1.0s\n   | a time\n=> mute                     1.0s\n"; got != want {
 		t.Errorf("running:\n%s", got)
 	}
-	// One failure and two steps leave four lines for outputs, and the failure takes them.
+	// One failure and two steps leave four lines for outputs; the failure takes all four.
 	if got, want := v.snapshots["2.04s"], "[1/3] 1 failed 2 running 00:02\nFAILED test: step_error: 12 pro…\n   | line 8\n   | line 9\n   | line 10\n"+
 		"   | line 11\n=> tell                     2.0s\n=> mute                     2.0s\n"; got != want {
 		t.Errorf("failed:\n%s", got)
@@ -64,7 +65,7 @@ func TestOutputOfSteps(t *testing.T) {
 	}
 }
 
-// A tail has the last ten lines, an unfinished one among them, each of at most 400 bytes, and no empty ones.
+// A tail has the last ten lines without empty ones, including an unfinished line, each of at most 400 bytes.
 func TestTail(t *testing.T) {
 	var o tail
 	for i := range 15 {
@@ -91,7 +92,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// What a run waits for is named, with what it says about that; running steps have more right to the lines.
+// The frame names the waiting nodes, with their Info. Running steps get lines first.
 func TestWaitingNodes(t *testing.T) {
 	s, now := crowd(0, 0)
 	at := now.Add(-90 * time.Second)
@@ -131,7 +132,7 @@ func TestNarrowHeader(t *testing.T) {
 	}
 }
 
-// A run that goes on knows the number of its nodes, and what had ended before: from a store, from a snapshot, and when it is redriven.
+// A run that continues from a store or a snapshot, or is redriven, shows its total number of nodes and the nodes that ended before.
 func TestResumedRunHasATotal(t *testing.T) {
 	fail := true
 	step := func(_ context.Context, s *kahn.Step) (any, error) {
@@ -185,7 +186,7 @@ func TestResumedRunHasATotal(t *testing.T) {
 	}
 }
 
-// The items of a map are in neither number of the header, and what a failed one has logged is below the failure of the map.
+// Neither number of the header includes the items of a map. The output of a failed item is below the failure of the map.
 func TestItemsDoNotCount(t *testing.T) {
 	var log bytes.Buffer
 	p := New(&log, Plain)
@@ -208,7 +209,8 @@ func TestItemsDoNotCount(t *testing.T) {
 	}
 }
 
-// A life that begins suspended, and waits for the same node as the life before, names that node: one of the outermost graph, and an item.
+// A life that begins suspended names the node for which the run already waited in the life before, whether it is a node of the outermost
+// graph or an item.
 func TestLaterLifeNamesWhatItWaitsFor(t *testing.T) {
 	g := new(kahn.Graph).Add(kahn.Node{ID: "m", Params: map[string]any{"list": []int{1, 2}}, Map: &kahn.Map{Over: "list"}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
 		if v, ok := s.Resumed(); ok {
@@ -242,7 +244,7 @@ func TestLaterLifeNamesWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// A run that does nothing but wait is not at work, also if the events of this life do not tell what it waits for.
+// A run that only waits is reported as waiting, even if the events of this life do not say for what.
 func TestReminderOfRunThatWaits(t *testing.T) {
 	s := &state{}
 	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0), Payload: event.StatusChange{From: kahn.RunRunning, To: kahn.RunSuspended, TotalWaiting: 1}})
@@ -255,8 +257,8 @@ func TestReminderOfRunThatWaits(t *testing.T) {
 	}
 }
 
-// What a node inside of a composite has written before it failed stays below the composite while that goes on, and below its failure: of a
-// sub-graph, of a loop, of an item of a map, and of one inside of the other.
+// The output of a failed node inside a composite stays below the composite while the composite runs, and then below the composite's
+// failure. This holds for a sub-graph, a loop, an item of a map, and composites in composites.
 func TestOutputInsideOfComposites(t *testing.T) {
 	inner := func() *kahn.Graph {
 		return new(kahn.Graph).Add(kahn.Node{ID: "work"}, kahn.Node{ID: "tidy", Cleanup: true, After: []string{"work"}})
@@ -304,7 +306,7 @@ func TestOutputInsideOfComposites(t *testing.T) {
 	}
 }
 
-// A line of JSON has no character that a terminal obeys, and says the same.
+// A line of JSON contains no character that a terminal obeys, and still decodes to the same text.
 func TestJSONIsVisible(t *testing.T) {
 	t.Parallel()
 	const hostile = "a\u009b2J \u202e\U000e0001\x7f é\u00a0"

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// line is the line of plain mode for an event, or "" if it is no transition.
+// line returns the line of plain mode for an event, or "" if the event has none.
 func (s *state) line(e event.Event) string {
 	switch payload := e.Payload.(type) {
 	case event.Start:
@@ -77,7 +77,7 @@ func (s *state) line(e event.Event) string {
 	return path(e) + ": started"
 }
 
-// undoLine is the line for an attempt to undo a node, or the end of that.
+// undoLine returns the line for an attempt to undo a node, or for the end of the compensation.
 func undoLine(e event.Event, p event.Compensation) string {
 	switch {
 	case e.Type == event.NodeCompensated && p.Err != nil:
@@ -92,8 +92,8 @@ func undoLine(e event.Event, p event.Compensation) string {
 	return path(e) + ": compensating"
 }
 
-// awaited names nodes that a run waits for: the nodes that have begun to wait since the run was last suspended, or, if there are none,
-// the first of the nodes that still wait.
+// awaited names the nodes that a suspended run waits for. These are the nodes that have begun to wait since the run was last suspended, or
+// if there are none, the first of the nodes that still wait.
 func (s *state) awaited(c event.StatusChange) string {
 	const most = 5
 	names := slices.Clip(c.Waiting)
@@ -108,8 +108,8 @@ func (s *state) awaited(c event.StatusChange) string {
 	return plural(c.TotalWaiting, "node")
 }
 
-// warns reports whether a record is a warning of the engine: about a guard that could not decide and let its node run, or
-// about the answer of a condition that matches no edge.
+// warns reports whether a record is a warning of the engine: that a guard could not decide and let its node run, or that the answer of a
+// condition matches no edge.
 func warns(e event.Event, r event.LogRecord) bool {
 	astray := strings.HasPrefix(r.Message, kahn.ErrNoMatch.Error())
 	return r.Level >= slog.LevelWarn && (e.Attempt == 0 || astray)
@@ -140,7 +140,7 @@ func (s *state) reminder(now time.Time) string {
 	return text
 }
 
-// several lists the first names of many.
+// several lists the first names, and says how many of the total are missing.
 func several(names []string, total int) string {
 	text := strings.Join(names, ", ")
 	if more := total - len(names); more > 0 {

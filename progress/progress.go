@@ -5,7 +5,7 @@
 //	res, err := kahn.Execute(ctx, g, step, p.Options()...)
 //
 // On a terminal it draws, ten times a second, a header, the failures, what the run waits for, and the steps that are running, longest
-// first, with the last lines that they have logged or emitted:
+// first, with the last lines that they logged or emitted:
 //
 //	[12/40] 1 failed 2 running 1 suspended 00:12
 //	FAILED lint: step_error: 3 problems
@@ -15,22 +15,22 @@
 //	   | --- PASS: TestServer
 //	=> build/web                                         3.2s
 //
-// What a step has logged or emitted stays below its failure, up to ten lines. Where there is little room, failures come first.
+// The last lines that a step logged or emitted stay below its failure, up to ten. If there is little room, failures come first.
 //
-// The header counts the nodes of the outermost graph: [12/40] are 12 of 40. A composite is one of them, whatever is inside it; neither
-// number has the items of a map. An item that fails is shown with its map.
+// The header counts the nodes of the outermost graph: [12/40] means that 12 of 40 have ended. A composite counts as one node, and the items
+// of a map do not count. A failed item is shown with its map.
 //
-// Elsewhere it writes a line for every transition of a node and for every line that a step logs, and every 30 seconds a line that lists
-// the steps still running.
+// If the writer is not a terminal, Progress writes a line for every transition of a node and for every line that a step logs, and every 30
+// seconds a line that lists the steps still running.
 //
-// The events of a run that was restored from a snapshot or a store carry neither the number of its nodes nor the nodes that ended before.
-// [Progress.Options] asks the run; with [Progress.Event] alone the header shows the present life only, [2/?], until the run has ended.
+// If a run was restored from a snapshot or a store, its events do not say how many nodes it has, or which ended before. [Progress.Options]
+// asks the run for both. With [Progress.Event] alone the header shows only the current life, [2/?], until the run has ended.
 //
 // A Progress is an io.Writer, too: it shows the host's own output above the picture. A [Group] shows several runs at once.
 //
-// It cannot delay a run: events come on a goroutine of the run's own, and are written on another. Between two frames the
-// terminal is in its original state, with the cursor below the picture, visible; so nothing needs to be restored when a
-// process is interrupted, panics or is killed.
+// A Progress cannot delay a run: it receives events on one goroutine and writes on another, and neither performs steps. Between two frames
+// the terminal is in its original state, with a visible cursor below the picture, so nothing needs to be restored when the process is
+// interrupted, panics or is killed.
 package progress
 
 import (
@@ -46,7 +46,7 @@ type Mode uint8
 // The modes.
 const (
 	Auto  Mode = iota // TTY if the writer is a terminal, TERM is not "dumb" and CI is not set; else Plain
-	TTY               // a picture that is drawn over and over
+	TTY               // a picture that is redrawn in place
 	Plain             // a line for every transition of a node
 	JSON              // every event as a line of JSON
 )
@@ -56,10 +56,10 @@ var modeNames = enum.Of[Mode]("progress mode", "auto", "tty", "plain", "json")
 // String returns "auto", "tty", "plain" or "json".
 func (m Mode) String() string { return modeNames.Name(m) }
 
-// MarshalText encodes m as its name. It returns an error that matches [kahn.ErrBadValue] for a value outside the enum.
+// MarshalText encodes m as its name. It returns an error that matches [kahn.ErrBadValue] if m is not one of the modes.
 func (m Mode) MarshalText() ([]byte, error) { return modeNames.Text(m) }
 
-// UnmarshalText decodes a name. It returns an error that matches [kahn.ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [kahn.ErrBadValue] if the text is not the name of a mode.
 func (m *Mode) UnmarshalText(text []byte) error { return modeNames.Parse(m, text) }
 
 // Progress shows one run. Its methods may be called concurrently. A goroutine begins with the first event, and ends with
@@ -77,8 +77,8 @@ func New(w io.Writer, mode Mode) *Progress {
 	return p
 }
 
-// Options returns the options by which a run shows its progress: [kahn.OnEvent] with the method Event, and [kahn.Around], by which the
-// Progress learns what the run has done in its earlier lives.
+// Options returns the options that make a run show its progress: [kahn.OnEvent] with the method Event, and [kahn.Around], from which the
+// Progress learns what the run did in earlier lives.
 func (p *Progress) Options() []kahn.Option {
 	return p.options(func(r *kahn.Run) func(*kahn.Result) {
 		p.Follow(r)
@@ -86,6 +86,6 @@ func (p *Progress) Options() []kahn.Option {
 	})
 }
 
-// Follow gives the Progress the run that it shows: with the next event it learns what the run has done before, and since
-// when. It is for a Progress that begins in the middle of a life; Options follows the run by itself.
+// Follow sets the run that the Progress shows. At the next event the Progress asks the run when it began and what it has done. Follow is
+// for a Progress that begins in the middle of a life; Options includes it.
 func (p *Progress) Follow(r *kahn.Run) { p.locked(func() { p.run.source = r }) }

@@ -20,7 +20,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/kahntest"
 )
 
-// script is a run with an example of each kind of event, with these times, in seconds:
+// script performs a run with every kind of event. Its steps take place at these times, in seconds:
 //
 //	fetch   0-1.5, then build until 11.5
 //	lint    0-0.7, fails; test, which follows it, is aborted
@@ -64,10 +64,10 @@ func script(t testing.TB, sink func(event.Event)) *kahn.Result {
 	return res
 }
 
-// watched returns a sink that passes the events on to sink, and a function that checks all of them against the rules of
-// every stream of events, once the run is over.
+// watched returns a sink that passes events on to sink, and a function that checks all events against the rules of event streams once the
+// run is over.
 func watched(t testing.TB, g *kahn.Graph, sink func(event.Event)) (_ func(event.Event), checked func(*kahn.Result)) {
-	var events []event.Event // appended to by one goroutine at a time, and by none after the run
+	var events []event.Event // one goroutine at a time appends, and none after the run
 	return func(e event.Event) {
 			events = append(events, e)
 			sink(e)
@@ -116,7 +116,7 @@ func TestPlainLog(t *testing.T) {
 	golden(t, "testdata/plain.txt", log.String())
 }
 
-// The lines of stopped nodes and of the run's end tell who has stopped the run, and why.
+// The lines of stopped nodes and of the run's end say who stopped the run, and why.
 func TestPlainLogOfStops(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -147,7 +147,7 @@ func TestPlainLogOfStops(t *testing.T) {
 	}
 }
 
-// A guard that could not decide, and let its node run, has a line, and so has what a step logs. The word panic is not repeated.
+// There is a line for a guard that could not decide and let its node run, and for what a step logs. The word panic is not repeated.
 func TestPlainLogOfGuards(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// Nodes inside of a composite have lines, and do not count. A run that waits for a signal is not over.
+// Nodes inside a composite have lines, but do not count. A run that waits for a signal is not over.
 func TestPlainLogOfCompositesAndGates(t *testing.T) {
 	var log bytes.Buffer
 	synctest.Test(t, func(t *testing.T) {
@@ -241,7 +241,7 @@ func TestPlainLogOfCompositesAndGates(t *testing.T) {
 	}
 }
 
-// The events of a later life of a run do not tell the number of its nodes.
+// The events of a later life do not say how many nodes the run has.
 func TestSummaryWithoutTotal(t *testing.T) {
 	s := &state{}
 	s.record(event.Event{Type: event.RunStatusChanged, Time: time.Unix(9, 0)})
@@ -379,7 +379,7 @@ func TestCloseWithoutARun(t *testing.T) {
 	}
 }
 
-// However a process ends, its terminal is as it was: nothing needs to be restored between two frames.
+// However a process ends, its terminal is in its original state: nothing needs to be restored between two frames.
 func TestTerminalIsLeftAsItWas(t *testing.T) {
 	for _, end := range []string{"return", "panic", "foreign panic", "exit", "SIGINT", "SIGKILL"} {
 		t.Run(end, func(t *testing.T) {
@@ -437,8 +437,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child shows the progress of an endless run on its standard output, a terminal, and ends in the given way after a few
-// frames.
+// child shows the progress of an endless run on its standard output, a terminal. After a few frames it ends in the given way.
 func child(end string) {
 	frames := make(chan struct{}, 100)
 	p := New(counted{os.Stdout, frames}, TTY)
@@ -480,7 +479,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return c.File.Write(p)
 }
 
-// The host's own output stays above the picture, complete, however wide and long it is.
+// The host's own output stays complete above the picture, however wide and long it is.
 func TestOutputAboveThePicture(t *testing.T) {
 	t.Setenv("CI", "")
 	t.Setenv("TERM", "xterm")
@@ -539,7 +538,7 @@ func TestOutputAboveThePicture(t *testing.T) {
 	}
 }
 
-// In a log the lines are between the others, and concurrent writes do not split them.
+// In a log the host's lines are between the events' lines, and concurrent writes do not split them.
 func TestOutputInALog(t *testing.T) {
 	for mode, format := range map[Mode]string{Plain: "%s\n", JSON: "{\"output\":\"%s\"}\n", TTY: "%s\n"} {
 		var out bytes.Buffer

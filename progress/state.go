@@ -14,27 +14,27 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// maxFailures is how many failures, and how many warnings, are kept to be shown. The others are counted.
+// maxFailures bounds the failures, and the warnings, that are kept and shown. Further ones are only counted.
 const maxFailures = 100
 
-// state is the state of a run according to its events so far. Each event costs the same, however many nodes there are. Nodes
-// inside composites, and the items of maps, are shown while they run, and do not count: neither in the total nor in counts.
+// state is the state of a run according to its events so far. Each event costs the same, however many nodes there are. Nodes inside
+// composites, and items of maps, are shown while they run, but neither total nor counts includes them.
 type state struct {
 	start   time.Time
 	now     time.Time              // of the latest event
-	total   int                    // 0 if no event has carried it, as in a later life of a run
-	counts  [kahn.Skipped + 1]int  // of the nodes that are known to be in a status
+	total   int                    // 0 if no event had it, as in a later life of a run
+	counts  [kahn.Skipped + 1]int  // how many nodes are known to be in each status
 	live    map[string]*live       // the nodes that are neither idle nor terminal, by path
-	before  map[string]kahn.Status // the nodes that had ended before the first event, by path; later events may correct them
-	source  *kahn.Run              // asked before the first event about what it has done before; nil if there is nothing to ask
-	plan    *kahn.Plan             // distinguishes the nodes of the outermost graph from the items of its maps; nil if the run is not known
+	before  map[string]kahn.Status // nodes that ended before the first event, by path; later events may correct them
+	source  *kahn.Run              // asked at the first event about what it did before; nil if there is nothing to ask
+	plan    *kahn.Plan             // distinguishes nodes of the outermost graph from items of its maps; nil if the run is not known
 	running list.List              // of *live, in the order in which their attempts began, attempts to undo nodes included
 	waiting list.List              // of *live that are suspended, in the order in which they began to wait
 	undoing map[string]*live       // the nodes that are being undone, at any depth, by path
 	undone  [kahn.CompensationFailed + 1]int
-	failed  []failure // the first ones
+	failed  []failure // the first failures
 	warned  []failure // the first warnings
-	warning int       // how many there are
+	warning int       // the number of warnings
 	rests   bool      // the latest event was the suspension of the run
 	over    bool
 	ended   event.RunEnd
@@ -48,26 +48,26 @@ type live struct {
 	since   time.Time
 	undo    bool          // it is being undone
 	info    string        // what a suspended node waits for, if it says so
-	signal  bool          // the suspended node waits for a signal itself; a composite waits for nodes inside it
+	signal  bool          // the suspended node itself waits for a signal, unlike a composite, which waits for nodes inside it
 	output  *tail         // of the attempt; nil if there is none
 	element *list.Element // in running or waiting, or nil
 }
 
-// failure is a node that failed, or could not be undone, with the end of its output, or a warning.
+// failure is a warning, or a node that failed or could not be undone, with the end of its output.
 type failure struct {
 	id, text string
 	output   []string
 	undo     bool
 }
 
-// nodeStatus is the status that each event type of nodes stands for.
+// nodeStatus maps the event types of nodes to statuses.
 var nodeStatus = map[event.Type]kahn.Status{
 	event.NodeQueued: kahn.Ready, event.NodeStarted: kahn.Running, event.NodeRetried: kahn.Retrying,
 	event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 	event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped, event.NodeSuspended: kahn.Suspended,
 }
 
-// path names the node of an event.
+// path returns the path of an event's node, or its id if the event has no path.
 func path(e event.Event) string { return cmp.Or(e.Path, e.Node) }
 
 func (s *state) of(event.Event) *state { return s }
@@ -166,9 +166,9 @@ func (s *state) undoes(id string, attempt int, at time.Time) {
 	s.undone[kahn.CompensationRunning]++
 }
 
-// outermost reports whether the node of an event is one of the outermost graph. The item of a map of that graph has a path like such a node: the
-// plan distinguishes them, or else the map, which is running. In a later life that is known by its events alone the map may have begun before
-// them: there whatever looks like an item is taken for one.
+// outermost reports whether the node of an event belongs to the outermost graph. The path of a map's item looks like the id of a node. The
+// plan distinguishes them; without a plan the path is an item if the map is running. In a later life without a plan the map may have begun
+// before the first event, so every path that looks like an item counts as one.
 func (s *state) outermost(e event.Event) bool {
 	id := path(e)
 	if id != e.Node {
@@ -182,7 +182,7 @@ func (s *state) outermost(e event.Event) bool {
 	return !is || s.total > 0 && s.live[of] == nil
 }
 
-// itemOf returns the path of the map, if a path may name an item.
+// itemOf returns the path of the map and true if path may name an item; otherwise path and false.
 func itemOf(path string) (of string, is bool) {
 	at := strings.LastIndexByte(path, '[')
 	if at < 0 || !strings.HasSuffix(path, "]") {
@@ -191,9 +191,9 @@ func itemOf(path string) (of string, is bool) {
 	return path[:at], true
 }
 
-// around returns the innermost running composite around the node of an event; nil if none is known. The events of such nodes come between
-// the start and the end of the composite. In a later life of the run there is no start of composites that were running when the life
-// before ended: the run names them, and may have ended some since the event.
+// around returns the innermost running composite around the node of an event, or nil if none is known. As a rule the start of the composite
+// came before the event. In a later life composites that were running at the end of the life before have no such event; s.live has them
+// from the run. If the run reported the composite as ended, although the event is earlier, around makes it running again.
 func (s *state) around(e event.Event) *live {
 	for at := range enclosing(path(e)) {
 		if n := s.live[at]; n != nil {
@@ -206,7 +206,7 @@ func (s *state) around(e event.Event) *live {
 	return nil
 }
 
-// enclosing yields the paths that the composites around a node may have, the innermost first: of "m[2]/l#1/x" these are "m[2]/l#1",
+// enclosing yields the possible paths of the composites around a node, the innermost first: for "m[2]/l#1/x" it yields "m[2]/l#1",
 // "m[2]/l", "m[2]" and "m".
 func enclosing(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
@@ -219,7 +219,7 @@ func enclosing(path string) iter.Seq[string] {
 	}
 }
 
-// fail keeps a failure, as long as there is room, in place of an earlier one of the node.
+// fail records a failure. It replaces an earlier failure of the same node, and drops the new one if there is no room.
 func (s *state) fail(f failure) {
 	if i := slices.IndexFunc(s.failed, func(old failure) bool { return old.id == f.id && old.undo == f.undo }); i >= 0 {
 		s.failed[i] = f
@@ -228,7 +228,7 @@ func (s *state) fail(f failure) {
 	}
 }
 
-// output adds to the output of a node, if it is live.
+// output adds a text to the output of a node, if the node is live.
 func (s *state) output(path, text string) {
 	n, ok := s.live[path]
 	if undo, is := s.undoing[path]; is {
@@ -243,7 +243,7 @@ func (s *state) output(path, text string) {
 	n.output.write(text)
 }
 
-// become moves a node from the status that it was in to another.
+// become moves a node to a status.
 func (s *state) become(path string, status kahn.Status, attempt int, at time.Time, counts bool) *live {
 	n, known := s.live[path]
 	if !known {
@@ -263,7 +263,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 		}
 		s.counts[status]++
 	}
-	if n.element != nil { // it is in one of the lists, and Remove does nothing in the other
+	if n.element != nil { // it is in one of the two lists; Remove on the other does nothing
 		s.running.Remove(n.element)
 		s.waiting.Remove(n.element)
 		n.element = nil
@@ -271,7 +271,7 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 	n.status, n.attempt, n.since = status, attempt, at
 	switch {
 	case status == kahn.Running:
-		n.output = nil // the output of the attempt before
+		n.output = nil // drop the output of the previous attempt
 		n.element = s.running.PushBack(n)
 	case status == kahn.Suspended:
 		n.element = s.waiting.PushBack(n)
@@ -281,15 +281,15 @@ func (s *state) become(path string, status kahn.Status, attempt int, at time.Tim
 	return n
 }
 
-// past is what a run has done before the first event.
+// past is what a run did before the first event.
 type past struct {
 	start time.Time
 	total int
-	nodes []kahn.NodeResult // nodes that run, have ended, wait or back off
+	nodes []kahn.NodeResult // nodes that run, wait, back off or have ended
 	waits []kahn.Wait       // waits inside composites included
 }
 
-// earlier returns the past of a run, which may include what the run has done since the event. It looks at each node once.
+// earlier returns the past of a run. It may include what the run has done since its first event. It visits each node once.
 func earlier(r *kahn.Run) (p past) {
 	p.start, p.waits = r.Started(), r.Waiting()
 	for n := range r.Nodes() {
@@ -301,7 +301,7 @@ func earlier(r *kahn.Run) (p past) {
 	return p
 }
 
-// inherit adds the past of the run. Events about these nodes may follow and repeat it.
+// inherit adds the past of the run. Later events may repeat parts of it.
 func (s *state) inherit(p past) {
 	s.start, s.total = p.start, p.total
 	for _, n := range p.nodes {
@@ -318,7 +318,7 @@ func (s *state) inherit(p past) {
 		}
 		switch n.Compensation {
 		case kahn.CompensationRunning:
-			if n.Sub == nil { // of a composite the nodes inside are shown, by their events
+			if n.Sub == nil { // for a composite the nodes inside are shown instead, from their events
 				s.undoes(n.ID, 0, since)
 			}
 		case kahn.CompensationFailed:
@@ -347,7 +347,7 @@ func (s *state) finished() bool { return s.over }
 
 func (s *state) above(int, int) []row { return nil }
 
-// first returns the nodes that have been in a list for the longest time.
+// first returns at most most nodes from the front of a list, which have been in it for the longest time.
 func first(list *list.List, most int) (nodes []*live) {
 	for el := list.Front(); el != nil && len(nodes) < most; el = el.Next() {
 		nodes = append(nodes, el.Value.(*live))
@@ -355,14 +355,14 @@ func first(list *list.List, most int) (nodes []*live) {
 	return nodes
 }
 
-// shown are the statuses that are counted in a summary. The end of a summary is cut off where there is little room.
+// shown lists the statuses that a summary counts, the most important first: if there is little room, the end of a summary is cut off.
 var shown = []kahn.Status{
 	kahn.Failed, kahn.Running, kahn.Retrying, kahn.Suspended, kahn.Aborted, kahn.Cancelled, kahn.Skipped,
 }
 
 var undoWords = map[kahn.Compensation]string{kahn.CompensationRunning: "compensating", kahn.CompensationDone: "compensated"}
 
-// done is how many of the nodes have ended: "[12/40]". When the run has ended, all have, also nodes for which no event has arrived.
+// done returns how many of the nodes have ended, as in "[12/40]". Once the run has ended, all nodes have, even if no event said so.
 func (s *state) done() string {
 	if s.over && s.total == 0 {
 		return fmt.Sprintf("[%d/%[1]d]", s.ended.TotalSteps)
@@ -378,7 +378,7 @@ func (s *state) done() string {
 	return fmt.Sprintf("[%d/%s]", done, total)
 }
 
-// summary is the progress of the run: "[12/40] 1 failed 3 running".
+// summary returns the progress of the run, as in "[12/40] 1 failed 3 running".
 func (s *state) summary() string {
 	text := s.done()
 	sep := " "
@@ -412,7 +412,7 @@ func (s *state) summary() string {
 	return text
 }
 
-// describe says why a node ended: "step_error: connection refused", "upstream_failure of fetch".
+// describe returns why a node ended, as in "step_error: connection refused" or "upstream_failure of fetch".
 func describe(e event.NodeEnd) string {
 	const most = 3
 	text := e.Cause.String()
@@ -434,13 +434,13 @@ func describe(e event.NodeEnd) string {
 	return text
 }
 
-// causeless is errorText without the cause, which the caller writes in front of it: the text of a panic begins with it.
+// causeless returns errorText without the cause, since the caller writes the cause in front. The text of a panic begins with its cause.
 func causeless(cause kahn.CauseKind, err error) string {
 	return strings.TrimPrefix(errorText(err), cause.String()+": ")
 }
 
-// errorText is the text of a step's error, without the name of the node. A NodeError renders a user's error, bounded, and
-// recovers from panics of its Error method.
+// errorText returns the text of a step's error, without the name of the node. It renders the error through a NodeError, which bounds the
+// text and recovers from panics of the Error method.
 func errorText(err error) string {
 	if own, ok := err.(*kahn.NodeError); ok {
 		err = own.Err

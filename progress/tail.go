@@ -3,18 +3,18 @@ package progress
 import "strings"
 
 const (
-	tailLines = 10  // how many of the last lines of a node's output are kept
-	tailBytes = 400 // how long such a line may be
+	tailLines = 10  // how many lines of a node's output are kept
+	tailBytes = 400 // how many bytes of such a line are kept
 )
 
-// tail holds the last lines that an attempt has logged or emitted. The zero value is empty.
+// tail keeps the last lines that an attempt logged or emitted. The zero value is empty.
 type tail struct {
 	lines []string // the oldest first
 	part  string   // a line that has not ended
-	full  bool     // the rest of that line is dropped
+	full  bool     // part is full: the rest of the line is dropped
 }
 
-// write adds a text, which need not end with a line.
+// write adds a text, which need not end with a newline.
 func (t *tail) write(text string) {
 	for {
 		line, rest, ended := strings.Cut(text, "\n")
@@ -31,7 +31,7 @@ func (t *tail) write(text string) {
 	}
 }
 
-// end ends the line.
+// end ends the current line.
 func (t *tail) end() {
 	line := strings.TrimSuffix(t.part, "\r")
 	t.part, t.full = "", false
@@ -41,7 +41,7 @@ func (t *tail) end() {
 	t.lines = append(t.lines, line)
 }
 
-// last returns the last lines, at most so many, an unfinished one included. Lines without a text are left out.
+// last returns at most most of the last lines, including an unfinished one. It leaves empty lines out.
 func (t *tail) last(most int) (lines []string) {
 	if t == nil {
 		return nil

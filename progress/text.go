@@ -15,11 +15,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// clean makes a text safe to be shown on one line of a terminal.
+// clean returns a text that is safe to show on one line of a terminal.
 func clean(text string) string { return foreign.Line(text, math.MaxInt) }
 
-// visible escapes what a terminal may obey in a text of JSON, where it can only stand in strings: control characters, marks of direction and
-// the like.
+// visible escapes what a terminal may obey in a JSON text: control characters, marks of direction and the like. In JSON these occur only in
+// strings.
 func visible(text []byte) []byte {
 	hidden := func(r rune) bool { return !unicode.IsGraphic(r) }
 	if bytes.IndexFunc(text, hidden) < 0 {
@@ -40,7 +40,7 @@ func visible(text []byte) []byte {
 	return b
 }
 
-// fit cuts a clean text to a number of columns. It cuts between grapheme clusters.
+// fit cuts a clean text to a number of columns, between grapheme clusters.
 func fit(text string, columns int) string {
 	if uniseg.StringWidth(text) <= columns {
 		return text
@@ -60,14 +60,14 @@ func fit(text string, columns int) string {
 	return text[:end] + "…"
 }
 
-// beside puts a text at the left and a short one at the right of a number of columns.
+// beside returns a line of the given columns with one text at the left and a short text at the right.
 func beside(left, right string, columns int) string {
 	left = fit(left, max(columns-len(right)-1, 0))
 	gap := max(columns-uniseg.StringWidth(left)-len(right), 0)
 	return fit(left+strings.Repeat(" ", gap)+right, columns)
 }
 
-// clock renders a duration for the eye: "00:12", "1:02:03".
+// clock renders an elapsed time: "00:12", "1:02:03".
 func clock(d time.Duration) string {
 	s := int(max(d, 0) / time.Second)
 	if s < 3600 {
@@ -90,7 +90,7 @@ func tenths(d time.Duration) string {
 // seconds renders a duration: "1.500s".
 func seconds(d time.Duration) string { return fmt.Sprintf("%.3fs", d.Seconds()) }
 
-// plural renders a number of things: "1 run", "2 runs".
+// plural renders a count with its noun: "1 run", "2 runs".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -98,7 +98,7 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// cut cuts a text to a number of bytes. It does not cut a character.
+// cut cuts a text to a number of bytes, between characters.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

@@ -11,7 +11,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// undone is a graph whose last step fails, so that the two before it are undone: the last two at their second attempts, the first not at all.
+// undone returns a graph whose last step fails, so that its steps are undone: ship and pack at the second attempt, charge not at all.
 func undone() *kahn.Graph {
 	nothing := func(context.Context, *kahn.Step) (any, error) { return nil, nil }
 	retry := kahn.Retry{MaxAttempts: 2, InitialDelay: time.Second, Jitter: kahn.JitterNone}
@@ -47,7 +47,7 @@ func TestPlainLogOfCompensations(t *testing.T) {
 	})
 }
 
-// What is being undone is shown as steps at work are, and what could not be undone stays on the screen.
+// Nodes that are being undone are shown like running steps. Nodes that could not be undone stay on the screen.
 func TestScreenOfCompensations(t *testing.T) {
 	v := onTerminal(t, 60, 9, []time.Duration{500 * time.Millisecond, 4500 * time.Millisecond, 12 * time.Second}, func(t *testing.T, v *terminal) {
 		p := New(v.tty, Auto)

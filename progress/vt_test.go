@@ -16,8 +16,8 @@ import (
 	"github.com/creack/pty"
 )
 
-// terminal is a pseudo-terminal with a screen behind it. The screen supports only the control sequences that a frame may
-// contain. It counts columns by a table of its own.
+// terminal is a pseudo-terminal with a screen behind it. The screen supports only the control sequences that a frame may contain. It has
+// its own table of character widths.
 type terminal struct {
 	t    *testing.T
 	tty  *os.File // what the program writes to
@@ -25,14 +25,14 @@ type terminal struct {
 
 	width, height int
 	cells         [][]string // an empty string is the right half of a wide character
-	row, col      int        // where the next character goes; col may be width
+	row, col      int        // of the next character; col may be width
 	hidden        bool       // the cursor
 	noWrap        bool
 	colour        bool
 	snapshots     map[string]string
 }
 
-// newTerminal opens a terminal. A goroutine outside of any synctest bubble reads its input until close.
+// newTerminal opens a terminal. A goroutine outside any synctest bubble reads what the program writes, until close.
 func newTerminal(t *testing.T, width, height int) *terminal {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -58,7 +58,7 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 	return v
 }
 
-// onTerminal calls f in a bubble of synctest with a terminal, of which it takes a snapshot at each of the times, and closes it.
+// onTerminal calls f in a bubble of synctest with a terminal, takes a snapshot of the terminal at each of the times, and closes it.
 func onTerminal(t *testing.T, width, height int, at []time.Duration, f func(*testing.T, *terminal)) *terminal {
 	t.Helper()
 	t.Setenv("CI", "")
@@ -79,7 +79,7 @@ func onTerminal(t *testing.T, width, height int, at []time.Duration, f func(*tes
 	return v
 }
 
-// readAll reads until the other side is closed, which on Linux is an error.
+// readAll reads until the other side is closed. On Linux that is an error, which readAll drops.
 func readAll(master *os.File) (string, error) {
 	var all strings.Builder
 	_, err := io.Copy(&all, master)
@@ -89,14 +89,14 @@ func readAll(master *os.File) (string, error) {
 	return all.String(), err
 }
 
-// snapshot remembers under a name the screen as it is when everything written before has been shown.
+// snapshot saves the screen under a name, once everything written before has been shown.
 func (v *terminal) snapshot(name string) {
 	fmt.Fprintf(v.tty, "\x1b]%s\a", name)
 }
 
-// close closes the program's side and waits for everything to be shown.
+// close closes the program's side and waits until everything is shown.
 func (v *terminal) close() {
-	_ = v.tty.Close() // a second time, perhaps
+	_ = v.tty.Close() // may be the second Close
 	<-v.done
 }
 
@@ -104,7 +104,7 @@ func (v *terminal) blank() []string {
 	return strings.Split(strings.Repeat(" ", v.width), "")
 }
 
-// String is the text on the screen, without blanks at the right and below.
+// String returns the text on the screen, without blanks at the right and below.
 func (v *terminal) String() string {
 	var b strings.Builder
 	for _, cells := range v.cells {
@@ -113,7 +113,7 @@ func (v *terminal) String() string {
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
-// atRest returns an error if a program has left the terminal in another state than before.
+// atRest returns an error if the program left the terminal in another state than before.
 func (v *terminal) atRest() error {
 	if v.hidden || v.noWrap || v.colour || v.col != 0 {
 		return fmt.Errorf("cursor hidden %v, no wrap %v, coloured %v, column %d", v.hidden, v.noWrap, v.colour, v.col)
@@ -164,7 +164,7 @@ func (v *terminal) control(final, number, name string) {
 	}
 }
 
-// cursor is the column that the cursor is in. It does not leave the last one, not even when that has been written to.
+// cursor returns the column of the cursor. The cursor stays in the last column after a character was written there.
 func (v *terminal) cursor() int { return min(v.col, v.width-1) }
 
 func (v *terminal) print(r rune, text string) {
