@@ -6,10 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// lookAlike returns a normal form of an id: two ids that differ only in how they encode accents have the same one. An accented letter is either
-// one character, such as U+00E9, or a letter and a combining mark, such as e and U+0301. lookAlike decomposes accented letters and Hangul
-// syllables, like Unicode's normal form NFD, and sorts the marks of a letter by their code points. It does not change letters of scripts that are
-// not in marked.
+// lookAlike returns a normal form of an id: two ids that differ only in how they encode accents have the same form. An accented letter is
+// either one character, such as U+00E9, or a letter and a combining mark, such as e and U+0301. lookAlike decomposes accented letters and
+// Hangul syllables, like Unicode's normal form NFD, and sorts the marks of a letter by their code points. It leaves letters of scripts
+// outside marked unchanged.
 func lookAlike(id string) string {
 	if isASCII(id) {
 		return id
@@ -47,7 +47,7 @@ func takeApart(to []rune, r rune) []rune {
 
 type composition struct{ base, mark rune }
 
-// composed has what the letters with accents are composed of.
+// composed maps an accented letter to its parts.
 var composed = func() map[rune]composition {
 	of := map[rune]composition{}
 	for mark, pairs := range marked {
@@ -61,8 +61,8 @@ var composed = func() map[rune]composition {
 	return of
 }()
 
-// marked lists by combining mark the letters of Latin, Greek, Cyrillic and Kana: without the mark, and then with it. From the canonical
-// decompositions of the Unicode Character Database, 15.0.
+// marked lists, by combining mark, pairs of letters of Latin, Greek, Cyrillic and Kana: each without the mark, and then with it.
+// Source: the canonical decompositions of the Unicode Character Database, 15.0.
 var marked = map[rune]string{
 	0x0300: "AÀEÈIÌOÒUÙaàeèiìoòuùÜǛüǜNǸnǹЕЀИЍеѐиѝÂẦâầĂẰăằÊỀêềÔỒôồƠỜơờƯỪưừYỲyỳ",
 	0x0301: "AÁEÉIÍOÓUÚYÝaáeéiíoóuúyýCĆcćLĹlĺNŃnńRŔrŕSŚsśZŹzźÜǗüǘGǴgǵÅǺåǻÆǼæǽØǾøǿ¨΅ΑΆΕΈΗΉΙΊΟΌΥΎΩΏϊΐαάεέηήιίϋΰοόυύωώϒϓГЃКЌгѓкќÂẤâấĂẮăắÊẾêếÔỐôốƠỚơớƯỨưứ",

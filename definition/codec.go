@@ -14,15 +14,15 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// field describes one field of a document's object: how it is read into a T, and how it is shown. Both directions are
-// defined together, so that they cannot drift apart.
+// field describes one field of a document's object: how it is read into a T, and how it is written. Both directions
+// are defined together, so that they cannot drift apart.
 type field[T any] struct {
 	name string
-	// takes is the type of the value if that is Bool or Number.
+	// takes is the type of the value if it is Bool or Number.
 	takes Type
-	// read reads the value. It reports problems, and does not change the target then.
+	// read reads the value. If it reports a problem, it does not change the target.
 	read func(d *decoder, v *Value, to *T)
-	// show returns the value, or false if it is left out. Nil: another field shows it.
+	// show returns the value, or false to leave it out. Nil: another field writes the value.
 	show func(e *encoder, from *T) (Value, bool)
 }
 
@@ -30,8 +30,8 @@ type field[T any] struct {
 type record[T any] struct {
 	fields   []field[T]
 	required []string
-	code     []string // the Go fields that are code, which Encode refuses
-	alone    string   // the field that a single value stands for, written in place of the object, such as over of a map
+	code     []string // the Go fields that hold code, which Encode reports
+	alone    string   // the field that a single value in place of the object probably means, such as over of a map
 }
 
 // read reads an object.
@@ -44,7 +44,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		return
 	}
 	seen := make([]bool, len(r.fields))
-	var meant []string // by fields that do not exist
+	var meant []string // fields that authors of unknown fields probably meant
 	for i := range v.Items {
 		item := &v.Items[i]
 		f := r.find(item.Key)
@@ -59,7 +59,7 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 		}
 		if !d.enter(item, item.Key, -1) {
 			if f >= 0 {
-				seen[f] = true // the field is there, with a bad value
+				seen[f] = true // the field exists, with a bad value
 			}
 			continue
 		}
@@ -85,14 +85,14 @@ func (r *record[T]) read(d *decoder, v *Value, to *T) {
 	}
 }
 
-// mayBelong adds to the last problem that the member may belong to the one before it, which has nothing.
+// mayBelong adds to the last problem that the member may belong to the member before it, which has no value.
 func (d *decoder) mayBelong(items []Value, i int) {
 	if i > 0 && items[i-1].Type == Null && items[i-1].Problem == nil {
 		d.addToLast("; indent it, if it belongs to " + quote(items[i-1].Key))
 	}
 }
 
-// missing reports a required field that an object does not have.
+// missing reports a required field that an object lacks.
 func (d *decoder) missing(v *Value, name string) {
 	if name == "version" {
 		d.add(v.At, ErrVersion, `the document does not say its version; expected "version": %d`, Version)
@@ -110,7 +110,7 @@ func (r *record[T]) find(name string) int {
 	return -1
 }
 
-// unknown reports a field that the object does not have. It returns the name of the field that was probably meant, or "".
+// unknown reports an unknown field of an object. It returns the field that the author probably meant, or "".
 func (r *record[T]) unknown(d *decoder, item *Value) string {
 	p := d.add(item.KeyAt, ErrUnknownField, "unknown field %s", quote(item.Key))
 	if p == nil {
@@ -127,8 +127,8 @@ func (r *record[T]) unknown(d *decoder, item *Value) string {
 	return meant
 }
 
-// explain returns a value that the reader of the format has refused, with a message for the field, if it was refused because readers
-// of the format do not agree on it.
+// explain returns a value that the reader of the format rejected. If it was rejected because readers of the format disagree about
+// it, explain adjusts the message to the field.
 func (f *field[T]) explain(v *Value) *Value {
 	if v.Problem.Kind != ErrAmbiguous || f.takes == Null {
 		return v
@@ -144,15 +144,15 @@ func (f *field[T]) explain(v *Value) *Value {
 	return &explained
 }
 
-// plainBool is what authors mean by plain words that are booleans to some readers of YAML.
+// plainBool maps plain words that some YAML readers take for booleans to the booleans that authors mean.
 var plainBool = map[string]string{
 	"y": "true", "yes": "true", "on": "true", "true": "true", "n": "false", "no": "false", "off": "false", "false": "false",
 }
 
-// numberBool is what authors mean by numbers where a boolean is expected.
+// numberBool maps numbers to the booleans that authors mean.
 var numberBool = map[string]string{"1": "true", "0": "false"}
 
-// show shows an object.
+// show returns an object as a value.
 func (r *record[T]) show(e *encoder, from *T) Value {
 	v := Value{Type: Object}
 	e.notData(from, r.code)
@@ -200,10 +200,10 @@ func (r *record[T]) without(names ...string) *record[T] {
 	return &less
 }
 
-// name is a field that holds a name.
+// name returns a field that holds a name.
 func name[T any](key string, at func(*T) *string) field[T] { return checked(key, at, checkName) }
 
-// id is a field that holds the id of a node.
+// id returns a field that holds the id of a node.
 func id[T any](key string, at func(*T) *string) field[T] { return checked(key, at, checkID) }
 
 func checked[T any](key string, at func(*T) *string, check func(string, Limits) (ErrorKind, string)) field[T] {
@@ -232,7 +232,7 @@ func checked[T any](key string, at func(*T) *string, check func(string, Limits) 
 	}
 }
 
-// names is a field that holds a list of names.
+// names returns a field that holds a list of names.
 func names[T any](key string, at func(*T) *[]string) field[T] {
 	return field[T]{
 		name: key,
@@ -265,7 +265,7 @@ func names[T any](key string, at func(*T) *[]string) field[T] {
 	}
 }
 
-// inputList is the list of a graph's root inputs, each a name or an object.
+// inputList returns the field with a graph's root inputs, each a name or an object.
 func inputList(key string) field[graph] {
 	at := func(g *graph) *[]kahn.Input { return &g.Inputs }
 	f := many(key, &inputRecord, at)
@@ -296,7 +296,7 @@ func inputList(key string) field[graph] {
 	return f
 }
 
-// prose is a field that holds text of any kind.
+// prose returns a field that holds text of any kind.
 func prose[T any](key string, at func(*T) *string) field[T] {
 	return checked(key, at, func(s string, _ Limits) (ErrorKind, string) {
 		switch {
@@ -309,7 +309,7 @@ func prose[T any](key string, at func(*T) *string) field[T] {
 	})
 }
 
-// flag is a field that is true or left out.
+// flag returns a field that is true or left out.
 func flag[T any](key string, at func(*T) *bool) field[T] {
 	return field[T]{
 		name:  key,
@@ -323,7 +323,7 @@ func flag[T any](key string, at func(*T) *bool) field[T] {
 	}
 }
 
-// count is a field that holds a number from 0 on, integer a field whose number may be negative.
+// count returns a field for a number from 0, integer a field for a number that may be negative.
 func count[T any](key string, at func(*T) *int) field[T]   { return whole(key, 0, at) }
 func integer[T any](key string, at func(*T) *int) field[T] { return whole(key, math.MinInt, at) }
 
@@ -355,7 +355,7 @@ func whole[T any](key string, least int, at func(*T) *int) field[T] {
 	}
 }
 
-// factor is a field that holds a number that is neither negative nor infinite.
+// factor returns a field for a number that is neither negative nor infinite.
 func factor[T any](key string, at func(*T) *float64) field[T] {
 	return field[T]{
 		name:  key,
@@ -381,22 +381,23 @@ func factor[T any](key string, at func(*T) *float64) field[T] {
 	}
 }
 
-// duration is a field that holds a duration that is not negative, such as "1m30s".
+// duration returns a field for a duration that is not negative, such as "1m30s".
 func duration[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{}, at)
 }
 
-// delay is a duration that may be negative, which means no delay: "none" is read as minus one nanosecond.
+// delay returns a field for a duration that may be negative, which means no delay: "none" is read as minus one
+// nanosecond.
 func delay[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true, negative: true}, at)
 }
 
-// bound is a duration or "none".
+// bound returns a field for a duration or "none".
 func bound[T any](key string, at func(*T) *time.Duration) field[T] {
 	return timeField(key, times{none: true}, at)
 }
 
-// times says which values a field accepts beside durations that are not negative.
+// times says which values a field accepts besides durations that are not negative.
 type times struct{ none, negative bool }
 
 const (
@@ -441,7 +442,7 @@ func timeField[T any](key string, takes times, at func(*T) *time.Duration) field
 	}
 }
 
-// durationText renders a duration without the zeros that Duration.String leaves at its end: "1h", not "1h0m0s".
+// durationText renders a duration without trailing zero units: "1h" where Duration.String returns "1h0m0s".
 func durationText(t time.Duration) string {
 	if t == noDelay {
 		return noDelayText
@@ -468,7 +469,7 @@ type parsed[E any] interface {
 	encoding.TextUnmarshaler
 }
 
-// enum is a field that holds the name of a value of E. The zero value is left out.
+// enum returns a field that holds the name of an E. The zero value is left out.
 func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
 	return field[T]{
 		name: key,
@@ -481,8 +482,8 @@ func enum[T any, E textual, P parsed[E]](key string, at func(*T) *E) field[T] {
 	}
 }
 
-// enums is a field that holds a list of names of values of E. If an empty list means something else than none, it is
-// kept; otherwise it is refused.
+// enums returns a field that holds a list of names of Es. keepEmpty allows an empty list, for fields where it has a
+// meaning of its own.
 func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T) *[]E) field[T] {
 	return field[T]{
 		name: key,
@@ -503,7 +504,8 @@ func enums[T any, E textual, P parsed[E]](key string, keepEmpty bool, at func(*T
 	}
 }
 
-// readEnums reads a list of names. An item for which alias returns values stands for the values that are not listed before it.
+// readEnums reads a list of names. If alias returns values for an item, the item stands for those of them that the list does
+// not have yet.
 func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to *[]E, alias func(item *Value) []E) {
 	list := []E{}
 	d.list(v, func(item *Value) {
@@ -526,14 +528,15 @@ func readEnums[E textual, P parsed[E]](d *decoder, v *Value, keepEmpty bool, to 
 	*to = list
 }
 
-// causeAliases are names of causes in other engines that a list of causes may hold, with what they stand for: in a retry, and at an edge.
+// causeAliases are other engines' names of causes that a list of causes may contain, with their meanings: in a retry, and at an edge.
 var causeAliases = map[string]struct{ retry, edge []kahn.CauseKind }{
 	"provider_error": {[]kahn.CauseKind{kahn.CauseStepError}, []kahn.CauseKind{kahn.CauseStepError}},
 	// Parameters that violate their schema do so in each attempt.
 	"contract_violated": {[]kahn.CauseKind{kahn.CauseContractOutput}, []kahn.CauseKind{kahn.CauseContractInput, kahn.CauseContractOutput}},
 }
 
-// causes is a list of causes, each a name or an alias that stands for the causes that meaning returns.
+// causes returns a field for a list of causes. An item is the name of a cause, or an alias for the causes that
+// meaning returns.
 func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn.CauseKind, at func(*T) *[]kahn.CauseKind) field[T] {
 	f := enums(key, keepEmpty, at)
 	f.read = func(d *decoder, v *Value, to *T) {
@@ -553,7 +556,7 @@ func causes[T any](key string, keepEmpty bool, meaning func(alias string) []kahn
 func causesOfRetry(alias string) []kahn.CauseKind { return causeAliases[alias].retry }
 func causesOfEdge(alias string) []kahn.CauseKind  { return causeAliases[alias].edge }
 
-// alias notes that the document uses a name of another engine.
+// alias records that the document uses another engine's name.
 func (d *decoder) alias(v *Value, meant []kahn.CauseKind) {
 	if len(d.aliases) == maxProblems {
 		return
@@ -567,7 +570,7 @@ func (d *decoder) alias(v *Value, meant []kahn.CauseKind) {
 	d.aliases = append(d.aliases, p)
 }
 
-// readEnum accepts the one spelling that showEnum writes.
+// readEnum accepts only the spelling that showEnum writes.
 func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 	if !d.expect(v, Text) {
 		return
@@ -588,7 +591,7 @@ func readEnum[E textual, P parsed[E]](d *decoder, v *Value, to *E) {
 	}
 }
 
-// spellings are the names of the values of an enum.
+// spellings returns the names of an enum's values.
 func spellings[E textual]() (names []string) {
 	for x := E(0); ; x++ {
 		text, err := x.MarshalText()
@@ -614,7 +617,7 @@ func showEnum[E textual](e *encoder, x E) Value {
 	return Value{Type: Text, Text: string(text)}
 }
 
-// data is a field that holds any JSON, null excepted: in Go that would be the same as nothing.
+// data returns a field that holds any JSON but null, which in Go would be the same as no value.
 func data[T any](key string, at func(*T) *any) field[T] {
 	return field[T]{
 		name: key,
@@ -634,7 +637,7 @@ func data[T any](key string, at func(*T) *any) field[T] {
 	}
 }
 
-// contract is a field that holds a JSON Schema as data.
+// contract returns a field that holds a JSON Schema as data.
 func contract[T any](key string, at func(*T) *any) field[T] {
 	f := data(key, at)
 	read, show := f.read, f.show
@@ -659,7 +662,7 @@ func contract[T any](key string, at func(*T) *any) field[T] {
 	return f
 }
 
-// dataMap is a field that holds an object of any JSON by name.
+// dataMap returns a field that holds an object with any JSON values.
 func dataMap[T any](key string, at func(*T) *map[string]any) field[T] {
 	return field[T]{
 		name: key,
@@ -672,7 +675,7 @@ func dataMap[T any](key string, at func(*T) *map[string]any) field[T] {
 	}
 }
 
-// inner is a field that holds an object. A zero S is left out.
+// inner returns a field that holds an object. A zero S is left out.
 func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 	return field[T]{
 		name: key,
@@ -686,7 +689,7 @@ func inner[T, S any](key string, r *record[S], at func(*T) *S) field[T] {
 	}
 }
 
-// optional is a field that holds an object or nothing.
+// optional returns a field that holds an object or nothing.
 func optional[T, S any](key string, r *record[S], at func(*T) **S) field[T] {
 	return field[T]{
 		name: key,
@@ -705,7 +708,7 @@ func optional[T, S any](key string, r *record[S], at func(*T) **S) field[T] {
 	}
 }
 
-// many is a field that holds a list of objects.
+// many returns a field that holds a list of objects.
 func many[T, S any](key string, r *record[S], at func(*T) *[]S) field[T] {
 	return field[T]{
 		name: key,

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// A node of these kinds computes its output by an expression. The engine evaluates its test like a condition's, but the node joins like a
-// step: a failed predecessor blocks it.
+// A node of these kinds computes its output by an expression. The engine evaluates its test like a condition's, but its join is a step's:
+// a failed predecessor blocks it.
 const (
 	kindExpression = "expression" // one value
 	kindAssignment = "assignment" // a map of values
@@ -21,7 +21,8 @@ func isComputed(n *node) bool {
 	return (n.Kind == kindExpression || n.Kind == kindAssignment) && n.TestExpr != "" && n.Join == kahn.AllSucceeded
 }
 
-// expressionField is the expression of a node that computes its output: a text, or an object with a text for each member of the output.
+// expressionField returns the field for the expression of a node that computes its output: a text, or an object with a text for each
+// member of the output.
 func expressionField(key string) field[node] {
 	return field[node]{
 		name: key,
@@ -43,7 +44,8 @@ func expressionField(key string) field[node] {
 	}
 }
 
-// unlessComputed is a field that follows from the expression of a node that has one.
+// unlessComputed returns a field that Encode leaves out for a node with an expression, since it follows from the
+// expression.
 func unlessComputed(f field[node]) field[node] {
 	show := f.show
 	f.show = func(e *encoder, from *node) (Value, bool) {
@@ -55,8 +57,8 @@ func unlessComputed(f field[node]) field[node] {
 	return f
 }
 
-// assignment reads the expressions of the members of an output. Together they are the expression of a map: each stands in parentheses, the
-// closing one in a line of its own, since a text may end with a comment.
+// assignment reads the expressions of an output's members. It joins them into one map expression: each stands in parentheses, and the
+// closing one is on a line of its own, since a text may end with a comment.
 func (d *decoder) assignment(v *Value, to *node) {
 	if len(v.Items) == 0 {
 		d.add(v.At, ErrValue, "an assignment has at least one name")
@@ -85,7 +87,7 @@ func (d *decoder) assignment(v *Value, to *node) {
 	to.expression = string(append(b, '}'))
 }
 
-// compute puts the expression of a node into its test, once all fields have been read.
+// compute puts a node's expression into its test, after all fields have been read.
 func (d *decoder) compute(v *Value, n *node) {
 	if n.computes == "" {
 		return
@@ -112,8 +114,8 @@ func (d *decoder) compute(v *Value, n *node) {
 	n.TestExpr = n.expression
 }
 
-// checkMembers returns the problems of the members of assignments, which the evaluator of the graph reads one by one: what only all of
-// them together make an expression is none. A problem of a whole text that Compile has found is left out then.
+// checkMembers returns the problems of the members of assignments. The graph's evaluator reads each member alone; a member that is an
+// expression only together with others is a problem. If a member has one, Compile's problem of the whole text is left out.
 func checkMembers(found []error, g *kahn.Graph, parts *parts) []error {
 	c := memberChecker{parts: parts, wrong: map[string]bool{}}
 	c.graph("", g, nil)
@@ -151,7 +153,7 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 			continue
 		}
 		for member := range c.parts.nodes[at].member("expression").items() {
-			if member.value.Key == "" { // the text of all of them
+			if member.value.Key == "" { // the joined text
 				break
 			}
 			if err := parses(own, member.value.Text); err != nil {
@@ -162,7 +164,7 @@ func (c *memberChecker) graph(path string, g *kahn.Graph, outer evaluator) {
 	}
 }
 
-// parses reads a text with an evaluator, which is code of the host.
+// parses reads a text with an evaluator, which is the host's code.
 func parses(e evaluator, text string) error {
 	return foreign.Contain(func() error {
 		_, err := e.Parse(text)

@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// data turns a value into its Go form: nil, bool, string, []any, map[string]any; an integer is an int64, or a json.Number
-// if it is beyond that, and any other number a float64.
+// data turns a value into its Go form: nil, bool, string, []any or map[string]any. An integer becomes an int64, or a
+// json.Number if it is out of range; any other number becomes a float64.
 func (d *decoder) data(v *Value) any {
 	switch v.Type {
 	case Bool:
@@ -52,7 +52,7 @@ func (d *decoder) data(v *Value) any {
 	return nil
 }
 
-// number returns the Go form of a number's literal.
+// number returns the Go form of a number literal.
 func number(text string) (n any, ok bool) {
 	if !strings.ContainsAny(text, ".eE") {
 		if i, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -64,8 +64,8 @@ func number(text string) (n any, ok bool) {
 	return f, err == nil
 }
 
-// data shows a Go value that has the form of JSON. Integers of any type are shown as such, a float always with a point or
-// an exponent, so that it is read as a float again.
+// data returns a Go value of JSON form as a Value. Integers of any type are written as integers. A float always has a
+// point or an exponent, so that it is read as a float again.
 func (e *encoder) data(x any) Value {
 	if e.tooDeep() {
 		return Value{}

@@ -16,11 +16,12 @@ const Version = 1
 
 const versionText = "1"
 
-// Decode reads a JSON document. The graph is not compiled: the host may still set what is not data, such as merge
-// strategies, and then compile or execute it; see [Loader]. The schedule of a document is checked and left out.
+// Decode reads a JSON document. It does not compile the graph: the host may first set what is not data, such as merge
+// strategies, and then compile or execute it; see [Loader]. Decode checks the document's schedule but does not return
+// it.
 //
-// Every problem of the document is reported, in an [*Error] with a [*Problem] each; only a problem of syntax or of a
-// limit ends the search. errors.Is finds the kind of each problem, such as [ErrUnknownField].
+// Decode reports every problem of the document, as an [*Error] with a [*Problem] each; only a syntax problem or an
+// exceeded limit ends the search. errors.Is finds the kind of each problem, such as [ErrUnknownField].
 func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
 	root, err := Parse(data, limits)
 	if err != nil {
@@ -29,8 +30,8 @@ func Decode(data []byte, limits Limits) (*kahn.Graph, error) {
 	return FromTree(root, limits)
 }
 
-// Read is Decode for the text of a reader. It does not read more than Limits.Bytes and one byte. It returns an error of the
-// reader as it is.
+// Read is Decode for the text of a reader. It reads at most Limits.Bytes and one byte more. It returns the reader's own
+// errors unchanged.
 func Read(r io.Reader, limits Limits) (*kahn.Graph, error) {
 	limits = limits.Resolved()
 	data, more, err := source.Read(r, limits.Bytes)
@@ -49,9 +50,9 @@ func tooLong(limits Limits) error {
 	return r.result()
 }
 
-// FromTree is Decode of a document that was read from another format into a tree. Readers of such formats are
-// responsible for Limits.Bytes and for strings being valid UTF-8; everything else is checked here. Parts of the tree may be
-// shared: each use counts. The schedule of a document is checked and left out; [NewDocument] returns it.
+// FromTree is Decode for a document that was read from another format into a tree. The reader of the format must check
+// Limits.Bytes and that strings are valid UTF-8; FromTree checks everything else. Parts of the tree may be shared: each use
+// counts. FromTree checks the document's schedule but does not return it; [NewDocument] does.
 func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	d := decoder{limits: limits.Resolved(), values: 1}
 	g := d.document(root)
@@ -61,7 +62,7 @@ func FromTree(root *Value, limits Limits) (*kahn.Graph, error) {
 	return g, nil
 }
 
-// NewDocument is FromTree that returns all of the document: its schedule, too, and what stands behind aliases. The graph is not compiled; [Loader] does that.
+// NewDocument is FromTree but returns the whole document, with its schedule and its Aliases. It does not compile the graph; [Loader] does.
 func NewDocument(root *Value, limits Limits) (*Document, error) {
 	doc, err := partOf(root, limits)
 	if err != nil {
@@ -70,8 +71,8 @@ func NewDocument(root *Value, limits Limits) (*Document, error) {
 	return doc, nil
 }
 
-// partOf is NewDocument that also returns a document with problems, without what could not be read. Its graph is nil after a problem that ended the
-// search.
+// partOf is NewDocument but also returns a document with problems, without the parts that could not be read. Its graph is nil if a problem
+// ended the search.
 func partOf(root *Value, limits Limits) (*Document, error) {
 	d := decoder{limits: limits.Resolved(), values: 1, partial: true}
 	g := d.document(root)
@@ -85,16 +86,16 @@ func partOf(root *Value, limits Limits) (*Document, error) {
 type decoder struct {
 	report
 	limits               Limits
-	partial              bool // graphs with problems are read, too
+	partial              bool // read graphs with problems, too
 	values, nodes, edges int
-	ids                  map[string]bool   // of the nodes of the graph that is being read
-	aliases              []*Problem        // names of other engines that were read
-	forms                map[string]string // the ids of earlier nodes that are not ASCII, by lookAlike
+	ids                  map[string]bool   // of the nodes of the current graph
+	aliases              []*Problem        // uses of other engines' names
+	forms                map[string]string // by lookAlike: earlier ids that are not ASCII
 	schedule             *Schedule         // of the document
 }
 
-// enter begins to read an item of a list or an object. It returns false if the item must be passed over; otherwise pop ends
-// the item.
+// enter begins to read an item of a list or an object. It returns false if the item must be skipped; otherwise pop ends the
+// item.
 func (d *decoder) enter(v *Value, key string, index int) bool {
 	d.push(key, index)
 	d.values++
@@ -113,7 +114,7 @@ func (d *decoder) enter(v *Value, key string, index int) bool {
 	return false
 }
 
-// found reports what the reader of the format found.
+// found reports a problem that the reader of the format found.
 func (d *decoder) found(p *Problem) {
 	if added := d.add(p.Position, p.Kind, "%s", p.Message); added != nil {
 		added.Suggestion = p.Suggestion
@@ -123,7 +124,7 @@ func (d *decoder) found(p *Problem) {
 	}
 }
 
-// expect reports a value that is not of the type.
+// expect reports a value of another type than t.
 func (d *decoder) expect(v *Value, t Type) bool {
 	if v.Type == t {
 		return true
@@ -158,7 +159,7 @@ func (d *decoder) expect(v *Value, t Type) bool {
 	return false
 }
 
-// noSpace matches a text that is a key and a value with nothing but a colon between them.
+// noSpace matches a text that is a key and a value separated by nothing but a colon.
 var noSpace = regexp.MustCompile(`^[A-Za-z_$][A-Za-z0-9_$]{0,40}:[^\s/:][^\n]{0,200}$`)
 
 // list reads the items of a list.
@@ -175,8 +176,8 @@ func (d *decoder) list(v *Value, each func(item *Value)) {
 	}
 }
 
-// records reads the items of a list of objects. For an object in place of the list whose members are the items, each under its name, the mend is
-// another one than for an item alone.
+// records reads the items of a list of objects. For an object in place of the list, the message depends on whether its members are the
+// items, each under its name, or the object is a single item.
 func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) {
 	isField := func(item Value) bool { return r.find(item.Key) >= 0 && item.Type != Object && item.Type != Null }
 	if v.Type == Object && len(v.Items) > 0 && !slices.ContainsFunc(v.Items, isField) {
@@ -187,8 +188,8 @@ func records[T any](d *decoder, v *Value, r *record[T], each func(item *Value)) 
 	d.list(v, each)
 }
 
-// document reads the outermost object. Of a document with another version it reports the version alone, since that version may have other
-// rules. One without a version is read by the rules of this one.
+// document reads the outermost object. If the version is another one, document reports only that, since the other version may have other
+// rules. A document without a version is read by the rules of this version.
 func (d *decoder) document(v *Value) *kahn.Graph {
 	if v.Problem != nil {
 		d.found(v.Problem)
@@ -229,7 +230,7 @@ func (d *decoder) graph(v *Value, r *record[graph]) *kahn.Graph {
 	return g.Add(nodes...).Connect(declare(g.nodes, g.edges)...)
 }
 
-// subgraph is a field that holds a graph.
+// subgraph returns a field that holds a graph.
 func subgraph[T any](key string, at func(*T) **kahn.Graph) field[T] {
 	return field[T]{
 		name: key,
@@ -243,7 +244,7 @@ func subgraph[T any](key string, at func(*T) **kahn.Graph) field[T] {
 	}
 }
 
-// nodeList is the list of a graph's nodes.
+// nodeList returns the field with a graph's nodes.
 func nodeList(key string) field[graph] {
 	f := field[graph]{name: key}
 	f.read = func(d *decoder, v *Value, to *graph) {
@@ -290,7 +291,7 @@ func nodeList(key string) field[graph] {
 	return f
 }
 
-// checkAlike reports an id that looks the same as the id of an earlier node.
+// checkAlike reports an id that looks like the id of an earlier node.
 func (d *decoder) checkAlike(id *Value) {
 	if isASCII(id.Text) {
 		return
@@ -302,7 +303,7 @@ func (d *decoder) checkAlike(id *Value) {
 	d.forms[form] = id.Text
 }
 
-// nodeIDs reads the ids in advance: edges may name nodes that come later.
+// nodeIDs collects the ids in advance: edges may name nodes that come later.
 func nodeIDs(v *Value) map[string]bool {
 	ids := map[string]bool{}
 	for _, nodes := range members(v, "nodes") {
@@ -317,7 +318,8 @@ func nodeIDs(v *Value) map[string]bool {
 	return ids
 }
 
-// members returns the members of an object that have the key; more than one is a mistake that is reported later.
+// members returns the members of an object that have the key. Several such members are reported as a mistake
+// elsewhere.
 func members(v *Value, key string) (found []*Value) {
 	if v.Type != Object {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// endpoint is a field that names a node of the graph.
+// endpoint returns a field that names a node of the graph.
 func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 	f := id(key, at)
 	f.read = func(d *decoder, v *Value, to *kahn.Edge) { d.endpoint(v, at(to)) }
@@ -26,7 +26,7 @@ func endpoint(key string, at func(*kahn.Edge) *string) field[kahn.Edge] {
 
 // noNode reports an id that no node of the graph has.
 func (r *report) noNode(at Position, id string, ids map[string]bool) {
-	const most = 1000 // they are not compared in larger graphs: a document may have many such mistakes
+	const most = 1000 // larger graphs are not compared: a document may have many such mistakes
 	p := r.add(at, ErrReference, "there is no node %s in this graph", quote(id))
 	if p == nil || len(ids) > most {
 		return
@@ -89,8 +89,8 @@ func (d *decoder) countEdge(v *Value) {
 func edgeFrom(e *kahn.Edge) *string { return &e.From }
 func edgeTo(e *kahn.Edge) *string   { return &e.To }
 
-// afterEdges are edges from the nodes that this one follows. They are shown by edges that can be written there without a
-// change of the order of edges; see encoder.edgesAtNodes.
+// afterEdges returns the field with edges from the nodes that this node follows. Encode writes edges there if that keeps
+// the order of edges; see edgesAtNodes.
 func afterEdges(key string) field[node] {
 	return field[node]{
 		name: key,
@@ -112,7 +112,7 @@ func afterEdges(key string) field[node] {
 	}
 }
 
-// needsEdges is another name for the same.
+// needsEdges returns a synonym of the field from afterEdges.
 func needsEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) { d.after(v, to) }}
 }
@@ -125,15 +125,15 @@ func (d *decoder) after(v *Value, to *node) {
 	to.after = d.edgesOf(v, afterRecord, edgeFrom)
 }
 
-// nextEdges are edges to the nodes that follow this one.
+// nextEdges returns the field with edges to the nodes that follow this node.
 func nextEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
 		to.next = d.edgesOf(v, nextRecord, edgeTo)
 	}}
 }
 
-// branchEdges are labelled edges to the nodes that follow this one, by label. An object has no order, so that tools may
-// sort it: the edges are declared in the order of the labels.
+// branchEdges returns the field with labelled edges to the nodes that follow this node, by label. An object has no
+// order, since tools may sort it: the edges are declared in the order of their labels.
 func branchEdges(key string) field[node] {
 	return field[node]{name: key, read: func(d *decoder, v *Value, to *node) {
 		if !d.expect(v, Object) {
@@ -166,7 +166,7 @@ func branchEdges(key string) field[node] {
 	}}
 }
 
-// edgeList is the list of edges that stand outside of nodes.
+// edgeList returns the field with the edges written outside nodes.
 func edgeList(key string) field[graph] {
 	f := many(key, &edgeRecord, func(g *graph) *[]kahn.Edge { return &g.edges })
 	f.read = func(d *decoder, v *Value, to *graph) {
@@ -180,8 +180,8 @@ func edgeList(key string) field[graph] {
 	return f
 }
 
-// declare puts the edges of a graph in order: node by node as the document lists them, for each node its after, next
-// and branches, and then the edges outside the nodes.
+// declare puts the edges of a graph in order: node by node in document order, for each node its after, next and
+// branches, and then the edges outside the nodes.
 func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
 	n := len(outside)
 	for i := range nodes {
@@ -204,8 +204,8 @@ func declare(nodes []node, outside []kahn.Edge) []kahn.Edge {
 	return append(edges, outside...)
 }
 
-// edgesAtNodes hands edges to the nodes they lead to, as many from the beginning of the list as can stand there without a
-// change of the order, and returns the others.
+// edgesAtNodes hands edges to the nodes they lead to: as many from the beginning of the list as possible without changing
+// the order. It returns the remaining edges.
 func edgesAtNodes(nodes []node, edges []kahn.Edge) (outside []kahn.Edge) {
 	index := make(map[string]int, len(nodes))
 	for i := range nodes {

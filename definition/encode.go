@@ -6,21 +6,21 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Encode writes a graph as a JSON document: always the same for the same graph, in one spelling whatever the graph was
-// read from. Decode of the document gives an equal graph; the values in Config, Params and Default come back in the form
-// that [Decode] gives them, so an int as an int64.
+// Encode writes a graph as a JSON document. Equal graphs give the same document, whatever spelling they were read from.
+// Decoding it gives an equal graph; values in Config, Params and Default have the types that [Decode] gives them, for
+// example int64 for an int.
 //
 // The document has no schedule: see [Document.Encode].
 //
-// Encode reports everything that a document cannot express in one [*Error], with node and field: Go functions and Go values
-// that are not of the form of JSON with [ErrNotData]; and everything that Decode would refuse, such as a duplicate id or an
-// edge to a node that does not exist, with the kind that Decode gives it. Encode does not compile the graph. Its Evaluator
-// and its Schemas are not written: they are the host's, as the step function is, and the host sets them again.
+// Encode reports everything that a document cannot express in one [*Error], with node and field. Go functions, and Go
+// values that have no JSON form, have kind [ErrNotData]. Problems that Decode would find, such as a duplicate id or an edge
+// to an unknown node, have the kind that Decode gives them. Encode does not compile the graph. It does not write the
+// graph's Evaluator and Schemas: like the step function, they are the host's, which sets them again.
 func Encode(g *kahn.Graph) ([]byte, error) {
 	return (&Document{Graph: g}).Encode()
 }
 
-// Encode is the function Encode for a graph with its schedule.
+// Encode is the function [Encode] for a graph with its schedule.
 func (d *Document) Encode() ([]byte, error) {
 	root, err := d.Tree()
 	if err != nil {
@@ -29,10 +29,10 @@ func (d *Document) Encode() ([]byte, error) {
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }
 
-// Tree is Encode for writers of other formats: it returns the document as a tree, without positions.
+// Tree is [Encode] for writers of other formats: it returns the document as a tree, without positions.
 func Tree(g *kahn.Graph) (*Value, error) { return (&Document{Graph: g}).Tree() }
 
-// Tree is the function Tree for a graph with its schedule.
+// Tree is the function [Tree] for a graph with its schedule.
 func (d *Document) Tree() (*Value, error) {
 	e := encoder{limits: Limits{Bytes: -1, Values: -1, Nodes: -1, Edges: -1, NameBytes: -1}.Resolved(), schedule: d.Schedule}
 	v := e.graph(d.Graph, &documentRecord)
@@ -42,19 +42,19 @@ func (d *Document) Tree() (*Value, error) {
 	return &v, nil
 }
 
-// maxShown bounds the nesting of a graph that is encoded. A graph that is nested deeper probably contains itself.
+// maxShown bounds the nesting of an encoded graph. A graph that is nested deeper probably contains itself.
 const maxShown = 1000
 
 // encoder turns a graph into a tree.
 type encoder struct {
 	report
 	limits Limits
-	ids    map[string]bool // of the nodes of the graph that is being shown
-	// schedule is the document's; the records of graphs within do not show it.
+	ids    map[string]bool // of the nodes of the current graph
+	// schedule is the document's; records of inner graphs do not write it.
 	schedule *Schedule
 }
 
-// tooDeep reports a place that is nested too deeply.
+// tooDeep reports a place that is nested too deeply, as a problem.
 func (e *encoder) tooDeep() bool {
 	if len(e.path) > maxShown {
 		e.stop(Position{}, ErrNotData, "nested deeper than %d levels, or it contains itself", maxShown)
@@ -62,7 +62,7 @@ func (e *encoder) tooDeep() bool {
 	return e.stopped
 }
 
-// graph shows a graph.
+// graph returns a graph as a value.
 func (e *encoder) graph(g *kahn.Graph, r *record[graph]) Value {
 	if e.tooDeep() {
 		return Value{}
@@ -86,7 +86,7 @@ func (e *encoder) graph(g *kahn.Graph, r *record[graph]) Value {
 	return v
 }
 
-// notData reports the fields of a struct that hold code.
+// notData reports fields of a struct that hold code.
 func (e *encoder) notData(of any, fields []string) {
 	for _, name := range fields {
 		if f := reflect.ValueOf(of).Elem().FieldByName(name); !f.IsZero() {

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// ErrorKind is a kind of problem. errors.Is finds the constants in the errors of this package.
+// ErrorKind is a kind of problem. errors.Is finds these constants in the errors of this package.
 type ErrorKind string
 
 // Error returns the kind in words.
@@ -16,31 +16,31 @@ func (k ErrorKind) Error() string { return "definition: " + string(k) }
 
 // The kinds of problems.
 const (
-	ErrSyntax       ErrorKind = "not well-formed"     // the text is no JSON, no YAML, or continues after its end
+	ErrSyntax       ErrorKind = "not well-formed"     // the text is not JSON or YAML, or continues after its end
 	ErrEncoding     ErrorKind = "invalid encoding"    // invalid UTF-8, a lone surrogate, a byte order mark
 	ErrLimit        ErrorKind = "limit exceeded"      // see [Limits]
 	ErrVersion      ErrorKind = "unknown version"     // the version is missing, or this package does not read it
 	ErrUnknownField ErrorKind = "unknown field"       // names are case-sensitive
 	ErrDuplicate    ErrorKind = "duplicate"           // a key occurs twice in one object, an id twice in one graph
-	ErrMissing      ErrorKind = "missing field"       // a required field is not there
+	ErrMissing      ErrorKind = "missing field"       // a required field is missing
 	ErrType         ErrorKind = "wrong type"          // text where a number is expected, null, and so on
-	ErrValue        ErrorKind = "bad value"           // the right type, but not one of the values that are allowed
+	ErrValue        ErrorKind = "bad value"           // the right type, but not an allowed value
 	ErrReference    ErrorKind = "unknown node"        // an edge names a node that the graph does not have
-	ErrAmbiguous    ErrorKind = "ambiguous"           // YAML that readers do not agree on, such as a bare yes
+	ErrAmbiguous    ErrorKind = "ambiguous"           // YAML that readers disagree about, such as a bare yes
 	ErrUnsupported  ErrorKind = "unsupported feature" // YAML tags, merge keys, several documents
-	ErrNotData      ErrorKind = "not data"            // [Encode] only: Go code, or a Go value that JSON does not have
-	ErrGraph        ErrorKind = "invalid graph"       // [Loader] only: the graph does not compile; the Err of the problem says why
+	ErrNotData      ErrorKind = "not data"            // [Encode] only: Go code, or a Go value without a JSON form
+	ErrGraph        ErrorKind = "invalid graph"       // [Loader] only: the graph does not compile; see the Problem's Err
 )
 
-// maxProblems is how many problems are kept: as many as people read.
+// maxProblems is how many problems are kept, as many as a person reads.
 const maxProblems = 100
 
-// Error holds all problems of a document, or, from [Encode], of a graph. It unwraps to them, and to Err.
+// Error holds all problems of a document, or, from [Encode], of a graph. It unwraps to the problems and to Err.
 type Error struct {
-	// Problems holds the first 100 problems that were found, in the order of the document; a missing field comes after the others of its
+	// Problems holds the first 100 problems, in document order; the problem of a missing field comes after the other problems of its
 	// object.
 	Problems []*Problem
-	// More counts the problems that did not fit.
+	// More counts the problems beyond the first 100.
 	More int
 	// Err is the [*kahn.GraphError] of a graph that does not compile, or nil.
 	Err error
@@ -77,25 +77,25 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// Problem is one defect of a document. errors.Is matches its Kind and everything that Err matches.
+// Problem is one defect of a document. errors.Is matches its Kind, and everything that Err matches.
 type Problem struct {
 	Kind ErrorKind
 	// File is the name of the document, see [Loader].File, or empty.
 	File string
-	// Path is the place in the document, such as $.nodes[3].retry.max_attempts. Of a problem of syntax it is the
-	// innermost value that was begun.
+	// Path is the place in the document, such as $.nodes[3].retry.max_attempts. For a syntax problem it is the path
+	// of the innermost value that had begun.
 	Path string
 	// Position is the place in the text. It is zero for problems of Encode.
 	Position Position
-	// Node is the id of the node that the problem is in; for a node of a sub-graph the ids on the way to it, separated by
-	// slashes. It is empty outside of nodes, and where the id itself is bad.
+	// Node is the id of the node with the problem; for a node of a sub-graph, the ids on the path to it, separated by
+	// slashes. It is empty outside nodes, and where the id itself is bad.
 	Node string
 	// Field is the name of the Go field, where Encode found code instead of data.
 	Field string
 	// Message describes the expected and the actual value, without the place.
 	Message string
-	// Suggestion is what the author probably meant to write: the name of a field, a node, a kind or a value, without quotes. It is empty
-	// if nothing is similar. Message says it, too.
+	// Suggestion is what the author probably meant: the name of a field, a node, a kind or a value, without quotes. It is empty if
+	// nothing is similar. Message contains it, too.
 	Suggestion string
 	// Err is the error behind the problem, or nil.
 	Err error
@@ -139,9 +139,9 @@ func (p *Problem) Unwrap() []error {
 type report struct {
 	file string
 	path []segment
-	node []string // the ids of the nodes around
+	node []string // the ids of the enclosing nodes
 	err  Error
-	// stopped is set once a limit was exceeded: the rest of the document is not read.
+	// stopped is set once a problem ended the reading, such as an exceeded limit.
 	stopped bool
 }
 
@@ -154,7 +154,7 @@ type segment struct {
 func (r *report) push(key string, index int) { r.path = append(r.path, segment{key, index}) }
 func (r *report) pop()                       { r.path = r.path[:len(r.path)-1] }
 
-// suggest adds to a problem what was probably meant, unless that is empty.
+// suggest adds the probable meaning to a problem, unless it is empty.
 func (p *Problem) suggest(meant string) {
 	if meant != "" {
 		p.Message += "; did you mean " + quote(meant) + "?"
@@ -162,13 +162,13 @@ func (p *Problem) suggest(meant string) {
 	}
 }
 
-// nearest adds to a problem the choice that is similar to what was written, if one is.
+// nearest adds to a problem the choice that is similar to what was written, if there is one.
 func (p *Problem) nearest(written string, choices []string) {
 	meant, _ := nearest.Name(written, choices)
 	p.suggest(meant)
 }
 
-// add reports a problem at the current place. It returns nil if there are too many.
+// add reports a problem at the current place. It returns nil if there are too many problems.
 func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *Problem {
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++
@@ -179,14 +179,14 @@ func (r *report) add(at Position, kind ErrorKind, format string, args ...any) *P
 	return p
 }
 
-// addToLast adds to the message of the last problem, unless there are too many.
+// addToLast adds text to the message of the last problem, unless there are too many problems.
 func (r *report) addToLast(text string) {
 	if n := len(r.err.Problems); n > 0 && r.err.More == 0 {
 		r.err.Problems[n-1].Message += text
 	}
 }
 
-// stop reports a problem after which the rest of the document is not read.
+// stop reports a problem and ends the reading of the document.
 func (r *report) stop(at Position, kind ErrorKind, format string, args ...any) {
 	if !r.stopped {
 		r.add(at, kind, format, args...)
@@ -202,7 +202,7 @@ func (r *report) result() error {
 	return &r.err
 }
 
-// where renders the current path. A deep one is shortened in the middle, and so are long keys.
+// where renders the current path. It shortens a deep path in the middle, and long keys.
 func (r *report) where() string {
 	const head, tail = 12, 4
 	b := []byte{'$'}

@@ -8,7 +8,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// graph is an object of the document that describes a graph: the graph itself, and the edges until they are in order.
+// graph is an object of the document that describes a graph. It holds the edges until they are in order.
 type graph struct {
 	*kahn.Graph
 	nodes    []node
@@ -16,10 +16,11 @@ type graph struct {
 	schedule *Schedule // of a document
 }
 
-// node is an object of the document that describes a node, with the edges that stand in it.
+// node is an object of the document that describes a node, with the edges written in it.
 type node struct {
 	kahn.Node
-	// computes is the kind of a node with an expression, else empty; expression is the text, which compute puts into TestExpr.
+	// computes is the kind of a node with an expression, otherwise "". expression is its text, which compute puts into
+	// TestExpr.
 	computes, expression string
 
 	after    []kahn.Edge
@@ -27,7 +28,7 @@ type node struct {
 	branches []kahn.Edge
 }
 
-// The objects of a document. They are filled in by init since they refer to one another.
+// The objects of a document. init fills them, since they refer to one another.
 var (
 	documentRecord   record[graph] // the outermost graph
 	graphRecord      record[graph]
@@ -44,7 +45,7 @@ var (
 	retryRecord      record[kahn.Retry]
 	edgeRecord       record[kahn.Edge]
 
-	// An edge inside a node leaves out the fields that follow from its place.
+	// The record of an edge in a node lacks the fields that follow from the edge's place.
 	afterRecord, nextRecord, branchRecord *record[kahn.Edge]
 )
 

@@ -11,10 +11,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
 )
 
-// parser reads JSON, exactly as defined by RFC 8259, into a tree. It stops at the first problem.
+// parser reads JSON, exactly as RFC 8259 defines it, into a tree. It stops at the first problem.
 //
-// It is used instead of encoding/json since that replaces invalid Unicode, keeps the last of several equal keys, and does
-// not report the places of values.
+// encoding/json does not serve here: it replaces invalid Unicode, keeps the last of several equal keys, and does not
+// report the places of values.
 type parser struct {
 	report
 	limits Limits
@@ -59,7 +59,7 @@ func (p *parser) space() {
 	}
 }
 
-// next returns the byte at the current position, or 0 at the end. A NUL in the text is no part of JSON either.
+// next returns the byte at the current position, or 0 at the end. A NUL in the text is not JSON either.
 func (p *parser) next() byte {
 	if p.pos == len(p.text) {
 		return 0
@@ -82,7 +82,7 @@ func (p *parser) found() string {
 	return fmt.Sprintf("%q", r)
 }
 
-// word is the word that the text at the current position begins with, or "".
+// word returns the word at the current position, or "".
 func (p *parser) word() string {
 	rest := p.text[p.pos:]
 	end := strings.IndexFunc(rest, func(r rune) bool { return !unicode.IsLetter(r) })
@@ -92,7 +92,7 @@ func (p *parser) word() string {
 	return rest[:min(end, 60)]
 }
 
-// value parses a value at the given depth of lists and objects, its own included.
+// value parses a value. depth counts the lists and objects around it, and the value itself.
 func (p *parser) value(v *Value, depth int) bool {
 	v.At = p.at()
 	if p.values++; p.values > p.limits.Values {
@@ -142,7 +142,7 @@ func (p *parser) value(v *Value, depth int) bool {
 	return p.fail(ErrSyntax, "expected a value, got %s", p.found())
 }
 
-// noValue are the words for null in other languages.
+// noValue are other languages' words for null.
 var noValue = map[string]string{"None": "null", "nil": "null", "undefined": "null", "NULL": "null", "Null": "null"}
 
 func (p *parser) list(v *Value, depth int) bool {
@@ -202,7 +202,7 @@ func (p *parser) object(v *Value, depth int) bool {
 	return true
 }
 
-// comma parses the separator after an item: the end of its list or object, or a comma.
+// comma parses what follows an item: a comma, or the end of its list or object.
 func (p *parser) comma(end byte) (done, ok bool) {
 	p.space()
 	switch p.next() {
@@ -224,7 +224,7 @@ func (p *parser) string(to *string) bool {
 	for p.pos < len(p.text) && p.text[p.pos] != '"' && p.text[p.pos] != '\\' && p.text[p.pos] >= ' ' {
 		p.pos++
 	}
-	if p.next() == '"' { // nothing to unescape: most of them
+	if p.next() == '"' { // nothing to unescape, as in most texts
 		*to = p.text[start:p.pos]
 		p.pos++
 		return true
@@ -252,7 +252,7 @@ func (p *parser) string(to *string) bool {
 	return p.fail(ErrSyntax, "the text has no end")
 }
 
-// escape parses an escape sequence. It refuses half a surrogate pair.
+// escape parses an escape sequence. It rejects half a surrogate pair.
 func (p *parser) escape() (rune, bool) {
 	if p.pos+1 < len(p.text) {
 		if i := strings.IndexByte(`"\/bfnrt`, p.text[p.pos+1]); i >= 0 {
@@ -297,7 +297,7 @@ func hex4(s string) (r rune, ok bool) {
 	return r, true
 }
 
-// numberLength returns the length of the JSON number that s begins with, or 0.
+// numberLength returns the length of the JSON number at the beginning of s, or 0.
 func numberLength(s string) int {
 	i := 0
 	digits := func() bool {

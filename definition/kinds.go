@@ -11,8 +11,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// checkKinds returns the problems of nodes whose kind, or the kind of whose compensation, the host does not perform, and of configs that violate the schemas of their kinds. A
-// graph without Schemas has its configs unchecked. In a part of a graph a node may have a step that could not be read.
+// checkKinds returns the problems of nodes whose own kind or whose compensation's kind the host does not perform, and of configs that
+// violate the schemas of their kinds. Without Schemas of the graph, configs are not checked. part means that the graph is incomplete: a
+// node may have a step that could not be read.
 func checkKinds(g *kahn.Graph, kinds map[string]Kind, part bool) []error {
 	c := kindChecker{part: part, kinds: kinds, known: slices.Sorted(maps.Keys(kinds)), contracts: map[string]kahn.Contract{}, schemas: g.Schemas}
 	c.graph("", g)
@@ -65,7 +66,7 @@ func (c *kindChecker) node(graph string, n *kahn.Node) {
 	case needsStep(n) && !c.part:
 		add("Kind", "", fmt.Errorf("%w %s: the node has a step to perform; there are %s", kahn.ErrUnknownKind, quote(n.Kind), strings.Join(c.known, ", ")))
 	}
-	if by := n.CompensateBy; by == nil || by.Kind == "" { // without a kind it is refused by Compile
+	if by := n.CompensateBy; by == nil || by.Kind == "" { // Compile rejects one without a kind
 	} else if _, performed := c.kinds[by.Kind]; !performed {
 		unknown("CompensateBy.Kind", by.Kind, nil)
 	} else {
@@ -109,7 +110,7 @@ var (
 	pointerUnescape = strings.NewReplacer("~1", "/", "~0", "~")
 )
 
-// fieldOf turns a JSON pointer into the rest of the name of a field.
+// fieldOf turns a JSON pointer into the end of a field's name.
 func fieldOf(pointer string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {

@@ -1,18 +1,18 @@
 package definition
 
-// Limits bound the size of a document. A larger one is refused with [ErrLimit]. The zero value of a field stands for its
-// default, a negative value for no limit. They hold for a document with all its sub-graphs.
+// Limits bound the size of a document. The error matches [ErrLimit] for a larger document. The zero value of a field
+// means its default, a negative value no limit. The limits apply to a document with all its sub-graphs.
 //
-// Memory is bounded by Bytes and Values: a document is held as text, as a tree of about 120 bytes a value, and as the
+// Memory is bounded by Bytes and Values: a document is kept as text, as a tree of about 120 bytes per value, and as the
 // graph.
 type Limits struct {
-	// Bytes bounds the length of the text. Default: 1 MiB. A reader is not read beyond it.
+	// Bytes bounds the length of the text. Default: 1 MiB. Read stops reading there.
 	Bytes int
-	// Depth bounds how deep lists and objects may nest; a sub-graph takes four levels. Default: 100. More than 10,000
-	// counts as 10,000.
+	// Depth bounds how deep lists and objects may nest; a sub-graph takes four levels. Default: 100. A larger value
+	// than 10,000 counts as 10,000.
 	Depth int
-	// Values bounds the number of values, each member of a list or an object being one. The values behind a YAML alias count
-	// each time it is used. Default: 100,000.
+	// Values bounds the number of values; each member of a list or an object is one. The values behind a YAML alias count
+	// each time the alias is used. Default: 100,000.
 	Values int
 	// Aliases bounds the number of aliases in a YAML document. Default: 100.
 	Aliases int
@@ -24,7 +24,7 @@ type Limits struct {
 	NameBytes int
 }
 
-// maxDepth is how deep this package itself can go.
+// maxDepth is the depth that this package itself can handle.
 const maxDepth = 10_000
 
 // Resolved returns the limits with all defaults filled in and "no limit" as the largest int. Readers of other formats

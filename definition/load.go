@@ -7,7 +7,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Loader reads documents and compiles their graphs, so that a host refuses a document that cannot run when it reads it. The zero value reads JSON.
+// Loader reads documents and compiles their graphs, so that a host rejects a document that cannot run when it reads it. The zero value
+// reads JSON.
 //
 //	doc, err := definition.Loader{Parse: yaml.Parse, File: "build.yaml", Prepare: prepare}.Load(data)
 //	var all *definition.Error
@@ -23,31 +24,31 @@ type Loader struct {
 	File string
 	// Limits bound the document. A field that is 0 has its default.
 	Limits Limits
-	// Kinds are the kinds of nodes that the host performs, by name. Another kind is then a problem, and so is a config that violates the
-	// schema of its kind, if Prepare sets the Schemas of the graph. Nil: any kind will do.
+	// Kinds are the kinds of nodes that the host performs, by name. Any other kind is then a problem. So is a config that violates the
+	// schema of its kind, if Prepare sets the Schemas of the graph. Nil: any kind is accepted.
 	Kinds map[string]Kind
-	// Prepare, if it is not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. Of a document with
-	// problems it is given the part that could be read, so that the problems of its guards, configs and contracts are reported, too.
+	// Prepare, if not nil, is called before the graph is compiled, to set what is not data, such as an Evaluator. For a document with
+	// problems it gets the part of the graph that could be read, so that problems in guards, configs and contracts are reported, too.
 	Prepare func(*kahn.Graph)
-	// CheckSchedule, if it is not nil, is called for the schedule of a document and returns what is wrong with it: the Check of a module schedule is
-	// one. A [*kahn.Problem] among the joined errors names the field, such as Cron.
+	// CheckSchedule, if not nil, is called with the schedule of a document and returns its defects. The Check function of module schedule
+	// is one. A [*kahn.Problem] among the joined errors names the field, such as Cron.
 	CheckSchedule func(*Schedule) error
 }
 
-// Document is a graph together with the text that it was read from.
+// Document is a graph together with its text.
 type Document struct {
 	Graph *kahn.Graph
 	Root  *Value // the text as a tree
 	File  string // the name of the document in its problems, or ""
-	// Schedule says when runs of the graph begin; nil if the document does not say it.
+	// Schedule says when runs of the graph begin; nil if the document does not say.
 	Schedule *Schedule
-	// Aliases are the names of other engines that the document uses and that are read as names of this one, such as the cause provider_error: each with
-	// its place, and with the name to write in its Suggestion. [Encode] writes that one.
+	// Aliases are the uses of names that other engines have, such as the cause provider_error. Each has its place, and its Suggestion is
+	// this package's name, which [Encode] writes.
 	Aliases []*Problem
 }
 
-// Load reads a document, and compiles its graph. The error is an [*Error] with a [*Problem] for each defect, in the order of the document.
-// What Compile refuses is of kind [ErrGraph] there, and errors.As finds the [*kahn.GraphError], too.
+// Load reads a document and compiles its graph. The error is an [*Error] with a [*Problem] for each defect, in document order. The defects
+// that Compile finds have kind [ErrGraph]; errors.As also finds the [*kahn.GraphError].
 func (l Loader) Load(data []byte) (*Document, error) {
 	parse := l.Parse
 	if parse == nil {
@@ -90,7 +91,7 @@ func (l Loader) Load(data []byte) (*Document, error) {
 	return doc, nil
 }
 
-// Load is Decode followed by a compilation: see [Loader]. prepare, if it is not nil, is called in between, to set what is not data.
+// Load decodes a document and compiles its graph: see [Loader]. prepare, if not nil, is called in between, to set what is not data.
 func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
 	doc, err := Loader{Limits: limits, Prepare: prepare}.Load(data)
 	if err != nil {
@@ -99,7 +100,7 @@ func Load(data []byte, limits Limits, prepare func(*kahn.Graph)) (*kahn.Graph, e
 	return doc.Graph, nil
 }
 
-// named puts the name of a file into the problems of an error.
+// named adds the name of a file to the problems in an error.
 func named(err error, file string) error {
 	if e, ok := err.(*Error); ok {
 		for _, p := range e.Problems {

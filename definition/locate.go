@@ -13,12 +13,12 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Locate returns an error about the graph as an [*Error] about the document: each [*kahn.Problem] of a [*kahn.GraphError] becomes a [*Problem] of
-// kind [ErrGraph], with the path and the position of the node, the edge or the field that it names. A problem of something that the document
-// does not contain, such as a Do set by the host, gets the position of the innermost value around it. An error of another kind has the position
-// of the document. Each error of errors.Join is a Problem of its own. Locate returns nil for nil.
+// Locate returns an error about the graph as an [*Error] about the document. Each [*kahn.Problem] of a [*kahn.GraphError] becomes a
+// [*Problem] of kind [ErrGraph], with the path and the position of the node, edge or field that it names. If the document does not contain
+// that, as with a Do set by the host, the Problem has the position of the innermost value around it. Any other error has the position of
+// the document. Each error of errors.Join becomes a Problem of its own. Locate(nil) returns nil.
 //
-// A host reports in the same way what it finds by rules of its own:
+// A host can report violations of its own rules in the same way:
 //
 //	problems = append(problems, &kahn.Problem{Node: "fetch", Field: "Config.url", Err: errors.New("the URL names no host")})
 //	err := doc.Locate(errors.Join(problems...))
@@ -39,18 +39,19 @@ func (d *Document) Locate(err error) error {
 	return r.result()
 }
 
-// foundError reports a problem of a graph. compiled is set if Compile has found it.
+// foundError is an error about a graph. compiled is set if Compile found it.
 type foundError struct {
 	err      error
 	compiled bool
 }
 
-// flat appends the errors about the graph that an error joins, and the errors of a GraphError, which it returns.
+// flat appends the errors about the graph that err joins, and the errors of a GraphError. It also returns the
+// GraphError.
 func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) {
 	var problem *kahn.Problem
 	many, joined := err.(interface{ Unwrap() []error })
 	switch err.(type) {
-	case *kahn.Problem, *kahn.GraphError: // whose errors belong together
+	case *kahn.Problem, *kahn.GraphError: // their errors belong together
 		joined = false
 	}
 	switch {
@@ -71,10 +72,11 @@ func flat(to []foundError, err error) (list []foundError, all *kahn.GraphError) 
 	return append(to, foundError{err, false}), nil
 }
 
-// inOrder compares the places of problems.
+// inOrder compares two problems by their places.
 func inOrder(a, b *Problem) int { return cmp.Compare(a.Position.Offset, b.Position.Offset) }
 
-// locate adds an error about a graph. Compile names Go fields, which are named as in documents then.
+// locate adds an error about a graph. In errors of Compile it replaces names of Go fields by names of document
+// fields.
 func (r *report) locate(parts *parts, err error, compiled bool) {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
@@ -90,7 +92,7 @@ func (r *report) locate(parts *parts, err error, compiled bool) {
 	if edges := parts.edges[p.Graph]; 0 < p.Edge && p.Edge <= len(edges) {
 		e := &edges[p.Edge-1]
 		at, node = e.part, joinPath(p.Graph, e.node)
-		if !errors.Is(err, kahn.ErrCycle) && !errors.Is(err, kahn.ErrDuplicateEdge) { // which name it
+		if !errors.Is(err, kahn.ErrCycle) && !errors.Is(err, kahn.ErrDuplicateEdge) { // these messages name the edge
 			text = "edge " + quote(e.from) + " -> " + quote(e.to) + ": " + text
 		}
 	}
@@ -115,14 +117,14 @@ func joinPath(graph, node string) string {
 	return graph + "/" + node
 }
 
-// part is a value of a document with its path.
+// part is a value of a document, with its path.
 type part struct {
 	value *Value
 	path  []segment
-	name  *Value // the id, if the value is a node: its position stands for the node's
+	name  *Value // the id, if the value is a node: the node's problems get its position
 }
 
-// edgePart is where an edge stands, with its ends, and the node in which it stands or "".
+// edgePart is the place of an edge, with its ends, and the node in which it is written, or "".
 type edgePart struct {
 	part
 	node, from, to string
@@ -131,7 +133,7 @@ type edgePart struct {
 // parts are the nodes and edges of a document.
 type parts struct {
 	nodes map[string]part       // by path; the document itself by ""
-	edges map[string][]edgePart // by the path of the graph; in the order of declaration
+	edges map[string][]edgePart // by the path of the graph; in declaration order
 }
 
 func partsOf(root *Value) *parts {
@@ -140,8 +142,8 @@ func partsOf(root *Value) *parts {
 	return p
 }
 
-// graph adds the nodes and edges of a graph. The edges have the order of declare. A value with a Problem was not read, and is passed over: the
-// limits of the document do not hold for its content.
+// graph adds the nodes and edges of a graph. The edges have the order of declare. A value with a Problem was not read and is skipped: the
+// document's limits do not bound its content.
 func (p *parts) graph(path string, at part) {
 	var edges []edgePart
 	for node := range at.member("nodes").items() {
@@ -153,7 +155,7 @@ func (p *parts) graph(path string, at part) {
 	p.edges[path] = edges
 }
 
-// node adds a node and the nodes inside it. It returns the edges that stand in the node.
+// node adds a node and the nodes in it. It returns the edges written in the node.
 func (p *parts) node(graph string, at part) (edges []edgePart) {
 	id := at.member("id").text()
 	path := joinPath(graph, id)
@@ -190,7 +192,7 @@ func (at part) edges(known edgePart) (edges []edgePart) {
 	return edges
 }
 
-// edge returns an edge, given what follows from its place.
+// edge returns an edge. known is what follows from its place.
 func (at part) edge(known edgePart) edgePart {
 	known.part = at
 	for _, end := range []struct {
@@ -204,7 +206,7 @@ func (at part) edge(known edgePart) edgePart {
 	return known
 }
 
-// items are the items of a list, or the members of an object, that were read.
+// items yields the items of a list, or the members of an object. It skips those that were not read.
 func (at part) items() iter.Seq[part] {
 	return func(yield func(part) bool) {
 		for i := range at.len() {
@@ -229,7 +231,7 @@ func (at part) text() string {
 	return at.value.Text
 }
 
-// member returns the member of an object, or a part without a value if there is none that was read.
+// member returns the member of an object, or a part without a value if no such member was read.
 func (at part) member(key string) part {
 	if at.value != nil {
 		if found := members(at.value, key); len(found) > 0 && found[0].Problem == nil {
@@ -247,11 +249,11 @@ func (at part) item(i int) part {
 	return part{value: item, path: append(slices.Clip(at.path), step)}
 }
 
-// field returns the part that a Go field names, such as "Gate.Timeout" or "Groups[2].Limit", as far as the document has it.
+// field returns the part for a Go field, such as "Gate.Timeout" or "Groups[2].Limit", as far as the document has it.
 func (at part) field(path string) part {
 	for name := range strings.SplitSeq(path, ".") {
 		name, indices, _ := strings.Cut(name, "[")
-		inner := at.member(name) // a key of the data in Config, Params or a schema
+		inner := at.member(name) // a key in the data of Config, Params or a schema
 		if inner.value == nil {
 			inner = at.member(fieldNamed(name))
 		}
@@ -271,7 +273,7 @@ func (at part) field(path string) part {
 	return at
 }
 
-// position is where the part begins.
+// position returns where the part begins.
 func (at part) position() Position {
 	switch {
 	case at.name != nil:
@@ -282,10 +284,10 @@ func (at part) position() Position {
 	return at.value.At
 }
 
-// renamed are the fields of documents whose names do not follow from the names of the Go fields.
+// renamed are the document fields whose names do not follow from the names of the Go fields.
 var renamed = map[string]string{"WhenExpr": "when", "TestExpr": "test", "UntilExpr": "until", "CompensateBy": "compensate", "Sub": "graph", "On": "outcome", "ID": "id", "In": "after"}
 
-// goFields are the names of the Go fields of which Compile speaks.
+// goFields are the names of the Go fields that Compile's errors mention.
 var goFields = func() map[string]bool {
 	names := map[string]bool{}
 	for _, of := range []any{kahn.Graph{}, kahn.Node{}, kahn.Edge{}, kahn.Defaults{}, kahn.Gate{}, kahn.CompensateBy{}, kahn.Map{}, kahn.Loop{}, kahn.Retry{}, kahn.Rate{}} {
@@ -298,7 +300,7 @@ var goFields = func() map[string]bool {
 
 var quotedOrField = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|[A-Z][A-Za-z]+`)
 
-// renameFields replaces the names of Go fields in a message, except inside quotes, by the names of the documents' fields.
+// renameFields replaces names of Go fields in a message, except in quotes, by the names of the document fields.
 func renameFields(message string) string {
 	return quotedOrField.ReplaceAllStringFunc(message, func(word string) string {
 		if goFields[word] {
@@ -308,7 +310,7 @@ func renameFields(message string) string {
 	})
 }
 
-// fieldNamed returns the name of a Go field in documents.
+// fieldNamed returns the document's name of a Go field.
 func fieldNamed(goName string) string {
 	if name, ok := renamed[goName]; ok {
 		return name

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// checkName returns the defect of a name, or "". Names end up in logs, terminals and tables: a name is one line, and reads
-// in one direction.
+// checkName returns the defect of a name, or "". Names appear in logs, terminals and tables: a name must be one line, and
+// read in one direction.
 func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	switch {
 	case s == "":
@@ -25,8 +25,8 @@ func checkName(s string, limits Limits) (kind ErrorKind, problem string) {
 	return "", ""
 }
 
-// checkID returns the defect of a node's id, or "". Ids become keys and paths, and parts of pages: checkID refuses an id
-// that is markup or that breaks objects of JavaScript, so that consumers need not handle them.
+// checkID returns the defect of a node's id, or "". Ids become keys, paths and parts of pages. checkID rejects an id
+// that is markup or that breaks JavaScript objects, so that consumers need not handle such ids.
 func checkID(s string, limits Limits) (kind ErrorKind, problem string) {
 	if s == "" {
 		return ErrValue, "must not be empty"

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// addFromPart adds to the problems of a document the problems of the part of its graph that could be read, unless they follow from
-// what could not be read.
+// addFromPart compiles the part of the graph that could be read, and adds its problems to the document's. It leaves out problems
+// that follow from the unread part.
 func (l Loader) addFromPart(err error, doc *Document) {
 	written, ok := err.(*Error)
 	g, root := doc.Graph, doc.Root
@@ -51,14 +51,14 @@ func (l Loader) addFromPart(err error, doc *Document) {
 	slices.SortStableFunc(written.Problems, inOrder)
 }
 
-// loss is what a document with problems lacks once it is read.
+// loss is what the graph may lack because parts of the document could not be read.
 type loss struct {
-	fields map[string][]string // by the path of a node: fields of which a part could not be read, "" for a field that may be any
-	edges  bool                // there may be other edges, labels or kinds of nodes
-	nodes  bool                // there may be other nodes, too
-	inputs bool                // there may be other inputs
-	groups bool                // there may be other groups
-	// schedule: it could not be read as a whole.
+	fields map[string][]string // by the path of a node: fields that could not be read completely, "" if it may be any field
+	edges  bool                // the document may have other edges, labels or kinds of nodes
+	nodes  bool                // and other nodes, too
+	inputs bool                // and other inputs
+	groups bool                // and other groups
+	// schedule: the schedule could not be read completely.
 	schedule bool
 }
 
@@ -69,10 +69,10 @@ var ownFields = []string{
 	"max_crashes", "priority", "estimate", "groups", "key", "memo", "memo_name", "files", "ports", "merge", "merge_json", "input_schema", "output_schema", "moderation",
 }
 
-// inNode is the path of a problem in a node: the field, and what follows.
+// inNode matches the path of a problem in a node: the field, and the rest of the path.
 var inNode = regexp.MustCompile(`^.*\.nodes\[\d+\]\.([a-z_]+)(.*)$`)
 
-// lossOf finds what a document lacks because of its problems.
+// lossOf finds what the graph lacks because of a document's problems.
 func lossOf(err *Error) loss {
 	lost := loss{fields: map[string][]string{}, nodes: err.More > 0}
 	for _, p := range err.Problems {
@@ -91,14 +91,14 @@ func (l *loss) add(p *Problem) {
 	}
 	field, rest := at[1], at[2]
 	if p.Kind == ErrUnknownField && rest == "" {
-		field = p.Suggestion // what was meant is lost; without a suggestion it may be any edge
+		field = p.Suggestion // the meant field is lost; without a suggestion it may be any edge
 	}
 	l.fields[p.Node] = append(l.fields[p.Node], field)
 	switch {
 	case slices.Contains(ownFields, field):
 	case field == "graph" && rest != "":
 		l.inGraph(strings.TrimPrefix(rest, "."), p)
-	case rest != "" && (field == "map" || field == "loop"): // the node is one all the same
+	case rest != "" && (field == "map" || field == "loop"): // the node still is a composite
 	case field == "id":
 		l.nodes = true
 	default:
@@ -106,14 +106,14 @@ func (l *loss) add(p *Problem) {
 	}
 }
 
-// inGraph adds a problem outside of the nodes of a graph, by its path in the object of the graph.
+// inGraph adds a problem outside the nodes of a graph, by its path in the graph's object.
 func (l *loss) inGraph(path string, p *Problem) {
 	end := strings.IndexAny(path, ".[")
 	field := path
 	if end >= 0 {
 		field = path[:end]
 	} else if p.Kind == ErrUnknownField {
-		field = p.Suggestion // what was meant is lost
+		field = p.Suggestion // the meant field is lost
 	}
 	switch field {
 	case "name", "defaults", "strict_guards", "$schema", "version":
@@ -125,14 +125,14 @@ func (l *loss) inGraph(path string, p *Problem) {
 		l.groups = true
 	case "inputs":
 		l.inputs = true
-	case "": // the field may be any
+	case "": // it may be any field
 		l.edges, l.groups, l.inputs, l.schedule = true, true, true, true
 	default:
 		l.nodes = true
 	}
 }
 
-// leaves reports whether a problem of the part that was read is one of the whole document.
+// leaves reports whether a problem of the part that was read is also a problem of the whole document.
 func (l *loss) leaves(err error) bool {
 	var p *kahn.Problem
 	if !errors.As(err, &p) {
@@ -147,7 +147,7 @@ func (l *loss) leaves(err error) bool {
 	case field == "Groups":
 		return !l.nodes && !l.groups && !slices.Contains(l.fields[name], "groups") && !slices.Contains(l.fields[name], "")
 	case field == "Kind":
-		return true // a kind is read as a whole, or not at all
+		return true // a kind is read completely or not at all
 	case field == "Config":
 		return !slices.Contains(l.fields[name], "config")
 	case errors.Is(err, kahn.ErrUnknownNode) && errors.Is(err, kahn.ErrBadExpression):
@@ -157,7 +157,7 @@ func (l *loss) leaves(err error) bool {
 	case errors.Is(err, kahn.ErrNotAncestor):
 		return !l.nodes && !l.edges && (!l.inputs || !errors.Is(err, kahn.ErrUnknownInput))
 	case errors.Is(err, kahn.ErrBadExpression), errors.Is(err, kahn.ErrBadSchema):
-		return true // the text and the schema were read as a whole
+		return true // the text and the schema were read completely
 	}
 	return !l.nodes && !l.edges && !l.inputs && len(l.fields[name]) == 0
 }
@@ -165,8 +165,8 @@ func (l *loss) leaves(err error) bool {
 // labelFields are the fields of a node that say which labels its edges may have.
 var labelFields = []string{"", "kind", "test", "expression", "routes", "choices", "gate", "graph", "map", "loop"}
 
-// leavesLabel reports whether the error is one of the label of an edge, which the document has where the error says, and everything about the node that
-// the edge comes from was read.
+// leavesLabel reports whether the error is about an edge's label, and holds for the whole document: the document has the edge where the
+// error says, and everything about the edge's source was read.
 func (l *loss) leavesLabel(err error, parts *parts, graphs map[string]*kahn.Graph) bool {
 	var p *kahn.Problem
 	if !errors.As(err, &p) || p.Field != "Label" || l.nodes {
@@ -192,8 +192,8 @@ func addGraphs(to map[string]*kahn.Graph, path string, g *kahn.Graph) {
 	}
 }
 
-// closes reports whether the error is a cycle, and the document has the edge that closes it where the error says. An edge that could not be read may
-// have moved the others.
+// closes reports whether the error is a cycle whose closing edge is in the document where the error says. An unread edge may have moved the
+// others.
 func (p *parts) closes(err error) bool {
 	var problem *kahn.Problem
 	if !errors.As(err, &problem) {

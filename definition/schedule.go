@@ -12,18 +12,19 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Schedule says when runs of a document's graph begin. Package schedule has the rules, reads the expressions and begins the runs.
+// Schedule says when runs of a document's graph begin. Package schedule has the rules, reads the expressions and starts the runs.
 type Schedule struct {
 	// Name identifies the schedule in its store. Default: the name of the graph.
 	Name string
-	// Cron is a cron expression and Zone its time zone, Every an interval: a schedule has a Cron or an Every.
+	// Cron is a cron expression and Zone its time zone; Every is an interval. A schedule has either a Cron or an
+	// Every.
 	Cron, Zone string
 	Every      time.Duration
 	// Missed is "none" or "all"; empty means the latest missed tick.
 	Missed string
 	// Overlap is "allow"; empty means skip.
 	Overlap string
-	// StartingDeadline is how late a tick may begin, and Jitter bounds its delay.
+	// StartingDeadline is how late a tick may begin, and Jitter bounds its random delay.
 	StartingDeadline, Jitter time.Duration
 	// Labels are the labels of the runs.
 	Labels map[string]string
@@ -31,7 +32,7 @@ type Schedule struct {
 	Inputs map[string]any
 }
 
-// InputTick is the root input that has the time of the tick in runs of a schedule, as a text in RFC 3339.
+// InputTick is the root input that receives the time of the tick in a schedule's runs, as a text in RFC 3339.
 const InputTick = "tick"
 
 var scheduleRecord = record[Schedule]{alone: "cron", fields: []field[Schedule]{
@@ -54,7 +55,7 @@ func checkScheduleName(s string, limits Limits) (kind ErrorKind, problem string)
 	return kind, problem
 }
 
-// scheduleField is the schedule of a document.
+// scheduleField returns the field with the schedule of a document.
 func scheduleField(key string) field[graph] {
 	f := optional(key, &scheduleRecord, func(g *graph) **Schedule { return &g.schedule })
 	read := f.read
@@ -82,7 +83,7 @@ func (d *decoder) inMember(v *Value, key, message string) {
 	d.pop()
 }
 
-// choice is a field that holds one of some words. The first is the default, and is read as the empty text.
+// choice returns a field that holds one of several words. The first word is the default, and is read as "".
 func choice[T any](key string, words []string, at func(*T) *string) field[T] {
 	return field[T]{
 		name: key,
@@ -110,7 +111,7 @@ func choice[T any](key string, words []string, at func(*T) *string) field[T] {
 	}
 }
 
-// labels is a field that holds an object of texts.
+// labels returns a field that holds an object of texts.
 func labels[T any](key string, at func(*T) *map[string]string) field[T] {
 	return field[T]{
 		name: key,
@@ -146,8 +147,8 @@ func labels[T any](key string, at func(*T) *map[string]string) field[T] {
 	}
 }
 
-// checkSchedule finds what is wrong with the schedule of a document: inputs that the graph does not have or that a run would lack, and what the host
-// finds. Without all inputs the graph may have others.
+// checkSchedule finds the defects of a document's schedule: inputs that the graph lacks, inputs that a run would lack, and what the host's
+// CheckSchedule finds. Unless allInputs is set, the graph may have other inputs.
 func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found []error) {
 	if s == nil {
 		return nil
@@ -187,7 +188,7 @@ func (l Loader) checkSchedule(s *Schedule, g *kahn.Graph, allInputs bool) (found
 	return found
 }
 
-// inSchedule are the errors of a host about a schedule, each with the place of its field.
+// inSchedule splits the host's error about a schedule into errors with the places of their fields.
 func inSchedule(err error) (list []error) {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range many.Unwrap() {

@@ -14,20 +14,20 @@ import (
 //go:embed schema.json
 var schema string
 
-// Schema returns the JSON Schema, draft 2020-12, of the documents. The decoder alone checks rules that a schema cannot
-// express: that ids are unique, that edges lead to nodes that exist, and the limits. [SchemaWith] adds the kinds of a host.
+// Schema returns the JSON Schema, draft 2020-12, of the documents. Some rules are beyond a schema, and only the decoder
+// checks them: ids are unique, edges lead to existing nodes, and the limits hold. [SchemaWith] adds the kinds of a host.
 func Schema() []byte { return []byte(schema) }
 
-// Kind describes the nodes of one kind that a host performs.
+// Kind describes a kind of nodes that a host performs.
 type Kind struct {
-	// Description is for people who write documents: editors show it.
+	// Description is for authors of documents: editors show it.
 	Description string
-	// Config is the JSON Schema of the config of such nodes: data, or JSON text as a string, a []byte or a json.RawMessage. Nil: any
-	// config will do.
+	// Config is the JSON Schema of such nodes' config: data, or JSON text as a string, a []byte or a json.RawMessage. Nil: any
+	// config is accepted.
 	Config any
 }
 
-// ownKinds are the kinds that have a meaning of their own, whatever the host.
+// ownKinds are the kinds with a meaning of their own, independent of the host.
 var ownKinds = map[string]Kind{
 	kahn.KindEnd:       {Description: "Sums up the run: its output is that of the run."},
 	kahn.KindCondition: {Description: "Takes one of its branches: its test, or its step, answers with the label."},
@@ -37,8 +37,8 @@ var ownKinds = map[string]Kind{
 	kahn.KindTrigger:   {Description: "Begins the run when it is fired. Other triggers, and what only they lead to, are left out."},
 }
 
-// SchemaWith returns the JSON Schema of documents for a host with these kinds, by name: other kinds are refused, and the config of each node
-// must satisfy the schema of its kind. A schema of a config must not refer to anything outside of itself. The error names a kind whose Config
+// SchemaWith returns the JSON Schema of documents for a host with these kinds, by name: it rejects other kinds, and the config of each node
+// must satisfy the schema of its kind. A config's schema must not refer to anything outside itself. The error names a kind whose Config
 // cannot be encoded as JSON.
 func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	root, err := Parse([]byte(schema), Limits{})
@@ -82,7 +82,8 @@ func SchemaWith(kinds map[string]Kind) ([]byte, error) {
 	return append(appendValue(nil, root, 0, 0), '\n'), nil
 }
 
-// configSchema returns the schema of a kind's config, as a member of $defs. It is a resource of its own, so that its references stay inside.
+// configSchema returns the schema of a kind's config, as a member of $defs. The schema is a resource of its own, so that its references
+// stay in it.
 func configSchema(kind string, schema any) (*Value, error) {
 	var data []byte
 	switch s := schema.(type) {
@@ -112,7 +113,7 @@ func pointer(key string) string {
 	return url.PathEscape(pointerEscape.Replace(key))
 }
 
-// at returns the first member with the key. It is there: the schema is the package's own.
+// at returns the first member with the key. It always exists: the schema is the package's own.
 func (v *Value) at(key string) *Value { return members(v, key)[0] }
 
 func object(items ...Value) Value { return Value{Type: Object, Items: items} }

@@ -5,7 +5,7 @@ import "fmt"
 // Type is the type of a [Value].
 type Type uint8
 
-// The types of values, as JSON has them.
+// The types of values, the same as JSON's.
 const (
 	Null Type = iota
 	Bool
@@ -25,26 +25,26 @@ func (t Type) String() string {
 	return fmt.Sprintf("Type(%d)", uint8(t))
 }
 
-// Value is a document, or a part of one, as a tree that knows the place of everything in its text. All formats are read
-// into it, so that they mean the same; see [FromTree].
+// Value is a document, or a part of one, as a tree that records the place of everything in its text. All formats are
+// read into such a tree, so that they mean the same; see [FromTree].
 type Value struct {
 	Type Type
 	// Text is the content of a text, the literal of a number as JSON writes it, "true" or "false".
 	Text string
-	// Items are the elements of a list or the members of an object, in the order of the document. An object may hold a key
-	// twice here; the decoder refuses it.
+	// Items are the elements of a list or the members of an object, in document order. An object may hold a key twice
+	// here; the decoder rejects it.
 	Items []Value
 	// Key is the key of a member of an object.
 	Key string
-	// Problem is a problem that the reader of the format found in the value, or nil. Its Kind, Position and Message are set;
-	// FromTree reports it with the path, and does not read the value. Of a problem of syntax, which is attached to the root, Path may be set
-	// to where in the document it is. An ambiguous value keeps its Text.
+	// Problem is a problem that the reader of the format found in the value, or nil. Its Kind, Position and Message are set. FromTree
+	// reports it with its path, and does not read the value. A syntax problem is attached to the root; its Path may say where in the
+	// document it is. An ambiguous value keeps its Text.
 	Problem *Problem
-	// At is where the value begins, KeyAt where the key of a member does.
+	// At is where the value begins, and KeyAt where a member's key begins.
 	At, KeyAt Position
 }
 
-// badKey stands for a key that is no text.
+// badKey stands for a key that is not text.
 const badKey = "?"
 
 // describe describes a value for a message.

@@ -7,10 +7,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// word is what a word of another engine means here.
+// word is the meaning of another engine's word.
 type word struct {
-	fields string // the field to write instead: the first of these that the object has
-	note   string // how to write it, if the field alone does not say
+	fields string // candidates for the field to write instead; the first that the object has applies
+	note   string // how to write it, if the field alone is not enough
 }
 
 const (
@@ -21,8 +21,8 @@ const (
 	asCatch    = `an edge in the after of the node that handles the failure has the outcome "failure"`
 )
 
-// words are the names of fields in other engines, and the names of Go fields that documents name otherwise. Case and the separators "_", "-" and "."
-// do not count.
+// words are names of fields in other engines, and names of Go fields that have another name in documents. Case and the separators "_", "-"
+// and "." do not matter.
 var words = map[string]word{
 	"dependson": {"after", ""}, "depends": {"after", ""}, "dependencies": {"after", ""}, "upstream": {"after", ""}, "requires": {"after", ""},
 	"runafter": {"after", ""}, "previous": {"after", ""}, "parents": {"after", ""}, "downstream": {"next", ""}, "then": {"next", ""}, "goto": {"next", ""},
@@ -64,7 +64,7 @@ var words = map[string]word{
 	"misfire": {"missed", `it is "latest", "none" or "all"`}, "concurrencypolicy": {"overlap", `it is "skip" or "allow"`}, "startingdeadlineseconds": {"starting_deadline", asDuration},
 }
 
-// values are what other engines write for the values of enums.
+// values are names that other engines use for values of enums.
 var values = map[string]string{
 	"any": "any_succeeded always", "all": "all_succeeded both", "allsuccess": "all_succeeded", "onesuccess": "any_succeeded", "always": "all_done",
 	"nonefailedminonesuccess": "none_failed", "first": "any_succeeded one_done", "race": "one_done", "none": "none_failed",
@@ -74,12 +74,12 @@ var values = map[string]string{
 	"forbid": "skip", "latestonly": "latest", "last": "latest", "once": "latest", "one": "latest", "never": "none", "catchup": "all",
 }
 
-// fold removes what does not count when words are compared.
+// fold removes everything that does not matter when words are compared.
 func fold(s string) string {
 	return strings.ToLower(strings.NewReplacer("_", "", "-", "", ".", "", " ", "").Replace(s))
 }
 
-// first returns the first of some words that is among the choices, or "".
+// first returns the first of the words in of that is among the choices, or "".
 func first(of string, choices []string) string {
 	for name := range strings.FieldsSeq(of) {
 		for _, choice := range choices {
@@ -91,7 +91,7 @@ func first(of string, choices []string) string {
 	return ""
 }
 
-// meantField returns the field that the author may have meant, or "", and how to write it.
+// meantField returns the field that the author probably meant, or "", and how to write it.
 func meantField(written string, fields []string) (name, note string) {
 	known := words[fold(written)]
 	if name = first(known.fields, fields); name != "" {
@@ -103,7 +103,7 @@ func meantField(written string, fields []string) (name, note string) {
 
 var atLeast = regexp.MustCompile(`^(?i:at[_ -]?least)[^0-9]*([1-9][0-9]{0,7})[^0-9]*$`)
 
-// meantValue returns the value of an enum that the author may have meant, or "".
+// meantValue returns the enum value that the author probably meant, or "".
 func meantValue(written string, choices []string) string {
 	if number := atLeast.FindStringSubmatch(written); number != nil && first("at_least(k)", choices) != "" {
 		return "at_least(" + number[1] + ")"

@@ -6,11 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// lineWidth is the longest line on which a list or an object is written as a whole.
+// lineWidth is the longest line that holds a whole list or object.
 const lineWidth = 100
 
-// appendValue appends the JSON text of a value that begins in a column of a line that is indented by some levels. A list
-// or an object stands on one line if it fits there and nests no deeper than one level; otherwise each item has a line.
+// appendValue appends the JSON text of a value that begins at the given column of a line with the given indentation, in
+// levels. A list or an object is written on one line if it fits there and nests at most one level deep; otherwise each
+// item gets a line.
 func appendValue(b []byte, v *Value, indent, column int) []byte {
 	if !nests(v, 2) {
 		line := appendLine(nil, v)
@@ -33,7 +34,7 @@ func appendValue(b []byte, v *Value, indent, column int) []byte {
 
 var brackets = [...]string{List: "[]", Object: "{}"}
 
-// nests reports whether a value nests deeper than some levels.
+// nests reports whether a value nests deeper than the given levels.
 func nests(v *Value, levels int) bool {
 	if len(v.Items) > 0 && levels == 0 {
 		return true
@@ -82,7 +83,7 @@ func appendKey(b []byte, item *Value, in Type) []byte {
 	return b
 }
 
-// appendText appends a JSON string. Characters with a meaning in HTML are not escaped: this is a file for people.
+// appendText appends a JSON string. Characters with a meaning in HTML are not escaped: people read the file.
 func appendText(b []byte, s string) []byte {
 	var buf bytes.Buffer
 	enc := json.NewEncoder(&buf)

@@ -9,20 +9,20 @@ import (
 
 var (
 	merges = map[string]string{"last_write_wins": "last_write_wins", "concat": "concat", "array": "array", "json_object": "json_object"}
-	// causes are the causes for which a node is tried again.
+	// causes are the causes that a retry may list.
 	causes = map[string]string{
 		"timeout": "timeout", "provider_error": "step_error", "rate_limit": "rate_limit", "contract_violated": "contract_violated_output",
 	}
 	parentFailures = map[string]string{"skip": "skip", "propagate": "propagate", "substitute_default": "substitute_default"}
 )
 
-// besideConfig are fields that stand beside a node's config and are refused in it: the config of the converted node gets
-// them.
+// besideConfig are fields that belong beside a node's config, and are errors in it, because the converted node's config
+// has them.
 var besideConfig = map[string]string{
 	"lens_id": "the lens_id stands beside the config", "version_id": "the version_id stands beside the config",
 }
 
-// kindLens is the kind of all nodes but the end.
+// kindLens is the kind of all nodes but the end node.
 const kindLens = "lens"
 
 // edges converts a document of nodes and edges.
@@ -42,7 +42,7 @@ func (r *reader) edges(top place) *definition.Value {
 		return nil
 	}
 	var links []definition.Value
-	asJSON := map[string]bool{} // the nodes whose merges are rendered as JSON text
+	asJSON := map[string]bool{} // nodes whose merges are rendered as JSON text
 	if edges.Value != nil {
 		r.list(edges, func(p place) { links = append(links, r.edge(p, asJSON)) })
 	}
@@ -100,7 +100,7 @@ func (r *reader) edge(p place, asJSON map[string]bool) definition.Value {
 	return edge
 }
 
-// merge reads a merge strategy. It calls rendered for a strategy that yields JSON text.
+// merge reads a merge strategy. It calls rendered if the strategy yields JSON text.
 func (r *reader) merge(to *definition.Value, rendered func()) func(place) {
 	return func(p place) {
 		if p.Type == definition.Null {
@@ -180,7 +180,7 @@ func (r *reader) lens(p place, asJSON map[string]bool) (node definition.Value, o
 	return node, ordinal
 }
 
-// retry converts the retry of a node. The defaults come from package kahn.
+// retry converts a node's retry. Package kahn provides the defaults.
 func (r *reader) retry(p place) definition.Value {
 	retry := object(p)
 	delay := func(key string) func(place) {

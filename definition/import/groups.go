@@ -19,13 +19,13 @@ type group struct {
 	place
 	id, name  string
 	steps     []place
-	graph     definition.Value // once it is converted
+	graph     definition.Value // once converted
 	converted bool
-	open      bool // it is being converted
-	performed bool // by a loop
+	open      bool // being converted
+	performed bool // a loop performs it
 }
 
-// readGroups reads the groups of a document, and returns the steps that are in none.
+// readGroups reads the groups of a document, and returns the steps that are in no group.
 func (r *reader) readGroups(groups, steps place) (outside []place) {
 	byID := map[string]place{}
 	for _, p := range steps.items() {
@@ -80,7 +80,7 @@ func (r *reader) readGroup(p place, byID map[string]place) {
 	}
 }
 
-// checkPerformed reports the groups that no loop performs, so that their steps would be lost.
+// checkPerformed reports groups that no loop performs: their steps would be lost.
 func (r *reader) checkPerformed() {
 	for _, id := range slices.Sorted(maps.Keys(r.groups)) {
 		if g := r.groups[id]; !g.performed {
@@ -89,7 +89,7 @@ func (r *reader) checkPerformed() {
 	}
 }
 
-// body is the graph of a group.
+// body returns the graph of a group.
 func (r *reader) body(p place, g *group) definition.Value {
 	g.performed = true
 	switch {
@@ -117,7 +117,7 @@ func (r *reader) body(p place, g *group) definition.Value {
 	return g.graph
 }
 
-// loop converts the config of a step that performs a group: again and again until an expression is true, or once for each item of a list.
+// loop converts the config of a step that performs a group, repeatedly until an expression is true, or once for each item of a list.
 func (r *reader) loop(at, config place, limits map[string]func(place)) (fields []definition.Value) {
 	if config.Value == nil {
 		r.add(at, definition.ErrMissing, `a loop has a config with the "group" that it performs`)

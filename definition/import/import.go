@@ -8,12 +8,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// Parse reads a JSON document in one of the spellings of this package, and converts it. It is a Parse function of a [definition.Loader].
+// Parse reads a JSON document in one of this package's formats, and converts it. It is a Parse function for a [definition.Loader].
 func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	return From(definition.Parse)(data, limits)
 }
 
-// From is Parse for another format: given Parse of package definition/yaml, it reads YAML.
+// From is Parse for another syntax: given Parse of package definition/yaml, it reads YAML.
 func From(parse func([]byte, definition.Limits) (*definition.Value, error)) func([]byte, definition.Limits) (*definition.Value, error) {
 	return func(data []byte, limits definition.Limits) (*definition.Value, error) {
 		root, err := parse(data, limits)
@@ -24,8 +24,8 @@ func From(parse func([]byte, definition.Limits) (*definition.Value, error)) func
 	}
 }
 
-// Convert converts a document, which it recognizes by its fields, into one of package definition, see [definition.FromTree]. The error is a
-// [*definition.Error] with all problems in the order of the document.
+// Convert recognizes a document's format by its fields, and converts it into a document of package definition, see [definition.FromTree].
+// The error is a [*definition.Error] with all problems in document order.
 func Convert(root *definition.Value) (*definition.Value, error) {
 	r := reader{scope: scope{ids: map[string]bool{}}, groups: map[string]*group{}, members: map[string]string{}}
 	top := place{root, "$"}
@@ -51,7 +51,7 @@ func Convert(root *definition.Value) (*definition.Value, error) {
 	return converted, nil
 }
 
-// hasEdges reports whether the document has the form of nodes and edges.
+// hasEdges reports whether the document has the format of nodes and edges.
 func (p place) hasEdges() bool {
 	for list, keys := range map[string][]string{"nodes": {"lens_id"}, "edges": {"source_node_id", "target_node_id"}} {
 		for _, item := range p.member(list).items() {
@@ -65,7 +65,7 @@ func (p place) hasEdges() bool {
 	return false
 }
 
-// reason is why a document of another format is refused.
+// reason returns why a document of another format is rejected.
 func (p place) reason() string {
 	for _, format := range []struct{ list, key, reason string }{
 		{"", "children", "a tree of components is a program that makes a graph; write the graph that it makes, as nodes and edges"},

@@ -9,16 +9,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// transition leads from a step to a following one.
+// transition leads from a step to one that follows.
 type transition struct {
 	place
 	from, to  string
-	condition place            // without a value if there is none
-	keys      []string         // of the params, in the order of the document
-	params    map[string]place // for the step that follows
+	condition place            // without a value if the transition has none
+	keys      []string         // of params, in document order
+	params    map[string]place // for the target step
 }
 
-// resultOf matches a parameter that is the result of the step before, or a part of it.
+// resultOf matches a parameter that is the result of the preceding step, or a part of it.
 var resultOf = regexp.MustCompile(`^\{\{-?\s*(?:nodes\.)?([^\s.{}]+)((?:\.[A-Za-z0-9_-]+)*)\s*-?\}\}$`)
 
 // playbook converts a document of a workflow whose steps name tools and transitions.
@@ -62,7 +62,7 @@ func (r *reader) playbook(top place) *definition.Value {
 	return document(top, name, append(rest, list(workflow, "nodes", nodes), edgeList(workflow, edges))...)
 }
 
-// workload converts the values that a playbook starts with to inputs with defaults.
+// workload converts a playbook's initial values to inputs with defaults.
 func (r *reader) workload(p place) definition.Value {
 	var inputs []definition.Value
 	r.read(p, format{rest: func(p place) {
@@ -109,13 +109,13 @@ func (r *reader) playbookStep(p place, all *[]transition) definition.Value {
 	switch {
 	case isEnd(id):
 		put(&node, text(p, "kind", "end"))
-	case !p.has("tool"): // it does nothing but lead to others
+	case !p.has("tool"): // it only leads to other steps
 		put(&node, named("graph", object(p)))
 	}
 	return node
 }
 
-// tool converts the tool of a step to its kind and its config. The end has a kind of its own: its tool is the config as a whole.
+// tool converts a step's tool to its kind and its config. The end node has a kind of its own: its whole tool becomes the config.
 func (r *reader) tool(p place, end bool) (fields []definition.Value) {
 	if p.Type == definition.Text && !end {
 		return append(fields, copied(p, "kind"))
@@ -175,7 +175,7 @@ func (r *reader) playbookRetry(p place) definition.Value {
 	return named("retry", retry)
 }
 
-// transition reads a step that follows, with its condition and its parameters, or several of them that share a condition.
+// transition reads a transition with its target, condition and parameters, or several transitions that share a condition.
 func (r *reader) transition(t transition, all *[]transition) {
 	if t.Type == definition.Text {
 		if id, ok := r.reference(t.place); ok {
@@ -205,7 +205,7 @@ func (r *reader) transition(t transition, all *[]transition) {
 		names []string
 		read  func(place)
 	}{{[]string{"step", "to_step"}, target}, {[]string{"when", "condition"}, condition}, {[]string{"with", "args", "with_params"}, params}} {
-		before := "" // the name that was used
+		before := "" // the synonym used before
 		for _, name := range words.names {
 			fields[name] = func(p place) {
 				if before != "" && before != name {
@@ -242,15 +242,16 @@ func (r *reader) transition(t transition, all *[]transition) {
 	}
 }
 
-// transitions converts the transitions to edges. One with a condition leads through a condition of its own, which a failure of the step before it
-// blocks. A parameter that is the result of the step before is delivered by an edge, any other is one of the step that follows.
+// transitions converts the transitions to edges. A transition with a condition goes through a condition node of its own, which a failure of
+// the preceding step blocks. A parameter that is the result of the preceding step becomes an edge; any other parameter becomes one of the
+// target step's params.
 func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edges []definition.Value) {
 	into := map[string][]transition{}
 	for _, t := range all {
 		into[t.to] = append(into[t.to], t)
 	}
 	fixed := constants{into, map[[2]string]bool{}, map[string][]definition.Value{}}
-	numbers := map[string]int{} // of conditions, by the id of the first
+	numbers := map[string]int{} // of conditions, by the first condition's id
 	for _, t := range all {
 		r.node = t.from
 		control := true // an edge without a parameter is needed
@@ -300,7 +301,7 @@ func (r *reader) transitions(nodes []definition.Value, all []transition) (_, edg
 	return nodes, edges
 }
 
-// conditionID is the id of the condition of a transition. A number makes it unique.
+// conditionID returns the id of a transition's condition. A number makes it unique.
 func (r *reader) conditionID(t transition, numbers map[string]int) string {
 	first := t.from + "." + t.to + "?"
 	id := first
@@ -312,7 +313,7 @@ func (r *reader) conditionID(t transition, numbers map[string]int) string {
 	return id
 }
 
-// result is the key of an edge for a parameter that is the result of the step before, or a part of it.
+// result returns the key of an edge for a parameter that is the result of the preceding step, or a part of it.
 func (r *reader) result(t transition, p place) (key string, ok bool) {
 	match := resultOf.FindStringSubmatch(p.text())
 	if match == nil || match[1] != t.from && match[1] != "result" {
@@ -327,14 +328,14 @@ func (r *reader) result(t transition, p place) (key string, ok bool) {
 	return path, true
 }
 
-// constants finds the parameters that are values: each transition to a step must give the same one.
+// constants collects the parameters that are values: all transitions to a step must agree on them.
 type constants struct {
 	into   map[string][]transition
-	agreed map[[2]string]bool            // by the id of a step and the key of a parameter; what is there was found
+	agreed map[[2]string]bool            // by step id and parameter key: the parameter is known
 	values map[string][]definition.Value // the params of the steps, by id
 }
 
-// add adds a parameter to the params of the step that the transition leads to, or reports why that is not possible.
+// add adds a parameter to the params of the transition's target, or reports why it cannot.
 func (c *constants) add(r *reader, t transition, p place) {
 	if strings.Contains(p.text(), "{{") {
 		r.add(p, definition.ErrUnsupported, "the parameter %.60q is neither a value nor the result of the step before, such as {{ %.60s.result.name }}", p.Key, t.from)
@@ -357,7 +358,7 @@ func (c *constants) add(r *reader, t transition, p place) {
 	}
 }
 
-// same compares values without their places.
+// same reports whether two values are equal apart from their places.
 func same(a, b definition.Value) bool {
 	return a.Type == b.Type && a.Text == b.Text && a.Key == b.Key && slices.EqualFunc(a.Items, b.Items, same)
 }

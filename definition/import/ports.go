@@ -6,13 +6,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// portTypes are the types of ports, with the types of JSON Schema: "" for any.
+// portTypes maps types of ports to types of JSON Schema; "" means any.
 var portTypes = map[string]string{
 	"any": "", "json": "", "unknown": "", "string": "string", "text": "string", "number": "number", "integer": "integer", "boolean": "boolean",
 	"object": "object", "array": "array", "list": "array",
 }
 
-// inputPorts converts the ports of parameters, and their types to the schema of the parameters.
+// inputPorts converts the ports of parameters, and their types to the parameters' schema.
 func (r *reader) inputPorts(p place) []definition.Value {
 	var ports []definition.Value
 	types := object(p)
@@ -44,7 +44,7 @@ func (r *reader) inputPorts(p place) []definition.Value {
 	return fields
 }
 
-// outputPorts converts the ports of an output, and their types to the schema of the output. A port called output is the whole of it.
+// outputPorts converts the ports of an output, and their types to the output's schema. A port named output is the whole output.
 func (r *reader) outputPorts(p place) []definition.Value {
 	var names []definition.Value
 	var whole definition.Value
@@ -82,12 +82,12 @@ func (r *reader) outputPorts(p place) []definition.Value {
 	return fields
 }
 
-// wholeOutput is the key of an edge that takes the whole output of a node.
+// wholeOutput is the port that stands for the whole output of a node.
 const wholeOutput = "output"
 
 var portProse = map[string]string{"description": "ports have no descriptions"}
 
-// ports reads declarations of ports: a list of names or objects, or an object with the type or the declaration of each by name.
+// ports reads declarations of ports: a list of names or objects, or an object with each port's type or declaration by name.
 func (r *reader) ports(p place, each func(p place, name definition.Value)) {
 	if p.Type == definition.Object {
 		r.read(p, format{rest: func(p place) {
@@ -109,7 +109,7 @@ func (r *reader) ports(p place, each func(p place, name definition.Value)) {
 	})
 }
 
-// portNames are the names of the ports that a step declares.
+// portNames returns the names of the ports that a step declares.
 func portNames(p place) (names []string) {
 	for _, item := range p.items() {
 		switch {
@@ -124,7 +124,8 @@ func portNames(p place) (names []string) {
 	return names
 }
 
-// portType converts the type of a port, such as string, number[], or a JSON Schema, to a JSON Schema: without members for any value.
+// portType converts a port's type, such as string, number[] or a JSON Schema, to a JSON Schema. A schema without members allows any
+// value.
 func (r *reader) portType(p place) definition.Value {
 	if p.Type == definition.Object {
 		return object(p, p.Items...)
@@ -149,7 +150,7 @@ func (r *reader) portType(p place) definition.Value {
 	return schema
 }
 
-// orNull is the schema of a value that may be null, too.
+// orNull returns the schema of a value that may also be null.
 func orNull(p place, schema definition.Value, null bool) definition.Value {
 	if !null {
 		return schema

@@ -53,7 +53,7 @@ func (p place) items() (items []place) {
 	return items
 }
 
-// text returns the text of the place, or "" if it is none.
+// text returns the text of the place, or "" if the place is not a text.
 func (p place) text() string {
 	if p.Value == nil || p.Type != definition.Text {
 		return ""
@@ -67,23 +67,23 @@ const maxProblems = 100
 // reader collects the problems of a document.
 type reader struct {
 	err  definition.Error
-	node string // the id of the node that is being read
+	node string // the id of the current node
 	scope
 	groups   map[string]*group // of steps, by id
 	members  map[string]string // the group of a step, by the id of the step
-	compared int               // ports, with outputs
+	compared int               // ports compared with outputs so far
 	nested   int               // groups that are being converted
 }
 
-// scope is what the edges of a graph may lead to.
+// scope holds the possible targets of a graph's edges.
 type scope struct {
 	ids    map[string]bool     // of all nodes
 	end    string              // the id of the end node, "" if there is none
 	inputs map[string][]string // the ports of steps, by id
-	group  string              // the id of the group whose graph it is, "" for the outermost one
+	group  string              // the id of the group whose graph this is, "" for the outermost graph
 }
 
-// add reports a problem. It returns nil if there are too many.
+// add reports a problem. It returns nil if there are too many problems.
 func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...any) *definition.Problem {
 	if len(r.err.Problems) == maxProblems {
 		r.err.More++
@@ -97,9 +97,9 @@ func (r *reader) add(p place, kind definition.ErrorKind, format string, args ...
 	return problem
 }
 
-// suggest adds to a problem, if there is one, the choice that is similar to what was written.
+// suggest adds to a problem, unless it is nil, the choice that is similar to what was written.
 func suggest[V any](p *definition.Problem, written string, choices map[string]V) {
-	const most = 1000 // more are not compared
+	const most = 1000 // larger sets are not compared
 	if p == nil || len(choices) > most {
 		return
 	}
@@ -127,8 +127,8 @@ func (r *reader) expect(p place, t definition.Type) bool {
 // A format lists the fields of an object, with the function that converts each.
 type format struct {
 	fields  map[string]func(place)
-	refused map[string]string // the fields without an equivalent, with the reason
-	rest    func(place)       // other fields; nil: they are unknown
+	refused map[string]string // fields without an equivalent, with the reason
+	rest    func(place)       // for other fields; nil: they are unknown
 }
 
 // read reads an object.
@@ -144,7 +144,7 @@ func (r *reader) read(p place, f format) {
 		reason, refused := f.refused[item.Key]
 		switch {
 		case item.Problem != nil:
-			r.expect(item, definition.Null) // which reports it
+			r.expect(item, definition.Null) // reports it
 		case seen[item.Key]:
 			r.add(atKey, definition.ErrDuplicate, "the field occurs twice")
 		case known:
@@ -164,7 +164,7 @@ func (r *reader) addUnknown(atKey place, key string, known map[string]func(place
 	suggest(r.add(atKey, definition.ErrUnknownField, "unknown field %.60q", key), key, known)
 }
 
-// addTypo reports a field with a free name that is similar to one of the known fields.
+// addTypo reports a field with a free name that is similar to a known field's.
 func (r *reader) addTypo(p place, known map[string]func(place)) bool {
 	_, similar := nearest.Name(p.Key, slices.Sorted(maps.Keys(known)))
 	if similar {
@@ -182,7 +182,7 @@ func (r *reader) list(p place, each func(place)) {
 	}
 }
 
-// one reads a value or the items of a list.
+// one reads a value, or the items of a list.
 func (r *reader) one(p place, each func(place)) {
 	if p.Type == definition.List {
 		r.list(p, each)
@@ -191,7 +191,7 @@ func (r *reader) one(p place, each func(place)) {
 	}
 }
 
-// choice reads one of some texts, and returns what it becomes.
+// choice reads one of several texts, and returns its conversion.
 func (r *reader) choice(p place, choices map[string]string) (string, bool) {
 	if !r.expect(p, definition.Text) {
 		return "", false
@@ -240,7 +240,7 @@ func (r *reader) reference(p place) (string, bool) {
 	return p.Text, true
 }
 
-// A value of the converted document has the place of the value that it was made from.
+// A value of the converted document has the place of the value that it comes from.
 
 func object(from place, items ...definition.Value) definition.Value {
 	return definition.Value{Type: definition.Object, Items: items, At: from.At, KeyAt: from.KeyAt}
@@ -256,19 +256,19 @@ func list(from place, key string, items []definition.Value) definition.Value {
 	return definition.Value{Type: definition.List, Key: key, Items: items, At: from.At, KeyAt: from.KeyAt}
 }
 
-// named is the value with a key.
+// named returns the value with a key.
 func named(key string, v definition.Value) definition.Value {
 	v.Key = key
 	return v
 }
 
-// copied is a value of the document under another key.
+// copied returns a value of the document under another key.
 func copied(from place, key string) definition.Value { return named(key, *from.Value) }
 
 // put adds a member to an object.
 func put(to *definition.Value, members ...definition.Value) { to.Items = append(to.Items, members...) }
 
-// document is a converted document.
+// document returns a converted document.
 func document(from place, name string, rest ...definition.Value) *definition.Value {
 	d := object(from, scalar(from, "version", definition.Number, strconv.Itoa(definition.Version)))
 	if name != "" {
@@ -278,12 +278,12 @@ func document(from place, name string, rest ...definition.Value) *definition.Val
 	return &d
 }
 
-// nodeList is the list of the nodes.
+// nodeList returns the list of nodes.
 func (r *reader) nodeList(from place, nodes []definition.Value) definition.Value {
 	return list(from, "nodes", r.withEnd(from, nodes))
 }
 
-// withEnd adds an end node if edges lead to an end that is not listed.
+// withEnd adds an end node if edges lead to an end that the document does not list.
 func (r *reader) withEnd(from place, nodes []definition.Value) []definition.Value {
 	if r.end != "" && !r.ids[r.end] {
 		nodes = append(nodes, object(from, text(from, "id", r.end), text(from, "kind", "end")))
@@ -291,7 +291,7 @@ func (r *reader) withEnd(from place, nodes []definition.Value) []definition.Valu
 	return nodes
 }
 
-// findIDs reads the ids of the nodes in advance: edges may name nodes that come later.
+// findIDs collects the ids of the nodes in advance: edges may name nodes that come later.
 func (r *reader) findIDs(nodes []place, key string) {
 	for _, n := range nodes {
 		id := n.member(key).text()

@@ -32,7 +32,7 @@ func (r *reader) steps(top place) *definition.Value {
 			}
 		},
 	}}
-	ignored := func(place) {} // they say what the document is
+	ignored := func(place) {} // they only describe the document
 	whole := format{refused: prose, fields: map[string]func(place){
 		"apiVersion": ignored, "kind": ignored, "version": ignored, "id": ignored,
 		"spec": func(p place) { r.read(p, spec) },
@@ -56,7 +56,7 @@ func (r *reader) steps(top place) *definition.Value {
 	return document(top, name, named("defaults", defaults), nodes)
 }
 
-// graphOf converts the steps of a graph: the list of its nodes.
+// graphOf converts the steps of a graph to the list of its nodes.
 func (r *reader) graphOf(at place, steps []place) definition.Value {
 	r.findIDs(steps, "id")
 	r.inputs = make(map[string][]string, len(steps))
@@ -153,8 +153,8 @@ func (r *reader) step(p place) definition.Value {
 	return node
 }
 
-// targets reads the steps that follow, one or a list: ids, or objects with the ports that the edge connects. An id is followed by edges for the outputs
-// that the other step has ports of the same name for.
+// targets reads the steps that follow, one or a list. Each is an id, or an object with the ports that the edge connects. For an id, targets
+// adds edges for the outputs whose names are also ports of the other step.
 func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 	offered := make(map[string]bool, len(outputs))
 	for _, port := range outputs {
@@ -186,7 +186,7 @@ func (r *reader) targets(p place, outputs []string) (edges []definition.Value) {
 	return edges
 }
 
-// maxCompared is how many ports are compared with outputs.
+// maxCompared bounds how many ports are compared with outputs.
 const maxCompared = 200_000
 
 // connection reads an edge between ports.
@@ -213,13 +213,13 @@ func (r *reader) branches(p place) definition.Value {
 	return named("branches", labels)
 }
 
-// policy is a retryPolicy.
+// policy is a converted retryPolicy.
 type policy struct {
 	at                                   place
 	attempts, initial, longest, multiply definition.Value
 }
 
-// newPolicy is the policy of steps that have none.
+// newPolicy returns the policy of steps that have none.
 func newPolicy(at place) policy {
 	return policy{
 		at:       at,

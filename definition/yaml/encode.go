@@ -10,7 +10,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// Encode writes a graph as a YAML document: see [definition.Encode]. Decode gives an equal graph.
+// Encode writes a graph as a YAML document: see [definition.Encode]. Decoding the document gives an equal graph.
 func Encode(g *kahn.Graph) ([]byte, error) { return EncodeDocument(&definition.Document{Graph: g}) }
 
 // EncodeDocument is Encode for a graph with its schedule.
@@ -33,7 +33,8 @@ func EncodeDocument(doc *definition.Document) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// node turns a value into a node of the library. Lists of scalars, and empty lists and objects, stand on one line.
+// node turns a value into a node of the library. Lists of scalars, and empty lists and objects, are written on one
+// line.
 func node(v *definition.Value) *yaml.Node {
 	switch v.Type {
 	case definition.Null:
@@ -68,8 +69,8 @@ func node(v *definition.Value) *yaml.Node {
 	return n
 }
 
-// text returns the node of a text: plain where every reader reads it as text, as a block where it has several lines that a
-// block can express, and in double quotes otherwise.
+// text returns the node of a text. The text is plain if every reader reads it as text, a block if it has several lines
+// that a block can express, and otherwise in double quotes.
 func text(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	t, ok := resolve(s)
@@ -82,7 +83,7 @@ func text(s string) *yaml.Node {
 	return n
 }
 
-// special reports characters that must be escaped.
+// special reports whether a character must be escaped.
 func special(r rune) bool {
 	return r < ' ' && r != '\n' || 0x7f <= r && r < 0xa0 || r == '\u2028' || r == '\u2029' || r == '\uFEFF' || r == '\uFFFE' || r == '\uFFFF'
 }

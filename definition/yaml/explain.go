@@ -11,19 +11,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// A mistake is a common reason for which a text is no YAML, by what the parser says about it.
+// A mistake is a common reason why a text is not YAML, recognized by the parser's message.
 type mistake struct {
-	// said is a part of the message of the parser. Empty: any.
+	// said is a part of the parser's message. Empty: any message.
 	said string
-	// at is where the mistake is looked for: at the place of the error, where what is wrong began, or in the line before.
+	// at is where to look for the mistake: at the place of the error, where the broken value began, or in the line
+	// before.
 	at origin
-	// above: the line is where it should not be, so that the path leads to the line before.
+	// above: the line does not belong where it is, so the path is that of the line before.
 	above bool
-	// line matches the line; its group is where the mistake begins. Nil: any line.
+	// line matches the line; the mistake begins at its group. Nil: any line.
 	line *regexp.Regexp
-	// before matches the line up to the place. Nil: any.
+	// before matches the line up to the mistake. Nil: any.
 	before *regexp.Regexp
-	// inText: the line follows a text in block style, which it is indented too little for.
+	// inText: the line follows a text in block style and is indented too little for it.
 	inText bool
 	// message says what to do.
 	message func(f found) (message, suggestion string)
@@ -39,16 +40,16 @@ const (
 
 // found is a mistake in a text.
 type found struct {
-	rest   string // of the line, from the group of its pattern or from the place on
-	header int    // the line with the | or the > of the text
+	rest   string // the rest of the line, from the group of its pattern or from the place
+	header int    // the line with the text's | or >
 	le     *yaml.LoadError
 }
 
-const before = `^(?:[^#"']*?(?::|-|,|\[)[ ]+)` // what stands in a line before a plain value
+const before = `^(?:[^#"']*?(?::|-|,|\[)[ ]+)` // the part of a line before a plain value
 
 const noKey = "mapping values are not allowed"
 
-// mistakes are in the order in which they are looked for.
+// mistakes are in the order in which find tries them.
 var mistakes = []mistake{
 	{line: regexp.MustCompile(`^ *(\t)`), above: true, message: says("the line is indented by a tab; YAML is indented by spaces")},
 	{line: regexp.MustCompile(before + `(\{\{.*)`), message: quotedAs("begins with {{")},
@@ -138,7 +139,7 @@ func noEscape(found) (string, string) {
 	return `a backslash in double quotes begins an escape sequence, and this is none: write \\, or put the text in single quotes`, ""
 }
 
-// spaces is a number of spaces in words.
+// spaces returns a number of spaces in words.
 func spaces(n int) string {
 	switch n {
 	case 0:
@@ -149,7 +150,7 @@ func spaces(n int) string {
 	return fmt.Sprintf("%d spaces", n)
 }
 
-// quoted says that a value must stand in quotes, and how it looks then.
+// quoted says that a value must be in quotes, and suggests the quoted value.
 func quoted(reason, value string) (message, suggestion string) {
 	value = strings.TrimRight(value, " ,\r\n")
 	if suggestion = "'" + value + "'"; strings.Contains(value, "'") {
@@ -158,7 +159,7 @@ func quoted(reason, value string) (message, suggestion string) {
 	return fmt.Sprintf("a value that %s must be in quotes: %.80s", reason, suggestion), short(suggestion)
 }
 
-// short is a suggestion that is not too long to be one.
+// short returns the suggestion, or "" if it is too long.
 func short(suggestion string) string {
 	const longest = 256
 	if len(suggestion) > longest {
@@ -167,10 +168,10 @@ func short(suggestion string) string {
 	return suggestion
 }
 
-// valueOf cuts from the rest of a line what follows a value in a list or a mapping in brackets, given what stands before the value.
+// valueOf cuts off the part of rest that follows a value in a list or a mapping in brackets. before is the line before the value.
 func valueOf(before, rest string) string {
 	if strings.Count(before, "[")+strings.Count(before, "{") <= strings.Count(before, "]")+strings.Count(before, "}") {
-		return rest // it ends with the line
+		return rest // the value ends with the line
 	}
 	depth := 0 // of brackets inside the value
 	for i, c := range rest {
@@ -190,11 +191,11 @@ func valueOf(before, rest string) string {
 	return rest
 }
 
-// explain puts a message for people, the place of the mistake, and its path into a problem of syntax. A message of the parser that explain does
-// not translate follows words of this package.
+// explain sets a problem's message, place and path from a mistake that it recognizes. Otherwise it puts words of this package before the
+// parser's message.
 func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Message = "the text is no YAML from here on: " + p.Message
-	line := min(p.Position.Line, len(l.begins)) // the parser may point behind the text
+	line := min(p.Position.Line, len(l.begins)) // the parser may point past the text
 	for _, m := range mistakes {
 		if !strings.Contains(le.Message+" "+le.ContextMsg, m.said) {
 			continue
@@ -214,7 +215,7 @@ func (l *lines) explain(p *definition.Problem, le *yaml.LoadError) {
 	p.Path = l.pathAt(line)
 }
 
-// find looks for a mistake where it may be, and returns its place.
+// find looks for a mistake at its possible place, and returns the place.
 func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Position, ok bool) {
 	f.le = le
 	line, column := le.Mark.Line, le.Mark.Column
@@ -252,13 +253,13 @@ func (l *lines) find(m *mistake, le *yaml.LoadError) (f found, at definition.Pos
 	return f, at, true
 }
 
-// line returns a line, which counts from 1, without its end.
+// line returns a line without its end. Lines count from 1.
 func (l *lines) line(n int) string {
 	text, _, _ := strings.Cut(l.text[l.begins[n-1]:], "\n")
 	return text
 }
 
-// previous returns the last line before another one that is neither empty nor a comment, or 0.
+// previous returns the last line before the given one that is neither empty nor a comment, or 0.
 func (l *lines) previous(line int) int {
 	for line--; line > 0; line-- {
 		if text := strings.TrimSpace(l.line(line)); text != "" && text[0] != '#' {
@@ -270,8 +271,8 @@ func (l *lines) previous(line int) int {
 
 var textHeader = regexp.MustCompile(`(?:^|[:-] )[ ]*[|>][-+0-9]*[ ]*(?:#.*)?$`)
 
-// header returns the line of the | or > of a text in block style that a line may belong to, because everything between them is indented deeper than the
-// line, or 0.
+// header returns the line with the | or > of a text in block style that may contain the given line, or 0. All lines in between are indented
+// deeper than the given line.
 func (l *lines) header(line int) int {
 	indent := func(text string) int { return len(text) - len(strings.TrimLeft(text, " ")) }
 	own := indent(l.line(line))
@@ -291,7 +292,7 @@ func (l *lines) header(line int) int {
 	return 0
 }
 
-// level is a key or an item on the way to a line, by indentation.
+// level is a key or an item on the path to a line, found by indentation.
 type level struct {
 	indent int
 	key    string // "" for an item
@@ -300,7 +301,7 @@ type level struct {
 
 var blockKey = regexp.MustCompile(`^([A-Za-z_$][A-Za-z0-9_$]*):(?: |$)`)
 
-// pathAt returns the path of the innermost value in block style that is begun in a line or before it, as far as indentation shows
+// pathAt returns the path of the innermost value in block style that begins in the line or before it, as far as indentation shows
 // it.
 func (l *lines) pathAt(line int) string {
 	var path []level
@@ -333,7 +334,8 @@ func (l *lines) pathAt(line int) string {
 	return b.String()
 }
 
-// enter pops the levels indented at least as far as next, and pushes next. A list may be indented as its key is.
+// enter pops the levels that are indented at least as far as next, and pushes next. A list may have the same
+// indentation as its key.
 func enter(path []level, next level) []level {
 	for len(path) > 0 {
 		last := path[len(path)-1]

@@ -9,11 +9,11 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition"
 )
 
-// lines finds the offsets of places, of which the parser knows lines and columns only.
+// lines finds the offsets of places. The parser reports only lines and columns.
 type lines struct {
 	text   string
 	begins []int               // the offsets of the lines
-	last   definition.Position // the place that was asked for last: most places are soon after it
+	last   definition.Position // the last result: most lookups are for a place soon after it
 }
 
 func linesOf(text string) lines {
@@ -26,7 +26,7 @@ func linesOf(text string) lines {
 	return l
 }
 
-// at returns the place in a line and a column, which count from 1.
+// at returns the position of a line and a column, both counted from 1.
 func (l *lines) at(line, column int) definition.Position {
 	if line < 1 || line > len(l.begins) {
 		return definition.Position{Line: line, Column: column}

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
 )
 
-// parse reads a text into a tree. A syntax error becomes the problem of an empty tree; every other problem is attached to
-// the value concerned, so that the decoder reports it with its path. The limits must be resolved.
+// parse reads a text into a tree. A syntax error becomes the Problem of an empty tree. Any other problem becomes the
+// Problem of its value, so that the decoder reports it with its path. The limits must be resolved.
 func parse(text string, limits definition.Limits) *definition.Value {
 	if p := checkText(text); p != nil {
 		return &definition.Value{Problem: p}
@@ -39,10 +39,10 @@ func parse(text string, limits definition.Limits) *definition.Value {
 	return &root
 }
 
-// depthLimit is a plugin of the parser, so that it does not go deeper than the decoder will.
+// depthLimit is a parser plugin that keeps the parser from going deeper than the decoder will.
 type depthLimit struct {
 	most     int
-	exceeded bool // the parser does not hand on the error of a plugin
+	exceeded bool // set since the parser does not return a plugin's error
 }
 
 // CheckDepth implements yaml.LoaderLimitsPlugin.
@@ -54,11 +54,11 @@ func (d *depthLimit) CheckDepth(depth int, _ *yaml.DepthContext) error {
 	return nil
 }
 
-// CheckAlias implements yaml.LoaderLimitsPlugin. Aliases are not followed by the parser.
+// CheckAlias implements yaml.LoaderLimitsPlugin. The parser does not follow aliases.
 func (d *depthLimit) CheckAlias(int, int) error { return nil }
 
-// checkText looks for problems that the parser would not report, or not with a place: text that is not Unicode, control
-// characters, line breaks that editors do not show as such, and directives.
+// checkText looks for problems that the parser would not report, or would report without a place: text that is not
+// Unicode, control characters, line breaks that editors do not show as such, and directives.
 func checkText(text string) *definition.Problem {
 	cursor := source.Start
 	at := func(offset int, kind definition.ErrorKind, message string) *definition.Problem {
@@ -104,7 +104,7 @@ func (d *depthLimit) problem(text string, err error) *definition.Problem {
 		at := linesOf(text)
 		p.Position = at.at(le.Mark.Line, le.Mark.Column)
 	case errors.As(err, &le):
-		p.Message = fmt.Sprintf("%.200s", strings.TrimSpace(le.Message+" "+le.ContextMsg)) // it may quote the text
+		p.Message = fmt.Sprintf("%.200s", strings.TrimSpace(le.Message+" "+le.ContextMsg)) // the message may quote the text
 		if le.Mark.Line > 0 {
 			at := linesOf(text)
 			p.Position = at.at(le.Mark.Line, le.Mark.Column)
@@ -114,7 +114,7 @@ func (d *depthLimit) problem(text string, err error) *definition.Problem {
 	return p
 }
 
-// converter turns nodes of the parser into values. It goes as deep as the parser went, which is bounded.
+// converter turns nodes of the parser into values. It goes only as deep as the parser did, whose depth is bounded.
 type converter struct {
 	lines
 	limits   definition.Limits
@@ -146,7 +146,7 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 			key := c.key(n.Content[2*i])
 			v.Items[i] = c.value(n.Content[2*i+1])
 			v.Items[i].Key, v.Items[i].KeyAt = key.Key, key.KeyAt
-			if key.Problem != nil { // it comes before one of the value
+			if key.Problem != nil { // the key's problem comes before the value's
 				v.Items[i].Problem = key.Problem
 			}
 		}
@@ -159,7 +159,8 @@ func (c *converter) value(n *yaml.Node) definition.Value {
 	return v
 }
 
-// braces is the problem of a value such as {{ input "x" }}, which to YAML is a mapping whose key is a mapping.
+// braces returns the problem of a value such as {{ input "x" }}, which YAML reads as a mapping whose key is a
+// mapping.
 func (c *converter) braces(n *yaml.Node) *definition.Problem {
 	p := c.problem(n, definition.ErrSyntax, "")
 	at := p.Position.Offset
@@ -169,7 +170,8 @@ func (c *converter) braces(n *yaml.Node) *definition.Problem {
 	return p
 }
 
-// alias returns the value that an alias stands for; both share their items. A problem in it is reported at the anchor.
+// alias returns the value that an alias stands for; the two share their items. A problem in the value is reported at
+// its anchor.
 func (c *converter) alias(n *yaml.Node) definition.Value {
 	v := definition.Value{At: c.position(n)}
 	if c.aliases++; c.aliases > c.limits.Aliases {
@@ -200,7 +202,7 @@ func (c *converter) scalar(v *definition.Value, n *yaml.Node) {
 	}
 }
 
-// key returns a member that has its key, and the problem of the key if there is one, but no value.
+// key returns a member with its key, and with the key's problem if there is one, but without a value.
 func (c *converter) key(n *yaml.Node) (item definition.Value) {
 	item.Key, item.KeyAt = n.Value, c.position(n)
 	if n.Kind != yaml.ScalarNode {

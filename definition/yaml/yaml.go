@@ -1,17 +1,17 @@
-// Package yaml reads and writes the documents of package definition as YAML. The fields, the checks and the limits are the
-// same; both formats are read into the same tree and decoded by the same code.
+// Package yaml reads and writes the documents of package definition as YAML. Fields, checks and limits are the same: both formats are read
+// into the same tree and decoded by the same code.
 //
 // # What is YAML here
 //
-// YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number as JSON writes it, or text. A plain
-// scalar that some readers take for something else is refused with [definition.ErrAmbiguous] and has to be quoted: yes, no, on, off, y and n;
-// other cases of true, false and null; numbers such as 0x1f, 017, 1_000, +1, .5 or .inf; 12:30 and 2024-01-31. Keys follow the same rules, and
-// must be text.
+// This package accepts only YAML that all readers agree on. A plain scalar is null (null, ~ or nothing at all), true or false, a number as
+// JSON writes it, or text. The error matches [definition.ErrAmbiguous] for a plain scalar that some readers take for something else; it
+// must be quoted. Examples are yes, no, on, off, y and n; other cases of true, false and null; numbers such as 0x1f, 017, 1_000, +1, .5 or
+// .inf; 12:30 and 2024-01-31. Keys follow the same rules, and must be text.
 //
-// Anchors and aliases are accepted; the values behind an alias count against Limits.Values each time. Tags, merge keys,
-// directives and several documents in one text are refused with [definition.ErrUnsupported].
+// Anchors and aliases are accepted; the values behind an alias count against Limits.Values each time. The error matches
+// [definition.ErrUnsupported] for tags, merge keys, directives and several documents in one text.
 //
-// The parser behind it takes up to 200 bytes of memory for a byte of text, so Limits.Bytes is what bounds memory here.
+// The parser takes up to 200 bytes of memory for a byte of text, so Limits.Bytes bounds memory here.
 package yaml
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/seed-c794f7ef/kahn/definition/internal/source"
 )
 
-// Decode reads a YAML document: see [definition.Decode]. Its errors are the same, a [*definition.Error] with path, line and
+// Decode reads a YAML document: see [definition.Decode]. Its errors are the same: a [*definition.Error] with path, line and
 // column of every problem.
 func Decode(data []byte, limits definition.Limits) (*kahn.Graph, error) {
 	root, err := Parse(data, limits)
@@ -33,8 +33,8 @@ func Decode(data []byte, limits definition.Limits) (*kahn.Graph, error) {
 	return definition.FromTree(root, limits)
 }
 
-// Parse reads a YAML text into a tree, for [definition.Loader] and [definition.FromTree], which report the problems that Parse finds. The
-// error is not nil if the text is too long.
+// Parse reads a YAML text into a tree. [definition.Loader] and [definition.FromTree] report the problems that Parse finds. Parse itself
+// returns an error only if the text is too long.
 func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	limits = limits.Resolved()
 	if len(data) > limits.Bytes {
@@ -43,8 +43,8 @@ func Parse(data []byte, limits definition.Limits) (*definition.Value, error) {
 	return parse(string(data), limits), nil
 }
 
-// Read is Decode for the text of a reader. It does not read more than Limits.Bytes and one byte. It returns an error of the
-// reader as it is.
+// Read is Decode for the text of a reader. It reads at most Limits.Bytes and one byte more. It returns the reader's own
+// errors unchanged.
 func Read(r io.Reader, limits definition.Limits) (*kahn.Graph, error) {
 	limits = limits.Resolved()
 	data, more, err := source.Read(r, limits.Bytes)
@@ -63,7 +63,7 @@ func tooLong(limits definition.Limits) error {
 	}}}
 }
 
-// Load is Decode followed by a compilation: see [definition.Load].
+// Load decodes a YAML document and compiles its graph: see [definition.Load].
 func Load(data []byte, limits definition.Limits, prepare func(*kahn.Graph)) (*kahn.Graph, error) {
 	doc, err := definition.Loader{Parse: Parse, Limits: limits, Prepare: prepare}.Load(data)
 	if err != nil {

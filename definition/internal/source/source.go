@@ -7,13 +7,13 @@ import (
 	"unicode/utf8"
 )
 
-// Read reads at most limit bytes. It reports whether there was more.
+// Read reads at most limit bytes. more reports whether the reader has more.
 func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	data, err = io.ReadAll(io.LimitReader(r, int64(limit)))
 	if err != nil || len(data) < limit {
 		return data, false, err
 	}
-	for { // a reader may return nothing, and no error, for a while
+	for { // a reader may return neither bytes nor an error for a while
 		n, err := r.Read(make([]byte, 1))
 		if n > 0 || err == io.EOF {
 			return data, n > 0, nil
@@ -24,7 +24,7 @@ func Read(r io.Reader, limit int) (data []byte, more bool, err error) {
 	}
 }
 
-// Invalid looks for bytes that no document may contain. It returns their place and a message, or "".
+// Invalid looks for bytes that no document may contain. It returns their offset and a message, or "".
 func Invalid(text string) (offset int, problem string) {
 	if strings.HasPrefix(text, "\uFEFF") {
 		return 0, "the text begins with a byte order mark"
@@ -47,7 +47,7 @@ type Cursor struct {
 // Start is the beginning of a text.
 var Start = Cursor{Line: 1, Column: 1}
 
-// Advance moves the cursor to an offset that is not before it.
+// Advance moves the cursor forward to an offset.
 func (c *Cursor) Advance(text string, offset int) {
 	between := text[c.Offset:offset]
 	if n := strings.Count(between, "\n"); n > 0 {
