@@ -35,7 +35,7 @@
 //   - A transition with a condition goes through a condition node: from a to b through a.b?. All transitions whose conditions are true are
 //     taken.
 //   - A parameter of a transition is a value, which must be the same in all transitions to the step, or a result of the step before, such
-//    as {{ result.rows }}.
+//     as {{ result.rows }}.
 //   - Conditions stay as they are. The host's Evaluator reads them.
 //
 // # Nodes and edges
@@ -43,7 +43,7 @@
 // This format has "nodes" with a "lens_id", or "edges" with "source_node_id" and "target_node_id". A node becomes a node of kind "lens",
 // with lens_id and version_id in its config. Nodes are ordered by their "ordinal". Their config has "retry", "timeout_ms", "moderation",
 // "merge" and "on_parent_failure". The cause provider_error becomes step_error, and contract_violated becomes contract_violated_output. The
-// other keys of a config stay as they are, unless they are nearly the name of one of these keys. Array and json_object merges are rendered
+// other keys of a config stay as they are, unless they are almost spelled like one of these keys. Array and json_object merges are rendered
 // as JSON text. The ids of edges are dropped.
 //
 // # All of them
