@@ -21,8 +21,8 @@ const (
 	KindEnd = "end"
 	// KindCondition marks a step whose output is the label of the branch to take, like Routes: true.
 	KindCondition = "condition"
-	// KindGate marks a node that waits for a signal, whose value is its output and the label of the branch to take: see
-	// [Gate]. With a Do of its own it is a step like any other, whose output is such a label.
+	// KindGate marks a node that waits for a signal. The signal's value is the node's output and the label of the
+	// branch to take: see [Gate]. A node of this kind with a Do is an ordinary step whose output is such a label.
 	KindGate = "gate"
 	// KindTrigger marks a node that starts a run for an event from outside: see [Fire]. It completes at once.
 	KindTrigger = "trigger"
@@ -39,35 +39,35 @@ type Graph struct {
 	Name string
 	// Defaults apply to every node that does not say otherwise.
 	Defaults Defaults
-	// Inputs declares the root inputs of a run of this graph. Where it is set, a run is refused, with an [*InputError], that
-	// is given another input or lacks one, and a composite whose parameters are not the inputs of its graph is a problem of
-	// Compile. Without it a run takes any inputs, but a required port needs another source, since only a declared input is
-	// bound to the port of its own name.
+	// Inputs declares the root inputs of a run of this graph. If it is set, a run that is given an undeclared input, or
+	// lacks a required one, is refused with an [*InputError], and Compile reports a composite whose parameters differ from
+	// the inputs of its graph. If it is empty, a run takes any inputs, but a required port needs another source, since only
+	// a declared input is bound to the port of its own name.
 	Inputs []Input
 	// Groups declare the groups that nodes may name.
 	Groups []Group
-	// Evaluator reads the texts of guards and conditions: it is needed where a node has a WhenExpr or a TestExpr. Compile calls Parse once for
-	// each text; the error describes the defect of the text. The module kahn/expression has one.
+	// Evaluator parses the guards and conditions that are texts: a graph with a WhenExpr or a TestExpr needs one. Compile calls Parse once for
+	// each text; an error says what is wrong with the text. The module kahn/expression has an Evaluator.
 	Evaluator interface {
 		Parse(text string) (Expression, error)
 	}
-	// StrictGuards makes a WhenExpr that the Evaluator cannot read a problem of Compile. Without it, such a guard fails when
-	// it is evaluated, and GuardErrors applies. A WhenExpr that names a node which is no ancestor, or an undeclared input,
-	// is a problem with StrictGuards and a warning without, if its Evaluator lists the names: see [Expression]. Recommended for new
-	// graphs.
+	// StrictGuards makes Compile report a WhenExpr that the Evaluator cannot parse. Without it, such a guard fails when it is
+	// evaluated, and GuardErrors applies. An Evaluator may list the names in an expression, see [Expression]: then a WhenExpr that
+	// names an undeclared input, or a node that is no ancestor, is a problem with StrictGuards and a warning without. Recommended
+	// for new graphs.
 	StrictGuards bool
-	// Schemas compiles the schemas of nodes into contracts. It is needed where an InputSchema or OutputSchema is not a
-	// [Contract] itself. The graph's Compile calls the method of Schemas once for each schema; the error describes the defect of the schema. The
-	// module kahn/schema has one for JSON Schema.
+	// Schemas compiles the schemas of nodes into contracts. A graph needs it if an InputSchema or OutputSchema is not itself a [Contract].
+	// Graph.Compile calls Schemas.Compile once for each schema; an error says what is wrong with the schema. The module kahn/schema compiles
+	// JSON Schema.
 	Schemas interface {
 		Compile(schema any) (Contract, error)
 	}
 
 	nodes  []*node // in the order of their declaration
-	space  []node  // for nodes to come
-	edges  []link  // all edges, in the order of their declaration: fan-in order is defined by it
+	space  []node  // memory for the next nodes
+	edges  []link  // all edges, in the order of their declaration, which is also the order of fan-in
 	merges map[string]func([]Contribution) (any, error)
-	strays []stray // edges among Node.In that name another target: problems of Compile
+	strays []stray // edges in a Node.In that name another target: Compile reports them
 
 	version uint64 // counts changes
 
@@ -79,8 +79,8 @@ type Graph struct {
 	fresh bool
 }
 
-// settings are the exported fields of a Graph that a plan was compiled with. The host may assign them without calling a
-// method, so their changes are not counted in version.
+// settings are the exported fields of a Graph that a plan was compiled with. The host assigns them without calling a
+// method, so version does not count their changes.
 type settings struct {
 	name         string
 	defaults     Defaults
@@ -91,19 +91,19 @@ type settings struct {
 	schemas      schemaCompiler
 }
 
-// Defaults are the values of node fields that a node leaves zero. Defaults that the graph of a composite leaves zero are
-// taken from the graph around it.
+// Defaults are the values of node fields that a node leaves zero. The graph of a composite takes each field of its own
+// Defaults that is zero from the graph around it.
 type Defaults struct {
 	SkipMode          machine.SkipMode
 	OnUpstreamFailure machine.UpstreamPolicy
 	GuardErrors       GuardPolicy
 	Retry             Retry
-	// Timeout bounds each attempt of a step. Composites and conditions with a test are not steps. A node that is to have none has
-	// [NoTimeout].
+	// Timeout bounds each attempt of a step. Composites and conditions with a test are not steps. Set [NoTimeout] on a node whose
+	// attempts must not be bounded.
 	Timeout time.Duration
 }
 
-// NoTimeout is the Timeout of a node whose attempts are not bounded although the Defaults of its graph have a Timeout.
+// NoTimeout as a node's Timeout overrides the Timeout of the graph's Defaults: attempts of the node are not bounded.
 const NoTimeout time.Duration = -1
 
 // Input declares a root input of a graph.
@@ -111,20 +111,21 @@ type Input struct {
 	Name string
 	// Optional allows a run to lack the input.
 	Optional bool
-	// Default is the value of the input in a run that lacks it. An input with a Default need not be Optional. Nil: there is none.
+	// Default is the value of the input in a run that lacks it. An input with a Default need not be Optional. Nil means no
+	// default.
 	Default any
 }
 
-// Group is a set of nodes with a limit of their own, or whose members stop when one of them fails.
+// Group is a set of nodes that share a limit or a rate, or that stop when one of them fails.
 type Group struct {
 	Name string
 	// Limit bounds how many members run at the same time. Zero means no limit.
 	Limit int
 	// Rate bounds how often attempts of members start. The zero value means no bound.
 	Rate Rate
-	// CancelOnFailure stops the unfinished members when one of them fails for good, wherever in the sub-graphs they are: they
-	// are aborted with the cause sibling_failure. A composite around the node that failed is not stopped. While it may be
-	// attempted again, the failure concerns only the members inside it. Of a map the map is the member, not its items.
+	// CancelOnFailure stops the unfinished members, also those in sub-graphs, when a member fails permanently: they are
+	// aborted with the cause sibling_failure. A composite that contains the failed node is not stopped. While this composite
+	// may be retried, the failure stops only the members inside it. The member is a map, not its items.
 	CancelOnFailure bool
 }
 
@@ -144,50 +145,52 @@ type Node struct {
 
 	// After lists the nodes that this one follows, each by a plain edge.
 	After []string
-	// In lists further edges into this node. Their To is filled in; an edge that names another node is a problem of Compile.
+	// In lists further edges into this node. Their To may be empty; Compile reports an edge whose To names another node.
 	In []Edge
 
-	// Do performs the step. It takes precedence over the step function of the run.
+	// Do performs the step, in place of the run's step function.
 	Do StepFunc
-	// Test makes the node a condition that is evaluated inside the engine: its value is the label of the branch to take, or has a
-	// method BranchLabels() []string that names branches; without a label it is the default branch. It may look at the statuses, errors and outputs of the node's ancestors, and so its join rule defaults to
-	// [Boundary]. [If] and [Switch] set it.
+	// Test makes the node a condition, which the engine evaluates itself. Test returns the label of the branch to take, or a value with a method
+	// BranchLabels() []string that names branches; a value without a label takes the default branch. Test may look at the statuses, errors and
+	// outputs of the node's ancestors, so the join rule defaults to [Boundary]. [If] and [Switch] set Test.
 	Test func(View) (any, error)
-	// TestExpr is a Test as a text, read by the graph's Evaluator. One that cannot be read is a problem of Compile.
+	// TestExpr is a Test as a text, parsed by the graph's Evaluator. Compile reports a text that cannot be parsed.
 	TestExpr string
-	// Sub makes the node a sub-graph: it is performed by a nested run of Sub, whose root inputs are the node's parameters.
+	// Sub makes the node a sub-graph: a nested run performs Sub, with the node's parameters as its root inputs.
 	//
-	// The node completes when that run does, with the run's output: the output of the graph's end node, else of its only leaf,
-	// else a map of the outputs of its leaves, by id; if every node of Sub was skipped it is skipped, too. It fails with [CauseSubrun] when the run fails; a retry is a fresh
-	// run. The nested run has the options and the limits of the outer one, and its nodes take the slots, not this node.
-	// Only the Retry of the node itself applies to it, no default. With Map or Loop, Sub is performed for each item or
-	// iteration.
+	// The node completes when the nested run completes. Its output is the output of Sub's end node, else of Sub's only leaf, else a map of the
+	// outputs of Sub's leaves, by id. The node is skipped if every node of Sub was skipped. It fails with [CauseSubrun] when the nested run
+	// fails; a retry begins a fresh nested run. The nested run has the options and the limits of the outer one; its nodes take slots, and this
+	// node takes none. Only the node's own Retry applies to it, no default. With Map or Loop, Sub is performed for each item or iteration.
 	Sub *Graph
 	// Map performs the node once for each item of a list.
 	Map *Map
-	// Loop performs Sub again and again.
+	// Loop performs Sub repeatedly.
 	Loop *Loop
-	// Routes marks a step whose output is the label of the branch to take, or names several, as the value of a Test can.
+	// Routes marks a step whose output is the label of the branch to take or, like the value of a Test, names several
+	// branches.
 	Routes bool
 	// NoMatch says what happens when a condition's label matches no edge and no edge is labelled "default".
 	NoMatch NoMatch
-	// Choices declares the labels that a condition, or a step with Routes, can answer. An edge label that is none of them is then a
-	// problem of Compile. Where all of them are true, yes, false or no, in any case, the others are choices, too; where some are, the words
-	// that mean the same. [If] sets it. The choices of a gate are declared in Gate.
+	// Choices declares the labels that a condition, or a step with Routes, can return. Compile then reports an edge label that is not among
+	// them. If all choices are words among true, yes, false and no, in any case, the remaining of these words are choices, too. If only
+	// some choices are, their synonyms are: yes for true, no for false. [If] sets Choices. The choices of a gate are declared in Gate.
 	Choices []string
 
-	// Gate bounds the wait of a gate and declares its choices. It is allowed on nodes of [KindGate] without a Do only. Nil: the gate waits for ever.
+	// Gate bounds the wait of a gate and declares its choices. Only a node of [KindGate] without a Do may have one. Nil: the gate waits forever.
 	Gate *Gate
 
 	// Disabled skips the node at the start of the run, before any predecessor.
 	Disabled bool
 	// When is the node's guard, evaluated once, after its join is satisfied: false skips the node. Like Test it sees
-	// ancestors only. GuardErrors decides what an error, a panic or a question about a node that is no ancestor means.
+	// ancestors only. GuardErrors says what happens if When returns an error, panics, or asks about a node that is no
+	// ancestor.
 	When func(View) (bool, error)
-	// WhenExpr is a guard as a text, read by the graph's Evaluator; [Truthy] says which values let the node run. See
-	// Graph.StrictGuards for texts that cannot be read.
+	// WhenExpr is a guard as a text, parsed by the graph's Evaluator; [Truthy] says which values let the node run.
+	// Graph.StrictGuards says what happens to a text that cannot be parsed.
 	WhenExpr string
-	// GuardErrors says what a guard that fails to decide means. Default: [GuardFail] for When, [GuardAllow] for WhenExpr.
+	// GuardErrors says what happens when a guard fails to decide. Default: [GuardFail] for When, [GuardAllow] for
+	// WhenExpr.
 	GuardErrors GuardPolicy
 
 	// Join is the rule that decides from the in-edges whether the node runs. Default: [AllSucceeded], for a node with a
@@ -200,13 +203,13 @@ type Node struct {
 	// Default is what a failed or skipped predecessor delivers under [UpstreamSubstitute], where the edge has no Default
 	// of its own. Default: the empty string.
 	Default any
-	// Handling says whether a failure that reaches this node counts as handled by it when it runs. By default the end node, cleanup
-	// nodes and the rules AllDone and AllSkipped observe failures, and everything else handles them.
+	// Handling says whether this node handles the failures that reach it when it runs, or only observes them. By default the end
+	// node, cleanup nodes and nodes with the rules AllDone and AllSkipped observe failures; all other nodes handle them.
 	Handling Handling
 
-	// CancelLosers stops, when an early join starts this node, the unfinished nodes that no other node waits for: all of
-	// their paths lead to nodes that are decided already. Waiting nodes are skipped, running ones cancelled, as superseded;
-	// neither harms the status of the run.
+	// CancelLosers stops unfinished nodes when an early join starts this node: the nodes whose paths all lead to nodes that
+	// are decided already. Waiting nodes are skipped and running ones cancelled, with the cause superseded. Neither harms
+	// the status of the run.
 	CancelLosers bool
 	// CancelOnLateFailure aborts the node if a predecessor fails after an early join has let it start. By default the
 	// decision stands.
@@ -215,53 +218,53 @@ type Node struct {
 	// ContinueOnFail lets the node's dependents continue without its value when it fails, and keeps its own failure from
 	// failing the run.
 	ContinueOnFail bool
-	// Fallback produces the output when the step has failed for good. It is performed within OverallTimeout. It is not
-	// called for a node that was stopped, nor after runtime.Goexit, which takes the goroutine along. If it fails, so does the node, with
-	// the cause of the step's failure, and errors.Is and errors.As match both errors; if it calls runtime.Goexit, with CauseGoexit. Its own
-	// error has no special meaning: a [Skip], for example, fails the node, too. If OverallTimeout ends it, the cause is CauseTimeout.
+	// Fallback produces the output when the step has failed permanently. OverallTimeout bounds it, too. It is not called for a node that
+	// was stopped, nor after runtime.Goexit, which ends the goroutine. If Fallback fails, the node fails with the cause of the step's
+	// failure, and errors.Is and errors.As match both errors. The cause is CauseGoexit if Fallback calls runtime.Goexit, and CauseTimeout
+	// if OverallTimeout ends it. The error of Fallback has no special meaning: a [Skip], for example, fails the node, too.
 	Fallback func(ctx context.Context, err error) (any, error)
 	// Cleanup makes the node run when all its predecessors are terminal, also while the run is being stopped, with a
 	// context that the stop does not cancel.
 	Cleanup bool
-	// Compensate undoes what the node has done when the run is about to end failed, cancelled or timed out: see the package documentation. Its Step
-	// is the node's, with the inputs that the node had; [Step.Compensated] has the output. Of a map it undoes the items, one by one. A composite
-	// with a Compensate of its own is undone by that, and what has completed inside it is not.
+	// Compensate undoes the node's effects when the run is about to end failed, cancelled or timed out: see the package documentation. It gets
+	// the node's Step, with the inputs of the node; [Step.Compensated] returns the output. For a map it undoes the items, one by one. If a
+	// composite has its own Compensate, the nodes inside it are not undone.
 	Compensate func(ctx context.Context, s *Step) error
-	// CompensateBy has the step function of the run undo the node, in place of Compensate.
+	// CompensateBy makes the run's step function undo the node, in place of Compensate.
 	CompensateBy *CompensateBy
 	// CompensateRetry is the retry policy of Compensate. MaxAttempts is 10 if it is zero.
 	CompensateRetry Retry
 	// CompensateTimeout bounds each attempt of Compensate. Zero means no bound.
 	CompensateTimeout time.Duration
-	// Critical stops the whole run when this node fails: unfinished nodes are aborted. Inside a sub-graph or a loop that is
+	// Critical stops the whole run when this node fails: unfinished nodes are aborted. In a sub-graph or a loop, it stops
 	// the nested run; see [AbortRun].
 	Critical bool
 
-	// Memo is the version of the step's code, for a node whose output depends on nothing but that version, its Config and its inputs: a run with
-	// a [Memo] takes the output from an earlier run; a run without one adds a warning to its Result. For a sub-graph or a loop it is the version
-	// of everything inside, for a map the version of each item. If it is empty the step is called in every run.
+	// Memo is the version of the step's code. Set it on a node whose output depends only on this version, its Config and its inputs: a run with
+	// a [Memo] then takes the output from an earlier run, and a run without one adds a warning to its Result. For a sub-graph or a loop it is
+	// the version of everything inside, for a map the version of each item. If it is empty, every run calls the step.
 	Memo string
-	// MemoName takes the place of the node's path in the key of its output, so that nodes of any graphs which do the same share outputs, and
-	// a node that is renamed or moved keeps them.
+	// MemoName replaces the node's path in the key of its output. So nodes of any graphs that do the same share outputs, and a node that is
+	// renamed or moved keeps them.
 	MemoName string
-	// MemoKey returns what the output of the node depends on, as a text: with the path, or MemoName, and Memo it is all that the key is made of.
-	// Without it the key is made of the inputs, see [Memo]. It is called before each attempt, like a step, and what it returns must not depend
-	// on anything else than the Step; with an error the step is called, the output is not kept, and the node's log says why.
+	// MemoKey returns what the node's output depends on, as a text. The key of the output is made of this text, Memo, and MemoName or the path;
+	// without MemoKey it is made of the inputs, see [Memo]. MemoKey is called before each attempt, like a step, and its result must depend on
+	// the Step alone. If it returns an error, the step is called, its output is not kept, and the node's log says why.
 	MemoKey func(s *Step) (string, error)
-	// Files are the names of files that the step reads: their contents are in the key of its output, also beside a MemoKey. They are read for each
-	// look-up; if one cannot be, the step is called, and the node's log says why.
+	// Files are the names of files that the step reads. Their contents are part of the key of its output, also with a MemoKey. Each look-up reads
+	// them; if a file cannot be read, the step is called, and the node's log says why.
 	Files []string
 
 	// Retry is the node's retry policy. The zero value takes the default of the graph, else of the run, else one attempt.
 	Retry Retry
-	// Timeout bounds each attempt, from the call of its step. Zero means the Timeout of the graph's Defaults, or no bound if
-	// that is zero, too.
+	// Timeout bounds each attempt, from the call of its step. Zero means the Timeout of the graph's Defaults; if both are
+	// zero, there is no bound.
 	Timeout time.Duration
 	// OverallTimeout bounds the node from its first start to its end, waiting between attempts included. Zero means no
 	// bound.
 	OverallTimeout time.Duration
-	// MaxCrashes bounds how often in a row the process may die during attempts of the node. Zero means the option [MaxCrashes],
-	// negative no bound.
+	// MaxCrashes bounds how often in a row the process may die during attempts of the node. Zero means the bound of the option
+	// [MaxCrashes], negative means no bound.
 	MaxCrashes int
 
 	// Priority orders ready nodes that compete for slots: higher first.
@@ -272,13 +275,13 @@ type Node struct {
 
 	// Groups names the groups that the node belongs to.
 	Groups []string
-	// Key is the node's concurrency key: the run's KeyLimit bounds how many nodes of one key run at the same time, its KeyRate
-	// how often they start. Without these, and a Runner's, it bounds nothing, and the Result has a warning.
+	// Key is the node's concurrency key. The run's KeyLimit bounds how many nodes of one key run at the same time, its KeyRate
+	// how often they start. If neither the run nor its Runner bounds keys, Key has no effect, and the Result has a warning.
 	Key string
-	// KeyFrom names the value that is the node's concurrency key, in place of Key: a parameter of the node, else a root input, or a path into
-	// one, such as "tenant" or "order.customer". Of a map of steps it may be "item", or a path into it. A text, a number or a boolean is a key as text; anything
-	// else fails the node with [CauseContractInput]. So does a missing value, unless an optional port or input has the name:
-	// then the node has no key. A name that nothing provides is a problem of Compile.
+	// KeyFrom names the value that is the node's concurrency key, in place of Key. It is a parameter of the node, else a root input, or a path
+	// into either, such as "tenant" or "order.customer"; in a map of steps it may also be "item", or a path into it. A text, a number or a
+	// boolean is the key as text; any other value fails the node with [CauseContractInput]. A missing value fails the node, too, unless the name
+	// is an optional port or input: then the node has no key. Compile reports a name that nothing provides.
 	KeyFrom string
 
 	// Ports declare the node's inputs. A node with ports is skipped when a required one has no value.
@@ -286,8 +289,8 @@ type Node struct {
 	// Merge is the strategy for edges that share a Param, where no edge names its own: [MergeLast] (the default),
 	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
-	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. An edge
-	// whose Key is neither one of them, nor a path into one, nor "output", is then a problem of Compile. Nil: any Key will do.
+	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile
+	// then reports an edge whose Key is not one of them, not a path into one, and not "output". Nil: any Key will do.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
@@ -319,32 +322,31 @@ type Port struct {
 	Default any
 }
 
-// Edge says that node To follows node From, and what it takes from it.
+// Edge says that node To follows node From, and which value To takes from it.
 //
-// An edge that would make a label pointless delivers data only: if To has other in-edges with labels or On failure, a plain
-// edge delays To, blocks To when From fails, and delivers its value, but does not make To run. It does make To run if it is
-// another way in: if another label, or the success or failure, of a node that routes To leads to the edge. See the package
-// documentation; [Plan.Edges] distinguishes the two.
+// If To has other in-edges with labels or On failure, a plain edge delivers data only, so that it does not make them
+// pointless: it delays To, blocks To when From fails, and delivers its value, but does not make To run. The exception is a
+// plain edge that is another way in: it makes To run if another label or outcome of a node that routes To leads to it. See
+// the package documentation; [Plan.Edges] distinguishes the two.
 type Edge struct {
 	From string
-	// To is filled in for edges that stand in Node.In.
+	// To may be empty in an edge of Node.In.
 	To string
 	// On says which outcome of From the edge waits for. Default: [OnSuccess].
 	On On
 	// Causes restricts an [OnFailure] edge to failures of these kinds. Empty: any. The two upstream kinds count as one.
 	Causes []CauseKind
-	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches. On an
-	// edge into the end node it is a branch to be taken like any other, and then delivers nothing when it is not; but the
-	// end node runs all the same.
+	// Label restricts the edge to one branch of a condition. "default" is the branch taken when no other matches. An edge
+	// with a Label into the end node delivers only if its branch is taken, but the end node runs in any case.
 	Label string
-	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is
-	// the whole value unless the output has a port of that name. A key that the output does not have as it is written is a
-	// path, as in "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names. If From
-	// declares Outputs, the Key has to be one of them or a path into one.
+	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is the
+	// whole value unless the output has a port of that name. If the output has no port named Key, Key is a path, as in
+	// "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names. If From declares
+	// Outputs, Key must be one of them or a path into one.
 	Key string
-	// Param names the parameter of To that receives the value. Without it the value is only found under From's id.
+	// Param names the parameter of To that receives the value. Without it, To finds the value only under From's id.
 	Param string
-	// Merge is the strategy for the edges that share Param. Two edges of one Param must not disagree.
+	// Merge is the strategy for the edges that share Param. Edges of one Param must not name different strategies.
 	Merge string
 	// DataOnly makes the edge deliver a value, and delay To until From has ended, without deciding whether To runs.
 	DataOnly bool
@@ -375,19 +377,19 @@ func (o On) MarshalText() ([]byte, error) { return onNames.Text(o) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (o *On) UnmarshalText(text []byte) error { return onNames.Parse(o, text) }
 
-// stray is an edge that stands in the In of a node and names another one as its target.
+// stray is an edge in the In of a node that names another node as its target.
 type stray struct {
 	node string
 	edge Edge
 }
 
-// link is an Edge as a graph stores it. Edges with no field set but From and To share noTerms.
+// link is an Edge as a graph stores it. Edges that set only From and To share noTerms.
 type link struct {
 	from, to string
 	*terms
 }
 
-// terms are the fields of an Edge beside From and To.
+// terms are the fields of an Edge other than From and To.
 type terms struct {
 	On                       On
 	DataOnly                 bool
@@ -398,7 +400,7 @@ type terms struct {
 
 var noTerms terms
 
-// hasTerms reports whether a field beside From and To is set.
+// hasTerms reports whether a field other than From and To is set.
 func (e *Edge) hasTerms() bool {
 	return e.On != OnSuccess || e.DataOnly || e.Causes != nil || e.Label != "" || e.Key != "" || e.Param != "" || e.Merge != "" || e.Default != nil
 }
@@ -411,7 +413,8 @@ func (t *terms) edge(from, to string) Edge {
 	}
 }
 
-// connect appends an edge into the given node. It takes space for the terms, if there are any, from room, and returns the rest.
+// connect appends an edge into the node to. If the edge has terms, they take the first element of room. connect returns the
+// unused part of room.
 func (g *Graph) connect(e *Edge, to string, room []terms) []terms {
 	l := link{e.From, to, &noTerms}
 	if e.hasTerms() {
@@ -440,8 +443,8 @@ func reserve[T any](s []T, n int) []T {
 	return s
 }
 
-// Add appends nodes, and the edges that their After and In declare, in this order. Whether they make sense is found by
-// Compile. The slices and maps of a node are kept, not copied: do not change them afterwards.
+// Add appends nodes, and the edges that their After and In declare, in this order. Compile validates them. Add keeps
+// the slices and maps of a node and does not copy them: do not change them afterwards.
 func (g *Graph) Add(nodes ...Node) *Graph {
 	g.changed()
 	edges, with := 0, 0
@@ -484,9 +487,9 @@ func (g *Graph) Connect(edges ...Edge) *Graph {
 	return g
 }
 
-// RegisterMerge makes fn a merge strategy under the given name, which merges the values of the edges that share a parameter. It is called with
-// the delivered values, at least one contribution, in the order in which the edges were declared. An error or a panic fails the node with
-// [CauseMergeError]. A nil fn, or a name that exists, is reported by Compile.
+// RegisterMerge registers fn as the merge strategy with the given name, for edges that share a parameter. fn is called with the delivered
+// values, at least one, in the order in which the edges were declared. An error or a panic fails the node with [CauseMergeError]. Compile
+// reports a nil fn, and a name that is taken.
 func (g *Graph) RegisterMerge(name string, fn func([]Contribution) (any, error)) *Graph {
 	g.changed()
 	if g.merges == nil {
@@ -519,10 +522,10 @@ func (g *Graph) Edges() []Edge {
 	return edges
 }
 
-// Merges returns the names of the merge strategies that are registered, sorted.
+// Merges returns the names of the registered merge strategies, sorted.
 func (g *Graph) Merges() []string {
 	if len(g.merges) == 0 {
-		return nil // as slices.Sorted, without its three allocations
+		return nil // slices.Sorted returns nil, too, but makes three allocations
 	}
 	return slices.Sorted(maps.Keys(g.merges))
 }
@@ -538,9 +541,9 @@ func (g *Graph) changed() {
 // Compile validates the graph and prepares it for execution. The Plan is kept until the graph changes, so calling
 // Compile again costs nothing.
 //
-// Every problem is reported at once, in a [*GraphError] that errors.Is and errors.As search: it matches, as the case may
-// be, [ErrCycle], [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin],
-// [ErrBadEnd], [ErrMergeConflict], [ErrUnboundPort], [ErrUnknownInput], [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] and [ErrBadSchema].
+// Compile reports all problems at once, in a [*GraphError]. errors.Is and errors.As find each of them. The problems match [ErrCycle],
+// [ErrUnknownNode], [ErrDuplicateNode], [ErrDuplicateEdge], [ErrBadValue], [ErrBadEdge], [ErrBadJoin], [ErrBadEnd], [ErrMergeConflict],
+// [ErrUnboundPort], [ErrUnknownInput], [ErrMissingInput], [ErrNoEvaluator], [ErrBadExpression], [ErrNoSchemas] or [ErrBadSchema].
 func (g *Graph) Compile() (*Plan, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -548,7 +551,7 @@ func (g *Graph) Compile() (*Plan, error) {
 		return g.plan, g.err
 	}
 	p, subs, err := g.compileUnlocked()
-	if g.current() { // another goroutine has compiled it meanwhile: one plan for all
+	if g.current() { // another goroutine has compiled the graph meanwhile: all callers get one plan
 		return g.plan, g.err
 	}
 	g.plan, g.subs, g.err, g.fresh = p, subs, err, true
@@ -556,7 +559,7 @@ func (g *Graph) Compile() (*Plan, error) {
 	return p, err
 }
 
-// current reports whether the plan is the plan of the graph as it is now.
+// current reports whether the plan is up to date. The caller holds g.mu.
 func (g *Graph) current() bool {
 	return g.fresh && g.baked.of(g) && !slices.ContainsFunc(g.subs, func(x compiledGraph) bool { return x.changed() })
 }
@@ -565,8 +568,8 @@ func (g *Graph) settings() settings {
 	return settings{g.Name, g.Defaults, slices.Clone(g.Inputs), slices.Clone(g.Groups), g.Evaluator, g.StrictGuards, g.Schemas}
 }
 
-// compileUnlocked releases the lock while it compiles, since it calls the evaluator and the schema compiler, which are user
-// code.
+// compileUnlocked releases g.mu, which the caller holds, while it compiles: it calls the evaluator and the schema compiler,
+// which are user code.
 func (g *Graph) compileUnlocked() (*Plan, []compiledGraph, error) {
 	g.mu.Unlock()
 	defer g.mu.Lock()
@@ -582,7 +585,7 @@ func (s *settings) of(g *Graph) bool {
 		same(s.evaluator, g.Evaluator) && s.strictGuards == g.StrictGuards && same(s.schemas, g.Schemas)
 }
 
-// same compares values of user types. Those that cannot be compared count as different.
+// same compares values of user types. Values that are not comparable count as different.
 func same(a, b any) bool {
 	return a == nil && b == nil || reflect.ValueOf(a).Comparable() && reflect.ValueOf(b).Comparable() && a == b
 }
@@ -604,15 +607,16 @@ func sameDefaults(a, b Defaults) bool {
 		a.Retry.equal(b.Retry)
 }
 
-// InputError says that the root inputs of a run are not the inputs that its graph declares, see Graph.Inputs. It matches
-// [ErrUnknownInput] if Unknown names one and [ErrMissingInput] if Missing does.
+// InputError reports root inputs of a run that differ from the inputs that its graph declares, see Graph.Inputs. It
+// matches [ErrUnknownInput] if Unknown names one and [ErrMissingInput] if Missing does.
 type InputError struct {
-	Unknown  []string // that were given and are not declared, sorted
-	Missing  []string // that were not given, are not Optional and have no Default, in the order of declaration
-	Declared []string // all that the graph declares, in the order of declaration
+	Unknown  []string // given but not declared, sorted
+	Missing  []string // not given, not Optional and without a Default, in the order of declaration
+	Declared []string // all declared inputs, in the order of declaration
 }
 
-// Error names the inputs, the first of them if they are many, lists the declared inputs, and suggests a similar name.
+// Error names at most five unknown and five missing inputs. For an unknown one it lists the declared inputs and
+// suggests a similar name.
 func (e *InputError) Error() string {
 	const most = 5
 	var parts []string
@@ -630,7 +634,7 @@ func (e *InputError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// Is reports whether target is [ErrUnknownInput] or [ErrMissingInput], and names are unknown or missing.
+// Is reports whether target is [ErrUnknownInput] and a name is unknown, or [ErrMissingInput] and a name is missing.
 func (e *InputError) Is(target error) bool {
 	return target == ErrUnknownInput && len(e.Unknown) > 0 || target == ErrMissingInput && len(e.Missing) > 0
 }
@@ -638,13 +642,14 @@ func (e *InputError) Is(target error) bool {
 // required reports whether the host must give a run the input.
 func (in *Input) required() bool { return !in.Optional && in.Default == nil }
 
-// sameInput compares declarations. It cannot notice a changed element of a map or slice, which both sides share: a Default
-// must not be changed once a graph has been compiled.
+// sameInput compares declarations. It does not notice a changed element of a map or slice, since both declarations share
+// it: the host must not change a Default after Compile.
 func sameInput(a, b Input) bool {
 	return a.Name == b.Name && a.Optional == b.Optional && reflect.DeepEqual(a.Default, b.Default)
 }
 
-// checkInputs checks the inputs that the host gave to a run, and the inputs that the run has: they differ in a run that continues.
+// checkInputs reports inputs in given that are not declared, and required inputs that are not in has. The two maps differ in a
+// continued run.
 func (p *Plan) checkInputs(given, has map[string]any) error {
 	if len(p.inputs) == 0 {
 		return nil
@@ -669,7 +674,7 @@ func (p *Plan) checkInputs(given, has map[string]any) error {
 	return &e
 }
 
-// input finds a declared input, or returns nil.
+// input returns the declared input with this name, or nil.
 func (p *Plan) input(name string) *Input {
 	if i, ok := p.inputIndex[name]; ok {
 		return &p.inputs[i]
@@ -677,8 +682,8 @@ func (p *Plan) input(name string) *Input {
 	return nil
 }
 
-// notInput is the error for a root input that no run of the graph can have, and nil if a run may have it: a graph that does
-// not declare its Inputs takes any, and the nested runs of a map or a loop have further inputs.
+// notInput returns an error if no run of the graph can have a root input with this name, else nil. A graph that does not
+// declare its Inputs takes any, and the nested runs of a map or a loop have inputs of their own.
 func (p *Plan) notInput(name string) error {
 	if len(p.inputs) == 0 || p.input(name) != nil {
 		return nil
@@ -717,8 +722,8 @@ func (c *compiler) indexInputs() {
 	c.inputs, c.inputIndex = inputs, index
 }
 
-// checkOver reports a map over a parameter that has no source: no edge, no static value, no port, and, for a map that gets
-// root inputs without a port, no root input.
+// checkOver reports a map whose Over names a parameter that has no source: no edge, no static value and no port. A map
+// without ports and in-edges gets the root inputs, so there a root input is a source, too.
 func (c *compiler) checkOver(r machine.Ref) {
 	p, n := c.p, c.p.node(r)
 	if c.isPruned || n.Map.Over == "" {
@@ -749,7 +754,6 @@ func (c *compiler) checkOver(r machine.Ref) {
 		c.instead(n.Map.Over, func() []string { return slices.Sorted(maps.Keys(given)) }), end)
 }
 
-// checkKey validates the fields about the key of a node.
 func (c *compiler) checkKey(n *node, bad report) {
 	switch {
 	case n.KeyFrom == "":
@@ -762,7 +766,8 @@ func (c *compiler) checkKey(n *node, bad report) {
 	}
 }
 
-// bindKeys finds what the KeyFrom of nodes name: a parameter, or else a root input.
+// bindKeys finds what each KeyFrom names: a parameter, or else a root input. It warns of a Key that looks like a
+// template.
 func (c *compiler) bindKeys() {
 	p := c.p
 	for _, r := range p.declared {
@@ -780,7 +785,8 @@ func (c *compiler) bindKeys() {
 	}
 }
 
-// keySource is where the key of a node comes from. A name that has dots may be a path: the longest name that something provides counts.
+// keySource finds where a node's key comes from. The dots in KeyFrom may belong to a name or to a path: the longest name that something
+// provides counts.
 func (c *compiler) keySource(r machine.Ref, given map[string]bool) keySource {
 	p, n := c.p, c.p.node(r)
 	takes := func(name string) (x keySource, ok bool) {
@@ -810,17 +816,17 @@ func (c *compiler) keySource(r machine.Ref, given map[string]bool) keySource {
 	return keySource{name: name, path: path, root: true}
 }
 
-// follows reports whether an edge leads from the node of an id to another one.
+// follows reports whether an edge leads from the node named id to ref.
 func (p *Plan) follows(ref machine.Ref, id string) bool {
 	return slices.ContainsFunc(p.net.In(ref), func(i int32) bool { return p.names[p.net.Source(i)] == id })
 }
 
-// nameless is the end of a message about an unknown parameter that has the id of a node before.
+// nameless returns the end of a message about an unknown parameter that has the name of a predecessor.
 func nameless(id string) string {
 	return "; the edge from " + quoteID(id) + " needs a Param to deliver to one"
 }
 
-// givenTo are the names of the parameters of a node that edges, static values and ports provide.
+// givenTo returns the names of the node's parameters that edges, static values and ports provide.
 func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	p, n := c.p, c.p.node(r)
 	given := map[string]bool{}
@@ -838,8 +844,8 @@ func (c *compiler) givenTo(r machine.Ref) map[string]bool {
 	return given
 }
 
-// checkInputsOf compares the parameters of a composite with the inputs that its graph declares. They are the inputs of the nested
-// runs; a composite with neither in-edges nor ports hands on the inputs of the run around it.
+// checkInputsOf compares a composite's parameters with the inputs that its graph declares: they become the inputs of the nested
+// runs. A composite with neither in-edges nor ports passes on the inputs of the run around it.
 func (c *compiler) checkInputsOf(r machine.Ref, sub *Plan) {
 	if len(sub.inputs) == 0 {
 		return
