@@ -289,8 +289,8 @@ type Node struct {
 	// Merge is the strategy for edges that share a Param, where no edge names its own: [MergeLast] (the default),
 	// [MergeConcat], [MergeArray], [MergeObject], or a name registered with [Graph.RegisterMerge].
 	Merge string
-	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. Compile
-	// then reports an edge whose Key is not one of them, not a path into one, and not "output". Nil: any Key will do.
+	// Outputs declares the ports of the node's output: the names in an [Outputs], or the keys or fields of another output. An edge
+	// whose Key is not one of them, not a path into one, and not "output", is then a problem of Compile. Nil: any Key will do.
 	Outputs []string
 	// MergeJSON renders the result of [MergeArray] and [MergeObject] as JSON text.
 	MergeJSON bool
@@ -341,8 +341,8 @@ type Edge struct {
 	Label string
 	// Key selects a port of From's output. Default: the port named like Label, if there is one, else "output", which is the
 	// whole value unless the output has a port of that name. If the output has no port named Key, Key is a path, as in
-	// "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names. If From declares
-	// Outputs, Key must be one of them or a path into one.
+	// "user.name", into maps with keys of strings and exported fields of structs, by their JSON or Go names. If From
+	// declares Outputs, Key must be one of them or a path into one.
 	Key string
 	// Param names the parameter of To that receives the value. Without it, To finds the value only under From's id.
 	Param string
