@@ -22,15 +22,15 @@ import (
 )
 
 // Plan is a compiled graph: validated, immutable, and ready to be run any number of times at once. It is a copy: later
-// changes of the graph do not affect it. Plans are made by [Graph.Compile] and [Plan.Prune]; the zero value is not a valid
-// Plan. A nil Plan, which is what an error of Compile comes with, has no nodes.
+// changes of the graph do not affect it. [Graph.Compile] and [Plan.Prune] make Plans; the zero value is not a valid Plan.
+// A nil Plan, which Compile returns with an error, has no nodes.
 type Plan struct {
 	name       string
 	net        machine.Net    // the graph in numbers
-	names      []string       // by Ref: their ids, which are needed more often than the nodes are
-	nodes      []*node        // by Ref: the declarations with the defaults applied; the graph's own nodes if they change nothing
+	names      []string       // by Ref: the ids, which are needed more often than the nodes
+	nodes      []*node        // by Ref: the declarations with the defaults applied; the graph's own node where no default changes it
 	terms      []*terms       // by edge; nil if no edge has any
-	longest    int            // the length of the longest of them
+	longest    int            // the length of the longest name
 	index      index.Table    // of names
 	declared   []machine.Ref  // the Refs in order of declaration
 	decl       []int32        // by Ref: the index of declaration
@@ -38,40 +38,40 @@ type Plan struct {
 	data       []*inputs      // by Ref: nil for a node without parameters; nil if no node has any
 	inputs     []Input        // Graph.Inputs
 	inputIndex map[string]int // by name
-	leaves     []machine.Ref  // nodes that nothing but the end node follows
+	leaves     []machine.Ref  // nodes that only the end node follows
 	end        machine.Ref    // the end node, or noRef
 	stepless   []machine.Ref
 	groups     []group          // the declared groups, then one for each key
-	groupIndex map[string]int32 // the groups of these, and the inherited ones, by name
+	groupIndex map[string]int32 // declared and inherited groups, by name
 
 	// contracts holds the contracts of the nodes that have any, by phase.
 	contracts map[machine.Ref][phaseCount]Contract
 	moderated []machine.Ref // nodes that ask for a moderator
 
 	prunes   *prunes  // nil if there are no triggers
-	pruned   []string // the nodes that are not part of this plan because of a trigger, in order of declaration
+	pruned   []string // the nodes that the trigger prunes from this plan, in order of declaration
 	warnings []error
-	keyed    error  // the warning, if the run bounds no keys, about the first node that has one; nil if none has
-	memoized error  // likewise about the Memo of a node, if the run has none
+	keyed    error  // the warning about the first node with a key, for a run that bounds no keys; nil if no node has one
+	memoized error  // the same about the first node with a Memo, for a run without a Memo
 	whole    *Plan  // the plan that this one was pruned from; nil if it was not
-	force    *force // the settings that a graph inherits that a node expands into
+	force    *force // the settings inherited by a graph that a node expands into
 
 	composite  bool                  // some node is a composite
-	undoes     bool                  // some node, also in a composite, may have to be undone
-	slashed    []string              // the ids that have a slash, sorted
+	undoes     bool                  // some node, also in a composite, has a compensation
+	slashed    []string              // the ids that contain a slash, sorted
 	subs       map[machine.Ref]*Plan // the compiled Sub of each composite
 	items      map[machine.Ref]*Plan // the plan, of one node, that a map performs for each item
 	loops      map[machine.Ref]func(View) (bool, error)
-	itemOf     string                    // in a plan of the items of a map: the id of the map; index is then empty
-	body       *Plan                     // in a plan of items: the plan of the map's Sub, if it has one
+	itemOf     string                    // in the plan of a map's items: the map's id; index is then empty
+	body       *Plan                     // in the plan of a map's items: the plan of the map's Sub, if any
 	keySources map[machine.Ref]keySource // of nodes with a KeyFrom
-	keys       []string                  // in a plan of items: by Ref, the results of Map.Key; nil without one
-	estimates  []time.Duration           // in a plan of items: by Ref, the results of Map.Estimate; nil without one
-	lacks      []string                  // groups that a graph around this one has to declare
-	naming     map[string][]machine.Ref  // by group: the composites whose graphs lack it, in order
+	keys       []string                  // in the plan of a map's items: by Ref, the results of Map.Key; nil without one
+	estimates  []time.Duration           // in the plan of a map's items: by Ref, the results of Map.Estimate; nil without one
+	lacks      []string                  // groups that a graph around this one must declare
+	naming     map[string][]machine.Ref  // by group: the composites whose graphs lack the group, in order
 
-	// The plan of a run in test mode, see testMode, has these.
-	tested  *Plan     // the plan of which this one is a copy
+	// Only the plan of a run in test mode has these, see testMode.
+	tested  *Plan     // the plan that this one was copied from
 	doubles []*double // by Ref
 
 	*shared
@@ -79,7 +79,7 @@ type Plan struct {
 
 // shared is computed on demand, once for a plan and its copies.
 type shared struct {
-	hashed  atomic.Pointer[hashes] // nil until they are made
+	hashed  atomic.Pointer[hashes] // nil until they are computed
 	hashing atomic.Int32           // the number of goroutines that compute them
 }
 
@@ -87,13 +87,13 @@ type shared struct {
 type inputs struct {
 	params []param
 	ports  map[string]*Port
-	// byName holds the indices into params, of a node that has too many to look through; else it is nil.
+	// byName holds the indices into params, for a node with too many to search one by one; else it is nil.
 	byName map[string]int
 }
 
-const manyParams = 16 // of a node, to look through
+const manyParams = 16 // of a node, to search one by one
 
-// inputsOf says how a node's parameters come about; nil for one without.
+// inputsOf returns the sources of a node's parameters; nil for a node without parameters.
 func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	if p.data == nil {
 		return nil
@@ -101,7 +101,7 @@ func (p *Plan) inputsOf(r machine.Ref) *inputs {
 	return p.data[r]
 }
 
-// param finds a parameter that edges deliver to; nil if there is none of this name. steps counts the parameters looked at.
+// param returns the parameter with this name that edges deliver to, or nil. steps counts the parameters examined.
 func (in *inputs) param(name string) (p *param, steps int) {
 	if in.byName != nil {
 		if i, ok := in.byName[name]; ok {
@@ -165,7 +165,7 @@ func (p *Plan) Ref(id string) (machine.Ref, bool) {
 	return p.find(id)
 }
 
-// find is Ref for a plan other than a map's plan of items.
+// find is Ref for every plan except the plan of a map's items.
 func (p *Plan) find(id string) (machine.Ref, bool) {
 	r, ok := p.index.Find(p.names, id)
 	return machine.Ref(r), ok
@@ -206,7 +206,7 @@ func (p *Plan) Node(r machine.Ref) Node {
 		n.Estimate = p.estimates[r]
 	}
 	if n.WhenExpr != "" {
-		n.When = nil // what it was lowered to
+		n.When = nil // derived from WhenExpr
 	}
 	if n.TestExpr != "" {
 		n.Test = nil
@@ -219,7 +219,8 @@ func (p *Plan) node(r machine.Ref) *node {
 	return p.nodes[r]
 }
 
-// guard is what the node does if its guard cannot decide. Code that is wrong must not run what it guards.
+// guard returns the node's GuardPolicy. Defective code must not run what it guards, so the default for a When is
+// GuardFail.
 func (p *Plan) guard(r machine.Ref) GuardPolicy {
 	n := p.node(r)
 	if policy := cmp.Or(n.GuardErrors, p.force.Defaults.GuardErrors); policy != guardDefault {
@@ -242,12 +243,12 @@ func (p *Plan) Declared() iter.Seq2[machine.Ref, string] {
 	}
 }
 
-// Edges yields all edges in the order of their declaration, and after them the implicit ones into the end node. Those of
-// Node.After and Node.In are among them.
+// Edges yields all edges, those of Node.After and Node.In included, in the order of their declaration, then the implicit
+// edges into the end node.
 //
-// side says that the edge delivers data only, since it would otherwise make a label, or a catch edge, of its target pointless: see [Edge].
-// Join rules other than [AllSucceeded] and [Boundary] count it all the same. A plain edge that counts only if no router of the target
-// was reached is no side edge. Side follows from the graph; documents, hashes and snapshots do not contain it.
+// The bool, side, says that the edge delivers data only, since otherwise it would make a label or a catch edge of its target pointless:
+// see [Edge]. Only the join rules [AllSucceeded] and [Boundary] ignore a side edge. A plain edge that counts only if no router of the
+// target was reached is no side edge. Side follows from the graph; documents, hashes and snapshots do not contain it.
 func (p *Plan) Edges() iter.Seq2[Edge, bool] {
 	return func(yield func(e Edge, side bool) bool) {
 		for i := range p.orEmpty().net.Edges() {
@@ -286,7 +287,7 @@ func (p *Plan) Tiers() [][]string {
 }
 
 // Ancestors returns the ids of all nodes from which a path of edges of any kind leads to the node, in the order of declaration; nil
-// for an unknown id. The end node follows all others. It takes time linear in the graph.
+// for an unknown id. All other nodes are ancestors of the end node. Ancestors takes time linear in the graph.
 func (p *Plan) Ancestors(id string) []string {
 	r, ok := p.Ref(id)
 	switch {
@@ -302,7 +303,7 @@ func (p *Plan) Ancestors(id string) []string {
 	})
 }
 
-// Descendants returns the ids of all nodes to which a path leads from the node, in the order of declaration, the end node among them;
+// Descendants returns the ids of all nodes to which a path leads from the node, the end node included, in the order of declaration;
 // nil for an unknown id. It takes time linear in the graph.
 func (p *Plan) Descendants(id string) []string {
 	r, ok := p.Ref(id)
@@ -367,8 +368,9 @@ func (p *Plan) CriticalPath() []string {
 	return path
 }
 
-// Portable reports the functions and contracts that the graph's nodes hold, which keep it from running outside of this
-// process. It returns nil for a graph that is all data; guards and conditions that are texts, and schemas, are data.
+// Portable returns an error that lists the functions and contracts in the graph's nodes, which keep the graph from
+// running outside this process. It returns nil for a graph that is all data; guards and conditions that are texts, and
+// schemas, are data.
 func (p *Plan) Portable() error {
 	p = p.orEmpty()
 	ps := problems{graph: p.name}
@@ -395,8 +397,8 @@ func (p *Plan) Portable() error {
 }
 
 // node is a Node as graphs and plans store it, without its edges. A Node is large and most of its fields are zero: the less common
-// ones are in nodeExtras, and all nodes without any of them share noExtras. The nodes of a graph are never written to once they are
-// added, since plans refer to them.
+// fields are in nodeExtras, and all nodes without any of them share noExtras. Once added, a graph's nodes are never written to,
+// since plans refer to them.
 type node struct {
 	ID, Kind, Label   string
 	Config            any
@@ -446,13 +448,13 @@ type nodeExtras struct {
 	Undo                      *compensation // nil without one
 }
 
-// keySource is where the key of a node comes from: a parameter, a root input, or an input of an item.
+// keySource says where the key of a node comes from: a parameter, a root input, or an input of an item.
 type keySource struct {
-	name, path           string // the path into what has the name; "" for the whole of it
+	name, path           string // the path into the value called name; "" for the whole value
 	root, item, optional bool
 }
 
-// compensation are the fields of a Node about its compensation.
+// compensation holds the fields of a Node about its compensation.
 type compensation struct {
 	do      func(ctx context.Context, s *Step) error
 	by      *CompensateBy
@@ -460,12 +462,12 @@ type compensation struct {
 	timeout time.Duration
 }
 
-// compensates reports whether one of these fields is set.
+// compensates reports whether a field about compensation is set.
 func (n *Node) compensates() bool {
 	return n.Compensate != nil || n.CompensateBy != nil || !n.CompensateRetry.isZero() || n.CompensateTimeout != 0
 }
 
-// compensation returns these fields of a Node, nil if all are zero.
+// compensation returns the fields about compensation, or nil if all are zero.
 func (n *Node) compensation() *compensation {
 	if !n.compensates() {
 		return nil
@@ -475,7 +477,7 @@ func (n *Node) compensation() *compensation {
 
 var noExtras nodeExtras
 
-// hasExtras reports whether a node has some of the less common fields.
+// hasExtras reports whether a node has one of the less common fields.
 func (n *Node) hasExtras() bool {
 	return n.TestExpr != "" || n.WhenExpr != "" || n.Sub != nil || n.Map != nil || n.Loop != nil || n.Choices != nil || n.Gate != nil ||
 		n.Default != nil || n.Fallback != nil || n.Memo != "" || n.MemoName != "" || n.MemoKey != nil || n.Files != nil || !n.Retry.isZero() || n.OverallTimeout != 0 || n.MaxCrashes != 0 || n.Groups != nil || n.KeyFrom != "" ||
@@ -547,13 +549,14 @@ func (c *compiler) setRetry(r machine.Ref, retry Retry, isDefault bool) {
 	n.nodeExtras = &extras
 }
 
-// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It
-// covers nodes, defaults of inputs, the graphs inside them, edges, joins, policies, configuration as far as it has a JSON
-// form, and the presence of Go functions, which cannot be compared. It leaves out fields that only decide when and how often
-// steps are performed: Retry, Timeout, OverallTimeout, CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop; and fields
-// that only Compile reads: the Choices of a condition and the Outputs of a node.
+// Hash identifies the graph for snapshots: the hex SHA-256 of everything in the graph that decides the result of a run. It covers nodes, defaults
+// of inputs, the graphs inside them, edges, joins, policies, configuration as far as it has a JSON form, and the presence of Go functions, which
+// cannot be compared. It does not cover the fields that only decide when and how often steps are performed: Retry, Timeout, OverallTimeout,
+// CompensateRetry, CompensateTimeout, MaxCrashes, Priority, Estimate, Groups, Key, KeyFrom, MemoKey and the Pause of a loop. Nor does it cover
+// the fields that only Compile reads: the Choices of a condition and the Outputs of a node.
 //
-// It calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets "".
+// Hash calls the MarshalJSON methods of the values that it covers. A MarshalJSON that calls Hash of the same graph gets
+// "".
 func (p *Plan) Hash() string {
 	p = p.orEmpty()
 	if h := p.hashed.Load(); h != nil {
@@ -562,7 +565,7 @@ func (p *Plan) Hash() string {
 	if p.hashing.Load() > 0 && isHashing() {
 		return ""
 	}
-	// User code may end the goroutine, so there is no lock: concurrent callers compute the same hash.
+	// User code may call Goexit, so there is no lock: concurrent callers compute the same hash.
 	p.hashing.Add(1)
 	defer p.hashing.Add(-1)
 	h := &hashes{nodes: make([]string, len(p.names))}
@@ -589,7 +592,7 @@ type hashes struct {
 	nodes []string
 }
 
-// nodeHash is the hash of a node of a plan that has been hashed; "" while it is being computed.
+// nodeHash returns the hash of a node; "" until the plan is hashed.
 func (p *Plan) nodeHash(ref machine.Ref) string {
 	if h := p.hashed.Load(); h != nil {
 		return h.nodes[ref]
@@ -597,7 +600,7 @@ func (p *Plan) nodeHash(ref machine.Ref) string {
 	return ""
 }
 
-// isHashing reports whether the goroutine is in user code that hashedForm has called.
+// isHashing reports whether the goroutine is in user code called by hashedForm.
 func isHashing() bool {
 	name := runtime.FuncForPC(reflect.ValueOf(hashedForm).Pointer()).Name()
 	var pcs [256]uintptr
@@ -616,13 +619,13 @@ func isHashing() bool {
 	}
 }
 
-// hashedField is a field of a struct that hashes cover.
+// hashedField is a struct field that hashes cover.
 type hashedField struct {
 	index int
 	name  string
 }
 
-// hashedFields returns the fields of a struct but for some.
+// hashedFields returns the fields of a struct except those named.
 func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	for i := range t.NumField() {
 		if name := t.Field(i).Name; !slices.Contains(but, name) {
@@ -632,7 +635,7 @@ func hashedFields(t reflect.Type, but ...string) (fields []hashedField) {
 	return fields
 }
 
-// The fields of a node and of an edge that hashes cover. After and In are empty in a plan, and Sub has a plan of its own.
+// The fields of a node and of an edge that hashes cover. After and In are empty in a plan, and Sub has its own plan.
 var (
 	nodeHashed = hashedFields(reflect.TypeFor[Node](), "After", "In", "Sub",
 		"Retry", "Timeout", "OverallTimeout", "CompensateRetry", "CompensateTimeout", "MaxCrashes", "Priority", "Estimate", "Groups", "Key", "KeyFrom", "MemoKey", "Choices", "Outputs")
@@ -642,17 +645,17 @@ var (
 // hashLength is the length of the hash of a node: 16 bytes in hex.
 const hashLength = 32
 
-// hasher hashes the nodes of a plan, one after the other, in the same buffers: a graph is hashed for each durable run of it.
+// hasher hashes the nodes of a plan, one after the other, in the same buffers: each durable run hashes its graph.
 type hasher struct {
 	plan *Plan
 	sum  hash.Hash
-	text []byte // what is hashed
+	text []byte // the text to hash
 	n    Node
 	e    Edge
 	out  [sha256.Size]byte
 }
 
-// inputs is what the hash of the plan has of the inputs of the graph.
+// inputs returns the text about the graph's inputs for the hash of the plan.
 func (w *hasher) inputs() (text []byte) {
 	for i := range w.plan.inputs {
 		if in := &w.plan.inputs[i]; in.Default != nil {
@@ -662,14 +665,15 @@ func (w *hasher) inputs() (text []byte) {
 	return text
 }
 
-// node appends the hash of a node with its in-edges and the defaults that apply to it. User code is called: it may hash another plan,
-// but not with this hasher.
+// node appends the hash of a node with its in-edges and the defaults that apply to it. It calls user code, which may hash another
+// plan, but not with this hasher.
 func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	p := w.plan
 	join, skip, upstream := p.net.Rules(ref)
 	w.text = fmt.Appendf(w.text[:0], "%v %v %v\n", join, skip, upstream)
 	w.n = p.node(ref).whole()
-	// Without a policy guards in Go once had the policy of texts: the hash keeps it, so that no stored run is stranded.
+	// A guard in Go without a policy once had the default policy of texts. The hash keeps that default, so that stored
+	// runs still match their graphs.
 	w.n.GuardErrors = cmp.Or(w.n.GuardErrors, p.force.Defaults.GuardErrors, GuardAllow)
 	n := reflect.ValueOf(&w.n).Elem()
 	for _, f := range nodeHashed {
@@ -678,12 +682,12 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 			continue
 		}
 		switch f.name {
-		case "Handling": // the hash has what it had when this was a bool that flipped the default
+		case "Handling": // hashed as when it was a bool that inverted the default
 			if (w.n.Handling == Observes) != p.node(ref).observes(join) {
 				w.text = append(w.text, "HandlesFailure=true\n"...)
 			}
 			continue
-		case "GuardErrors": // of every node: it has no zero here
+		case "GuardErrors": // of every node, since it is never zero here
 			w.text = append(append(append(w.text, `GuardErrors="`...), w.n.GuardErrors.String()...), "\"\n"...)
 			continue
 		case "Loop":
@@ -719,7 +723,7 @@ func (w *hasher) node(to []byte, ref machine.Ref) []byte {
 	return hex.AppendEncode(to, w.sum.Sum(w.out[:0])[:hashLength/2])
 }
 
-// field appends a field. Most of them are plain, and their JSON form needs no encoder.
+// field appends a field. Most fields are plain, and need no encoder for their JSON form.
 func (w *hasher) field(name string, v reflect.Value, end byte) {
 	w.text = append(append(w.text, name...), '=')
 	switch {
@@ -736,7 +740,7 @@ func (w *hasher) field(name string, v reflect.Value, end byte) {
 	w.text = append(w.text, end)
 }
 
-// isPlain reports whether a text is its own JSON form, but for quotes around it.
+// isPlain reports whether the JSON form of a text is the text in quotes.
 func isPlain(s string) bool {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
@@ -746,7 +750,8 @@ func isPlain(s string) bool {
 	return true
 }
 
-// hashedForm is a field by its JSON form, or by its type if it has none. MarshalJSON is user code.
+// hashedForm returns the JSON form of a field, or the type of a field without one. It calls MarshalJSON, which is
+// user code.
 func hashedForm(v reflect.Value) (text string) {
 	if v.Kind() == reflect.Func {
 		return "func"
@@ -768,7 +773,7 @@ func hashedForm(v reflect.Value) (text string) {
 	return fmt.Sprintf("<%T>", v.Interface())
 }
 
-// hashedStruct is hashedForm for a struct with functions in it, or a pointer to one.
+// hashedStruct is hashedForm for a struct that contains functions, or a pointer to one.
 func hashedStruct(v reflect.Value) (text string, ok bool) {
 	if v.Kind() == reflect.Pointer {
 		v = v.Elem()

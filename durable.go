@@ -17,105 +17,103 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// durable connects a run to its store. The run's lock guards it, and is not held during calls of the store or a codec.
+// durable connects a run to its store. The run's lock guards it; no call of the store or a codec is made under that lock.
 //
-// The run goes ahead in memory, and each critical section that changes the State notes its changes in the outbox. One
-// goroutine, the committer, takes the whole outbox and writes it as one transaction, again and again; there is one as long as
-// something is to be written, and it counts as a worker of the run. The outbox is bounded: while it is full, attempts wait before they end, see room. So the start of a node is in the same transaction as the
-// completion that made the node ready, and the longer a write takes, the more the next one holds. Until its transaction is
-// written, an attempt that was begun does not call its step, a condition or trigger that became ready is not queued, the result
-// of a nested run is not evaluated, and the events are hidden. Steps and readers of events see a change only when it is durable;
-// Status, Node and Counts show what is in memory.
+// The run proceeds in memory, and each critical section that changes the State adds its changes to the outbox. One goroutine, the committer,
+// repeatedly takes the whole outbox and writes it as one transaction. It runs while there is something to write and counts as a worker of the
+// run. The outbox is bounded: while it is full, attempts wait before they end, see room. The start of a node is in the same transaction as the
+// completion that made the node ready, and the longer a write takes, the more the next transaction holds. Until the transaction is written, an
+// attempt in it does not call its step, a condition or trigger that became ready is not queued, the result of a nested run is not evaluated, and
+// the events are hidden. Steps and readers of events see a change only when it is durable; Status, Node and Counts show the state in memory.
 //
-// The runs of a tree share one durable. The nodes inside composites are stored under keys that are paths, see Run.key; the
-// record of a composite holds the data of its nested run as a whole. The store sees the start of a composite not as an
-// attempt but as a commit of its record: after a crash the composite continues.
+// All runs of a tree share one durable. The store's keys for nodes inside composites are paths, see Run.key; a composite's record holds all data
+// of its nested run. The start of a composite is stored not as an attempt but as a commit of its record: after a crash the composite continues.
 type durable struct {
 	store       store.Store
 	lease       store.Lease
-	sequence    uint64       // of the last transaction that was taken out of the outbox
-	status      RunStatus    // of the run, in this transaction and all before
-	outbox      *transaction // what has changed since; never nil
-	spare       *transaction // empty, in the memory of a written transaction; nil if there is none
-	current     *transaction // that the store has been given and has not answered; nil if there is none
-	writing     bool         // there is a committer
-	coming      int          // workers that were started and have not taken their first tasks yet: no committer starts before
+	sequence    uint64       // of the last transaction taken out of the outbox
+	status      RunStatus    // of the run, as the last transaction taken has it
+	outbox      *transaction // the changes since then; never nil
+	spare       *transaction // an empty transaction that reuses the memory of a written one; nil if there is none
+	current     *transaction // given to the store, which has not answered; nil if there is none
+	writing     bool         // a committer runs
+	coming      int          // workers started that have not taken their first task: the committer starts after that
 	failed      error
-	stale       bool                   // the store's record of the run itself is to be replaced by the next transaction
-	unspecified bool                   // the next transaction is to say what the run does
-	steps       int64                  // entries made and read, by which tests check that the work is linear
-	open        map[place]int32        // attempts whose start was noted and whose end was not
-	endHold     func()                 // ends the renewal by holdLease
+	stale       bool                   // the next transaction replaces the store's record of the run itself
+	unspecified bool                   // the next transaction stores what the run does
+	steps       int64                  // entries made and read: tests check by it that the work is linear
+	open        map[place]int32        // attempts with a recorded start and no recorded end
+	endHold     func()                 // stops the renewal by holdLease
 	renewal     *time.Timer            // nil until the run is prepared
-	given       bool                   // the lease is being given back, or was: the run is over and everything is written
-	lost        *lost                  // the run is left without its store; nil otherwise
+	given       bool                   // the lease is being released, or was: the run is over and everything is written
+	lost        *lost                  // the run has been left without its store; nil otherwise
 	stored      map[place]storedStatus // of the nodes that have not ended
 	written     bool                   // a write of this life has succeeded
-	ctx         context.Context        // of the writes
-	cancel      context.CancelFunc     // ends it when the store has failed
-	alarms      due.Queue[*wake]       // the alarms that the store has to know of
-	expires     time.Time              // of the lease, at the earliest: it was asked for leaseTime before
-	scratch     []byte                 // in which the committer encodes records
+	ctx         context.Context        // the context of writes
+	cancel      context.CancelFunc     // cancels ctx when the store has failed
+	alarms      due.Queue[*wake]       // the alarms that the store must know
+	expires     time.Time              // when the lease expires at the earliest: leaseTime after the request
+	scratch     []byte                 // the committer's buffer for encoding records
 	kept        []keptEpoch            // see keptEpoch
-	undoing     Compensation           // of the run, as the store has it
-	used        Usage                  // what the run has used in attempts that have ended, as the store has it
-	undone      map[string]int         // by path: the part of undoing.times that no record of a node holds
-	deltas      map[string]int         // by path: the counts that are in the record of the run, and not in a node's
-	payload     json.RawMessage        // of the trigger, as the codec has written it; the committer owns it
-	line        []*ending              // attempts that wait for room in the outbox, in the order of their ends
+	undoing     Compensation           // the run's Compensation, as stored
+	used        Usage                  // what the ended attempts of the run have used, as stored
+	undone      map[string]int         // by path: the part of undoing.times that is in no node's record
+	deltas      map[string]int         // by path: the delta counts that are in the run's record and in no node's
+	payload     json.RawMessage        // of the trigger, as the codec wrote it; the committer owns it
+	line        []*ending              // attempts that wait for room in the outbox, in the order in which their steps returned
 	bounds      room                   // of the outbox
-	reserved    room                   // in the outbox, for nodes that wait no more and have not ended yet
+	reserved    room                   // in the outbox, for nodes that have room but have not ended yet
 	heldBack    []*Run                 // runs of the tree that begin nothing until the outbox is taken
-	roots       map[*Run]*ordset.Set   // ready roots of which the outbox does not know, see inTurn
+	roots       map[*Run]*ordset.Set   // ready roots that the outbox does not have, see inTurn
 	events      *eventWriter           // nil if the run's events are not stored
-	forked      string                 // the id of the run with whose results this one began; "" if it is no fork
+	forked      string                 // the id of the run that this one was forked from; "" if it is no fork
 	inbox       *inbox                 // nil if the store takes no requests
-	awaits      map[string]string      // by paths of nodes: the runs that the store has been asked to await for them in this life
+	awaits      map[string]string      // by path of a node: the run that the store was asked in this life to await for it
 }
 
-// place is a node of one of the runs of a tree.
+// place identifies a node in one of the runs of a tree.
 type place struct {
 	run *Run
 	ref machine.Ref
 }
 
-// transaction is one write of the store, and before that the outbox. When it is written, a later one reuses its memory, except the
-// commit's, which belongs to the store.
+// transaction is the outbox, and later one write of the store. Once it is written, a later transaction reuses its memory, except
+// the commit's, which belongs to the store.
 type transaction struct {
 	entries []pendingNode
 	at      map[place]int // indexes into entries, if there are more than a few
-	due     bool          // it is to be written even without entries
-	ended   []*Run        // nested runs whose results are to be evaluated afterwards
-	undos   []undoRecord  // of nodes that are undone
-	emitted []place       // nodes of which only the number of deltas has changed: their records are replaced with the next changes
-	back    *takenBack    // what a redrive takes back with it; nil for any other transaction
+	due     bool          // it is written even without entries
+	ended   []*Run        // nested runs whose results are evaluated once it is written
+	undos   []undoRecord  // of nodes that are being undone
+	emitted []place       // nodes with no change but their number of deltas: their records are replaced with the next transaction
+	back    *takenBack    // what a redrive takes back; nil for any other transaction
 	bytes   int           // of the values in the entries
 	begins  int           // attempts and composites that begin
-	widest  int           // the most rows that one end has needed
+	widest  int           // the largest number of rows that one end has needed
 	*writing
 
-	// Set when it is taken out of the outbox:
+	// Set when the transaction is taken out of the outbox:
 	commit   store.Commit
 	nodes    []nodeState     // the records of the commit's nodes, not encoded yet
 	places   []place         // of these nodes
-	children []*Run          // the runs nested in them; nil for most
-	outputs  []collected     // of iterations, that loops collect
-	signals  []answeredState // with IDs, that have no record yet
+	children []*Run          // the run nested in each of these nodes; nil for most
+	outputs  []collected     // of iterations of collecting loops
+	signals  []answeredState // answers with IDs that have no record yet
 	signal   int             // the number of the first of these
 	header   *snapshotFile
-	show     uint64  // the id of the last event to be shown afterwards
-	events   []Event // to be stored: drafts of events that no earlier transaction holds
+	show     uint64  // the id of the last event that readers may see once it is written
+	events   []Event // drafts of events that no earlier transaction stores
 }
 
-// undoRecord is the record of the undoing of a node, which is encoded later.
+// undoRecord is the record of a node's undoing. The committer encodes it later.
 type undoRecord struct {
 	*undo
 	key   string
 	state *undoState
 }
 
-// collected is the output of an iteration of a loop that collects them, or the list of a map. It has a record of its own, so that the loop's
-// record does not grow with each iteration, nor the map's with its list.
+// collected is the output of an iteration of a collecting loop, or the list of a map. It has a record of its own, so that the loop's record
+// does not grow with each iteration, nor the map's with its list.
 type collected struct {
 	key       string
 	path      string // for errors
@@ -124,13 +122,13 @@ type collected struct {
 	at        time.Time
 }
 
-// writing says what became of a transaction. It outlives the transaction, whose memory is reused, for its readers.
+// writing is the outcome of a transaction. It outlives the transaction, whose memory is reused, for its readers.
 type writing struct {
-	done chan struct{} // closed, with the lock held, when the transaction is written, or err says why not
+	done chan struct{} // closed under the run's lock, when the transaction is written or err says why it is not
 	err  error
 }
 
-// failed reports whether the transaction may not have been written. The lock is held.
+// failed reports whether the transaction may not have been written. The caller holds the run's lock.
 func (w *writing) failed() bool {
 	if w == nil {
 		return false
@@ -143,38 +141,38 @@ func (w *writing) failed() bool {
 	}
 }
 
-// pendingNode is what a transaction holds of one node: what has happened to it, which only its methods add to, and the numbers that belong to
-// that.
+// pendingNode is a transaction's entry for one node: what has happened to the node, with the attempt numbers. Only its methods change
+// happened.
 type pendingNode struct {
 	place
 	happened nodeNews
 	ended    int32 // nodeReturned: the attempt that has ended, if its start was in an earlier transaction; else 0
-	starts   int32 // attempts that begin; more than one only if the earlier ones were given up while the store was busy
-	attempt  int32 // the last of these
-	before   int32 // nodeBegan: attempts that had begun before
-	resolved int   // predecessors that have resolved
+	starts   int32 // attempts that begin; more than one only if the earlier ones were abandoned while the store was busy
+	attempt  int32 // the last attempt that begins
+	before   int32 // nodeBegan: the number of attempts before
+	resolved int   // predecessors that resolved
 
-	text json.RawMessage // its output as the codec has written it; nil if the committer has to ask the codec
+	text json.RawMessage // its output as the codec wrote it; nil if the committer must call the codec
 }
 
-// nodeNews are what has happened to a node since the transaction before.
+// nodeNews says what has happened to a node since the previous transaction.
 type nodeNews uint8
 
 const (
-	nodeChanged  nodeNews = 1 << iota // its record is to be replaced
-	nodeBegan                         // an attempt has begun, as the events have it: also a composite's, or when inputs were accepted
-	nodeReturned                      // an attempt has ended
+	nodeChanged  nodeNews = 1 << iota // its record must be replaced
+	nodeBegan                         // an attempt began, in the sense of the events: also a composite's, or one whose inputs were accepted
+	nodeReturned                      // an attempt ended
 	nodeReady                         // it became ready
-	nodeParked                        // and is to be queued when the transaction is written
-	nodeTerminal                      // it has become terminal; the record of a node that was so before is never replaced
+	nodeParked                        // it became ready and is queued when the transaction is written
+	nodeTerminal                      // it became terminal; a terminal node's record is never replaced in a later transaction
 )
 
 func (e *pendingNode) is(what nodeNews) bool { return e.happened&what != 0 }
 
-// change notes that the record of the node is to be replaced. What follows from that is noted by the other methods.
+// change records that the node's record must be replaced. The other methods record why.
 func (e *pendingNode) change() { e.happened |= nodeChanged }
 
-// begin notes that an attempt begins, and how many had begun before.
+// begin records that an attempt begins, after this many earlier ones.
 func (e *pendingNode) begin(before int32) {
 	if !e.is(nodeBegan) {
 		e.happened |= nodeBegan
@@ -182,7 +180,7 @@ func (e *pendingNode) begin(before int32) {
 	}
 }
 
-// start notes that an attempt begins for which the step is called once that is stored.
+// start records that an attempt begins whose step is called once the start is stored.
 func (e *pendingNode) start(attempt, before int32) {
 	e.change()
 	e.begin(before)
@@ -190,14 +188,15 @@ func (e *pendingNode) start(attempt, before int32) {
 	e.starts++
 }
 
-// finish notes that an attempt has ended whose start was noted.
+// finish records the end of an attempt.
 func (e *pendingNode) finish(attempt int32) {
 	if e.happened |= nodeReturned; e.starts == 0 {
 		e.ended = attempt
 	}
 }
 
-// ready notes that the node became ready. If it parks, it is queued afterwards; the first time, ready returns true.
+// ready records that the node became ready. If parks is set, the node is queued after the write; ready returns true
+// the first time.
 func (e *pendingNode) ready(parks bool) (parked bool) {
 	e.happened |= nodeReady
 	if parked = parks && !e.is(nodeParked); parked {
@@ -206,14 +205,14 @@ func (e *pendingNode) ready(parks bool) (parked bool) {
 	return parked
 }
 
-// end notes that the node has become terminal. See also resolve.
+// end records that the node became terminal. See also resolve.
 func (e *pendingNode) end() { e.happened |= nodeChanged | nodeTerminal }
 
 func newTransaction() *transaction {
 	return &transaction{writing: &writing{done: make(chan struct{})}}
 }
 
-// reuse keeps the memory of a transaction that is written, unless it is large, and nothing of what was in it: neither values nor nested runs.
+// reuse keeps the memory of a written transaction, unless it is large, and clears it, so that no value or nested run is kept alive.
 func (d *durable) reuse(tx *transaction) {
 	if cap(tx.entries) > maxSpare {
 		return
@@ -227,7 +226,7 @@ func (d *durable) reuse(tx *transaction) {
 	d.spare = tx
 }
 
-// nextTransaction returns an empty transaction, in the memory of a written one if there is any.
+// nextTransaction returns an empty transaction, in the memory of a written one if there is a spare.
 func (d *durable) nextTransaction() *transaction {
 	tx := d.spare
 	if d.spare = nil; tx == nil {
@@ -237,13 +236,13 @@ func (d *durable) nextTransaction() *transaction {
 	return tx
 }
 
-// maxSpare is the number of nodes up to which the memory of a transaction is used again.
+// maxSpare is the largest capacity, in nodes, of a transaction whose memory is reused.
 const maxSpare = 1024
 
-// fewEntries is the number of entries that are searched one by one.
+// fewEntries is the largest number of entries that find searches one by one.
 const fewEntries = 8
 
-// find returns the index of a node's entry; -1 if there is none.
+// find returns the index of a node's entry, or -1 if there is none.
 func (tx *transaction) find(at place) int {
 	if len(tx.entries) > fewEntries {
 		if i, ok := tx.at[at]; ok {
@@ -259,7 +258,7 @@ func (tx *transaction) find(at place) int {
 	return -1
 }
 
-// pending returns the outbox's entry of a node.
+// pending returns the outbox's entry for a node, and makes it if necessary.
 func (d *durable) pending(at place) *pendingNode {
 	d.steps++
 	tx := d.outbox
@@ -272,15 +271,16 @@ func (d *durable) pending(at place) *pendingNode {
 	return &tx.entries[i]
 }
 
-// awaitsWrite counts the ready nodes, and the nested runs that have ended, that wait for their store before they are evaluated. With one slot,
-// nothing begins meanwhile: otherwise the order would depend on the speed of the store.
+// awaitsWrite counts the ready nodes and ended nested runs that wait for a write before they are evaluated. With one slot, nothing begins
+// meanwhile: otherwise the order would depend on the speed of the store.
 func (r *Run) awaitsWrite(more int) {
 	if r.unwritten += more; r.single != nil {
 		r.single.unwritten += more
 	}
 }
 
-// index makes an entry known to find. The first ones are indexed when there are more than a few.
+// index lets find find an entry by the map. The first entries are added to the map only when there are more than a
+// few.
 func (tx *transaction) index(i int) {
 	if i < fewEntries {
 		return
@@ -309,13 +309,13 @@ func (tx *transaction) parks(at place) bool {
 	return i >= 0 && tx.entries[i].is(nodeParked)
 }
 
-// hasWork reports whether there is something to be written.
+// hasWork reports whether there is something to write.
 func (d *durable) hasWork() bool {
 	tx := d.outbox
 	return len(tx.entries) > 0 || len(tx.undos) > 0 || len(tx.ended) > 0 || tx.due || len(tx.commit.Taken) > 0
 }
 
-// outdate marks the record of the run, or of the composite that the run performs, so that the next commit writes it again.
+// outdate marks the record of the run, or of the composite that contains it, so that the next commit writes it again.
 func (r *Run) outdate() {
 	d := r.durable
 	switch {
@@ -335,8 +335,8 @@ func (r *Run) outdated(ref machine.Ref) {
 	}
 }
 
-// settleLease releases the lease of a run that has ended with nothing to write: the run was left, or its store has
-// failed. The lock is held.
+// settleLease starts the committer to release the lease of a run that has ended with nothing to write: the run was
+// left, or its store failed. The caller holds the run's lock.
 func (r *Run) settleLease() {
 	if d := r.durable; !d.writing {
 		d.writing = true
@@ -345,7 +345,7 @@ func (r *Run) settleLease() {
 	}
 }
 
-// recordsStart reports whether the start of an attempt that begins now is written before its step is called.
+// recordsStart reports whether the start of an attempt of this node is written before its step is called.
 func (r *Run) recordsStart(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.failed == nil && !r.plan.net.Is(ref, machine.FlagInline)
 }
@@ -355,14 +355,14 @@ type storedLife struct{ plainLife }
 
 func (storedLife) arrived(r *Run) { r.durable.coming-- }
 
-// mayTake writes past changes before the start of the next attempt.
+// mayTake puts earlier changes into the outbox before the next attempt starts.
 func (storedLife) mayTake(r *Run, now int64) bool {
 	r.flush(now)
 	return !r.holdsBack()
 }
 
-// begun puts the start of an attempt into the outbox, with the number of attempts before it. The worker waits until it is
-// written before it calls the step.
+// begun puts the start of an attempt into the outbox, with the number of attempts before it. The worker calls the step
+// once the start is written.
 func (l storedLife) begun(step *Step, attempt, before int32, now int64) (way, *writing) {
 	r, ref := step.run, step.ref
 	if !r.recordsStart(ref) {
@@ -390,15 +390,15 @@ func (r *Run) noteBegin(ref machine.Ref, now int64) *pendingNode {
 // errNotCalled is the result of an attempt that was stopped while its start was written.
 var errNotCalled = errors.New("stopped before its step was called")
 
-// awaitRecord waits until the start of the attempt is durable, and lets its timeout begin. A result with an error means that the
-// step is not to be called: the store has failed, the lease has run out meanwhile, or the attempt was stopped.
+// awaitRecord waits until the start of the attempt is durable, then starts its timeout. If the result has an error, the step
+// must not be called: the store has failed, the lease has expired meanwhile, or the attempt was stopped.
 func (w *worker) awaitRecord() attemptResult {
 	r, step, tx := w.run, w.step, w.recorded
 	w.recorded = nil
 	<-tx.done
 	w.now = r.now()
 	if tx.err != nil {
-		return attemptResult{err: errNotCalled, kind: CauseStepError} // the store's failure has stopped it
+		return attemptResult{err: errNotCalled, kind: CauseStepError} // the store's failure has stopped the attempt
 	}
 	r.st.Lock()
 	d, x := r.durable, r.extras[step.ref]
@@ -422,7 +422,7 @@ func (w *worker) awaitRecord() attemptResult {
 }
 
 // storeFailed ends the run at the last change that its store has confirmed: every later change is undone, and a write that
-// the store has not answered counts as not written. The lock is held.
+// the store has not answered counts as not written. The caller holds the run's lock.
 func (r *Run) storeFailed(err error) {
 	d, s, now := r.durable, &r.st, r.now()
 	if d.failed != nil {
@@ -444,7 +444,7 @@ func (r *Run) storeFailed(err error) {
 		c.st.Park(false)
 		c.st.Close()
 	}
-	for _, tx := range slices.Backward(unwritten) { // what was before the older one stands
+	for _, tx := range slices.Backward(unwritten) { // newest first: each rollback restores the values before its transaction
 		r.rollback(tx, err)
 	}
 	if r.stage > stageRunning {
@@ -460,7 +460,7 @@ func (r *Run) storeFailed(err error) {
 	}
 	r.stay(now)
 	r.collectStops()
-	for _, c := range runs[1:] { // a run that was being stopped already is not stopped again: its cleanup nodes were to run
+	for _, c := range runs[1:] { // a run that was already being stopped is not stopped again: its cleanup nodes were about to run
 		if !c.concluded() {
 			c.stopFor(CauseStoreError, &stopCause{err, context.Canceled}, machine.StopAsking)
 			c.collectStops()
@@ -469,7 +469,7 @@ func (r *Run) storeFailed(err error) {
 	r.flush(now)
 }
 
-// announce logs the first event of a life whose first event the store does not hold.
+// announce logs the first event of this life, if the store does not have one.
 func (r *Run) announce(now int64) {
 	e := entry{kind: evRunStarted, at: now}
 	if from := r.cfg.from; from != nil && !r.cfg.fork {
@@ -490,7 +490,7 @@ func (r *Run) rollback(tx *transaction, err error) {
 			e.run.awaitsWrite(-1)
 		}
 		if e.is(nodeBegan) {
-			rec.attempts = e.before // it never began
+			rec.attempts = e.before // in the store it never began
 		}
 		if e.is(nodeTerminal) {
 			s.Overrule(e.ref, e.is(nodeReturned))
@@ -511,14 +511,14 @@ func (r *Run) rollback(tx *transaction, err error) {
 	close(tx.done)
 }
 
-// lost records the failure of the store as the cause that stopped the run.
+// lost records the failure of the store as the reason why the run was stopped.
 func (r *Run) lost(err error) {
 	r.st.SetStopped(CauseStoreError)
 	r.stopOrigin = noRef
 	r.stopCauses = map[CauseKind]*stopCause{CauseStoreError: {err, context.Canceled}}
 }
 
-// descendants yields the runs nested in this one whose composites have not ended, the outer ones first.
+// descendants returns the runs nested in this one whose composites have not ended, outer ones first.
 func (r *Run) descendants() (runs []*Run) {
 	if !r.nests {
 		return nil
@@ -532,21 +532,21 @@ func (r *Run) descendants() (runs []*Run) {
 	return runs
 }
 
-// holdLease renews the lease until the run is prepared, see startRenewal: decoding the values of a stored run may take long. It may
-// not use the State, which does not exist before. The function that it returns ends the renewals and waits for one in flight; it may
-// be called again.
+// holdLease renews the lease until startRenewal takes over, since decoding the values of a stored run may take long. It must not use
+// the State, which does not exist yet. The function end stops the renewals and waits for one in flight; it may be called more than
+// once.
 func (r *Run) holdLease() (end func()) {
 	d, over := r.durable, make(chan struct{})
 	ctx, cancel := context.WithCancel(d.ctx)
 	timer := time.AfterFunc(r.cfg.leaseTime/3, func() {
-		defer close(over) // even if the store ends the goroutine
+		defer close(over) // even if the store calls Goexit
 		for {
 			asked, pause := time.Now(), r.cfg.leaseTime/3
 			switch err := guarded(func() error { return d.store.Renew(ctx, d.lease, r.cfg.leaseTime) }); {
 			case err == nil:
 				d.expires = asked.Add(r.cfg.leaseTime)
 			case errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !time.Now().Before(d.expires):
-				return // the first write of the run will show it
+				return // the first write of the run will fail the same way
 			default:
 				pause = d.untilRenewal(r.cfg.leaseTime)
 			}
@@ -564,8 +564,8 @@ func (r *Run) holdLease() (end func()) {
 	})
 }
 
-// startRenewal keeps the lease of a prepared run while it is pending, while it runs, and until its end is written. It renews the lease
-// when a third of its time has passed, or at once if it has passed already.
+// startRenewal renews the lease of a prepared run while it is pending, while it runs, and until its end is written. It does so when a
+// third of the lease's time has passed, or at once if that is already so.
 func (r *Run) startRenewal() {
 	d := r.durable
 	d.endHold()
@@ -574,7 +574,7 @@ func (r *Run) startRenewal() {
 	d.renewal = time.AfterFunc(time.Until(d.expires)-2*r.cfg.leaseTime/3, r.renew)
 }
 
-// renew extends the lease. Each call is a goroutine of its own that counts as a timer of the run.
+// renew extends the lease. Each call runs on its own goroutine, which counts as a timer of the run.
 func (r *Run) renew() {
 	d := r.durable
 	r.st.Lock()
@@ -594,7 +594,7 @@ func (r *Run) renew() {
 		d.expires = asked.Add(r.cfg.leaseTime)
 		d.renewal.Reset(r.cfg.leaseTime / 3)
 	case r.stage == stagePending && (errors.Is(err, ErrFenced) || errors.Is(err, ErrUnusable) || !now.Before(d.expires)):
-		// The first write of the run will show it.
+		// The first write of the run will fail the same way.
 	case errors.Is(err, ErrFenced):
 		r.storeFailed(fmt.Errorf("%w: %w", ErrStore, err))
 	case errors.Is(err, ErrUnusable) || !now.Before(d.expires):
@@ -605,20 +605,20 @@ func (r *Run) renew() {
 	r.release(r.now())
 }
 
-// untilRenewal is the pause before a renewal that has failed is repeated.
+// untilRenewal returns the pause before a failed renewal is repeated.
 func (d *durable) untilRenewal(leaseTime time.Duration) time.Duration {
 	return min(time.Second, leaseTime/10, max(time.Until(d.expires), 0))
 }
 
-// releaseLease releases the lease when the run is over, or will not begin. It waits for the store at most until the lease has expired,
-// provided that the store heeds its context. The lock is not held.
+// releaseLease releases the lease when the run is over, or will not begin. It waits for the store at most until the lease expires,
+// provided that the store heeds its context. The caller does not hold the run's lock.
 func (r *Run) releaseLease() error {
 	d := r.durable
 	d.endHold()
 	unwatched := d.inbox.close()
 	if d.renewal != nil {
 		r.st.Lock()
-		d.given = true // so a renewal in flight changes nothing any more
+		d.given = true // so a renewal in flight has no effect
 		d.renewal.Stop()
 		d.inbox.giveUp()
 		r.st.Unlock()
@@ -632,8 +632,8 @@ func (r *Run) releaseLease() error {
 	return unwatched
 }
 
-// createUnbegun writes to the store what a run is to do that was left before it began, so that another process can begin it: the store has
-// nothing else of it. The lock is not held.
+// createUnbegun stores a run that was left before it began, so that another process can begin it: the store has no record of it yet. The
+// caller does not hold the run's lock.
 func (r *Run) createUnbegun() error {
 	d := r.durable
 	admin, ok := d.store.(store.Admin)
@@ -649,43 +649,44 @@ func (r *Run) createUnbegun() error {
 			return err
 		})
 	}
-	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // it was created, or another process has it
+	if err == nil || errors.Is(err, ErrLeased) || errors.Is(err, store.ErrMismatch) { // it was created, or another process holds it
 		return nil
 	}
 	return fmt.Errorf("%w: run %s is not created: %w", ErrStore, quoteID(r.ID()), err)
 }
 
-// room is what the end of an attempt takes up in a transaction, or how much there may be.
+// room is the space that the end of an attempt takes in a transaction, or the bound of that space.
 type room struct {
 	rows  int // of nodes
 	bytes int // of values
 }
 
-// defaultBounds are the bounds of a transaction, which the outbox keeps. While it is full, attempts wait before they end, and no attempt begins. The end of
-// an attempt and all its consequences are in one transaction, so one end may exceed them.
+// defaultBounds bounds a transaction, and so the outbox. While the outbox is full, attempts wait before they end, and no attempt begins. The end
+// of an attempt and all its consequences are in one transaction, so one end may exceed the bounds.
 var defaultBounds = room{rows: 1024, bytes: 8 << 20}
 
-// starts is how many attempts begin with one transaction. The ends of attempts that return at once are written two transactions later, so a crash repeats
-// the attempts of two.
+// starts returns how many attempts may begin with one transaction. The ends of attempts that return at once are written two transactions later,
+// so a crash repeats the attempts of two transactions.
 func (bounds room) starts() int { return (bounds.rows + 1) / 2 }
 
-// ending is an attempt that has returned, and waits before it ends.
+// ending is an attempt whose step has returned, and which waits for room before it ends.
 type ending struct {
 	at       place
 	bytes    int           // of its values
-	reserved room          // in the outbox, once it may end
+	reserved room          // in the outbox, once granted is closed
 	granted  chan struct{} // closed when it may end
 }
 
-// full reports whether the outbox has no room for an end that changes nodes which are not in it yet.
+// full reports whether the outbox has no room for an end that changes nodes without an entry.
 func (d *durable) full() bool {
 	return len(d.outbox.entries)+len(d.outbox.undos)+d.reserved.rows >= d.mostRows() || d.outbox.bytes+d.reserved.bytes >= d.bounds.bytes
 }
 
-// mostRows is how many rows the outbox may have. Ends that change the same nodes share a transaction, also if these nodes are more than the bound.
+// mostRows returns how many rows the outbox may have. Ends that change the same nodes share a transaction, even if these nodes exceed the bound.
 func (d *durable) mostRows() int { return max(d.bounds.rows, 2*d.outbox.widest) }
 
-// reserve reserves room in the outbox for the end of an attempt, without consequences beyond the next nodes, if there is room.
+// reserve reserves room in the outbox, if there is any, for the end of an attempt and the readiness of the next nodes, without
+// further consequences.
 func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	rows, held := len(d.outbox.entries)+d.reserved.rows, d.outbox.bytes+d.reserved.bytes
 	if d.full() && rows > 0 || held > 0 && held+bytes > d.bounds.bytes {
@@ -710,8 +711,8 @@ func (d *durable) reserve(at place, bytes int) (n room, ok bool) {
 	return n, true
 }
 
-// awaitRoom makes the worker wait until its attempt, which has returned with values of so many bytes, may end. It is called with the lock held, and reports
-// whether it has waited, without the lock. The end must then be applied in the critical section that begins with endWait.
+// awaitRoom makes the worker wait until its attempt, whose step returned values of so many bytes, may end. The caller holds the run's lock. If
+// awaitRoom waits, it releases the lock and returns true; the caller then applies the end in the critical section that begins with endWait.
 //
 //go:noinline
 func (w *worker) awaitRoom(bytes int) (waited bool) {
@@ -735,13 +736,13 @@ func (w *worker) awaitRoom(bytes int) (waited bool) {
 	return true
 }
 
-// hasReturned notes that the step of the running attempt has returned, so that nothing ends the attempt but the worker.
+// hasReturned records that the step of the running attempt has returned, so that only the worker ends the attempt.
 func (r *Run) hasReturned(ref machine.Ref) {
 	r.records[ref].returned = true
 	r.disarmAttempt(ref)
 }
 
-// free ends a reservation: what it was for is in the outbox, or will not be.
+// free ends a reservation: the changes it was for are in the outbox, or will not be.
 func (d *durable) free(n room) {
 	if d.failed == nil {
 		d.reserved.rows -= n.rows
@@ -749,7 +750,8 @@ func (d *durable) free(n room) {
 	}
 }
 
-// endWait is called with the lock held when the worker has waited. OverallTimeout, if it has passed meanwhile, ends a node whose attempt has failed.
+// endWait ends the worker's wait; the caller holds the run's lock. If OverallTimeout has passed meanwhile, a node whose attempt failed ends with
+// it.
 func (w *worker) endWait(failed bool) {
 	r, ref, d := w.run, w.task.Ref, w.run.durable
 	if w.ending != nil {
@@ -765,7 +767,7 @@ func (w *worker) endWait(failed bool) {
 	}
 }
 
-// admit lets attempts end that wait for room, in their order.
+// admit lets waiting attempts end, in their order, while there is room.
 func (d *durable) admit() {
 	for len(d.line) > 0 {
 		e := d.line[0]
@@ -778,7 +780,7 @@ func (d *durable) admit() {
 	}
 }
 
-// admitAll lets all waiting attempts continue, since nothing is written any more.
+// admitAll lets all waiting attempts continue, since nothing more is written.
 func (d *durable) admitAll() {
 	for _, e := range d.line {
 		close(e.granted)
@@ -786,7 +788,8 @@ func (d *durable) admitAll() {
 	d.line, d.reserved = nil, room{}
 }
 
-// holdsBack reports whether the run begins nothing until the committer has taken the outbox. The run then continues by itself.
+// holdsBack reports whether the run begins nothing until the committer has taken the outbox. The run then continues without
+// further calls.
 func (r *Run) holdsBack() bool {
 	d := r.durable
 	if d == nil || d.failed != nil || r.single != nil || d.outbox.begins < d.bounds.starts() && len(d.line) == 0 && !d.full() {
@@ -799,8 +802,8 @@ func (r *Run) holdsBack() bool {
 	return true
 }
 
-// letGo releases what has waited for room in the outbox, which the committer has taken, and reports whether runs of the tree may begin more. The lock
-// is held.
+// letGo lets attempts end and runs begin, now that the committer has taken the outbox. It reports whether runs of the tree may begin more. The
+// caller holds the run's lock.
 func (r *Run) letGo() (more bool) {
 	d := r.durable
 	d.admit()
@@ -815,8 +818,8 @@ func (r *Run) letGo() (more bool) {
 	return more
 }
 
-// inTurn leaves out of the changes of a run that roots became ready, if these are many: the readiness of a root follows from the start of its run;
-// it is written, and has its event, when the root begins. So the first transaction of a run does not grow with the number of its roots.
+// inTurn drops the changes by which roots became ready, if there are many: the start of the run implies that its roots are ready. A root's change
+// is written, and has its event, when the root begins. So the first transaction of a run does not grow with the number of roots.
 func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	d := r.durable
 	later, most := d.roots[r], d.bounds.starts()
@@ -852,25 +855,25 @@ func (r *Run) inTurn(changes []machine.Change) []machine.Change {
 	return list
 }
 
-// tellRoot reports that a root which is about to begin is ready, if inTurn has left this out.
+// tellRoot records the readiness of a root that is about to begin, if inTurn has dropped it.
 func (r *Run) tellRoot(ref machine.Ref, now int64) {
 	if r.durable.roots[r].Remove(int(ref)) {
 		r.tell([]machine.Change{{Ref: ref, Status: Ready}}, now)
 	}
 }
 
-// isUntold reports whether a node is a root that is ready and of which neither the outbox nor an event knows.
+// isUntold reports whether a node is a ready root whose readiness inTurn has dropped.
 func (r *Run) isUntold(ref machine.Ref) bool {
 	return r.durable != nil && r.durable.roots[r].Has(int(ref))
 }
 
-// isFreshRoot reports whether a change makes a node ready that has no predecessors and of which nothing is stored.
+// isFreshRoot reports whether a change makes a node ready that has no predecessors and no stored record.
 func (r *Run) isFreshRoot(c machine.Change) bool {
 	return c.Status == Ready && !c.Blocked && c.Attempt == 0 && (!c.Quiet || r.recorder.latest[c.Ref].id == 0) && r.records[c.Ref].attempts == 0 && len(r.plan.net.In(c.Ref)) == 0 &&
 		!r.st.ParksNode(c.Ref) && r.extras[c.Ref] == nil
 }
 
-// sizeOf is how many bytes the values have that the end of an attempt writes.
+// sizeOf returns the size in bytes of the values that the end of an attempt writes.
 func (r *Run) sizeOf(c *conclusion, kept *[2]json.RawMessage) int {
 	switch {
 	case c.Status == Completed:
