@@ -35,29 +35,29 @@ import (
 //	}
 //	res, err := c.Result()
 //
-// A run has the same statuses, events, snapshots and Result under a Coordinator as under [Execute], composites, retries, timeouts, limits
-// and gates included, since the same code makes them. Given the same options, results and times in the same order, and with the options
-// [RunID] and [Random], it does the same again.
+// A run under a Coordinator has the same statuses, events, snapshots and Result as under [Execute], composites, retries, timeouts, limits
+// and gates included, since the same code produces them. Given the same options, results and times in the same order, and the options
+// [RunID] and [Random], a run behaves the same each time.
 //
-// The methods of a Coordinator are called by one goroutine at a time. They call the guards, tests, merges, contracts, moderators, mocks,
-// fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs, on that goroutine; these must
-// not call the Coordinator. A call during another one panics, since it would return wrong results: a function of the graph that makes such a
-// call fails its node; for a function of Around or a sink the Result has a warning. A function that calls runtime.Goexit fails its node and
-// ends the goroutine; another goroutine may then call the Coordinator.
+// Only one goroutine at a time may call a Coordinator. On that goroutine, its methods call the guards, tests, merges, contracts, moderators,
+// mocks, fallbacks and sinks of the run, and the functions of [Around], [OnNode], [CloneInputs], [Random] and codecs. These functions must
+// not call the Coordinator. A call during another one panics, since it would return wrong results. If a function of the graph makes such a
+// call, its node fails; if a function of Around or a sink does, the Result has a warning. A function that calls runtime.Goexit fails its
+// node and ends the goroutine; another goroutine may then call the Coordinator.
 //
-// The methods of its [Run] may be called from anywhere; what they cause happens in the next call of the Coordinator, see
-// [Coordinator.Wake]. Sinks learn of the end of the run in a call, too, so a host that has waited for [Run.Done] calls
-// [Coordinator.Result]. [Run.Wait] waits for that call: use it on goroutines that do not call the Coordinator.
+// Any goroutine may call the methods of its [Run]; their effects happen in the next call of the Coordinator, see
+// [Coordinator.Wake]. Sinks, too, learn of the end of the run in such a call, so after [Run.Done] the host calls
+// [Coordinator.Result] once. [Run.Wait] waits for this call: use it only on goroutines that do not call the Coordinator.
 type Coordinator struct {
 	run *Run
 	h   *manual
 }
 
 // NewCoordinator begins a run at the given time. With [Resume] it continues from a snapshot, and repeats the calls that were in
-// flight. Steps that have no function of their own need none here: the host calls them.
+// flight. Steps need no function of their own: the host calls them.
 //
-// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for [Durable], [Idempotent], a [*Memo] and [Use], which wait for others or surround the calls of
-// steps, for [CancelWithContext], and for a time before the year 1 or after 9999, which JSON cannot express.
+// Errors are as for [Plan.Start]. The error matches [ErrBadOption] for [Durable], [Idempotent], a [*Memo] and [Use], which wait for other work or
+// wrap the calls of steps, for [CancelWithContext], and for a time before the year 1 or after 9999, which JSON cannot express.
 func NewCoordinator(p *Plan, now time.Time, opts ...Option) (*Coordinator, error) {
 	if y := now.UTC().Year(); y < 1 || y > 9999 {
 		return nil, fmt.Errorf("%w: the run would begin in the year %d, which is not from 1 to 9999", ErrBadOption, y)
@@ -114,11 +114,11 @@ func (c *Coordinator) Result() (*Result, error) {
 	}
 }
 
-// Run returns the run, to look at it, to signal it, to stop it, and for its events, snapshots and Result.
+// Run returns the run, for its status, events, snapshots and Result, and to signal or stop it.
 func (c *Coordinator) Run() *Run { return c.run }
 
-// Next returns an attempt that has begun, each once: its step is to be called, with the Step as it is or elsewhere with its [Step.Call]. An
-// attempt to undo a node is one, too: see [Step.Compensating] and [Step.Do]. ok is false if there is none now.
+// Next returns an attempt that has begun, each once. The host then calls the attempt's step, with the Step itself or elsewhere with its
+// [Step.Call]. Attempts to undo a node are among them: see [Step.Compensating] and [Step.Do]. ok is false if no attempt has begun.
 func (c *Coordinator) Next() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -149,17 +149,16 @@ func (c *Coordinator) waitsFor(s *Step) bool {
 	return s.run.current(s.ref) == s
 }
 
-// Return reports the result of an attempt: what the step has returned, and in place of a panic a [*PanicError]. Of an attempt to undo a node
-// the value does not count. What follows has happened
-// when Return returns. For an attempt that the run does not wait for, since it was abandoned or its result has been reported, the error
-// matches [ErrStale], and nothing has changed.
+// Return reports the result of an attempt: the value and the error of the step, or a [*PanicError] for a panic. For an attempt to undo a
+// node, the value is ignored. All consequences have happened when Return returns. If the run does not wait for the attempt, because it was
+// abandoned or its result has been reported, Return changes nothing and its error matches [ErrStale].
 func (c *Coordinator) Return(s *Step, value any, err error) error {
 	return c.end(s, attemptResult{value: value, err: err, kind: causeOfEnd(err)})
 }
 
-// Crash reports that the process of an attempt has died, more often in a row than the host allows: the node fails with [CauseCrashed] as
-// under [MaxCrashes], so it is not retried, and its Fallback is called; a node whose compensation crashes so cannot be undone. The node's error matches [ErrCrashed] and err. Crash returns the errors of
-// [Coordinator.Return]. A host that begins the attempt again elsewhere reports nothing.
+// Crash reports that the process of an attempt has died, more often in a row than the host allows. The node fails with [CauseCrashed], as under
+// [MaxCrashes]: it is not retried, and its Fallback is called. A node whose compensation crashes in this way cannot be undone. The node's error
+// matches [ErrCrashed] and err. Crash returns the errors of [Coordinator.Return]. A host that begins the attempt again elsewhere reports nothing.
 func (c *Coordinator) Crash(s *Step, err error) error {
 	switch {
 	case err == nil:
@@ -170,7 +169,7 @@ func (c *Coordinator) Crash(s *Step, err error) error {
 	return c.end(s, attemptResult{err: err, kind: CauseCrashed})
 }
 
-// end ends an attempt, and applies the consequences.
+// end ends an attempt and applies the consequences.
 func (c *Coordinator) end(s *Step, res attemptResult) error {
 	defer c.enter()()
 	if s != nil {
@@ -198,8 +197,8 @@ func (c *Coordinator) end(s *Step, res attemptResult) error {
 	return nil
 }
 
-// NextStop returns an attempt whose step is to be asked to stop, each once: context.Cause of the Step says why. The run waits for its
-// result, as long as [CancelGrace] says.
+// NextStop returns an attempt whose step the host must ask to stop, each once: context.Cause of the Step says why. The run waits for
+// the attempt's result as long as [CancelGrace] says.
 func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -217,8 +216,8 @@ func (c *Coordinator) NextStop() (s *Step, ok bool) {
 	}
 }
 
-// Due returns when [Coordinator.Advance] is to be called next: at the end of a backoff, a pause or a grace, at a deadline, or when a
-// token of a rate falls due. ok is false if the run waits for no time.
+// Due returns the time for the next call of [Coordinator.Advance]: the end of a backoff, a pause or a grace, a deadline, or the time
+// when a token of a rate falls due. ok is false if the run waits for no time.
 func (c *Coordinator) Due() (at time.Time, ok bool) {
 	defer c.enter()()
 	c.h.settle(c.run)
@@ -231,12 +230,13 @@ func (c *Coordinator) Due() (at time.Time, ok bool) {
 	return c.run.timeAt(first.Due), true
 }
 
-// Wake returns a channel that has a message when another goroutine has asked something of the run, such as a signal or a stop, so that a
-// method of the Coordinator is to be called. Each method does what was asked by then and takes the message away. So a host that has called
-// [Coordinator.Due] last, before it waits, calls [Coordinator.Next] first: Due may have begun attempts. A message may come without a reason, too. A host with one goroutine needs none.
+// Wake returns a channel that has a message when another goroutine has requested something of the run, such as a signal or a stop: the host then
+// calls a method of the Coordinator. Each method does what was requested before it and takes the message away. Before it waits, a host whose last
+// call was [Coordinator.Due] calls [Coordinator.Next], since Due may have begun attempts. A message may also come without a reason. A host with
+// one goroutine does not need Wake.
 func (c *Coordinator) Wake() <-chan struct{} { return c.h.wake }
 
-// Advance sets the clock of the run, and does everything that has fallen due by then. A time before the last one changes nothing.
+// Advance sets the run's clock to now and does everything that has fallen due. A time before the clock changes nothing.
 func (c *Coordinator) Advance(now time.Time) {
 	defer c.enter()()
 	h := c.h
@@ -256,27 +256,28 @@ func (c *Coordinator) Advance(now time.Time) {
 	c.h.settle(c.run)
 }
 
-// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of its nested runs: a worker is a job that the
-// Coordinator performs, a timer fires when the Coordinator sets the clock past it, and a worker whose step would be called stops until the
-// result is reported. Everything else is the same as in other runs.
+// manual replaces the goroutines and the clock of a run that a [Coordinator] drives, and of its nested runs. A worker is a job that the
+// Coordinator performs; a timer fires when the Coordinator sets the clock past it; and a worker that would call a step stops until the
+// host reports the result. Everything else is the same as in other runs.
 //
-// The lock of the run guards jobs, timers and stops. The rest belongs to the goroutine that calls the Coordinator.
+// The lock of the run guards jobs, timers and stops. Only the goroutine that calls the Coordinator uses the other
+// fields.
 type manual struct {
-	start  time.Time    // the time at which the run's clock is zero
-	clock  atomic.Int64 // that clock
-	jobs   []*Run       // each has counted a worker that has not begun
+	start  time.Time    // the run's clock counts from here
+	clock  atomic.Int64 // the run's clock
+	jobs   []*Run       // each stands for a worker, counted by its Run, that has not begun
 	timers due.Queue[*manualTimer]
 	stops  []*Step // attempts whose contexts have ended
 
 	wake chan struct{} // has room for one message
 	busy atomic.Bool   // a method of the Coordinator is running
-	told chan struct{} // is closed when sinks and functions of Around have seen the end of the run
+	told chan struct{} // closed when sinks and functions of Around have seen the end of the run
 
-	undos []undoCall // attempts to undo nodes that have begun, before the host has them
+	undos []undoCall // attempts to undo nodes that have begun, and that Next has not seen
 
-	calls   map[*Step]*worker // that wait for the result of their step
-	undoing map[*Step]*undo   // by attempt to undo its node: see calls
-	begun   []*Step           // calls and attempts to undo that Next has not handed out
+	calls   map[*Step]*worker // calls whose results the host has not reported
+	undoing map[*Step]*undo   // by attempt to undo a node, as calls
+	begun   []*Step           // attempts of steps and of undoing that Next has not returned
 }
 
 // manualTimer is a timer of a run that a Coordinator drives. Timers that are due at the same time fire in the order in which they were set.
@@ -286,10 +287,10 @@ type manualTimer struct {
 	f  func()
 }
 
-// Stop is called with the lock held.
+// Stop stops the timer. The caller holds the run's lock.
 func (t *manualTimer) Stop() bool { return t.of.timers.Remove(t) }
 
-// note keeps the attempts whose contexts end, and wakes the host. It is called with the lock held.
+// note keeps the attempts whose contexts end, and wakes the host. The caller holds the run's lock.
 func (h *manual) note(ending []stopOrder) {
 	for _, o := range ending {
 		h.stops = append(h.stops, o.step)
@@ -300,7 +301,7 @@ func (h *manual) note(ending []stopOrder) {
 	}
 }
 
-// forHost reports whether the host calls the step of an attempt: not so of conditions, triggers and mocks, which the engine evaluates.
+// forHost reports whether the host calls the step of an attempt. The engine evaluates conditions, triggers and mocks itself.
 func (s *Step) forHost() bool {
 	r, n := s.run, s.run.plan.node(s.ref)
 	if r.cfg.test != nil && r.plan.doubles[s.ref].mock != nil {
@@ -309,8 +310,8 @@ func (s *Step) forHost() bool {
 	return n.Kind != KindTrigger && n.Test == nil
 }
 
-// handOver does what precedes the call of a step, and leaves the call to the host: the worker continues when the host reports the result.
-// Refused inputs are the result of the attempt.
+// handOver does everything that precedes the call of a step, and leaves the call to the host: the worker continues when the host reports
+// the result. If the inputs are refused, the attempt ends with that error.
 func (w *worker) handOver() (more bool) {
 	w.phase = phaseUser
 	res := w.admission()
@@ -326,7 +327,7 @@ func (w *worker) handOver() (more bool) {
 	return false
 }
 
-// work lets a worker do what it can do without the result of a step.
+// work runs a worker until it needs the result of a step.
 func (h *manual) work(w *worker, proceed func() (more bool)) {
 	defer w.exit()
 	w.goOn(proceed())
@@ -337,10 +338,10 @@ func (h *manual) work(w *worker, proceed func() (more bool)) {
 	}
 }
 
-// settle does all that can be done now.
+// settle does everything that can be done without the host.
 func (h *manual) settle(r *Run) {
 	select {
-	case <-h.wake: // before the look at what there is
+	case <-h.wake: // before jobs and undos are read
 	default:
 	}
 	for {
@@ -384,7 +385,7 @@ func (h *manual) settle(r *Run) {
 	}
 }
 
-// conclude informs the functions of Around that the run has ended.
+// conclude reports the end of the run to the functions of Around.
 func (h *manual) conclude(r *Run) {
 	select {
 	case <-h.told:
@@ -397,31 +398,32 @@ func (h *manual) conclude(r *Run) {
 	}
 }
 
-// Values are what a coordinator of a [machine.State] keeps of its run: the State knows statuses, and no value. The methods of Plan that take Values
-// are pure functions of the plan, the State and the Values, but for the functions of the graph that they call. They are what runs use. Composites are
-// for a [Coordinator].
+// Values are the values that a host keeps beside a [machine.State], which has the statuses of a run and no values. A Run keeps them itself. The
+// methods of Plan that take Values are the functions that runs use. They depend only on the plan, the State and the Values, except for the
+// functions of the graph that they call. For composites, use a [Coordinator].
 type Values struct {
 	// Root are the root inputs of the run.
 	Root map[string]any
 	// Outputs has the outputs of completed nodes, by id.
 	Outputs map[string]any
-	// Errs are the errors of the nodes that failed by themselves or were stopped, by id. Other nodes see each as a [*NodeError]: of that type
-	// if the coordinator has made it one, with the number of the attempt.
+	// Errs are the errors, by id, of the nodes that failed by themselves or were stopped. Other nodes see each as a [*NodeError]: an error of
+	// this type is passed on as it is, with the number of the attempt.
 	Errs map[string]error
-	// Merged are the parameters that checks have merged, by the id of the node: see [Plan.Check].
+	// Merged are the parameters that [Plan.Check] has merged, by the id of the node.
 	Merged map[string]map[string]any
-	// Trigger is the payload that the run was fired with, if Fired is set.
+	// Trigger is the payload of the event that started the run, if Fired is set.
 	Fired   bool
 	Trigger any
-	// Moderator judges the inputs of the nodes that ask for it, as the function of [Moderate] does; they fail without one.
+	// Moderator judges the inputs of the nodes that ask for moderation, as the function of [Moderate] does; without a
+	// Moderator these nodes fail.
 	Moderator func(ctx context.Context, phase event.Phase, node *Step, value any) error
 }
 
 // Check performs the check of a node that the State has handed out: its guard, merges, required ports, key, input contract and the moderation of
-// its inputs, in this order. A panic of one of their functions fails the node.
+// its inputs, in this order. A panic in one of their functions fails the node.
 //
-// The verdict is for [machine.State.Checked]. err is why it fails the node, and guardErr why its guard could not decide. merged are the merged
-// parameters of the node, for Values.Merged; nil if there are none.
+// Pass the verdict to [machine.State.Checked]. err says why the check fails the node, and guardErr why its guard could not decide. merged are
+// the merged parameters of the node, for Values.Merged; nil if there are none.
 func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machine.CheckVerdict, merged map[string]any, err, guardErr error) {
 	of := kept{p, (*machine.Locked)(st), v}
 	substituted := of.substituted(r)
@@ -450,15 +452,15 @@ func (p *Plan) Check(st *machine.State, r machine.Ref, v *Values) (verdict machi
 	return res.verdict, res.merged, res.err, res.guardErr
 }
 
-// Inputs returns the parameters of a node and the values that its predecessors delivered, by name and by id, as [Call] has them. The node has been
-// checked, if it has a check.
+// Inputs returns the parameters of a node and the values that its predecessors delivered, by name and by id, as in [Call]. If the node has a
+// check, call [Plan.Check] first.
 func (p *Plan) Inputs(st *machine.State, r machine.Ref, v *Values) (params, upstream map[string]any) {
 	of := kept{p, (*machine.Locked)(st), v}
 	return of.params(r, v.Merged[p.names[r]]), of.upstream(r)
 }
 
-// Evaluate performs a condition with a test: it returns what the test has answered, and the outcome of the attempt for [machine.State.Settle]. The error is not
-// nil if the outcome is a failure.
+// Evaluate evaluates a condition with a Test or TestExpr. It returns the answer, and the outcome of the attempt for [machine.State.Settle]. The
+// error is not nil if the outcome is a failure.
 func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any, out machine.Outcome, err error) {
 	if p.node(r).Test == nil {
 		return nil, machine.Outcome{Status: Failed, Cause: CauseConditionError}, fmt.Errorf("%w: node %s has no test to evaluate", ErrBadValue, quoteID(p.names[r]))
@@ -475,13 +477,13 @@ func (p *Plan) Evaluate(st *machine.State, r machine.Ref, v *Values) (value any,
 	return value, out, err
 }
 
-// Conclude returns the outcome of an attempt that has returned the value or the error, for [machine.State.Settle]: the branches that the value takes, a value
-// that violates the node's output contract or has no branch, the cause of an error, a step that skips itself. The error is not nil if the outcome is a
-// failure. An attempt that suspends itself has no outcome yet: its status is [Suspended], for [machine.State.Suspend]. Whether there is another attempt is
-// for [Retry.Next] to say.
+// Conclude returns the outcome, for [machine.State.Settle], of an attempt that has returned the value or the error. It finds the branches that
+// the value takes, a value that violates the node's output contract or has no branch, the cause of an error, and a step that skips itself. The
+// error is not nil if the outcome is a failure. An attempt that suspends itself has the status [Suspended], for [machine.State.Suspend].
+// [Retry.Next] says whether the node has another attempt.
 //
-// The value of a gate is its answer; of a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. One
-// that is no choice of the gate takes no branch.
+// The value of a gate is its answer; for a [Decision] it is the Value. Conclude accepts any answer, also the label of a gate whose time is up. An
+// answer that is no choice of the gate takes no branch.
 func (p *Plan) Conclude(r machine.Ref, value any, err error) (machine.Outcome, error) {
 	if err != nil {
 		return p.concludeError(r, err)
@@ -530,8 +532,8 @@ func (p *Plan) concludeError(r machine.Ref, err error) (machine.Outcome, error) 
 }
 
 // RunStatus returns the status of a run whose State is Done, as its Result would have it: the status of [machine.State.RunStatus], unless the end
-// node has failed or returned an [EndVerdict]. cause says why the run was stopped as a whole, or that its end node failed. Until the State is Done
-// the status is [RunRunning].
+// node has failed or returned an [EndVerdict]. cause says why the run was stopped as a whole, or that its end node failed. While the State is not
+// Done, the status is [RunRunning].
 func (p *Plan) RunStatus(st *machine.State, v *Values, rule StatusRule) (status RunStatus, degraded bool, cause CauseKind) {
 	s := (*machine.Locked)(st)
 	s.Lock()
@@ -555,7 +557,7 @@ func (p *Plan) Sub(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// kept is a source: Values beside a State.
+// kept is a source made of Values and a State.
 type kept struct {
 	plan *Plan
 	st   *machine.Locked
@@ -594,7 +596,7 @@ func (k kept) input(name string) (any, bool) {
 
 func (k kept) failureOf(ref machine.Ref) error { return k.node(ref).Err }
 
-// node is what a View shows of a node: its status, and the output and the error as of that moment.
+// node returns what a View shows of a node: its status, with the output and the error at this moment.
 func (k kept) node(ref machine.Ref) NodeData {
 	k.st.Lock()
 	defer k.st.Unlock()
@@ -606,7 +608,7 @@ func (k kept) node(ref machine.Ref) NodeData {
 	return n
 }
 
-// nodeError is Run.nodeError for the errors that the coordinator keeps. The lock of the State is held.
+// nodeError is Run.nodeError for the errors in Values. The caller holds the State's lock.
 func (k kept) nodeError(ref machine.Ref) error {
 	w, id := k.st.Word(ref), k.plan.names[ref]
 	switch status := w.Status(); {
@@ -622,7 +624,7 @@ func (k kept) nodeError(ref machine.Ref) error {
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
-// stopErrors are the errors of nodes that were stopped, unless the coordinator has others.
+// stopErrors are the errors of stopped nodes that have none in Values.
 var stopErrors = map[CauseKind]error{
 	CauseFailFast: ErrAborted, CauseAbortAll: ErrAborted, CauseBudget: ErrBudget, CauseSiblingFailure: ErrAborted, CauseRunTimeout: ErrRunTimeout, CauseContext: ErrCancelled,
 	CauseCancelRun: ErrCancelled, CauseCancelNode: ErrNodeStopped, CauseExternal: ErrCallAborted, CauseSuperseded: ErrSuperseded,
@@ -653,7 +655,7 @@ func (k kept) upstream(r machine.Ref) map[string]any {
 	return m
 }
 
-// root are the root inputs, with the defaults that the graph declares.
+// root returns the root inputs, with the defaults that the graph declares.
 func (k kept) root() map[string]any {
 	m := make(map[string]any, len(k.v.Root))
 	for name, v := range k.v.Root {
@@ -669,7 +671,7 @@ func (k kept) root() map[string]any {
 	return m
 }
 
-// View returns what the View of a node shows, as data, in time linear in the ancestors of the node.
+// View returns the data of the node's View, in time linear in the ancestors of the node.
 func (p *Plan) View(st *machine.State, r machine.Ref, v *Values) ViewData {
 	return kept{p, (*machine.Locked)(st), v}.view(r)
 }
@@ -689,7 +691,7 @@ func (k kept) view(r machine.Ref) ViewData {
 	return d
 }
 
-// judge holds the inputs of a node against its contract, and asks the moderator.
+// judge checks the inputs of a node against its contract, and calls the moderator.
 func (k kept) judge(r machine.Ref, res *checkResult) {
 	n, p := k.plan.node(r), k.plan
 	if p.contracts[r][event.PhaseInput] == nil && !n.Moderation.covers(event.PhaseInput) {
@@ -718,8 +720,8 @@ func (k kept) judge(r machine.Ref, res *checkResult) {
 	}
 }
 
-// asking answers the View of a guard or a condition, and keeps the first error about something that it cannot see. It looks up
-// only what is asked for, so a guard costs what it asks for, however many ancestors its node has.
+// asking answers the View of a guard or a condition, and keeps the first error about something that the View cannot see. It
+// looks up only what the function asks for, so the number of ancestors does not matter.
 type asking struct {
 	of  kept
 	ref machine.Ref
@@ -731,7 +733,7 @@ func (a *asking) view() View {
 	return View{judge: true, data: &ViewData{ID: n.ID, Config: n.Config, Fired: a.of.v.Fired, Trigger: a.of.v.Trigger, RunStatus: RunRunning, asks: a}}
 }
 
-// node returns what the View shows of a node, if that is an ancestor.
+// node returns what the View shows of a node, if the node is an ancestor.
 func (a *asking) node(id string) (n NodeData, ok bool) {
 	ref, ok := a.of.plan.sees(a.ref, id)
 	if ok {
@@ -747,7 +749,7 @@ func (a *asking) misses(id string) {
 	}
 }
 
-// asksFor notes a question for the status or the error of a node. It may be called for a View outside an evaluation.
+// asksFor records a question for the status or the error of a node. A View may ask after the evaluation has ended.
 func (a *asking) asksFor(id string) {
 	if a == nil {
 		return
@@ -757,14 +759,14 @@ func (a *asking) asksFor(id string) {
 	}
 }
 
-// reads notes that the output of a failed node was read.
+// reads records that the output of a failed node was read.
 func (a *asking) reads(id string) {
 	if a != nil {
 		a.read(id)
 	}
 }
 
-// input returns a root input, and keeps the error if there is none of the name.
+// input returns a root input. If there is none with this name, it keeps the error.
 func (a *asking) input(name string) (value any, ok bool) {
 	if value, ok = a.of.input(name); !ok && a.err == nil {
 		a.err = a.of.plan.notInput(name)
@@ -772,7 +774,7 @@ func (a *asking) input(name string) (value any, ok bool) {
 	return value, ok
 }
 
-// slip returns what was kept, together with the error of the guard or the condition itself.
+// slip joins the kept error with err, the error of the guard or the condition itself.
 func (a *asking) slip(err error) error {
 	if failed, ok := a.unread(); ok && a.err == nil {
 		ref, _ := a.of.plan.find(failed)
@@ -781,7 +783,7 @@ func (a *asking) slip(err error) error {
 	return joinSlip(a.err, err)
 }
 
-// joinSlip joins the error of a guard or a condition with the error about what it has asked for.
+// joinSlip joins the error about a wrong question with the error of the guard or the condition that asked it.
 func joinSlip(slip, err error) error {
 	switch {
 	case slip == nil:
@@ -792,15 +794,15 @@ func joinSlip(slip, err error) error {
 	return fmt.Errorf("%w: %w", slip, err)
 }
 
-// GraphCalls passes each call of a guard, of the test of a condition or a loop, and of a fallback to by, whether the graph has a function or a
-// text. path is the node's, and field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the function, or
-// returns what an earlier call has returned: so an engine that replays histories records the results of functions that are not pure. The value
-// of a guard and of a loop's test is a bool; the error has what the function asked its [View] for in vain. The value that by returns counts as
-// the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The error matches [ErrBadOption] if
-// by is nil.
+// GraphCalls makes the run call by for each call of a guard, of the test of a condition or a loop, and of a fallback, whether the graph has a
+// function or a text. path is the node's; field names the field with the function: "When", "Test", "Loop" or "Fallback". by calls the
+// function, or returns the result of an earlier call: so an engine that replays histories can record the results of functions that are not
+// pure. The value of a guard and of a loop's test is a bool; the error includes questions to its [View] that had no answer. The run uses the
+// value that by returns as the function's result; a value of another type fails the call with an error that matches [ErrBadValue]. The
+// option's error matches [ErrBadOption] if by is nil.
 //
-// by is called without a lock and may block. It is called by several goroutines at once, unless [Limit] is 1. Path and field, with the order of
-// the calls of one node, identify a call.
+// by is called without a lock and may block. Several goroutines may call it at once, unless [Limit] is 1. Path and field, with the order of the
+// calls of one node, identify a call.
 func GraphCalls(by func(path, field string, call func() (any, error)) (any, error)) Option {
 	return optionFunc(func(c *config) error {
 		if by == nil {
@@ -811,7 +813,7 @@ func GraphCalls(by func(path, field string, call func() (any, error)) (any, erro
 	})
 }
 
-// byHost has the host make a call.
+// byHost lets the function of GraphCalls make a call.
 func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)) (value T, err error) {
 	got, err := r.cfg.graphCalls(r.path(ref), field, func() (any, error) { return call() })
 	if err != nil {
@@ -824,8 +826,8 @@ func byHost[T any](r *Run, ref machine.Ref, field string, call func() (T, error)
 	return value, nil
 }
 
-// judged calls a function that judges by a View of the node. What it asked for in vain is a part of what it returns, and so of what a host
-// records that makes the call. If the function panics, the run adds it to the panic: the node fails whether or not a record has it.
+// judged calls a function that judges by a View of the node. The error includes its questions that had no answer, so a host that records
+// the call records them, too. If the function panics, the run adds them to the panic: the node fails whether or not a record has them.
 func judged[T any](r *Run, ref machine.Ref, call func() (T, error)) (T, error) {
 	value, err := call()
 	return value, r.slip(ref, err)
@@ -873,7 +875,7 @@ func (r *Run) askedOrNot(ref machine.Ref) {
 	}
 }
 
-// callLoop calls the test of a loop, which sees the run of the last iteration.
+// callLoop calls the test of a loop; its View shows the run of the last iteration.
 func (r *Run) callLoop(ref machine.Ref, of *Run) (again bool, err error) {
 	call := func() (bool, error) {
 		return judged(of, everyNode, func() (bool, error) { return r.plan.loops[ref](View{run: of, ref: everyNode, judge: true}) })

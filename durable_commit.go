@@ -15,16 +15,16 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// A write that has failed is repeated after minPause, and then after twice the pause before, up to maxPause.
+// A failed write is repeated after minPause, and then after twice the previous pause, up to maxPause.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
 )
 
-// guarded calls the store, and returns its panic as an error.
+// guarded calls f, which calls the store, and returns a panic as an error.
 func guarded(f func() error) error { return bounded(contain(f)) }
 
-// add notes the changes of a run in the outbox, with the lock held.
+// add puts the changes of a run into the outbox. The caller holds the run's lock.
 func (d *durable) add(r *Run, changes []machine.Change) {
 	if d.lost != nil {
 		for _, c := range changes {
@@ -37,30 +37,30 @@ func (d *durable) add(r *Run, changes []machine.Change) {
 		return
 	}
 	for _, c := range changes {
-		if c.Wave != 0 { // a wave has no record: the next life derives it from the nodes, or from InWave in the record of the run
-			d.outbox.due = d.outbox.due || d.events != nil && r.outer == nil // but an event
+		if c.Wave != 0 { // a wave has no record: the next life derives it from the nodes, or from InWave in the run's record
+			d.outbox.due = d.outbox.due || d.events != nil && r.outer == nil // but it has an event
 			continue
 		}
 		d.addNode(r, c)
 	}
 	if r.tree != nil {
-		r.tree.touch(r.tree.root) // whose committer it is
+		r.tree.touch(r.tree.root) // the root has the committer
 	}
 	d.show(r.log)
 }
 
-// addNode is add for a node.
+// addNode adds the change of one node.
 func (d *durable) addNode(r *Run, c machine.Change) {
 	at := place{r, c.Ref}
 	e := d.pending(at)
 	e.change()
 	switch {
-	case c.Blocked: // its check may have no result for long
+	case c.Blocked: // the check of the node may take long
 		return
 	case c.Status == Running && !r.performsInside(c.Ref):
-		e.begin(0) // if it has inputs that were accepted: else its start was noted before
+		e.begin(0) // if its inputs were accepted: else its start has been recorded before
 		return
-	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // else it has been taken already, or is a composite that continues
+	case c.Status == Ready && r.st.Word(c.Ref).Status() == Ready: // else a worker has taken it already, or it is a composite that continues
 		if e.ready(r.st.ParksNode(c.Ref)) {
 			r.awaitsWrite(1)
 		}
@@ -75,16 +75,16 @@ func (d *durable) addNode(r *Run, c machine.Change) {
 	}
 }
 
-// resolve notes that each of the nodes after one has a predecessor more that is terminal.
+// resolve records in each node after ref that one more predecessor is terminal.
 func (d *durable) resolve(r *Run, ref machine.Ref) {
 	for _, a := range r.plan.net.Out(ref) {
 		d.pending(place{r, a.To()}).resolved++
 	}
 }
 
-// told puts an event that is not a transition into the outbox: in the record of its node, or of the run. The last event of a
-// run comes with the change of its status. Deltas and logs have no record: unless events are stored, nothing is written for
-// them, and a crash loses the unwritten ones.
+// told puts an event that is not a transition into the outbox, with its node or with the run. The last event of a run comes
+// with the change of its status. Deltas and logs have no record: unless events are stored, nothing is written for them, and
+// a crash loses the unwritten ones.
 func (d *durable) told(r *Run, e *entry) {
 	switch {
 	case e.kind.ofNode() && !e.kind.passing():
@@ -96,8 +96,8 @@ func (d *durable) told(r *Run, e *entry) {
 	}
 }
 
-// noteDelta notes that a node has emitted a delta. Nothing is written for that alone, but the next transaction knows of the event, and so of
-// the delta's number.
+// noteDelta records that a node has emitted a delta. This alone causes no write, but the next transaction includes the number of the delta,
+// and so its event.
 func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -109,29 +109,29 @@ func (r *Run) noteDelta(ref machine.Ref, x *extra) {
 	}
 }
 
-// show makes the events visible for which nothing is to be written. The others are shown by the committer.
+// show makes events visible if nothing must be written for them. The committer shows all other events.
 //
-// An event is shown only when the store has all that it reports, or what it follows from: the code that appends an event notes
-// its fact in the outbox before it calls show. Otherwise a crash makes the next life announce it again. Where events are stored,
-// each is shown by the committer.
+// An event is visible only when the store has the fact that it reports: the code that appends an event puts its fact into the
+// outbox before it calls show. Otherwise, after a crash, the next life would announce the event again. If events are stored,
+// only the committer shows them.
 func (d *durable) show(l *eventLog) {
 	if !d.writing {
 		d.showRest(l)
 	}
 }
 
-// showRest is show for the committer, when it finds nothing to be written.
+// showRest is show for the committer, when it finds nothing to write.
 func (d *durable) showRest(l *eventLog) {
 	if d.failed == nil && d.events == nil && !d.hasWork() {
 		l.publish(l.lastID())
 	}
 }
 
-// changeStatus writes the status of the run, which has changed.
+// changeStatus makes the next transaction write the status of the run, which has changed.
 func (d *durable) changeStatus() { d.outbox.due = d.failed == nil }
 
-// take takes the outbox, for the committer, as it stands at this moment: the records of its nodes hold all their changes, and
-// the transaction covers all events of the log.
+// take takes the outbox for the committer. The records of its nodes contain all their changes up to this moment, and the
+// transaction covers all events of the log.
 func (d *durable) take(root *Run) *transaction {
 	for _, at := range d.outbox.emitted {
 		d.pending(at).change()
@@ -157,7 +157,7 @@ func (d *durable) take(root *Run) *transaction {
 	return tx
 }
 
-// takeRun is take for what a transaction says of the run itself.
+// takeRun adds the state of the run itself to a transaction.
 func (d *durable) takeRun(tx *transaction, root *Run) {
 	c := &tx.commit
 	c.Sequence = d.sequence
@@ -179,12 +179,12 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	if x := root.waits; x != nil {
 		tx.signals, tx.signal = x.answered.unstored()
 	}
-	if x := root.remarked().usage; x != nil && d.stale { // so are its parts, in the record
+	if x := root.remarked().usage; x != nil && d.stale { // so the record has the parts of the usage
 		if sum := x.ended(); !maps.Equal(sum, d.used) {
 			d.used, c.Usage = sum, sum
 		}
 	}
-	if d.stale || len(tx.signals) > 0 { // a record of the run that a former version has written has signals
+	if d.stale || len(tx.signals) > 0 { // a run's record written by a former version has signals
 		file := root.fileHeader() // the inputs are in the Spec
 		if file.Deltas, file.Ahead = d.deltas, d.inbox.answersAhead(); len(file.Answered)+len(file.Ahead) > 0 {
 			file.Version = max(file.Version, answersVersion)
@@ -197,7 +197,7 @@ func (d *durable) takeRun(tx *transaction, root *Run) {
 	}
 }
 
-// takeNode is take for what a transaction says of a node.
+// takeNode adds the state of a node to a transaction.
 func (tx *transaction) takeNode(e *pendingNode) {
 	c, r, w := &tx.commit, e.run, e.run.st.Word(e.ref)
 	key := r.key(e.ref)
@@ -207,7 +207,7 @@ func (tx *transaction) takeNode(e *pendingNode) {
 	for n := e.attempt - e.starts + 1; e.starts > 0 && n <= e.attempt; n++ {
 		c.Started = append(c.Started, store.Attempt{Node: key, Attempt: n})
 	}
-	if e.is(nodeChanged) && (e.is(nodeTerminal) || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // nothing is stored of a node that is idle
+	if e.is(nodeChanged) && (e.is(nodeTerminal) || !w.Status().Terminal()) && w.Is(machine.WordDecided) { // the store has no record of an idle node
 		tx.takeRecord(e, key)
 	}
 	if e.resolved > 0 {
@@ -218,7 +218,7 @@ func (tx *transaction) takeNode(e *pendingNode) {
 	}
 }
 
-// takeRecord takes the record of a node, which is encoded later.
+// takeRecord adds the record of a node, which is encoded later.
 func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	r := e.run
 	n := r.nodeState(e.ref)
@@ -237,9 +237,10 @@ func (tx *transaction) takeRecord(e *pendingNode, key string) {
 	}
 }
 
-// addToRecord adds to the record of a node what no snapshot has of it. While its graph is not known, the record has the signals for all that
-// is inside. And a life whose record shows a running node has ended by a crash, which the load counts, unless the node is performed inside or
-// its output was refused: so the record of an attempt that calls its step again, or only its Fallback, counts that crash beforehand.
+// addToRecord adds to the record of a node what snapshots do not have. While the node's graph is not known, the record has the signals for
+// everything inside. If a life ends while the record shows a running node, the load counts a crash, unless the node is performed inside or
+// its output was refused. In these two cases the record counts the crash beforehand, since the attempt calls its step again, or only its
+// Fallback.
 func (x *extra) addToRecord(n *nodeState) {
 	if x == nil || n.Status.Terminal() {
 		return
@@ -252,7 +253,7 @@ func (x *extra) addToRecord(n *nodeState) {
 	}
 }
 
-// fewChanges is the memory for the lists of a transaction as short as a chain's: one object instead of five.
+// fewChanges is the memory for the lists of a short transaction, as of a chain: one object instead of five.
 type fewChanges struct {
 	completed, started [1]store.Attempt
 	nodes              [2]store.NodeRecord
@@ -265,7 +266,8 @@ func (f *fewChanges) lend(c *store.Commit) {
 	c.Nodes = f.nodes[:0]
 }
 
-// list takes the list of a map out of its record, which does not grow with it then. It has a record of its own, which is written once.
+// list moves the list of a map from the map's record to a record of its own, which is written once, so that the map's record does not
+// grow.
 func (tx *transaction) list(at place, key string, n *nodeState) {
 	if n.List == nil {
 		return
@@ -277,7 +279,7 @@ func (tx *transaction) list(at place, key string, n *nodeState) {
 	n.List = nil
 }
 
-// collect takes the outputs that a loop has collected, before its last iteration, and the store does not have.
+// collect takes the outputs of a loop's earlier iterations that the store does not have.
 func (tx *transaction) collect(at place, key string, n *nodeState) {
 	r := at.run
 	comp := r.extras[at.ref].comp
@@ -291,27 +293,28 @@ func (tx *transaction) collect(at place, key string, n *nodeState) {
 	}
 }
 
-// commitPending starts the committer if there is something to write and no committer runs. A worker that is about to take its
-// first task comes first, and calls this then: so the transaction holds the starts of all nodes that can be started.
+// commitPending starts the committer if there is something to write and no committer runs. If a worker is about to take its
+// first task, the committer waits, and the worker calls commitPending afterwards: so the transaction contains the starts of
+// all nodes that can start.
 func (r *Run) commitPending() {
 	r = r.outermost()
 	d := r.durable
 	d.admit()
-	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // a run that continues then writes the answers that it was given before it began
+	if !d.writing && d.coming == 0 && d.hasWork() && r.from == nil { // r.from is set until a continued run begins: then it writes the answers that it got before
 		d.writing = true
 		r.enlist()
 		go r.commit()
 	}
 }
 
-// commit is the committer.
+// commit runs the committer.
 func (r *Run) commit() {
 	d := r.durable
 	finished := false
 	defer func() { // if the store has called runtime.Goexit
 		if !finished {
 			r.st.Lock()
-			if d.given { // its end is written
+			if d.given { // the end of the run is written
 				r.warn(fmt.Errorf("%w: the lease is left to run out: %w", ErrStore, ErrGoexit))
 			} else {
 				r.lose(fmt.Errorf("%w: %w", ErrStore, ErrGoexit))
@@ -322,7 +325,7 @@ func (r *Run) commit() {
 		}
 	}()
 	for {
-		runtime.Gosched() // workers that are about to change something go first: the transaction holds it then
+		runtime.Gosched() // workers that are about to change something go first, so that the transaction includes their changes
 		r.st.Lock()
 		if !d.hasWork() {
 			d.showRest(r.log)
@@ -347,7 +350,7 @@ func (r *Run) commit() {
 		refused := errors.Is(err, ErrRejected) && r.refuse(tx)
 		r.st.Lock()
 		switch {
-		case d.failed != nil: // it came too late
+		case d.failed != nil: // the answer came too late
 		case err == nil:
 			r.written(tx)
 		case lasting(err) && !refused:
@@ -364,7 +367,7 @@ func (r *Run) commit() {
 	r.release(r.now())
 }
 
-// written takes note that a transaction is durable.
+// written applies the success of a transaction: its changes are durable.
 func (r *Run) written(tx *transaction) {
 	d := r.durable
 	d.written = true
@@ -403,9 +406,9 @@ func (r *Run) written(tx *transaction) {
 	d.reuse(tx)
 }
 
-// lasting reports whether a write failed for what it says, so that the stored run contradicts the one in memory. After any other error
-// the run can continue elsewhere, also after an error of a codec that could encode a value before, and needs a service that is out of
-// reach.
+// lasting reports whether a write failed because of its content, so that the stored run contradicts the run in memory. After any other
+// error the run can continue elsewhere. This includes the error of a codec that needs an unreachable service, and could encode a value
+// before.
 func lasting(err error) bool {
 	for _, kind := range []error{ErrFenced, ErrUnknownRun, store.ErrReadinessOverflow, ErrRejected, ErrNotEncodable, errRefused} {
 		if errors.Is(err, kind) {
@@ -415,11 +418,11 @@ func lasting(err error) bool {
 	return false
 }
 
-// errRefused is the error of a write that the store has understood and not applied.
+// errRefused is the error of a write that the store has received and not applied.
 var errRefused = errors.New("a write is refused")
 
-// write encodes a transaction and passes it to the store. It repeats what the store has not answered until the lease runs out; but
-// the first write of a life, before which nothing was called, is written at once or not at all.
+// write encodes a transaction and passes it to the store. It repeats a write that the store has not answered until the lease
+// expires. Only the first write of a life, before which no step was called, is not repeated.
 func (r *Run) write(tx *transaction) (err error) {
 	if err := r.encode(tx); err != nil {
 		return fmt.Errorf("%w: %w", ErrStore, err)
@@ -442,8 +445,8 @@ func (r *Run) write(tx *transaction) (err error) {
 	}
 }
 
-// repeats waits before a write is repeated, and reports whether it is: not the first write of a life, not after the lease has run out,
-// and, where the lease is renewed meanwhile, not when the store has refused the write for as long as a lease lasts.
+// repeats waits before a write is repeated, and reports whether to repeat it. The first write of a life is not repeated, nor any write
+// after the lease has expired. If the lease is renewed meanwhile, repeats gives up after the length of one lease.
 func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 	d := r.durable
 	left := func() time.Duration {
@@ -470,7 +473,7 @@ func (r *Run) repeats(asked time.Time, pause time.Duration) bool {
 // maxScratch bounds the memory that a committer keeps from one transaction to the next, in bytes.
 const maxScratch = 64 << 10
 
-// encode makes the records of a transaction. Its nodes are its own but for what is inside them.
+// encode encodes the records of a transaction. The transaction owns its nodes, but not the values inside them.
 func (r *Run) encode(tx *transaction) error {
 	if tx.hasValues() {
 		if err := r.encodeValues(tx); err != nil {
@@ -485,7 +488,7 @@ func (r *Run) encode(tx *transaction) error {
 	}
 	if tx.commit.Spec != nil {
 		var err error
-		labels := tx.commit.Spec.Labels // when the transaction was taken
+		labels := tx.commit.Spec.Labels // of the moment at which the transaction was taken
 		if *tx.commit.Spec, err = r.spec(); err != nil {
 			return err
 		}
@@ -497,7 +500,7 @@ func (r *Run) encode(tx *transaction) error {
 	return nil
 }
 
-// hasValues reports whether something in the records of a transaction is not text yet.
+// hasValues reports whether a value or an error in the records of a transaction is not text yet.
 func (tx *transaction) hasValues() bool {
 	for i := range tx.nodes {
 		if !tx.nodes[i].isText() {
@@ -507,13 +510,13 @@ func (tx *transaction) hasValues() bool {
 	return len(tx.outputs) > 0
 }
 
-// isText reports whether the output is all that a node has of values and errors, and its text is known.
+// isText reports whether the node has no value or error except an output whose text is known.
 func (n *nodeState) isText() bool {
 	return (n.Value == nil || n.Value.raw != nil) && n.Saved == nil && n.Signal == nil && n.List == nil && n.Merged == nil && n.Wait == nil && n.Inside == nil &&
 		n.Err == nil && n.LastErr == nil && n.GuardErr == nil && n.StopErr == nil && n.Refused == nil && n.Errs == nil
 }
 
-// encodeValues makes text of the values and errors in the records of a transaction.
+// encodeValues encodes the values and errors in the records of a transaction as text.
 func (r *Run) encodeValues(tx *transaction) error {
 	var errs []error
 	encode := encoder(r.cfg.codec)
@@ -534,7 +537,7 @@ func (r *Run) encodeValues(tx *transaction) error {
 	return errors.Join(errs...)
 }
 
-// encodeNodes makes the records of a transaction, all of them in one piece of memory.
+// encodeNodes encodes the records of a transaction into one piece of memory.
 func (r *Run) encodeNodes(tx *transaction) error {
 	w := nodeWriter{jsonwrite.Writer{Data: r.durable.scratch[:0]}}
 	c := &tx.commit
@@ -560,7 +563,7 @@ func (r *Run) encodeNodes(tx *transaction) error {
 	if w.Err != nil {
 		return w.Err
 	}
-	memory := slices.Clone(w.Data) // it belongs to the store
+	memory := slices.Clone(w.Data) // the clone belongs to the store
 	for i := range c.Nodes {
 		columns := &c.Nodes[i].Columns
 		columns.Record, memory = cut(memory, len(columns.Record))
@@ -572,7 +575,7 @@ func (r *Run) encodeNodes(tx *transaction) error {
 	return nil
 }
 
-// cut takes the first n bytes, nil for none.
+// cut takes the first n bytes; part is nil if n is 0.
 func cut(memory []byte, n int) (part, rest []byte) {
 	if n == 0 {
 		return nil, memory
@@ -580,7 +583,7 @@ func cut(memory []byte, n int) (part, rest []byte) {
 	return memory[:n:n], memory[n:]
 }
 
-// encodeHeader makes the record of the run. The payload of its trigger is encoded once.
+// encodeHeader encodes the record of the run. It encodes the payload of the trigger only once.
 func (r *Run) encodeHeader(tx *transaction) error {
 	d, fired := r.durable, tx.header.Fired
 	if fired != nil && fired.Payload.raw == nil {
@@ -597,17 +600,18 @@ func (r *Run) encodeHeader(tx *transaction) error {
 	return err
 }
 
-// StoreEvents keeps the events of a durable run in its store, see [Durable]. Each is written in the transaction of the fact that it reports,
-// so the stored log fits the stored run, whenever the process dies: its ids have no gap and continue over all lives of the run. Any process
-// reads it with [store.ReadEvents] and [store.OpenEvents], during the run and afterwards.
+// StoreEvents keeps the events of a durable run in its store, see [Durable]. Each event is written in the transaction of the fact that it
+// reports, so the stored log fits the stored run, whenever the process dies: its ids have no gap and continue over all lives of the run. Any
+// process can read the log with [store.ReadEvents] and [store.OpenEvents], during the run and afterwards.
 //
-// Deltas and logs, which change nothing in the stored run, are written with the next transaction, which begins at the latest 50 ms after the first of them, or when the
-// one in flight has been written: it is one of their own, if there is no other. Until then they are kept in memory. Sinks, [Run.Events] and readers of the store see any
-// event only when it is written. So a crash loses the unwritten ones, which no reader has seen.
+// Deltas and logs change nothing in the stored run, so they wait in memory for the next transaction. If there is none, they get a transaction of
+// their own, 50 ms after the first of them or when the transaction in flight has been written. Sinks, [Run.Events] and readers of the store see
+// an event only when it is written. So a crash loses the unwritten ones, which no reader has seen.
 //
-// The store must be a [store.EventStore], and the codec no [store.Sealed] without EventsInClear, otherwise the error matches [ErrBadOption] and nothing is run. A run
-// whose events are stored continues to store them in later lives, with or without the option. If a run began without it, the stored log begins with the first event of
-// the life that has it. Events are stored as JSON. Outputs in them are as [EventOutputs] says; what steps emit and log, and signals, are in the clear.
+// The error matches [ErrBadOption], and nothing is run, if the store is no [store.EventStore] or the codec is a [store.Sealed] without
+// EventsInClear. A run whose events are stored continues to store them in later lives, with or without the option. If a run began without it, the
+// stored log begins with the first event of the first life with the option. Events are stored as JSON. They contain outputs as [EventOutputs]
+// says; signals, and what steps emit and log, are in the clear.
 func StoreEvents() Option {
 	return optionFunc(func(c *config) error { c.storeEvents = true; return nil })
 }
@@ -615,18 +619,18 @@ func StoreEvents() Option {
 // eventDelay is how long deltas and logs wait for a transaction.
 const eventDelay = 50 * time.Millisecond
 
-// eventWriter takes the events of a run into its transactions. The run's lock guards it.
+// eventWriter puts the events of a run into its transactions. The run's lock guards it.
 //
-// Every other event has a change in the outbox, so the next transaction covers it. Deltas and logs have none, and wait for that
-// transaction; the delay makes the outbox due.
+// Every other event has a change in the outbox, so the next transaction covers it. Deltas and logs have no change, and wait for
+// that transaction; the end of the delay makes the outbox due.
 type eventWriter struct {
 	root  *Run
-	last  uint64 // the id of the last event that is in a transaction
+	last  uint64 // the id of the last event in a transaction
 	maker *eventMaker
 	delay timer // nil if nothing waits; while it is armed, it is one of the run's timers
 }
 
-// checkEvents refuses to store events where that is impossible.
+// checkEvents returns an error if StoreEvents is set and the store or the codec does not support it.
 func (c *config) checkEvents() error {
 	if !c.storeEvents {
 		return nil
@@ -657,14 +661,14 @@ func (r *Run) eventWriter(stored *store.Run) (*eventWriter, error) {
 	return &eventWriter{root: r}, nil
 }
 
-// begin begins with the events after the last one of the life before.
+// begin sets the last event of the previous life.
 func (w *eventWriter) begin(last uint64) {
 	if w != nil {
 		w.last = last
 	}
 }
 
-// postpone makes the outbox due after the delay, for events that have no change in it.
+// postpone makes the outbox due after the delay, for events without a change in the outbox.
 func (w *eventWriter) postpone() {
 	d := w.root.durable
 	if w.delay != nil || d.failed != nil {
@@ -674,7 +678,7 @@ func (w *eventWriter) postpone() {
 	w.root.timers++
 	own = w.root.startTimer(eventDelay, func() {
 		w.root.callback(func(int64) {
-			if w.delay == own { // else the events are in a transaction already
+			if w.delay == own { // else a transaction has the events already
 				w.delay, d.outbox.due = nil, d.failed == nil
 			}
 		})
@@ -682,7 +686,7 @@ func (w *eventWriter) postpone() {
 	w.delay = own
 }
 
-// arrive ends the delay.
+// arrive ends the delay, since a transaction is being taken.
 func (w *eventWriter) arrive() {
 	if w == nil || w.delay == nil {
 		return
@@ -693,8 +697,8 @@ func (w *eventWriter) arrive() {
 	w.delay = nil
 }
 
-// take drafts the events up to an id, which no transaction holds yet. It is called with the lock held: later a failure of the store may
-// undo the ends of nodes that they report.
+// take drafts the events up to the id last that no transaction has yet. The caller holds the run's lock: later, a failure of the store
+// may undo the ends of nodes that these events report.
 func (w *eventWriter) take(last uint64) (events []Event) {
 	if w == nil || w.last == last {
 		return nil
@@ -716,7 +720,8 @@ func (w *eventWriter) take(last uint64) (events []Event) {
 	return events
 }
 
-// encodeEvents puts the events of a transaction into its commit. It calls user code, and is called without the lock.
+// encodeEvents puts the events of a transaction into its commit. It calls user code; the caller does not hold the
+// run's lock.
 func (r *Run) encodeEvents(tx *transaction) error {
 	for i := range tx.events {
 		e := &tx.events[i]
@@ -735,12 +740,12 @@ func (r *Run) encodeEvents(tx *transaction) error {
 	return nil
 }
 
-// A store may refuse the output of a step when its transaction is committed, and no earlier. By then the run has gone ahead in memory.
-// So the committer finds out which output it is, marks the record of that node, and leaves the run as after an outage: nothing of the
-// transaction has happened. The next life fails the node before anything else, like a node that has crashed too often.
+// A store may refuse the output of a step, but only when its transaction is committed. By then the run has continued in memory. So the
+// committer finds out which output the store refuses, marks the record of that node, and leaves the run as after an outage: nothing of
+// the transaction has happened. The next life first fails the node, like a node that has crashed too often.
 
-// refuse marks the nodes whose outputs the store refuses, and reports whether there are any. It is called by the committer, without
-// the lock, for a transaction that was not applied.
+// refuse marks the nodes whose outputs the store refuses, and reports whether there are any. The committer calls it, without the
+// run's lock, for a transaction that was not applied.
 func (r *Run) refuse(tx *transaction) (found bool) {
 	next := tx.commit.Sequence
 	write := func(n *nodeState, key string, value []byte) error {
@@ -766,12 +771,12 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 		n, at := &tx.nodes[i], tx.places[i]
 		e := &tx.entries[tx.find(at)]
 		if n.Status != Completed || n.Value == nil || n.Inside != nil || e.ended == 0 {
-			continue // a step that has returned its output
+			continue // only a step that has returned its output
 		}
 		before, key := r.beforeEnd(n, at, e.ended), at.run.key(at.ref)
 		switch err := write(&before, key, n.Value.raw); {
 		case err == nil:
-			err = write(&before, key, nil) // the store has the value of a node that continues
+			err = write(&before, key, nil) // remove the value: the node continues
 			if err != nil {
 				return found
 			}
@@ -788,7 +793,7 @@ func (r *Run) refuse(tx *transaction) (found bool) {
 	return found
 }
 
-// beforeEnd is the state of a node before the end of its attempt, which has the given number in the store.
+// beforeEnd returns the state of a node before the end of its attempt, which has the given number in the store.
 func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	before := *n
 	before.Status, before.Value, before.Labels, before.Answer = Running, nil, nil, ""
@@ -797,7 +802,7 @@ func (r *Run) beforeEnd(n *nodeState, at place, attempt int32) nodeState {
 	return before
 }
 
-// lastShown returns the ids of the last event that is not hidden, and of the last of these that belongs to the node, deltas and logs not
+// lastShown returns the id of the last event that is not hidden, and the id of the last such event of the node, deltas and logs not
 // counted.
 func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint64) {
 	l.mu.Lock()
@@ -816,13 +821,13 @@ func (l *eventLog) lastShown(scope *eventScope, ref machine.Ref) (last, of uint6
 	return last, of
 }
 
-// storedUndos are a store's records of how far the undoing of nodes has come, by the keys of the nodes.
+// storedUndos are a store's records of the undoing of nodes, by the keys of the nodes.
 type storedUndos map[string]*undoState
 
-// undoMark ends the key of such a record: no path has letters after this sign.
+// undoMark ends the key of a record of undoing: no path has letters after this sign.
 const undoMark = "#undo"
 
-// add adds a record. The attempt in flight has ended with the process that ran it.
+// add adds a record. If an attempt was in flight, the end of its process ended it.
 func (u *storedUndos) add(key string, s *undoState) {
 	if *u == nil {
 		*u = storedUndos{}
@@ -835,7 +840,7 @@ func (u *storedUndos) add(key string, s *undoState) {
 	(*u)[strings.TrimSuffix(key, undoMark)] = s
 }
 
-// restore gives the nodes what was read, and counts how often what they have done was undone.
+// restore gives each node its record of undoing, and counts how often nodes were undone.
 func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	if len(u) == 0 {
 		return
@@ -854,9 +859,10 @@ func (u storedUndos) restore(file *snapshotFile, f *filler) {
 	}
 }
 
-// takeUndos takes back the records of compensations that have failed, by the paths of their nodes, and any of the nodes around.
+// takeUndos takes back the records of the failed compensations of the nodes at the paths failed, and all records of the nodes
+// at the paths around.
 func takeUndos(stored map[string]store.Node, failed, around []string) (back takenBack) {
-	paths := map[string]bool{} // and whether it is one around
+	paths := map[string]bool{} // true for a path in around
 	for _, path := range failed {
 		paths[path] = false
 	}
@@ -875,7 +881,7 @@ func takeUndos(stored map[string]store.Node, failed, around []string) (back take
 	return back
 }
 
-// fillPast fills in the iterations of a loop that others have followed.
+// fillPast fills in the earlier iterations of a loop.
 func (f *filler) fillPast(n *nodeState, key string) {
 	in := n.Inside
 	in.Past = nil
