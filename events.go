@@ -23,16 +23,16 @@ import (
 // Event is one fact about a run: see package event.
 type Event = event.Event
 
-// Events yields the run's events with ids above after, in order: first the events that have happened, then, as they happen, the
-// others, and it ends after the last event of the run. 0 is before the first event. Any number of readers may read at the
-// same time, each at its own pace and without delaying the run; the sequence may be used again and starts anew.
+// Events yields the run's events with ids above after, in order: first the past events, then each event as it happens. It ends
+// after the last event of the run. 0 is before the first event. Any number of readers may read at the same time, each at its
+// own pace and without delaying the run. A second loop over the sequence begins again at after.
 //
-// For a run that was resumed or redriven, the events of its earlier lives come first, as far as this process has them: it continues
-// from a [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids count on in any case. If the
-// run has [StoreEvents], store.OpenEvents has the events of all its lives.
+// For a resumed or redriven run, Events first yields the events of earlier lives that this process has: the run continues from a
+// [Snapshot] that was taken in this process, or under a [Runner] that still remembers the run. Ids continue in any case. If the run
+// has [StoreEvents], store.OpenEvents has the events of all its lives.
 //
-// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the reader is too late
-// for events that the log no longer keeps, see [Retain]; [event.ErrNoLog] if the run keeps none; [ErrNoContext].
+// An error ends the sequence, and comes with a zero Event: the cause of ctx's end; a [*event.GapError] if the log no longer
+// keeps the next event, see [Retain]; [event.ErrNoLog] if the run keeps no events; [ErrNoContext].
 func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		switch {
@@ -75,8 +75,8 @@ func (r *Run) Events(ctx context.Context, after uint64) iter.Seq2[Event, error] 
 	}
 }
 
-// EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. There is none
-// if first is above last: nothing has happened yet, or the run keeps no log.
+// EventRange returns the ids of the first and the last event that [Run.Events] can yield now without waiting. first is
+// above last if there is none: nothing has happened yet, or the run keeps no log.
 func (r *Run) EventRange() (first, last uint64) {
 	l := r.log
 	if l == nil {
@@ -87,43 +87,43 @@ func (r *Run) EventRange() (first, last uint64) {
 	return l.first(), l.last - l.hidden
 }
 
-// entry holds the data from which an Event is made when it is read.
+// entry holds the data of an Event, which is made when the entry is read.
 type entry struct {
 	kind    eventKind
 	attempt int32
-	ref     machine.Ref // of a node, or the tier of a wave
-	back    uint32      // the id of this event minus the id of the event that led to it; 0 if there is none
+	ref     machine.Ref // the node, or the tier of a wave
+	back    uint32      // this id minus the id of the event that led to this one; 0 if none did
 	at      int64       // ns since the run's start
 	arg     any
 	run     *Run // the run of the node: the log's run, or a run nested in it
 }
 
-// logLine is an entry as it is kept: without pointers, so that the garbage collector passes over most of the log.
+// logLine is an entry as the log stores it: without pointers, so that the garbage collector skips most of the log.
 type logLine struct {
 	at      int64
 	ref     machine.Ref
 	back    uint32
 	attempt int32
 	kind    eventKind
-	rest    uint8 // the place of the entry's rest, from 1 on; 0 for an entry of the log's run without arg
+	rest    uint8 // the place of the entry's logRest, from 1 on; 0 for an entry of the log's run without arg
 }
 
 // logRest holds the fields of an entry that do not fit into a line. It must not keep a nested run in memory: there may be
-// many of these, one after the other.
+// many nested runs, one after the other.
 type logRest struct {
 	arg   any
-	scope *eventScope // of a nested run; nil for the log's own
-	run   *Run        // of the scope, for the observers alone: nil if there are none, or once all have seen the entry
+	scope *eventScope // of a nested run; nil for the log's run
+	run   *Run        // the run of the scope, for observers only: nil if there are none, or once all have seen the entry
 }
 
-// eventScope holds the fields of events that depend on the run that their nodes belong to. It is immutable.
+// eventScope holds the fields of events that depend on the run of their nodes. It is immutable.
 type eventScope struct {
 	plan   *Plan
 	prefix string // of the nodes' paths
 	epoch  int
 }
 
-// block is a part of a log. A reader gets a copy of its fields; the entries that these refer to never change or move.
+// block is a part of a log. A reader gets a copy of its fields; the entries in lines and rests never change or move.
 type block struct {
 	lines []logLine // with a capacity of blockSize
 	rests []logRest
@@ -156,7 +156,7 @@ func (b *block) removeLast() {
 	b.lines = b.lines[:n]
 }
 
-// scope returns the scope of the run that the entry belongs to.
+// scope returns the scope of the run of entry i.
 func (b *block) scope(i int) *eventScope {
 	if l := &b.lines[i]; l.rest > 0 {
 		if s := b.rests[l.rest-1].scope; s != nil {
@@ -166,7 +166,7 @@ func (b *block) scope(i int) *eventScope {
 	return b.run.scope
 }
 
-// end returns the arguments for observers of node ends: the node that the entry ended, and the payload of its end.
+// end returns the arguments for observers of node ends: the node that entry i ended, and the payload of its end.
 func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 	l := &b.lines[i]
 	if !l.kind.endsNode() {
@@ -182,45 +182,45 @@ func (b *block) end(i int) (r *Run, ref machine.Ref, arg any, ok bool) {
 	return r, l.ref, arg, true
 }
 
-// eventLog is the append-only log of a run. It is written in the critical sections that change the run's state; readers
-// and sinks pull from it at their own pace, and hold its lock for no longer than it takes to find their place.
+// eventLog is the append-only log of a run. The critical sections that change the run's state append to it. Readers and
+// sinks pull from it at their own pace, and hold its lock only while they find their place.
 type eventLog struct {
 	run    *Run
-	mu     sync.Mutex    // guards what follows, and entries that are not written yet; nothing else is locked under it
+	mu     sync.Mutex    // guards the fields below, and entries that are not written yet; no other lock is taken under it
 	blocks []block       // of blockSize entries each, the last one growing
 	base   uint64        // one less than the id of the first entry
 	last   uint64        // the id of the last entry
 	retain uint64        // how many events are kept for readers
 	now    int64         // the time of the last entry
-	hidden uint64        // how many of the last entries are not visible yet: the store has not confirmed their changes
+	hidden uint64        // how many of the last entries are hidden: the store has not confirmed their changes
 	hides  bool          // new entries are hidden
-	closed bool          // there will be no more
-	more   chan struct{} // closed when there is more; nil if no reader waits for that
+	closed bool          // no entry will follow
+	more   chan struct{} // closed when there are more entries; nil if no reader waits
 	sinks  []*sink
 
 	start   uint64      // the id of the last event before this life of the run
-	oldest  uint64      // the id before the first event of all lives that can be read
-	earlier []*eventLog // of earlier lives in this process, in their order, which hold the events up to start; see goOn
+	oldest  uint64      // one less than the id of the first readable event of all lives
+	earlier []*eventLog // of earlier lives in this process, in their order, with the events up to start; see goOn
 
-	observers int    // of the sinks: the last ones
-	released  uint64 // the id of the last entry that keeps no nested run any more
+	observers int    // the number of sinks that observe node ends; they are the last ones
+	released  uint64 // up to this id, entries no longer keep nested runs
 
 	waited once.Once // the grace is granted once, however often the host waits
 }
 
-const blockSize = 64 // which logLine.rest can count
+const blockSize = 64 // small enough for logLine.rest
 
 // keepAll is the default retention: all events.
 const keepAll = math.MaxInt
 
 type sink struct {
 	f    func(id uint64, b block) // id is the first entry's
-	done chan struct{}            // closed when the sink has seen the last event, or will see no more
-	next uint64                   // the id of the first event that the sink has not taken; guarded by the log's lock, as is err
-	err  error                    // why it was disabled
+	done chan struct{}            // closed when the sink has seen the last event, or will see no more events
+	next uint64                   // the id of the first event that the sink has not taken; the log's lock guards it, and err
+	err  error                    // why the sink was disabled
 }
 
-// newEventLog makes a log that continues after the event with the given id.
+// newEventLog returns a log that continues after the event with the id last.
 func newEventLog(r *Run, last uint64) *eventLog {
 	l := &eventLog{run: r, retain: uint64(r.cfg.retain), base: last, last: last, start: last, oldest: last}
 	for _, f := range r.cfg.sinks {
@@ -239,7 +239,7 @@ func newEventLog(r *Run, last uint64) *eventLog {
 		l.observers++
 	}
 	l.released = last
-	if r.manual == nil { // what the goroutines read of the log is complete
+	if r.manual == nil { // every field that the goroutines read is set by now
 		for _, k := range l.sinks {
 			go l.feed(k)
 		}
@@ -251,21 +251,21 @@ func (l *eventLog) attach(f func(id uint64, b block), last uint64) {
 	l.sinks = append(l.sinks, &sink{f: f, done: make(chan struct{}), next: last + 1})
 }
 
-// first is the id of the first event that readers may have.
+// first returns the id of the first event that readers may have. The caller holds l.mu.
 func (l *eventLog) first() uint64 {
 	oldest := l.oldest
 	if l.base > l.start {
 		oldest = l.base
 	}
-	if shown := l.last - l.hidden; shown > l.retain { // what is hidden is kept until readers have had the chance to see it
+	if shown := l.last - l.hidden; shown > l.retain { // hidden events are kept until readers have had the chance to see them
 		oldest = max(oldest, shown-l.retain)
 	}
 	return oldest + 1
 }
 
-// goOn lets readers go back into the log of an earlier life of the run, so that a cursor survives. Sinks see the events of this life
-// alone. The log of the earlier life has ended, or belongs to a run that continues at its owner's risk; it has the events up to start, if
-// the run continues from it.
+// goOn connects the log to the log of an earlier life of the run, so that a reader's cursor stays valid. Sinks see only the events of
+// this life. The earlier life has ended, or its owner continues it at their own risk. If the run continues from it, its log has the
+// events up to start.
 func (l *eventLog) goOn(old *eventLog) {
 	if old == nil {
 		return
@@ -282,8 +282,8 @@ func (l *eventLog) goOn(old *eventLog) {
 	l.earlier, l.oldest = earlier, first-1
 }
 
-// earlierLog is the log of the life that the run continues from, as far as this process has it: of the snapshot, or, if that has been in a
-// file or a store, of the run of the same id that the Runner knows.
+// earlierLog returns the log of the life that the run continues from, if this process has it: the snapshot's, or, for a snapshot from a
+// file or a store, the log of the Runner's run with the same id.
 func (r *Run) earlierLog() *eventLog {
 	if from := r.cfg.from; from != nil && from.log != nil {
 		return from.log
@@ -297,7 +297,7 @@ func (r *Run) earlierLog() *eventLog {
 	return nil
 }
 
-// life returns the log of the earlier life that has an event, and the last event of it that is a part of the run.
+// life returns the log of the earlier life that has an event, and the last event in it that belongs to the run.
 func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	last = l.start
 	for _, of := range slices.Backward(l.earlier) {
@@ -309,7 +309,8 @@ func (l *eventLog) life(id uint64) (of *eventLog, last uint64) {
 	return nil, 0
 }
 
-// readEarlier is readFrom for an event before this life of the run. The lock of one log is held at a time.
+// readEarlier is readFrom for an event before this life of the run. The caller does not hold l.mu, so only one log's
+// lock is held at a time.
 func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	of.mu.Lock()
 	defer of.mu.Unlock()
@@ -323,13 +324,13 @@ func (l *eventLog) readEarlier(of *eventLog, next, last uint64) (block, error) {
 	return batch, nil
 }
 
-// append adds an entry, with the log's lock held.
+// append adds an entry. The caller holds l.mu.
 func (l *eventLog) append(e *entry) {
 	if l.closed {
 		return // nothing comes after the end
 	}
-	// Two workers may read the clock in one order and get the lock in the other; the order of events is the order of the lock,
-	// and their times follow it.
+	// Two workers may read the clock in one order and get the lock in the other order. The order of events is the order of the
+	// lock, and their times must not decrease.
 	l.now = max(l.now, e.at)
 	e.at = l.now
 	n := len(l.blocks)
@@ -346,15 +347,15 @@ func (l *eventLog) append(e *entry) {
 	l.closed = e.kind.endsRun()
 }
 
-// upTo returns entries from id next on, hidden ones included, up to last or an earlier one. The log may forget hidden entries when
-// the run's lock is released.
+// upTo returns entries, hidden ones included, from id next up to last or an earlier one. The caller holds the run's lock: the log
+// may forget hidden entries when it is released.
 func (l *eventLog) upTo(next, last uint64) block {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.batch(next, last)
 }
 
-// batch returns the entries from id next on that are in one block, up to last.
+// batch returns the entries from id next up to last that are in the block of next.
 func (l *eventLog) batch(next, last uint64) block {
 	i := next - l.base - 1
 	b := l.blocks[i/blockSize]
@@ -372,7 +373,7 @@ func (l *eventLog) publish(id uint64) {
 	l.unlock()
 }
 
-// retract forgets the entries that are hidden, and hides no more. It returns the id of the last entry that is left.
+// retract forgets the hidden entries and stops hiding entries. It returns the id of the last remaining entry.
 func (l *eventLog) retract() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -387,7 +388,7 @@ func (l *eventLog) retract() uint64 {
 	return l.last
 }
 
-// release drops the references to nested runs in blocks that every observer has left.
+// release drops the references to nested runs in blocks that every observer has finished.
 func (l *eventLog) release() {
 	if l.observers == 0 {
 		return
@@ -398,7 +399,7 @@ func (l *eventLog) release() {
 			seen = min(seen, k.next-1)
 		}
 	}
-	for l.released = max(l.released, l.base); l.released+blockSize < seen; { // a sink may still read the last block that it has taken from
+	for l.released = max(l.released, l.base); l.released+blockSize < seen; { // a sink may still read the last block that it took
 		rests := l.blocks[(l.released-l.base)/blockSize].rests
 		for i := range rests {
 			rests[i].run = nil
@@ -411,7 +412,7 @@ func (l *eventLog) release() {
 func (l *eventLog) trim() {
 	l.release()
 	keep := l.first()
-	for len(l.earlier) > 0 { // what no reader may have any more is let go of, and the run with it
+	for len(l.earlier) > 0 { // drop earlier logs that no reader may have any more, and their runs with them
 		last := l.start
 		if len(l.earlier) > 1 {
 			last = l.earlier[1].start
@@ -433,7 +434,7 @@ func (l *eventLog) trim() {
 	}
 }
 
-// unlock releases the log's lock after entries were appended, and wakes the readers that wait for them.
+// unlock releases l.mu after entries were appended, and wakes the readers that wait for them.
 func (l *eventLog) unlock() {
 	more := l.more
 	l.more = nil
@@ -449,15 +450,15 @@ func (l *eventLog) lastID() uint64 {
 	return l.last
 }
 
-// close ends the log of a run that the host has left, which has no end event.
+// close ends the log of a run that the host has left: no event ends it.
 func (l *eventLog) close() {
 	l.mu.Lock()
 	l.closed = true
 	l.unlock()
 }
 
-// readFrom returns events from id next on; or a channel that is closed when there are any; or the gap before the next ones;
-// or nothing, if there will be no more.
+// readFrom returns events from id next on; or, if there are none yet, a channel that is closed when there are; or the gap
+// before the next event; or nothing, if no more will come.
 func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap error) {
 	l.mu.Lock()
 	if first := l.first(); next < first {
@@ -475,11 +476,11 @@ func (l *eventLog) readFrom(next uint64) (batch block, more <-chan struct{}, gap
 	return batch, nil, gap
 }
 
-// take is readFrom for a sink, which misses nothing.
+// take is readFrom for a sink, which misses no event.
 func (l *eventLog) take(k *sink) (batch block, more <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.release() // it has seen what it took before; after the last append nothing else releases
+	l.release() // the sink has seen what it took before; after the last append only take calls release
 	batch, more = l.read(k.next)
 	k.next += uint64(len(batch.lines))
 	return batch, more
@@ -497,7 +498,7 @@ func (l *eventLog) read(next uint64) (batch block, more <-chan struct{}) {
 	return block{}, l.more
 }
 
-// feed hands events to a sink until the run has ended, or the sink has panicked.
+// feed passes events to a sink until the run has ended, or the sink has panicked.
 func (l *eventLog) feed(k *sink) {
 	err := fmt.Errorf("event sink: %w", ErrGoexit)
 	defer func() {
@@ -528,7 +529,7 @@ func (l *eventLog) feedAll(k *sink) {
 	}
 }
 
-// feedReady hands to the sinks of a run without goroutines the events that there are.
+// feedReady passes the existing events to the sinks of a run without goroutines.
 func (l *eventLog) feedReady() {
 	for _, k := range l.sinks {
 		select {
@@ -558,7 +559,7 @@ func (l *eventLog) feedReady() {
 	}
 }
 
-// wait waits for the sinks to have seen the last event; for all of them together no longer than the grace.
+// wait waits until the sinks have seen the last event. The grace bounds the wait for all of them together.
 func (l *eventLog) wait(grace time.Duration) { l.waited.Do(func() { l.waitOnce(grace) }) }
 
 func (l *eventLog) waitOnce(grace time.Duration) {
@@ -595,11 +596,11 @@ func (l *eventLog) problems() (errs []error) {
 	return errs
 }
 
-// LogTo logs the events of the run as [event.LogTo] does, and adds to the lines of nodes two attributes, kind and label, if the node has them.
-// Nodes of a graph that a step has returned have neither. A nil logger is [slog.Default].
+// LogTo logs the events of the run as [event.LogTo] does. To the lines of nodes it adds the attributes kind and label, if the node has them.
+// It does not add them for nodes of a graph that a step has returned. A nil logger is [slog.Default].
 func LogTo(logger *slog.Logger) Option {
 	return PerRun(func() []Option {
-		var plan atomic.Pointer[Plan] // a sink gets events, not the plan
+		var plan atomic.Pointer[Plan] // a sink gets events, but no plan
 		return []Option{
 			Around(func(_ context.Context, r *Run) (context.Context, func(*Result)) {
 				plan.Store(r.Plan())
@@ -610,7 +611,7 @@ func LogTo(logger *slog.Logger) Option {
 	})
 }
 
-// describe returns the kind and the label of the node with a path. p may be nil.
+// describe returns the kind and the label of the node at path. p may be nil.
 func (p *Plan) describe(path string) (attrs []slog.Attr) {
 	n, ok := p.At(path)
 	if ok && n.Kind != "" {
@@ -622,18 +623,18 @@ func (p *Plan) describe(path string) (attrs []slog.Attr) {
 	return attrs
 }
 
-// deltaCounts are how many deltas the nodes of nested runs have emitted, by path, over all attempts of theirs and of their composites. They are
-// kept for as long as the run, since any of these may be attempted again. So iterations of a loop that follow one another, and in
-// which a node has emitted as many, have one entry.
+// deltaCounts counts the deltas that the nodes of nested runs have emitted, by path, over all attempts of the nodes and their composites. The
+// counts live as long as the run, since any of these nodes may be attempted again. To save memory, consecutive iterations of a loop in which a
+// node has emitted equally many deltas share one entry.
 type deltaCounts struct {
 	nodes map[string]int // the nodes in no loop
 	loops map[loopNode][]deltaSpan
 }
 
-// loopNode is a node in the iterations of a loop, the innermost one around it.
+// loopNode is a node in the iterations of a loop: the innermost loop around it.
 type loopNode struct{ loop, path string }
 
-// deltaSpan is a number of deltas in a range of iterations. The spans of a node are in their order, and no two could be one.
+// deltaSpan is a number of deltas in a range of iterations. The spans of a node are ordered, and adjacent spans differ in n.
 type deltaSpan struct{ from, to, n int }
 
 // inLoop splits the path of a node in a loop, such as L#3/x, or the path of a span, such as L#3-7/x.
@@ -656,7 +657,7 @@ func inLoop(path string) (of loopNode, from, to int, ok bool) {
 	}
 }
 
-// iterationNumber is a number as the engine writes it; 0 for any other text.
+// iterationNumber parses a number as the engine writes it; it returns 0 for any other text.
 func iterationNumber(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n == math.MaxInt || text[0] == '0' || text[0] == '+' {
@@ -665,13 +666,13 @@ func iterationNumber(text string) int {
 	return n
 }
 
-// spanAt returns the place of the first span that does not end before an iteration.
+// spanAt returns the index of the first span that does not end before an iteration.
 func spanAt(spans []deltaSpan, iteration int) int {
 	i, _ := slices.BinarySearchFunc(spans, iteration, func(x deltaSpan, iteration int) int { return cmp.Compare(x.to, iteration) })
 	return i
 }
 
-// of returns the number of a node.
+// of returns the count of a node.
 func (x *deltaCounts) of(path string) int {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {
@@ -684,7 +685,7 @@ func (x *deltaCounts) of(path string) int {
 	return 0
 }
 
-// set sets the number of a node.
+// set sets the count of a node.
 func (x *deltaCounts) set(path string, n int) {
 	of, iteration, _, ok := inLoop(path)
 	if !ok {
@@ -700,7 +701,7 @@ func (x *deltaCounts) set(path string, n int) {
 	spans := x.loops[of]
 	i := spanAt(spans, iteration)
 	one := []deltaSpan{{iteration, iteration, n}}
-	first, last := i, i // the spans that are replaced
+	first, last := i, i // the range of spans to replace
 	if i < len(spans) && spans[i].from <= iteration {
 		s := spans[i]
 		last++
@@ -733,7 +734,7 @@ func (x *deltaCounts) set(path string, n int) {
 // isEmpty reports whether no node has emitted anything.
 func (x *deltaCounts) isEmpty() bool { return len(x.nodes)+len(x.loops) == 0 }
 
-// addTo adds the numbers to a snapshot's: a span has one path.
+// addTo adds the counts to a snapshot's: a span has one path.
 func (x *deltaCounts) addTo(counts map[string]int) {
 	maps.Copy(counts, x.nodes)
 	for of, spans := range x.loops {
@@ -747,7 +748,7 @@ func (x *deltaCounts) addTo(counts map[string]int) {
 	}
 }
 
-// readDeltas reads the numbers of a snapshot, or of the records of a store. If there are two for a node, the higher one counts.
+// readDeltas reads the counts of a snapshot, or of the records of a store. If a node has two, the higher one counts.
 func readDeltas(counts map[string]int) (x deltaCounts) {
 	type span struct {
 		deltaSpan
@@ -762,7 +763,7 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.set(path, n)
 		}
 	}
-	slices.SortFunc(spans, func(a, b span) int { // long ones first, and so that the lists grow at their ends
+	slices.SortFunc(spans, func(a, b span) int { // ranges first, and in order, so that the lists grow at their ends
 		return cmp.Or(-cmp.Compare(min(a.to-a.from, 1), min(b.to-b.from, 1)), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to), cmp.Compare(a.n, b.n))
 	})
 	for _, s := range spans {
@@ -774,7 +775,7 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 			x.loops = map[loopNode][]deltaSpan{}
 		}
 		known := x.loops[s.of]
-		if len(known) > 0 { // the spans of a snapshot do not overlap unless it is damaged
+		if len(known) > 0 { // spans of a snapshot overlap only if it is damaged
 			s.from = max(s.from, known[len(known)-1].to+1)
 		}
 		if s.from <= s.to {
@@ -784,7 +785,7 @@ func readDeltas(counts map[string]int) (x deltaCounts) {
 	return x
 }
 
-// observe makes a sink of an observer.
+// observe returns a sink that calls an observer of node ends.
 func observe(observer func(NodeResult)) func(uint64, block) {
 	return func(_ uint64, b block) {
 		for i := range b.lines {
@@ -797,7 +798,7 @@ func observe(observer func(NodeResult)) func(uint64, block) {
 	}
 }
 
-// endOf is the result of a node that has ended in a running run; payload is from its end event.
+// endOf returns the result of a node that has ended, while the run may continue; payload is from its end event.
 func (r *Run) endOf(ref machine.Ref, payload any) NodeResult {
 	r.st.Lock()
 	res := r.nodeResult(ref)

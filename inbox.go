@@ -18,40 +18,41 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// inbox has the requests that were posted for the run in its store. The run's lock guards it, but for what is atomic.
+// inbox has the requests that were posted for the run in its store. The run's lock guards it, except the atomic
+// fields.
 //
-// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; there is none when no request waits. The answer to a request
-// goes into the outbox in the critical section of its effect. The requests that wait are taken before a life calls steps: signals, whose values the codec
-// decodes, before the run begins, and stops in the critical section in which it begins, since the cleanup nodes and the end node of a continuing run are
-// still to run. A run that is cancelled before it has ever begun ends at once.
+// One goroutine at a time takes the requests, in their order, and counts as a timer of the run; it ends when no request waits. The answer to a
+// request goes into the outbox in the critical section of its effect. A life takes the waiting requests before it calls steps. It takes signals
+// before the run begins, since the codec decodes their values. It takes stops in the critical section in which the run begins, since the cleanup
+// nodes and the end node of a continued run must still run. A run that is cancelled before it has ever begun ends at once.
 //
-// A signal whose value cannot be read now is put aside, and tried again after a pause: its key or its blob may be on the way. The requests behind it
-// do not wait for it. But a store takes answers in the order of the requests, so it gets theirs later, and until then the record of the run has
-// them: a life that continues from it does not perform these requests again.
+// If the value of a signal cannot be read now, the signal is put aside and tried again after a pause: its key or its blob may not have arrived.
+// The requests behind it do not wait for it. But a store takes answers in the order of the requests, so it gets their answers later. Until then
+// the record of the run has them, so that the next life does not perform these requests again.
 type inbox struct {
 	from    store.Inbox
-	waiting []store.PostedRequest // loaded, and not taken
-	loaded  uint64                // the number of the last loaded request
-	taken   uint64                // the number of the last one whose answer was put into an outbox
-	taking  bool                  // a goroutine takes requests, or is about to: no other one begins
+	waiting []store.PostedRequest // loaded, not yet taken
+	loaded  uint64                // the number of the last request loaded
+	taken   uint64                // the number of the last request whose answer was put into an outbox
+	taking  bool                  // a goroutine takes requests, or is about to: no other one starts
 	idle    chan struct{}         // closed when the first goroutine has returned
-	more    atomic.Bool           // there may be more in the store
+	more    atomic.Bool           // the store may have more requests
 	open    atomic.Bool           // the run is prepared: its lock may be taken
 	stop    func()                // ends the watch; nil before it began
-	retry   *time.Timer           // after a failure of the store; nil if none has happened
+	retry   *time.Timer           // ends the watch; nil before the watch begins
 
-	aside  []store.PostedRequest // that could not be read, in their order
-	unread map[uint64]error      // by number: why not, until they are answered
-	passes int                   // how often in a row some of them could not be read
-	again  *time.Timer           // after which they are tried again; nil if none are put aside
-	ahead  []aheadState          // the answers to requests behind a waiting one, in their order
+	aside  []store.PostedRequest // requests that could not be read, in their order
+	unread map[uint64]error      // by number: why a request could not be read, until it is answered
+	passes int                   // how often in a row some could not be read
+	again  *time.Timer           // retries the requests in aside; nil if there are none
+	ahead  []aheadState          // the answers to requests behind an unanswered one, in their order
 }
 
-// ErrUndecoded is matched by the error of a run that rests, with a request in its store whose value the run's [Encoding] cannot read now, as when a key
-// or a blob is not there yet. The request waits, and the next life of the run tries again.
+// ErrUndecoded is matched by the error of a run that rests while a request waits in its store whose value the run's [Encoding] cannot read now,
+// for example because a key or a blob is missing. The next life of the run tries again.
 var ErrUndecoded = errors.New("the value of a request cannot be read now")
 
-// openInbox loads the requests that wait for a run which has been acquired, and begins to watch for others.
+// openInbox loads the requests that wait for an acquired run, and begins to watch for more.
 func (r *Run) openInbox(stored *store.Run) (err error) {
 	from, ok := r.durable.store.(store.Inbox)
 	if !ok || r.cfg.idle { // an idle life performs nothing
@@ -76,7 +77,7 @@ func (r *Run) openInbox(stored *store.Run) (err error) {
 	})
 }
 
-// load loads requests. The lock is not held.
+// load loads requests. The caller does not hold the run's lock.
 func (in *inbox) load(ctx context.Context, run string, after uint64) (list []store.PostedRequest, err error) {
 	err = guarded(func() (err error) {
 		list, err = in.from.LoadRequests(ctx, run, after, store.MaxPage)
@@ -103,7 +104,7 @@ func (in *inbox) hasAnswer(number uint64) bool {
 	return number <= in.taken || ahead
 }
 
-// restore takes over the answers that the store does not have yet, from the record of the run.
+// restore takes the answers that the store does not have yet from the record of the run.
 func (in *inbox) restore(ahead []store.TakenRequest) {
 	if in == nil || len(ahead) == 0 {
 		return
@@ -115,7 +116,7 @@ func (in *inbox) restore(ahead []store.TakenRequest) {
 // holds reports whether there are answers that the store does not have yet.
 func (in *inbox) holds() bool { return in != nil && len(in.ahead) > 0 }
 
-// answersAhead are these answers.
+// answersAhead returns these answers.
 func (in *inbox) answersAhead() []store.TakenRequest {
 	if in == nil {
 		return nil
@@ -123,8 +124,8 @@ func (in *inbox) answersAhead() []store.TakenRequest {
 	return slices.Clone(in.ahead)
 }
 
-// end gives the store, with the transaction that ends the run, the answers that it does not have yet. The requests between them could not be read,
-// and are refused like all others that wait.
+// end adds the answers that the store does not have yet to c, the commit that ends the run. The requests between them could not be read, and are
+// refused, like all requests that wait when a run ends.
 func (in *inbox) end(c *store.Commit) {
 	for _, t := range in.ahead {
 		for in.taken++; in.taken < t.Number; in.taken++ {
@@ -135,7 +136,7 @@ func (in *inbox) end(c *store.Commit) {
 	in.ahead = nil
 }
 
-// unreadable is the error of a run that rests although requests wait, nil if none do.
+// unreadable returns the error of a run that rests while requests wait that could not be read, else nil.
 func (in *inbox) unreadable() error {
 	if in == nil || len(in.unread) == 0 {
 		return nil
@@ -147,10 +148,10 @@ func (in *inbox) unreadable() error {
 	return err
 }
 
-// isBusy reports whether requests are being taken, so that the run does not end at rest.
+// isBusy reports whether a goroutine takes requests, so that the run does not end at rest.
 func (in *inbox) isBusy() bool { return in != nil && in.taking }
 
-// close ends the watch. The lock is not held.
+// close ends the watch. The caller does not hold the run's lock.
 func (in *inbox) close() error {
 	if in == nil || in.stop == nil {
 		return nil
@@ -158,7 +159,7 @@ func (in *inbox) close() error {
 	return guarded(func() error { in.stop(); return nil })
 }
 
-// giveUp ends the repetition of a call that has failed.
+// giveUp stops the timers that repeat failed calls.
 func (in *inbox) giveUp() {
 	if in == nil {
 		return
@@ -170,8 +171,8 @@ func (in *inbox) giveUp() {
 	}
 }
 
-// followInbox begins to take the requests of a run that is prepared. If the run begins now, it first takes the requests that
-// wait already.
+// followInbox begins to take the requests of a prepared run. If the run begins now, followInbox waits until the requests
+// that have arrived are taken.
 func (r *Run) followInbox(now bool) {
 	if r.durable == nil || r.durable.inbox == nil {
 		return
@@ -189,7 +190,7 @@ func (r *Run) followInbox(now bool) {
 	}
 }
 
-// wakeInbox begins to take requests, unless a goroutine does already.
+// wakeInbox begins to take requests, unless a goroutine already does.
 func (r *Run) wakeInbox() {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -204,18 +205,18 @@ func (r *Run) mayTake() bool {
 	return !d.given && d.failed == nil && !r.concluded()
 }
 
-// startTaking starts the goroutine that takes requests. The lock is held.
+// startTaking starts the goroutine that takes requests. The caller holds the run's lock.
 func (r *Run) startTaking() {
 	r.durable.inbox.taking = true
 	r.timers++
 	go r.takeRequests()
 }
 
-// takeRequests takes requests until none is left.
+// takeRequests takes requests until none waits.
 func (r *Run) takeRequests() {
 	var q *store.PostedRequest
 	over := false
-	defer func() { // if the store or a codec has ended the goroutine
+	defer func() { // the store or a codec has called Goexit
 		if over {
 			return
 		}
@@ -237,7 +238,7 @@ func (r *Run) takeRequests() {
 	}
 }
 
-// nextRequest returns the request that is to be taken next. If there is none, the calling goroutine is over, and the run continues without
+// nextRequest returns the next request to take. If there is none, over is true: the calling goroutine ends, and the run continues without
 // it.
 func (r *Run) nextRequest() (q *store.PostedRequest, over bool) {
 	in := r.durable.inbox
@@ -282,13 +283,13 @@ func (r *Run) startsPending() bool {
 	return waiting[0].Kind != store.KindCancelNode || slices.ContainsFunc(waiting, func(q store.PostedRequest) bool { return q.Kind == store.KindCancel })
 }
 
-// asksRedrive reports whether the first request that waits is a redrive.
+// asksRedrive reports whether the first waiting request is a redrive.
 func (in *inbox) asksRedrive() bool {
 	return in != nil && len(in.waiting) > 0 && in.waiting[0].Kind == store.KindRedrive
 }
 
-// restoreAsked redrives a run that has ended, as the first request that waits for it says, or refuses that request. A life takes one such request: after
-// a refusal the run is due for the next one.
+// restoreAsked redrives an ended run as the first waiting request says, or refuses this request. A life takes only one redrive: after a refusal
+// the run is due for the next one.
 func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	in, c := r.durable.inbox, r.cfg
 	q := in.waiting[0]
@@ -329,20 +330,20 @@ func (r *Run) restoreAsked(stored *store.Run) (*restoration, error) {
 	return nil, fmt.Errorf("%w: run %s is %v; the redrive %s was refused: %w", ErrFinished, quoteID(stored.ID), stored.Status, quoteID(q.ID), err)
 }
 
-// redrivingModes are the modes of a redrive that was posted.
+// redrivingModes pairs each mode of a posted redrive with its field in what.
 func redrivingModes(what *store.Redriving) map[RedriveMode]*bool {
 	return map[RedriveMode]*bool{Anew: &what.Anew, DespiteHandlers: &what.DespiteHandlers, KeepDescendants: &what.KeepDescendants,
 		RepeatCompensations: &what.RepeatCompensations, CompensatedByHand: &what.CompensatedByHand}
 }
 
-// refuseRedrives refuses the redrives that wait for a run which has ended and is being redriven.
+// refuseRedrives refuses the redrives that wait for an ended run that is being redriven.
 func (r *Run) refuseRedrives() {
 	for in := r.durable.inbox; in.asksRedrive(); in.waiting = in.waiting[1:] {
 		r.durable.answerRequest(in.waiting[0].Number, r.redrivenBefore())
 	}
 }
 
-// redrivenBefore is the error of a redrive that was posted before another one has begun.
+// redrivenBefore returns the error of a redrive that was posted before another one began.
 func (r *Run) redrivenBefore() error {
 	return fmt.Errorf("%w: run %s was redriven after the request was posted", ErrNotEnded, quoteID(r.ID()))
 }
@@ -352,8 +353,8 @@ func stops(kind store.RequestKind) bool {
 	return kind == store.KindCancel || kind == store.KindCancelNode
 }
 
-// takeStops performs the stops that were posted before the run began, and the ends of runs that it awaits, up to the first signal, which a goroutine
-// takes. The lock is held.
+// takeStops performs the stops that were posted before the run began, and the ends of runs that it awaits, up to the first signal. A goroutine
+// takes the signals. The caller holds the run's lock.
 func (r *Run) takeStops(now int64) {
 	if r.durable == nil || r.durable.inbox == nil || r.durable.inbox.taking {
 		return
@@ -369,7 +370,8 @@ func (r *Run) takeStops(now int64) {
 	}
 }
 
-// repeatLoad has the store asked again, after a pause. As long as the store does not answer the lease runs out, which ends that. The lock is held.
+// repeatLoad makes the store be asked again, after a pause. If the store never answers, the lease expires, and that ends the repetition. The
+// caller holds the run's lock.
 func (r *Run) repeatLoad() {
 	if in := r.durable.inbox; r.mayTake() {
 		in.giveUp()
@@ -380,7 +382,7 @@ func (r *Run) repeatLoad() {
 	}
 }
 
-// perform performs a request. It calls user code, and is called without the lock.
+// perform performs a request. It calls user code; the caller does not hold the run's lock.
 func (r *Run) perform(q *store.PostedRequest) {
 	var err error
 	switch {
@@ -403,8 +405,8 @@ func (r *Run) perform(q *store.PostedRequest) {
 	r.reply(q, err)
 }
 
-// performEnded answers a node whose awaited run has ended. It refuses an answer that nothing awaits: a node that awaits the run nevertheless, such as a node
-// inside a graph that is not known yet, asks the store again when it is restored. The lock is held.
+// performEnded answers a node whose awaited run has ended. If no node awaits the run, it refuses the answer. A node inside a graph that is not
+// known yet may await the run nevertheless: it asks the store again when it is restored. The caller holds the run's lock.
 func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	e, err := q.Ended()
 	if err != nil {
@@ -418,7 +420,7 @@ func (r *Run) performEnded(q *store.PostedRequest, now int64) error {
 	}
 	x.awaited = slices.DeleteFunc(x.awaited, func(a awaitedRun) bool { return a.Run == e.Run })
 	x.awaited = append(x.awaited, awaitedRun{e, at.records[ref].attempts})
-	delete(r.durable.awaits, q.Node) // the answer has ended it
+	delete(r.durable.awaits, q.Node) // the answer has ended the await
 	at.wake(now)
 	if r.tree != nil {
 		r.tree.touch(at)
@@ -435,7 +437,7 @@ func (r *Run) mayAwait() bool {
 	return ok && r.durable.inbox != nil
 }
 
-// await has the store await a run for a node whose record is being written, or await none any more.
+// await updates which run the store awaits for a node whose record is being written.
 func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	run := ""
 	if n.Status == Suspended && n.Wait != nil {
@@ -454,7 +456,7 @@ func (d *durable) await(c *store.Commit, path string, n *nodeState) {
 	c.Awaits = append(c.Awaits, store.Await{Node: path, Run: run})
 }
 
-// withdrawAwaits has the store await nothing any more for a run that the transaction ends.
+// withdrawAwaits makes the store await no run for a run that the transaction ends.
 func (d *durable) withdrawAwaits(c *store.Commit) {
 	if !c.Status.Terminal() {
 		return
@@ -465,7 +467,7 @@ func (d *durable) withdrawAwaits(c *store.Commit) {
 	clear(d.awaits)
 }
 
-// performNow performs a request that needs no user code. The lock is held.
+// performNow performs a request that needs no user code. The caller holds the run's lock.
 func (r *Run) performNow(q *store.PostedRequest, now int64) error {
 	if q.Kind == store.KindEnded {
 		return r.performEnded(q, now)
@@ -473,7 +475,7 @@ func (r *Run) performNow(q *store.PostedRequest, now int64) error {
 	return r.performStop(q, now)
 }
 
-// performStop cancels the run or one of its nodes. The lock is held.
+// performStop cancels the run or one of its nodes. The caller holds the run's lock.
 func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	if q.Kind == store.KindCancel {
 		r.cancel(shortened(Request{Actor: q.Actor, Reason: q.Comment}))
@@ -486,7 +488,8 @@ func (r *Run) performStop(q *store.PostedRequest, now int64) error {
 	return r.cancelNode(ref, now)
 }
 
-// performSignal delivers a signal. If the value cannot be read, or written, at the moment, and the node would take an answer, it has done nothing.
+// performSignal delivers a signal. read is false, and nothing has happened, if the node would take an answer but the value cannot be read or
+// written now.
 func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	s := signal{gate: q.Node, Decision: Decision{nil, q.Actor, q.Comment, q.ID}, number: q.Number}
 	if s.Value, err = decodeValue(r.cfg.codec, q.Value); err == nil {
@@ -503,7 +506,7 @@ func (r *Run) performSignal(q *store.PostedRequest) (read bool, err error) {
 	return false, err
 }
 
-// setAside leaves a request that could not be read waiting, and reports it.
+// setAside puts aside a request that could not be read, and reports why.
 func (r *Run) setAside(q *store.PostedRequest, err error) {
 	in := r.durable.inbox
 	err = fmt.Errorf("%w: request %s for %s waits: %w", ErrUndecoded, quoteID(q.ID), quoteID(q.Node), err)
@@ -520,7 +523,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 	in.unread[q.Number] = err
 	in.aside = append(in.aside, *q)
-	repeated := in.passes > 0 // a run that rests at once is reported then
+	repeated := in.passes > 0 // the first time, a run that comes to rest reports the error itself
 	if in.again == nil {
 		in.passes++
 		in.again = time.AfterFunc(retryPause(in.passes), r.takeAside)
@@ -531,7 +534,7 @@ func (r *Run) setAside(q *store.PostedRequest, err error) {
 	}
 }
 
-// takeAside tries the requests again that were put aside.
+// takeAside tries the requests in aside again.
 func (r *Run) takeAside() {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -546,13 +549,13 @@ func (r *Run) takeAside() {
 	}
 }
 
-// reply answers a request that has not been answered with its effect: it was refused, or it repeats a signal that the run has had.
+// reply answers a request that has had no effect: it was refused, or it repeats a signal that the run has received.
 func (r *Run) reply(q *store.PostedRequest, err error) {
 	r.control(func(int64) { r.durable.answerRequest(q.Number, err) })
 }
 
-// answerRequest puts the answer to a request into the outbox, with the lock held; into the record of the run as long as a request before it waits. A
-// run that is not written to any more answers nothing: the next life of the run takes the request.
+// answerRequest puts the answer to a request into the outbox, or into the record of the run while an earlier request waits. If the run is no
+// longer written, it does nothing: the next life of the run takes the request. The caller holds the run's lock.
 func (d *durable) answerRequest(number uint64, err error) {
 	in := d.inbox
 	if d.failed != nil || in.hasAnswer(number) {
@@ -577,20 +580,20 @@ func (d *durable) answerRequest(number uint64, err error) {
 	}
 }
 
-// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may post it. The
-// Post of a [store.Inbox] stores it, and the process that performs the run applies it under the rules of [Run.Signal]: gate is the path of the node
-// or its token, and value may be a [Decision]. Of the options, [Encoding] matters: give the run's. A Decision without an ID gets a unique one; with
-// an ID the request may be posted again.
+// PrepareSignal returns a request that answers a waiting node of a durable run, or a gate that the run has not reached. Any process may store it
+// with the Post of a [store.Inbox]; the process that performs the run applies it under the rules of [Run.Signal]. gate is the path of the node or
+// its token, and value may be a [Decision]. Of the options, only [Encoding] matters: pass the run's. A Decision without an ID gets a unique one;
+// with an ID the request may be posted again.
 //
 //	q, err := kahn.PrepareSignal("approve", kahn.Decision{Value: "yes", Actor: "ann", ID: messageID})
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// Only its plan and the state of the node can make the run refuse a request. If it cannot decode the value the request keeps waiting, see
-// [ErrUndecoded].
+// Only its plan and the state of the node can make the run refuse a request. If the run cannot decode the value, the request keeps
+// waiting, see [ErrUndecoded].
 //
-// The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. The cancel of a
-// run or of a node has no value: it is a [store.Request] with the kind [store.KindCancel] or [store.KindCancelNode].
+// The error matches [ErrNotEncodable] if the value cannot be encoded; other errors match [ErrBadValue] or [ErrBadOption]. To cancel a run
+// or a node, post a [store.Request] of the kind [store.KindCancel] or [store.KindCancelNode], which has no value.
 func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err error) {
 	c, err := configure(opts, false)
 	if err != nil {
@@ -610,17 +613,18 @@ func PrepareSignal(gate string, value any, opts ...Option) (q store.Request, err
 	return q, q.Check()
 }
 
-// PrepareRedrive returns a request that redrives a durable run which has ended. Any process may post it, without the graph. The Post of a [store.Inbox]
-// stores it, and the next process that has the graph and performs the run begins the redrive under the rules of [Redrive]: [Runner.Serve] finds the run
-// due, and so does [Execute] with its [RunID]. nodes are paths, none stands for all that failed, were aborted or were cancelled; by says who asks, and of
-// the options [Anew], [DespiteHandlers] and [KeepDescendants] matter.
+// PrepareRedrive returns a request that redrives an ended durable run. Any process may store it with the Post of a [store.Inbox], without the
+// graph. The next process that has the graph and performs the run begins the redrive under the rules of [Redrive]: [Runner.Serve] finds the run
+// due, and so does [Execute] with its [RunID]. nodes are paths; if there are none, all nodes that failed, were aborted or were cancelled are
+// redriven. by says who asks. Of the options, only a [RedriveMode] matters.
 //
 //	q, err := kahn.PrepareRedrive([]string{"M[3]"}, kahn.Request{Actor: "ann"})
 //	...
 //	_, err = db.Post(ctx, "order-17", q)
 //
-// FindRequest says what has become of it: a path that leads nowhere, or nodes that have answered failures, see [ErrHandlers], refuse it, with the text of the
-// error. Its ID is new; with an ID of the program's own it may be posted again. Errors match [ErrBadValue] or [ErrBadOption].
+// FindRequest returns the outcome. The redrive is refused, with the text of the error, if a path names no node or if nodes have handled failures,
+// see [ErrHandlers]. The ID of the request is new; a program that sets an ID of its own may post the request again. Errors match [ErrBadValue] or
+// [ErrBadOption].
 func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request, err error) {
 	c := byDefault[0]
 	if err := c.apply(append(slices.Clone(opts), Redrive(nil, nodes, by))); err != nil {
@@ -642,11 +646,11 @@ func PrepareRedrive(nodes []string, by Request, opts ...Option) (q store.Request
 	return q, q.Check()
 }
 
-// wake is the place, among the alarms that the store has, of an alarm that matters to the next life of a run, too.
+// wake is an entry in the store's queue of alarms, for an alarm that the next life of the run needs, too.
 type wake struct{ due.Entry }
 
-// afterAsStored is after for what continues in the next life of the run: the end of a backoff or of a pause, a deadline. Its
-// store learns when the first of these is due.
+// afterAsStored is after for an alarm that continues in the next life of the run: the end of a backoff or of a pause, a
+// deadline. The store records when the first such alarm is due.
 func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	a := r.after(d, f)
 	if r.durable != nil {
@@ -656,7 +660,8 @@ func (r *Run) afterAsStored(d time.Duration, f func(now int64)) *alarm {
 	return a
 }
 
-// wakeAt is when the run has something to do without a signal: at once, if it was left before it had only to wait.
+// wakeAt returns when the run has work without a signal: at once, if it was left while it had more to do than to
+// wait.
 func (d *durable) wakeAt(root *Run) time.Time {
 	switch {
 	case d.status.Terminal():
@@ -674,7 +679,7 @@ func (r *Run) hasWork() bool {
 	return r.st.HasWork(r.pausing()) || slices.ContainsFunc(r.descendants(), func(c *Run) bool { return c.st.HasWork(c.pausing()) })
 }
 
-// pausing counts the loops that pause between two iterations.
+// pausing returns the number of loops that pause between two iterations.
 func (r *Run) pausing() (n int) {
 	for _, x := range r.extras {
 		if x.comp != nil && x.comp.pause != nil {
@@ -705,7 +710,7 @@ func (r *Run) postSignal(ctx context.Context, s *signal) error {
 	return nil
 }
 
-// mailbox is where requests for the next life of the run are posted; nil if its store takes none.
+// mailbox returns the inbox for requests to the next life of the run; nil if its store takes none.
 func (r *Run) mailbox() store.Inbox {
 	if r.durable == nil {
 		return nil
@@ -714,7 +719,7 @@ func (r *Run) mailbox() store.Inbox {
 	return in
 }
 
-// post posts a request for the next life of a run at rest. Without an id it gets a new one.
+// post posts a request for the next life of a run at rest. A request without an id gets a new one.
 func (r *Run) post(ctx context.Context, q store.Request) error {
 	in := r.mailbox()
 	if in == nil {

@@ -17,9 +17,9 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// TestMode runs the graph in test mode: nodes are replaced by mocks, gates do not wait, and assertions are judged when the run is
-// over. It is an option. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies,
-// retries and fallbacks.
+// TestMode is an option that runs the graph in test mode: mocks replace nodes, gates do not wait, and assertions are judged when
+// the run is over. Everything that is not mocked is real: joins, guards, conditions, merges, required ports, policies, retries
+// and fallbacks.
 //
 //	res, err := kahn.Execute(ctx, g, step, kahn.TestMode{
 //		Mocks:      map[string]kahn.Mock{"charge": {Err: errDeclined}},
@@ -34,47 +34,47 @@ import (
 //	}
 //
 // Result.Test then has the outcome of each node and of each assertion. With Limit(1) two such runs have the same events,
-// but for the ids of the runs and times.
+// except for run ids and times.
 //
-// A node is named by its path: the ids of the composites that it is inside and its own, joined by slashes, as in "S/x". A
-// path stands for the node in every item and iteration. "M[]" are the items of a map M of steps. The run is refused with
-// [ErrUnknownNode] and [ErrBadOption] if the graph does not have an id; a step may be expanded into any graph, see
-// [Expand], and so a path that begins with one is taken as it is.
+// A node's path joins the ids of the composites around it and its own id by slashes, as in "S/x". A path stands for the
+// node in every item and iteration. "M[]" stands for the items of a map M of steps. If the graph has no node with a path,
+// the run is refused with an error that matches [ErrUnknownNode] and [ErrBadOption]. But a step may expand into any
+// graph, see [Expand], so a path that begins with a step is not checked further.
 type TestMode struct {
-	// Mocks replace nodes, by path. A mocked composite does not begin the nodes that it consists of. Neither contracts nor
-	// the moderator judge the inputs and the output of a mock, and middleware does not see it.
+	// Mocks replace nodes, by path. A mocked composite does not begin the nodes inside it. Contracts and the moderator do
+	// not judge the inputs and the output of a mock, and middleware does not see it.
 	Mocks map[string]Mock
-	// Unmock names nodes that are real, with everything inside them that has no mock of its own. It takes precedence over
-	// Mocks. A gate named here waits; any other gate without a mock completes with the output {"approved": true, "auto": true}
-	// and takes the branch labelled "approved". If "approved" is none of its choices it needs a mock: an error before the run that
-	// matches [ErrNoMock] and [ErrBadOption].
+	// Unmock names nodes that are real, with everything inside them that has no mock of its own. It takes precedence over Mocks. A
+	// gate named here waits. Any other gate without a mock completes with the output {"approved": true, "auto": true} and takes
+	// the branch labelled "approved". If "approved" is none of its choices, the gate needs a mock; without one the run is refused
+	// with an error that matches [ErrNoMock] and [ErrBadOption].
 	Unmock []string
-	// Undos replace the compensations of nodes, by path: a Mock is what an attempt to undo the node returns, and its Value is not used. A
-	// node that is mocked is undone only if it has one here. The run is refused with [ErrBadOption] if there is an entry for a
-	// node without a compensation. Middleware does not see what is mocked.
+	// Undos replace the compensations of nodes, by path. The Mock is the result of an attempt to undo the node; its Value is not used. A
+	// mocked node is undone only if it has an entry here. The run is refused with [ErrBadOption] if there is an entry for a node without
+	// a compensation. Middleware does not see mocked compensations.
 	Undos map[string]Mock
-	// OnMissing says what happens to a node that is in neither. It concerns steps: conditions with a test, triggers and
-	// composites are real then, and OnMissing applies to the nodes inside composites one by one. Default: [MissingReal].
+	// OnMissing says what happens to a step that is in neither Mocks nor Unmock. Conditions with a test, triggers and
+	// composites are then real, and OnMissing applies to each node inside a composite. Default: [MissingReal].
 	OnMissing OnMissing
-	// Assertions are judged when the run is over, or suspended, in this order. They do not change the outcome of the run.
+	// Assertions are judged, in this order, when the run is over or suspended. They do not change the outcome of the run.
 	Assertions []Assertion
 }
 
 // Mock is the result of a node in test mode: a Value, an Err, or the result of Do. The zero Mock completes the node with a
-// null output. At most one of the fields may be set. To the rest of the graph the result looks like the result of a step. The
-// value of a condition or a gate is the label of its branch. If it is none of the choices of a [Gate], the run is refused
-// with a [*ChoiceError], which matches [ErrBadOption].
+// null output. At most one of the fields may be set. The rest of the graph sees the result of a step. The value of a
+// condition or a gate is the label of its branch. If the value is none of the choices of a [Gate], the run is refused with a
+// [*ChoiceError], which matches [ErrBadOption].
 //
-// The node is not started, and has the event node.mocked in place of node.started. A mock is called once: its failure is not
-// retried. A Sequence provides a mock for each attempt.
+// The node does not start: it has the event node.mocked in place of node.started. A mock is called once, and its failure is
+// not retried. A Sequence provides a mock for each attempt.
 type Mock struct {
 	Value any
-	// Err fails the node. [Skip] and the other errors that a step may return have the same meaning here.
+	// Err fails the node. [Skip] and the other errors with a meaning for steps have the same meaning here.
 	Err error
-	// Do is called in place of the step, with its parameters, context and timeouts, and holds its slots.
+	// Do is called in place of the step, with the step's parameters, context, timeouts and slots.
 	Do StepFunc
 	// Sequence has a mock for each attempt; the last one also serves all further attempts. The node's policy says whether
-	// there is another attempt, and when. A mock in a sequence has no Sequence.
+	// there is another attempt, and when. A mock in a Sequence has no Sequence itself.
 	Sequence []Mock
 }
 
@@ -101,8 +101,8 @@ func (m OnMissing) MarshalText() ([]byte, error) { return missingNames.Text(m) }
 // UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
 func (m *OnMissing) UnmarshalText(text []byte) error { return missingNames.Parse(m, text) }
 
-// ErrNoMock fails a node that has no mock under [MissingFail]. Before a run it reports a gate without a mock for which
-// "approved" is no choice.
+// ErrNoMock is the error of a node that has no mock under [MissingFail]. Before a run, it reports a gate that needs a
+// mock because "approved" is none of its choices.
 var ErrNoMock = errors.New("no mock")
 
 // A gate without a mock completes in test mode as if it had been approved.
@@ -154,18 +154,18 @@ func (m Mock) validate() error {
 	return nil
 }
 
-// testMode is the test mode of one run and the runs nested in it. Such a run has a copy of its plan in which nodes are
+// testMode is the test mode of one run and the runs nested in it. The plan of such a run is a copy in which nodes are
 // marked as mocked, so that other runs pay nothing for test mode.
 type testMode struct {
 	TestMode
-	mu       sync.Mutex         // guards what follows
+	mu       sync.Mutex         // guards the fields below
 	doubles  map[string]*double // by path; made with the plans
-	judged   chan struct{}      // closed when Result.Test is made; nil before that has begun
-	unjudged *Result            // a copy without it
+	judged   chan struct{}      // closed when Result.Test is ready; nil before complete is called
+	unjudged *Result            // a copy without Test
 }
 
-// complete makes the Test of a Result, once. Assertions are user code and may wait for the run that they judge: concurrent callers
-// wait as long as the grace, and then get the Result without its Test.
+// complete fills in the Test of a Result, once. Assertions are user code and may wait for the run that they judge: concurrent
+// callers wait as long as the grace, and then get the Result without Test.
 func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	t.mu.Lock()
 	judged, first := t.judged, t.judged == nil
@@ -176,7 +176,7 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	}
 	t.mu.Unlock()
 	if first {
-		defer close(judged) // also if an assertion ends the goroutine
+		defer close(judged) // also if an assertion calls Goexit
 		res.Test = &TestSummary{}
 		t.summarize(res.Test, res)
 		return res
@@ -191,18 +191,18 @@ func (t *testMode) complete(res *Result, grace time.Duration) *Result {
 	}
 }
 
-// double says how test mode treats the node, or nodes, of one path.
+// double says how test mode treats the node, or nodes, with one path.
 type double struct {
 	path     string
-	role     string  // the outcome of the node once it was performed
-	mock     *Mock   // performs it; or nil
-	undo     *Mock   // undoes it; or nil
-	unmocked bool    // Unmock names it, or a composite that it is inside
-	itemOf   *double // the map's, if the nodes are its items
+	role     string  // the outcome of the node if it is performed
+	mock     *Mock   // performs the node; nil if the node performs itself
+	undo     *Mock   // undoes the node; nil if its own compensation does
+	unmocked bool    // Unmock names the node, or a composite around it
+	itemOf   *double // the double of the map, if the nodes are its items
 	calls    atomic.Int64
 }
 
-// called counts an attempt, for the map of an item too.
+// called counts an attempt. An attempt of an item counts for its map, too.
 func (d *double) called() {
 	d.calls.Add(1)
 	if d.itemOf != nil {
@@ -210,7 +210,7 @@ func (d *double) called() {
 	}
 }
 
-// inside is the prefix of the paths of the nodes inside a composite.
+// inside returns the prefix of the paths of the nodes inside a composite.
 func (d *double) inside() string {
 	if d == nil {
 		return ""
@@ -218,7 +218,7 @@ func (d *double) inside() string {
 	return strings.TrimSuffix(d.path, "[]") + "/"
 }
 
-// validate reports paths that are not in the plan of the whole graph: mocks may name nodes that a trigger has pruned.
+// validate reports paths that name no node of the whole graph's plan: mocks may name nodes that a trigger has pruned.
 func (t *testMode) validate(p *Plan) error {
 	var unknown []error
 	look := func(where, path string, numbered bool) {
@@ -244,7 +244,7 @@ func (t *testMode) validate(p *Plan) error {
 	return errors.Join(unknown...)
 }
 
-// notUndone says why the node of a path cannot be undone; "" if it can, or if it is not known.
+// notUndone says why the node at a path cannot be undone; "" if it can be, or if the node is not known.
 func (p *Plan) notUndone(path string) string {
 	r, ok := p.find(path)
 	if !ok {
@@ -271,7 +271,7 @@ func (p *Plan) notUndone(path string) string {
 	return ""
 }
 
-// has reports whether there is a node of the given path. The paths of items may have numbers, or must not.
+// has reports whether the plan has a node at path. numbered allows numbers in the paths of items.
 func (p *Plan) has(path string, numbered bool) bool {
 	if _, ok := p.find(path); ok {
 		return true
@@ -298,7 +298,7 @@ func (p *Plan) has(path string, numbered bool) bool {
 	return false
 }
 
-// plan makes the test plan of a run of p: of the outermost run, or of a run that performs the composite within.
+// plan returns the test plan of a run of p: the outermost run, or the run of the composite within.
 func (t *testMode) plan(p *Plan, within *double) *Plan {
 	q := *p
 	q.tested = p
@@ -325,8 +325,8 @@ func (t *testMode) plan(p *Plan, within *double) *Plan {
 func (p *Plan) needsStep() []machine.Ref      { return p.stepless }
 func (p *Plan) needsModerator() []machine.Ref { return p.moderated }
 
-// byStep says what the step function of a run performs: a node, or the items of a map, and their compensations, without what is inside
-// composites. t is nil outside test mode.
+// byStep reports whether the run's step function performs a node, or the items of a map, and whether it performs their compensations.
+// It does not look inside composites. t is nil outside test mode.
 func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo bool) {
 	n := p.node(r)
 	own, undo = n.Do == nil && n.ownStep(), n.Undo != nil && n.Undo.by != nil && (n.Map == nil || n.Sub == nil)
@@ -340,7 +340,7 @@ func (t *testMode) byStep(p *Plan, r machine.Ref, within *double) (own, undo boo
 	return own && d.mock == nil, undo && d.mock == nil && d.undo == nil
 }
 
-// inner is the plan of what a composite consists of, nil for other nodes.
+// inner returns the plan that a composite performs, or nil for other nodes.
 func (p *Plan) inner(r machine.Ref) *Plan {
 	if n := p.node(r); n.Map != nil && n.Sub != nil {
 		return p.items[r]
@@ -348,7 +348,7 @@ func (p *Plan) inner(r machine.Ref) *Plan {
 	return p.sub(r)
 }
 
-// leftSteps returns the nodes of a plan that need the step function of the run in test mode, and the composites that contain such nodes.
+// leftSteps returns the nodes of a plan that need the run's step function in test mode, and the composites that contain such nodes.
 func (t *testMode) leftSteps(p *Plan, within *double) (left []machine.Ref) {
 	for _, r := range p.stepless {
 		d, inner := t.double(p, r, within), p.inner(r)
@@ -368,7 +368,7 @@ func (t *testMode) leftSteps(p *Plan, within *double) (left []machine.Ref) {
 	return left
 }
 
-// leftModerated returns the nodes that ask for a moderator, and that test mode leaves real, as leftSteps does.
+// leftModerated returns the nodes that need the moderator in test mode, and the composites that contain such nodes.
 func (t *testMode) leftModerated(p *Plan, within *double) (left []machine.Ref) {
 	for _, r := range p.moderated {
 		d := t.double(p, r, within)
@@ -389,7 +389,7 @@ func (t *testMode) leftModerated(p *Plan, within *double) (left []machine.Ref) {
 	return left
 }
 
-// mockedUndo is what undoes a node in test mode, nil if its own compensation does.
+// mockedUndo returns the mock that undoes a node in test mode, or nil if the node's own compensation does.
 func (r *Run) mockedUndo(ref machine.Ref) *Mock {
 	if r.cfg.test == nil {
 		return nil
@@ -397,7 +397,7 @@ func (r *Run) mockedUndo(ref machine.Ref) *Mock {
 	return r.plan.doubles[ref].undo
 }
 
-// names reports whether Mocks, Undos or Unmock name nodes inside a composite.
+// names reports whether Mocks, Undos or Unmock names a node inside a composite.
 func (t *testMode) names(d *double) bool {
 	is := func(path string) bool { return strings.HasPrefix(path, d.inside()) || path == d.path+"[]" }
 	for path := range t.Mocks {
@@ -413,7 +413,7 @@ func (t *testMode) names(d *double) bool {
 	return slices.ContainsFunc(t.Unmock, is)
 }
 
-// double decides how test mode treats a node.
+// double returns how test mode treats a node, and decides it the first time.
 func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	n := p.node(r)
 	path, itemOf := within.inside()+n.ID, (*double)(nil)
@@ -452,8 +452,8 @@ func (t *testMode) double(p *Plan, r machine.Ref, within *double) *double {
 	return d
 }
 
-// checkGates reports gates whose answer would be none of their choices: a mocked value, or "approved" for a gate without a
-// mock. The result of a mock's Do is checked when it is known.
+// checkGates reports gates whose answer would be none of their choices: the value of a mock, or "approved" for a gate
+// without a mock. The result of a mock's Do is checked when it is known.
 func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	for _, r := range p.declared {
 		n, d := p.node(r), t.double(p, r, within)
@@ -485,7 +485,7 @@ func (t *testMode) checkGates(p *Plan, within *double) (bad []error) {
 	return bad
 }
 
-// perform is an attempt of a mocked node.
+// perform performs an attempt of a mocked node.
 func (m *Mock) perform(n *node, step *Step) (res attemptResult) {
 	if len(m.Sequence) > 0 {
 		m = &m.Sequence[min(int(step.attempt), len(m.Sequence))-1]
@@ -499,7 +499,7 @@ func (m *Mock) perform(n *node, step *Step) (res attemptResult) {
 	return res
 }
 
-// approve answers a gate without a mock.
+// approve returns the answer for a gate without a mock.
 func (r *Run) approve(ref machine.Ref) answer {
 	a := r.labelOutcome(ref, autoLabel)
 	if a.Status == Completed {
@@ -510,22 +510,23 @@ func (r *Run) approve(ref machine.Ref) answer {
 
 // The outcomes of a [TestNode]: how test mode treated the node.
 const (
-	TestNotReached  = "not_reached" // it was stopped, or failed, before it could be performed
-	TestMocked      = "mocked"      // its mock, or a stub, took its place
-	TestReal        = "real"        // it was performed as in any run, since Unmock names it or it needs no mock
+	TestNotReached  = "not_reached" // it was stopped or failed before it could be performed
+	TestMocked      = "mocked"      // a mock or a stub replaced it
+	TestReal        = "real"        // it was performed as in any run, because Unmock names it or it needs no mock
 	TestFallthrough = "fallthrough" // neither Mocks nor Unmock names it: see OnMissing
-	TestAuto        = "auto"        // a gate that was approved
+	TestAuto        = "auto"        // a gate that test mode approved
 	TestSkipped     = "skipped"     // it was skipped without being performed
 )
 
-// TestSummary is the summary of a run in test mode. Any other run has a nil summary, which answers as the zero value.
+// TestSummary is the summary of a run in test mode. The summary of any other run is nil, and its methods treat nil as
+// the zero value.
 type TestSummary struct {
-	// Nodes are all nodes in the order of declaration; the nodes inside a composite that was begun follow it. The instances
-	// of a node, in items and iterations, count as one.
+	// Nodes are all nodes in the order of declaration; the nodes inside a composite that began follow it. All instances of
+	// a node, in items and iterations, count as one.
 	Nodes []TestNode
 	// Passed and Failed count assertions.
 	Passed, Failed int
-	// Failures are the assertions that failed, each an [*Assertion] with its Err, in the order in which they were given.
+	// Failures are the failed assertions, each an [*Assertion] with its Err, in the order of TestMode.Assertions.
 	Failures []error
 	// Uncovered are the paths of the nodes whose outcome is TestFallthrough.
 	Uncovered []string
@@ -535,11 +536,12 @@ type TestSummary struct {
 type TestNode struct {
 	Path    string
 	Outcome string // one of the constants above
-	// Calls counts the attempts of the node, or of its mock, in all items and iterations. A map of steps has the attempts of its items.
+	// Calls counts the attempts of the node, or of its mock, in all items and iterations. For a map of steps it counts the attempts of
+	// the items.
 	Calls int
 }
 
-// Node returns the summary of the node of a path, and whether there is one.
+// Node returns the summary of the node at path, and whether there is one.
 func (s *TestSummary) Node(path string) (TestNode, bool) {
 	i := slices.IndexFunc(orZero(s).Nodes, func(n TestNode) bool { return n.Path == path })
 	if i < 0 {
@@ -548,10 +550,10 @@ func (s *TestSummary) Node(path string) (TestNode, bool) {
 	return s.Nodes[i], true
 }
 
-// Err joins the failures, or is nil.
+// Err joins the failures. It returns nil if there are none.
 func (s *TestSummary) Err() error { return errors.Join(orZero(s).Failures...) }
 
-// summarize judges a run that is over. Assertions are user code: it is called without a lock.
+// summarize judges a run that is over. It calls assertions, which are user code, so the caller holds no lock.
 func (t *testMode) summarize(s *TestSummary, res *Result) {
 	at := map[*double]int{}
 	var visit func(res *Result)
@@ -592,10 +594,10 @@ func (d *double) outcome(n *NodeResult) string {
 	return TestNotReached
 }
 
-// Assertion says what is expected of a node in test mode: see [TestMode]. A node that never ran can be asserted on too. Items may
-// be named one by one, as in "M[2]"; where there are several instances of a node each of them has to comply.
+// Assertion says what is expected of a node in test mode: see [TestMode]. The node need not have run. Node may name one item, as
+// in "M[2]"; if a path has several instances, each of them must meet the expectation.
 //
-// As an error, in [TestSummary], it is an assertion that failed.
+// In [TestSummary] an Assertion is the error of an assertion that failed.
 type Assertion struct {
 	// Node is the path of the node, and Want describes the expectation.
 	Node, Want string
@@ -633,8 +635,8 @@ func AssertSkip(node string, want machine.SkipKind) Assertion {
 	}}
 }
 
-// AssertError expects that the node ended with an error that matches want, by errors.Is; if want is nil, that it ended with
-// none.
+// AssertError expects that the node ended with an error that matches want, by errors.Is. If want is nil, it expects no
+// error.
 func AssertError(node string, want error) Assertion {
 	text := "no error"
 	if want != nil {
@@ -648,7 +650,8 @@ func AssertError(node string, want error) Assertion {
 	}}
 }
 
-// AssertCalls expects a number of attempts of the node, or of its mock, in all items and iterations: see [TestNode].Calls.
+// AssertCalls expects this number of attempts of the node, or of its mock, in all items and iterations: see
+// [TestNode].Calls.
 func AssertCalls(node string, want int) Assertion {
 	return Assertion{Node: node, Want: fmt.Sprintf("%d calls", want), check: func(_ NodeResult, calls int) error {
 		if calls == want {
@@ -658,7 +661,7 @@ func AssertCalls(node string, want int) Assertion {
 	}}
 }
 
-// AssertCompensation expects that what the node has done was undone, was not, or could not be.
+// AssertCompensation expects that the node's compensation ended in this way.
 func AssertCompensation(node string, want Compensation) Assertion {
 	return Assertion{Node: node, Want: fmt.Sprintf("compensation %v", want), check: func(n NodeResult, _ int) error {
 		switch {
@@ -671,8 +674,8 @@ func AssertCompensation(node string, want Compensation) Assertion {
 	}}
 }
 
-// AssertOutput expects a value, exact in type, at a place of the output of a completed node. The place is given by keys,
-// fields and indices, separated by dots, as in "items.0.name"; an empty one is the whole output.
+// AssertOutput expects a value, of exactly this type, at a place in the output of a completed node. The place is a path
+// of keys, fields and indices, separated by dots, as in "items.0.name". An empty place is the whole output.
 func AssertOutput(node, place string, want any) Assertion {
 	text := fmt.Sprintf("output %s", valueText(want))
 	if place != "" {
@@ -704,7 +707,7 @@ func Assert(node, want string, check func(NodeResult) error) Assertion {
 	return a
 }
 
-// describe says in a few words how a node ended.
+// describe describes in a few words how a node ended.
 func describe(n NodeResult) error {
 	switch {
 	case n.Status == Skipped:
@@ -715,7 +718,7 @@ func describe(n NodeResult) error {
 	return errors.New(n.Status.String())
 }
 
-// at finds the value at a place of an output.
+// at returns the value at a place in an output.
 func at(value any, place string) (any, error) {
 	if place == "" {
 		return value, nil
@@ -743,9 +746,9 @@ func at(value any, place string) (any, error) {
 	return value, nil
 }
 
-// judge judges an assertion.
+// judge judges an assertion and records the outcome in s.
 func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
-	err := ErrGoexit // unless it returns
+	err := ErrGoexit // unless check returns
 	defer func() {
 		if err == nil {
 			s.Passed++
@@ -758,10 +761,10 @@ func (t *testMode) judge(s *TestSummary, a Assertion, res *Result) {
 	err = t.hold(a, res)
 }
 
-// hold checks one assertion against the result. Its methods are user code.
+// hold checks one assertion against the result. It calls user code: the assertion's check.
 func (t *testMode) hold(a Assertion, res *Result) error {
 	nodes := res.instances(a.Node)
-	if len(nodes) == 0 { // the composite that it is inside was not begun
+	if len(nodes) == 0 { // the composite around it did not begin
 		nodes = []NodeResult{{ID: a.Node}}
 	}
 	for _, n := range nodes {
@@ -776,7 +779,7 @@ func (t *testMode) hold(a Assertion, res *Result) error {
 	return nil
 }
 
-// instances returns the nodes of a path. Items may be named by number, else all are meant.
+// instances returns the nodes at a path: one item if the path has its number, else all items.
 func (r *Result) instances(path string) (nodes []NodeResult) {
 	if n, ok := r.Node(path); ok {
 		return []NodeResult{n}
