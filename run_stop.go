@@ -10,13 +10,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and cleanup nodes
-// and the end node still run. Cancelling a run that has ended does nothing. A [Request] records who asks, and why. The first call that
-// stops the run stands, even one without a Request.
+// Cancel asks the run to stop: nodes that have not started are cancelled at once, the contexts of running steps end, and cleanup nodes and
+// the end node still run. Cancelling a run that has ended does nothing. A [Request] records who asks, and why. Only the first call that
+// stops the run is recorded, even if it has no Request.
 //
 // If the run is at rest, Cancel posts the request in the run's store, as [Run.Signal] posts an answer, and the process that continues the
-// run cancels it. An error is returned if the store takes no requests ([ErrAtRest]), if the store fails ([ErrStore]), or if the run has
-// ended in another life ([ErrFinished]). Cancel of a run that is running, or has ended in this life, returns nil.
+// run cancels it. The error matches [ErrAtRest] if the store takes no requests, [ErrStore] if the store fails, and [ErrFinished] if the run
+// has ended in another life. Cancel returns nil for a run that is running or has ended in this life.
 func (r *Run) Cancel(by ...Request) error {
 	q := asked(by)
 	if r.control(func(int64) { r.cancel(q) }) || !r.isAtRest() {
@@ -28,13 +28,13 @@ func (r *Run) Cancel(by ...Request) error {
 func (r *Run) cancel(q Request) {
 	r.cancelled, r.requests = true, max(r.requests, 1)
 	r.ask(q)
-	r.outdate() // also if something else has stopped the run before
+	r.outdate() // even if another cause has stopped the run before
 	r.stop(CauseCancelRun, noRef, &stopCause{ErrCancelled, context.Canceled}, r.cfg.stopMode.manner())
 }
 
-// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted and the run fails with err, or
-// with [ErrAborted] if it is nil. A [Request] records who asks, and why, as for Cancel. [ErrAtRest] is returned if the run is at rest:
-// no store keeps such a request. Cancel stops it.
+// AbortAll stops the run like Cancel, because of a failure that the host knows of: nodes are aborted, and the run fails with err, or with
+// [ErrAborted] if err is nil. A [Request] records who asks, and why, as for Cancel. AbortAll returns [ErrAtRest] if the run is at rest,
+// since no store keeps such a request; use Cancel to stop it.
 func (r *Run) AbortAll(err error, by ...Request) error {
 	if err = bounded(err); err == nil {
 		err = ErrAborted
@@ -54,16 +54,16 @@ func (r *Run) AbortAll(err error, by ...Request) error {
 	return nil
 }
 
-// isAtRest reports whether this life of the run is over and the run is not, so that another process may continue it.
+// isAtRest reports whether this life of the run has ended but the run has not, so that another process may continue it.
 func (r *Run) isAtRest() bool {
 	r.st.Lock()
 	defer r.st.Unlock()
 	return r.isPutAway() && !r.isLost()
 }
 
-// CancelNode asks one node to stop. Its dependents are aborted when it has stopped. The error matches [ErrUnknownNode], [ErrFinished],
-// or [ErrTransition] if the node is terminal or is the end node, or the run is pending. For a run at rest the request is posted in its
-// store, or refused with [ErrAtRest], as by [Run.Signal].
+// CancelNode asks one node to stop. Its dependents are aborted after it has stopped. The error matches [ErrUnknownNode] if there is no such
+// node, [ErrFinished] if the run has ended, and [ErrTransition] if the node is terminal or the end node, or if the run is pending. If the
+// run is at rest, CancelNode posts the request in its store or returns [ErrAtRest], like [Run.Signal].
 func (r *Run) CancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -80,8 +80,8 @@ func (r *Run) CancelNode(id string) error {
 	return r.post(context.Background(), store.Request{Kind: store.KindCancelNode, Node: id})
 }
 
-// judgeCancelAtRest returns why no node of a run that has ended can be cancelled, nil if the run is at rest and the request is to be
-// posted.
+// judgeCancelAtRest returns why the node cannot be cancelled in a run that has ended. It returns nil if the run is at rest and the request
+// should be posted.
 func (r *Run) judgeCancelAtRest(ref machine.Ref) error {
 	r.st.Lock()
 	defer r.st.Unlock()
@@ -96,7 +96,7 @@ func (r *Run) judgeCancelAtRest(ref machine.Ref) error {
 	return nil
 }
 
-// CheckCancelNode returns the error with which CancelNode would refuse now, and changes nothing. See [Run.CheckSignal].
+// CheckCancelNode returns the error that CancelNode would return now, and changes nothing. See [Run.CheckSignal].
 func (r *Run) CheckCancelNode(id string) error {
 	ref, ok := r.plan.Ref(id)
 	if !ok {
@@ -142,7 +142,7 @@ func (r *Run) cancelNode(ref machine.Ref, now int64) error {
 	return nil
 }
 
-// control runs f with the lock held, unless the run has ended, applies the consequences, and reports whether it has called f.
+// control calls f with the run's lock held and applies the consequences, unless the run has ended. It reports whether it has called f.
 func (r *Run) control(f func(now int64)) bool {
 	now := r.now()
 	r.st.Lock()
@@ -155,13 +155,13 @@ func (r *Run) control(f func(now int64)) bool {
 	return true
 }
 
-// stop stops the whole run: its nodes, then the runs nested in it, and bounds what still waits. The first cause stands.
+// stop stops the whole run: its nodes and the runs nested in it. It bounds the waits that remain. Only the first cause counts.
 func (r *Run) stop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) {
 	if r.st.Done() || r.isLost() {
 		return
 	}
 	r.rouse(r.now())
-	r.outdate() // the next life of the run stops it, too
+	r.outdate() // so that the next life of the run stops it, too
 	if !r.noteStop(kind, origin, cause, manner) {
 		return
 	}
@@ -189,7 +189,8 @@ func (r *Run) rouse(now int64) {
 	r.stay(now)
 }
 
-// noteStop notes the cause of a stop, and reports whether the stop reaches more nodes than earlier stops: each of many steps may ask for one.
+// noteStop records the cause of a stop. It reports whether the stop reaches more nodes than earlier stops did, since many steps may each
+// ask for a stop.
 func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, manner machine.StopManner) (more bool) {
 	if r.stopCauses[kind] == nil {
 		if r.stopCauses == nil {
@@ -207,7 +208,7 @@ func (r *Run) noteStop(kind CauseKind, origin machine.Ref, cause *stopCause, man
 	return true
 }
 
-// disarmStopped disarms the backoffs and waits of nodes that a stop has made terminal, also by way of the runs nested in them.
+// disarmStopped disarms the backoffs and waits of nodes that a stop has made terminal, directly or through the runs nested in them.
 func (r *Run) disarmStopped() {
 	for ref, x := range r.extras {
 		if (x.backoff != nil || x.wait != nil) && r.st.Word(ref).Status().Terminal() {
@@ -216,8 +217,7 @@ func (r *Run) disarmStopped() {
 	}
 }
 
-// hurryInside makes the runs nested in the cleanup composites of a run that is being stopped hurry: it bounds their checks
-// and lifts their holds.
+// hurryInside bounds the checks and lifts the holds of the runs nested in the cleanup composites of a run that is being stopped.
 func (r *Run) hurryInside() {
 	for _, c := range r.children() {
 		if r.st.StoppedFor() == CauseNone || r.plan.net.Is(c.within.ref, machine.FlagCleanup) {
@@ -232,7 +232,7 @@ func (r *Run) hurryInside() {
 	}
 }
 
-// boundWaits bounds the waits of the cleanup nodes of a run that was stopped, so that it ends.
+// boundWaits bounds the waits of the cleanup nodes of a stopped run, so that the run ends.
 func (r *Run) boundWaits() {
 	if r.st.StoppedFor() == CauseNone || r.st.Sleepers() == 0 {
 		return
@@ -243,7 +243,7 @@ func (r *Run) boundWaits() {
 	}
 }
 
-// boundWait bounds the wait of a node of a run that was stopped, if it is a cleanup node that waits.
+// boundWait bounds the wait of a node in a stopped run, if it is a waiting cleanup node.
 func (r *Run) boundWait(ref machine.Ref) {
 	x := r.extras[ref]
 	if r.st.Word(ref).Status() == Suspended && r.plan.net.Is(ref, machine.FlagCleanup) && x.gate == nil {
@@ -255,7 +255,7 @@ func (r *Run) boundWait(ref machine.Ref) {
 	}
 }
 
-// callerCause is the cause of the end of a caller's context. It calls user code, and so is called without the lock.
+// callerCause returns why a caller's context has ended. It calls user code, so the caller does not hold the run's lock.
 func callerCause(ctx context.Context) *stopCause {
 	cause := &stopCause{bounded(context.Cause(ctx)), context.Canceled}
 	if ctx.Err() == context.DeadlineExceeded {
@@ -264,8 +264,8 @@ func callerCause(ctx context.Context) *stopCause {
 	return cause
 }
 
-// endForContext ends an outermost run whose caller's context has ended: it is left if it can continue from its store, and cancelled
-// otherwise.
+// endForContext ends an outermost run because its caller's context has ended: it leaves the run if it can continue from its store, and
+// cancels it otherwise.
 func (r *Run) endForContext(cause *stopCause, now int64) {
 	if r.isLeftByCaller() {
 		r.leaveForContext(cause, now)
@@ -278,10 +278,10 @@ func (r *Run) endForContext(cause *stopCause, now int64) {
 // isLeftByCaller reports whether the end of the caller's context leaves the run.
 func (r *Run) isLeftByCaller() bool { return r.cfg.store != nil && !r.cfg.ctxCancels }
 
-// callerLeft is the error of a run that is left because the caller's context has ended.
+// callerLeft returns the error of a run that was left because its caller's context ended.
 func callerLeft(cause *stopCause) error { return fmt.Errorf("%w: %w", ErrLeft, cause.err) }
 
-// stopError is the error for which the run was stopped with a cause of this kind, or nil.
+// stopError returns the error of the stop with this kind of cause, or nil.
 func (r *Run) stopError(kind CauseKind) error {
 	if cause := r.stopCauses[kind]; cause != nil {
 		return cause.err
@@ -289,8 +289,9 @@ func (r *Run) stopError(kind CauseKind) error {
 	return nil
 }
 
-// collectStops arms the grace of the attempts that are to stop, and puts the nodes' records, which have the cause of the stop, into the
-// transaction of what caused it: after a crash the next life stops the nodes. The attempts' contexts end when the lock is released.
+// collectStops arms the grace of the attempts that are asked to stop. It marks their nodes' records, which hold the cause of the stop, for
+// the same transaction as the event that caused the stop, so that after a crash the next life stops these nodes. The attempts' contexts end
+// when the lock is released.
 func (r *Run) collectStops() {
 	for _, ref := range r.st.TakeUnchecked() {
 		r.armCheck(ref, false)
@@ -303,7 +304,7 @@ func (r *Run) collectStops() {
 		}
 		x := r.extra(t.Ref)
 		cause := r.causeOf(t.Ref)
-		if x.timedOut == timeoutNone { // else its timeout has stopped it already
+		if x.timedOut == timeoutNone { // otherwise its timeout has stopped it already
 			r.disarmAttempt(t.Ref)
 			r.halt(step, x, r.st.Word(t.Ref).Kind(), cause)
 		}
@@ -311,7 +312,7 @@ func (r *Run) collectStops() {
 	}
 }
 
-// causeOf is the cause of a node's stop, as its context reports it.
+// causeOf returns the cause of a node's stop, as the node's context reports it.
 func (r *Run) causeOf(ref machine.Ref) *stopCause {
 	switch kind := r.st.Word(ref).Kind(); kind {
 	case CauseSuperseded:
@@ -330,7 +331,7 @@ type stopOrder struct {
 	cause *stopCause
 }
 
-// endings are the attempts whose contexts are to end.
+// endings returns the attempts whose contexts must end.
 func (r *Run) endings() []stopOrder {
 	r.collectStops()
 	ending := r.ending
@@ -345,8 +346,8 @@ func (r *Run) endings() []stopOrder {
 	return ending
 }
 
-// halt bounds the time that an attempt may take after it was asked to stop: it arms the grace, or, if nested runs perform
-// it, stops these, which arm the grace for their own attempts.
+// halt bounds the time of an attempt after it was asked to stop: it arms the grace, or stops the nested runs that perform the attempt,
+// which arm the grace of their own attempts.
 func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	switch c := x.atWork(); {
 	case x.comp == nil || x.comp.working:
@@ -358,13 +359,13 @@ func (r *Run) halt(step *Step, x *extra, kind CauseKind, cause *stopCause) {
 	}
 }
 
-// stopFor stops a nested run for the cause of its composite's stop.
+// stopFor stops a nested run with the cause of its composite's stop.
 func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManner) {
 	r.wake(r.now())
 	r.stoppedBy = kind
 	switch kind {
 	case CauseFailFast, CauseAbortAll, CauseBudget, CauseRunTimeout, CauseContext, CauseCancelRun, CauseStoreError:
-	default: // a cause that concerned the node concerns its whole run
+	default: // any other cause concerned only the node, and so concerns its whole nested run
 		if kind = CauseCancelRun; r.stoppedBy.StopStatus() == Aborted {
 			kind = CauseAbortAll
 		}
@@ -374,7 +375,7 @@ func (r *Run) stopFor(kind CauseKind, cause *stopCause, manner machine.StopManne
 	r.tree.touch(r)
 }
 
-// drainChildren passes a stop that lets running steps finish on to the nested runs.
+// drainChildren passes a stop that lets running steps finish to the nested runs.
 func (r *Run) drainChildren(kind CauseKind, cause *stopCause) {
 	var refs []machine.Ref
 	for ref, x := range r.extras {
@@ -400,23 +401,23 @@ func (r *Run) drainChild(ref machine.Ref, kind CauseKind, cause *stopCause) {
 	}
 }
 
-// This file is about Group.CancelOnFailure. A graph declares a group; the nodes of its sub-graphs that name the group belong to
-// it too, at every depth. Of a map it is the map that belongs to it, not the items.
+// The functions below implement Group.CancelOnFailure. A graph declares a group; nodes of its sub-graphs that name the group are members,
+// too, at every depth. A map is a member itself; its items are not.
 
-// groupFailure records that a member of a group has failed for good, so that members which have not begun never will.
+// groupFailure records that a member of a group has failed permanently, so that members that have not begun never begin.
 type groupFailure struct {
 	Group string `json:"group"`
 	Node  string `json:"node"` // its path
 }
 
-// groupFailures are the failures of groups that stop their members, each once, in the order in which they failed. They are only
-// added to: a snapshot may have the list as it was.
+// groupFailures are the failures of groups that stop their members, one for each group, in the order of failure. The list only grows: a
+// snapshot may share it.
 type groupFailures struct {
 	list   []groupFailure
 	byName map[string]groupFailure
 }
 
-// failuresOf takes over what a snapshot, or an iteration before this one, has.
+// failuresOf takes over the failures of a snapshot or of the iteration before.
 func failuresOf(list []groupFailure) (x *groupFailures) {
 	for _, f := range list {
 		x, _ = x.with(f)
@@ -424,7 +425,7 @@ func failuresOf(list []groupFailure) (x *groupFailures) {
 	return x
 }
 
-// all are the failures in their order.
+// all returns the failures in order.
 func (x *groupFailures) all() []groupFailure {
 	if x == nil {
 		return nil
@@ -440,7 +441,7 @@ func (x *groupFailures) of(group string) (f groupFailure, failed bool) {
 	return f, failed
 }
 
-// with adds a failure, and reports whether the group had not failed before.
+// with adds a failure. It reports whether the group had not failed before.
 func (x *groupFailures) with(f groupFailure) (_ *groupFailures, added bool) {
 	if x == nil {
 		x = &groupFailures{byName: map[string]groupFailure{}}
@@ -457,7 +458,7 @@ func (f groupFailure) err() error {
 	return fmt.Errorf("%w: node %s of group %s failed", ErrAborted, quoteID(f.Node), quoteID(f.Group))
 }
 
-// groupNamed returns the group of this name in the plan, or nil if the plan neither declares it nor has nodes that name it.
+// groupNamed returns the group with this name, or nil if the plan neither declares it nor has nodes that name it.
 func (p *Plan) groupNamed(name string) *group {
 	if i, ok := p.groupIndex[name]; ok {
 		return &p.groups[i]
@@ -470,7 +471,7 @@ func (p *Plan) declaresGroup(name string) bool {
 	return g != nil && !g.inherited
 }
 
-// cancelsOnFailure reports whether the group of this name, declared by this graph or one around it, has CancelOnFailure.
+// cancelsOnFailure reports whether the group with this name has CancelOnFailure. The group is declared by this graph or one around it.
 func (r *Run) cancelsOnFailure(name string) bool {
 	for ; r != nil; r = r.outer {
 		if g := r.plan.groupNamed(name); g != nil && !g.inherited {
@@ -480,7 +481,7 @@ func (r *Run) cancelsOnFailure(name string) bool {
 	return false
 }
 
-// membersFailed reports the failure of a node to the groups that it belongs to.
+// membersFailed reports the failure of a node to the groups of the node.
 func (r *Run) membersFailed(ref machine.Ref) {
 	if r.items != nil || r.plan.net.Is(ref, machine.FlagTolerant) {
 		return
@@ -492,9 +493,9 @@ func (r *Run) membersFailed(ref machine.Ref) {
 	}
 }
 
-// groupFailed stops the unfinished members of a group because a node of this run has failed for good, or a node inside a
-// composite has. As long as a composite around the node may be attempted again, it stops only members inside that
-// composite; the composite reports the failure when it is terminal itself.
+// groupFailed stops the unfinished members of a group because a node of this run, or a node in one of its composites, has failed
+// permanently. If a composite around the node may be attempted again, groupFailed stops only members inside that composite; the composite
+// reports the failure when it is terminal itself.
 func (r *Run) groupFailed(at place, f groupFailure) {
 	if !r.cancelsOnFailure(f.Group) {
 		return
@@ -503,14 +504,13 @@ func (r *Run) groupFailed(at place, f groupFailure) {
 		r = r.outer
 	}
 	failed, added := r.failedGroups.with(f)
-	if r.failedGroups = failed; added { // else all was stopped then
+	if r.failedGroups = failed; added { // otherwise all members were stopped then
 		r.outdate()
 		r.stopMembers(at, f)
 	}
 }
 
-// groupsFailedInside reports the group failures inside a composite that is terminal, which were held back in case it was
-// attempted again.
+// groupsFailedInside reports the group failures inside a terminal composite. They were held back in case the composite was attempted again.
 func (r *Run) groupsFailedInside(ref machine.Ref, c *Run) {
 	for _, f := range c.failedGroups.all() {
 		if !c.plan.declaresGroup(f.Group) {
@@ -519,14 +519,13 @@ func (r *Run) groupsFailedInside(ref machine.Ref, c *Run) {
 	}
 }
 
-// mayAttemptAgain reports whether a composite that runs is to be attempted again if it fails.
+// mayAttemptAgain reports whether a running composite would be attempted again if it failed.
 func (r *Run) mayAttemptAgain(step *Step) bool {
 	x := r.extras[step.ref]
 	return r.st.MayRetry(step.ref) && r.attemptsCounted(step) < r.plan.retryOf(step.ref, r.cfg.defaultRetry).MaxAttempts && x.timedOut != timeoutOverall
 }
 
-// stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, except composites around the
-// node that failed.
+// stopMembers stops the unfinished members of a group, in the run and in the runs nested in it, except composites around the failed node.
 func (r *Run) stopMembers(at place, f groupFailure) {
 	around, origin := at.in(r), noRef
 	if at.run == r && r.st.Word(at.ref).Status() == Failed {
@@ -551,7 +550,7 @@ func (r *Run) stopMembers(at place, f groupFailure) {
 	}
 }
 
-// childrenNaming yields the nested runs in which something belongs to a group of a graph around them, in the order of their composites.
+// childrenNaming returns the nested runs with members of a group that a graph around them declares, in the order of their composites.
 func (r *Run) childrenNaming(group string) (list []*Run) {
 	lent := r.lends[group]
 	if r.items != nil {
@@ -572,7 +571,7 @@ func (r *Run) childrenNaming(group string) (list []*Run) {
 	return list
 }
 
-// lend takes note that a node has been expanded into a graph that names a group of a graph around it.
+// lend records that a node has been expanded into a graph that names a group of a graph around it.
 func (r *Run) lend(group string, ref machine.Ref) {
 	for {
 		if r.lends == nil {
@@ -589,7 +588,7 @@ func (r *Run) lend(group string, ref machine.Ref) {
 	}
 }
 
-// in returns the node of a run that the place is, or that it is inside; else noRef.
+// in returns the node of r that the place is or is inside of; noRef if there is none.
 func (p place) in(r *Run) machine.Ref {
 	for c, ref := p.run, p.ref; c != nil; c = c.outer {
 		if c == r {
@@ -623,7 +622,7 @@ func (r *Run) stopMember(m machine.Ref, origin machine.Ref, err error) {
 	}
 }
 
-// stopLateMembers stops the members of groups that had failed before the nested run began.
+// stopLateMembers stops the members of groups that failed before the nested run began.
 func (r *Run) stopLateMembers() {
 	for _, name := range r.plan.lacks {
 		for o := r; o != nil; o = o.outer {
@@ -638,7 +637,7 @@ func (r *Run) stopLateMembers() {
 	}
 }
 
-// interruptUndos interrupts what is being undone in some runs of a tree that is being left.
+// interruptUndos interrupts the running compensations in some runs of a tree that is being left.
 func interruptUndos(runs []*Run, cause *stopCause) {
 	for _, r := range runs {
 		if r.undo == nil {
@@ -652,14 +651,14 @@ func interruptUndos(runs []*Run, cause *stopCause) {
 	}
 }
 
-// interruptUndoing interrupts what is being undone in a run that is being left.
+// interruptUndoing interrupts the running compensations of a run that is being left.
 func (r *Run) interruptUndoing() {
 	if r.leaving && r.undo != nil {
 		interruptUndos(append(r.descendantsOf(), r), &stopCause{ErrLeft, context.Canceled})
 	}
 }
 
-// failUndos fails what is being undone in a run whose store has failed.
+// failUndos fails the running compensations of a run whose store has failed.
 func (r *Run) failUndos(runs []*Run, err error) {
 	if r.undo != nil && r.undo.busy > 0 {
 		runs = slices.DeleteFunc(slices.Clone(runs), func(c *Run) bool { return c.undo == nil })
@@ -667,7 +666,8 @@ func (r *Run) failUndos(runs []*Run, err error) {
 	}
 }
 
-// setUndosBack puts what is undone of the nodes of a run that is left without its store, and of the runs nested in it, back to what the store has.
+// setUndosBack puts the compensations of a run that is left without its store, and of the runs nested in it, back to the states in the
+// store.
 func (r *Run) setUndosBack() {
 	if r.undo != nil {
 		r.undo.failed, r.undo.reported = nil, nil
@@ -692,7 +692,7 @@ func (r *Run) setUndosBack() {
 	}
 }
 
-// restUndos ends the backoffs of a run that ends at rest: they continue in its next life.
+// restUndos ends the backoffs of compensations in a run that ends at rest. They continue in its next life.
 func (r *Run) restUndos() {
 	if r.undo == nil {
 		return
@@ -704,8 +704,8 @@ func (r *Run) restUndos() {
 	}
 }
 
-// abortUndos ends what a run that was asked to stop before undoes, and reports whether it undoes something. What has not begun fails when its turn
-// comes.
+// abortUndos ends the running compensations, on the second request to stop the run, and reports whether there were any. Compensations that
+// have not begun fail when their turn comes.
 func (r *Run) abortUndos(err error) bool {
 	if r.requests++; r.requests < 2 {
 		return false
@@ -715,13 +715,13 @@ func (r *Run) abortUndos(err error) bool {
 		return false
 	}
 	r.outdate()
-	// What is undone inside a composite whose attempt has failed is on the list of the run of the composite, which itself undoes nothing yet.
+	// In a composite whose attempt has failed, the compensations are listed in the run of the composite, which itself undoes nothing yet.
 	runs := slices.DeleteFunc(append(r.descendantsOf(), r), func(of *Run) bool { return of.undo == nil })
 	r.endUndos(runs, &stopCause{err, context.Canceled})
 	return true
 }
 
-// endUndos ends what is being undone in some runs of the tree. What has not begun fails when its turn comes.
+// endUndos ends the running compensations of some runs of the tree. Compensations that have not begun fail when their turn comes.
 func (r *Run) endUndos(runs []*Run, stop *stopCause) {
 	r.undo.abort = stop
 	for _, of := range runs {

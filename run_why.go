@@ -13,29 +13,28 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// WhyKind is the kind of state that a node is in, such as what it waits for. Each node has exactly one.
+// WhyKind is the kind of state that a node is in. Each node is in exactly one.
 type WhyKind uint8
 
-// The kinds of answers to [Run.Why], in the order in which they are looked for: a node that waits for a slot in a run that is held is
-// held.
+// The kinds of answers to [Run.Why], in order of precedence: a node that waits for a slot in a held run is held.
 const (
 	whyNothing  WhyKind = iota
-	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges have decided it
+	WhyEnded            // the node has ended: Status, Cause, Skip and Err say how, Edges which edges decided it
 	WhyPending          // the run has not begun: it waits for other runs of its [Runner]
-	WhyWaiting          // its join has not decided: Edges are open, and Nodes are where they come from; for the end node all that has not ended
-	WhyTier             // under [Waves] its tier has not begun: Nodes are what the present one waits for
-	WhyChecking         // its guard, merges, required ports or inputs are being checked, or about to be
-	WhyHeld             // nothing of its kind is started: the run is being left, or by its [SuspendMode] waits for Nodes
-	WhyStore            // the store has not confirmed what made it ready or the start of its attempt, or has no room yet for another start or end
-	WhyOrder            // others go first: Nodes, under [Limit](1) the nodes that have to return before another begins; none if it is next
-	WhySlot             // a Bound has no slot: Nodes hold them, as far as they belong to the same run
-	WhyRate             // a Bound has no token: Until is when the next one falls due
-	WhyRunning          // an attempt, its nested run, or a condition is being performed: Until is its deadline, if it has one
-	WhyPaused           // a loop pauses between two iterations: Until the next one
-	WhyStopping         // it was asked to stop, for Cause and Err: Until is when it will be abandoned; zero if it may finish, and for a composite
+	WhyWaiting          // its join has not decided: Edges are open, and Nodes are their sources; for the end node, all nodes that have not ended
+	WhyTier             // under [Waves] its tier has not begun: Nodes are the nodes that the current tier waits for
+	WhyChecking         // its guard, merges, required ports or inputs are being checked, or will be next
+	WhyHeld             // no such node is started: the run is being left, or waits for Nodes because of its [SuspendMode]
+	WhyStore            // the store has not confirmed what made it ready or its attempt's start, or has no room for another start or end yet
+	WhyOrder            // it waits its turn behind Nodes, under [Limit](1) the nodes that must return first; none if it is next
+	WhySlot             // a Bound has no slot: Nodes hold the slots, as far as they belong to the same run
+	WhyRate             // a Bound has no token: Until is when the next one is due
+	WhyRunning          // an attempt, its nested run, or a condition is running: Until is its deadline, if it has one
+	WhyPaused           // a loop pauses between two iterations: Until is when the next one begins
+	WhyStopping         // it was asked to stop, with Cause and Err: Until is when it will be abandoned; zero if it may finish, and for a composite
 	WhyCleanup          // it cleans up in a run that is being stopped: Until is its deadline
-	WhyBackoff          // an attempt failed with Err: Until the next one; without an Err its step has returned SuspendUntil
-	WhySignal           // it waits for a signal: Wait and Choices; of a composite Nodes do, inside it
+	WhyBackoff          // an attempt failed with Err: Until is when the next one begins; without an Err its step has returned SuspendUntil
+	WhySignal           // it waits for a signal: see Wait and Choices; for a composite, Nodes inside it do
 )
 
 var whyNames = enum.Of[WhyKind]("kind of why",
@@ -49,35 +48,36 @@ func (k WhyKind) String() string { return whyNames.Name(k) }
 // MarshalText encodes k as its name. It returns an error that matches [ErrBadValue] for a value outside the enum.
 func (k WhyKind) MarshalText() ([]byte, error) { return whyNames.Text(k) }
 
-// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for anything else.
+// UnmarshalText decodes a name. It returns an error that matches [ErrBadValue] for any other text.
 func (k *WhyKind) UnmarshalText(text []byte) error { return whyNames.Parse(k, text) }
 
-// Why explains the state of a node: see [Run.Why]. Fields that the Kind does not name are zero, but for Status and Since.
+// Why explains the state of a node: see [Run.Why]. Fields that the Kind does not name are zero, except Status and Since.
 type Why struct {
 	Kind   WhyKind
 	Status Status
-	// Since is when that state began: when the attempt began, the node became ready, or began to wait for a signal. It is
-	// zero where that is not known.
+	// Since is when the state began: when the attempt began, the node became ready, or it began to wait for a signal. It is zero if that is
+	// not known.
 	Since time.Time
-	// Until is when it ends by itself at the latest; zero if it does not.
+	// Until is when the state ends by itself at the latest; zero if it does not.
 	Until time.Time
-	// Edges are in-edges of the node, in the order of declaration, the first 20 of them.
+	// Edges are the first 20 of the in-edges concerned, in the order of declaration.
 	Edges []Edge
-	// Nodes are the paths of other nodes, the first 20 of them; More counts the others, as far as they are known.
+	// Nodes are the paths of the first 20 of the other nodes concerned; More counts the remaining ones, as far as they are known.
 	Nodes []string
 	More  int
-	// Bound is the bound without a free slot or token, and Runs are the ids of other runs of the [Runner] that hold its slots, the first 20 of them.
-	// Of [Shared] limits they are a few of each other process, or the name of the process.
+	// Bound is the bound without a free slot or token. Runs are the ids of the first 20 of the [Runner]'s other runs that hold its slots.
+	// For [Shared] limits they are a few runs of each other process, or the name of the process.
 	Bound Bound
 	Runs  []string
-	// Wait is what the node waits for, with the path of the node; Choices are the answers that a gate takes, nil if any.
+	// Wait is what the node waits for, with the node's path; Choices are the answers that a gate accepts, nil if it accepts any.
 	Wait    *Wait
 	Choices []string
 	Cause   Cause
 	Skip    event.SkipReason
 	Err     error
-	// Compensation reports whether what a node that has ended has done was undone, and CompensationErr why that has failed. Of a node that is
-	// held, and of the end node, it is CompensationRunning if the node waits until others are undone: Nodes, as far as that has begun.
+	// Compensation says whether the effects of an ended node were undone, and CompensationErr why undoing them failed. For a held node and
+	// for the end node, Compensation is CompensationRunning if the node waits until other nodes are undone: Nodes are those being undone
+	// now.
 	Compensation    Compensation
 	CompensationErr error
 }
@@ -87,11 +87,11 @@ type Bound struct {
 	Scope string // one of the constants below
 	// Name is the name of the group or the key, or the path of the map.
 	Name string
-	// Limit is how many slots there are, and Used how many of them are taken. Both are zero where it is a token that is lacking.
+	// Limit is the number of slots, and Used how many of them are taken. Both are zero if a token is missing.
 	Limit, Used int
 }
 
-// The scopes of a [Bound]: whose bound it is.
+// The scopes of a [Bound].
 const (
 	BoundNone      = ""
 	BoundRun       = "run"        // of the whole run: [Limit], [Rate]
@@ -107,9 +107,9 @@ const (
 // whyMost bounds the lists in a Why.
 const whyMost = 20
 
-// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node].
-// The lists of a Why have at most 20 entries. Why looks at the node and its neighbours; for a node that waits for a slot it looks
-// for the holders among all nodes of the run, unless the holders of an earlier answer still hold theirs.
+// Why explains the state of a node: what it waits for, what it does, or how it has ended. path and errors are as for [Run.Node]. The lists
+// of a Why have at most 20 entries. Why looks only at the node and its neighbours, with one exception: for a node that waits for a slot it
+// searches all nodes of the run for the holders, unless the holders of an earlier answer still hold their slots.
 func (r *Run) Why(path string) (Why, error) {
 	r.st.Lock()
 	at, err := r.locate(path)
@@ -125,7 +125,7 @@ func (r *Run) Why(path string) (Why, error) {
 	return w, nil
 }
 
-// Why is [Run.Why] for a run that has ended.
+// Why explains the state of a node, like [Run.Why], in a run that has ended.
 func (r *Result) Why(path string) (Why, error) {
 	if !r.hasRun() {
 		return Why{}, (&PathError{Path: path}).complete()
@@ -133,7 +133,7 @@ func (r *Result) Why(path string) (Why, error) {
 	return r.run.Why(path)
 }
 
-// why is [Run.Why] with the lock held.
+// why does the work of [Run.Why]. The caller holds the run's lock.
 func (at place) why() (y Why) {
 	r, ref := at.run, at.ref
 	s, w := &r.st, r.st.Word(ref)
@@ -190,7 +190,7 @@ func (at place) whyEnded(y *Why) {
 	}
 }
 
-// awaitsUndos adds the nodes that are being undone before the node begins, and reports whether the run undoes any.
+// awaitsUndos adds the nodes that are being undone before the node begins. It reports whether the run undoes nodes.
 func (at place) awaitsUndos(y *Why) bool {
 	x := at.run.undo
 	if x == nil || x.by != at.run {
@@ -203,7 +203,7 @@ func (at place) awaitsUndos(y *Why) bool {
 	return true
 }
 
-// edges adds the in-edges that satisfy a condition.
+// edges adds the in-edges for which is returns true.
 func (at place) edges(y *Why, is func(int32) bool) {
 	for _, i := range at.run.plan.net.In(at.ref) {
 		if len(y.Edges) < whyMost && is(i) {
@@ -212,7 +212,7 @@ func (at place) edges(y *Why, is func(int32) bool) {
 	}
 }
 
-// name adds the path of a node, once.
+// name adds the path of a node, unless the list has it.
 func (y *Why) name(path string) {
 	switch {
 	case slices.Contains(y.Nodes, path):
@@ -223,7 +223,7 @@ func (y *Why) name(path string) {
 	}
 }
 
-// nameThose adds the nodes of a run, in the order of declaration, that satisfy a condition.
+// nameThose adds the nodes of a run for which is returns true, in the order of declaration.
 func (y *Why) nameThose(r *Run, is func(ref machine.Ref, w machine.Word) bool) {
 	for _, ref := range r.plan.declared {
 		if is(ref, r.st.Word(ref)) {
@@ -259,7 +259,7 @@ func (at place) whyUndecided(y *Why) {
 		y.Kind = WhyTier
 		tier, left := s.OpenTier()
 		lo, hi := r.plan.net.TierRange(max(tier, 0))
-		for ref := lo; ref < hi; ref++ { // in a tier Refs are in the order of declaration
+		for ref := lo; ref < hi; ref++ { // in a tier, Refs are in the order of declaration
 			if !s.Word(ref).Status().Terminal() {
 				y.name(r.path(ref))
 				if len(y.Nodes) == whyMost {
@@ -303,7 +303,7 @@ func (at place) whyReady(y *Why) {
 		return
 	}
 	y.Kind = WhyOrder
-	if !s.Contends(ref) { // it is in a line that others have been called out of
+	if !s.Contends(ref) { // the node is in a line from which others have been called
 		y.nameAll(r.outermost(), func(c *Run, other machine.Ref, w machine.Word) bool {
 			return w.Status() == Ready && c.st.Contends(other) && c.st.SharesLine(other, s, ref)
 		})
@@ -312,7 +312,8 @@ func (at place) whyReady(y *Why) {
 	}
 }
 
-// whyOrder adds the nodes that must return before another node can begin, in a run with one slot. It reports whether there are any.
+// whyOrder adds the nodes that must return before another node can begin, in a run with one slot. It reports whether there are any such
+// nodes.
 func (at place) whyOrder(y *Why) bool {
 	r := at.run
 	if x := r.single; x.interrupts() {
@@ -330,7 +331,7 @@ func (at place) whyOrder(y *Why) bool {
 	return true
 }
 
-// nameAll adds the nodes of a run, and of the runs nested in it, that satisfy a condition: as many as are listed.
+// nameAll adds the nodes of a run, and of the runs nested in it, for which is returns true, until the list is full.
 func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) bool) {
 	for ref, w := range r.st.Words() {
 		if len(y.Nodes) == whyMost {
@@ -351,9 +352,9 @@ func (y *Why) nameAll(r *Run, is func(c *Run, ref machine.Ref, w machine.Word) b
 // heldBy names the nodes that hold back others of a run.
 type heldBy struct{ run *Run }
 
-// nameHolders adds the first of the nodes of a run, and of the runs nested in it, that hold something; total is the number of holders. It
-// searches all nodes only if a holder that it found before does not hold it any more, or there are others: each of many nodes may be asked
-// about.
+// nameHolders adds the first holders of a resource among the nodes of a run and of the runs nested in it; total is the number of holders.
+// Callers may ask about many nodes, so it keeps the holders that it found, and searches all nodes again only if one of these holds the
+// resource no more, or if the number of holders has changed.
 func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref machine.Ref) bool) {
 	known := r.outermost().remark()
 	list := known.holders[of]
@@ -371,7 +372,7 @@ func (y *Why) nameHolders(r *Run, of any, total int, holds func(c *Run, ref mach
 	y.More = max(0, total-len(list))
 }
 
-// search adds nodes of a run, in the order of declaration, and of the runs nested in it, that hold something: as many as are listed.
+// search appends holders among the nodes of a run, in the order of declaration, and of the runs nested in it, until the list is full.
 func (r *Run) search(list []place, holds func(c *Run, ref machine.Ref) bool) []place {
 	for _, ref := range r.plan.declared {
 		if len(list) == whyMost {
@@ -391,7 +392,7 @@ func (r *Run) search(list []place, holds func(c *Run, ref machine.Ref) bool) []p
 	return list
 }
 
-// whyBound says of which bound the node lacks a slot or a token. It reports whether there is one.
+// whyBound reports whether some bound has no slot or token for the node, and says which bound.
 func (at place) whyBound(y *Why) bool {
 	r, ref := at.run, at.ref
 	s := &r.st
@@ -418,7 +419,7 @@ func (at place) whyBound(y *Why) bool {
 	case ok:
 		y.Kind, y.Bound = WhySlot, at.boundOf(lack, shared)
 		_, used := lack.Slots.Bounds()
-		y.nameHolders(r.outermost(), lack.Slots, used, func(c *Run, ref machine.Ref) bool { // what an expanded node's step held is free, see [machine.Locked.Expand]
+		y.nameHolders(r.outermost(), lack.Slots, used, func(c *Run, ref machine.Ref) bool { // an expanded node no longer holds its step's slot, see [machine.Locked.Expand]
 			return c.st.HoldsSlot(ref) && !c.st.IsExpanded(ref) && c.st.Needs(ref, lack.Slots)
 		})
 		y.More = max(0, y.Bound.Used-len(y.Nodes))
@@ -443,7 +444,7 @@ func (at place) whyBound(y *Why) bool {
 	return true
 }
 
-// boundOf names the bound that a node lacks something of.
+// boundOf names the bound that has no slot or token for the node.
 func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
 	r, b := at.run, Bound{Scope: BoundRun}
 	b.Limit, b.Used = lack.Slots.Bounds()
@@ -462,7 +463,7 @@ func (at place) boundOf(lack machine.Shortage, shared Bound) Bound {
 	return b
 }
 
-// nextInLine returns the node that is the next to be begun, of all that have what they need.
+// nextInLine returns the node that begins next among the nodes that have everything they need.
 func (r *Run) nextInLine() (place, bool) {
 	if r.tree != nil && len(r.tree.waiting) > 0 {
 		r = r.tree.waiting[0]
@@ -530,13 +531,13 @@ func (at place) whyStopping(y *Why, x *extra) {
 	y.Cause.Err = y.Err
 }
 
-// isParked reports whether the store has yet to confirm what made a node ready.
+// isParked reports whether the store has not yet confirmed what made the node ready.
 func (r *Run) isParked(ref machine.Ref) bool {
 	d, at := r.durable, place{r, ref}
 	return d.outbox.parks(at) || d.current != nil && d.current.parks(at)
 }
 
-// recordingStart reports whether the store has yet to confirm that the attempt of a node begins.
+// recordingStart reports whether the store has not yet confirmed the start of the node's attempt.
 func (r *Run) recordingStart(ref machine.Ref) bool {
 	d := r.durable
 	if d == nil || d.failed != nil {
@@ -546,14 +547,14 @@ func (r *Run) recordingStart(ref machine.Ref) bool {
 	return d.outbox.starts(at) || d.current != nil && d.current.starts(at)
 }
 
-// readyAt is when a node that is ready, or was, became so for its current attempt, in ns since the run's start: after a backoff, a
-// signal, or the end of the last predecessor that its join has waited for. The wait includes the time of a check after that.
+// readyAt returns when a node became ready for its current attempt, in ns since the run's start: after a backoff, a signal, or the end of
+// the last predecessor that its join waited for. A check after that counts as waiting.
 func (r *Run) readyAt(ref machine.Ref) int64 {
 	if x := r.extras[ref]; x != nil && x.ready != 0 {
 		return x.ready
 	}
 	s, p, at := &r.st, r.plan, r.began
-	ended := func(from machine.Ref) bool { // false: when is not known, since it has not been attempted
+	ended := func(from machine.Ref) bool { // reports false if the node was not attempted, so that the time of its end is not known
 		if !s.Word(from).Status().Terminal() {
 			return true
 		}
@@ -571,7 +572,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 			ended(from)
 		}
 	default:
-		const most = 256 // nodes that were not attempted
+		const most = 256 // bounds the search among nodes that were not attempted
 		for work, n := []machine.Ref{ref}, 0; n < len(work) && n < most; n++ {
 			for _, i := range p.net.In(work[n]) {
 				from := p.net.Source(i)
@@ -581,7 +582,7 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 				}
 				s.CountVisits(len(work))
 				if len(work) < most && !slices.Contains(work, from) {
-					work = append(work, from) // it has ended with a node that it follows
+					work = append(work, from) // from ended together with a node that it follows
 				}
 			}
 		}
@@ -589,8 +590,8 @@ func (r *Run) readyAt(ref machine.Ref) int64 {
 	return at
 }
 
-// String puts the answer in words, as a part of a sentence about the node, such as "it waits for a slot of the group db, which slow
-// holds". Errors in it are shortened to about a kilobyte.
+// String returns the answer as a part of a sentence about the node, such as "it waits for a slot of the group db, held by slow". Errors in
+// it are shortened to about a kilobyte.
 func (y Why) String() string {
 	nodes := y.nodes()
 	switch y.Kind {
@@ -664,7 +665,7 @@ func (y Why) until() string {
 
 func (y Why) nodes() string { return few(y.Nodes, y.More) }
 
-// few lists the first of some names, and counts the others.
+// few lists the first of some names, and counts the remaining ones.
 func few(list []string, more int) string {
 	const most = 3
 	names := list[:min(most, len(list))]
@@ -696,7 +697,7 @@ func (b Bound) String() string {
 	return "the run"
 }
 
-// held puts in words what a node waits for that others hold up.
+// held describes what a node waits for, for the kinds WhyWaiting and WhyHeld.
 func (y Why) held(nodes string) string {
 	switch {
 	case y.Compensation == CompensationRunning && nodes == "":
@@ -711,7 +712,7 @@ func (y Why) held(nodes string) string {
 	return "nothing else is started as long as " + nodes + " waits for a signal"
 }
 
-// undone puts in words whether what a node has done was undone.
+// undone describes whether the effects of a node were undone.
 func (y Why) undone() string {
 	switch y.Compensation {
 	case CompensationRunning:
@@ -727,7 +728,7 @@ func (y Why) undone() string {
 	return ""
 }
 
-// ended puts in words how a node has ended.
+// ended describes how a node has ended.
 func (y Why) ended() string {
 	switch y.Status {
 	case Completed:

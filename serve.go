@@ -18,101 +18,109 @@ import (
 
 // Service names the store and the workflows for [Runner.Serve].
 type Service struct {
-	// Store has the runs. Serve performs them with [Durable] of it, which takes precedence over a store in the options.
+	// Store holds the runs. Serve performs them with the option [Durable] of this store, which takes precedence over a store in the
+	// options.
 	Store store.QueueStore
-	// Workflows lists the workflows that this process performs. It may have several versions of one, whose graphs have the same name: each run
-	// is performed by the version whose plan has the hash that the run has in the store, see [Plan.Hash]. A run that was created without a
-	// hash is performed by the first of them.
+	// Workflows lists the workflows that this process performs. It may have several versions of a workflow, whose graphs have the same
+	// name: each run is performed by the version whose plan has the run's stored hash, see [Plan.Hash]. A run that was created without a
+	// hash is performed by the first version.
 	Workflows []Workflow
-	// Poll is the time between two questions to the store for runs that are due. Serve also asks when it knows that a run becomes due, when a
-	// run has ended, when a request is posted, and, of a [store.DueNotifier], when another process has created a run. Zero means 50 ms, or 10 s for a
-	// store that notifies; a negative Poll is refused. A run that another process creates begins up to this time later if the store does not notify.
+	// Poll is the time between two queries for due runs. Serve also queries when it knows that a run becomes due, when a run has ended,
+	// when a request is posted, and, if the store is a [store.DueNotifier], when another process has created a run. Zero means 50 ms, or 10
+	// s for a store that notifies; a negative Poll is refused. If the store does not notify, a run that another process creates may begin
+	// this much later.
 	Poll time.Duration
-	// KeyRuns bounds how many runs with the same key, see [RunKey], are leased at once, in all processes that serve the store: each process should have the
-	// same bound. KeyRunsOf, unless it is nil, returns the bound of a key in its place, and is called with each key anew, from one goroutine. Zero means no
-	// bound, and none holds for runs without a key. The bound is checked where the lease is taken, so a process that has died gives its places back when its leases
-	// run out. A key whose runs rest or wait to be due has these places. Runs of a key that is full stay due. The Store has to be a [store.TurnStore].
+	// KeyRuns bounds how many runs with the same key, see [RunKey], are leased at once, in all processes that serve the store. Each process
+	// should have the same bound. KeyRunsOf, unless it is nil, returns the bound of a key instead; Serve calls it for every decision, from
+	// one goroutine. Zero means no bound, and runs without a key have none. The bound is checked when a lease is acquired, so the places of
+	// a dead process are free when its leases run out. Runs that rest or are not due take no places. Runs of a full key stay due. The Store
+	// must be a [store.TurnStore].
 	KeyRuns   int
 	KeyRunsOf func(key string) int
-	// RestAfter is how long a run without anything to do keeps its place. Where its next backoff, pause, [SuspendUntil] or deadline ends later than that, the run
-	// is left, and continues here or in another process when it is due: meanwhile it is none of the MaxRuns, and costs a row in the store. Zero means 5 s;
-	// negative: runs keep their places. A run whose composite is bounded by a Timeout, or whose rates would have fewer tokens by then than at the beginning of a
-	// life, keeps its place, too.
+	// RestAfter is how long a run with nothing to do keeps its place. If its next backoff, pause, [SuspendUntil] or deadline ends later
+	// than that, the run is left, and continues here or in another process when it is due. Meanwhile it does not count against MaxRuns, and
+	// costs one row in the store. Zero means 5 s; negative means that runs keep their places. A run also keeps its place if a Timeout
+	// bounds one of its composites, or if its rates would then have fewer tokens than at the beginning of a life.
 	RestAfter time.Duration
-	// Admit, unless it is nil, is asked about each run that is about to begin, with the lease of the run held. With a Request the run does not begin: it
-	// ends cancelled by that request, and performs nothing, not even cleanup nodes and the end node. Labels that Admit changes are stored with the run.
-	// After an error, a panic among them, the run is tried again later, like a run that cannot begin. Admit is called from several goroutines, and may
-	// be called again for a run that has not begun, here or in another process; never for a run that has. ctx ends with the lease.
+	// Admit, unless it is nil, is called before a run begins, while Serve holds the run's lease. If it returns a Request, the run does not
+	// begin: that request cancels it, and none of its nodes is performed, not even cleanup nodes and the end node. Labels that Admit
+	// changes are stored with the run. If Admit fails or panics, Serve tries the run again later, like a run that cannot begin. Serve calls
+	// Admit from several goroutines, and may call it again for a run that has not begun, here or in another process, but never for a run
+	// that has begun. ctx ends with the lease.
 	Admit func(ctx context.Context, r *store.Run) (*Request, error)
-	// Retention says which runs are removed when they have ended, with their events; none if it is empty. Each process removes them every PruneEvery, in
-	// batches; zero means 1 min. Each process should have the same Retention. Serve waits for the batch that is being removed when it returns.
+	// Retention says which ended runs are removed, with their events; none if it is empty. Each process removes them every PruneEvery, in
+	// batches; zero means 1 min. Each process should have the same Retention. Before it returns, Serve waits for the current batch.
 	Retention  []store.Retention
 	PruneEvery time.Duration
-	// Blobs is the blob store of the runs' codec, from which blobs are removed to which no run refers any more: see [store.PruneQuery].
+	// Blobs is the blob store of the runs' codec. Blobs to which no run refers any more are removed from it: see [store.PruneQuery].
 	Blobs store.BlobSweeper
-	// OnError gets each error that keeps runs from continuing: a run cannot begin, or its store did not answer; no live process performs the runs of a workflow or a
-	// plan; a request of a run cannot be read; the store does not answer at all; another process has the same name, see [Lease]. The causes match [ErrStore],
-	// [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors of [Start]. OnError is called again after a while if the error persists, and from
-	// several goroutines. run is the id of the run, "" if the error is about a queue or about the store; q is the queue of the run, zero if the error is about the
-	// store. The text of err names both. Nil: the error is a warning of [slog.Default].
+	// OnError is called with each error that keeps runs from continuing: a run cannot begin, or its store did not answer; no live process
+	// performs the runs of a workflow or a plan; a request of a run cannot be read; the store does not answer at all; or another process
+	// has the same name, see [Lease]. The errors match [ErrStore], [ErrUnclaimable], [ErrUndecoded] or [store.ErrOwnerInUse], or are errors
+	// of [Start]. If an error persists, OnError is called again after a while. It is called from several goroutines. run is the id of the
+	// run, or "" if the error is about a queue or the store; q is the run's queue, or zero if the error is about the store. The text of err
+	// names both. If OnError is nil, the error is logged as a warning by [slog.Default].
 	OnError func(run string, q store.Queue, err error)
 }
 
 // Workflow is a version of a workflow.
 type Workflow struct {
 	Graph *Graph
-	// Step performs the nodes that have no Do of their own.
+	// Step performs the nodes that have no Do.
 	Step StepFunc
-	// Options are the options of its runs, after Runner.Options. Options about one run alone are refused: [RunID], [Inputs], [Fire],
-	// [EarlySignals], [Resume], [Redrive] and [Fork]; and so are options that would change nothing: [AllowGraphChange], [CancelWithContext],
-	// [Idempotent], [Describe], [RunKey] and [RunPriority].
+	// Options are the options of the workflow's runs, after Runner.Options. Serve refuses options for a single run: [RunID], [Inputs],
+	// [Fire], [EarlySignals], [Resume], [Redrive] and [Fork]. It also refuses options that would change nothing: [AllowGraphChange],
+	// [CancelWithContext], [Idempotent], [Describe], [RunKey] and [RunPriority].
 	Options []Option
-	// MaxRuns bounds how many runs of the workflow this process performs at the same time, beside the MaxRuns of the Runner: the places that it
-	// leaves are for other workflows, and its other runs stay due for other processes. Zero means no bound. All versions of a workflow share one
-	// bound; different ones, and a negative one, are refused. If its runs have the name of the workflow as their key, see [RunKey], the bound holds
-	// for them in all processes, as Service.KeyRuns does.
+	// MaxRuns bounds how many runs of the workflow this process performs at the same time, in addition to the MaxRuns of the Runner. Other
+	// workflows can use the remaining places, and further runs of this workflow stay due for other processes. Zero means no bound. All
+	// versions of a workflow share one bound; different or negative bounds are refused. For runs whose key is the workflow's name, see
+	// [RunKey], the bound holds in all processes together, like Service.KeyRuns.
 	MaxRuns int
 }
 
-// ErrUnclaimable reports runs of a workflow and plan, not ended, that no live process performs: see [store.Unclaimable].
+// ErrUnclaimable reports runs that have not ended and whose workflow and plan no live process performs: see [store.Unclaimable].
 var ErrUnclaimable = errors.New("no live process performs its runs")
 
 const (
 	defaultPoll = 50 * time.Millisecond
-	// behindNotifier is the Poll of a store that notifies of runs that are due.
+	// behindNotifier is the default Poll for a store that notifies of due runs.
 	behindNotifier   = 10 * time.Second
 	defaultRestAfter = 5 * time.Second
-	// calmPause is the time between two questions to a store that notifies of each run that others create.
+	// calmPause is the least time between two queries caused by notifications of a store.
 	calmPause = 20 * time.Millisecond
 	// reportPause is the time between two reports of the same unclaimable queue.
 	reportPause = time.Minute
 	// defaultPrune is the time between two removals of runs.
 	defaultPrune = time.Minute
-	// keyPause is the longest time between two questions to the store while a key is full: another process may free a place.
+	// keyPause is the longest time between two queries while a key is full: another process may free a place.
 	keyPause = 500 * time.Millisecond
-	// restPause is how long Serve does not take up a run that has come to rest: the clock of this process may be behind the store's.
+	// restPause is how long Serve ignores a run that has come to rest: the clock of this process may be behind the store's.
 	restPause = defaultPoll
-	// startsAtOnce is how many runs are started at the same time, so that a store can write their leases in one transaction.
+	// startsAtOnce is how many runs are started together, so that a store can write their leases in one transaction.
 	startsAtOnce = 8
 )
 
-// Serve performs the runs of a store: first everything that is due, see [store.QueueStore], and then what becomes due, the longest due first, in turns of
-// their keys, and no more than MaxRuns at a time. Any number of processes may serve one store: one of them performs each run, and when a process has died
-// and its leases have run out, its runs continue in another process.
+// Serve performs the runs of a store: first all due runs, see [store.QueueStore], then runs as they become due. The run that has been due
+// longest comes first, but keys take turns, and at most MaxRuns run at a time. Any number of processes may serve one store: each run is
+// performed by one of them, and after a process has died and its leases have run out, its runs continue in another process.
 //
-// Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. Then the runs in flight continue until
-// Shutdown. Their contexts have the values of ctx, not its end. A run that rests, because it waits for a signal or a time, see Service.RestAfter, ends
-// in this process with [RunSuspended], gives back its lease and costs nothing; it continues when it is due.
+// Serve returns nil after [Runner.Shutdown], which leaves the runs, and the cause of ctx's end when ctx ends. In the second case the runs
+// in flight continue until Shutdown: their contexts have the values of ctx, but do not end with it. A run that rests, because it waits for
+// a signal or a time, see Service.RestAfter, ends in this process with [RunSuspended], releases its lease and costs nothing; it continues
+// when it is due.
 //
-// Serve announces to the store which workflows and plans it performs. Runs of others are not touched. A name of [Lease] that another process
-// uses is reported, and Serve performs nothing until that process is gone; a process has one name, which belongs into Runner.Options. A run
-// that cannot begin, whose store fails, or that rests with a request that cannot be read, see [ErrUndecoded], is tried again after a second, and then
-// after pauses that double, up to a minute; the last of these also when another request is posted for it.
+// Serve announces to the store which workflows and plans it performs, and does not touch other runs. A process has one name of [Lease],
+// which belongs into Runner.Options. If another process uses the name, Serve reports that and performs nothing until that process is gone.
+// If a run cannot begin, its store fails, or it rests with a request that cannot be read, see [ErrUndecoded], Serve tries the run again
+// after a second, and then after pauses that double up to a minute. In the last case it also tries again when another request is posted for
+// the run.
 //
-// Before it performs anything, Serve returns an error that matches [ErrBadOption] for a Service without a Store or Workflows, with a negative Poll, with a
-// version twice, with two Owners, or with an option that is about one run; and the errors of [Graph.Compile] and of [Start] about graphs and options. A
-// store that cannot be used any more, see [ErrUnusable], ends Serve with an error that matches [ErrStore]; so does a store whose schema a newer program has
-// brought up to date, which matches [store.ErrNewerSchema], too, once the runs in flight here have ended or rest.
+// Before it performs anything, Serve returns [ErrBadOption] for a Service without a Store or Workflows, with a negative Poll, with a
+// version twice, with two owners, or with an option for a single run, and the errors of [Graph.Compile] and [Start] about graphs and
+// options. If the store cannot be used any more, see [ErrUnusable], Serve returns an error that matches [ErrStore]. If a newer program has
+// migrated the store's schema, Serve takes no more runs, and when its runs have ended or rest it returns an error that matches ErrStore and
+// [store.ErrNewerSchema].
 func (rn *Runner) Serve(ctx context.Context, s Service) error {
 	if ctx == nil {
 		return ErrNoContext
@@ -150,7 +158,7 @@ func (rn *Runner) Serve(ctx context.Context, s Service) error {
 			v.takeAt = time.Time{}
 		case <-v.told:
 			timer.Stop()
-			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // at once, unless others create runs all the time
+			if at := v.tookAt.Add(v.calm); at.Before(v.takeAt) { // at once, unless others keep creating runs
 				v.takeAt = at
 			}
 		case <-timer.C:
@@ -170,7 +178,7 @@ func (rn *Runner) shutdownBegun() <-chan struct{} {
 	return rn.over
 }
 
-// free is how many runs may begin at once, at most as many as are given.
+// free returns how many runs may begin now, at most most.
 func (rn *Runner) free(most int) int {
 	if rn.MaxRuns == 0 {
 		return most
@@ -180,48 +188,48 @@ func (rn *Runner) free(most int) int {
 	return min(most, rn.MaxRuns-rn.active-rn.queue.Len()-len(rn.reserved))
 }
 
-// serving is a call of Serve. Its loop is the goroutine of the caller; each run that it performs has a goroutine that waits for the end.
+// serving is a call of Serve. The caller's goroutine runs its loop; each run that it performs has a goroutine that waits for its end.
 type serving struct {
 	rn        *Runner
-	base      context.Context // of the runs
+	base      context.Context // the context of the runs
 	service   Service
 	versions  map[store.Queue]*version
 	loads     map[string]*workload // by workflow
 	announced store.Announcement
-	turns     store.TurnStore // nil if the store is none
+	turns     store.TurnStore // nil if the store does not implement it
 	bounded   bool            // keys have bounds
 
-	// The loop owns what follows.
+	// Only the loop uses the fields below.
 	announceAt time.Time     // the next announcement
 	reportAt   time.Time     // the next report of unclaimable queues
-	takeAt     time.Time     // the next question for runs that are due
-	calm       time.Duration // between two questions because of what the store has notified of
-	tookAt     time.Time     // the last one
+	takeAt     time.Time     // the next query for due runs
+	calm       time.Duration // the least time between two queries that notifications cause
+	tookAt     time.Time     // the last query
 	refused    bool          // the last announcement was refused: the owner is in use
-	outdated   error         // why nothing new is taken: the schema of the store is newer than this program; nil if it is not
+	outdated   error         // why no more runs are taken: the store's schema is newer than this program; nil if it is not
 	failures   int           // of the store, in a row
-	keysAt     time.Time     // the next report of a KeyRunsOf that fails
+	keysAt     time.Time     // the next report about a failing KeyRunsOf
 
-	held  atomic.Int64  // runs in flight here, or being started
-	wake  chan struct{} // a run has ended or did not begin
-	told  chan struct{} // the store has notified of a request or of a run
+	held  atomic.Int64  // how many runs are in flight here or being started
+	wake  chan struct{} // signalled when a run has ended or could not begin
+	told  chan struct{} // signalled when the store has notified of a request or a run
 	apart deferrals
 }
 
-// version is a Workflow that is compiled.
+// version is a compiled Workflow.
 type version struct {
 	plan *Plan
 	Workflow
 	*workload
 }
 
-// workload counts the runs of a workflow, in all versions, that are in flight here or being started.
+// workload counts the runs of a workflow that are in flight here or being started, in all versions.
 type workload struct {
 	most int // 0 means no bound
 	now  atomic.Int64
 }
 
-// room is how many runs of the workflow may begin at once, at most as many as are given.
+// room returns how many runs of the workflow may begin now, at most most.
 func (l *workload) room(most int) int {
 	if l.most == 0 {
 		return most
@@ -352,8 +360,8 @@ func (v *serving) add(w Workflow) error {
 	return nil
 }
 
-// turn announces, reports and takes runs as far as each is due, and returns how long the loop may wait. It has reported the error that it
-// returns.
+// turn announces, reports and takes runs, each if it is due, and returns how long the loop may wait. It reports the error before it returns
+// it.
 func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	now := time.Now()
 	if v.outdated == nil && !now.Before(v.announceAt) {
@@ -385,7 +393,7 @@ func (v *serving) turn(ctx context.Context) (wait time.Duration, err error) {
 	return max(time.Until(next), time.Millisecond), nil
 }
 
-// startRetaining removes runs of the Retention in a goroutine of its own until end is called, which waits for it.
+// startRetaining removes runs by the Retention on a goroutine of its own. end stops that goroutine and waits for it.
 func (v *serving) startRetaining(ctx context.Context) (end func()) {
 	if len(v.service.Retention) == 0 {
 		return func() {}
@@ -402,7 +410,7 @@ func (v *serving) startRetaining(ctx context.Context) (end func()) {
 	}
 }
 
-// retain removes runs again and again. Processes that began together do not do so together.
+// retain removes runs periodically. Its first wait is random, so that processes that began together do not remove runs at the same time.
 func (v *serving) retain(ctx context.Context) {
 	every := cmp.Or(v.service.PruneEvery, defaultPrune)
 	for timer := time.NewTimer(rand.N(every)); ; timer.Reset(every) {
@@ -446,11 +454,11 @@ func (v *serving) look() { signalOnce(v.wake) }
 func signalOnce(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // the loop is about to look
+	default: // the loop will wake anyway
 	}
 }
 
-// announce registers in the store which queues the process works, and again when a third of the time has passed.
+// announce registers with the store the queues that the process performs. The loop repeats it after a third of the TTL.
 func (v *serving) announce(ctx context.Context, now time.Time) error {
 	err := guarded(func() error { return v.service.Store.Announce(ctx, v.announced) })
 	if errors.Is(err, store.ErrNewerSchema) {
@@ -483,12 +491,12 @@ func (v *serving) withdraw() {
 	err := guarded(func() error {
 		return v.service.Store.Announce(ctx, store.Announcement{Process: v.announced.Process})
 	})
-	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // then Serve has returned it
+	if err != nil && v.outdated == nil && !errors.Is(err, ErrUnusable) { // Serve has returned these errors
 		v.report("", store.Queue{}, fmt.Errorf("%w: %w", ErrStore, err))
 	}
 }
 
-// reportUnclaimable reports the queues that no live process works.
+// reportUnclaimable reports the queues that no live process performs.
 func (v *serving) reportUnclaimable(ctx context.Context) error {
 	var list []store.QueueState
 	err := guarded(func() (err error) {
@@ -505,15 +513,15 @@ func (v *serving) reportUnclaimable(ctx context.Context) error {
 	return err
 }
 
-// take starts due runs until none is left or MaxRuns are in flight, and returns when to ask again.
+// take starts due runs until none is left or MaxRuns are in flight, and returns how long to wait before the next query.
 func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
-	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // so that processes which began together do not ask together
+	wait = v.service.Poll*9/10 + rand.N(v.service.Poll/5+1) // random, so that processes that began together do not query together
 	for ctx.Err() == nil {
 		except, starting, pause := v.apart.except(wait)
 		wait = pause
 		most := v.rn.free(store.DefaultPage) - starting
 		if most <= 0 {
-			return wait, nil // or when a run has ended
+			return wait, nil // or until a run has ended
 		}
 		queues, most := v.open(most)
 		if len(queues) == 0 {
@@ -544,7 +552,7 @@ func (v *serving) take(ctx context.Context) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// open returns the queues of the workflows that have room for further runs, and how many runs may begin, at most as many as are given.
+// open returns the queues of the workflows that have room for more runs, and how many runs may begin, at most most.
 func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	full, room := false, 0
 	for _, l := range v.loads {
@@ -562,13 +570,13 @@ func (v *serving) open(most int) (queues []store.Queue, runs int) {
 	return queues, room
 }
 
-// leasedKeys are the keys with leased runs, in all processes, and the keys that have as many as they may have.
+// leasedKeys are the keys with leased runs, in all processes, and the keys that have reached their bounds.
 type leasedKeys struct {
 	runs map[string]int
 	full []string // sorted
 }
 
-// leasedKeys asks the store for the runs of keys that are leased, if keys have bounds.
+// leasedKeys queries the store for the number of leased runs by key, if keys have bounds.
 func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
 	if !v.bounded {
 		return k, nil
@@ -585,7 +593,7 @@ func (v *serving) leasedKeys(ctx context.Context) (k leasedKeys, err error) {
 	return k, err
 }
 
-// mostOf is how many runs of a key may be leased at once; 0 means any number.
+// mostOf returns how many runs of a key may be leased at once; 0 means any number.
 func (v *serving) mostOf(key string) (most int) {
 	if key == "" || !v.bounded {
 		return 0
@@ -595,7 +603,7 @@ func (v *serving) mostOf(key string) (most int) {
 		if err == nil && most < 0 {
 			err = fmt.Errorf("%w: it has returned %d", ErrBadOption, most)
 		}
-		if err != nil { // one run at a time continues
+		if err != nil { // let one run at a time continue
 			if most = 1; !time.Now().Before(v.keysAt) {
 				v.keysAt = time.Now().Add(reportPause)
 				v.report("", store.Queue{}, fmt.Errorf("KeyRunsOf(%s): %w", quoteID(key), bounded(err)))
@@ -608,7 +616,7 @@ func (v *serving) mostOf(key string) (most int) {
 	return most
 }
 
-// fitting leaves out the runs of a page for which their workflows or their keys have no room.
+// fitting removes the runs of a page whose workflows or keys have no room.
 func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	taken, ofKey := map[*workload]int{}, map[string]int{}
 	return slices.DeleteFunc(runs, func(r store.Run) bool {
@@ -627,13 +635,14 @@ func (v *serving) fitting(runs []store.Run, keys *leasedKeys) []store.Run {
 	})
 }
 
-// dueRun is a run that is to be started, with the turn of its key.
+// dueRun is a run to start, with the turn of its key.
 type dueRun struct {
 	store.Run
-	turn *keyTurn // nil if no turn is noted, and the key has no bound
+	turn *keyTurn // nil if turns are not recorded and the key has no bound
 }
 
-// turnsOf gives runs the turns of their keys. keyed says that there are runs with keys: else turns make no difference, and are not noted.
+// turnsOf gives runs the turns of their keys. keyed reports whether there are runs with keys; if not, turns make no difference and are not
+// recorded.
 func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	list := make([]dueRun, len(runs))
 	for i := range runs {
@@ -644,8 +653,8 @@ func (v *serving) turnsOf(keyed bool, runs []store.Run) []dueRun {
 	return list
 }
 
-// start starts runs, some at a time, and returns how many have begun. Other processes start runs of the same page at the same moment:
-// after a run that another process has leased, start continues at a random place behind it.
+// start starts runs, startsAtOnce at a time, and returns how many have begun. Other processes may be starting runs of the same page: after
+// a run that another process has leased, start continues at a random later run.
 func (v *serving) start(runs []dueRun) (started int) {
 	for i := 0; i < len(runs); {
 		some := runs[i:min(i+startsAtOnce, len(runs))]
@@ -678,10 +687,10 @@ func (v *serving) start(runs []dueRun) (started int) {
 	return started
 }
 
-// errNotBegun is the result of a start whose goroutine was ended by code of the host.
+// errNotBegun is the result of a start if code of the host ended its goroutine.
 var errNotBegun = errors.New("the goroutine was ended before the run has begun")
 
-// perform starts a run, sends the result of the start to begun, and waits for the end of the run. failures is how often in a row it has
+// perform starts a run, sends the result of the start to begun, and waits for the run's end. failures is how often in a row the run has
 // failed before.
 func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	defer v.look()
@@ -692,7 +701,7 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	var run *Run
 	err := errNotBegun
 	func() {
-		defer func() { // even if a function of Around ends the goroutine
+		defer func() { // deferred, in case a function of Around ends the goroutine
 			v.begun(&r.Run, failures, err)
 			begun <- err
 		}()
@@ -705,7 +714,7 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	switch res, err := run.Wait(); {
 	case errors.Is(err, ErrStore):
 		v.fail(&r.Run, failures, err)
-	case errors.Is(err, ErrUndecoded): // it is due, since a request waits
+	case errors.Is(err, ErrUndecoded): // the run is due, since a request waits
 		v.fail(&r.Run, failures, err)
 		v.apart.untilRequest(r.ID)
 	case res.Status == RunSuspended && time.Duration(run.dozes) <= restPause:
@@ -713,7 +722,7 @@ func (v *serving) perform(r *dueRun, failures int, begun chan<- error) {
 	}
 }
 
-// begin starts a run with the plan whose hash it has.
+// begin starts a run with the plan that has the run's hash.
 func (v *serving) begin(r *dueRun) (*Run, error) {
 	x := v.versions[r.Queue()]
 	if x == nil {
@@ -727,10 +736,10 @@ func (v *serving) begin(r *dueRun) (*Run, error) {
 	return x.plan.Start(v.base, x.Step, v.rn.options(opts)...)
 }
 
-// quiet lists the errors of a start that nothing reports: another process was faster, or the clock of this process is behind.
+// quiet lists the errors of a start that are not reported: another process was faster, or the clock of this process is behind.
 var quiet = []error{ErrLeased, store.ErrKeyFull, ErrDuplicateRun, ErrFinished, ErrNotDue, ErrShutdown, ErrUnknownRun}
 
-// begun takes the result of a start.
+// begun handles the result of a start.
 func (v *serving) begun(r *store.Run, failures int, err error) {
 	switch {
 	case err == nil:
@@ -742,7 +751,7 @@ func (v *serving) begun(r *store.Run, failures int, err error) {
 	}
 }
 
-// fail reports a run that could not continue, and keeps it apart for longer than after earlier failures.
+// fail reports a run that could not continue, and defers it for longer with each failure in a row.
 func (v *serving) fail(r *store.Run, failures int, err error) {
 	v.apart.pause(r.ID, failures+1, retryPause(failures+1))
 	v.report(r.ID, r.Queue(), err)

@@ -12,11 +12,10 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// This file is about the inside of composites when a run continues: how a snapshot holds it, and how the nested runs are
-// made again. They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of
-// graphs is not.
+// This file restores the insides of composites when a run continues: how a snapshot holds them, and how the nested runs are made again.
+// They are made level by level, from the outside to the inside: the depth of nesting is bounded, the size of graphs is not.
 
-// revive makes the nested runs. It does not change the run itself.
+// revive makes the nested runs. It does not change r.
 func (h *held) revive(r *Run) {
 	h.run = r
 	for _, in := range h.inside {
@@ -50,7 +49,7 @@ func (h *held) revive(r *Run) {
 	}
 }
 
-// holdInside is holdNodes for the inside a composite, if there is one.
+// holdInside matches the inside of a composite with the plan, if the composite has an inside.
 func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held, err error) {
 	node := p.node(ref)
 	var list *items
@@ -81,7 +80,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	inner := p.sub(ref)
 	if node.Map != nil {
 		if list == nil {
-			if in.Items > len(in.Nodes) { // all items of a map that has ended have
+			if in.Items > len(in.Nodes) { // a map that has ended has the states of all its items
 				return nil, fmt.Errorf("%w: snapshot: node %s has %d items", ErrBadValue, quoteID(prefix+n.ID), in.Items)
 			}
 			list = &items{m: node.Map, plan: p.items[ref].repeated(n.ID, min(max(in.Items, 0), maxNodes))}
@@ -99,7 +98,7 @@ func holdInside(p *Plan, ref machine.Ref, n *nodeState, prefix string) (h *held,
 	return h, h.holdPast(inner, prefix)
 }
 
-// holdPast matches the iterations of a loop that others have followed with the plan.
+// holdPast matches the earlier iterations of a loop with the plan.
 func (h *held) holdPast(inner *Plan, prefix string) error {
 	n := h.within
 	for i := range n.Inside.Past {
@@ -117,10 +116,10 @@ func (h *held) holdPast(inner *Plan, prefix string) error {
 	return nil
 }
 
-// holdGraph is holdInside for a graph that is known.
+// holdGraph matches the inside of a composite with the plan of its graph.
 func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held, error) {
 	in := n.Inside
-	inner.inOrder(in.Nodes) // a store has none
+	inner.inOrder(in.Nodes) // a store has no order
 	h, err := holdNodes(inner, in.Nodes, n.prefixInside(prefix), false)
 	if err != nil {
 		return nil, err
@@ -130,7 +129,7 @@ func holdGraph(inner *Plan, ref machine.Ref, n *nodeState, prefix string) (*held
 	return h, nil
 }
 
-// step makes the Step of the attempt that a composite of the run is in.
+// step makes the Step of the composite's current attempt.
 func (h *held) step(r *Run) *Step {
 	step := &Step{run: r, ref: h.ref, attempt: h.within.Attempts}
 	if h.within.Substituted {
@@ -142,7 +141,7 @@ func (h *held) step(r *Run) *Step {
 	return step
 }
 
-// judge computes the effects of the signals. It may call user code, so it runs without the lock.
+// judge computes the effects of the signals. It may call user code, so the caller does not hold the run's lock.
 func (h *held) judge() {
 	h.answers, h.refused = h.run.answers(h.signals)
 	for _, in := range h.inside {
@@ -152,7 +151,7 @@ func (h *held) judge() {
 	}
 }
 
-// install restores the records and the words of the nodes, and of the nodes inside, with the lock held.
+// install restores the records and words of the nodes, and of the nodes inside them. The caller holds the run's lock.
 func (h *held) install() {
 	r := h.run
 	if r.recorder != nil {
@@ -175,13 +174,13 @@ func (h *held) install() {
 				if kept.Inside.undoing() {
 					r.outermost().undoes().busy++
 				}
-				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // else its graph is made again, and reports them
+				if kept.Status.Terminal() || r.ownUndo(ref) != nil { // otherwise its graph is made again and reports the failures
 					r.reportKept(kept, r.prefix)
 				}
 			}
 			if kept.Status == Running {
 				r.reentered = true
-				r.outdated(ref) // a signal may have been left in it
+				r.outdated(ref) // kept may hold a new signal
 				r.waiters().keep(place{r, ref})
 			}
 		}
@@ -201,7 +200,7 @@ func (h *held) install() {
 	}
 }
 
-// goOn makes a composite run again that continues inside, in the same attempt, which has all its time again.
+// goOn makes a composite continue inside: it runs again, in the same attempt, with its full timeouts.
 func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	in := *n.Inside
 	n.Inside = &in
@@ -213,7 +212,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	}
 	n.Cause, n.Origin, n.StopErr, n.Draining, n.TimedOut, n.Timeout, n.Epoch, n.Undo = CauseNone, "", nil, false, timeoutNone, 0, 0, nil
 	if in.redone = ended || a.any(); ended {
-		n.Dormant = false // else it is woken, as by a signal
+		n.Dormant = false // otherwise the composite is woken, as by a signal
 	}
 	in.Ended, in.StoppedFor, in.Stop, in.Cancelled, in.Failed, in.AbortRun, in.Undoing = time.Time{}, CauseNone, nil, false, nil, false, RunPending
 	switch {
@@ -229,7 +228,7 @@ func (n *nodeState) goOn(a *again, epoch int, keep bool) {
 	}
 }
 
-// beginInside emits the events of the composites that continue in a fork: their other nodes have no events.
+// beginInside emits the start events of the composites that continue in a fork. Their other nodes have no events.
 func (h *held) beginInside() {
 	r := h.run
 	for _, in := range h.inside {
@@ -247,7 +246,7 @@ func (h *held) beginInside() {
 	}
 }
 
-// rewind makes a loop continue with an iteration, from its beginning.
+// rewind makes a loop continue at the beginning of an iteration.
 func (in *insideState) rewind(to int) {
 	if to < in.Iteration {
 		if in.Previous = nil; to > 1 {
@@ -263,7 +262,7 @@ func (in *insideState) rewind(to int) {
 	in.Iteration, in.Due, in.Nodes = to, time.Time{}, nil
 }
 
-// installPast restores an iteration of a loop that another has followed.
+// installPast restores an earlier iteration of a loop.
 func (h *held) installPast(r *Run, comp *composite) {
 	c := h.run
 	comp.past = append(comp.past, c)
@@ -273,7 +272,7 @@ func (h *held) installPast(r *Run, comp *composite) {
 	h.install()
 }
 
-// resumePast judges the iterations of a loop that others have followed.
+// resumePast computes the verdicts of the earlier iterations of a loop.
 func (h *held) resumePast() {
 	for i, past := range h.past {
 		if i > 0 {
@@ -283,7 +282,7 @@ func (h *held) resumePast() {
 	}
 }
 
-// restored is what the State of a run needs of a node of a snapshot.
+// restored returns what the State needs to restore a node from a snapshot.
 func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 	x := machine.Restored{
 		Facts: n.Facts, Route: p.routeOf(ref, n.Labels), Origin: noRef, Inside: n.Inside != nil, Judging: n.Started > 0 && n.Attempts == 0,
@@ -297,7 +296,7 @@ func (p *Plan) restored(ref machine.Ref, n *nodeState) machine.Restored {
 // installPause restores a loop that pauses.
 func (h *held) installPause(r *Run, x *extra) {
 	state := h.within.Inside
-	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // no longer than any of its pauses
+	due := min(int64(state.Due.Sub(r.start)), saturate.Add(r.now(), int64(r.plan.node(h.ref).Loop.Pause))) // at most one of the loop's pauses from now
 	x.comp = &composite{
 		before: state.iterations(),
 		pause:  &pause{next: state.Iteration, due: due, failed: state.Failed},
@@ -306,7 +305,7 @@ func (h *held) installPause(r *Run, x *extra) {
 	h.continueAttempt(r, h.step(r), x)
 }
 
-// iterations is the result of a loop's iterations before the current one.
+// iterations returns the results of a loop's iterations before the current one.
 func (in *insideState) iterations() iterations {
 	before := iterations{degraded: in.DegradedAt}
 	if in.Degraded && in.DegradedAt == 0 {
@@ -321,7 +320,7 @@ func (in *insideState) iterations() iterations {
 	return before
 }
 
-// continueAttempt continues the attempt of a composite that was running.
+// continueAttempt continues a composite's running attempt.
 func (h *held) continueAttempt(r *Run, step *Step, x *extra) {
 	n := h.within
 	r.activate(step)
@@ -348,7 +347,7 @@ func (h *held) installInside(x *extra) {
 	if h.continues() && n.Dormant {
 		c.stage = stageResting
 	}
-	if h.continues() && c.rootInputs == nil { // else the attempt is in flight
+	if h.continues() && c.rootInputs == nil { // otherwise the attempt is in flight
 		h.continueAttempt(r, c.within, x)
 	}
 	c.limitTo(c.within)
@@ -369,8 +368,8 @@ func (h *held) installInside(x *extra) {
 	}
 }
 
-// resume computes the consequences of the installed words, from the outside to the inside. inWave reports whether the wave
-// that continues has started.
+// resume computes the consequences of the installed words, from the outside to the inside. inWave reports whether the continuing wave has
+// started.
 func (h *held) resume(stop *stopState, inWave bool) {
 	r, s := h.run, &h.run.st
 	if h.within != nil && !h.continues() {
@@ -398,7 +397,7 @@ func (h *held) resume(stop *stopState, inWave bool) {
 				origin = o
 			}
 			if h.kept[i] != nil {
-				r.wake(r.now()) // the stop ends the node, so the run does not rest any more
+				r.wake(r.now()) // the stop ends the node, so the run no longer rests
 			}
 			if err := s.StopNode(ref, n.Cause, origin, machine.StopAsking); err != nil {
 				s.NoteBug(err)
@@ -451,8 +450,8 @@ func (r *Run) restoreStop(stop *stopState) {
 	}
 }
 
-// early applies the signals of a snapshot, for gates that were not reached, and for nodes that wait inside an expanded node. One for a gate that has
-// ended without it, since it was aborted or skipped, is over: no life warns of it.
+// early applies the signals of a snapshot, to gates that the run has not reached and to nodes that wait in an expanded node. It drops a
+// signal for a gate that was aborted or skipped, without a warning.
 func (h *held) early(signals []signalState) {
 	for _, s := range signals {
 		ref, ok := h.plan.Ref(s.Node)
@@ -468,7 +467,8 @@ func (h *held) early(signals []signalState) {
 	}
 }
 
-// accept takes note that a signal for a node that waits was accepted before the deadline of the wait: it is delivered even if that has passed since.
+// accept records that a signal for a waiting node was accepted before the wait's deadline. It is delivered even if the deadline has passed
+// since.
 func (h *held) accept(ref machine.Ref) {
 	if h.accepted == nil {
 		h.accepted = map[machine.Ref]bool{}
@@ -476,7 +476,8 @@ func (h *held) accept(ref machine.Ref) {
 	h.accepted[ref] = true
 }
 
-// late is the error of a signal for a node whose wait has ended while the run was away, or its graph was not known; nil if it has not.
+// late returns an error for a signal if the deadline of the node's wait has passed, between two lives of the run or while the graph was not
+// known.
 func (n *nodeState) late(name string, now time.Time) error {
 	if n.Status != Suspended || n.Wait == nil || n.Wait.Deadline.IsZero() || n.Wait.Deadline.After(now) {
 		return nil
@@ -484,10 +485,10 @@ func (n *nodeState) late(name string, now time.Time) error {
 	return fmt.Errorf("%w: the deadline of node %s has passed", ErrAnswered, quoteID(name))
 }
 
-// heldNames finds what is inside composites by name, so that no signal takes a search among all that is nested.
+// heldNames finds runs and nodes in composites by name, so that a signal needs no search through all nested runs.
 type heldNames struct {
-	runs   map[string]heldRun  // by what paths into them begin with: the prefix, or for the items of a map its path and a bracket
-	tokens map[string]heldNode // the steps that wait, by tokens that are not the ids of nodes
+	runs   map[string]heldRun  // by the prefix of the paths into the run; for the items of a map, by the map's path and a bracket
+	tokens map[string]heldNode // the steps that wait, by tokens that are not ids of nodes
 	kept   keptNodes
 
 	longest int // the length of the longest key in runs
@@ -496,7 +497,7 @@ type heldNames struct {
 type heldRun struct {
 	*held
 	prefix    string
-	continues bool // it, and all that it is inside
+	continues bool // the run and all runs around it continue
 }
 
 type heldNode struct {
@@ -504,7 +505,7 @@ type heldNode struct {
 	ref machine.Ref
 }
 
-// names returns the names of what is inside an outermost run.
+// names returns the names in an outermost run.
 func (h *held) names() *heldNames {
 	if h.named == nil {
 		h.named = &heldNames{runs: map[string]heldRun{}, tokens: map[string]heldNode{}, kept: keptNodes{}}
@@ -541,8 +542,8 @@ func (x *heldNames) add(h *held, prefix string, continues bool) {
 	}
 }
 
-// find finds the node that a signal is for: by its path, or by a token that is not the id of a node. It finds a path only
-// inside nested runs that have begun.
+// find returns the node that a signal names, by its path or by a token that is not a node's id. It looks up paths only in nested runs that
+// have begun.
 func (h *held) find(name string) (*held, machine.Ref, bool) {
 	if ref, ok := h.nodeNamed(name); ok {
 		return h, ref, true
@@ -562,7 +563,7 @@ func (h *held) find(name string) (*held, machine.Ref, bool) {
 	return at.in, at.ref, ok
 }
 
-// nodeNamed finds the node of this run that goes by a name.
+// nodeNamed returns the node of this run with the given token or id.
 func (h *held) nodeNamed(name string) (machine.Ref, bool) {
 	if ref, ok := h.tokens[name]; ok {
 		return ref, true
@@ -570,7 +571,7 @@ func (h *held) nodeNamed(name string) (machine.Ref, bool) {
 	return h.plan.Ref(name)
 }
 
-// unknownGate is the error for a name under which no node waits.
+// unknownGate returns the error for a name under which no node waits.
 func (h *held) unknownGate(name string) error {
 	return h.plan.unknownGate(name, func(prefix string, r machine.Ref) (Status, bool) {
 		in := h.performed(prefix)
@@ -584,7 +585,7 @@ func (h *held) unknownGate(name string) error {
 	})
 }
 
-// performed finds the continuing run under a prefix in the paths within this one; nil if there is none.
+// performed returns the continuing run whose paths, relative to h, have the prefix; nil if there is none.
 func (h *held) performed(prefix string) *held {
 	if prefix == "" {
 		return h
@@ -595,7 +596,7 @@ func (h *held) performed(prefix string) *held {
 	return nil
 }
 
-// answer takes a signal for a node, by path or token, unless an earlier life of the run has taken the same signal.
+// answer adds a signal for a node, named by path or token, unless an earlier life of the run has taken the same signal.
 func (x *restoration) answer(name string, value any) error {
 	s := signal{gate: name, Decision: decisionOf(value)}
 	if err := s.identify(); err != nil {
@@ -611,7 +612,7 @@ func (x *restoration) answer(name string, value any) error {
 	return nil
 }
 
-// answer takes a signal for a node, by path or token. It calls user code.
+// answer adds a signal for a node, named by path or token. It calls user code.
 func (h *held) answer(name string, d Decision) error {
 	in, ref, kept, err := h.answerable(name)
 	switch {
@@ -635,8 +636,8 @@ func (h *held) answer(name string, d Decision) error {
 	return nil
 }
 
-// answerable finds the node that a signal is for, by path or token, and the run that it is in, or a node whose graph is not known. The
-// error says why the node cannot be answered.
+// answerable returns the node that a signal names, by path or token, with the node's run; or the node inside an expanded node whose graph
+// is not known. The error says why the node cannot be answered.
 func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNode, err error) {
 	in, ref, ok := h.find(name)
 	if !ok {
@@ -664,17 +665,17 @@ func (h *held) answerable(name string) (in *held, ref machine.Ref, kept *keptNod
 	return in, ref, nil, err
 }
 
-// keptNode is a node inside an expanded node whose graph is not known yet. A signal for it is judged when the graph is known.
+// keptNode is a node inside an expanded node whose graph is not known yet. A signal for it is checked when the graph is known.
 type keptNode struct {
 	*nodeState
-	in       *insideState // the nearest composite
-	expanded *insideState // what is inside the expanded node
-	path     string       // from there
+	in       *insideState // the inside of the nearest composite
+	expanded *insideState // the inside of the expanded node
+	path     string       // relative to the expanded node
 	answered bool
 	of       *keptWaits // nil before the run continues
 }
 
-// keptNodes are the nodes that a signal may be for, or has been for: by path, and while they wait by token.
+// keptNodes are the nodes that may take a signal or have taken one, by path, and while they wait also by token.
 type keptNodes map[string]*keptNode
 
 // add adds the nodes inside an expanded node. The node's path begins with prefix.
@@ -700,20 +701,20 @@ func (k keptNodes) addInside(in *insideState, prefix string, add func(*keptNode)
 		switch {
 		case n.Status.Terminal() || n.Status == Suspended:
 			add(&keptNode{nodeState: n, in: in, path: prefix + n.ID, answered: answered[n.ID]})
-		case n.Inside != nil: // it runs, or is about to be asked for its graph
+		case n.Inside != nil: // it is running, or its step will be called again for its graph
 			k.addInside(n.Inside, n.prefixInside(prefix), add)
 		}
 	}
 }
 
-// name names a node, unless another one goes by the name.
+// name adds a node under a name, unless another node has the name.
 func (k keptNodes) name(name string, x *keptNode) {
 	if old := k[name]; old == nil || old.of != nil && (old.of == x.of || old.of.known) {
 		k[name] = x
 	}
 }
 
-// refusal is the error of a signal for a node that takes none.
+// refusal returns an error if the node takes no signal.
 func (k *keptNode) refusal(name string) error {
 	switch {
 	case k.answered:
@@ -726,7 +727,7 @@ func (k *keptNode) refusal(name string) error {
 	return nil
 }
 
-// refusalAt is refusal for a signal that comes now.
+// refusalAt returns an error if the node takes no signal that arrives now.
 func (k *keptNode) refusalAt(name string, now time.Time) error {
 	if err := k.refusal(name); err != nil {
 		return err
@@ -734,8 +735,8 @@ func (k *keptNode) refusalAt(name string, now time.Time) error {
 	return k.late(name, now)
 }
 
-// answer leaves a signal, whose text may be known, for the node with what it is inside. given reports that the run continues with the signal: a
-// deadline that has passed comes first.
+// answer leaves a signal in the snapshot for the node. text is the encoded value if it is known. given reports whether the signal came with
+// the options of this life; if so, deadlines that have passed come first.
 func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	k.answered = true
 	s := signalState{k.ID, stored{d.Value, text}, d.Actor, d.Comment, d.ID, given}
@@ -745,7 +746,7 @@ func (k *keptNode) answer(d Decision, text json.RawMessage, given bool) {
 	}
 }
 
-// signalsDeeper returns the signals for nodes inside the composites in this one, by their paths from here, which begin with prefix.
+// signalsDeeper appends the signals for nodes in composites inside in. It replaces their names by paths relative to in, after prefix.
 func (in *insideState) signalsDeeper(list []signalState, prefix string) []signalState {
 	for i := range in.Nodes {
 		n := &in.Nodes[i]
@@ -762,8 +763,8 @@ func (in *insideState) signalsDeeper(list []signalState, prefix string) []signal
 	return list
 }
 
-// placeSignals is the reverse for a node of a store: it leaves each signal with the nearest composite of its node. One that is there already
-// was in an earlier transaction.
+// placeSignals undoes signalsDeeper for a node from a store: it moves each signal to the nearest composite of its node. A signal that is
+// already there comes from an earlier transaction and stays.
 func (in *insideState) placeSignals() {
 	nodes := keptNodes{}
 	nodes.addInside(in, "", func(x *keptNode) { nodes[x.path] = x })
