@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// bracket is a bracket of a text that is open.
+// bracket is an open bracket of a text.
 type bracket struct {
 	text string // "(", "[", "{" or "{{"
 	at   int    // its offset in bytes
@@ -13,8 +13,8 @@ type bracket struct {
 
 var closing = map[string]string{"(": ")", "[": "]", "{": "}", "{{": "}}"}
 
-// unbrace turns double braces into parentheses of the same width, so that positions do not change. It does not change quoted text, nor
-// braces that close two maps, one inside the other. The error names the first bracket without its partner; it is nil if each has one.
+// unbrace turns double braces into parentheses of the same width, so that positions do not change. It leaves quoted text alone, and
+// braces that close two nested maps. The error names the first bracket without its partner; it is nil if there is none.
 func unbrace(text string) (string, *SyntaxError) {
 	b := []byte(text)
 	var open []bracket
@@ -32,7 +32,7 @@ func unbrace(text string) (string, *SyntaxError) {
 		case '(', '[':
 			open = append(open, bracket{text[i : i+1], i})
 		case '{':
-			if !strings.HasPrefix(text[i:], "{{") { // no key of a map begins with a brace
+			if !strings.HasPrefix(text[i:], "{{") { // a map's key never begins with a brace
 				open = append(open, bracket{"{", i})
 				continue
 			}
@@ -61,7 +61,8 @@ func unbrace(text string) (string, *SyntaxError) {
 	return string(b), unpaired
 }
 
-// endOfQuote returns the offset of the end of the quoted text that begins at i, or of the last byte.
+// endOfQuote returns the offset of the last byte of the quoted text that begins at i, or the length of an
+// unterminated text.
 func endOfQuote(text string, i int) int {
 	quote := text[i]
 	for i++; i < len(text) && text[i] != quote; i++ {
@@ -72,7 +73,7 @@ func endOfQuote(text string, i int) int {
 	return i
 }
 
-// endOfComment returns the offset of the last byte of the comment that begins at i, or i if none does.
+// endOfComment returns the offset of the last byte of the comment that begins at i, or i if there is none.
 func endOfComment(text string, i int) int {
 	for begin, end := range map[string]string{"//": "\n", "/*": "*/"} {
 		if !strings.HasPrefix(text[i:], begin) {
@@ -87,7 +88,7 @@ func endOfComment(text string, i int) int {
 	return i
 }
 
-// unpairedAt is the error for a bracket that closes another one than the last that is open.
+// unpairedAt returns the error for a bracket that does not close the last open bracket.
 func unpairedAt(text string, i int, last bracket) *SyntaxError {
 	if last.text == "" {
 		return errorAt(text, i, fmt.Sprintf("%q closes nothing", text[i:i+1]))

@@ -13,8 +13,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Check finds errors before a run, see [kahn.Expression]: a text may ask for ancestors only, other than by exists, compare their statuses with the
-// names of statuses only, and ask for declared inputs only.
+// Check finds errors before a run, see [kahn.Expression]. Outside exists a text may name only ancestors; it may compare their statuses only
+// with the names of statuses; and it may name only declared inputs.
 func (e *expression) Check(ancestor, input func(name string) error) error {
 	found := slices.Clone(e.strange)
 	each := func(names []string, check func(name string) error) {
@@ -29,7 +29,7 @@ func (e *expression) Check(ancestor, input func(name string) error) error {
 	}
 	each(e.nodes, ancestor)
 	for _, name := range e.hoped {
-		_ = ancestor(name) // the text names it, and it need not exist
+		_ = ancestor(name) // marks it as named; it need not exist
 	}
 	each(e.inputs, input)
 	if len(found) == 0 {
@@ -38,10 +38,10 @@ func (e *expression) Check(ancestor, input func(name string) error) error {
 	return problems(found)
 }
 
-// problems are all problems of a text, in one line.
+// problems are all problems of a text, as one error.
 type problems []error
 
-// Error lists them.
+// Error lists the problems on one line.
 func (p problems) Error() string {
 	texts := make([]string, len(p))
 	for i, err := range p {
@@ -50,10 +50,10 @@ func (p problems) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap returns them.
+// Unwrap returns the problems.
 func (p problems) Unwrap() []error { return p }
 
-// isStatus reports whether a node is the path of a status.
+// isStatus reports whether a node of the syntax tree is the path of a status.
 func isStatus(n ast.Node) bool {
 	m, ok := n.(*ast.MemberNode)
 	if !ok {
@@ -63,7 +63,7 @@ func isStatus(n ast.Node) bool {
 	return ok && aspect.Value == "status" && isNode(m.Node)
 }
 
-// checkStatuses notes what is compared with a status and is not the name of one.
+// checkStatuses reports operands that are compared with a status but are not the name of a status.
 func (c *compiler) checkStatuses(status, with ast.Node) {
 	if !isStatus(status) {
 		return
@@ -82,14 +82,14 @@ func (c *compiler) checkStatuses(status, with ast.Node) {
 	}
 }
 
-// checkTruth notes a status where a truth value is needed.
+// checkTruth reports a status that is used as a truth value.
 func (c *compiler) checkTruth(n ast.Node) {
 	if isStatus(n) {
 		c.strange = append(c.strange, c.errorf(rootOf(n), `a status is a text, which is always true; compare it, as in == "completed"`))
 	}
 }
 
-// rootOf is the beginning of a path.
+// rootOf returns the beginning of a path.
 func rootOf(n ast.Node) ast.Node {
 	for {
 		m, ok := n.(*ast.MemberNode)
@@ -100,7 +100,7 @@ func rootOf(n ast.Node) ast.Node {
 	}
 }
 
-// kindOf returns the kind of a node's value if it is the same whatever the expression reads, else "". The parts of the node were compiled before.
+// kindOf returns the kind of a node's value if it is always the same, or "". The parts of the node were compiled before.
 func (c *compiler) kindOf(n ast.Node) string {
 	same := func(a, b ast.Node) string {
 		if c.kinds[a] != c.kinds[b] {
@@ -138,7 +138,7 @@ func (c *compiler) kindOf(n ast.Node) string {
 		switch n.Operator {
 		case "??":
 			return same(n.Left, n.Right)
-		case "+": // both are texts, or both are numbers
+		case "+": // either both are texts, or both are numbers
 			if kind := cmp.Or(c.kinds[n.Left], c.kinds[n.Right]); kind == "text" || kind == "number" {
 				return kind
 			}
@@ -153,11 +153,11 @@ func (c *compiler) kindOf(n ast.Node) string {
 	return c.kinds[n] // a call
 }
 
-// Answers returns the answers that the text can have as a condition, if they are known: true and false for a truth value, a text that is written out, or
-// several of these by a condition. Nil: they are not known.
+// Answers returns the possible answers of the text as a condition, or nil if they are unknown. They are known for a truth value (true and
+// false), for a text literal, and for a conditional between such values.
 func (e *expression) Answers() []string { return slices.Clone(e.answers) }
 
-// answersOf finds the answers of a text.
+// answersOf finds the possible answers of a text.
 func (c *compiler) answersOf(n ast.Node) []string {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -184,11 +184,11 @@ type sample struct {
 	value any
 }
 
-// samples are a value of each kind. Whether an operator or a function takes it depends on its kind alone.
+// samples has a value of each kind. The kind alone decides whether an operator or a function accepts it.
 var samples = []sample{{"text", "1"}, {"number", int64(1)}, {"bool", true}, {"null", nil}, {"list", []any{"1"}}, {"map", map[string]any{"1": "1"}}}
 
-// checkOperands notes that an operator or a function fails whatever the values of its operands are: their kinds are known and do not fit, or it
-// takes the known kind of one of two with no kind of the other one.
+// checkOperands reports an operator or a function that always fails: the kinds of its operands are known and do not fit, or one kind is
+// known and no kind of the other operand fits it.
 func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any) error, operands ...ast.Node) {
 	values, open, known := make([]any, len(operands)), -1, ""
 	for i, operand := range operands {
@@ -236,7 +236,7 @@ func (c *compiler) checkOperands(n ast.Node, what string, call func(values []any
 	c.strange = append(c.strange, c.errorf(n, "%s", text))
 }
 
-// didYouMean is the end of a message about an unknown word: a suggestion, if one of the choices is similar.
+// didYouMean returns the end of a message about an unknown word: a suggestion, if one of the choices is similar.
 func didYouMean(word string, choices []string) string {
 	if meant, ok := nearest.Name(word, choices); ok {
 		return "; did you mean \"" + meant + "\"?"

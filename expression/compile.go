@@ -13,35 +13,35 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// The parser is expr-lang's, but not the compiler and the virtual machine: the machine cannot be interrupted, rounds an
-// int64 that it compares with a float64, calls methods of the values that it reads, and does not distinguish a missing path
-// from a path that holds null. This file replaces them.
+// The parser is expr-lang's, but the compiler and the virtual machine are not. expr-lang's machine cannot be interrupted,
+// rounds an int64 that it compares with a float64, calls methods of the values that it reads, and does not distinguish a
+// missing path from a path to null. This file replaces both.
 
 // part is a compiled part of an expression.
 type part func(*evaluation) (any, error)
 
 type compiler struct {
 	source  file.Source
-	words   map[int]string // the functions whose names asCalls has changed, by their positions
+	words   map[int]string // the names that asCalls has changed, by their positions
 	parts   int
-	hoping  int      // the depth of calls of exists, which may name nodes and members that do not exist
-	nodes   []string // that the text names outside of exists
-	inputs  []string // that the text names
-	reads   []string // the nodes whose output the text names outside of exists
-	asks    []string // the nodes of whose status or error it names one, or which it names in exists
-	strange []error  // what is wrong whatever the values are: see check.go
+	hoping  int      // how many calls of exists surround the node; they may name nodes and members that do not exist
+	nodes   []string // named outside exists
+	inputs  []string // named by the text
+	reads   []string // nodes whose output the text names outside exists
+	asks    []string // nodes whose status or error the text names, or that it names in exists
+	strange []error  // problems whatever the values are: see check.go
 
-	kinds map[ast.Node]string // of the values of nodes that were compiled, where it is known
+	kinds map[ast.Node]string // of the values of compiled nodes, where known
 }
 
 func (c *compiler) errorf(n ast.Node, format string, args ...any) error {
 	at := file.Error{Location: n.Location()}
-	_ = at.Bind(c.source) // which returns at
+	_ = at.Bind(c.source) // returns at
 	return &SyntaxError{max(at.Line, 1), at.Column + 1, fmt.Sprintf(format, args...)}
 }
 
-// compile turns a node of the syntax tree into a part. The tree may be a graph: a < b < c is a < b && b < c with one b. So
-// the parts are counted as they are visited, and nested comparisons cannot become exponentially many.
+// compile turns a node of the syntax tree into a part. The tree may be a graph: a < b < c is a < b && b < c with one
+// shared b. So parts are counted per visit, and nested comparisons cannot become exponentially many.
 func (c *compiler) compile(n ast.Node) (part, error) {
 	if c.parts++; c.parts > maxParts {
 		return nil, fmt.Errorf("%w: more than %d parts", ErrLimit, maxParts)
@@ -110,7 +110,8 @@ func (c *compiler) translate(n ast.Node) (part, error) {
 	return nil, c.errorf(n, "%s is not supported", strings.ToLower(kind))
 }
 
-// unsupported are the parts that the parser knows and this package does not, with the reason and what to write instead.
+// unsupported are the constructs that the parser accepts and this package does not, each with the reason and what to
+// write instead.
 var unsupported = map[string]string{
 	"Sequence":           "several expressions in one text are not supported; && joins conditions",
 	"VariableDeclarator": "let is not supported: there are no variables; a node of kind expression before this one may compute the value",
@@ -141,7 +142,7 @@ func (c *compiler) list(n *ast.ArrayNode) (part, error) {
 	}, nil
 }
 
-// object translates a map that is written out.
+// object translates a map literal.
 func (c *compiler) object(n *ast.MapNode) (part, error) {
 	keys, members := make([]part, len(n.Pairs)), make([]part, len(n.Pairs))
 	for i := range n.Pairs {
@@ -220,7 +221,7 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	case "&&", "and", "||", "or":
 		c.checkTruth(n.Left)
 		c.checkTruth(n.Right)
-		decisive := n.Operator == "||" || n.Operator == "or" // the left value for which the right one is not evaluated
+		decisive := n.Operator == "||" || n.Operator == "or" // the left value that makes the right one unnecessary
 		return func(e *evaluation) (any, error) {
 			v, err := left(e)
 			if err != nil {
@@ -266,13 +267,13 @@ func (c *compiler) binary(n *ast.BinaryNode) (part, error) {
 	}, nil
 }
 
-// insteadOfOperator says what to write instead of an operator that the parser knows and this package does not.
+// insteadOfOperator says what to write instead of an operator that only the parser supports.
 var insteadOfOperator = map[string]string{
 	"matches": "; contains, startsWith and endsWith look for a text", "..": "; write the list out, as in [1, 2, 3]",
 	"**": "; write the product out", "^": "; write the product out",
 }
 
-// isNode reports whether a path ends with the id of a node.
+// isNode reports whether a path ends with a node's id.
 func isNode(n ast.Node) bool {
 	m, ok := n.(*ast.MemberNode)
 	if !ok {
@@ -282,7 +283,7 @@ func isNode(n ast.Node) bool {
 	return ok && strings.TrimPrefix(root.Value, "$") == "nodes"
 }
 
-// operators are the operators that need the values of both sides.
+// operators are the operators that always need the values of both sides.
 var operators = func() map[string]func(e *evaluation, a, b any) (any, error) {
 	all := maps.Clone(arithmetic)
 	for op, holds := range comparisons {
@@ -380,7 +381,7 @@ func (c *compiler) exists(n ast.Node, args []ast.Node) (part, error) {
 	}, nil
 }
 
-// path translates an access: a namespace, one of its elements, and members of that.
+// path translates an access: a namespace, one of its elements, and members of the element.
 func (c *compiler) path(n ast.Node) (part, error) {
 	var members []*ast.MemberNode // outermost first
 	root := n
@@ -394,7 +395,7 @@ func (c *compiler) path(n ast.Node) (part, error) {
 		}
 		members, root = append(members, m), m.Node
 	}
-	take := func() *ast.MemberNode { // the innermost that is left
+	take := func() *ast.MemberNode { // the innermost remaining member
 		if len(members) == 0 {
 			return nil
 		}
@@ -448,7 +449,8 @@ func (c *compiler) path(n ast.Node) (part, error) {
 	return value, nil
 }
 
-// noMember is the error of a path that leads to no value. It names the path as far as it is known before it is evaluated.
+// noMember returns the error for a path that leads to no value. It names the path as far as it is known before
+// evaluation.
 func noMember(path ast.Node) error {
 	var names []string // the last one first
 	for {
@@ -479,7 +481,7 @@ func noMember(path ast.Node) error {
 	return fmt.Errorf("%w: %.200s", errMember, strings.Join(names, ""))
 }
 
-// namespace translates the beginning of a path. take hands out the members that follow.
+// namespace translates the beginning of a path. take hands out the following members.
 func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode) (part, error) {
 	name := strings.TrimPrefix(n.Value, "$")
 	translate, ok := namespaces[name]
@@ -499,7 +501,7 @@ func (c *compiler) namespace(n *ast.IdentifierNode, take func() *ast.MemberNode)
 	})
 }
 
-// insteadOf is the end of a message about a word that no path begins with.
+// insteadOf returns the end of a message about a word that cannot begin a path.
 func insteadOf(word string) string {
 	if meant := didYouMean(word, []string{"true", "false", "null"}); meant != "" {
 		return meant
@@ -515,7 +517,8 @@ func insteadOf(word string) string {
 	return end
 }
 
-// namespaces translate the beginnings of paths. literal takes the next member, which must be a name: what names it in errors.
+// namespaces translate the beginnings of paths. literal takes the next member, which must be a name; what describes that name
+// in errors.
 var namespaces = map[string]func(c *compiler, n ast.Node, literal func(what string) (string, error)) (part, error){
 	"nodes":  (*compiler).ofNode,
 	"inputs": (*compiler).ofInput,
@@ -560,7 +563,7 @@ func (c *compiler) ofNode(n ast.Node, literal func(what string) (string, error))
 	return func(e *evaluation) (any, error) {
 		if !e.view.Has(id) {
 			if !hoping {
-				e.view.Status(id) // so that the guard or condition fails with the names of its ancestors
+				e.view.Status(id) // makes the guard or condition fail with the names of its ancestors
 			}
 			return nil, fmt.Errorf("%w: node %.60q is not an ancestor", kahn.ErrNoValue, id)
 		}

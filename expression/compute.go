@@ -12,7 +12,7 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// arithmetic are the operators that compute a number, or join two texts.
+// arithmetic has the operators that compute a number or join two texts.
 var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 	"+": func(e *evaluation, a, b any) (any, error) {
 		s, isText := text(a)
@@ -49,7 +49,7 @@ var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 			return nil, mismatch("%s %% %s: both must be integers", kind(a), kind(b))
 		case y == 0:
 			return nil, mismatch("a division by zero")
-		case y == -1: // which overflows for the least integer
+		case y == -1: // the division overflows for the least integer
 			return int64(0), nil
 		}
 		return x % y, nil
@@ -57,7 +57,7 @@ var arithmetic = map[string]func(e *evaluation, a, b any) (any, error){
 }
 
 // compute computes with integers as long as the result is an int64, and otherwise with floating-point numbers. It returns an error if the
-// result is no number.
+// result is not a number.
 func compute(op string, a, b any, ints func(x, y int64) (int64, bool), floats func(x, y float64) float64) (any, error) {
 	m, okM := number(a)
 	n, okN := number(b)
@@ -104,18 +104,18 @@ func float(n any) float64 {
 	return n.(float64)
 }
 
-// made charges the evaluation one step for each 16 bytes of a new text.
+// made returns a new text, and charges the evaluation one step for each 16 bytes of it.
 func (e *evaluation) made(s string) (any, error) {
 	return s, e.reads(s)
 }
 
-// reads charges the evaluation one step for each 16 bytes of a value that is a text.
+// reads charges the evaluation one step for each 16 bytes of a text.
 func (e *evaluation) reads(v any) error {
 	s, _ := text(v)
 	return e.spend(len(s) / 16)
 }
 
-// function is a function of the language, beside exists.
+// function is a function of the language other than exists.
 type function struct {
 	least, most int // the number of arguments
 	call        func(e *evaluation, args []any) (any, error)
@@ -140,7 +140,7 @@ var functions = map[string]function{
 		if len(s) == 1 {
 			return strings.TrimSpace(s[0]), nil
 		}
-		set := map[rune]bool{} // strings.Trim looks through all of s[1] for each character of s[0]
+		set := map[rune]bool{} // since strings.Trim scans all of s[1] for each character of s[0]
 		for _, r := range s[1] {
 			set[r] = true
 		}
@@ -172,14 +172,14 @@ var functions = map[string]function{
 	"max":   {1, maxParts, extreme(func(c int) bool { return c > 0 })},
 }
 
-// results are the kinds of the values of functions that always have the same.
+// results has the kinds of results, for functions that always return the same kind.
 var results = map[string]string{
 	"len": "number", "int": "number", "float": "number", "abs": "number", "floor": "number", "ceil": "number", "round": "number",
 	"contains": "bool", "startsWith": "bool", "endsWith": "bool", "split": "list",
 	"lower": "text", "upper": "text", "trim": "text", "join": "text", "replace": "text", "string": "text",
 }
 
-// onTexts is a function whose arguments are texts. Reading them costs a step for 16 bytes.
+// onTexts returns a function whose arguments are texts. Reading them costs one step for each 16 bytes.
 func onTexts(f func(e *evaluation, s []string) (any, error)) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		texts := make([]string, len(args))
@@ -221,7 +221,7 @@ func split(e *evaluation, s []string) (any, error) {
 	return parts, nil
 }
 
-// join joins the members of a list, which are texts, numbers or booleans.
+// join joins the members of a list: texts, numbers or booleans.
 func join(e *evaluation, args []any) (any, error) {
 	separator := ""
 	if len(args) == 2 {
@@ -263,7 +263,7 @@ func replace(e *evaluation, s []string) (any, error) {
 	return strings.ReplaceAll(s[0], s[1], s[2]), nil
 }
 
-// render returns a text, a number or a boolean as text.
+// render returns a text, a number or a boolean as a text.
 func render(v any) (string, error) {
 	if s, ok := text(v); ok {
 		return s, nil
@@ -283,7 +283,7 @@ func render(v any) (string, error) {
 	return "", mismatch("%s as text", kind(v))
 }
 
-// whole returns a number without its fraction, or the integer that a text is.
+// whole returns a number without its fraction, or parses a text as an integer.
 func whole(e *evaluation, v any) (any, error) {
 	if err := e.reads(v); err != nil {
 		return nil, err
@@ -320,7 +320,8 @@ func fraction(e *evaluation, v any) (any, error) {
 	return float(n), nil
 }
 
-// rounding returns integers as they are, and other numbers rounded: as an integer, if it has 64 bits.
+// rounding returns a function that leaves integers as they are and rounds other numbers: to an integer if it fits 64
+// bits.
 func rounding(round func(float64) float64) func(*evaluation, []any) (any, error) {
 	return func(_ *evaluation, args []any) (any, error) {
 		n, ok := number(args[0])
@@ -338,7 +339,8 @@ func rounding(round func(float64) float64) func(*evaluation, []any) (any, error)
 	}
 }
 
-// extreme returns the argument, or the member of the only argument, a list, that is before all others.
+// extreme returns a function that finds the least or the greatest of its arguments, or of the members of a list that
+// is its only argument. before reports whether a comparison result means that a value comes first.
 func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	return func(e *evaluation, args []any) (any, error) {
 		if r := plain(args[0]); len(args) == 1 && kindOf(r) == "list" {
@@ -373,11 +375,11 @@ func extreme(before func(c int) bool) func(*evaluation, []any) (any, error) {
 	}
 }
 
-// wordOperators are functions that are operators to the parser.
+// wordOperators are functions that the parser treats as operators.
 var wordOperators = []string{"contains", "startsWith", "endsWith"}
 
-// asCalls changes the operators that are words where they stand before their arguments, as functions do: to the parser they are operators
-// only. They get a capital letter, so that positions do not change. words are their names, by their positions in characters.
+// asCalls finds word operators before parenthesized arguments, where they are functions, and capitalizes their first letters so that the
+// parser does not see operators. Positions do not change. words maps the positions, in characters, to the names.
 func asCalls(s string) (changed string, words map[int]string) {
 	b := []byte(s)
 	words = map[int]string{}
@@ -393,7 +395,7 @@ func asCalls(s string) (changed string, words map[int]string) {
 	return string(b), words
 }
 
-// afterOperand reports whether the text ends with an operand, or inside a word or a quoted text.
+// afterOperand reports whether the text ends with an operand, in a word, or in a quoted text.
 func afterOperand(s string) bool {
 	trimmed := strings.TrimRight(s, " \t\r\n")
 	if trimmed == "" {
@@ -413,7 +415,7 @@ func isWord(r rune) bool {
 	return r == '_' || r == '$' || r == '.' || '0' <= r && r <= '9' || 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
 }
 
-// quoted reports whether the text ends with a quoted text, or inside one.
+// quoted reports whether the text ends with a quoted text, or in one.
 func quoted(s string) bool {
 	var quote, last byte
 	for i := 0; i < len(s); i++ {
@@ -430,7 +432,7 @@ func quoted(s string) bool {
 	return quote != 0 || last != 0 && s[len(s)-1] == last
 }
 
-// apply translates a call of one of the functions.
+// apply translates a function call.
 func (c *compiler) apply(n ast.Node, name string, args []ast.Node) (part, error) {
 	f := functions[name]
 	if len(args) < f.least || len(args) > f.most {

@@ -1,5 +1,4 @@
-// Package expression reads the guards and conditions of graphs that are data. It is the Evaluator that a graph with texts
-// needs:
+// Package expression reads the guards and conditions of graphs that are data. Its [Evaluator] evaluates the texts of such a graph:
 //
 //	g.Evaluator = expression.Evaluator{}
 //	g.StrictGuards = true // Compile reports texts that cannot be read or name nodes that they cannot see
@@ -8,7 +7,7 @@
 //
 // # Language
 //
-// The syntax is expr-lang's, of which this much is supported:
+// The syntax is expr-lang's. The supported parts are:
 //
 //	$nodes.id.output.a.b    the output of an ancestor and what is in it; $nodes["my-id"] for ids that are not identifiers
 //	$nodes.id.status        its status as text, such as "completed" or "failed"
@@ -40,39 +39,42 @@
 //	round(x)                a number rounded to the nearest, as floor(x) is
 //	min(x, ...), max(x, ...) the least and the greatest of numbers or texts, or of the members of a list
 //
-// The dollar signs may be left out, and any part may stand in double braces, as in a template:
-// {{ nodes.classify.output.needsPr }} && {{ nodes.check.output.n }} > 3.
+// The dollar signs are optional, and any part may be in double braces, as in a template: {{ nodes.classify.output.needsPr }} && {{
+// nodes.check.output.n }} > 3.
 //
 // # Values
 //
-// An expression sees only ancestors, and only the inputs that the graph declares, if it declares any: the error matches [kahn.ErrNotAncestor]
-// if it names another node outside exists, and [kahn.ErrUnknownInput] if it names another input. A path
-// leads through maps with keys of any string or integer type, through slices and arrays, through exported fields of structs
-// by the name that they have in JSON, or by their Go name in any case, through pointers, and through [json.RawMessage].
-// Methods are never called. A path that ends in null is a value. The error matches [kahn.ErrNoValue] if a path
-// does not exist, which for a guard means what its GuardErrors say. The output of a node that has not completed does not
-// exist.
+// An expression sees only ancestors; if the graph declares inputs, it sees only these inputs. The error matches [kahn.ErrNotAncestor] if it
+// names another node outside exists, and [kahn.ErrUnknownInput] if it names another input. A path leads through maps with keys of any
+// string or integer type, slices, arrays, pointers, [json.RawMessage], and exported fields of structs, by their JSON names or by their Go
+// names in any case. Methods are never called. A path that ends in null has a value. The error matches [kahn.ErrNoValue] if a path does not
+// exist; a guard's GuardErrors decide what that means for it. The output of a node that has not completed does not exist.
 //
-// A condition or the test of a loop that names the output of a node which failed, was aborted or was cancelled, and names neither its status
-// nor its error anywhere, fails with an error that matches [kahn.ErrUnreadFailure], whether or not && or || let it reach that path: see
-// [kahn.View.Unread]. exists(path) asks for the status, len(path) does not.
+// Some conditions, and tests of loops, name the output of a node that failed, was aborted or was cancelled, but name neither its status nor
+// its error. Such an expression fails with an error that matches [kahn.ErrUnreadFailure], even if && or || would skip that path: see
+// [kahn.View.Unread]. exists(path) counts as naming the status, len(path) does not.
 //
-// Numbers of all Go types and [json.Number] are compared by value, exactly: 5 is 5.0, and 9007199254740993 is not
+// Numbers of all Go types and [json.Number] are compared by value, exactly: 5 equals 5.0, and 9007199254740993 does not equal
+// 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by their bytes. Lists
+// and maps are equal if their members are. Values of different kinds are not equal; ordering them, or comparing whole structs, is an error
+// that matches [kahn.ErrType]. Where a truth value is needed, [kahn.Truthy] decides. Check reports expressions that fail whatever the
+// values are, such as $nodes.id.status + 1. It also reports a status that is compared with a text that is not a status, or that is used as
+// a truth value.
 // 9007199254740992. A json.Number that is an integer beyond 64 bits counts as the nearest float64. Texts are ordered by
 // their bytes. Lists and maps are equal if their members are. Values of different kinds are not equal. The error matches
 // [kahn.ErrType] if an expression orders them, or compares structs as a whole. Where a truth value is needed, [kahn.Truthy]
 // decides. What fails whatever the values are, such as $nodes.id.status + 1, is a problem of the graph: Check returns it. So is a status
 // that is compared with what is no status, or that stands where a truth value is needed.
 //
-// Arithmetic on integers yields an integer if it is an int64, and otherwise a float64; so does a division without a remainder. The error
-// matches [kahn.ErrType] if an expression divides by zero or a result is no number.
+// Arithmetic on integers yields an int64 if the result fits one, and otherwise a float64; a division yields an integer if it has no
+// remainder. The error matches [kahn.ErrType] if an expression divides by zero or a result is not a number.
 //
 // # Limits
 //
-// A text may have 4,096 bytes and about a thousand parts. There are no loops and no functions of the host. An evaluation may
-// take 100,000 steps, one for each part and each member that it reads, and one for 16 bytes of a json.RawMessage that it
-// decodes or of a text that it reads with a function or makes, and it stops when its context ends, which it checks every 256 steps. Values may be 100 levels deep where they are
-// compared. Beyond a limit the error matches [ErrLimit].
+// A text may have 4,096 bytes and about a thousand parts. There are no loops, and the host cannot add functions. An evaluation may take
+// 100,000 steps: one for each part and each member that it reads, and one for each 16 bytes of a json.RawMessage that it decodes, or of a
+// text that a function reads or makes. It stops when its context ends, which it checks every 256 steps. Compared values may be 100 levels
+// deep. Beyond a limit the error matches [ErrLimit].
 package expression
 
 import (
@@ -97,10 +99,10 @@ const (
 	maxSteps = 100_000
 )
 
-// ErrLimit is matched if a text, or a value that it reads, is too large.
+// ErrLimit means that a text, or a value that it reads, is too large.
 var ErrLimit = errors.New("expression limit exceeded")
 
-// SyntaxError says what is wrong with a text, and where.
+// SyntaxError describes what is wrong with a text, and where.
 type SyntaxError struct {
 	Line, Column int // from 1
 	Message      string
@@ -109,7 +111,7 @@ type SyntaxError struct {
 // Error names the place.
 func (e *SyntaxError) Error() string { return fmt.Sprintf("%d:%d: %s", e.Line, e.Column, e.Message) }
 
-// notUTF8 is the error of a text with a byte that belongs to no character.
+// notUTF8 returns the error of a text with a byte that belongs to no character.
 func notUTF8(text string) error {
 	at := 0
 	for r, n := utf8.DecodeRuneInString(text); r != utf8.RuneError || n != 1; r, n = utf8.DecodeRuneInString(text[at:]) {
@@ -119,7 +121,7 @@ func notUTF8(text string) error {
 	return &SyntaxError{1 + strings.Count(text[:at], "\n"), 1 + utf8.RuneCountInString(line), fmt.Sprintf("the byte 0x%02x is not UTF-8", text[at])}
 }
 
-// Evaluator is one for [kahn.Graph].
+// Evaluator implements the Evaluator of a [kahn.Graph].
 type Evaluator struct{}
 
 // Parse reads a text. The error is a [*SyntaxError] or matches [ErrLimit].
@@ -127,10 +129,10 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 	if len(text) > maxText {
 		return nil, fmt.Errorf("%w: a text of %d bytes", ErrLimit, len(text))
 	}
-	if !utf8.ValidString(text) { // the parser counts characters, and panics of some such texts
+	if !utf8.ValidString(text) { // the parser counts characters, and panics on some such texts
 		return nil, notUTF8(text)
 	}
-	defer func() { // the parser should not panic; a text that makes it panic is refused
+	defer func() { // the parser should not panic; a text on which it does is rejected
 		if v := recover(); v != nil {
 			err = &SyntaxError{1, 1, fmt.Sprintf("the parser panics: %v", v)}
 		}
@@ -157,11 +159,11 @@ func (Evaluator) Parse(text string) (_ kahn.Expression, err error) {
 
 type expression struct {
 	run     part
-	nodes   []string // that the text names outside of exists
-	hoped   []string // that it names in exists alone
-	inputs  []string // that the text names
+	nodes   []string // named outside exists
+	hoped   []string // named in exists only
+	inputs  []string // named by the text
 	strange []error  // see check.go
-	unasked []string // whose output the text names, and neither their status nor their error
+	unasked []string // nodes whose output the text names, but neither their status nor their error
 	answers []string // see Answers
 }
 
@@ -175,14 +177,14 @@ func (e *expression) Evaluate(ctx context.Context, v kahn.View) (any, error) {
 	return e.run(&evaluation{ctx: ctx, view: v})
 }
 
-// evaluation is the state of one evaluation, with the steps that it has taken.
+// evaluation is the state of one evaluation, with the number of steps so far.
 type evaluation struct {
 	ctx   context.Context
 	view  kahn.View
 	steps int
 }
 
-// spend counts the steps of an evaluation. It is called for every part and member that is read.
+// spend charges n steps. It is called for every part and member that is read.
 func (e *evaluation) spend(n int) error {
 	if e.steps%256+n >= 256 || e.steps == 0 {
 		if err := e.ctx.Err(); err != nil {

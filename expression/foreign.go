@@ -6,13 +6,14 @@ import (
 	"unicode"
 )
 
-// foreign are the operators and words of other languages, with what stands for them here.
+// foreign maps operators and words of other languages to their equivalents here.
 var foreign = map[string]string{
 	"=": "==", "===": "==", ":=": "==", "!==": "!=", "<>": "!=", "=<": "<=", "=>": ">=", "≠": "!=", "≤": "<=", "≥": ">=", "&": "&&",
 	"is": "==", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }
 
-// foreignFunctions are functions of other languages, in small letters, with the one to call instead: none if it evaluates an expression for each member.
+// foreignFunctions maps functions of other languages, in lower case, to the function to call instead; "" for functions that evaluate an
+// expression for each member.
 var foreignFunctions = map[string]string{
 	"length": "len", "size": "len", "count": "len", "includes": "contains", "has": "contains", "haskey": "contains", "hasprefix": "startsWith", "hassuffix": "endsWith",
 	"tolower": "lower", "tolowercase": "lower", "toupper": "upper", "touppercase": "upper", "strip": "trim", "str": "string", "tostring": "string",
@@ -20,11 +21,11 @@ var foreignFunctions = map[string]string{
 	"all": "", "any": "", "none": "", "one": "", "filter": "", "map": "", "find": "", "reduce": "", "sortby": "", "groupby": "", "sum": "",
 }
 
-// own are words that other languages write in capitals.
+// own are this language's words that other languages write in capitals.
 var own = map[string]bool{"and": true, "or": true, "not": true, "in": true}
 
-// isForeign reports whether an operator or a word of another language stands at the place of the error, or before it. The error then names
-// this word, and the word that was probably meant.
+// isForeign reports whether an operator or a word of another language is at the error's place, or just before it. If so, it changes the
+// error to name that word and the word that was probably meant.
 func (e *SyntaxError) isForeign(text string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
@@ -46,7 +47,7 @@ func (e *SyntaxError) isForeign(text string) bool {
 	return e.names(line, at, foreignWord) || before >= 0 && before < at-1 && e.names(line, before, ownWord)
 }
 
-// names makes the error name the word at a place, if another word is meant by it.
+// names makes the error name the word at a place, if instead returns a replacement for it.
 func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bool {
 	of := unicode.IsLetter
 	if isOperator(line[at]) {
@@ -59,7 +60,7 @@ func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bo
 	for to < len(line) && of(line[to]) {
 		to++
 	}
-	if to > from && from > 0 && strings.ContainsRune(".$_", line[from-1]) { // a part of a path
+	if to > from && from > 0 && strings.ContainsRune(".$_", line[from-1]) { // part of a path
 		return false
 	}
 	for word := string(line[from:to]); word != ""; word = word[:len(word)-1] {
@@ -67,7 +68,7 @@ func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bo
 			e.Column, e.Message = from+1, fmt.Sprintf("unexpected %q; did you mean %q?", word, meant)
 			return true
 		}
-		if !strings.HasSuffix(word, "-") && !strings.HasSuffix(word, "!") { // the sign of what follows
+		if !strings.HasSuffix(word, "-") && !strings.HasSuffix(word, "!") { // the sign belongs to the next operand
 			return false
 		}
 	}
@@ -76,7 +77,7 @@ func (e *SyntaxError) names(line []rune, at int, instead func(string) string) bo
 
 func isOperator(r rune) bool { return strings.ContainsRune("=!<>&|:≠≤≥+-*/%^~?", r) }
 
-// foreignWord returns what stands for an operator or a word here, or "".
+// foreignWord returns this language's equivalent of another language's operator or word, or "".
 func foreignWord(word string) string {
 	if meant := foreign[word]; meant != "" {
 		return meant
@@ -84,7 +85,7 @@ func foreignWord(word string) string {
 	return ownWord(word)
 }
 
-// ownWord returns a word in small letters, if these make it one of the language.
+// ownWord returns a word in lower case, if that makes it a word of this language, or "".
 func ownWord(word string) string {
 	if lower := strings.ToLower(word); lower != word && own[lower] {
 		return lower

@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// A saying is what the parser says about a text, and what this package says instead. A group of said may be quoted by $1.
+// A saying maps a message of the parser to this package's message. $1 quotes the group of said.
 type saying struct {
 	said *regexp.Regexp
 	says string
@@ -17,7 +17,7 @@ func said(pattern, says string) saying {
 	return saying{regexp.MustCompile(`^(?:` + pattern + `)`), says}
 }
 
-// sayings are what the parser says beside that a token is unexpected: see unexpected.
+// sayings cover the parser's messages other than unexpected tokens: for those see unexpected.
 var sayings = []saying{
 	said(`unexpected end of expression|unexpected token EOF`, "unexpected end of the text; an operand or a name is missing"),
 	said(`literal not terminated`, "the quoted text has no closing quote"),
@@ -36,11 +36,12 @@ var sayings = []saying{
 
 const noPredicates = "functions that evaluate an expression for each member are not supported; a node with a map performs a graph for each item"
 
-// token is a token in an error of the parser, with its kind and its text.
+// token matches the parser's message about an unexpected token, with the token's kind and text.
 var token = regexp.MustCompile(`^unexpected token (\w+)\("((?:[^"\\]|\\.)*)"\)`)
 
-// refusal is the error for a text that the parser has refused at a place: the bracket without its partner, if that is there or before, else
-// the error of the parser in the words of this package. What the parser says otherwise stands behind words of this package.
+// refusal returns the error for a text that the parser rejected at a place. If a bracket without its partner is there or earlier, the error
+// names the bracket. Otherwise it is the parser's error in this package's words; an unknown message of the parser follows words of this
+// package.
 func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	if unpaired != nil && (unpaired.Line < refused.Line || unpaired.Line == refused.Line && unpaired.Column <= refused.Column) {
 		return unpaired
@@ -65,7 +66,7 @@ func refusal(text string, unpaired, refused *SyntaxError) *SyntaxError {
 	return refused
 }
 
-// unexpected describes a token that cannot stand where it does: what is missing before it, or what to write instead.
+// unexpected describes a token that cannot be where it is: what is missing before it, or what to write instead.
 func (e *SyntaxError) unexpected(text, kind, name string) string {
 	before, _ := e.around(text)
 	switch {
@@ -98,7 +99,7 @@ func (e *SyntaxError) unexpected(text, kind, name string) string {
 	return fmt.Sprintf(`unexpected "%s"%s`, name, mend)
 }
 
-// around returns the text before the place of the error, and from there on.
+// around returns the text before the error's place, and the text from there.
 func (e *SyntaxError) around(text string) (before, after string) {
 	lines := strings.SplitAfter(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {
@@ -109,8 +110,8 @@ func (e *SyntaxError) around(text string) (before, after string) {
 	return strings.Join(lines[:e.Line-1], "") + string(line[:at]), string(line[at:])
 }
 
-// isUnfinished reports whether the text has an operator that needs more than it has: a single bar, which is an or in another language and a call here, and
-// a question mark without a second branch. The error has the place and the words for the operator then.
+// isUnfinished reports whether an operator lacks its second half: a single bar, which other languages use for "or", or a question mark
+// without a second branch. If so, it changes the error to describe that operator.
 func (e *SyntaxError) isUnfinished(text string) bool {
 	before, after := e.around(text)
 	word := strings.TrimLeftFunc(after, isWord)
@@ -130,7 +131,7 @@ func (e *SyntaxError) isUnfinished(text string) bool {
 
 func isWordOrSpace(r rune) bool { return isWord(r) || unicode.IsSpace(r) }
 
-// follows reports whether the braces stand at the place of the error, which may be the second brace.
+// follows reports whether the braces are at the error's place, which may be that of the second brace.
 func (e *SyntaxError) follows(text, braces string) bool {
 	lines := strings.Split(text, "\n")
 	if e.Line < 1 || e.Line > len(lines) {

@@ -23,7 +23,8 @@ func mismatch(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", kahn.ErrType, fmt.Sprintf(format, args...))
 }
 
-// open decodes a value that is JSON. It is called for every value that comes from outside, and counts steps by the size.
+// open decodes a value that is JSON. The evaluation calls it for every value from outside. It charges steps for the
+// value's size.
 func (e *evaluation) open(v any) (any, error) {
 	raw, ok := v.(json.RawMessage)
 	if p, is := v.(*json.RawMessage); is && p != nil {
@@ -44,7 +45,8 @@ func (e *evaluation) open(v any) (any, error) {
 	return decoded, nil
 }
 
-// plain follows pointers and interfaces, not for ever, since a pointer may point to itself. Null becomes the zero Value.
+// plain follows pointers and interfaces, a bounded number of times, since a pointer may point to itself. Null becomes
+// the zero Value.
 func plain(v any) reflect.Value {
 	r := reflect.ValueOf(v)
 	for range 10 {
@@ -64,7 +66,7 @@ func plain(v any) reflect.Value {
 
 var numberType = reflect.TypeFor[json.Number]()
 
-// member takes a member of a value: by name of a map or a struct, by position of a list.
+// member returns a member of a value: of a map or a struct by name, of a list by position.
 func member(v, key any) (any, error) {
 	switch r := plain(v); r.Kind() {
 	case reflect.Map:
@@ -85,7 +87,7 @@ func member(v, key any) (any, error) {
 	return nil, errMember // null, numbers and the like have no members
 }
 
-// inside takes a value out of another one.
+// inside returns r, a part of another value, as an any.
 func inside(r reflect.Value) (any, error) {
 	if !r.CanInterface() {
 		return nil, errMember
@@ -128,7 +130,7 @@ func mapMember(m reflect.Value, key any) (any, error) {
 	return inside(v)
 }
 
-// field finds an exported field, promoted ones included, by its name in JSON, or by its Go name in any case.
+// field finds an exported field, promoted ones included, by its JSON name, or by its Go name in any case.
 func field(r reflect.Value, name string) (reflect.Value, bool) {
 	for _, f := range reflect.VisibleFields(r.Type()) {
 		tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -153,7 +155,7 @@ func text(v any) (string, bool) {
 	return r.String(), true
 }
 
-// number returns a value as a number: an int64, a uint64 above that, or a float64.
+// number returns a value as a number: an int64, a uint64 beyond int64, or a float64.
 func number(v any) (any, bool) {
 	switch v := v.(type) {
 	case int64, float64:
@@ -186,7 +188,7 @@ func number(v any) (any, bool) {
 	return nil, false
 }
 
-// integer returns a number as a position or key.
+// integer returns a number as a position or a key.
 func integer(v any) (int64, bool) {
 	switch n, _ := number(v); n := n.(type) {
 	case int64:
@@ -247,7 +249,7 @@ func orderNumbers(a, b any) (c int, ordered bool) {
 	return f.Cmp(g), true
 }
 
-// exact returns a number without rounding it; ok is false for what is not a number.
+// exact returns a number without rounding it; ok is false if n is not a number.
 func exact(n any) (f *big.Float, ok bool) {
 	switch n := n.(type) {
 	case int64:
@@ -262,7 +264,7 @@ func exact(n any) (f *big.Float, ok bool) {
 	return nil, false
 }
 
-// maxNesting bounds how deep values are compared: they may contain themselves.
+// maxNesting bounds the depth to which values are compared: a value may contain itself.
 const maxNesting = 100
 
 // equal compares two values.
@@ -321,7 +323,7 @@ func (e *evaluation) equalLists(r, s reflect.Value, depth int) (bool, error) {
 	return true, nil
 }
 
-// equalMaps compares the members in the order of the map, which affects only which of several errors it returns.
+// equalMaps compares members in map order, which only affects which of several errors it returns.
 func (e *evaluation) equalMaps(r, s reflect.Value, depth int) (bool, error) {
 	if r.Len() != s.Len() {
 		return false, nil
@@ -368,7 +370,7 @@ func (e *evaluation) equalInside(r, s reflect.Value, depth int) (bool, error) {
 	return e.equal(a, b, depth+1)
 }
 
-// in reports whether a is a member of the list b, or a key of the map b, or the name of a field.
+// in reports whether a is a member of the list b, a key of the map b, or the name of a field of b.
 func (e *evaluation) in(a, b any) (bool, error) {
 	r := plain(b)
 	switch kindOf(r) {

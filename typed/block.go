@@ -8,21 +8,21 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Block is a place where nodes are added: the pipeline itself, a branch of it, or the inside a sub-pipeline. Values have the scope
-// that variables have in Go: what was made in a block can be taken there and in the blocks within. [Either] brings a value
-// out of a branch, and the result of its function out of a sub-pipeline.
+// Block is a place to add nodes to: the pipeline itself, a branch, or the graph of a sub-pipeline. Values have the scope of Go
+// variables: a value that was made in a block can be taken in that block and in the blocks within it. [Either] brings a value out
+// of a branch, and the result of its function brings one out of a sub-pipeline.
 //
-// A Block is used by one goroutine, and until [New] returns.
+// A Block may be used by one goroutine only, until [New] returns.
 type Block struct {
 	in     *flow
 	parent *Block
-	router *source // of a branch: the node whose output decides whether it is taken
+	router *source // for a branch: the node whose output decides whether it is taken
 	label  string
-	taken  bool // of a branch: a node hangs on its edge
+	taken  bool // for a branch: a node depends on its edge
 }
 
-// Graph returns the graph that the block belongs to, for what belongs to the whole of it: Defaults, Groups, and nodes that are not
-// typed, such as an end node. The nodes of the pipeline are added to it when [New] returns.
+// Graph returns the graph that the block belongs to, for settings of the whole graph: Defaults, Groups, and nodes that are not
+// typed, such as an end node. New adds the nodes of the pipeline to it before it returns.
 func (b *Block) Graph() *kahn.Graph {
 	if b == nil {
 		return nil
@@ -30,7 +30,7 @@ func (b *Block) Graph() *kahn.Graph {
 	return b.in.graph
 }
 
-// within reports whether what was made in the block outer can be taken in b.
+// within reports whether a value made in the block outer can be taken in b.
 func (b *Block) within(outer *Block) bool {
 	for ; b != nil; b = b.parent {
 		if b == outer {
@@ -51,17 +51,18 @@ func (b *Block) String() string {
 	return fmt.Sprintf("the pipeline %q", b.in.build.name)
 }
 
-// Val is the value that a node of a pipeline will have in a run. It stands for the value when functions are connected, as a
-// variable does in a program. Values come from the functions of this package alone; the zero Val is reported by [New].
+// Val is the value that a node of a pipeline will have in a run. It stands for that value when functions are connected,
+// like a variable in a program. Only the functions of this package make values; [Pipeline.Plan] reports uses of the zero
+// Val.
 type Val[T any] struct {
 	src  *source
 	view view[T]
 }
 
-// view returns a value that a node does not keep as a T, such as the list of a map, which kahn keeps as []any.
+// view converts a value that a node does not keep as a T, such as the list of a map, which kahn keeps as []any.
 type view[T any] func(s *kahn.Step, id string, v any) (T, error)
 
-// Handle is any [Val]. It is for lists of values whose types do not matter, as in [Options].
+// Handle is a [Val] of any type. It serves lists of values whose types do not matter, as in [Options].
 type Handle interface {
 	source() *source
 }
@@ -76,34 +77,34 @@ func (v Val[T]) ID() string {
 	return v.src.id
 }
 
-// source is what a value comes from: a node, or an input of the graph.
+// source is the origin of a value: a node, or an input of the graph.
 type source struct {
 	block *Block
 	id    string
-	input bool    // it is a root input of the graph, and no node
-	item  bool    // it is the input that has the item of an EachSub
-	from  *source // of an input: what it comes from in the graph around; of an item: the node that has it, if one is needed
+	input bool    // a root input of the graph, not a node
+	item  bool    // the input with the item of an EachSub
+	from  *source // for an input: its source in the graph around; for an item: the node that has it, if one is needed
 	node  kahn.Node
-	zero  any       // of a root input: a pointer to its type
-	takes []*source // the values that it takes, each of its own graph
+	zero  any       // for a root input: a pointer to its type
+	takes []*source // the values that the node takes, as sources of its own graph
 	after []*source
 	opts  *Options
 
 	either  bool
-	tries   *source              // of Try: the node that may fail
-	over    bool                 // it is an Each, and takes its list as a parameter
-	inner   *flow                // the graph of a sub-pipeline; else nil
-	cases   []*Block             // the branches that the output decides on, in the order in which they were asked for
-	choice  choice               // what makes the output a choice
-	answer  func(out any) string // of a choice: the label of the branch that an output takes
-	waiting bool                 // it is a gate
-	text    bool                 // of a gate: its value is a text
-	imports []*source            // of a sub-pipeline: the inputs of its graph by which values come in from around it
-	undone  bool                 // it has a Compensate
-	result  any                  // of an Each: the view of a result
+	tries   *source              // for a Try: the node that may fail
+	over    bool                 // an Each, which takes its list as a parameter
+	inner   *flow                // the graph of a sub-pipeline; otherwise nil
+	cases   []*Block             // the branches that depend on the output, in the order in which they were requested
+	choice  choice               // whether and how the output is a choice
+	answer  func(out any) string // for a choice: the label of the branch that an output takes
+	waiting bool                 // a gate
+	text    bool                 // for a gate: its value is a text
+	imports []*source            // for a sub-pipeline: the inputs of its graph that deliver values from outside
+	undone  bool                 // has a Compensate
+	result  any                  // for an Each: the view of a result
 }
 
-// choice says how a node's output became a choice.
+// choice says which function made a node's output a choice.
 type choice uint8
 
 const (
@@ -116,12 +117,12 @@ const (
 type flow struct {
 	build  *building
 	graph  *kahn.Graph
-	outer  *Block  // of a sub-pipeline: the block that it is in
-	owner  *source // of a sub-pipeline: its node
+	outer  *Block  // for a sub-pipeline: the block that contains it
+	owner  *source // for a sub-pipeline: its node
 	top    *Block
-	nodes  []*source // in the order of declaration
+	nodes  []*source // in declaration order
 	names  map[string]*source
-	taken  map[*source]*source // values of the graphs around, and the inputs by which they come in
+	taken  map[*source]*source // by value of a surrounding graph: the input that delivers it
 	result *source             // of the pipeline, or of the sub-pipeline
 }
 
@@ -148,8 +149,7 @@ func (f *flow) declare(src *source) {
 	}
 }
 
-// add begins a node. It returns nil if there is no block, and after New has returned: the zero Val that follows is reported where it is
-// taken.
+// add begins a node. It returns nil if there is no block, or if New has returned; the resulting zero Val is reported where it is taken.
 func (b *Block) add(id string, missing bool) *source {
 	if b == nil {
 		return nil
@@ -166,8 +166,8 @@ func (b *Block) add(id string, missing bool) *source {
 	return src
 }
 
-// reach returns the source by which a value can be taken in the graph f: the one given, or the input by which a value of a
-// graph around f comes in. ok is false for a value of elsewhere.
+// reach returns the source of a value in the graph f: src itself, or the input that delivers a value of a surrounding
+// graph. ok is false for a value that f cannot take.
 func (f *flow) reach(src *source) (_ *source, ok bool) {
 	if src.block.in == f {
 		return src, true
@@ -189,8 +189,7 @@ func (f *flow) reach(src *source) (_ *source, ok bool) {
 	return in, true
 }
 
-// path names the value in the graphs within its own: the name of a root input, or the place of a node, such as "/S/x" for x in the sub-pipeline
-// S.
+// path names the value for graphs within its own: a root input by its name, a node by its path, such as "/S/x" for x in the sub-pipeline S.
 func (src *source) path() string {
 	if src.input && !src.item {
 		return src.id
@@ -202,8 +201,8 @@ func (src *source) path() string {
 	return path
 }
 
-// kept returns the source itself, or in place of the item of an EachSub a node that has it: the items of different lists have one name, so
-// that a graph within needs another one.
+// kept returns the source itself. For the item of an EachSub it returns a node that has the item: items of different lists share one input
+// name, so a graph within needs another name.
 func (src *source) kept() *source {
 	if !src.item {
 		return src
@@ -220,7 +219,7 @@ func (src *source) kept() *source {
 	return src.from
 }
 
-// take makes a node take a value, and returns the source of it in the node's graph; nil for a value that it cannot take.
+// take makes a node take a value, and returns the value's source in the node's graph, or nil if the node cannot take it.
 func (src *source) take(of *source, number int) *source {
 	build := src.block.in.build
 	if of == nil {
@@ -236,14 +235,14 @@ func (src *source) take(of *source, number int) *source {
 	return in
 }
 
-// in is a value as the function of a node takes it.
+// in is a value that the function of a node takes.
 type in[T any] struct {
 	name string
 	root bool // an input of the graph, not the output of a node
 	view view[T]
 }
 
-// input makes a node take a value. It is the input with the given number, from 1.
+// input makes a node take a value. number counts its inputs from 1.
 func input[T any](src *source, v Val[T], number int) in[T] {
 	if src == nil {
 		return in[T]{}
@@ -255,7 +254,7 @@ func input[T any](src *source, v Val[T], number int) in[T] {
 	return in[T]{name: of.id, root: of.input, view: v.view}
 }
 
-// raw returns the value as the node keeps it.
+// raw returns the value as it is kept.
 func (x *in[T]) raw(s *kahn.Step) (any, bool) {
 	if x.root {
 		return s.Root(x.name)
@@ -266,21 +265,21 @@ func (x *in[T]) raw(s *kahn.Step) (any, bool) {
 // get returns the value in a run.
 func (x *in[T]) get(s *kahn.Step) (T, error) {
 	v, ok := x.raw(s)
-	if t, is := v.(T); is && x.view == nil { // a view may leave out items of a list of any
+	if t, is := v.(T); is && x.view == nil { // a view may drop items of a list of any
 		return t, nil
 	}
 	return x.convert(s, v, ok)
 }
 
-// missing is the error of a value that is not there, and says why. The Join of the node, or the ContinueOnFail of the node that makes
-// the value, has let it run; it skips itself.
+// missing is the error for a value that is not there, with the reason. The node ran without the value because of its own Join, or the
+// ContinueOnFail of the node that makes the value; it then skips itself.
 type missing string
 
 func (m missing) Error() string { return string(m) }
 
 func (m missing) Is(target error) bool { return target == kahn.ErrNoValue }
 
-// convert is get for a value that is no T.
+// convert is get for a value that is not a T.
 func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 	switch {
 	case !ok && x.root:
@@ -295,7 +294,7 @@ func (x *in[T]) convert(s *kahn.Step, v any, ok bool) (t T, err error) {
 
 // read returns a value as a T.
 func (f view[T]) read(s *kahn.Step, id string, v any) (T, error) {
-	if _, list := v.([]any); list && f != nil { // a T may be such a list, too
+	if _, list := v.([]any); list && f != nil { // T itself may be such a list
 		return f(s, id, v)
 	}
 	if t, is := v.(T); is {
@@ -323,7 +322,7 @@ func add[T any](src *source, f func(s *kahn.Step) (T, error)) Val[T] {
 	return Val[T]{src: src}
 }
 
-// failure is the error of a function, or of its values, as the engine has it.
+// failure returns an error of a function, or of its values, as the engine expects it.
 func failure(err error) error {
 	if m, is := err.(missing); is {
 		return kahn.Skip(string(m))
@@ -331,7 +330,7 @@ func failure(err error) error {
 	return err
 }
 
-// branch returns the branch that is taken for a label.
+// branch returns the branch that a label takes.
 func (src *source) branch(label string) *Block {
 	i := slices.IndexFunc(src.cases, func(b *Block) bool { return b.label == label })
 	if i < 0 {

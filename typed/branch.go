@@ -9,17 +9,17 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrBranch is matched by the error of a pipeline in which a node outside a branch takes a value that is made in it, or an [Either] would
-// have no value if a branch is not taken.
+// ErrBranch means that a node outside a branch takes a value made in the branch, or that an [Either] would have no value if a branch is
+// not taken.
 var ErrBranch = errors.New("a value of a branch")
 
-// If makes the value the condition of two branches: nodes that are added to them run only if the branch is taken. The node of the value is
-// the condition in the graph; it needs no further one. Asked again, If returns the same two blocks.
+// If makes the value the condition of two branches: nodes added to a branch run only if it is taken. The value's node is the condition in
+// the graph; no further node is needed. Further calls of If for the value return the same two blocks.
 //
 //	big, small := typed.If(typed.Do1(b, "big?", isBig, order))
 //
-// A node on a branch may take any value of the blocks around it. What is made in a branch has a value only if the branch is taken:
-// [Either] joins the values of both branches.
+// A node on a branch may take any value of the surrounding blocks. A value made in a branch exists only if the branch is taken: [Either]
+// joins the values of both branches.
 func If(v Val[bool]) (then, otherwise *Block) {
 	if !v.src.choose(choiceIf, func(out any) string {
 		if yes, err := v.view.read(nil, v.src.id, out); err != nil || !yes {
@@ -35,13 +35,13 @@ func If(v Val[bool]) (then, otherwise *Block) {
 // Choice has the branches of a [Switch].
 type Choice[K ~string] struct{ src *source }
 
-// Switch makes the value the choice between branches, one for each Case. A value that is none of the cases takes the branch Default; if
-// there is none, it fails the node with an error that matches [kahn.ErrNoMatch], or, if the value comes from a gate, the answer is refused.
+// Switch makes the value the choice between branches, one for each Case. A value without a case takes the branch Default. Without a
+// Default, it fails the node with an error that matches [kahn.ErrNoMatch]; if the value comes from a gate, the gate rejects the answer.
 //
 //	sw := typed.Switch(typed.Do1(b, "carrier", choose, parcel))
 //	air, road := sw.Case(Air), sw.Case(Road)
 //
-// The cases are constants of the type of the value, so that a misspelt one does not compile.
+// The cases are constants of the value's type, so a misspelt case does not compile.
 func Switch[K ~string](v Val[K]) Choice[K] {
 	if !v.src.choose(choiceSwitch, func(out any) string {
 		k, err := v.view.read(nil, v.src.id, out)
@@ -55,7 +55,7 @@ func Switch[K ~string](v Val[K]) Choice[K] {
 	return Choice[K]{v.src}
 }
 
-// Case returns the branch that is taken for the value k. A case needs at least one node.
+// Case returns the branch for the value k. A case needs at least one node.
 func (c Choice[K]) Case(k K) *Block {
 	if c.src == nil {
 		return nil
@@ -66,10 +66,10 @@ func (c Choice[K]) Case(k K) *Block {
 	return c.branch(string(k))
 }
 
-// Default returns the branch that is taken for all other values. It needs at least one node, too.
+// Default returns the branch for all other values. It needs at least one node, too.
 func (c Choice[K]) Default() *Block { return c.branch(defaultCase) }
 
-// branch returns the branch that is taken for a label; nil after New has returned, when runs read the branches.
+// branch returns the branch for a label. It returns nil after New has returned, when runs read the branches.
 func (c Choice[K]) branch(label string) *Block {
 	if c.src == nil || c.src.block.in.build.over(c.src.id) {
 		return nil
@@ -94,27 +94,27 @@ func (src *source) choose(how choice, answer func(out any) string) bool {
 	return true
 }
 
-// has reports whether a branch was asked for.
+// has reports whether the branch for a label was requested.
 func (src *source) has(label string) bool {
 	return slices.ContainsFunc(src.cases, func(b *Block) bool { return b.label == label })
 }
 
-// isTaken reports whether a branch is performed, to a node on it.
+// isTaken is the guard of a Try on the branch: it reports whether the branch is taken.
 func (b *Block) isTaken(v kahn.View) (bool, error) {
 	id := b.router.id
 	return v.Status(id) == kahn.Completed && b.router.answer(v.Output(id)) == b.label, nil
 }
 
-// Either adds a node that has the value of the first of several values, in their order, that is there when all of them have ended. It brings
-// the values of branches to the block around them:
+// Either adds a node whose value is the first of vals, in their order, that exists once all of them have ended. It brings values of
+// branches to the surrounding block:
 //
 //	shipped := typed.Either(b, "shipped", typed.Do1(big, "split", split, order), typed.Do1(small, "pack", pack, order))
 //
-// One of the values has to be there whichever branches are taken: there is one for each branch of an [If] or for each case of a [Switch],
-// or the last one is made in the block b itself.
+// One of the values must exist whichever branches are taken: there is a value for each branch of an [If] or each case of a [Switch], or the
+// last value is made in the block b itself.
 //
-// With kahn.AnySucceeded for Options.Join it has the value that is there first, and with CancelLosers the nodes that no other node waits for
-// are stopped then.
+// With kahn.AnySucceeded as Options.Join the node takes the value that exists first. With CancelLosers, nodes that no other node waits for
+// are then stopped.
 func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 	src := b.add(id, false)
 	if src == nil {
@@ -139,7 +139,7 @@ func Either[T any](b *Block, id string, vals ...Val[T]) Val[T] {
 	})
 }
 
-// checkEither reports what an Either lacks.
+// checkEither reports the problems of an Either.
 func (src *source) checkEither() {
 	b, build := src.block, src.block.in.build
 	var blocks []*Block
@@ -167,7 +167,7 @@ func (src *source) checkEither() {
 	}
 }
 
-// lacks says when none of the blocks, of which there is one at least, is performed although b is; empty if never.
+// lacks says when b runs although none of the blocks does; "" if that cannot happen. There is at least one block.
 func (b *Block) lacks(blocks []*Block) (text string) {
 	for _, at := range blocks {
 		if at == b {
@@ -183,7 +183,7 @@ func (b *Block) lacks(blocks []*Block) (text string) {
 	return text
 }
 
-// lacks says for which output of a choice none of the blocks is performed.
+// lacks says for which output of a choice none of the blocks runs.
 func (src *source) lacks(blocks []*Block) string {
 	for _, branch := range src.cases {
 		var inside []*Block

@@ -1,5 +1,5 @@
-// Package typed builds pipelines whose wiring the Go compiler checks. A pipeline is written like a program: functions are called with the values
-// of others.
+// Package typed builds pipelines whose wiring the Go compiler checks. A pipeline is written like a program: functions are called with the
+// values of other functions.
 //
 //	checkout := typed.New("checkout", func(b *typed.Block) typed.Val[Receipt] {
 //		order := typed.Do1(b, "load", load, typed.Root[string](b, "id"))
@@ -9,14 +9,14 @@
 //	})
 //	receipt, err := typed.Run(ctx, checkout, kahn.Inputs(map[string]any{"id": "7"}))
 //
-// Here load is a func(context.Context, string) (Order, error), and write takes an Order, a Stock and a Card. reserve and charge run at the same time.
-// A misspelt or forgotten input, a cycle and a value of the wrong type do not compile.
+// Here load is a func(context.Context, string) (Order, error), and write takes an Order, a Stock and a Card. reserve and charge run at the
+// same time. A misspelt or forgotten input, a cycle, or a value of the wrong type does not compile.
 //
 // # Contents
 //
 //   - [New], [Pipeline], [Block], [Val]: a pipeline, the places to add nodes to, and the values of nodes.
-//   - [Do0] to [Do8]: steps. [Options], [Val.With] and [Val.Fallback]: what else a node has.
-//   - [Val.Compensate], [Undo], [Undo0] to [Undo4], [UndoEach]: functions that undo what nodes have done.
+//   - [Do0] to [Do8]: steps. [Options], [Val.With] and [Val.Fallback]: further settings of a node.
+//   - [Val.Compensate], [Undo], [Undo0] to [Undo4], [UndoEach]: functions that undo the effects of nodes.
 //   - [Root], [Gate]: values from outside, given before the run and while it waits.
 //   - [If], [Switch], [Either]: branches, and the value of the branch that was taken.
 //   - [Try], [Tried]: a value or an error.
@@ -24,30 +24,32 @@
 //   - [Sub]: pipelines within pipelines.
 //   - [Pipe], [Overlap], [Stage], [Values]: stages within one node that overlap. [ErrStage]: a stage ended its goroutine.
 //   - [Run], [Pipeline.Execute], [Pipeline.Start], [Pipeline.Output]: runs and their results.
-//   - [Pipeline.Graph], [Pipeline.Plan], [Pipeline.Encoding], [Pipeline.Types]: for everything else that works with graphs.
+//   - [Pipeline.Graph], [Pipeline.Plan], [Pipeline.Encoding], [Pipeline.Types]: for other code that works with graphs.
 //
 // # What becomes of a node
 //
-// A pipeline is lowered to a [kahn.Graph] with a node for each function, named by its id. Stores, events, pictures, limits, retries, test mode and
-// package kahntest see that graph, and treat it like any other.
+// A pipeline is lowered to a [kahn.Graph] with a node for each function, named by its id. Stores, events, pictures, limits, retries, test
+// mode and package kahntest see that graph, and treat it like any other.
 //
-// A node runs when all of its values are there. There are three reasons for a value to be missing:
+// A node runs when all of its values exist. A value may be missing for three reasons:
 //
-//   - The node that makes it failed, or was stopped: what takes the value is aborted, and the run fails, unless [Try] takes it, too.
-//   - The node is on a branch that was not taken: so is everything that may take the value, but for an [Either]. [New] returns an error if a value
-//     of a branch is taken elsewhere.
-//   - The node skipped itself by [kahn.Skip]: what takes the value is skipped.
+//   - The node that makes it failed, or was stopped. Nodes that take the value are aborted, and the run fails, unless [Try] takes the
+//     value, too.
+//   - The node is on a branch that was not taken. All nodes that may take the value are on that branch, too, except an [Either]:
+//     [Pipeline.Plan] returns an error if a value of a branch is taken elsewhere.
+//   - The node skipped itself by [kahn.Skip]. Nodes that take the value are skipped.
 //
 // So no function is ever called without its values.
 //
 // # What the compiler cannot find
 //
-// [Pipeline.Plan], and every function that runs the pipeline, returns an error before anything runs for duplicate ids, nil functions, a value of
-// another pipeline, a value of a branch that is taken outside the branch, and an Either without a value for one of the branches. The error lists
-// all slips at once. A case that a [Switch] does not have, and an input of the wrong type, fail the node in the run.
+// [Pipeline.Plan], and every function that runs the pipeline, returns an error before anything runs if ids are not unique, a function is
+// nil, a value belongs to another pipeline, a value of a branch is taken outside the branch, or an Either has no value for one of the
+// branches. The error lists all mistakes at once. Two mistakes fail the node in the run: a value for which a [Switch] has no case, and an
+// input of the wrong type.
 //
 // # Costs
 //
-// A typed step reads its values and calls its function, as a step that is written by hand does: it allocates nothing of its own, and uses no
-// reflection. A run has one option more. Only values that come from outside, as JSON has them, are converted.
+// A typed step reads its values and calls its function, like a hand-written step: it does not allocate and uses no reflection. A run has
+// one more option. Only values from outside, which come in JSON's types, are converted.
 package typed

@@ -8,35 +8,36 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Items says how the items of an [Each] are performed. The fields are as in [kahn.Map].
+// Items says how the items of an [Each] run. The fields are as in [kahn.Map].
 type Items[A any] struct {
-	// Limit bounds how many items are performed at the same time. Zero means no limit but the run's.
+	// Limit bounds how many items run at the same time. Zero means that only the run's limit applies.
 	Limit int
-	// ToleratedCount and ToleratedPercent say how many items may fail. If both are zero none may.
+	// ToleratedCount and ToleratedPercent say how many items may fail. If both are zero, none may.
 	ToleratedCount   int
 	ToleratedPercent float64
 	// FailFast aborts the unfinished items when more have failed than are tolerated.
 	FailFast bool
-	// Key returns the concurrency key of an item, for [kahn.KeyLimit] and [kahn.KeyRate]. It is not for [EachSub].
+	// Key returns the concurrency key of an item, for [kahn.KeyLimit] and [kahn.KeyRate]. [EachSub] does not support
+	// it.
 	Key func(item A) string
 	// Estimate returns how long an item is expected to take.
 	Estimate func(item A) time.Duration
 }
 
-// Each adds a node that calls f once for each item of a list, and returns the results, in the order of the list, of the items that have one: an item
-// that failed, or was skipped, leaves no zero T behind. errs is nil if all have a result, and else as long as the list: nil where the item has a
-// result, and the reason where it has none. [Filled] puts the results at the places of their items. The node fails if more items fail than opts,
-// of which there is at most one, tolerates: then it has neither, and [Try] has the [*kahn.MapError]. Another Each, or EachSub, over the results skips the items
-// that have none.
+// Each adds a node that calls f once for each item of a list. It returns the results, in list order, of the items that have one; a failed
+// or skipped item leaves no zero T. errs is nil if all items have a result. Otherwise it has one entry for each item: nil, or the reason
+// why the item has no result. [Filled] puts the results at the places of their items. The node fails if more items fail than opts, at most
+// one, tolerates: then it has neither results nor errs, and [Try] gets the [*kahn.MapError]. Another Each, or EachSub, over the results
+// skips the items without one.
 //
-// Options apply to the node as kahn.Node describes it for a map: Retry, Timeout, Priority, Groups and Key to each item.
+// Options apply to the node as kahn.Node describes it for a map: Retry, Timeout, Priority, Groups and Key apply to each item.
 func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, A) (T, error), opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
 	src := b.add(id, f == nil)
 	if src == nil {
 		return vals, errs
 	}
 	each(src, list, opts)
-	gaps := list.src != nil && list.src.over // the list of another Each has a null where an item has no result
+	gaps := list.src != nil && list.src.over // the list of another Each has null for an item without a result
 	add(src, func(s *kahn.Step) (t T, err error) {
 		item, _ := s.Item()
 		if item == nil && gaps {
@@ -51,7 +52,7 @@ func Each[A, T any](b *Block, id string, list Val[[]A], f func(context.Context, 
 	return results[T](src)
 }
 
-// EachSub is [Each] with a sub-pipeline for each item: see [Sub]. The function gets the block of the sub-pipeline and its item.
+// EachSub is [Each] with a sub-pipeline for each item: see [Sub]. f gets the block of the sub-pipeline and its item.
 func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item Val[A]) Val[T], opts ...Items[A]) (vals Val[[]T], errs Val[[]error]) {
 	src := b.add(id, f == nil)
 	if src == nil {
@@ -82,10 +83,10 @@ func EachSub[A, T any](b *Block, id string, list Val[[]A], f func(b *Block, item
 	return vals, errs
 }
 
-// errNoResult skips an item of an Each over the results of another one.
+// errNoResult skips an item of an Each over another Each's results.
 var errNoResult = kahn.Skip("the item before has no result")
 
-// itemInput is the name under which kahn gives a nested run its item.
+// itemInput is the name of the input that has the item of a nested run.
 const itemInput = "item"
 
 // each makes a node a map over a list.
@@ -112,13 +113,13 @@ func each[A any](src *source, list Val[[]A], opts []Items[A]) {
 	}
 }
 
-// itemOf is an item for the functions of Items. The step of the item reports an item that is no A.
+// itemOf returns an item for the functions of Items. If the item is not an A, its step reports that.
 func itemOf[A any](item any) A {
 	a, _ := view[A](nil).read(nil, itemInput, item)
 	return a
 }
 
-// results are the values of a map.
+// results returns the values of a map.
 func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 	register[[]T](src.block.in.build)
 	src.result = view[T](nil)
@@ -142,7 +143,8 @@ func results[T any](src *source) (vals Val[[]T], errs Val[[]error]) {
 	return vals, errs
 }
 
-// listOf is the view of a list that kahn keeps as []any. Items that have no value are null in it, and are left out.
+// listOf returns the view of a list that kahn keeps as []any. Items without a value are null in it, and the view
+// leaves them out.
 func listOf[T any](item view[T]) view[[]T] {
 	return func(s *kahn.Step, id string, v any) ([]T, error) {
 		values, is := v.([]any)
@@ -164,8 +166,8 @@ func listOf[T any](item view[T]) view[[]T] {
 	}
 }
 
-// Filled adds a node whose value is the list of the results of an [Each], or an [EachSub], as long as the list of the items, with fill in place of the
-// results that are missing.
+// Filled adds a node whose value is the list of the results of an [Each] or an [EachSub], with fill in place of missing results. The list
+// is as long as the list of items.
 //
 //	prices, _ := typed.Each(b, "price", parts, price, typed.Items[Part]{ToleratedPercent: 10})
 //	all := typed.Filled(b, "prices", prices, unknown)

@@ -7,9 +7,9 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// lower adds the nodes to the graph, and reports what is wrong with them.
+// lower adds the nodes to the graph, and reports their problems.
 func (f *flow) lower() {
-	last := make(map[*source]bool, len(f.nodes)) // the nodes that none follows
+	last := make(map[*source]bool, len(f.nodes)) // nodes without successors
 	for _, src := range f.nodes {
 		last[src] = true
 	}
@@ -33,10 +33,10 @@ func (f *flow) lower() {
 	}
 }
 
-// before are the nodes and inputs that a node follows, apart from the one whose branch it is on.
+// before returns the nodes and inputs that a node follows, apart from the router of its branch.
 func (src *source) before() []*source { return slices.Concat(src.takes, src.imported(), src.after) }
 
-// imported are the values that the inside a sub-pipeline takes.
+// imported returns the values that the nodes in a sub-pipeline take from outside.
 func (src *source) imported() []*source {
 	list := make([]*source, len(src.imports))
 	for i, in := range src.imports {
@@ -45,7 +45,7 @@ func (src *source) imported() []*source {
 	return list
 }
 
-// end is the end node of a sub-pipeline in which the node of the result does not come last: it makes the result the output of the run.
+// end returns an end node for a sub-pipeline whose result node is not the last: it makes the result the output of the run.
 func (f *flow) end() kahn.Node {
 	id := f.result.id
 	return kahn.Node{ID: "return " + id, Kind: kahn.KindEnd, After: []string{id}, Do: func(_ context.Context, s *kahn.Step) (any, error) {
@@ -54,11 +54,11 @@ func (f *flow) end() kahn.Node {
 	}}
 }
 
-// connect gives the node its edges and ports. A node runs when all values that it takes are there, and is skipped when one of them was skipped. So
-// only nodes of a branch that take no value of the branch follow the condition itself.
+// connect gives the node its edges and ports. A node runs when all values that it takes are there, and is skipped when one of their nodes
+// was skipped. So only nodes of a branch that take no value of the branch need an edge from the condition itself.
 //
-// An Either follows nodes of its block and of branches in it, and has no value when none of these has. A Try in a branch looks whether the branch is
-// taken: the node that it tries may have been stopped, by a failure around the branch, although it is not.
+// An Either follows nodes of its block and of branches in it, and has no value if none of them has one. A Try in a branch checks whether
+// the branch was taken: a failure outside the branch may have stopped the tried node although the branch was not taken.
 func (src *source) connect() {
 	n := &src.node
 	plain := slices.Concat(src.takes, src.after)
@@ -80,7 +80,7 @@ func (src *source) connect() {
 	case src.tries != nil:
 		n.In = append(n.In, kahn.Edge{From: src.tries.id, On: kahn.OnFailure})
 		if r := src.block.router; r != nil {
-			n.In = append(n.In, kahn.Edge{From: r.id, DataOnly: true}) // so that the answer is there
+			n.In = append(n.In, kahn.Edge{From: r.id, DataOnly: true}) // makes the answer available
 			n.When, n.GuardErrors = src.block.isTaken, kahn.GuardFail
 		}
 	case src.either:
@@ -94,7 +94,8 @@ func (src *source) connect() {
 	}
 }
 
-// param makes a value a parameter of a map or a sub-pipeline, which hands it on. A root input is handed on under its own name.
+// param makes a value a parameter of a map or a sub-pipeline, which hands the value on to nested runs. A root input keeps its
+// name.
 func (src *source) param(of *source, name string) {
 	n := &src.node
 	if of.input {
@@ -108,7 +109,7 @@ func (src *source) param(of *source, name string) {
 	}
 }
 
-// check reports values that the node cannot have.
+// check reports values that the node cannot take.
 func (src *source) check() {
 	if src.either {
 		src.checkEither()
@@ -131,16 +132,16 @@ func (src *source) check() {
 	}
 }
 
-// decide makes the node a condition if branches hang on it, and reports cases without nodes.
+// decide makes the node a condition if it has branches, and reports cases without nodes.
 func (src *source) decide() {
 	build, n := src.block.in.build, &src.node
 	switch {
 	case src.choice == noChoice:
 		if n.Gate != nil && len(n.Gate.Choices) > 0 {
-			n.Outputs = []string{"output"} // the answer is a value, and no node need branch by it
+			n.Outputs = []string{"output"} // the answer is a value, and no node has to be on a branch for it
 		}
 		return
-	case src.waiting: // its answers are the cases anyway
+	case src.waiting: // a gate's answers are the cases anyway
 	case src.choice == choiceIf:
 		n.Routes, n.Choices = true, []string{"true", "false"}
 	default:

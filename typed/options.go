@@ -9,17 +9,18 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Options are the fields of a [kahn.Node] that a typed node can have; they mean what they mean there. The pipeline sets the others itself.
+// Options are the fields of a [kahn.Node] that a typed node may set, with the same meaning. The pipeline sets the other fields itself.
 type Options struct {
 	Kind, Label string
 	Config      any
 
-	// After lists nodes that this one runs after without taking their values.
+	// After lists nodes that must end before this one runs, without taking their values.
 	After []Handle
-	// Join is the rule that decides from the nodes before whether this one runs. A rule other than kahn.AllSucceeded is for nodes that are in no
-	// branch, and kahn.AnySucceeded and AtLeast for an [Either], too. A node that its rule lets run without one of its values skips itself.
+	// Join decides, from the nodes before, whether this one runs. In a branch only kahn.AllSucceeded is allowed, and in any block
+	// kahn.AnySucceeded for an [Either]. Rules that decide early are for nodes that take no values. A node that runs without one of its
+	// values skips itself.
 	Join                              kahn.Join
-	OnUpstreamFailure                 machine.UpstreamPolicy // kahn.UpstreamSubstitute has no values of the right types, and is refused
+	OnUpstreamFailure                 machine.UpstreamPolicy // kahn.UpstreamSubstitute is an error: its defaults have no type
 	Handling                          kahn.Handling
 	CancelLosers, CancelOnLateFailure bool
 	ContinueOnFail, Cleanup, Critical bool
@@ -28,7 +29,7 @@ type Options struct {
 	Files                             []string
 	Retry                             kahn.Retry
 	Timeout, OverallTimeout           time.Duration
-	CompensateBy                      *kahn.CompensateBy // for a run with a step function; else see [Val.Compensate]
+	CompensateBy                      *kahn.CompensateBy // for a run with a step function; otherwise see [Val.Compensate]
 	CompensateRetry                   kahn.Retry
 	CompensateTimeout                 time.Duration
 	MaxCrashes, Priority              int
@@ -39,7 +40,7 @@ type Options struct {
 	OutputSchema                      any
 }
 
-// set gives the options to a node.
+// set applies the options to a node.
 func (o *Options) set(n *kahn.Node) {
 	n.Kind, n.Label, n.Config = o.Kind, o.Label, o.Config
 	n.Join, n.OnUpstreamFailure, n.Handling = o.Join, o.OnUpstreamFailure, o.Handling
@@ -53,7 +54,7 @@ func (o *Options) set(n *kahn.Node) {
 	n.Gate = o.gate(n.Gate)
 }
 
-// gate returns the gate of a node with the options: its own check of the type comes before the options' check.
+// gate returns the gate of a node with the options: the typed check of the answer comes before the options' check.
 func (o *Options) gate(typed *kahn.Gate) *kahn.Gate {
 	switch {
 	case o.Gate == nil:
@@ -103,7 +104,8 @@ func (v Val[T]) With(o Options) Val[T] {
 	return v
 }
 
-// Fallback gives the node a function that produces the value when the node has failed for good: see Fallback of [kahn.Node].
+// Fallback gives the node a function that produces the value when the node has failed after all retries: see Fallback of
+// [kahn.Node].
 func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[T] {
 	switch {
 	case v.src == nil:
@@ -122,7 +124,7 @@ func (v Val[T]) Fallback(f func(ctx context.Context, err error) (T, error)) Val[
 	return v
 }
 
-// follow makes the node run after another one, the after with the given number.
+// follow makes the node run after another one. number is the handle's position in After.
 func (src *source) follow(h Handle, number int) {
 	build := src.block.in.build
 	var of *source
@@ -141,7 +143,7 @@ func (src *source) follow(h Handle, number int) {
 	}
 }
 
-// laterJoins decide when all values are there or cannot come any more.
+// laterJoins are the rules that decide once all values exist or can no longer exist.
 var laterJoins = []kahn.Join{0, kahn.AllSucceeded, kahn.AllDone, kahn.AllDoneMinOne, kahn.NoneFailed, kahn.NoneSkipped}
 
 // checkOptions reports options that do not fit the node.
@@ -176,7 +178,7 @@ func (src *source) checkOptions() {
 	}
 }
 
-// ownJoin reports whether the node has another join rule than AllSucceeded.
+// ownJoin reports whether the node has a join rule other than AllSucceeded.
 func (src *source) ownJoin() bool {
 	o := src.opts
 	return o != nil && (o.Cleanup || o.Join != 0 && o.Join != kahn.AllSucceeded)

@@ -11,13 +11,13 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Root returns a root input of the pipeline, which each run is given by [kahn.Inputs]. It may be called in any block, and again for the same
-// name and type. A run without it, and one with an input that the pipeline does not have, is refused with a [*kahn.InputError]; an input of
-// another type fails the nodes that take it with an error that matches [kahn.ErrType].
+// Root returns a root input of the pipeline. Each run gets the input from [kahn.Inputs]. Root may be called in any block, and repeatedly
+// for the same name and type. A run that lacks the input, or has an input that the pipeline does not have, does not begin: the error is a
+// [*kahn.InputError]. An input of another type fails the nodes that take it with an error that matches [kahn.ErrType].
 //
-// A value that comes as JSON has it (a map, a list, a number, a text) is read as a T, as by package json, since inputs of a run that another program
-// has created come so. But an object that has a member which T lacks is of another type: a name that is misspelt would be lost. A T that is a map, or
-// that has an UnmarshalJSON of its own, takes the members that it chooses.
+// A value in one of JSON's types (a map, a list, a number, a text) is decoded into a T as by package json, since other programs pass inputs
+// in that form. But an object with a member that T lacks counts as another type: otherwise a misspelt name would be lost. A T that is a
+// map, or has its own UnmarshalJSON, accepts the members that it chooses.
 func Root[T any](b *Block, name string) Val[T] {
 	if b == nil {
 		return Val[T]{}
@@ -43,13 +43,15 @@ func Root[T any](b *Block, name string) Val[T] {
 	return Val[T]{src: src}
 }
 
-// Gate adds a gate: a node that waits for a signal from outside, whose value it has. It opens for signals when the nodes of the values after, which
-// the person or program that answers may look at, have completed. They must be values of nodes: a [Root] is refused. Options.Gate bounds the wait and declares the choices; see [kahn.Gate].
+// Gate adds a gate: a node that waits for a signal from outside, and has its value. The gate opens for signals once the nodes of the values
+// in after, which may help to answer, have completed. These values must come from nodes: a [Root] is an error. Options.Gate bounds the wait
+// and declares the choices; see [kahn.Gate].
 //
 //	yes, no := typed.If(typed.Gate[bool](b, "approve?", draft))
 //
-// The value of a gate is read as a [Root]'s is, and for a bool also from the words that kahn takes for an approval or a rejection. An answer that
-// is no T is refused, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate waits on.
+// The value of a gate is decoded like that of a [Root]; for a bool it may also be one of the words that kahn takes for an approval or a
+// rejection. An answer that is not a T is rejected, with an error that matches [kahn.ErrChoice] and [kahn.ErrType], and the gate keeps
+// waiting.
 func Gate[T any](b *Block, id string, after ...Handle) Val[T] {
 	src := b.add(id, false)
 	if src == nil {
@@ -86,7 +88,7 @@ func answer[T any](_ *kahn.Step, id string, v any) (t T, err error) {
 	return plain[T](id, v)
 }
 
-// plain reads a value that is no T, as JSON decodes it. For any other value it returns an error that no retry repeats.
+// plain decodes a value that is not a T as JSON. If that fails, the error is permanent, so the node is not retried.
 func plain[T any](id string, v any) (T, error) {
 	t, err := fromJSON[T](v)
 	switch {
@@ -98,15 +100,15 @@ func plain[T any](id string, v any) (T, error) {
 	return t, nil
 }
 
-// errNotJSON says that a value is of none of the types that package json decodes into an any.
+// errNotJSON means that a value has none of the types that package json decodes into an any.
 var errNotJSON = errors.New("not JSON")
 
-// fromJSON decodes a T from the JSON of a value of one of the types that package json decodes into an any. An error is returned for other values, and
-// if T lacks a field for a name of the value.
+// fromJSON decodes a T from a value of one of the types that package json decodes into an any. It returns an error for values of other
+// types, and if the value has a member that T lacks.
 func fromJSON[T any](v any) (t T, err error) {
 	switch v.(type) {
 	case nil:
-		return t, nil // a null is the zero value
+		return t, nil // null is the zero value
 	case bool, string, float64, json.Number, json.RawMessage, map[string]any, []any:
 	default:
 		return t, errNotJSON

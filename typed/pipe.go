@@ -13,27 +13,27 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// Stage says how a stage of a [Pipe] works. The zero value is one call at a time, in order, one value ahead.
+// Stage says how a stage of a [Pipe] works. The zero value means one call at a time, in order, one value ahead.
 type Stage struct {
 	Parallel  int  // calls at the same time; 0 means 1
-	Ahead     int  // values that may wait behind the stage for the next one; 0 means as many as Parallel
-	Unordered bool // values leave the stage as they are ready, and not in the order in which they came
+	Ahead     int  // finished values that may wait for the next stage; 0 means as many as Parallel
+	Unordered bool // values leave the stage when they are ready, not in the order of their arrival
 }
 
-// ErrStage says that a function of a stage has ended its goroutine, as runtime.Goexit and testing.T.FailNow do.
+// ErrStage means that a function of a stage ended its goroutine, as runtime.Goexit and testing.T.FailNow do.
 var ErrStage = errors.New("a stage has ended its goroutine")
 
-// Pipe calls f for each value of seq while the loop over the result handles earlier values: the stages of a pipe overlap. A pipe is made and
-// used within one step, such as a function of [Do1]; so it is retried, cancelled and stored as one node:
+// Pipe calls f for each value of seq while the loop over the result handles earlier values: the stages of a pipe overlap. A pipe lives
+// within one step, such as a function of [Do1], so it is retried, cancelled and stored as one node:
 //
 //	sentences := typed.Overlap(ctx, split(ctx, tokens(ctx, prompt)), 8)
 //	for audio, err := range typed.Pipe(ctx, sentences, speak, typed.Stage{Parallel: 4}) {
 //		...
 //	}
 //
-// The first error, of seq, of f, or of ctx when it has ended, is the last value of the result. The context of f ends then, and when the range is
-// left; the goroutines of the pipe have ended when the range statement has. A panic of seq or f continues in the range statement, as an error
-// with the stack where it began. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
+// The first error, of seq, of f, or of ctx when it has ended, is the last value of the result. Then, or when the loop over the result ends,
+// the context of f ends. The goroutines of the pipe have returned when the loop has ended. A panic of seq or f continues in the loop, as an
+// error with the stack of its origin. The error matches [kahn.ErrBadValue] if a Stage has a negative number.
 func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context.Context, T) (U, error), stage Stage) iter.Seq2[U, error] {
 	return func(yield func(U, error) bool) {
 		p, err := newPipe[U](ctx, stage)
@@ -82,8 +82,8 @@ func Pipe[T, U any](ctx context.Context, seq iter.Seq2[T, error], f func(context
 	}
 }
 
-// Overlap ranges over seq in a goroutine of its own, up to ahead values before the one who ranges over the result: see [Pipe]. With seq a function
-// of another pipe it is a stage that makes values of any number of others, such as sentences of words.
+// Overlap ranges over seq in a goroutine of its own, up to ahead values before the loop over the result: see [Pipe]. If seq is a function
+// over another pipe, Overlap makes it a stage that combines or splits values, such as words into sentences.
 func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		p, err := newPipe[T](ctx, Stage{Ahead: ahead})
@@ -104,7 +104,7 @@ func Overlap[T any](ctx context.Context, seq iter.Seq2[T, error], ahead int) ite
 	}
 }
 
-// Values makes the values of a sequence the beginning of a [Pipe].
+// Values turns a sequence into the beginning of a [Pipe].
 func Values[T any](seq iter.Seq[T]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for v := range seq {
@@ -115,16 +115,16 @@ func Values[T any](seq iter.Seq[T]) iter.Seq2[T, error] {
 	}
 }
 
-// pipe is a running stage, whose values are Us. Its goroutines end when it does.
+// pipe is a running stage whose results are Us. Its goroutines end when it does.
 type pipe[U any] struct {
 	outer, ctx context.Context
 	cancel     context.CancelFunc
 	parallel   int
-	out        chan slot[U] // in the order in which the values leave the stage; closed behind the last one
+	out        chan slot[U] // in the order in which values leave the stage; closed after the last one
 	all        sync.WaitGroup
 }
 
-// slot is where one value of a stage will be, or its error.
+// slot receives one result of a stage: a value or an error.
 type slot[U any] chan result[U]
 
 type result[U any] struct {
@@ -147,7 +147,7 @@ func (p *pipe[U]) end() {
 	p.all.Wait()
 }
 
-// send reports whether the stage still takes values.
+// send hands a slot to the output. It reports false if the stage has ended.
 func (p *pipe[U]) send(to slot[U]) bool {
 	select {
 	case p.out <- to:
@@ -157,9 +157,10 @@ func (p *pipe[U]) send(to slot[U]) bool {
 	}
 }
 
-// fill calls a function of the host for a slot, which then has its result, whatever the function does. last sends it afterwards.
+// fill calls a function of the host for a slot, which then gets a result, whatever the function does. If last is set, it then
+// sends the slot.
 func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
-	r := result[U]{err: ErrStage} // of a function that ends the goroutine
+	r := result[U]{err: ErrStage} // for a function that ends the goroutine
 	defer func() {
 		to <- r
 		if last {
@@ -174,8 +175,8 @@ func (p *pipe[U]) fill(to slot[U], last bool, f func() (U, error)) {
 	r = result[U]{value, err}
 }
 
-// pull ranges over what comes in, and ends the output behind it: with an error if there is one. A sequence that ends after the context has is not
-// known to be whole.
+// pull ranges over the input, and then ends the output, with an error if there is one. If the sequence ends after the context has, it may
+// be incomplete, which is an error.
 func pull[T, U any](p *pipe[U], seq iter.Seq2[T, error], finish func(), take func(T) bool) {
 	err := ErrStage
 	defer func() {
@@ -222,7 +223,7 @@ func (p *pipe[U]) hand(yield func(U, error) bool) {
 	}
 }
 
-// stagePanic is a panic of a stage, which continues where its values are used.
+// stagePanic is a panic of a stage. It continues where the stage's values are used.
 type stagePanic struct {
 	value any
 	stack []byte

@@ -9,8 +9,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Pipeline is a graph of typed nodes whose result is a T. It holds no run state: any number of runs may use one at once. Pipelines are made by
-// [New].
+// Pipeline is a graph of typed nodes whose result is a T. It holds no run state, so any number of runs may use it at once. [New] makes
+// pipelines.
 type Pipeline[T any] struct {
 	build  *building
 	graph  *kahn.Graph
@@ -20,9 +20,9 @@ type Pipeline[T any] struct {
 	types  kahn.Option
 }
 
-// New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. [Pipeline.Plan], and so each function that runs the
-// pipeline, reports every slip that the compiler cannot find in one *kahn.GraphError, in which errors.Is finds [ErrElsewhere], [ErrBranch],
-// kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile.
+// New makes a pipeline: f adds its nodes to the block, and returns the value that is the result. [Pipeline.Plan], and so each function that
+// runs the pipeline, reports all mistakes that the compiler cannot find, in one *kahn.GraphError. errors.Is finds [ErrElsewhere],
+// [ErrBranch], kahn.ErrDuplicateNode, kahn.ErrType, kahn.ErrBadValue, and the errors of kahn.Graph.Compile in it.
 func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 	build := &building{name: name, types: kahn.Types{}}
 	top := newFlow(build, nil)
@@ -47,12 +47,12 @@ func New[T any](name string, f func(b *Block) Val[T]) *Pipeline[T] {
 	return p
 }
 
-// building is a pipeline in the making.
+// building is the state of New.
 type building struct {
 	name  string
 	types kahn.Types
 
-	mu       sync.Mutex // guards what follows, since late calls may come from anywhere
+	mu       sync.Mutex // guards the fields below, since late calls may come on any goroutine
 	problems kahn.GraphError
 	compiled error // of Compile
 	finished bool
@@ -78,7 +78,8 @@ func (x *building) finish() {
 	x.finished = true
 }
 
-// over reports whether New has returned, which is a problem for a call that concerns a node or an input.
+// over reports whether New has returned. If so, it also reports the call, which concerns a node or an input, as a
+// problem.
 func (x *building) over(id string) bool {
 	x.mu.Lock()
 	finished := x.finished
@@ -99,7 +100,7 @@ func (x *building) err() error {
 	return &kahn.GraphError{Graph: x.name, Problems: slices.Clone(x.problems.Problems), More: x.problems.More}
 }
 
-// Plan returns the compiled graph, with the errors of [New].
+// Plan returns the compiled graph. The error lists the mistakes that [New] describes.
 func (p *Pipeline[T]) Plan() (*kahn.Plan, error) {
 	if err := p.build.err(); err != nil {
 		return nil, err
@@ -107,8 +108,8 @@ func (p *Pipeline[T]) Plan() (*kahn.Plan, error) {
 	return p.plan, nil
 }
 
-// Graph returns the graph of the pipeline, for a [kahn.Runner], a picture or a test. A host that runs it gives the run
-// [Pipeline.Encoding]. An error lists the slips of [New].
+// Graph returns the graph of the pipeline, for a [kahn.Runner], a picture or a test. A host that runs the graph passes
+// [Pipeline.Encoding] as an option. The error lists the mistakes that [New] describes.
 func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
 	if err := p.build.err(); err != nil {
 		return nil, err
@@ -116,9 +117,9 @@ func (p *Pipeline[T]) Graph() (*kahn.Graph, error) {
 	return p.graph, nil
 }
 
-// Types returns the types of the values of the pipeline, for a codec of the host: [kahn.Encoding], or a codec that encrypts. Types are registered by
-// their full names, such as "example.com/shop.Order": a type that is moved or renamed is not found in runs that were stored before. A value whose
-// static type is an interface is registered by none.
+// Types returns the types of the pipeline's values, for a codec of the host: [kahn.Encoding], or a codec that encrypts. Types are
+// registered by their full names, such as "example.com/shop.Order": after a type is moved or renamed, runs that were stored before cannot
+// find it. Values whose static type is an interface register no type.
 func (p *Pipeline[T]) Types() kahn.Types {
 	types := kahn.Types{}
 	for name, zero := range p.build.types {
@@ -127,15 +128,16 @@ func (p *Pipeline[T]) Types() kahn.Types {
 	return types
 }
 
-// Encoding is the option by which snapshots and stores know the types of the pipeline. [Run], [Pipeline.Execute] and [Pipeline.Start] have it.
+// Encoding returns the option that makes the pipeline's types known to snapshots and stores. [Run], [Pipeline.Execute] and [Pipeline.Start]
+// apply it.
 func (p *Pipeline[T]) Encoding() kahn.Option { return p.types }
 
-// options puts the encoding in front of the options of a run.
+// options puts the encoding before the options of a run.
 func (p *Pipeline[T]) options(opts []kahn.Option) []kahn.Option {
 	return append([]kahn.Option{p.Encoding()}, opts...)
 }
 
-// Execute runs the pipeline as [kahn.Plan.Execute] does. The result is in [Pipeline.Output].
+// Execute runs the pipeline as [kahn.Plan.Execute] does. [Pipeline.Output] returns the result.
 func (p *Pipeline[T]) Execute(ctx context.Context, opts ...kahn.Option) (*kahn.Result, error) {
 	plan, err := p.Plan()
 	if err != nil {
@@ -153,9 +155,9 @@ func (p *Pipeline[T]) Start(ctx context.Context, opts ...kahn.Option) (*kahn.Run
 	return plan.Start(ctx, nil, p.options(opts)...)
 }
 
-// Output returns the result of a run of the pipeline. If the node of the result has not completed, the error matches [kahn.ErrNoValue] and says why,
-// with the errors of at most five nodes that have failed. If the run is suspended, it matches [kahn.ErrSuspended]: a run that is not over has no
-// result, even if the node has completed. If test mode or a store supplied a value of another type, the error matches [kahn.ErrType].
+// Output returns the result of a run of the pipeline. If the result's node has not completed, the error matches [kahn.ErrNoValue] and says
+// why, with the errors of at most five failed nodes. If the run is suspended, it matches [kahn.ErrSuspended]: a run that has not ended has
+// no result, even if the node has completed. If test mode or a store supplied a value of another type, the error matches [kahn.ErrType].
 func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	n, ok := res.Node(p.result)
 	switch {
@@ -175,7 +177,7 @@ func (p *Pipeline[T]) Output(res *kahn.Result) (t T, err error) {
 	return t, noOutput(res, n)
 }
 
-// noOutput says why a run has no result.
+// noOutput returns the error that says why a run has no result.
 func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	text := fmt.Sprintf("it is %v", n.Status)
 	if n.Status == kahn.Skipped {
@@ -184,7 +186,7 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	const most = 5
 	format, args := "result %q: %w: %s", []any{n.ID, kahn.ErrNoValue, text}
 	failures := 0
-	for other := range res.Nodes() { // a failure that was tried elsewhere is why the nodes that need the value are skipped
+	for other := range res.Nodes() { // a failure that a Try has caught is why other nodes that need the value were skipped
 		if other.Status != kahn.Failed {
 			continue
 		}
@@ -197,12 +199,12 @@ func noOutput(res *kahn.Result, n kahn.NodeResult) error {
 	return fmt.Errorf(format, args...)
 }
 
-// Run runs a pipeline and returns its result. opts are options of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to continue
-// from.
+// Run runs a pipeline and returns its result. opts are options of [kahn.Execute]: inputs, a store, limits, sinks of events, a snapshot to
+// continue from.
 //
-// It is [Pipeline.Execute], whose error it returns, and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was
-// cancelled, and an error of [New] or of kahn.Execute if it was refused. A run that is suspended has not failed, but has no output yet: the error,
-// from Output, matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
+// It calls [Pipeline.Execute] and then [Pipeline.Output]. So the error is a *kahn.RunError if the run failed or was cancelled, and an error
+// of [New] or of kahn.Execute if the run did not begin. A suspended run has not failed, but has no output yet: the error, from Output,
+// matches [kahn.ErrSuspended]. Execute returns its Result, for [kahn.Result.Waiting] and [kahn.Result.Snapshot].
 func Run[T any](ctx context.Context, p *Pipeline[T], opts ...kahn.Option) (t T, err error) {
 	res, err := p.Execute(ctx, opts...)
 	if err != nil {

@@ -7,17 +7,17 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// ErrElsewhere is matched by the error of a pipeline in which a node takes a value of another pipeline, or a value that is made in a
-// sub-pipeline and is not its result.
+// ErrElsewhere means that a node takes a value of another pipeline, or a value that is made in a sub-pipeline and is not its result.
 var ErrElsewhere = errors.New("a value of elsewhere")
 
-// Sub adds a sub-pipeline: a node that is performed by a nested run of the nodes that f adds to its block, and has the value that f returns. f may
-// take the values of the blocks around it, as a function literal does with variables: they are the inputs of the nested run.
+// Sub adds a sub-pipeline: a node that a nested run performs. f adds the nested run's nodes to its block, and returns the value that
+// becomes the node's value. f may take values of the surrounding blocks, like variables in a function literal: they become inputs of the
+// nested run.
 //
 //	receipt := typed.Sub(b, "checkout", func(b *typed.Block) typed.Val[Receipt] { return checkout(b, order) })
 //
-// Ids are unique within a sub-pipeline, so that a function which adds nodes can be used any number of times. In events the nodes have paths,
-// such as "checkout/charge". Options.Retry repeats the whole of it, Timeout bounds it, and [Try] has its error.
+// Ids are unique within a sub-pipeline, so a function that adds nodes can be used any number of times. In events the nodes have paths, such
+// as "checkout/charge". Options.Retry repeats the whole sub-pipeline, Timeout bounds it, and [Try] has its error.
 func Sub[T any](b *Block, id string, f func(b *Block) Val[T]) Val[T] {
 	src := b.add(id, f == nil)
 	if src == nil || f == nil {

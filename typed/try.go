@@ -10,12 +10,13 @@ import (
 // Tried is the result of a node that may fail: its value, or its error.
 type Tried[T any] struct {
 	Value T
-	// Err is nil if the node completed, the error of its last attempt if it failed, and a [*kahn.UpstreamError] if a node before it did.
+	// Err is nil if the node completed. It is the error of the last attempt if the node failed, and a [*kahn.UpstreamError] if a node
+	// before it failed.
 	Err error
 }
 
-// triedJSON is a Tried as JSON. The error has the form that [kahn.Types] gives it, which keeps the sentinel errors that it
-// matches.
+// triedJSON is the JSON form of a Tried. The error has the form that [kahn.Types] gives it, which keeps the sentinel
+// errors that it matches.
 type triedJSON struct {
 	Value json.RawMessage `json:"value,omitempty"`
 	Err   json.RawMessage `json:"error,omitempty"`
@@ -56,11 +57,11 @@ func (t *Tried[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Try adds a node that completes when the node of v has completed or failed, and has the value or the error. The failure counts as handled:
-// the run does not fail because of it. The node of v is connected by an edge and a catch edge. Without Try, what takes the value of a node that
-// failed is aborted; with it, what takes the value without Try is skipped.
+// Try adds a node that completes when the node of v has completed or failed, and returns the value or the error. The failure counts as
+// handled: it does not fail the run. The new node has an edge and a catch edge from the node of v. If a node fails, other nodes that take
+// its value are aborted; if Try takes the value, too, they are skipped instead.
 //
-// Cancelled nodes are not caught. b must be the block in which v was made.
+// Try does not catch cancelled nodes. b must be the block in which v was made.
 func Try[T any](b *Block, id string, v Val[T]) Val[Tried[T]] {
 	src := b.add(id, false)
 	if src == nil {

@@ -6,18 +6,18 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// register makes the values of a type known to the codec of the pipeline's runs.
+// register makes a type known to the codec of the pipeline's runs.
 func register[T any](build *building) {
 	build.registerType(reflect.TypeFor[T]())
 }
 
-// registerType registers a type under its name. Lists, and maps by string, have names of their own in kahn.Types, if their elements have.
+// registerType registers a type under its name. kahn.Types names lists, and maps by string, itself if their elements have names.
 func (x *building) registerType(t reflect.Type) {
 	for t.Name() == "" && (t.Kind() == reflect.Slice || t.Kind() == reflect.Map && t.Key() == reflect.TypeFor[string]()) {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Interface || t.PkgPath() == "" && t.Name() != "" {
-		return // values of an interface have other types, and kahn knows the types of the language
+		return // values of an interface have other types, and kahn knows Go's predeclared types
 	}
 	name := typeName(t)
 	if other, is := x.types[name]; is && reflect.TypeOf(other) != t {
@@ -27,7 +27,7 @@ func (x *building) registerType(t reflect.Type) {
 	x.types[name] = reflect.Zero(t).Interface()
 }
 
-// typeName is the full name of a type.
+// typeName returns the full name of a type.
 func typeName(t reflect.Type) string {
 	switch {
 	case t.Name() != "":

@@ -7,23 +7,23 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Undo is a function that undoes a node whose value is a T, with the values that the function takes: see [Val.Compensate].
+// Undo is a function that undoes a node whose value is a T, with the values that it takes: see [Val.Compensate].
 type Undo[T any] struct {
 	missing, each bool
 	bind          func(src *source, v view[T]) func(s *kahn.Step, output any) error // returns the function for a node
 }
 
-// Compensate gives the node a function that undoes what the node has done, once, and returns the value. The function is called when the run is about
-// to end failed, cancelled or timed out: see Compensate of [kahn.Node].
+// Compensate gives the node a function that undoes the node's effect, once, and returns the value. The run calls the function when it is
+// about to end failed, cancelled or timed out: see Compensate of [kahn.Node].
 //
 //	receipt := typed.Do1(b, "charge", charge, order).Compensate(typed.Undo1(refund, order)) // refund: func(context.Context, Order, Receipt) error
 //
-// The last parameter of the function is the value that the node has made. It is the zero T if the node failed, timed out or crashed after it
-// had started: the effect is unknown then. The function asks the Step of its attempt:
+// The last parameter of the function is the node's value. It is the zero T if the node failed, timed out or crashed after it had started:
+// whether it had an effect is then unknown. The function can ask the Step of its attempt:
 //
 //	_, certain := kahn.StepOf(ctx).Compensated()
 //
-// The items of an [Each] have an [UndoEach]. How often and how long the function is tried is said by [Options].
+// The items of an [Each] need an [UndoEach]. [Options] say how often and how long the function is tried.
 func (v Val[T]) Compensate(u Undo[T]) Val[T] {
 	src := v.src
 	if src == nil {
@@ -58,7 +58,7 @@ func (v Val[T]) Compensate(u Undo[T]) Val[T] {
 	return v
 }
 
-// undoes returns the Undo of a function, which bind connects with the values that it takes.
+// undoes returns the Undo of a function. bind connects the function with the values that it takes.
 func undoes[T any](missing bool, bind func(src *source) func(*kahn.Step, T) error) Undo[T] {
 	return Undo[T]{missing: missing, bind: func(src *source, v view[T]) func(*kahn.Step, any) error {
 		undo := bind(src)
@@ -72,7 +72,7 @@ func undoes[T any](missing bool, bind func(src *source) func(*kahn.Step, T) erro
 	}}
 }
 
-// made is the value that a node has made, as its compensation has it.
+// made returns the node's value, as its compensation gets it.
 func made[T any](v view[T], s *kahn.Step, id string, output any) (t T, err error) {
 	if output == nil {
 		return t, nil
@@ -80,7 +80,7 @@ func made[T any](v view[T], s *kahn.Step, id string, output any) (t T, err error
 	return v.read(s, id, output)
 }
 
-// given returns a value that the node takes, for its compensation. It is the input with the given number, from 1.
+// given returns a value that the node takes, for its compensation. number counts the values from 1.
 func given[T any](src *source, v Val[T], number int) in[T] {
 	build := src.block.in.build
 	if v.src == nil {
@@ -92,7 +92,7 @@ func given[T any](src *source, v Val[T], number int) in[T] {
 		build.elsewhere(src, v.src)
 		return in[T]{}
 	}
-	if of.item && of.from != nil { // a node hands the item on
+	if of.item && of.from != nil { // a node hands on the item
 		of = of.from
 	}
 	if slices.Contains(src.takes, of) || slices.Contains(src.imported(), of) {
@@ -102,7 +102,7 @@ func given[T any](src *source, v Val[T], number int) in[T] {
 	return in[T]{}
 }
 
-// UndoEach undoes the items of an [Each] or [EachSub] over the list, one by one: the function gets the item, and its result.
+// UndoEach undoes the items of an [Each] or [EachSub] over the list, one by one: the function gets the item and its result.
 //
 //	receipts, errs := typed.Each(b, "charge", orders, charge)
 //	receipts.Compensate(typed.UndoEach(refund, orders)) // refund: func(context.Context, Order, Receipt) error
@@ -128,15 +128,15 @@ func UndoEach[A, T any](undo func(ctx context.Context, item A, made T) error, li
 	}}
 }
 
-// Undo0 undoes a node by a function of what the node has made.
+// Undo0 undoes a node with a function of the node's value.
 func Undo0[T any](undo func(ctx context.Context, made T) error) Undo[T] {
 	return undoes(undo == nil, func(*source) func(*kahn.Step, T) error {
 		return func(s *kahn.Step, t T) error { return undo(s, t) }
 	})
 }
 
-// Undo1 undoes a node by a function of a value that the node takes, and of what the node has made. [New] returns an error for a value that the node
-// does not take: only the values that it takes are certainly there.
+// Undo1 undoes a node with a function of a value that the node takes, and of the node's own value. [Pipeline.Plan] returns an error for a
+// value that the node does not take: only those values are certain to be there.
 func Undo1[A, T any](undo func(ctx context.Context, v1 A, made T) error, v1 Val[A]) Undo[T] {
 	return undoes(undo == nil, func(src *source) func(*kahn.Step, T) error {
 		in1 := given(src, v1, 1)
