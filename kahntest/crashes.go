@@ -18,21 +18,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Process is one life of a process under [Crashes]: up to the crash, or the one after it.
+// Process is one life of a process under [Crashes]: the life up to the crash, or the life after it.
 type Process struct {
 	restarted bool
 	store     *dyingStore
 
 	mu      sync.Mutex
-	effects map[string][]string // the keys of each, in the order in which they came
+	effects map[string][]string // by effect: its keys, in the order of the calls
 }
 
-// Restarted reports whether this life follows a crash. A host that imitates the world outside (a database, a bank) keeps it from one life
-// to the next, and makes a new one in a life that is not restarted.
+// Restarted reports whether this life follows a crash. A host that imitates the outside world (a database, a bank) keeps its imitation
+// from one life to the next, and makes a new one in a life that does not follow a crash.
 func (p *Process) Restarted() bool { return p.restarted }
 
-// Effect records an effect on the world outside, such as "charge order 7", and the key under which the world recognises it when it is
-// repeated, such as [kahn.Step.IdempotencyKey]. What a process does after its crash did not happen.
+// Effect records an effect on the outside world, such as "charge order 7". key is what the world recognizes a repetition of the
+// effect by, such as [kahn.Step.IdempotencyKey]. Calls after the crash of the process are ignored.
 func (p *Process) Effect(key, what string) {
 	if p.store.isDead() {
 		return
@@ -42,8 +42,8 @@ func (p *Process) Effect(key, what string) {
 	p.effects[what] = append(p.effects[what], key)
 }
 
-// Post posts a request for the run the way another process does: the crash does not undo it, and a step that posts it again in the next life
-// changes nothing. It returns the error of [store.Inbox].
+// Post posts a request for the run as another process would: the crash does not undo it, and posting it again in the next life changes
+// nothing. It returns the error of [store.Inbox].
 func (p *Process) Post(ctx context.Context, q store.Request) error {
 	if p.store.isDead() {
 		return errDead
@@ -52,15 +52,15 @@ func (p *Process) Post(ctx context.Context, q store.Request) error {
 	return err
 }
 
-// Crashes tests that a workflow recovers: it performs the workflow over a store, and then again for each write of that run, in which the
-// process dies before the write, and once more in which it dies after it; another process then continues from the store. Crashes fails the
-// test if the outcome of the run, of a node or of a request differs from the outcome without a crash, if an effect is performed under two
-// keys, or if an effect of the run without a crash is missing.
+// Crashes tests that a workflow recovers. It first runs the workflow over a store without a crash. Then, for each write of that run, it
+// runs the workflow twice more: in one run the process dies before the write, in the other after it, and another process continues from
+// the store. Crashes fails the test if the outcome of the run, of a node or of a request differs from the outcome without a crash, if an
+// effect happens under two keys, or if an effect of the run without a crash is missing.
 //
-// start is called for each process. It returns the graph and the step function, made anew, so that nothing in memory survives the
-// crash that would not, and reports the effects to the Process. opts are the options of the host's own runs, [kahn.Encoding] and
-// [kahn.EarlySignals] among them; the store, the run's id and the owner are Crashes' own. Steps should give the same outputs whenever
-// they are called with the same inputs, and heed their contexts, which end with the crash. In [InFakeTime] backoffs take no time.
+// Crashes calls start for each process. start returns a newly made graph and step function, so that nothing in memory survives the crash,
+// and reports effects to the Process. opts are the options of the host's own runs, including [kahn.Encoding] and [kahn.EarlySignals];
+// Crashes itself sets the store, the run's id and the owner. Steps should return the same outputs for the same inputs, and end when their
+// contexts do, as at the crash. In [InFakeTime] backoffs take no time.
 func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) {
 	t.Helper()
 	crashes, err := CheckCrashes(t.Context(), start, opts...)
@@ -71,7 +71,7 @@ func Crashes(t testing.TB, start func(p *Process) (*kahn.Graph, kahn.StepFunc), 
 	t.Logf("%d crashes", crashes)
 }
 
-// CheckCrashes is Crashes for callers without a test. It returns how many crashes there were, and the first defects that they showed.
+// CheckCrashes is Crashes for callers without a test. It returns the number of crashes, and the first defects found.
 func CheckCrashes(ctx context.Context, start func(p *Process) (*kahn.Graph, kahn.StepFunc), opts ...kahn.Option) (crashes int, err error) {
 	c := &crasher{ctx: ctx, start: start, opts: opts}
 	undisturbed := new(store.Memory)
@@ -107,14 +107,14 @@ type crasher struct {
 	opts  []kahn.Option
 }
 
-// outcome is what a run without a crash has led to.
+// outcome is the outcome of a run without a crash.
 type outcome struct {
 	res      *kahn.Result
 	effects  map[string][]string            // as in Process
-	requests map[string]store.RequestStatus // by their ids: how they have ended
+	requests map[string]store.RequestStatus // the final statuses of the requests, by id
 }
 
-// crash performs the workflow with a crash at one write. It says at which one it was, or nothing if the run has ended before.
+// crash runs the workflow with a crash at one write. died describes the write; it is empty if the run ended before.
 func (c *crasher) crash(write int, applied bool, want outcome) (died string, err error) {
 	inner := new(store.Memory)
 	first, _, _ := c.live(inner, write, applied, false)
@@ -160,7 +160,7 @@ func (c *crasher) crash(write int, applied bool, want outcome) (died string, err
 
 const runID = "kahntest.Crashes"
 
-// requestsOf returns what has become of the requests for the run.
+// requestsOf returns the statuses of the run's requests.
 func requestsOf(ctx context.Context, s *store.Memory) (map[string]store.RequestStatus, error) {
 	list, err := s.LoadRequests(ctx, runID, 0, store.MaxPage)
 	statuses := map[string]store.RequestStatus{}
@@ -170,7 +170,7 @@ func requestsOf(ctx context.Context, s *store.Memory) (map[string]store.RequestS
 	return statuses, err
 }
 
-// live is one life of the run: up to its end, or to the crash at a write, which is counted from 1; 0 means none.
+// live runs one life of the run: up to its end, or to the crash at a write. Writes count from 1; 0 means no crash.
 func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) (*Process, *kahn.Result, error) {
 	p := &Process{restarted: restarted, effects: map[string][]string{}}
 	p.store = &dyingStore{Memory: inner, at: write, applied: applied}
@@ -183,11 +183,11 @@ func (c *crasher) live(inner *store.Memory, write int, applied, restarted bool) 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	effects := p.effects
-	p.effects = map[string][]string{} // what comes too late does not count
+	p.effects = map[string][]string{} // effects that come later do not count
 	return &Process{restarted: restarted, store: p.store, effects: effects}, res, err
 }
 
-// repeated reports an effect that has two keys.
+// repeated reports an effect with two keys.
 func repeated(effects map[string][]string) error {
 	for _, what := range slices.Sorted(maps.Keys(effects)) {
 		keys := effects[what]
@@ -198,8 +198,8 @@ func repeated(effects map[string][]string) error {
 	return nil
 }
 
-// sameValue compares two outputs, one of which a store may have given back. Values of a type with a JSON form of its own are the same if that is: an
-// error in one keeps its text, and not its type.
+// sameValue compares two outputs; one of them may come from a store. Values of a type with a JSON form of its own are equal if their JSON
+// is: an error in a stored value keeps its text but not its type.
 func sameValue(got, want any) bool {
 	if reflect.DeepEqual(got, want) {
 		return true
@@ -214,8 +214,8 @@ func sameValue(got, want any) bool {
 	return err == nil && errWanted == nil && bytes.Equal(a, b)
 }
 
-// sameOutcome compares the outcomes of two runs, and of what is nested in them. An expanded node that had ended before the crash has
-// no nested Result.
+// sameOutcome compares the outcomes of two runs and of their nested runs. An expanded node that ended before the crash has no nested
+// Result.
 func sameOutcome(got, want *kahn.Result, prefix string) error {
 	if got.Status != want.Status || prefix == "" && !sameValue(got.Output, want.Output) {
 		return fmt.Errorf("the run%s is %v with the output %v, expected %v with %v", of(prefix), got.Status, got.Output, want.Status, want.Output)
@@ -254,11 +254,11 @@ func shown(n kahn.NodeResult) string {
 	return n.Status.String()
 }
 
-// dyingStore is the store as one process sees it: none of its calls has an effect after the process has died.
+// dyingStore is the store as one process sees it: after the process has died, calls have no effect.
 type dyingStore struct {
 	*store.Memory
 	at      int  // the write at which it dies
-	applied bool // after that has been applied
+	applied bool // it dies after that write, not before
 
 	mu     sync.Mutex
 	writes int
@@ -324,7 +324,7 @@ func (s *dyingStore) Renew(ctx context.Context, l store.Lease, ttl time.Duration
 
 func (s *dyingStore) Release(ctx context.Context, l store.Lease) error {
 	if s.isDead() {
-		return nil // no process is there to do it
+		return nil // a dead process does nothing
 	}
 	return s.Memory.Release(ctx, l)
 }

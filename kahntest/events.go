@@ -17,8 +17,8 @@ var (
 		event.NodeCompleted: kahn.Completed, event.NodeFailed: kahn.Failed, event.NodeAborted: kahn.Aborted,
 		event.NodeCancelled: kahn.Cancelled, event.NodeSkipped: kahn.Skipped,
 	}
-	// nodeEvents lists, for each event of a node, the events that may follow it; "" stands before the first one. It leaves out deltas and logs,
-	// and the aborts and cancels that any node may have until it ends.
+	// nodeEvents lists, for each event of a node, the events that may follow it; "" precedes the first event. It leaves out deltas and
+	// logs, and the aborts and cancels that any node may have until it ends.
 	nodeEvents = map[event.Type][]event.Type{
 		"": {
 			event.NodeQueued, event.NodeStarted, event.NodeBlocked, event.NodeSkipped, event.NodeMocked,
@@ -36,8 +36,8 @@ var (
 			event.NodeTimedOut, event.NodeRetried, event.NodeSuspended, event.NodeCompleted, event.NodeFailed,
 			event.NodeSkipped, event.ContractViolated, event.ModerationFlagged, event.NodePaused,
 		},
-		// After an event that refuses an output, or that comes too late for one, a fallback may follow, whose output may be
-		// refused, too.
+		// After an event that rejects an output, or that comes too late for one, a fallback may follow. Its output may be
+		// rejected, too.
 		event.ContractViolated: {
 			event.NodeRetried, event.NodeFailed, event.NodeCompleted, event.NodeTimedOut, event.ContractViolated,
 			event.ModerationFlagged,
@@ -63,38 +63,41 @@ var (
 	}
 )
 
-// streamChecker goes through the events of one run.
+// streamChecker checks the events of one run, one after the other.
 type streamChecker struct {
 	g           *kahn.Graph
-	pruned      map[string]bool // nodes that are no part of the run
+	pruned      map[string]bool // nodes that are not part of the run
 	events      []event.Event
 	nodes       map[string]*nodeLife // by path
-	deltas      map[string]int       // by path; they outlive everything
-	waits       map[string]bool      // by path: the nodes that wait
-	untold      map[string]bool      // tokens of waits that no change of the run's status has named
-	crash       bool                 // the run has crashed: what a change has named before may be lost
+	deltas      map[string]int       // by path; never reset
+	waits       map[string]bool      // by path: nodes that wait
+	untold      map[string]bool      // tokens of waits that no change of the run's status has named yet
+	crash       bool                 // the run has crashed: waits that a status change named may be lost
 	part        bool                 // the stream begins with a resumption
 	graphs      map[*kahn.Graph]map[string]*decl
-	expanded    map[string]*kahn.Graph // by path: what nodes were expanded into, in their only attempt
+	expanded    map[string]*kahn.Graph // by path: the graphs of expanded nodes that had a single attempt
 	inside      map[string]*interior   // by the path of the composite
 	resumptions int
-	wave        int // the tier that is open, in waves mode; -1 before the first
+	wave        int // the open tier, in waves mode; -1 before the first
 	waves       bool
-	changed     bool   // the present life has another mode than the one before
-	switched    uint64 // the event with which lives in waves mode began, after one without; 0: there was none
-	tiers       bool   // the event that began a wave may have led to nodes inside composites: the life is, or may be, in waves mode
+	changed     bool   // the present life has another mode than the life before
+	switched    uint64 // the event that began the present sequence of lives in waves mode, after a life without waves; 0: none
+	tiers       bool   // a wave's start may be the Parent of nodes in composites: the life is, or may be, in waves mode
 	open        bool
-	midway      bool         // which tier is open is not known: the stream begins with a resumption, or the mode has changed
-	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; nil before the first question
-	steps       int          // what was looked at beside the event itself, to show that the work is linear
+	midway      bool         // the open tier is unknown: the stream begins with a resumption, or the mode has changed
+	taken       map[int]bool // by the index of an event that queues a node: the node begins in the same life; computed when first needed
+	steps       int          // what the checker looked at besides the events themselves, to test that the work is linear
 }
 
-// CheckEvents checks the events of a run that is over, or suspended, against the rules of every stream of events: ids without holes; the start first and the end last;
-// each node's events in the order of its life, one end each, the attempts counted; predecessors before their consequences; a possible Parent for each event; waves that
-// do not overlap; and the same ends as in the Result. A run that was left because its store did not answer may end with any event. Indices of deltas are contiguous for
-// each path, whatever is retried, resumed or driven again. It returns the first violation. events are the run's events from the first on, not decoded from JSON. For a
-// run that was resumed, give the events of all its lives, one after the other, and of a life that crashed the events up to [event.Recovery].From; or the events of the
-// last life alone, of which as much is checked as can be known.
+// CheckEvents checks the events of a run that has ended or is suspended against the rules of every stream of events, and returns the first
+// violation. Ids have no holes. The start comes first and the end last. Each node's events follow the order of its life, with one end, and
+// its attempts are counted. Predecessors come before their consequences. Each event has a possible Parent. Waves do not overlap. The ends
+// agree with the Result. Indices of deltas are contiguous for each path, across retries, resumptions and redrives. A run that was left
+// because its store did not answer may end with any event.
+//
+// events are the run's events from the first, not decoded from JSON. For a resumed run, pass the events of all its lives, one after the
+// other; for a life that crashed, the events up to [event.Recovery].From. Or pass the events of the last life alone, of which CheckEvents
+// checks as much as it can.
 func CheckEvents(g *kahn.Graph, res *kahn.Result, events []event.Event) error {
 	return new(streamChecker).check(g, res, events)
 }
@@ -116,7 +119,7 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	for _, id := range res.Pruned {
 		c.pruned[id] = true
 	}
-	lost := res.Status == kahn.RunSuspended && res.Cause.Kind == kahn.CauseStoreError // its store did not answer: nothing more was published
+	lost := res.Status == kahn.RunSuspended && res.Cause.Kind == kahn.CauseStoreError // its store did not answer, so nothing more was published
 	if lost && len(events) == 0 {
 		return nil
 	}
@@ -135,10 +138,10 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	}
 	c.expansions(res, "")
 	c.midway = c.part
-	c.tiers = c.waves || c.part // a life in which only nodes in composites continued has no wave
+	c.tiers = c.waves || c.part // in a life in which only nodes in composites continued, there is no wave
 	last := events[len(events)-1]
 	switch p, changes := last.Payload.(event.StatusChange); {
-	case lost: // anything may be the last event
+	case lost: // any event may be the last
 	case res.Status == kahn.RunSuspended && !(changes && p.To == kahn.RunSuspended):
 		return fmt.Errorf("%v is the last event of a suspended run", last)
 	case res.Status != kahn.RunSuspended && !slices.Contains(runTerminal, last.Type):
@@ -152,8 +155,8 @@ func (c *streamChecker) check(g *kahn.Graph, res *kahn.Result, events []event.Ev
 	return c.result(res, "")
 }
 
-// expansions finds the graphs that nodes were expanded into. For a node that was attempted more than once the result has
-// only the graph of the last attempt, which may differ from earlier ones.
+// expansions finds the graphs of expanded nodes. If a node had several attempts, the result has only the last attempt's
+// graph, which may differ from earlier ones.
 func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	for r := range res.Nodes() {
 		path := prefix + r.ID
@@ -175,8 +178,8 @@ func (c *streamChecker) expansions(res *kahn.Result, prefix string) {
 	}
 }
 
-// payloadFits reports whether the payload is of the type that the rest of the checker assumes, and whether failures, and no
-// other events, say why there was no other attempt.
+// payloadFits reports whether the payload has the type that the rest of the checker assumes. It also checks that failures,
+// and no other events, say why there was no other attempt.
 func payloadFits(e event.Event) (ok bool) {
 	switch e.Type {
 	case event.RunStarted:
@@ -209,15 +212,15 @@ func resumes(e event.Event) bool {
 	return e.Type == event.RunRecovered
 }
 
-// forks reports whether the event begins a run with results of another one.
+// forks reports whether the event begins a run with results of another run.
 func forks(e event.Event) bool {
 	p, ok := e.Payload.(event.Start)
 	return ok && p.Forked != ""
 }
 
-// wavesAfter reports whether the life that begins with an event has waves. A life in waves mode in which nothing happens outside composites
-// has none, like a life in eager mode. A life that continues in an open wave has no event of a wave if it is left before the wave ends: then
-// the nodes that the wave's start led to show it.
+// wavesAfter reports whether the life that begins with event i has waves. A life in waves mode in which nothing happens outside composites
+// has none, like a life in eager mode. A life that continues in an open wave, and is left before the wave ends, has no event of a wave;
+// then events whose Parent is the wave's start show it.
 func (c *streamChecker) wavesAfter(i int) bool {
 	for _, e := range c.events[i+1:] {
 		c.steps++
@@ -234,8 +237,8 @@ func (c *streamChecker) wavesAfter(i int) bool {
 	return false
 }
 
-// resumed prepares for the events that a resumption may repeat: nodes that had not ended are queued and begin again. The run
-// may continue in another mode.
+// resumed prepares for events that a resumption may repeat: nodes that had not ended are queued and begin again. The run may
+// continue in another mode.
 func (c *streamChecker) resumed(i int) {
 	waves := c.wavesAfter(i)
 	c.changed = waves != c.waves
@@ -250,8 +253,8 @@ func (c *streamChecker) resumed(i int) {
 	c.resumptions++
 }
 
-// carried reports whether the join of a node may have been decided in a life without waves, before the present one in waves mode: its
-// check, which has no event, continues outside its wave.
+// carried reports whether a node's join may have been decided in a life without waves, before the present life in waves mode. The
+// node's check, which has no event, then continues outside its wave.
 func (c *streamChecker) carried(n *nodeLife) bool {
 	c.steps += len(n.sources)
 	return slices.ContainsFunc(n.sources, func(path string) bool {
@@ -260,7 +263,8 @@ func (c *streamChecker) carried(n *nodeLife) bool {
 	})
 }
 
-// at returns an event of the stream, or false if it is not in it: it may be from before the stream began.
+// at returns an event of the stream. It returns false if the stream does not have it, perhaps because the stream
+// began later.
 func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	if first := c.events[0].ID; id >= first && id-first < uint64(len(c.events)) {
 		return c.events[id-first], true
@@ -268,7 +272,7 @@ func (c *streamChecker) at(id uint64) (event.Event, bool) {
 	return event.Event{}, false
 }
 
-// result compares the nodes of a result, nodes inside composites included, with the events of the stream.
+// result compares the nodes of a result, including nodes in composites, with the events of the stream.
 func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	for r := range res.Nodes() {
 		n := c.nodes[prefix+r.ID]
@@ -291,7 +295,7 @@ func (c *streamChecker) result(res *kahn.Result, prefix string) error {
 	return nil
 }
 
-// node finds the record of the node with the given path.
+// node finds the record of the node at a path.
 func (c *streamChecker) node(path string) (*nodeLife, error) {
 	if n := c.nodes[path]; n != nil {
 		return n, nil
@@ -364,7 +368,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 			return err
 		}
 	}
-	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes inside may be invalidated once their composite begins
+	if redrives(e) || e.Type == event.NodeInvalidated && !strings.ContainsAny(e.Path, "/[#") { // nodes in a composite may be invalidated once the composite begins
 		c.wave, c.open = -1, false // a new epoch
 	}
 	if resumes(e) {
@@ -382,7 +386,7 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	}
 	switch p := e.Payload.(type) {
 	case event.Suspension:
-		if p.Token != "" { // else it is a composite in which nodes wait, or a node that was answered at once
+		if p.Token != "" { // otherwise it is a composite with waiting nodes, or a node that was answered at once
 			c.waits[e.Path], c.untold[e.Path] = true, true
 		}
 	case event.Delta, event.LogRecord:
@@ -393,8 +397,8 @@ func (c *streamChecker) event(i int, e event.Event) error {
 	return nil
 }
 
-// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last one, and
-// counts all that wait.
+// statusChanged checks that a change of the run's status names the nodes that have begun to wait since the last change,
+// and counts all waiting nodes.
 func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	before := len(c.waits)
 	if p.To == kahn.RunRunning {
@@ -412,14 +416,16 @@ func (c *streamChecker) statusChanged(i int, p event.StatusChange) error {
 	if len(c.untold) > 0 {
 		return fmt.Errorf("%s waits, and is not named", slices.Min(slices.Collect(maps.Keys(c.untold))))
 	}
-	// What runs again in a graph that a step has to return again is known when it has, and counts until then.
+	// In a graph that a step must return again, the nodes that run again are known only when it has; until then they
+	// count as waiting.
 	if p.TotalWaiting < len(c.waits) || p.TotalWaiting > before {
 		return fmt.Errorf("%d nodes wait", len(c.waits))
 	}
 	return nil
 }
 
-// stopWaiting forgets that nodes wait which run again, as the events say that follow a change of the run's status.
+// stopWaiting forgets the waits of nodes that run again, according to the invalidations that follow a change of the
+// run's status.
 func (c *streamChecker) stopWaiting(i int) {
 	for _, e := range c.events[i+1:] {
 		if e.Type != event.NodeInvalidated {
@@ -434,19 +440,19 @@ func (c *streamChecker) stopWaiting(i int) {
 	}
 }
 
-// isInside reports whether a path leads to a node in a composite, or of an item.
+// isInside reports whether a path leads to a node in a composite, or to an item of it.
 func isInside(path, composite string) bool {
 	rest, ok := strings.CutPrefix(path, composite)
 	return ok && rest != "" && strings.IndexByte("/[#", rest[0]) >= 0
 }
 
-// redrives reports whether the event begins a new epoch of a run that was over, or suspended.
+// redrives reports whether the event begins a new epoch of a run that had ended.
 func redrives(e event.Event) bool {
 	p, ok := e.Payload.(event.StatusChange)
 	return ok && p.To == kahn.RunRunning && p.From.Terminal()
 }
 
-// waveEvent checks that waves do not overlap and come in order, and that all nodes of one have ended when it is over.
+// waveEvent checks that waves do not overlap and come in order, and that all nodes of a wave have ended when it ends.
 func (c *streamChecker) waveEvent(e event.Event, p event.Wave) error {
 	start := e.Type == event.WaveStarted
 	if c.midway && c.wave < 0 && !start {

@@ -11,20 +11,20 @@ import (
 // nodeLife is the record of a node's events.
 type nodeLife struct {
 	*decl
-	last      event.Type // that was neither a delta nor a log
-	id        uint64     // of that
+	last      event.Type // the last event that was neither a delta nor a log
+	id        uint64     // the id of last
 	attempt   int        // the number of the last attempt
-	reentered bool       // the next start is of the same attempt: it was suspended
-	maybe     bool       // one attempt more may have begun in a life that is not in the stream: the next start may be of the same one
+	reentered bool       // the next start is of the same attempt, which was suspended
+	maybe     bool       // one attempt more may have begun in a life outside the stream, so the next start may be of the same attempt
 	terminal  kahn.Status
-	unseen    bool // what came before is not in the stream, which begins with a resumption
+	unseen    bool // its earlier events are not in the stream, which begins with a resumption
 	resumed   int  // how often the run had been resumed at the last event
 	undo      undoLife
-	began     uint64 // its first event, deltas and logs not counted; 0: there was none
-	unbound   bool   // it may have begun in a life without waves that is not in the stream, or continues inside since a redrive
+	began     uint64 // the id of its first event other than deltas and logs; 0: none
+	unbound   bool   // it may have begun in a life without waves outside the stream, or it continues inside since a redrive
 	sourced   bool   // its predecessors have ended
 	givenUp   bool   // it ended with the step around it, which has not returned its graph again
-	assumed   bool   // unseen, and it has ended, or something would not have followed from that
+	assumed   bool   // unseen, but the events of a later node imply that it has ended
 }
 
 // guessed reports whether the node's declaration is unknown.
@@ -35,7 +35,8 @@ func (n *nodeLife) refused() bool {
 	return n.last == event.NodeTimedOut || n.last == event.ContractViolated || n.last == event.ModerationFlagged
 }
 
-// again reports whether the run was resumed since the last event of a node that has not ended: it may be queued, and begun, again.
+// again reports whether the run was resumed after the last event of a node that has not ended: the node may be queued, and begin,
+// again.
 func (c *streamChecker) again(n *nodeLife) bool { return n.resumed < c.resumptions }
 
 func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
@@ -55,7 +56,7 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 		return nil
 	case n.terminal != kahn.Idle && c.rewound(n):
 		delete(c.nodes, e.Path)
-		c.interior(n.within).last = 0 // this node's comes next
+		c.interior(n.within).last = 0 // this node's iteration comes next
 		n, err := c.node(e.Path)
 		if err != nil {
 			return err
@@ -79,11 +80,11 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	attempt := n.attempt
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
-		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // a store does not hear of inline starts
+		if !n.reentered && !(c.again(n) && n.inline() && e.Attempt == attempt) { // a store does not record starts of inline nodes
 			attempt++
 		}
 		if e.Type != event.NodeQueued {
-			if !n.reentered { // else the nodes inside continue
+			if !n.reentered { // otherwise the nodes inside continue
 				c.forget(e.Path)
 			}
 			n.attempt, n.reentered, n.maybe = attempt, false, false
@@ -97,10 +98,10 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	case event.NodeSuspended:
 		n.reentered = n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.last == event.NodeTimedOut
 		if n.last == event.NodeQueued {
-			attempt = e.Attempt // a gate's
+			attempt = e.Attempt // a gate's attempt
 		}
 	case event.NodeTimedOut:
-		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // while the inputs of the next attempt were judged
+		if n.last == event.NodeQueued && e.Attempt == attempt+1 { // while the inputs of the next attempt were being judged
 			attempt++
 		}
 	case event.ContractViolated, event.ModerationFlagged:
@@ -165,14 +166,15 @@ func (c *streamChecker) nodeEvent(i int, e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// undoLife is what the stream has of the undoing of a node.
+// undoLife is what the stream says about the undoing of a node.
 type undoLife struct {
 	attempts int // that have begun
 	over     bool
-	failed   bool // for good: it may be repeated
+	failed   bool // all attempts failed: it may be repeated
 }
 
-// compensation checks an event of the undoing of a node: the node has ended, what follows it has been undone before, and the attempts are counted.
+// compensation checks an event of the undoing of a node: the node has ended, its successors have been undone before, and the attempts are
+// counted.
 func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	p, ok := e.Payload.(event.Compensation)
 	switch {
@@ -209,7 +211,7 @@ func (c *streamChecker) compensation(e event.Event, n *nodeLife) error {
 	return nil
 }
 
-// begunAgain forgets the life of a node that begins anew, or the end of a composite that continues inside.
+// begunAgain resets the record of a node that begins anew, or of a composite that had ended and continues inside.
 func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	attempt := n.attempt
 	*n = nodeLife{decl: n.decl, resumed: c.resumptions}
@@ -224,7 +226,8 @@ func (c *streamChecker) begunAgain(e event.Event, n *nodeLife) {
 	}
 }
 
-// rewound reports whether a node is inside a loop that has gone back to an earlier iteration, or of a node that was expanded into another graph.
+// rewound reports whether a node is in a loop that has gone back to an earlier iteration, or in a node that was expanded into another
+// graph.
 func (c *streamChecker) rewound(n *nodeLife) bool {
 	around := c.nodes[n.within]
 	return around != nil && (around.Loop != nil || around.step()) && around.last == event.NodeStarted && around.began > n.id
@@ -236,7 +239,7 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	switch e.Type {
 	case event.NodeQueued, event.NodeStarted, event.NodeMocked:
 		n.attempt = e.Attempt - 1
-		n.maybe = e.Type == event.NodeQueued // a step that was suspended is queued to continue in its attempt
+		n.maybe = e.Type == event.NodeQueued // a suspended step is queued to continue in the same attempt
 	case event.NodeSuspended:
 		if n.attempt = e.Attempt; !n.isGate() {
 			n.last = event.NodeStarted // a composite that continues
@@ -248,7 +251,7 @@ func (c *streamChecker) firstSeen(e event.Event, n *nodeLife) {
 	}
 }
 
-// unbound reports whether a node began in a life without waves, or may have: it continues outside its wave.
+// unbound reports whether a node began, or may have begun, in a life without waves: it continues outside its wave.
 func (c *streamChecker) unbound(n *nodeLife) bool {
 	return n.unbound || n.began != 0 && n.began < c.switched
 }
@@ -262,15 +265,15 @@ func (c *streamChecker) running(path string) bool {
 	return n != nil && n.terminal == kahn.Idle && slices.Contains([]event.Type{event.NodeStarted, event.NodePaused, event.NodeMocked, event.NodeTimedOut}, n.last)
 }
 
-// interrupted reports whether a node is queued because its attempt was interrupted: the run is being left. The node begins
-// again in another life of the run, or is stopped. Cleanup, which a stop does not affect, begins again in the same life if
-// the run was stopped meanwhile; a stop that affects no other node has no event.
+// interrupted reports whether the event queues a node again because its attempt was interrupted when the run was left. The
+// node begins again in another life of the run, or is stopped. A cleanup node, which a stop does not affect, begins again
+// in the same life if the run was stopped meanwhile; a stop that affects no other node has no event.
 func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	began := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	if e.Type == event.NodeMocked && n.mockedInline() {
 		return began && c.cleansUp(n)
 	}
-	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // its test was left behind
+	if e.Type == event.NodeStarted && n.inline() && (n.Test != nil || n.TestExpr != "") { // its test had not returned
 		return n.last == event.NodeStarted && c.cleansUp(n)
 	}
 	if e.Type != event.NodeQueued || !began || n.inline() {
@@ -278,16 +281,16 @@ func (c *streamChecker) interrupted(i int, e event.Event, n *nodeLife) bool {
 	}
 	composite := n.Sub != nil || n.Map != nil && !n.item
 	if composite || c.cleansUp(n) {
-		return true // a composite begins at once, and the nodes inside are held
+		return true // a composite begins at once, and its inner nodes are held
 	}
 	return !c.begins(i)
 }
 
-// begins reports whether a node that is queued by an event begins before its run rests, or is recovered.
+// begins reports whether a node that event i queues begins before its run rests or is recovered.
 func (c *streamChecker) begins(i int) bool {
 	if c.taken == nil {
 		c.taken = map[int]bool{}
-		life, began := 1, map[string]int{} // by path: the life in which a node begins next, the last one being the first
+		life, began := 1, map[string]int{} // by path: the life in which a node begins next, counted from the last life
 		for i, e := range slices.Backward(c.events) {
 			c.steps++
 			p, changed := e.Payload.(event.StatusChange)
@@ -304,7 +307,7 @@ func (c *streamChecker) begins(i int) bool {
 	return c.taken[i]
 }
 
-// cleansUp reports whether a node is a cleanup node or an end node, or is inside one.
+// cleansUp reports whether a node is, or is in, a cleanup node or an end node.
 func (c *streamChecker) cleansUp(n *nodeLife) bool {
 	for n != nil && !n.Cleanup && n.Kind != kahn.KindEnd && n.within != "" {
 		n = c.nodes[n.within]
@@ -313,8 +316,8 @@ func (c *streamChecker) cleansUp(n *nodeLife) bool {
 }
 
 // mayFollow reports whether the event may come next in its node's life. Only a gate waits and completes without a start, and
-// only inline nodes start without having been queued. Mocks of gates, of inline nodes and of composites are inline, too.
-// again reports whether the run was resumed since the node's last event.
+// only inline nodes start without being queued. Mocks of gates, inline nodes and composites are inline, too. again means
+// that the run was resumed since the node's last event.
 func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 	fresh := n.last == "" || n.last == event.NodeBlocked
 	switch e.Type {
@@ -347,16 +350,17 @@ func mayFollow(e event.Event, n *nodeLife, again bool) bool {
 			return n.isGate()
 		}
 		if n.last == event.NodeTimedOut && e.Type == event.NodeSuspended {
-			return n.Sub != nil || n.step() // a cleanup node inside waits
+			return n.Sub != nil || n.step() // a cleanup node inside it waits
 		}
 	}
 	if n.last == event.NodeSuspended && again && n.step() && slices.Contains(nodeEvents[event.NodeStarted], e.Type) {
-		return true // it was expanded; the new call of its step has no event
+		return true // it was expanded, and the new call of its step has no event
 	}
 	return slices.Contains(nodeEvents[n.last], e.Type)
 }
 
-// passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first one.
+// passing checks deltas and logs: they come from an attempt that has begun, or from the engine before the first
+// attempt.
 func (c *streamChecker) passing(e event.Event, n *nodeLife) error {
 	running := n.last == event.NodeStarted || n.last == event.NodePaused || n.last == event.NodeMocked || n.refused()
 	running = running || n.step() && n.last == event.NodeSuspended && c.again(n) && e.Type == event.NodeLog // it was expanded

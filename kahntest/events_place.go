@@ -8,14 +8,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// place finds the node of an event: its graph, the path up to it, and its id there. For an item "M[2]" that is the map. It
-// looks up the parts of the path rather than search all nodes. The graph is nil inside a node whose expansion is not
-// known.
+// place finds the node of an event: its graph, the path up to it, and its id there. For an item "M[2]" the node is the
+// map. place looks up the parts of the path rather than search all nodes. The graph is nil inside a node whose expansion
+// is unknown.
 func (c *streamChecker) place(path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	return c.placeIn(c.g, "", path)
 }
 
-// placeIn is place for a path inside the nodes that the path above leads to, in the graph g.
+// placeIn is place for a path relative to the graph g, which is at the path above.
 func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Graph, prefix, id string, ok bool) {
 	nodes := c.decls(g)
 	if nodes[path] != nil {
@@ -49,7 +49,7 @@ func (c *streamChecker) placeIn(g *kahn.Graph, above, path string) (in *kahn.Gra
 	return nil, "", "", false
 }
 
-// decls are the nodes of a graph by id.
+// decls returns the nodes of a graph by id.
 func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	if known := c.graphs[g]; known != nil {
 		return known
@@ -68,11 +68,11 @@ func (c *streamChecker) decls(g *kahn.Graph) map[string]*decl {
 	return nodes
 }
 
-// around is the path of the composite that a node is inside, or "", for the path of the node, and the prefix and the id that
-// place has found.
+// around returns the path of the composite that contains a node, or "". path is the node's; prefix and id are the results of
+// place for it.
 func around(path, prefix, id string) string {
 	if strings.HasPrefix(path, prefix+id+"[") {
-		return prefix + id // of an item
+		return prefix + id // the composite of an item
 	}
 	within := strings.TrimSuffix(prefix, "/")
 	if at := strings.LastIndexByte(within, '#'); at > strings.LastIndexByte(within, '/') {
@@ -81,16 +81,16 @@ func around(path, prefix, id string) string {
 	return within
 }
 
-// interior lists the nodes that were seen directly inside a composite.
+// interior lists the nodes seen directly in a composite.
 type interior struct {
-	around     *interior // of the composite that it is inside, or nil
+	around     *interior // of the composite that contains it, or nil
 	nodes      []string  // paths
 	composites []string  // paths of composites with an interior
-	last       int       // of a loop: the number of its last iteration
+	last       int       // for a loop: the number of its last iteration
 
 	open   []string    // nodes that had not ended at the last look
 	within []*interior // the interiors of composites that had such nodes
-	listed bool        // among the interiors of the interior around it
+	listed bool        // it is in the within list of the interior around it
 }
 
 // interior finds or makes the interior of a composite, and adds it to the interior of the composite around it.
@@ -107,7 +107,7 @@ func (c *streamChecker) interior(path string) *interior {
 	return in
 }
 
-// opened takes note that there is something in an interior that has not ended.
+// opened records that an interior has a node that has not ended.
 func (c *streamChecker) opened(in *interior) {
 	for ; in.around != nil && !in.listed; in = in.around {
 		in.listed = true
@@ -115,7 +115,7 @@ func (c *streamChecker) opened(in *interior) {
 	}
 }
 
-// forget forgets what was seen inside a composite.
+// forget forgets the nodes seen in a composite.
 func (c *streamChecker) forget(path string) {
 	in := c.inside[path]
 	if in == nil {
@@ -132,7 +132,7 @@ func (c *streamChecker) forget(path string) {
 	*in = interior{around: in.around, listed: in.listed}
 }
 
-// unended returns a node inside a composite that has begun, and has not ended. What has ended is not looked at again.
+// unended returns a node in a composite that has begun and has not ended. It does not look at ended nodes again.
 func (c *streamChecker) unended(composite string) (path string, ok bool) {
 	if in := c.inside[composite]; in != nil {
 		path = c.unendedIn(in)
@@ -162,7 +162,7 @@ func (c *streamChecker) unendedIn(in *interior) (path string) {
 	return path
 }
 
-// giveUp forgets that nodes inside a composite wait.
+// giveUp forgets the waits of nodes in a composite.
 func (c *streamChecker) giveUp(composite string) {
 	in := c.inside[composite]
 	c.steps += len(in.nodes)
@@ -176,7 +176,7 @@ func (c *streamChecker) giveUp(composite string) {
 	}
 }
 
-// quiet reports whether nothing inside a composite has happened since the run was resumed.
+// quiet reports whether nothing has happened in a composite since the run was resumed.
 func (c *streamChecker) quiet(composite string) bool {
 	in := c.inside[composite]
 	if in != nil {
@@ -191,16 +191,16 @@ type decl struct {
 	kahn.Node
 	sources []string // of all edges, by path
 	within  string   // the path of the composite around it, or ""
-	item    bool     // it is an item of a map, declared by the map
-	unknown bool     // it is inside a node that was expanded into a graph which is not known
+	item    bool     // an item of a map, declared by the map
+	unknown bool     // inside a node whose expanded graph is unknown
 }
 
-// mockedInline reports whether a mock of the node is called without having been queued.
+// mockedInline reports whether the engine calls the node's mock without queueing the node.
 func (d *decl) mockedInline() bool { return d.inline() || d.isGate() || d.Sub != nil || d.Map != nil }
 
 func (d *decl) inline() bool { return d.Test != nil || d.TestExpr != "" || d.Kind == kahn.KindTrigger }
 
-// step reports whether the node is performed by a step, which may return a graph.
+// step reports whether a step performs the node. The step may return a graph.
 func (d *decl) step() bool { return d.Sub == nil && !d.inline() && !d.isGate() }
 
 func (d *decl) isGate() bool { return d.Kind == kahn.KindGate && d.Do == nil && !d.inline() }
@@ -210,7 +210,7 @@ func (d *decl) early() bool {
 	return d.Join == kahn.AnySucceeded || d.Join == kahn.OneFailed || d.Join == kahn.OneDone || d.Join > 255 // AtLeast
 }
 
-// prefixInside is the prefix of the paths of a composite's nodes, for a loop in its last iteration.
+// prefixInside returns the prefix of the paths of a composite's nodes; for a loop, in its last iteration.
 func (c *streamChecker) prefixInside(r kahn.NodeResult, prefix string) string {
 	in, _, id, ok := c.place(prefix + r.ID)
 	if !ok || in == nil {

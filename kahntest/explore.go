@@ -15,34 +15,35 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/foreign"
 )
 
-// ErrExplored is the error of an attempt that [Explore] lets fail.
+// ErrExplored is the error of an attempt that [Explore] makes fail.
 var ErrExplored = errors.New("failure injected by kahntest.Explore")
 
-// Workflow is what [Explore] runs: a graph, its step function, and what has to hold of every run.
+// Workflow is the subject of [Explore]: a graph, its step function, and an invariant of all its runs.
 type Workflow struct {
 	Graph *kahn.Graph
 	Step  kahn.StepFunc
-	// Invariant is called when a run has ended, or is suspended, with its Result and its error; what it returns fails the test.
+	// Invariant is called with a run's Result and error when the run has ended or is suspended. An error that it returns fails
+	// the test.
 	Invariant func(res *kahn.Result, err error) error
 	Options   []kahn.Option
 }
 
-// exploredRuns is how many runs Explore makes.
+// exploredRuns is the number of runs of Explore.
 const exploredRuns = 300
 
-// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs, in which attempts end in
-// any order, fail before they are made, or fail after their effects as when an answer is lost, and of which some are cancelled; the waits
-// between attempts take no time. It also checks the events of every run. Of the first schedule that breaks something everything is left
-// out that is not needed to break it, and the rest is reported as text, such as
+// Explore looks for an interleaving of steps, and for failures, that break an invariant of a workflow. It makes 300 runs. In them attempts
+// end in any order, fail before the step is called, or fail after the step's effect, as when an answer is lost; some runs are cancelled.
+// Waits between attempts take no time. Explore also checks the events of every run. It shortens the first schedule that breaks something to
+// the steps that are needed to break it, and reports them as text, such as
 //
 //	charge#1 fails after its effect, refund#1 fails, cancel
 //
-// where everything that is not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge. The runs are the
-// same whenever the test is.
+// Everything not listed went well, in the order of the graph; undo:charge#1 is the first attempt to undo charge. Every test run makes the
+// same 300 runs.
 //
-// start is called for each run, so that invariants about the world outside begin with a new world. Steps are called one at a time, on
-// the goroutine of Explore: they do not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator];
-// Explore sets RunID and Random.
+// Explore calls start for each run, so that invariants about the outside world begin with a new world. It calls steps one at a time, on its
+// own goroutine: they must not wait for each other or for their contexts. The options are as for [kahn.NewCoordinator]; Explore sets RunID
+// and Random.
 func Explore(t testing.TB, start func() Workflow) {
 	t.Helper()
 	if err := CheckExplored(start, exploredRuns); err != nil {
@@ -50,12 +51,12 @@ func Explore(t testing.TB, start func() Workflow) {
 	}
 }
 
-// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error names the schedule.
+// CheckExplored is [Explore] for callers without a test, with the given number of runs. The error has the schedule.
 func CheckExplored(start func() Workflow, runs int) error {
 	for seed := range runs {
 		x := &exploration{rand: rand.New(rand.NewPCG(uint64(seed), 7))}
 		if seed == 0 {
-			x.rand = nil // everything goes well, in the order of the graph
+			x.rand = nil // no failures, in the order of the graph
 		}
 		err := x.run(start())
 		if err == nil {
@@ -70,15 +71,17 @@ func CheckExplored(start func() Workflow, runs int) error {
 	return nil
 }
 
-// exploration is one run under a schedule: choices by name. Choice 0, which all have that are not named, is that everything goes well.
+// exploration is one run under a schedule: choices by name. A choice without a name in the schedule is 0, which means that everything
+// goes well.
 type exploration struct {
-	rand  *rand.Rand     // makes the choices; nil: the choices are given
-	given map[string]int // choices that are made again
-	made  []string       // the names of the choices that are not 0, in their order
-	said  []string       // what they have led to
+	rand  *rand.Rand     // makes the choices; nil: given has them
+	given map[string]int // the choices to repeat
+	made  []string       // the names of the choices other than 0, in their order
+	said  []string       // the effects of these choices
 }
 
-// shorten leaves choices out of x, which breaks something with the given error, until none can be left out.
+// shorten removes choices from x, which breaks something with the given error, until every further removal would hide
+// the error.
 func (x *exploration) shorten(start func() Workflow, err error) (*exploration, error) {
 	for i := 0; i < len(x.made); {
 		given := maps.Clone(x.given)
@@ -93,7 +96,7 @@ func (x *exploration) shorten(start func() Workflow, err error) (*exploration, e
 	return x, err
 }
 
-// choose makes a choice of n, whose name is its own in the run.
+// choose makes one of n choices. The name is unique in the run.
 func (x *exploration) choose(name string, n int) int {
 	choice := min(x.given[name], n-1)
 	if x.rand != nil {
@@ -113,7 +116,7 @@ func (x *exploration) say(format string, args ...any) {
 	x.said = append(x.said, fmt.Sprintf(format, args...))
 }
 
-// run performs a run of the workflow, and returns what is wrong with it.
+// run runs the workflow once, and returns the defect that it finds.
 func (x *exploration) run(w Workflow) error {
 	plan, err := w.Graph.Compile()
 	if err != nil {
@@ -139,11 +142,11 @@ func (x *exploration) run(w Workflow) error {
 	return w.Invariant(res, err)
 }
 
-// maxExplored bounds the attempts of a run, so that a workflow which never ends is reported.
+// maxExplored bounds the attempts of a run, so that a workflow that never ends is reported.
 const maxExplored = 10_000
 
 func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Result, error) {
-	var open []*kahn.Step // attempts that have begun, in that order
+	var open []*kahn.Step // attempts that have begun, in the order of their beginning
 	cancelled := x.choose("whether to cancel", 5) != 1
 	for n := 0; ; n++ {
 		for s, ok := c.Next(); ok; s, ok = c.Next() {
@@ -189,7 +192,7 @@ func (x *exploration) drive(c *kahn.Coordinator, step kahn.StepFunc) (*kahn.Resu
 	return c.Result()
 }
 
-// nameOf is the name of an attempt, of a node or to undo it.
+// nameOf returns the name of an attempt to run or to undo a node.
 func nameOf(s *kahn.Step) string {
 	name := fmt.Sprintf("%s#%d", s.Path(), s.Attempt())
 	if s.Compensating() {
@@ -198,7 +201,7 @@ func nameOf(s *kahn.Step) string {
 	return name
 }
 
-// attempt calls the step of an attempt, or lets it fail.
+// attempt calls the step of an attempt, or makes the attempt fail.
 func (x *exploration) attempt(step kahn.StepFunc, s *kahn.Step) (value any, err error) {
 	how := x.choose("what becomes of "+nameOf(s), 8)
 	switch how {

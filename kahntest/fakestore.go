@@ -11,22 +11,22 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// StoreFault describes the failure of one call of a [FakeStore]. The zero value is a call that succeeds.
+// StoreFault describes how one call of a [FakeStore] fails. The zero value lets the call succeed.
 type StoreFault struct {
-	// Delay passes before the call. A context that ends meanwhile ends the call. In [InFakeTime] it takes no time.
+	// Delay passes before the call. If the context ends meanwhile, the call ends. In [InFakeTime] it takes no time.
 	Delay time.Duration
 	// Err is what the call returns.
 	Err error
-	// Applied makes a call with an Err take effect all the same: its answer is lost.
+	// Applied makes a call with an Err take effect nevertheless: only its answer is lost.
 	Applied bool
 }
 
-// FakeStore is a store in memory whose calls fail as a script says, for tests of what a host does when its store fails. The zero value never
-// fails. It may be used by any number of runs at once.
+// FakeStore is a store in memory whose calls fail as a script says, for tests of how a host handles a failing store. The zero value never
+// fails. Any number of runs may use it at once.
 type FakeStore struct {
 	store.Memory
-	// Script has the faults of the calls of a method, such as "Commit" or "Acquire": of the first call, the second one, and so on. Further calls
-	// have none. With a name that is none of Acquire, Renew, Release, Commit and Load every call fails, and lists these.
+	// Script has, by method name, the faults of the first call, the second call, and so on. Further calls have no faults. The methods are
+	// Acquire, Renew, Release, Commit and Load. With any other name in Script every call fails, with an error that lists these methods.
 	Script map[string][]StoreFault
 
 	mu    sync.Mutex

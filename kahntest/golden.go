@@ -14,14 +14,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// GoldenVariable is the environment variable that makes [Golden] write its files, if it is not empty:
+// GoldenVariable is the environment variable that makes [Golden] write its files, unless it is empty:
 //
 //	KAHNTEST_WRITE=1 go test ./...
 const GoldenVariable = "KAHNTEST_WRITE"
 
-// Golden compares the events of a run, as [Stream] renders them, with a file, and reports the first line that differs. See [GoldenVariable] for
-// writing the file. Nodes that run at the same time have their events in any order: pass kahn.Limit(1) to the run, or the events through
-// [ByNode].
+// Golden compares the events of a run, as [Stream] renders them, with a file, and reports the first line that differs. [GoldenVariable]
+// makes it write the file. Events of nodes that run at the same time come in any order: to fix the order, pass kahn.Limit(1) to the run, or
+// pass the events through [ByNode].
 func Golden(t testing.TB, file string, events []event.Event) {
 	t.Helper()
 	got := Stream(events)
@@ -44,7 +44,7 @@ func Golden(t testing.TB, file string, events []event.Event) {
 	}
 }
 
-// firstDifference shows the first line that differs; empty if none does.
+// firstDifference shows the first line that differs; "" if there is none.
 func firstDifference(got, want string) string {
 	if got == want {
 		return ""
@@ -63,11 +63,11 @@ func firstDifference(got, want string) string {
 	return "event " + strconv.Itoa(i+1) + "\nactual   " + line(a) + "\nexpected " + line(b)
 }
 
-// notInStream are the attributes that differ from run to run.
+// notInStream has the attributes that differ from run to run.
 var notInStream = []string{slog.TimeKey, slog.LevelKey, "run_id", "trace_id", "event_id", "duration", "delay", "deadline"}
 
-// Stream renders events as text, one a line, with what [event.LogTo] logs of them, but for ids, times and durations. Events that are equal apart from
-// these have equal texts.
+// Stream renders events as text, one a line, with the attributes that [event.LogTo] logs except ids, times and durations. Events that
+// differ only in these have equal texts.
 func Stream(events []event.Event) string {
 	var b bytes.Buffer
 	sink := event.LogTo(slog.New(slog.NewTextHandler(&b, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -82,8 +82,8 @@ func Stream(events []event.Event) string {
 	return b.String()
 }
 
-// ByNode returns the events in an order that does not depend on which nodes run at the same time: the run's events first, then each node's,
-// by path. The events of one node, and of the run, keep their order.
+// ByNode sorts events into an order that does not depend on which nodes run at the same time: the run's events first, then each node's, by
+// path. Events of one node, and of the run, keep their order.
 func ByNode(events []event.Event) []event.Event {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b event.Event) int { return cmp.Compare(a.Path, b.Path) })

@@ -8,14 +8,14 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Joined returns the status that a node gets from in-edges of the given classes, in the letters of [kahn.Join]: S for satisfied, N for neutral,
-// X for dead, F for failed; one letter is one in-edge. The status is in the notation of this package. Of the node its Join, SkipMode,
-// OnUpstreamFailure and Cleanup matter.
+// Joined returns the status that a node gets from in-edges of the given classes, one letter for each edge, with the letters of [kahn.Join]:
+// S for satisfied, N for neutral, X for dead, F for failed. The status is in the notation of this package. Joined uses the Join, SkipMode,
+// OnUpstreamFailure and Cleanup of the node.
 //
 //	kahntest.Joined(kahn.Node{Join: kahn.NoneFailed}, "SNX") // "ok"
 //
-// The letters of classes differ from the letters of statuses: a skipped node is S/up in a text of statuses, and its edges are
-// N.
+// The letters of classes differ from the letters of statuses: in a text of statuses a skipped node is S/up, but the class of its out-edges
+// is N.
 func Joined(n kahn.Node, letters string) (string, error) {
 	const target = "T"
 	t := kahn.Node{
@@ -32,7 +32,7 @@ func Joined(n kahn.Node, letters string) (string, error) {
 			source.Disabled = true
 		case 'X', 'F':
 			source.Do = func(context.Context, *kahn.Step) (any, error) { return nil, errors.New("failed") }
-			if letter == 'X' { // its failure leads elsewhere
+			if letter == 'X' { // its failure takes another branch
 				g.Add(kahn.Node{ID: source.ID + " failed", Do: t.Do, In: []kahn.Edge{{From: source.ID, On: kahn.OnFailure}}})
 			}
 		default:

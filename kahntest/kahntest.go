@@ -11,18 +11,18 @@
 //		})
 //	}
 //
-// The package needs package testing alone. To replace some nodes of a real workflow rather than its step function, use the
-// option [kahn.TestMode].
+// The package needs only package testing. To replace some nodes of a real workflow rather than its step function, use the option
+// [kahn.TestMode].
 //
 // The names by task:
 //
-//   - A run in a test: [Run], [Trial], [InFakeTime], in which backoffs take no time; [Graph] and [Parse], for the notation below.
+//   - A run in a test: [Run] and [Trial]; [InFakeTime], where backoffs take no time; [Graph] and [Parse], for the notation below.
 //   - Steps: [Script] with [Act] and [Call], [Recorder]; [RequireCalls].
-//   - Statuses: [RequireStatuses], [CompareStatuses], [Statuses], [Status]; [Joined] answers what a join rule does.
+//   - Statuses: [RequireStatuses], [CompareStatuses], [Statuses], [Status]; [Joined] returns what a join rule decides.
 //   - Events: [CheckEvents] checks the rules of every stream, [Golden] compares a stream with a file ([GoldenVariable] writes
 //     it); [ByNode], [Stream].
-//   - Crashes: [Crashes] and [CheckCrashes] test that a workflow recovers when its process dies at any write of its store;
-//     [Process]. A [FakeStore] fails as a script says, see [StoreFault].
+//   - Crashes: [Crashes] and [CheckCrashes] test that a workflow recovers when its process dies at any write of its store; [Process].
+//     [FakeStore] fails as a script says, see [StoreFault].
 //   - Orders and failures: [Explore] and [CheckExplored] test that invariants hold in any order of steps and under any
 //     failure; [Workflow], [ErrExplored].
 //
@@ -51,8 +51,8 @@
 // name. The reasons: ann (annotation), br (condition_branch), up (upstream_skipped), when (when_guard), null
 // (null_propagation), pf (parent_failure), rule (rule_unsatisfied), self, superseded.
 //
-// These are statuses of nodes. The classes of edges, of which the documentation of [kahn.Join] speaks, have letters of their own, which
-// [Joined] takes: S (satisfied), N (neutral: the source was skipped), X (dead: routed past), F (failed).
+// These letters are for statuses of nodes. The classes of edges in the documentation of [kahn.Join] have other letters, which [Joined]
+// takes: S (satisfied), N (neutral: the source was skipped), X (dead: routed past), F (failed).
 package kahntest
 
 import (
@@ -77,7 +77,7 @@ func InFakeTime(t *testing.T, f func(t *testing.T)) {
 	synctest.Test(t, f)
 }
 
-// Recorder keeps the events of a run: pass its Add to [kahn.OnEvent]. The zero value is ready for use.
+// Recorder keeps the events of a run: pass its Add method to [kahn.OnEvent]. The zero value is ready for use.
 type Recorder struct {
 	mu     sync.Mutex
 	events []event.Event
@@ -97,16 +97,16 @@ func (r *Recorder) Events() []event.Event {
 	return slices.Clone(r.events)
 }
 
-// Trial is a run that is over, or suspended.
+// Trial is a run that has ended or is suspended.
 type Trial struct {
 	*kahn.Result
 	Err    error
 	Events []event.Event
 }
 
-// Run executes a graph under the context of the test, checks its events, and reports the assertions of [kahn.TestMode] that
-// fail, and the acts of a [Script] for which [Script.Check] finds no node in the graph. A run that is refused ends the test;
-// a run that fails does not: its error is in Err.
+// Run executes a graph under the context of the test and checks its events. It reports failed assertions of [kahn.TestMode],
+// and acts of a [Script] for which [Script.Check] finds no node in the graph. If the run cannot begin, Run ends the test. If
+// the run fails, Run does not: the error is in Err.
 func Run(t testing.TB, g *kahn.Graph, step kahn.StepFunc, opts ...kahn.Option) *Trial {
 	t.Helper()
 	var rec Recorder
@@ -141,7 +141,7 @@ func text(events []event.Event) string {
 	return b.String()
 }
 
-// Statuses renders the statuses of all nodes in the order of declaration, as in "A:ok B:F C:S/br".
+// Statuses renders the statuses of all nodes in declaration order, as in "A:ok B:F C:S/br".
 func Statuses(res *kahn.Result) string {
 	var words []string
 	for n := range res.Nodes() {
@@ -169,7 +169,8 @@ func Status(status kahn.Status, skip machine.SkipKind) string {
 	return status.String()
 }
 
-// statusWords lists the forms of the statuses in the notation. full has the names of the abbreviated ones.
+// statusWords lists the statuses' forms in the notation. full maps the full names of abbreviated statuses to these
+// forms.
 var statusWords, full = func() (words []string, full map[string]string) {
 	full = map[string]string{}
 	for status := kahn.Idle; ; status++ {
@@ -190,9 +191,9 @@ var statusWords, full = func() (words []string, full map[string]string) {
 	}
 }()
 
-// CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br", in any order. The text has to name
-// all nodes, unless its last word is "...". It may name nodes inside composites by their path, as in "S/x:ok". The error
-// lists every difference.
+// CompareStatuses compares the statuses of a result with a text like "A:ok B:F C:S/br", in any order. The text must name
+// all nodes, unless its last word is "...". It may name nodes in composites by their path, as in "S/x:ok". The error lists
+// every difference.
 func CompareStatuses(res *kahn.Result, want string) error {
 	var problems []string
 	named := map[string]bool{}
@@ -243,7 +244,7 @@ func CompareStatuses(res *kahn.Result, want string) error {
 	return errors.New(strings.Join(problems, "\n"))
 }
 
-// find finds a node by its path. In loops that is a node of the last iteration.
+// find finds a node by its path. In a loop it takes the node of the last iteration.
 func find(res *kahn.Result, path string) (kahn.NodeResult, bool) {
 	if n, ok := res.Node(path); ok {
 		return n, true

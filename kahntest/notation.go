@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn"
 )
 
-// Graph builds a graph from a text in the notation of this package. A text that cannot be read, or a graph that does not
-// compile, ends the test.
+// Graph builds a graph from a text in the notation of this package. It ends the test if the text cannot be read or the
+// graph does not compile.
 func Graph(t testing.TB, text string) *kahn.Graph {
 	t.Helper()
 	nodes, edges, err := Parse(text)
@@ -29,8 +29,8 @@ func Graph(t testing.TB, text string) *kahn.Graph {
 
 var edgeSyntax = regexp.MustCompile(`^([^\s>~{}-]+?)(?:-\[([^\]]*)\]>|-!>|-\*>|~>|>)([^\s>{}]+)$`)
 
-// Parse reads a text in the notation of this package: for tests that want to change the nodes before they make a graph of
-// them. The error names the word that cannot be read.
+// Parse reads a text in the notation of this package, for tests that change the nodes before they make a graph. The error
+// names the word that cannot be read.
 func Parse(text string) ([]kahn.Node, []kahn.Edge, error) {
 	p := parser{index: map[string]int{}, between: map[[2]string][]int{}}
 	var options []string
@@ -115,11 +115,11 @@ func (p *parser) word(word string) error {
 	return nil
 }
 
-// otherArrow is an edge in the form of other notations.
+// otherArrow matches an edge in another notation.
 var otherArrow = regexp.MustCompile(`^([^\s>~{}=→-]+)(?:[-=]+>|→)([^\s>{}→]+)$`)
 
-// edgeInstead is the end of a message about a word that is not an edge: the edge that the author may have meant, and the
-// valid forms.
+// edgeInstead returns the end of a message about a word that is not an edge: the edge that the author may have meant,
+// and the valid forms.
 func edgeInstead(word string) string {
 	forms := ": edges are written A>B, A-[label]>B, A-!>B, A-*>B, A~>B, without spaces"
 	if m := otherArrow.FindStringSubmatch(word); m != nil {
@@ -175,7 +175,7 @@ func (p *parser) option(n *kahn.Node, option string) error {
 		return fmt.Errorf("unknown option %q%s", option, instead(option, append(known, "k2", "req:A")))
 	}
 	ends := [2]string{from, n.ID}
-	between := p.between[ends] // the first of them gets the parameter
+	between := p.between[ends] // the first of the parallel edges gets the parameter
 	if len(between) == 0 {
 		return fmt.Errorf("option %q: no edge from there", option)
 	}

@@ -16,16 +16,17 @@ import (
 	"github.com/seed-c794f7ef/kahn/internal/nearest"
 )
 
-// Script is a step function that follows a script, and records how it was called. It may be used by any number of runs at
-// once; the zero value lets every node complete.
+// Script is a step function that follows a script and records its calls. Any number of runs may use it at once; the zero
+// value lets every node complete.
 type Script struct {
-	// Acts are the results of the attempts of a node, by the node's path and the number of the attempt; the last act also
-	// serves all further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
+	// Acts has, by a node's path, the results of its first attempt, the second, and so on; the last act also serves all
+	// further attempts. [Run] fails the test if the graph lacks a path: see [Script.Check].
 	Acts map[string][]Act
-	// Undos are the results of the attempts to undo a node, as Acts are the results of the attempts to perform it. They are for the nodes that have a
-	// CompensateBy, or whose Compensate is [Script.Undo]. The Value of an act is not used.
+	// Undos has the results of the attempts to undo a node, as Acts has the results of the attempts to run it. They are for nodes that have
+	// a CompensateBy, or whose Compensate is [Script.Undo]. The Value of an act is not used.
 	Undos map[string][]Act
-	// Else performs and undoes the nodes that have no acts. If it is nil they complete with their ids, and are undone.
+	// Else runs and undoes the nodes that have no acts. If it is nil, a run of such a node completes with its id, and
+	// undoing it succeeds.
 	Else kahn.StepFunc
 
 	mu    sync.Mutex
@@ -34,11 +35,11 @@ type Script struct {
 
 // Act is the result of one attempt. The zero value completes with a null output.
 type Act struct {
-	// Delay is how long the attempt takes. If its context ends earlier it fails with the context's error.
+	// Delay is how long the attempt takes. If its context ends earlier, the attempt fails with the context's error.
 	Delay time.Duration
-	// Panic, if it is not nil, is the value with which the attempt panics.
+	// Panic, if not nil, is the value with which the attempt panics.
 	Panic any
-	// Do, if it is not nil, is called, and its results are the attempt's.
+	// Do, if not nil, is called, and its results become the attempt's.
 	Do kahn.StepFunc
 	// Value and Err are the results of the attempt.
 	Value any
@@ -51,11 +52,11 @@ type Call struct {
 	Node    string
 	Attempt int
 	Params  map[string]any
-	// Undo says that the call undoes the node.
+	// Undo means that the call undoes the node.
 	Undo bool
 }
 
-// Step is the step function.
+// Step is the step function to pass to a run.
 func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 	undo := step.Compensating()
 	s.mu.Lock()
@@ -77,13 +78,13 @@ func (s *Script) Step(ctx context.Context, step *kahn.Step) (any, error) {
 	return step.ID(), nil
 }
 
-// Undo is a Compensate of a [kahn.Node] that follows the script.
+// Undo follows the script as the Compensate function of a [kahn.Node].
 func (s *Script) Undo(ctx context.Context, step *kahn.Step) error {
 	_, err := s.Step(ctx, step)
 	return err
 }
 
-// scripts are the scripts that the steps of a run have followed.
+// scripts collects the scripts that the steps of a run have followed.
 type scripts struct {
 	mu   sync.Mutex
 	list []*Script
@@ -100,15 +101,15 @@ func (m *scripts) add(s *Script) {
 	}
 }
 
-// maxPaths bounds the paths that are listed: their number may grow exponentially with the depth of nesting.
+// maxPaths bounds the number of listed paths, which may grow exponentially with the depth of nesting.
 const maxPaths = 10_000
 
 // number matches the number of an item or an iteration in a path.
 var number = regexp.MustCompile(`\[\d+\]|#\d+`)
 
-// Check returns an error that matches [kahn.ErrUnknownNode] if there are acts for a path at which the graph has no node that
-// the step function performs, or in Undos for one at which it has no node that can be undone. It suggests paths, and lists them. It accepts acts
-// for nodes inside a node with a step, since the step may return a graph with [kahn.Expand].
+// Check returns an error that matches [kahn.ErrUnknownNode] if Acts has a path without a node that the step function performs, or Undos a
+// path without a node that can be undone. The error suggests paths, and lists them. Check accepts acts for nodes inside a node with a step,
+// since the step may return a graph with [kahn.Expand].
 func (s *Script) Check(g *kahn.Graph) error {
 	if len(s.Acts)+len(s.Undos) == 0 {
 		return nil
@@ -154,14 +155,14 @@ func (s *Script) Check(g *kahn.Graph) error {
 	return errors.Join(problems...)
 }
 
-// place is a node that has a step, or that can be undone: the path, of the first item or iteration, whether it has a step, whether that is performed by
-// the step function of the run, and whether the node can be undone.
+// place is a node that has a step or can be undone. It has the node's path (for its first item or iteration), whether the node has a step,
+// whether the run's step function performs that, and whether the node can be undone.
 type place struct {
 	path               string
 	step, script, undo bool
 }
 
-// placesOf appends these nodes, and reports whether they are all.
+// placesOf appends the places of a graph, and reports whether these are all.
 func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	for _, n := range g.Nodes() {
 		path := prefix + n.ID
@@ -190,7 +191,7 @@ func placesOf(list []place, g *kahn.Graph, prefix string) ([]place, bool) {
 	return list, true
 }
 
-// instead is the part of a message that names the alternatives: the nearest of the choices, and the first of them.
+// instead returns the part of a message that names alternatives: the nearest of the choices, and the first of them.
 func instead(written string, choices []string) string {
 	const most = 20
 	text := ""
@@ -232,13 +233,14 @@ func (s *Script) Calls() []Call {
 	return slices.Clone(s.calls)
 }
 
-// CallsOf returns the calls of one node, calls that undo it included.
+// CallsOf returns the calls of one node, including calls that undo it.
 func (s *Script) CallsOf(node string) []Call {
 	return slices.DeleteFunc(s.Calls(), func(c Call) bool { return c.Node != node })
 }
 
-// RequireCalls ends the test unless the nodes were called in this order, each as often as it is named: "A B B C". A call that undoes a node is
-// named "undo:B". Nodes that run at the same time are called in any order: pass kahn.Limit(1) to the run, which does not bound compensations.
+// RequireCalls ends the test unless the nodes were called in this order, each as often as want names it: "A B B C". A call that undoes a
+// node is named "undo:B". Nodes that run at the same time are called in any order: to fix the order, pass kahn.Limit(1) to the run; it does
+// not bound compensations.
 func RequireCalls(t testing.TB, s *Script, want string) {
 	t.Helper()
 	var got []string

@@ -6,13 +6,13 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// bound is a number of a Handler or a Client, by the name of its field.
+// bound is a numeric field of a Handler or a Client, with its name.
 type bound struct {
 	field string
 	value int64
 }
 
-// check refuses negative numbers, which have no meaning: the error names the field and matches [machine.ErrBadValue].
+// check returns an error that matches [machine.ErrBadValue], and names the field, if a number is negative.
 func check(bounds ...bound) error {
 	for _, b := range bounds {
 		if b.value < 0 {

@@ -18,19 +18,20 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// Client reads the events of a run from the URL of a [Handler], through cut connections and servers that restart. Its
-// fields must not be changed while it reads; one client may be used by many readers.
+// Client reads the events of a run from the URL of a [Handler], across cut connections and restarting servers. Its
+// fields must not change while it reads; many readers may use one client.
 type Client struct {
-	// URL is where the run's events are. It has no afterEventId: the client sends its cursor as a header.
+	// URL is the address of the run's events, without afterEventId: the client sends its cursor as a header.
 	URL string
 	// Header is added to each request, for example to identify the client.
 	Header http.Header
 	// HTTP makes the requests. Default: http.DefaultClient. Its Timeout, if it has one, cuts streams, which then continue.
 	HTTP *http.Client
 	// Wait is the time before the client connects again; the server's retry field overrides it. It doubles, up to 30 s, with
-	// each successive attempt without new events, and a longer Retry-After takes precedence. Default: 1 s.
+	// each successive attempt without new events. A longer Retry-After takes precedence. Default: 1 s.
 	Wait time.Duration
-	// Attempts bounds the successive attempts without new events. 0 is no bound: the client continues until its context ends.
+	// Attempts bounds the successive attempts without new events. 0 means no bound: the client continues until its context
+	// ends.
 	Attempts int
 	// MaxBytes bounds a line of the stream, and an event. Default: 1 MiB.
 	MaxBytes int
@@ -42,14 +43,14 @@ const (
 	defaultMaxBytes = 1 << 20
 )
 
-// Events yields the events with ids above after, each once, in order and without holes, and ends after the run's last one.
-// 0 is before the first event. An event that the server withholds is left out. Leaving the loop closes the connection.
+// Events yields the events with ids greater than after, each once, in order and without holes, and ends after the run's last
+// event. 0 is before the first event. Events that the server withholds are left out. Leaving the loop closes the connection.
 //
-// An error ends the sequence, and comes with a zero Event: an error that matches [machine.ErrBadValue] if a number of the
-// Client is negative; the cause of ctx's end; a [*event.GapError] if the server no longer keeps the events after the cursor,
-// and reading may continue with Events(ctx, First-1) from a fresh start; a [*StatusError] if the server refuses; a
-// [*LostError] if events are missing that the server cannot send again; and after Attempts, the last problem. After any
-// other error the client connects again.
+// An error ends the sequence, and comes with a zero Event. It matches [machine.ErrBadValue] if a number of the Client is
+// negative. It is the cause of ctx's end; a [*event.GapError] if the server no longer keeps the events after the cursor (to
+// continue, reset the state and read Events(ctx, First-1)); a [*StatusError] if the server rejects the request; a
+// [*LostError] if events are missing that the server cannot send again; or, after Attempts attempts, the last problem. After
+// any other error the client connects again.
 func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error] {
 	return func(yield func(event.Event, error) bool) {
 		if err := c.check(); err != nil {
@@ -92,16 +93,16 @@ func (c *Client) Events(ctx context.Context, after uint64) iter.Seq2[event.Event
 	}
 }
 
-// backoff is the time before the next connection after some without new events.
+// backoff returns the time before the next connection, after idle connections without new events.
 func backoff(wait time.Duration, idle int) time.Duration {
 	longest := wait
 	for i := 1; i < idle && longest < maxWait; i++ {
 		longest = min(2*longest, maxWait)
 	}
-	return wait + rand.N(longest-wait+1) // so that clients that were disconnected together do not reconnect together
+	return wait + rand.N(longest-wait+1) // random, so that clients that were disconnected together do not reconnect together
 }
 
-// sleep waits, and reports false if ctx ends before.
+// sleep waits for d. It reports false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -113,19 +114,19 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// How an answer ends, other than by a failure.
+// How a response ends, other than by a failure.
 var (
-	errDone = errors.New("done") // the run has ended, or the consumer has stopped
+	errDone = errors.New("done") // the run has ended, or the consumer has stopped reading
 	errMore = errors.New("more") // there is another page
 	errCut  = errors.New("sse: the stream has ended before the run")
 )
 
-// finalError wraps an error that a new connection would not resolve.
+// finalError wraps an error that a new connection would not fix.
 type finalError struct{ error }
 
 func final(err error) error { return &finalError{err} }
 
-// connect requests the events after the last one, and reads until the answer ends.
+// connect requests the events after the last one, and reads until the response ends.
 func (r *reader) connect(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.c.URL, nil)
 	if err != nil {
@@ -146,7 +147,7 @@ func (r *reader) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // everything has been read, or reading has failed already
+	defer func() { _ = resp.Body.Close() }() // everything has been read, or reading has already failed
 	switch resp.StatusCode {
 	case http.StatusOK:
 	case http.StatusNoContent:
@@ -164,9 +165,9 @@ func (r *reader) connect(ctx context.Context) error {
 	return final(fmt.Errorf("sse: the answer is of type %q, and no stream of events", resp.Header.Get("Content-Type")))
 }
 
-// refused makes an error of an answer that is not a stream.
+// refused makes an error of a response that is not a stream.
 func (r *reader) refused(resp *http.Response) error {
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much of it as there is
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<10)) // as much as arrives
 	if resp.StatusCode == http.StatusGone {
 		var g gone
 		if json.Unmarshal(body, &g) == nil && g.First > 0 {
@@ -206,7 +207,7 @@ func (r *reader) stream(body io.Reader) error {
 	}
 }
 
-// page reads the answer of a server that does not stream.
+// page reads the response of a server that does not stream.
 func (r *reader) page(body io.Reader) error {
 	limit := cmp.Or(r.c.MaxBytes, defaultMaxBytes) + 2*pageSize
 	data, err := io.ReadAll(io.LimitReader(body, int64(limit)+1))
@@ -244,7 +245,7 @@ func (r *reader) page(body io.Reader) error {
 	return errCut
 }
 
-// retryAfter reads the header of that name: seconds or a date. 0 is none.
+// retryAfter parses a Retry-After header: seconds or a date. It returns 0 if there is none.
 func retryAfter(text string) time.Duration {
 	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
 		return min(time.Duration(n)*time.Second, maxRetry)

@@ -11,11 +11,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// feed reads the events of one source for all of its streams: each event is read, encoded and timed once, not once for every client.
-// A stream takes one chunk after the other, and reads what it misses with the others that do: see segments. Handlers that redact events have a
-// feed for each stream, which encodes them: so all calls of Redact for a request are on its goroutine.
+// feed reads the events of one source for all of its streams: each event is read, encoded and timed once, not once for each client. A
+// stream takes one chunk after the other. A stream that is behind reads the events that it misses together with other such streams: see
+// segments. A handler with Redact has a feed for each stream, and the stream encodes the events, so that Redact runs on the request's
+// goroutine.
 //
-// The reader reads on when a stream has taken what it has read, so a feed whose clients all have stalled stands still.
+// The reader continues when a stream has taken the open chunk, so a feed stands still if all its clients stall.
 type feed struct {
 	h    *Handler // encodes the events; nil if the stream does
 	stop context.CancelFunc
@@ -23,49 +24,49 @@ type feed struct {
 
 	streams int // guarded by the lock of feeds
 
-	segments segments // of what the chunks do not keep any more
+	segments segments // of events that the chunks no longer have
 
 	mu      sync.Mutex
-	chunks  []chunk // the latest ones, in order
+	chunks  []chunk // the latest chunks, in order
 	upTo    uint64  // the id of the last event in chunks, or where the feed began
-	open    chunk   // of the following events; no stream has it yet
-	ready   bool    // the open chunk may be taken
+	open    chunk   // of the next events; no stream has it yet
+	ready   bool    // streams may take the open chunk
 	changed chan struct{}
-	room    chan struct{} // gets a value when the open chunk was taken
-	taken   time.Time     // when that was
+	room    chan struct{} // receives a value when the open chunk was taken
+	taken   time.Time     // when the open chunk was last taken
 	due     *time.Timer   // makes the open chunk ready
 	ended   bool          // the source has ended, or failed
 	err     error
 }
 
-// chunk is the events with ids above after, up to last. It is immutable once it is taken.
+// chunk has the events with ids greater than after, up to last. It is immutable once it is taken.
 type chunk struct {
 	after, last uint64
 	frames      []byte
 	events      []event.Event // instead of frames, if the stream encodes them
 }
 
-// size is the bytes that the chunk takes, without the values that its events refer to.
+// size returns the number of bytes of the chunk, without the values that its events refer to.
 func (c *chunk) size() int { return len(c.frames) + len(c.events)*int(unsafe.Sizeof(event.Event{})) }
 
 const (
-	// flushEvery is how often chunks are taken at most: an event after a pause goes out at once, and events in quick succession together.
+	// flushEvery is the minimum time between chunks: an event after a pause is sent at once, and events in quick succession are sent
+	// together.
 	flushEvery = 20 * time.Millisecond
-	// fullChunk is how many bytes go out without waiting for that.
+	// fullChunk is the number of bytes that are sent without waiting for flushEvery.
 	fullChunk = 32 << 10
-	// keptChunks is how many chunks a feed keeps for streams that are slower than others, and keptBytes how many bytes. The latest chunk is
-	// kept whatever its size.
+	// keptChunks and keptBytes bound the chunks that a feed keeps for slower streams. The latest chunk is kept whatever its size.
 	keptChunks, keptBytes = 8, 2 * 8 * fullChunk
 )
 
-// feeds has the feed of every source that has streams.
+// feeds has the feed of each source that has streams.
 type feeds struct {
 	mu       sync.Mutex
 	bySource map[Source]*feed
 }
 
 // join returns a feed of a source for one more stream, which calls leave when it ends. A new feed begins after the given event. The stream
-// has a feed of its own if h redacts its events, or if the source cannot be the key of a map.
+// has a feed of its own if h redacts events, or if the source is not comparable.
 func (fs *feeds) join(src Source, after uint64, h *Handler) (f *feed, leave func()) {
 	if h.Redact != nil || !reflect.ValueOf(src).Comparable() {
 		own := h
@@ -101,7 +102,7 @@ func (fs *feeds) leave(src Source, f *feed) {
 	}
 }
 
-// newFeed starts to read a source. h encodes the events, if it is not nil.
+// newFeed starts to read a source. h encodes the events, unless it is nil.
 func newFeed(src Source, after uint64, h *Handler) *feed {
 	ctx, cancel := context.WithCancel(context.Background())
 	f := &feed{
@@ -134,9 +135,9 @@ func (f *feed) read(ctx context.Context, src Source, after uint64) {
 	f.end(f.pass(ctx, src, after))
 }
 
-// pass adds the events of a source to the feed. It returns the error that has ended them.
+// pass adds the events of a source to the feed. It returns the error that ended them.
 func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
-	defer contain(&err) // on a goroutine of its own a panic would take the process down
+	defer contain(&err) // on its own goroutine a panic would crash the process
 	for e, failed := range src.Events(ctx, after) {
 		if failed != nil {
 			return failed
@@ -152,7 +153,7 @@ func (f *feed) pass(ctx context.Context, src Source, after uint64) (err error) {
 	return nil
 }
 
-// add waits for room in the open chunk and appends an event, or the event's frame if the feed encodes events. It reports false if ctx has
+// add waits for room in the open chunk and appends an event, or the event's frame if the feed encodes events. It returns false if ctx has
 // ended.
 func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	f.mu.Lock()
@@ -190,7 +191,7 @@ func (f *feed) add(ctx context.Context, e event.Event, frame []byte) bool {
 	return true
 }
 
-// announce wakes the streams that wait for the open chunk. The caller holds the lock.
+// announce wakes the streams that wait for the open chunk. The caller holds f.mu.
 func (f *feed) announce() {
 	f.ready = true
 	close(f.changed)
@@ -206,7 +207,7 @@ func (f *feed) mayBeTaken() {
 	}
 }
 
-// end notes that nothing follows.
+// end records that no events follow.
 func (f *feed) end(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,17 +215,17 @@ func (f *feed) end(err error) {
 	f.announce()
 }
 
-// next is the answer to a stream that has read up to some event. Exactly one of its parts is set.
+// next is the result for a stream that has read up to some event. Exactly one kind of result is set.
 type next struct {
-	chunk  *chunk          // the events that follow
-	upTo   uint64          // the event up to which the stream has to read by itself, if it is behind
-	behind bool            // the chunk that follows is not kept any more, or the stream is in the middle of it
-	wait   <-chan struct{} // closed when it is worth to ask again
-	ended  bool            // nothing follows
-	err    error           // why
+	chunk  *chunk          // the next events
+	upTo   uint64          // if the stream is behind: the event up to which it must read by itself
+	behind bool            // the next chunk is no longer kept, or the stream is in the middle of it
+	wait   <-chan struct{} // closed when it is worth asking again
+	ended  bool            // no events follow
+	err    error           // why no events follow
 }
 
-// after returns what follows an event.
+// after returns the result for a stream that has read up to event id.
 func (f *feed) after(id uint64) next {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,9 +249,9 @@ func (f *feed) after(id uint64) next {
 	}
 }
 
-// take adds the open chunk to the chunks that streams get. The caller holds the lock.
+// take adds the open chunk to the chunks that streams get. The caller holds f.mu.
 func (f *feed) take() {
-	kept, first := f.open.size(), len(f.chunks) // first is the oldest chunk that is kept
+	kept, first := f.open.size(), len(f.chunks) // first is the oldest kept chunk
 	for first > 0 && len(f.chunks)-first+1 < keptChunks && kept+f.chunks[first-1].size() <= keptBytes {
 		first--
 		kept += f.chunks[first].size()

@@ -17,37 +17,38 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Handler serves the events of runs. Find must be set. It is read-only: it answers methods other than GET and HEAD with 405.
-// If one of its numbers is negative it answers every request with 500 and the name of the field.
-// A handler must not be copied after first use, nor its fields changed.
+// Handler serves the events of runs. Find must be set. Handler is read-only: it responds to methods other than GET and HEAD
+// with 405. If one of its numbers is negative, it responds to every request with 500 and the name of the field. A handler
+// must not be copied after first use, and its fields must not change.
 //
-// A stream ends with its request's context. A host that shuts down its http.Server, which waits for streams, ends them by
-// cancelling its BaseContext in a function given to RegisterOnShutdown; clients reconnect and miss nothing.
+// A stream ends with its request's context. http.Server.Shutdown waits for streams: to end them, cancel the server's
+// BaseContext in a function passed to RegisterOnShutdown. Clients then reconnect and miss nothing.
 //
-// Writes have deadlines if the ResponseWriter, or a writer that it unwraps to, can set them; so wrap it in middleware
-// with an Unwrap method.
+// Writes have deadlines if the ResponseWriter, or a writer that it unwraps to, can set them. So middleware that wraps the
+// ResponseWriter should have an Unwrap method.
 type Handler struct {
-	// Find returns the run for a request; see [Fixed]. The handler answers an error with 404, or with the status of a
-	// [*StatusError]. If the run is suspended and its log has ended, Find is called again from time to time for the run that
-	// continues.
+	// Find returns the run for a request; see [Fixed]. If it returns an error, the response is 404, or the status of a
+	// [*StatusError]. If the run is suspended and its log has ended, the handler calls Find repeatedly to get the run that
+	// continues it.
 	Find func(*http.Request) (Source, error)
-	// Authorize is called first, once for each request. nil lets the request pass; the handler answers an error with 403, or
-	// with the status of a [*StatusError]. Without it everybody who reaches the handler may read.
+	// Authorize is called first, once for each request. nil lets the request pass; for an error the response is 403, or the
+	// status of a [*StatusError]. Without Authorize everyone who reaches the handler may read.
 	Authorize func(*http.Request) error
-	// Redact gets each event before it is sent, heartbeats too, and returns the version that the client may see; false
-	// withholds the event, and the client then gets its id alone. It must not change values that the payload refers to,
-	// which are shared, but replace the payload, by another of its type or a json.RawMessage; an event with any other
-	// payload is withheld. Id and type stay. All calls for a request are on the goroutine of the request.
+	// Redact gets each event before it is sent, including heartbeats, and returns the version that the client may see.
+	// If it returns false, the event is withheld, and the client gets only its id. Redact must not change values that
+	// the payload refers to, which are shared, but may replace the payload with another of its type or a
+	// json.RawMessage; with any other payload the event is withheld. Id and type stay. Redact runs on the request's
+	// goroutine.
 	Redact func(*http.Request, event.Event) (event.Event, bool)
 	// Heartbeat is how long a stream may be silent. Default: 15 s. Heartbeats are events of type heartbeat without an id.
 	Heartbeat time.Duration
-	// WriteTimeout bounds each write to a client, whatever http.Server.WriteTimeout says. The stream of a slower client is
-	// cut. Default: 10 s.
+	// WriteTimeout bounds each write to a client, whatever http.Server.WriteTimeout says. A slower client's stream is cut.
+	// Default: 10 s.
 	WriteTimeout time.Duration
-	// Retry is how long clients are asked to wait before they reconnect. 0 leaves it to them.
+	// Retry is how long clients should wait before they reconnect. 0 leaves it to the clients.
 	Retry time.Duration
-	// MaxStreams bounds the streams at a time, MaxStreamsPerKey the streams of one key; 0 is no bound. The handler answers
-	// further requests with 503 and Retry-After. Pages are not counted.
+	// MaxStreams bounds the concurrent streams, MaxStreamsPerKey the streams of one key; 0 means no bound. For further
+	// requests the response is 503 with Retry-After. Pages are not counted.
 	MaxStreams, MaxStreamsPerKey int
 	// Key returns the key of a request: a user, a tenant. Default: the host of the remote address.
 	Key func(*http.Request) string
@@ -59,16 +60,16 @@ type Handler struct {
 const (
 	defaultHeartbeat    = 15 * time.Second
 	defaultWriteTimeout = 10 * time.Second
-	// fullRetryAfter is the Retry-After for requests above the bounds on streams.
+	// fullRetryAfter is the Retry-After for requests beyond the bounds on streams.
 	fullRetryAfter = 5 * time.Second
 )
 
-// Fixed is a Find for a handler of a single run.
+// Fixed returns a Find function for a handler of a single run.
 func Fixed(run Source) func(*http.Request) (Source, error) {
 	return func(*http.Request) (Source, error) { return run, nil }
 }
 
-// ServeHTTP answers with the events after the request's cursor.
+// ServeHTTP responds with the events after the request's cursor.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", "GET, HEAD")
@@ -95,8 +96,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, err, http.StatusBadRequest)
 		return
 	}
-	// A status that is terminal here makes the range final. Other problems of the cursor are found here without waiting, as
-	// long as the handler can still answer with a status.
+	// If the status is terminal here, the range is final. Other problems with the cursor must be found here, without
+	// waiting, while the handler can still respond with a status.
 	ended := src.Status().Terminal()
 	first, last := src.EventRange()
 	if err := readable(src, cur.after, first, last); err != nil {
@@ -109,7 +110,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if ended && cur.after >= last && cur.header {
 		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusNoContent) // the standard's way to stop an EventSource from reconnecting
+		w.WriteHeader(http.StatusNoContent) // the standard way to stop an EventSource from reconnecting
 		return
 	}
 	release, ok := h.slots.take(h, r)
@@ -128,7 +129,7 @@ type cursor struct {
 }
 
 func cursorOf(r *http.Request) (cursor, error) {
-	// A query that cannot be read may contain a cursor: do not answer it from the beginning.
+	// A query that cannot be parsed may contain a cursor, so the handler must not respond from the beginning.
 	if query, err := url.ParseQuery(r.URL.RawQuery); err != nil || query.Has("afterEventId") {
 		n, bad := strconv.ParseUint(query.Get("afterEventId"), 10, 64)
 		if err != nil || bad != nil {
@@ -138,15 +139,16 @@ func cursorOf(r *http.Request) (cursor, error) {
 	}
 	n, err := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64)
 	if err != nil {
-		return cursor{}, nil // a browser sends back an id that another server gave it: not the user's fault
+		return cursor{}, nil // a browser returns an id from another server: not the user's fault
 	}
 	return cursor{after: n, header: true}, nil
 }
 
-// readable returns the error of reading on from a cursor, as far as it can be known without waiting.
+// readable returns the error of reading after a cursor, as far as it is known without waiting.
 func readable(src Source, after, first, last uint64) error {
 	if first > last {
-		// No event at all: there was none yet, or none is kept. Reading with a context that has ended says which, at once.
+		// There is no event: either none happened yet or none is kept. Reading with an ended context reports which, at
+		// once.
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		for _, err := range src.Events(ctx, after) {
@@ -160,15 +162,15 @@ func readable(src Source, after, first, last uint64) error {
 	if first > 0 && after < first-1 {
 		return &event.GapError{After: after, First: first}
 	}
-	// The client cannot have seen a future event: a crash has lost the event, and another one will get its id. But if the
-	// run has ended, or was left, the source may be an earlier life of it.
+	// The client cannot have seen a future event: a crash has lost the event, and another event will get its id. But if
+	// the run has ended or was left, the source may be an earlier life of it.
 	if after > last && src.Status() == machine.RunRunning {
 		return &event.GapError{After: after, First: first}
 	}
 	return nil
 }
 
-// key returns the key of the request, for the bound on the streams of one key.
+// key returns the key of the request, for MaxStreamsPerKey.
 func (h *Handler) key(r *http.Request) string {
 	if h.Key != nil {
 		return h.Key(r)
@@ -180,20 +182,20 @@ func (h *Handler) key(r *http.Request) string {
 	return host
 }
 
-// wantsPage reports whether the client asks for JSON and for no stream.
+// wantsPage reports whether the client asks for JSON and not for a stream.
 func wantsPage(r *http.Request) bool {
 	accept := strings.Join(r.Header.Values("Accept"), ",")
 	return strings.Contains(accept, jsonType) && !strings.Contains(accept, streamType)
 }
 
-// gone is the body of an answer with status 410.
+// gone is the body of a response with status 410.
 type gone struct {
 	Error string `json:"error"`
 	After uint64 `json:"after"`
 	First uint64 `json:"first"`
 }
 
-// refuse answers with an error: with its own status, or else with code.
+// refuse responds with an error: with the error's own status, or else with code.
 func refuse(w http.ResponseWriter, err error, code int) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
@@ -207,7 +209,7 @@ func refuse(w http.ResponseWriter, err error, code int) {
 	}
 	status := &StatusError{Code: code}
 	if own := (*StatusError)(nil); errors.As(err, &own) && own != nil && own.Code >= 400 && own.Code < 600 {
-		status = own // anything else would be an error that lets its request pass
+		status = own // another code would turn the error into a success
 	}
 	if status.RetryAfter > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(status.RetryAfter.Seconds()))))
@@ -222,7 +224,7 @@ type slots struct {
 	byKey map[string]int
 }
 
-// take counts one more stream, until release is called, unless that would exceed a bound.
+// take counts one more stream until release is called. ok is false if that would exceed a bound.
 func (s *slots) take(h *Handler, r *http.Request) (release func(), ok bool) {
 	key := ""
 	if h.MaxStreamsPerKey > 0 {

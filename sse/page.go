@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// page is the answer to a client that does not stream.
+// page is the response to a client that does not stream.
 type page struct {
 	Events      []json.RawMessage `json:"events"`
 	LastEventID uint64            `json:"lastEventId"`
@@ -17,10 +17,10 @@ type page struct {
 // pageSize is the number of bytes of events at which a page is full.
 const pageSize = 1 << 18
 
-// page answers with the events after a cursor.
+// page responds with the events after a cursor.
 func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	p := page{Events: []json.RawMessage{}, LastEventID: after}
-	ended := src.Status().Terminal() // asked before the range, which then is final
+	ended := src.Status().Terminal() // asked before the range: if the run has ended, the range is final
 	_, last := src.EventRange()
 	if after < last {
 		size := 0
@@ -50,5 +50,5 @@ func (h *Handler) page(w http.ResponseWriter, r *http.Request, src Source, after
 	header := w.Header()
 	header.Set("Content-Type", jsonType)
 	header.Set("Cache-Control", "no-store")
-	_, _ = w.Write(data) // if it fails the client is gone
+	_, _ = w.Write(data) // if it fails, the client is gone
 }

@@ -11,11 +11,11 @@ import (
 
 // message is one block of an event stream with an id or data.
 type message struct {
-	// id is the stream's last event id as of this block; it stays until another one comes.
+	// id is the stream's last event id as of this block; later blocks without an id keep it.
 	id    string
 	event string // "" if the block names none
 	// data is valid until the next call. hasData distinguishes a block with empty data from a block without data,
-	// which is no event and only moves the id.
+	// which is not an event and only moves the id.
 	data    []byte
 	hasData bool
 }
@@ -25,22 +25,22 @@ var errTooLong = errors.New("sse: an event of the stream is longer than the clie
 // parser reads an event stream as the HTML standard defines it, section "Server-sent events".
 type parser struct {
 	r     *bufio.Reader
-	limit int           // bytes that a line, and the data of a block, may have together
-	retry time.Duration // the last retry field of the stream; -1 without one
+	limit int           // bytes allowed for a line and a block's data together
+	retry time.Duration // the stream's latest retry field; -1 without one
 
 	id      string
 	data    []byte
 	line    []byte
-	started bool // the first line has been read, before which a byte order mark may stand
-	afterCR bool // a line feed that comes next belongs to the line end before it
+	started bool // the first line has been read; only before it may a byte order mark come
+	afterCR bool // a line feed that comes next belongs to the preceding line end
 }
 
 func newParser(r io.Reader, limit int) *parser {
 	return &parser{r: bufio.NewReader(r), limit: limit, retry: -1}
 }
 
-// next returns the next block with an id or data. A block that the stream breaks off is dropped: a client that resumes gets
-// it again.
+// next returns the next block with an id or data. It drops a block that the end of the stream cuts off: a client that
+// resumes gets the block again.
 func (p *parser) next() (message, error) {
 	m := message{}
 	id, hasID := p.id, false
@@ -99,7 +99,7 @@ func (p *parser) readLine() ([]byte, error) {
 	p.line = p.line[:0]
 	for {
 		if _, err := p.r.Peek(1); err != nil {
-			return nil, err // also at the end of the stream: a line without an end is not a line
+			return nil, err // also at the end of the stream: an unterminated line does not count
 		}
 		chunk, _ := p.r.Peek(p.r.Buffered())
 		if p.afterCR {

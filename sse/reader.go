@@ -9,12 +9,12 @@ import (
 	"github.com/seed-c794f7ef/kahn/event"
 )
 
-// LostError says that events, or deltas of a node, are missing from a stream, and also from the stream that replaced it.
-// The server is broken then, or a proxy drops parts of streams.
+// LostError means that events, or deltas of a node, are missing from a stream, and also from the stream that replaced
+// it. Then the server is broken, or a proxy drops parts of streams.
 type LostError struct {
 	Node string // the node whose delta is missing; "" for an event
-	Last uint64 // the last index or id before the hole
-	Next uint64 // the first one after it
+	Last uint64 // the last index or id before the gap
+	Next uint64 // the first index or id after it
 }
 
 // Error names the missing events or deltas.
@@ -25,19 +25,19 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("sse: events %d to %d are missing", e.Last+1, e.Next-1)
 }
 
-// reader is one use of Events.
+// reader is the state of one call of Events.
 type reader struct {
 	c     *Client
 	yield func(event.Event, error) bool
-	run   string        // the id of the run, as soon as it is known
-	start uint64        // the cursor at the beginning
-	last  uint64        // the id of the last event that was seen
-	alive bool          // the connection has brought an event, or a heartbeat
-	torn  bool          // the connection was torn down because of a hole, and nothing new has come since
-	wait  time.Duration // before the next connection, if this one has brought something
-	// deltas is the last delta of each node. It is not known for nodes that had deltas before start.
+	run   string        // the id of the run, once known
+	start uint64        // the initial cursor
+	last  uint64        // the id of the last seen event
+	alive bool          // the connection has delivered an event or a heartbeat
+	torn  bool          // the connection was closed because of a gap, and nothing new has arrived since
+	wait  time.Duration // before the next connection, if this one has delivered something
+	// deltas is the last delta of each node. For a node with deltas before start it is not known at first.
 	deltas   map[string]delta
-	withheld uint64 // the id of the last event that was withheld, which may have been a delta
+	withheld uint64 // the id of the last withheld event, which may have been a delta
 }
 
 type delta struct {
@@ -45,7 +45,7 @@ type delta struct {
 	event uint64
 }
 
-// message takes one block of a stream.
+// message handles one block of a stream.
 func (r *reader) message(m message) error {
 	if m.event == string(event.Heartbeat) {
 		return r.heartbeat(m.data)
@@ -67,7 +67,7 @@ func (r *reader) message(m message) error {
 	return r.event(e)
 }
 
-// heartbeat takes a heartbeat, which also has the id of the last event before it.
+// heartbeat handles a heartbeat, which also carries the id of the last event before it.
 func (r *reader) heartbeat(data []byte) error {
 	var e event.Event
 	if err := e.UnmarshalJSON(data); err != nil {
@@ -80,7 +80,7 @@ func (r *reader) heartbeat(data []byte) error {
 	return r.sameRun(e.RunID)
 }
 
-// withheldEvent takes the id of an event that the client may not see.
+// withheldEvent handles the id of an event that the client may not see.
 func (r *reader) withheldEvent(id uint64) error {
 	if id > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: id})
@@ -92,13 +92,13 @@ func (r *reader) withheldEvent(id uint64) error {
 	return nil
 }
 
-// event takes one event of the run's log.
+// event handles one event of the run's log.
 func (r *reader) event(e event.Event) error {
 	if err := r.sameRun(e.RunID); err != nil {
 		return err
 	}
 	if e.ID <= r.last {
-		return nil // the server has started before the cursor
+		return nil // the server has begun before the cursor
 	}
 	if e.ID > r.last+1 {
 		return r.lost(&LostError{Last: r.last, Next: e.ID})
@@ -126,7 +126,7 @@ func (r *reader) event(e event.Event) error {
 
 func (r *reader) seen(id uint64) { r.last, r.alive, r.torn = id, true, false }
 
-// delta keeps the deltas of each node without duplicates and holes, also where the ids of events are without.
+// delta drops duplicate deltas of a node and detects gaps between them, even where the ids of events have no gaps.
 func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	node := cmp.Or(e.Path, e.Node)
 	was, known := r.deltas[node]
@@ -140,7 +140,7 @@ func (r *reader) delta(e event.Event, index uint64) (fresh bool, err error) {
 	return false, r.lost(&LostError{Node: node, Last: was.index, Next: index})
 }
 
-// lost tears the connection down, so that the next one brings the missing events; after a second loss in the same place the
+// lost closes the connection, so that the next one delivers the missing events. After a second loss in the same place the
 // reader returns the error.
 func (r *reader) lost(err *LostError) error {
 	if r.torn {
@@ -150,7 +150,7 @@ func (r *reader) lost(err *LostError) error {
 	return err
 }
 
-// sameRun checks that the URL still names the same run: the ids of another run say nothing about the ids seen so far.
+// sameRun checks that the URL still names the same run: the ids seen so far mean nothing in another run.
 func (r *reader) sameRun(id string) error {
 	if r.run = cmp.Or(r.run, id); id != "" && r.run != id {
 		return final(fmt.Errorf("sse: the stream was of run %s and is of run %s now", r.run, id))

@@ -5,23 +5,23 @@ import (
 	"sync"
 )
 
-// segments have the frames of events that a feed does not keep any more, for the streams that are behind: the first stream that needs a
-// segment reads and encodes it, and the others wait for it. All are dropped when no stream is behind.
+// segments have the frames of events that a feed no longer keeps, for streams that are behind. The first stream that needs a segment
+// reads and encodes it, and other streams wait for it. All segments are dropped when no stream is behind.
 type segments struct {
 	mu      sync.Mutex
 	behind  int // streams
 	byAfter map[uint64]*segment
-	kept    []*segment // the encoded ones, the oldest first
-	bytes   int        // of these
+	kept    []*segment // encoded segments, the oldest first
+	bytes   int        // of the kept segments
 }
 
-// segment is the frames of the events with ids above after, up to last. It ends with an id that is a multiple of segmentEvents, so that
-// streams that began anywhere soon need the same segments, or before, when it is large.
+// segment has the frames of the events with ids greater than after, up to last. It ends with an id that is a multiple of segmentEvents,
+// or earlier when it is large; so streams that began in different places soon need the same segments.
 type segment struct {
 	after, last uint64
 	frames      []byte
-	done        chan struct{} // closed when it is encoded, or will not be
-	encoded     bool          // read it after done
+	done        chan struct{} // closed when it is encoded, or when encoding has failed
+	encoded     bool          // read it only after done
 }
 
 const (
@@ -30,7 +30,7 @@ const (
 	keptSegments = 1 << 20
 )
 
-// next returns the segment that follows an event, and whether the caller has to encode it, and then to call done.
+// next returns the segment that follows an event. If mine is set, the caller must encode it and then call done.
 func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -45,7 +45,8 @@ func (ss *segments) next(after uint64) (g *segment, mine bool) {
 	return g, true
 }
 
-// done gives a segment to all streams that wait for it, or lets one of them encode it if that has failed.
+// done hands an encoded segment to all streams that wait for it. If encoding has failed, one of these streams encodes
+// it.
 func (ss *segments) done(g *segment, encoded bool) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -77,7 +78,7 @@ func (ss *segments) leave() {
 	}
 }
 
-// catchUp writes the events up to the given one, all of which the source has.
+// catchUp writes the events up to the given id. The source has all of them.
 func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	ss.enter()
 	defer ss.leave()
@@ -104,7 +105,7 @@ func (s *stream) catchUp(src Source, ss *segments, upTo uint64) error {
 	return nil
 }
 
-// encode encodes a segment and writes it, and then the following ones, until another stream encodes the next.
+// encode encodes a segment and writes it, and then the following segments, until another stream encodes the next one.
 func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err error) {
 	defer func() {
 		if g != nil {
@@ -122,7 +123,7 @@ func (s *stream) encode(src Source, ss *segments, g *segment, upTo uint64) (err 
 		}
 		ss.done(g, true)
 		frames, last := g.frames, g.last
-		g = nil // a client that takes its time keeps no other waiting
+		g = nil // a slow client keeps no other client waiting
 		if err := s.send(frames); err != nil {
 			return err
 		}

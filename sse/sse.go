@@ -1,5 +1,5 @@
-// Package sse serves the events of runs over HTTP as server-sent events, and reads them: a [Handler] for browsers'
-// EventSource and any other client, and a [Client] in Go. It needs nothing but the standard library.
+// Package sse serves the events of runs over HTTP as server-sent events, and reads them: a [Handler] for browsers' EventSource
+// and any other client, and a [Client] in Go. It needs only the standard library.
 //
 //	http.Handle("/runs/{id}/events", &sse.Handler{Find: func(r *http.Request) (sse.Source, error) {
 //		if run, ok := runner.Run(r.PathValue("id")); ok {
@@ -14,10 +14,10 @@
 //	event: node.completed
 //	data: {"eventId":7,"sequence":7,"type":"node.completed",...}
 //
-// The id of the last event that a client has seen is its cursor. A client sends it as the query parameter afterEventId or,
-// as every EventSource does by itself when it reconnects, as the header Last-Event-ID; the query wins. It then gets the
-// events with greater ids, past events first and the others as they happen, and after the run's last event the stream ends.
-// A run that is suspended keeps its streams open, across its resumption if Find then returns the run that continues.
+// The id of the last event that a client has seen is its cursor. A client sends its cursor as the query parameter afterEventId
+// or as the header Last-Event-ID, as every EventSource does when it reconnects; the query wins. It then gets the events with
+// greater ids: past events first, then new events as they happen. After the run's last event the stream ends. Streams of a
+// suspended run stay open, even across a resumption if Find then returns the run that continues.
 //
 // # In a browser
 //
@@ -26,15 +26,15 @@
 //	for (const end of ["run.completed", "run.failed", "run.cancelled", "run.timed_out"])
 //		events.addEventListener(end, () => events.close())
 //
-// An EventSource reconnects whenever a stream ends. If the page does not close it, it gets status 204 when it reconnects
-// after the run's last event, and stops. Do not put afterEventId into the URL of an EventSource: it would come back there
-// each time, and would win over what the browser has seen since.
+// An EventSource reconnects whenever a stream ends. If the page does not close it, it gets status 204 when it reconnects after
+// the run's last event, and stops. Do not put afterEventId into the URL of an EventSource: the parameter would be sent on every
+// reconnection, and would win over the browser's own cursor.
 //
-// An event after a pause is sent at once; events in quick succession are sent together, none later than 20 ms.
+// An event after a pause is sent at once; events in quick succession are sent together, delayed by at most 20 ms.
 //
 // # Runs that other processes perform
 //
-// A run with the option kahn.StoreEvents has its events in its store, where every process finds them, over all lives of the run:
+// A run with the option kahn.StoreEvents keeps the events of all its lives in its store, where every process finds them:
 //
 //	Find: func(r *http.Request) (sse.Source, error) {
 //		log, err := store.OpenEvents(r.Context(), db, r.PathValue("id"))
@@ -49,25 +49,24 @@
 //
 // # When events are gone
 //
-// A run that keeps only its last events, see [kahn.Retain], answers an older cursor with status 410 and
+// If a run keeps only its last events, see [kahn.Retain], the response to an older cursor is status 410 with
 //
 //	{"error":"events 4 to 9 are no longer kept","after":3,"first":10}
 //
-// The client has missed events for good. It resets: it drops the state that it has built from the events so far, gets the
-// run's state from the host by other means, and continues with afterEventId = first - 1. An EventSource does not show the
-// status; a page whose EventSource has closed itself asks the same URL again with fetch and Accept: application/json. A
-// cursor above the last event of a running run gets the same answer: a crash has lost the events that the client saw last,
-// see [event.Recovery].
+// The client has permanently missed events, and must reset. It drops the state that it built from earlier events, gets the run's
+// state from the host by other means, and continues with afterEventId = first - 1. An EventSource does not show the status; a
+// page whose EventSource has closed itself can request the same URL with fetch and Accept: application/json. A cursor beyond the
+// last event of a running run gets the same response: a crash has lost the last events that the client saw, see
+// [event.Recovery].
 //
 // # Without streaming
 //
-// A client that accepts application/json and not text/event-stream, and any client if the response cannot be flushed, gets
-// the events so far as one page, and asks again from its lastEventId, until done:
+// Some clients get the events so far as one page: a client that accepts application/json and not text/event-stream, and any
+// client whose response cannot be flushed. The client requests the next page from its lastEventId, until done:
 //
 //	{"events":[{"eventId":1,...},...],"lastEventId":9,"more":false,"done":true}
 //
-// more says that there are more events already; a page holds some hundred kilobytes. An event that was withheld has only
-// its eventId.
+// more means that there are already more events; a page holds some hundred kilobytes. A withheld event has only its eventId.
 package sse
 
 import (
@@ -81,25 +80,26 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Source is a run whose events can be read. A *kahn.Run is one, and so is a *store.EventLog.
+// Source is a run whose events can be read, such as a *kahn.Run or a *store.EventLog.
 type Source interface {
-	// Status is terminal as soon as the run's last event can be read.
+	// Status is terminal once the run's last event can be read.
 	Status() machine.RunStatus
-	// EventRange returns the ids of the first and the last event that can be read now; none if first is above last.
+	// EventRange returns the ids of the first and the last event that can be read now. If first is greater than last,
+	// there are none.
 	EventRange() (first, last uint64)
-	// Events yields the events with ids above after, and waits for later ones. An error ends it: a [*event.GapError] if
-	// events are no longer kept.
+	// Events yields the events with ids greater than after, and waits for later ones. An error ends the sequence: a
+	// [*event.GapError] if events are no longer kept.
 	Events(ctx context.Context, after uint64) iter.Seq2[event.Event, error]
 	// Heartbeat returns an event of type heartbeat.
 	Heartbeat() event.Event
 }
 
-// StatusError is an HTTP status as an error. Hooks of a [Handler] return it to choose the answer, and a [Client] yields it
-// for an answer that is not a stream.
+// StatusError is an HTTP status as an error. Hooks of a [Handler] return it to choose the response, and a [Client] yields
+// it for a response that is not a stream.
 type StatusError struct {
 	Code    int    // 401, 404, ...
 	Message string // the text for the client; "" for the standard text of the code
-	// RetryAfter is how long the client is asked to wait before it tries again; 0 means that it is not asked.
+	// RetryAfter is how long the client should wait before it tries again; 0 sends no Retry-After.
 	RetryAfter time.Duration
 }
 

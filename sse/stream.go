@@ -12,20 +12,21 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// stream is the answer to one request. All of its methods run on the request's goroutine; a feed reads the source on another one.
+// stream is the response to one request. All its methods run on the request's goroutine; a feed reads the source on another
+// goroutine.
 type stream struct {
 	h    *Handler
 	w    http.ResponseWriter
 	rc   *http.ResponseController
 	r    *http.Request
-	last uint64      // the client's cursor once it has read what was written
+	last uint64      // the client's cursor after it reads everything written so far
 	beat *time.Timer // fires when the stream has been silent for too long
 }
 
-// resumption is how often a stream asks Find for the run that continues a suspended one.
+// resumption is how often a stream calls Find for the run that continues a suspended one.
 const resumption = time.Second
 
-// stream answers with the events after a cursor, until the run or the client is gone.
+// stream responds with the events after a cursor, until the run has ended or the client is gone.
 func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, after uint64) {
 	s := &stream{h: h, w: w, r: r, rc: http.NewResponseController(w), last: after}
 	header := w.Header()
@@ -47,10 +48,11 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	} else if err != nil {
 		return
 	}
-	// The server ends the response after this function, and the deadline applies to that write, too.
+	// The server ends the response after this function returns, and the deadline applies to that write, too.
 	defer s.deadline()
 	if h.Retry > 0 {
-		// The field is part of the first event: some clients read fields without data, ended by an empty line, as an event.
+		// The field is part of the first event: some clients take fields without data, followed by an empty line, for an
+		// event.
 		if s.send(fmt.Appendf(nil, "retry: %d\n", h.Retry.Milliseconds())) != nil {
 			return
 		}
@@ -59,7 +61,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 		if s.follow(src) != nil || src.Status().Terminal() {
 			return
 		}
-		// The run is suspended and its log has ended: if it continues, it does so as another one.
+		// The run is suspended and its log has ended. If it continues, Find returns another Source.
 		next, err := s.resumed(src)
 		if err != nil {
 			return
@@ -68,8 +70,8 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, src Source, aft
 	}
 }
 
-// follow writes the events of a source until it ends, which is no error. It cannot report errors: the client reconnects, and
-// either misses nothing or gets the error then.
+// follow writes the events of a source until the source ends; it then returns nil. It does not send errors to the client:
+// the client reconnects, and either misses nothing or gets the error then.
 func (s *stream) follow(src Source) error {
 	f, leave := s.h.feeds.join(src, s.last, s.h)
 	defer leave()
@@ -105,7 +107,7 @@ func (s *stream) follow(src Source) error {
 	}
 }
 
-// resumed waits for the run that continues where a suspended one has stopped.
+// resumed waits for the run that continues a suspended one.
 func (s *stream) resumed(src Source) (Source, error) {
 	ask := time.NewTicker(resumption)
 	defer ask.Stop()
@@ -129,8 +131,8 @@ func (s *stream) resumed(src Source) (Source, error) {
 	}
 }
 
-// contain turns the panic of a source, or of the encoding of a value, into an error, and logs it: the client only sees that its stream ends.
-// It is a deferred call.
+// contain turns a panic of a source, or of the encoding of a value, into an error, and logs it: the client only sees that its stream ends.
+// Callers defer it.
 func contain(err *error) {
 	if v := recover(); v != nil {
 		*err = fmt.Errorf("sse: panic while events are read: %v", v)
@@ -138,11 +140,11 @@ func contain(err *error) {
 	}
 }
 
-// frame returns an event as it is sent. r is used by Redact only.
+// frame returns an event in the form in which it is sent. Only Redact uses r.
 func (h *Handler) frame(r *http.Request, e event.Event) []byte {
 	data := h.render(r, e)
 	if data == nil {
-		return fmt.Appendf(nil, "id: %d\n\n", e.ID) // an id without data moves the cursor and is no event
+		return fmt.Appendf(nil, "id: %d\n\n", e.ID) // an id without data moves the cursor and is not an event
 	}
 	return fmt.Appendf(make([]byte, 0, len(data)+64), "id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Type, data)
 }
@@ -155,16 +157,16 @@ func (s *stream) sendHeartbeat(src Source) error {
 	if data := s.h.render(s.r, beat); data != nil {
 		return s.send(fmt.Appendf(nil, "event: %s\ndata: %s\n\n", event.Heartbeat, data))
 	}
-	return s.send([]byte(":\n")) // a comment without an empty line, which would end the event that the retry field has begun
+	return s.send([]byte(":\n")) // a comment without an empty line, which would end the event that the retry field began
 }
 
-// deadline sets the deadline of the next write. A writer that does not support deadlines has its server's.
+// deadline sets the deadline of the next write. A writer that does not support deadlines keeps its server's.
 func (s *stream) deadline() {
 	_ = s.rc.SetWriteDeadline(time.Now().Add(cmp.Or(s.h.WriteTimeout, defaultWriteTimeout)))
 }
 
-// send writes frames in one piece, sends them to the client, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline
-// passes, also a deadline that the server has set.
+// send writes frames in one piece, flushes them, and then removes the deadline: HTTP/2 would reset an idle stream whose deadline has
+// passed, even one that the server has set.
 func (s *stream) send(frames []byte) error {
 	s.deadline()
 	if len(frames) > 0 {
@@ -182,7 +184,7 @@ func (s *stream) send(frames []byte) error {
 
 func (s *stream) heartbeat() time.Duration { return cmp.Or(s.h.Heartbeat, defaultHeartbeat) }
 
-// render returns the JSON form of an event as the client may see it, one line; nil if the event is withheld.
+// render returns, on one line, the JSON form of an event as the client may see it; nil if the event is withheld.
 func (h *Handler) render(r *http.Request, e event.Event) []byte {
 	if h.Redact != nil {
 		shown, ok := h.Redact(r, e)
@@ -192,9 +194,9 @@ func (h *Handler) render(r *http.Request, e event.Event) []byte {
 		shown.ID, shown.Type = e.ID, e.Type
 		e = shown
 	}
-	data, err := e.MarshalJSON() // by json.Marshal it would be compacted a second time
+	data, err := e.MarshalJSON() // json.Marshal would compact it a second time
 	if err != nil {
-		return nil // only a payload that Redact has made up cannot be encoded
+		return nil // only a payload made by Redact can fail to encode
 	}
 	return data
 }
