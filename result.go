@@ -15,46 +15,47 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Result is the outcome of a run. The zero value is the Result of a run without nodes, of no plan and no id. A nil Result, which Execute returns
-// with an error about the graph or the options, answers as the zero value.
+// Result is the outcome of a run. The zero value is the Result of a run without nodes, plan and id. A nil Result, which Execute returns
+// with an error about the graph or the options, behaves like the zero value.
 type Result struct {
-	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that is not over: see Waiting.
+	// Status is RunCompleted, RunFailed or RunCancelled, or RunSuspended for a run that has not ended: see Waiting.
 	Status RunStatus
 	// Degraded is true for a completed run with failures that were handled or tolerated.
 	Degraded bool
-	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], because the caller's context of a durable run has
-	// ended, or because its store did not answer until its lease had run out. In the third case the error matches [ErrLeft]; in the last one it
-	// matches [ErrStore], and the nodes are as they are stored.
+	// Left is true for a suspended run that was left: by [Run.Leave], by [Runner.Shutdown], because the caller's context of a durable run
+	// ended, or because its store did not answer before its lease ran out. If the context ended, the error matches [ErrLeft]. If the store
+	// did not answer, the error matches [ErrStore], and the nodes are in their stored states.
 	Left bool
-	// Cause says why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run
-	// that failed because of its nodes alone.
+	// Cause says why a run that did not complete was stopped as a whole, or that its end node failed. It is zero for a run that failed only
+	// because of its nodes.
 	Cause Cause
-	// CancelRequested is true if the run was asked to stop, whether or not anything was left to stop.
+	// CancelRequested is true if the run was asked to stop, even if no node was left to stop.
 	CancelRequested bool
-	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], whether or not anything was
-	// left to stop; RedriveRequest is the request for the redrive that began this epoch of the run, see [Redrive].
+	// StopRequest is the first request to stop the run, see [Run.Cancel] and [Run.AbortAll], even if no node was left to stop.
+	// RedriveRequest is the request for the redrive that began this epoch of the run, see [Redrive].
 	StopRequest, RedriveRequest Request
-	// Output is the end node's output, else the output of the only leaf, else a map[string]any of the outputs of the
-	// leaves that completed, by id.
+	// Output is the end node's output. Without an end node it is the output of the only leaf, or with several leaves a map[string]any of
+	// the outputs of the completed leaves, by id.
 	Output any
 	// Start is when the run began, and Duration how long it took, by the monotonic clock.
 	Start    time.Time
 	Duration time.Duration
-	// Pruned are the ids of the nodes to which the trigger that fired does not lead, and which the run left out, in the
-	// order of declaration.
+	// Pruned are the ids of the nodes that the run left out because the fired trigger does not lead to them, in the order of declaration.
 	Pruned []string
-	// Warnings are problems that did not fail the run by themselves: guards that could not decide (once for each node of the graph, with
-	// errors that match [ErrGuard]), conditions whose answer is none of their choices and met no edge (once for each, with errors that
-	// match [ErrNoMatch]), the warnings of [Plan.Warnings] but for triggers, in graphs that steps return too, sinks that panicked or got
-	// stuck, triggers that are unknown or do not lead to a source of the nodes that they lead to, gates whose deadlines lie beyond the
-	// run's Timeout ([ErrGateOutlasts]).
+	// Warnings are problems that alone did not fail the run:
+	//   - guards that could not decide, once for each node of the graph ([ErrGuard]);
+	//   - conditions whose answer is none of their choices and matched no edge, once for each ([ErrNoMatch]);
+	//   - the warnings of [Plan.Warnings] except for triggers, also for graphs that steps returned;
+	//   - sinks that panicked or got stuck;
+	//   - triggers that are unknown, or that do not lead to a source of the nodes that they lead to;
+	//   - gates whose deadlines lie beyond the run's Timeout ([ErrGateOutlasts]).
 	Warnings []error
-	// Abandoned are the ids, inside composites the paths, of the nodes whose steps ignored the end of their context, or whose
-	// guards, merges or tests did not return when they were stopped or the run was left. Their goroutines still run.
+	// Abandoned are the ids, in composites the paths, of the nodes whose steps ignored the end of their context, or whose guards, merges or
+	// tests did not return when they were stopped or the run was left. Their goroutines are still running.
 	Abandoned []string
 	// Waiting are the nodes that a suspended run waits for, in the order of declaration.
 	Waiting []Wait
-	// Test is the summary of a run in test mode, nil for any other run: see the option [TestMode].
+	// Test is the summary of a run in test mode, nil for other runs: see the option [TestMode].
 	Test *TestSummary
 
 	run *Run
@@ -65,60 +66,61 @@ type Result struct {
 type NodeResult struct {
 	ID     string
 	Kind   string
-	Label  string // of the Node, for people
+	Label  string // of the Node, for display
 	Tier   int
 	Status Status
-	// RunID is the id of the run, for readers of many runs: [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it. A
-	// Result has an id of its own, and it is empty in the results of its nodes.
+	// RunID is the id of the run, for readers of many runs. [OnNode], [Run.Node], [Run.Nodes] and [Run.Inside] set it; in the results from
+	// a Result, which has the id itself, it is empty.
 	RunID string
 	// Output is the output of a completed node.
 	Output any
-	// Err is a [*NodeError] for a node that failed by itself, and for a stopped node an [*UpstreamError] or the cause
-	// for which the run was stopped.
+	// Err is a [*NodeError] for a node that failed by itself. For a stopped node it is an [*UpstreamError] or the cause for which the run
+	// was stopped.
 	Err   error
 	Cause Cause
-	// Skip is the reason of a skipped node.
+	// Skip says why a skipped node was skipped.
 	Skip event.SkipReason
-	// Attempts counts the attempts that were begun.
+	// Attempts is the number of attempts that have begun.
 	Attempts int
-	// Start is when the first attempt began, zero if none did. Duration is from then to the end of the last one; of a composite that
-	// waits in a suspended run, to the end of the run.
+	// Start is when the first attempt began, zero if none did. Duration lasts from then to the end of the last attempt, or for a composite
+	// that waits in a suspended run to the end of the run.
 	Start    time.Time
 	Duration time.Duration
 	// Memoized is true if the output comes from an earlier run, see [Memo].
 	Memoized bool
-	// Hit says of which run, and when it was produced; nil if Memoized is false, and if an older version has written the run down.
+	// Hit says which run produced the memoized output, and when. It is nil if Memoized is false, or if an older version stored the run.
 	Hit *event.Hit
 	// Fallback is true if the node's fallback produced the output.
 	Fallback bool
 	// Mocked is true if a mock took the place of the node's step: see [TestMode].
 	Mocked bool
-	// Tolerated is true if the node failed under ContinueOnFail, and for a composite that completed although something
-	// inside failed: it was handled or tolerated there.
+	// Tolerated is true for a node that failed under ContinueOnFail, and for a composite that completed although nodes inside failed,
+	// because the failures were handled or tolerated there.
 	Tolerated bool
 	// Abandoned is true if the last attempt ignored the end of its context and was left behind.
 	Abandoned bool
-	// Decision is the signal that answered a gate, or the last wait of a step: its value, who sent it, and their comment.
-	// Nil without one, as after the Timeout of a gate.
+	// Decision is the signal that answered a gate, or the last wait of a step: its value, its sender and the sender's comment. It is nil if
+	// there was none, as after the Timeout of a gate.
 	Decision *Decision
 	// GuardErr is why the guard could not decide.
 	GuardErr error
-	// Sub is the Result of a composite's nested run, of the last one if there were several: nil for any other node, and for a
-	// composite that was not begun. Its ids and origins are names of the nested graph. A node that was expanded is a composite, see
-	// [Expand]; it has no Sub if it had ended before the run continued from a file or a store: its graph is not known.
+	// Sub is the Result of a composite's nested run, or of the last one if there were several. It is nil for other nodes, and for a
+	// composite that has not begun. Its ids and origins are names of the nested graph. An expanded node is a composite, see [Expand]; it
+	// has no Sub if it ended before the run continued from a file or a store, since its graph is not known then.
 	Sub *Result
-	// Compensation reports whether what the node has done was undone, and CompensationErr why the undoing failed: see Compensate of [Node].
+	// Compensation says whether the node was undone, and CompensationErr why undoing it failed: see Compensate of [Node].
 	Compensation    Compensation
 	CompensationErr error
-	// Undoing describes the calls of the node's Compensate; nil before the first call, and for a composite without a Compensate.
+	// Undoing describes the calls of the node's Compensate. It is nil before the first call, and for a composite without a Compensate.
 	Undoing *Undoing
-	// LastErr is the error of an attempt that was retried, replaced by a fallback, or returned when it was stopped.
+	// LastErr is the error of the last attempt that was retried, replaced by a fallback, or stopped.
 	LastErr error
 	// Labels are the branches that a condition took.
 	Labels []string
-	// Key is the concurrency key that a value has given the node, see KeyFrom of [Node]; "" for none, and for a node that was not checked.
+	// Key is the concurrency key that a value gave the node, see KeyFrom of [Node]; "" if none did, and for a node that was not checked.
 	Key string
-	// Usage is what the node has used in all attempts that have ended, and what was used inside a composite: see [Step.Use]. Nil for nothing.
+	// Usage is what the node has used in all ended attempts, including nodes inside a composite: see [Step.Use]. It is nil if nothing was
+	// used.
 	Usage Usage
 
 	attempts []Attempt // nil for a node with one attempt
@@ -129,24 +131,24 @@ type Undoing struct {
 	Attempts int       // of the compensation
 	Certain  bool      // the node has completed, so it had an effect; if false, the effect is unknown
 	Began    time.Time // when the first attempt began
-	Ended    time.Time // when it was undone, or could not be; zero as long as it is being undone
-	By       *Request  // who has undone it by hand, see [CompensatedByHand]; nil if it was undone by its Compensate
+	Ended    time.Time // when the node was undone, or could not be; zero while it is being undone
+	By       *Request  // who has undone it by hand, see [CompensatedByHand]; nil if its Compensate did
 }
 
-// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if an older version of this package has not kept it
-// from an earlier life of the run.
+// Attempt is one attempt of a node, see [NodeResult.History]. A field is zero if the attempt belongs to an earlier life of the run and an
+// older version of this package did not store the field.
 type Attempt struct {
-	// Number counts from 1. The numbers of attempts that a crash has cut short are missing.
+	// Number counts from 1. Attempts that a crash cut short are missing.
 	Number int
-	// Start and End are its times, by the wall clock. End is zero while it runs, and if it is to be begun again in another life.
+	// Start and End are wall clock times. End is zero while the attempt runs, and if another life will begin the attempt again.
 	Start, End time.Time
-	// Err is what it failed with, nil if it has not.
+	// Err is the error of a failed attempt, else nil.
 	Err error
 	// Delay is the backoff before the next attempt, if one was granted.
 	Delay time.Duration
 }
 
-// History returns the attempts of the node in their order, in a slice that the caller owns.
+// History returns the attempts of the node in order, in a slice that the caller owns.
 func (n NodeResult) History() []Attempt {
 	switch {
 	case n.attempts != nil:
@@ -164,10 +166,10 @@ func (n NodeResult) History() []Attempt {
 	return []Attempt{only}
 }
 
-// hasRun reports whether the result is of a run: neither nil nor the zero value.
+// hasRun reports whether the Result belongs to a run, and is neither nil nor the zero value.
 func (r *Result) hasRun() bool { return r != nil && r.run != nil }
 
-// performed is the run of the result, or for nil and the zero value a run without nodes.
+// performed returns the run of the Result, or a run without nodes for nil and the zero value.
 func (r *Result) performed() *Run {
 	if !r.hasRun() {
 		return &Run{runGiven: runGiven{plan: &Plan{end: noRef}}, runNest: runNest{instance: &notNested}}
@@ -183,7 +185,7 @@ func (r *Result) ID() string {
 	return r.run.ID()
 }
 
-// Plan returns the plan that was executed, nil for the zero Result.
+// Plan returns the plan that the run executed, nil for the zero Result.
 func (r *Result) Plan() *Plan {
 	if !r.hasRun() {
 		return nil
@@ -197,7 +199,7 @@ func (r *Result) Plan() *Plan {
 // Len returns the number of nodes.
 func (r *Result) Len() int { return len(r.performed().plan.names) }
 
-// Node returns the result of one node, and whether there is one of this id.
+// Node returns the result of the node with this id, and whether the graph has such a node.
 func (r *Result) Node(id string) (NodeResult, bool) {
 	ref, ok := r.performed().plan.Ref(id)
 	if !ok {
@@ -206,7 +208,7 @@ func (r *Result) Node(id string) (NodeResult, bool) {
 	return r.node(ref), true
 }
 
-// Nodes yields the results of all nodes in the order of their declaration.
+// Nodes yields the results of all nodes in the order of declaration.
 func (r *Result) Nodes() iter.Seq[NodeResult] {
 	return func(yield func(NodeResult) bool) {
 		for _, ref := range r.performed().plan.declared {
@@ -228,9 +230,9 @@ func (r *Result) Count(status Status) (n int) {
 	return n
 }
 
-// Output returns the output of a completed node as a T, converted as [Param] does. The error matches [ErrType] if the
-// output has another type, [ErrNoValue] if it is null or the node did not complete, [ErrSuspended], too, if the run is suspended, and [ErrUnknownNode] if
-// the id is unknown.
+// Output returns the output of a completed node as a T, converted as by [Param]. The error matches [ErrType] if the output has another
+// type, [ErrNoValue] if it is null or the node did not complete, and [ErrUnknownNode] if the id is unknown. If the run is suspended and the
+// node has not ended, it matches [ErrSuspended], too.
 func Output[T any](r *Result, id string) (T, error) {
 	n, ok := r.Node(id)
 	if !ok {
@@ -242,7 +244,7 @@ func Output[T any](r *Result, id string) (T, error) {
 	return typed[T](n.Output, n.Status == Completed, "output of", id, func() error { return fmt.Errorf("%w: it is %v", ErrNoValue, n.Status) })
 }
 
-// suspendedBy says why a suspended run does not continue.
+// suspendedBy returns why a suspended run does not continue, as the end of a sentence.
 func (r *Result) suspendedBy() string {
 	const most = 5
 	var names []string
@@ -262,7 +264,7 @@ func (r *Result) suspendedBy() string {
 	return ""
 }
 
-// estimate returns how long the nodes of a plan took in this run.
+// estimate returns a function that says how long a node of p took in this run.
 func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	return func(ref machine.Ref) int64 {
 		if old, ok := r.performed().plan.find(p.names[ref]); ok {
@@ -274,12 +276,12 @@ func (r *Result) estimate(p *Plan) func(machine.Ref) int64 {
 	}
 }
 
-// nodeResult makes the result of a terminal node, without the cause. The lock is needed unless the run is over.
+// nodeResult returns the result of a terminal node, without the cause. The caller holds the run's lock unless the run has ended.
 func (r *Run) nodeResult(ref machine.Ref) NodeResult {
 	return r.resultOf(ref, r.st.Word(ref), r.extras[ref])
 }
 
-// resultOf is nodeResult for a node whose word and extra are given. It needs no lock for a completed node.
+// resultOf does the work of nodeResult with a given word and extra. It needs no lock for a completed node.
 func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	rec, n := &r.records[ref], r.plan.node(ref)
 	res := NodeResult{
@@ -291,7 +293,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 	}
 	if rec.attempts > 0 {
 		res.Start = r.start.Add(time.Duration(rec.start))
-		if res.Duration = time.Duration(rec.end - rec.start); res.Status == Running && r.concluded() { // a composite, in a run that was left
+		if res.Duration = time.Duration(rec.end - rec.start); res.Status == Running && r.concluded() { // a composite in a run that was left
 			res.Duration = time.Duration(r.ended - rec.start)
 		}
 	}
@@ -301,7 +303,7 @@ func (r *Run) resultOf(ref machine.Ref, w machine.Word, x *extra) NodeResult {
 		if res.Memoized = x.Memoized && res.Status == Completed && !rec.fallback; res.Memoized {
 			res.Hit = clonePtr(x.Hit)
 		}
-		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // else its beginning was lost with the store
+		if x.comp != nil && x.comp.child != nil && x.comp.child.concluded() && (x.comp.child.st.IsLogged() || !r.st.IsLogged()) { // otherwise its beginning was lost with the store
 			res.Sub = x.comp.child.outcome()
 		}
 		res.attempts, res.Usage = r.attempts(ref, w, x), x.Usage.all()
@@ -327,7 +329,7 @@ func (r *Run) branchesOf(ref machine.Ref) (labels []string) {
 	return labels
 }
 
-// attempts is the history of a node that was attempted more than once, else nil, with the lock held.
+// attempts returns the history of a node that was attempted more than once, else nil. The caller holds the run's lock.
 func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attempt) {
 	if len(x.errs) == 0 && x.began == 0 {
 		return nil
@@ -337,7 +339,7 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 	for _, e := range x.errs {
 		last = e.number
 		a := Attempt{Number: int(last), Err: e.err, Delay: e.delay}
-		if last != 0 { // else nothing else is known
+		if last != 0 { // otherwise the times are not known
 			a.Start, a.End = r.timeAt(e.start), r.timeAt(e.end)
 		}
 		list = append(list, a)
@@ -363,14 +365,13 @@ func (r *Run) attempts(ref machine.Ref, w machine.Word, x *extra) (list []Attemp
 			current.Err = x.lastErr
 		}
 	}
-	if rec.end >= x.began { // else its life ended before it, and it is begun again
+	if rec.end >= x.began { // otherwise the process ended before the attempt did, and the attempt begins again
 		current.End = r.timeAt(rec.end)
 	}
 	return append(list, current)
 }
 
-// node makes a node's result. The run is over: nothing changes any more, and the lock is needed for the origins only, which
-// are computed on request.
+// node makes a node's result. The run has ended, so only the origins, which are computed on request, need the lock.
 func (r *Result) node(ref machine.Ref) NodeResult {
 	run := r.run
 	s := &run.st
@@ -378,7 +379,7 @@ func (r *Result) node(ref machine.Ref) NodeResult {
 	if res.Status == Completed || res.Status == Skipped {
 		return res
 	}
-	if !res.Status.Terminal() { // of a run that is suspended
+	if !res.Status.Terminal() { // in a suspended run
 		res.Status = s.Status(ref)
 		return res
 	}
@@ -388,15 +389,15 @@ func (r *Result) node(ref machine.Ref) NodeResult {
 	return res
 }
 
-// addCause adds to the result of a terminal node why it has neither completed nor was skipped, as far as that is known now. The lock
-// is held.
+// addCause adds the cause and the error to the result of a terminal node that has neither completed nor was skipped, as far as they are
+// known. The caller holds the run's lock.
 func (r *Run) addCause(ref machine.Ref, res *NodeResult) {
 	if res.Status == Completed || res.Status == Skipped {
 		return
 	}
 	s := &r.st
 	kind, origins := s.CauseOf(ref)
-	if res.Cause.Kind = kind; kind != CauseContext && kind != CauseCancelRun { // these have no origin
+	if res.Cause.Kind = kind; kind != CauseContext && kind != CauseCancelRun { // these causes have no origin
 		res.Cause.Origins = origins
 	}
 	if s.Victim(ref) {
@@ -415,7 +416,7 @@ func (r *Run) names(refs []machine.Ref) []string {
 	return names
 }
 
-// skipReason is the reason of a skipped node with the message of its step, or the answer of its condition.
+// skipReason returns why the node was skipped, with the message of its step or the answer of its condition.
 func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	x := r.st.SkipOf(ref)
 	reason := r.plan.skipReason(ref, x)
@@ -434,8 +435,8 @@ func (r *Run) skipReason(ref machine.Ref) event.SkipReason {
 	return reason
 }
 
-// branchText renders the branches that a condition has taken. Each branch that it has not taken says so: for a condition with many
-// labels the text is kept.
+// branchText renders the branches that a condition has taken. Every node on a branch that was not taken needs this text, so it is cached
+// for a condition with many labels.
 func (r *Run) branchText(ref machine.Ref) string {
 	const many = 16
 	if len(r.plan.labelsOf(ref)) <= many {
@@ -450,7 +451,7 @@ func (r *Run) branchText(ref machine.Ref) string {
 	return text.(string)
 }
 
-// textsMade is the map of texts that are made once.
+// textsMade returns the cache of texts, which it makes if there is none.
 func (r *Run) textsMade() *sync.Map {
 	if r.texts.Load() == nil {
 		r.texts.CompareAndSwap(nil, &sync.Map{})
@@ -458,8 +459,8 @@ func (r *Run) textsMade() *sync.Map {
 	return r.texts.Load()
 }
 
-// nodeError is the error of a terminal node that did not complete and was not skipped, else nil. It reads words and
-// records of terminal nodes only, and extras: the lock is needed unless the run is over or the node failed by itself.
+// nodeError returns the error of a terminal node that did not complete and was not skipped, else nil. It reads only words and records of
+// terminal nodes, and extras. The caller holds the run's lock unless the run has ended or the node failed by itself.
 func (r *Run) nodeError(ref machine.Ref) error {
 	s, rec, id := &r.st, &r.records[ref], r.plan.names[ref]
 	w := s.Word(ref)
@@ -489,10 +490,10 @@ func (r *Run) nodeError(ref machine.Ref) error {
 	return &UpstreamError{Node: id, Kind: kind, Origins: origins}
 }
 
-// makeResult is called once, when the run is over.
+// makeResult makes the Result. It is called once, when the run has ended.
 func (r *Run) makeResult() {
 	v := r.verdict
-	res := &r.result // field by field: to copy a whole Result takes longer
+	res := &r.result // set field by field, which is faster than copying a whole Result
 	res.Status, res.Degraded, res.CancelRequested, res.Output = v.status, v.degraded, r.cancelled, r.output()
 	res.Start, res.Duration = r.start.Add(time.Duration(r.began)), time.Duration(r.ended-r.began)
 	remarks := r.remarked()
@@ -532,13 +533,13 @@ func (r *Run) makeResult() {
 	r.summed = true
 }
 
-// runError gathers the errors of the nodes that failed by themselves, and the cause that stopped the run. If the run failed because of failures
-// that were not handled, and nothing stopped it as a whole, the handled failures are left out.
+// runError collects the errors of the nodes that failed by themselves, and the cause that stopped the run. If the run was not stopped as a
+// whole and failed because of unhandled failures, the error omits the handled ones.
 func (r *Run) runError(v verdict) error {
 	e := &RunError{Graph: r.plan.name, Status: v.status, Cause: v.cause, Request: requestOf(r.asked)}
 	nodes, passed := r.plan.declared, machine.Word(machine.WordPropagated|machine.WordTolerated)
 	if (v.cause == CauseNone || v.cause == CauseCompensationFailed && r.st.StoppedFor() == CauseNone) && r.cfg.statusRule == StatusEscaped {
-		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // else the end node, or the rule of an earlier life, has decided
+		if escaped := r.st.EscapedOrigins(); len(escaped) > 0 { // otherwise the end node, or the rule of an earlier life, has decided
 			nodes, passed = escaped, machine.WordPropagated // a tolerated failure may stop a victim
 		}
 	}
@@ -562,10 +563,10 @@ func (r *Run) runError(v verdict) error {
 	return e
 }
 
-// output is the output of the run.
+// output returns the output of the run.
 func (r *Run) output() any {
 	if r.items != nil {
-		return nil // the map decides the form of their outputs
+		return nil // the map decides the form of its items' outputs
 	}
 	if r.plan.end != noRef {
 		if said, ok := r.endOutput.(EndVerdict); ok {
@@ -588,8 +589,8 @@ func (r *Run) output() any {
 	return outputs
 }
 
-// SkipReason returns the reason of a node that was skipped in a State of the plan, without the message of a step that skipped itself.
-// The Answer of a condition is the labels of the branches that it took, since a State does not know the output.
+// SkipReason returns why a node was skipped in a State of the plan, without the message of a step that skipped itself. The Answer of a
+// condition is the labels of the branches that it took, since a State does not know the output.
 func (p *Plan) SkipReason(s *machine.State, r machine.Ref) event.SkipReason {
 	x := s.SkipOf(r)
 	reason := p.skipReason(r, x)
@@ -599,7 +600,7 @@ func (p *Plan) SkipReason(s *machine.State, r machine.Ref) event.SkipReason {
 	return reason
 }
 
-// skipReason puts the reason of a skip into words, without message and answer.
+// skipReason returns why a node was skipped, without message and answer.
 func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 	reason := event.SkipReason{Kind: x.Kind}
 	if x.Node != noRef {
@@ -629,23 +630,22 @@ func (p *Plan) skipReason(r machine.Ref, x machine.Skip) event.SkipReason {
 // Cause says why a node ended as it did.
 type Cause struct {
 	Kind CauseKind
-	// Origins are the ids of the nodes whose failure, or cancellation, reached this one, in declaration order. A node that
-	// failed by itself is its own origin. Nodes with the same origins may share the slice: it must not be modified. It is
-	// computed on request, in time that grows with the edges that let the failure through.
+	// Origins are the ids of the nodes whose failure or cancellation reached this node, in declaration order. A node that failed by itself
+	// is its own origin. Nodes with the same origins may share the slice, which must not be modified. It is computed on request, in time
+	// that grows with the edges that let the failure through.
 	Origins []string
-	// Err is the [*NodeError] of a node that failed by itself, or was stopped by itself or with the run; it unwraps to the
-	// step's error or to the cause of the stop. Victims of an upstream failure carry an [*UpstreamError] that unwraps to
-	// nothing: the origins carry the errors.
+	// Err is the [*NodeError] of a node that failed by itself, or that was stopped by itself or with the run; it unwraps to the step's
+	// error or to the cause of the stop. A victim of an upstream failure has an [*UpstreamError], which unwraps to nothing: the origins
+	// have the errors.
 	Err error
 }
 
-// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and
-// [Runner.Redrive]. Where it is the last parameter, it may be left out; of several the first counts.
-// Both texts are for people and for logs; neither changes what happens. They are shortened to about a kilobyte each, and kept in
-// the Result, in events, in snapshots and in stores.
+// Request says who asks for a run to be stopped or redriven, and why: see [Run.Cancel], [Run.AbortAll], [Redrive] and [Runner.Redrive]. As
+// a last parameter it is optional, and only the first one counts. Both texts are for display and logs; they do not change what happens.
+// Each is shortened to about a kilobyte, and kept in the Result, in events, in snapshots and in stores.
 type Request = event.Request
 
-// boundedRequest is shortened for a request that may be missing, of a file that others may have written.
+// boundedRequest shortens a request from a file that another program may have written. It returns nil for nil.
 func boundedRequest(q *Request) *Request {
 	if q == nil {
 		return nil
@@ -654,7 +654,7 @@ func boundedRequest(q *Request) *Request {
 	return &b
 }
 
-// asked is what a call was given by its last parameter: the first request, shortened, or none.
+// asked returns the first request of a call's last parameter, shortened, or an empty request.
 func asked(by []Request) Request {
 	if len(by) == 0 {
 		return Request{}
@@ -662,12 +662,12 @@ func asked(by []Request) Request {
 	return shortened(by[0])
 }
 
-// shortened is a request with texts of bounded length.
+// shortened returns the request with texts of bounded length.
 func shortened(q Request) Request {
 	return Request{Actor: foreign.Shorten(strings.ToValidUTF8(q.Actor, "\uFFFD")), Reason: foreign.Shorten(strings.ToValidUTF8(q.Reason, "\uFFFD"))}
 }
 
-// requestOf is the request that q points to, or none.
+// requestOf returns *q, or an empty request if q is nil.
 func requestOf(q *Request) Request {
 	if q == nil {
 		return Request{}
@@ -675,16 +675,16 @@ func requestOf(q *Request) Request {
 	return *q
 }
 
-// ask keeps the first request to stop the run, with the lock held. It is called before the stop, whose events contain the
-// request.
+// ask keeps the first request to stop the run. It is called before the stop, whose events contain the request. The caller holds the run's
+// lock.
 func (r *Run) ask(q Request) {
 	if r.asked == nil {
 		r.asked = &q
 	}
 }
 
-// requestFor is the request that made nodes of the run end with a cause of this kind, with the lock held. Nested runs are
-// also stopped with such causes without a request.
+// requestFor returns the request that made nodes of the run end with this kind of cause. A nested run may also be stopped with such a cause
+// without a request. The caller holds the run's lock.
 func (r *Run) requestFor(kind CauseKind) Request {
 	asked := r.outermost().asked
 	if asked == nil || kind != CauseCancelRun && kind != CauseAbortAll {

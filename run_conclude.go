@@ -14,33 +14,32 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// conclusion is the meaning of an attempt's result for its node.
+// conclusion is what the result of an attempt means for its node.
 type conclusion struct {
 	machine.Outcome
 	value    any    // of a completed node
-	err      error  // of any other
-	warning  error  // for a condition whose answer is none of its choices
-	answer   string // of a condition, if it is not the labels of the branches taken
+	err      error  // of a node that has not completed
+	warning  error  // about a condition whose answer is none of its choices
+	answer   string // of a condition, if it differs from the labels of the branches taken
 	skip     string
-	suspend  *suspendError // the wait that the step asks for
+	suspend  *suspendError // the wait that the step has asked for
 	expand   *expansion    // the graph that the step has returned
 	random   float64       // in [0, 1), for the delay before another attempt
-	hint     time.Duration // the wait that a RateLimited error asked for, or 0
-	noRetry  event.NoRetry // why it is not to be retried; zero if that is open, or if it has not failed
+	hint     time.Duration // the wait that a RateLimited error asks for, or 0
+	noRetry  event.NoRetry // why the failure is not retried; zero if that is open, or if the attempt has not failed
 	abortRun bool
 	harmless bool       // the attempt has had no effect
 	fallback bool       // the value is the fallback's
 	hit      *event.Hit // the value comes from another run; else nil
 }
 
-// conclude makes the conclusion of a result, as far as possible without the lock. It calls user code for labels and random
-// numbers.
+// conclude makes the conclusion of a result, as far as possible without the lock. It calls user code for labels.
 func (w *worker) conclude(res attemptResult) conclusion {
 	w.kept = [2]json.RawMessage{}
 	return w.concludeKept(res)
 }
 
-// concludeKept is conclude for an output whose text may be known.
+// concludeKept does the work of conclude for an output whose text may be known.
 func (w *worker) concludeKept(res attemptResult) conclusion {
 	ref := w.task.Ref
 	n, p := w.run.plan.node(ref), w.run.plan
@@ -65,7 +64,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 			return c
 		}
 		err := w.protect(func() error {
-			if p.net.Is(ref, machine.FlagMocked) && isGate(n) { // other answers were checked when the signal came
+			if p.net.Is(ref, machine.FlagMocked) && isGate(n) { // other answers were checked when the signal arrived
 				if err := w.run.plan.refuse(ref, w.run.path(ref), res.value); err != nil {
 					return err
 				}
@@ -80,7 +79,7 @@ func (w *worker) concludeKept(res attemptResult) conclusion {
 	return w.failure(res)
 }
 
-// takeBranches adds to the conclusion of a condition the branches that its value takes. It calls user code.
+// takeBranches adds the branches that a condition's value takes to its conclusion. It calls user code.
 func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 	n := p.node(ref)
 	labels, router, matched := labelsOf(c.value), p.routers[p.net.Router(ref)], false
@@ -103,7 +102,7 @@ func (p *Plan) takeBranches(ref machine.Ref, path string, c *conclusion) error {
 // noMatchError marks the error of a condition that has no branch for its label.
 type noMatchError struct{ error }
 
-// noBranches is the result of a condition whose value takes no branches because of an error.
+// noBranches returns the result of a condition whose value takes no branches because of an error.
 func noBranches(err error) attemptResult {
 	if e, is := err.(*noMatchError); is {
 		return attemptResult{err: e.error, kind: CauseNoBranchMatch}
@@ -138,7 +137,7 @@ func (w *worker) failure(res attemptResult) conclusion {
 			return c
 		}
 		c.suspend = facts.suspend
-		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // if it may not wait
+		c.Cause, c.noRetry = CauseStepError, event.NoRetryCause // in case it may not wait
 		return c
 	case facts.suspend != nil:
 		c.Cause, c.err = CauseStepError, fmt.Errorf("%w: the end node cannot wait", ErrBadEnd)
@@ -154,9 +153,10 @@ func (w *worker) failure(res attemptResult) conclusion {
 	return c
 }
 
-// CauseOf classifies the error of an attempt, as a run does: [CauseRateLimit], [CauseTimeout] for an error that wraps
-// [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for [ErrGoexit], and
-// [CauseStepError] for any other. It is [CauseNone] for nil and for the errors that are no failures: [Skip], [Suspend] and [Expand].
+// CauseOf classifies the error of an attempt, as a run does. It returns [CauseRateLimit] for [RateLimited], [CauseTimeout] for an error
+// that wraps [context.DeadlineExceeded], [CauseExternal] for [ErrCallAborted], [CausePanic] for a [*PanicError], [CauseGoexit] for
+// [ErrGoexit], and [CauseStepError] for any other error. It returns [CauseNone] for nil and for [Skip], [Suspend] and [Expand], which are
+// not failures.
 func CauseOf(err error) CauseKind {
 	if kind := causeOfEnd(err); err == nil || kind != CauseNone {
 		return kind
@@ -171,7 +171,7 @@ func CauseOf(err error) CauseKind {
 	return facts.cause()
 }
 
-// causeOfEnd is the kind of an error that stands for the end of a step without a return.
+// causeOfEnd returns the kind of an error that reports that a step did not return.
 func causeOfEnd(err error) CauseKind {
 	if _, is := err.(*PanicError); is {
 		return CausePanic
@@ -182,7 +182,7 @@ func causeOfEnd(err error) CauseKind {
 	return CauseNone
 }
 
-// cause is the kind of an error that is a failure.
+// cause returns the kind of an error that is a failure.
 func (f *errorFacts) cause() CauseKind {
 	switch {
 	case f.rate != nil:
@@ -193,7 +193,7 @@ func (f *errorFacts) cause() CauseKind {
 	return CauseStepError
 }
 
-// hint is the wait that an error asks for.
+// hint returns the wait that the error asks for.
 func (f *errorFacts) hint() time.Duration {
 	if f.rate == nil {
 		return 0
@@ -201,8 +201,8 @@ func (f *errorFacts) hint() time.Duration {
 	return max(f.rate.after, 0)
 }
 
-// draw draws the random number for the delay before another attempt, if there may be one. The source is user code, so draw
-// is called without the lock, before it is known whether the failure is retried.
+// draw draws the random number for the delay before another attempt, if one may follow. It is called before it is known whether the failure
+// is retried. The source is user code, so the caller does not hold the lock.
 func (w *worker) draw(res attemptResult, c *conclusion) {
 	most, counted := w.run.plan.retryOf(w.task.Ref, w.run.cfg.defaultRetry).MaxAttempts, int(w.step.attempt)
 	if most > 1 && counted >= most {
@@ -218,19 +218,19 @@ func (w *worker) draw(res attemptResult, c *conclusion) {
 	}
 }
 
-// random draws from the run's source. It forces the numbers of a host's source into [0, 1].
+// random draws from the run's source. It clamps the numbers of a host's source to [0, 1].
 func (r *Run) random() float64 {
 	if r.cfg.random == nil {
 		return rand.Float64()
 	}
-	if u := r.cfg.random(); u >= 0 { // not so for NaN
+	if u := r.cfg.random(); u >= 0 { // false for NaN
 		return min(u, 1)
 	}
 	return 0
 }
 
-// amend adjusts a conclusion to facts that are known only under the lock: whether the attempt had timed out, whether the
-// node was asked to stop, and whether another attempt follows, because the failure is retried or the attempt was cut short.
+// amend adjusts a conclusion to facts that are known only under the lock: whether the attempt timed out, whether the node was asked to
+// stop, and whether another attempt follows, because the failure is retried or leaving the run interrupted the attempt.
 func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion, again bool) {
 	ref := step.ref
 	if x != nil && step.flags&stepCrashed == 0 {
@@ -251,13 +251,13 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 			c.noRetry = event.NoRetryOverall
 		}
 	} else if stopping && c.Cause == CauseTimeout {
-		c.Cause = CauseStepError // the deadline error of the step was caused by the stop
+		c.Cause = CauseStepError // the stop caused the step's deadline error
 	}
 	if x != nil && x.behind && c.Status == Failed {
 		c.noRetry = event.NoRetryAbandoned
 	}
 	if c.suspend != nil || c.expand != nil {
-		if r.st.Word(ref).Is(machine.WordDraining) { // it was allowed to finish, but not to wait or to begin nested runs
+		if r.st.Word(ref).Is(machine.WordDraining) { // the node may finish, but not wait or begin nested runs
 			r.st.StopDrained(ref)
 			stopping = true
 		}
@@ -313,33 +313,33 @@ func (r *Run) amend(step *Step, x *extra, c conclusion, now int64) (_ conclusion
 func (r *Run) awaitBackoff(ref machine.Ref, x *extra, now int64) {
 	token := r.st.Token(ref)
 	x.backoff = r.afterAsStored(time.Duration(x.due-now), func(now int64) {
-		if r.st.Current(token, Retrying) == nil { // else the node was stopped while it backed off, or is retried already
+		if r.st.Current(token, Retrying) == nil { // otherwise the node was stopped during its backoff, or is retried already
 			r.endBackoff(token, x, now)
 		}
 	})
 }
 
-// endBackoff makes a node ready again that backs off.
+// endBackoff makes a node ready again after its backoff.
 func (r *Run) endBackoff(token machine.Token, x *extra, now int64) {
 	x.ready, x.Sleeps = now, false
-	r.wake(now) // a run that is being left may rest now, while its store is still writing
+	r.wake(now) // a run that is being left may be at rest by now, while its store is still writing
 	if err := r.st.Requeue(token, Retrying); err != nil {
 		r.st.NoteBug(err)
 	}
 }
 
-// timeoutAfter is the error of a node whose timeout has passed. It renders the error of the step only on request, since that
-// calls user code, and timeoutAfter is made under the lock.
+// timeoutAfter returns the error of a node whose timeout has passed. The step's error is rendered only on request, since that calls user
+// code and the caller of timeoutAfter holds the lock.
 func timeoutAfter(after time.Duration, err error) error { return &lateError{after, err} }
 
 type lateError struct {
 	after time.Duration
-	err   error // the error of the step, may be nil
+	err   error // the step's error, may be nil
 }
 
 func (e *lateError) Error() string {
 	text := fmt.Sprintf("%v after %v", ErrTimeout, e.after)
-	if e.err != nil && e.err != ErrTimeout { // a step may well return the cause of its context
+	if e.err != nil && e.err != ErrTimeout { // a step may return the cause of its context
 		text += ": " + errorText(e.err)
 	}
 	return text
@@ -347,7 +347,7 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() []error { return []error{ErrTimeout, e.err} }
 
-// attemptsCounted is the number of an attempt for the policy of its node: attempts that were cut short do not count.
+// attemptsCounted returns the number of the attempt for the node's retry policy, which does not count attempts that were cut short.
 func (r *Run) attemptsCounted(step *Step) int {
 	if x := r.extras[step.ref]; x != nil {
 		return int(step.attempt - x.Cut)
@@ -355,15 +355,15 @@ func (r *Run) attemptsCounted(step *Step) int {
 	return int(step.attempt)
 }
 
-// grantRetry decides after which delay a failure is retried, or why it is not. A wait that cannot end before the node's or
-// the run's deadline is not begun.
+// grantRetry returns the delay after which a failure is retried, or why it is not retried. It refuses a delay that cannot end before the
+// node's or the run's deadline.
 func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Duration, refused event.NoRetry) {
 	ref := step.ref
 	n, policy := r.plan.node(ref), r.plan.retryOf(ref, r.cfg.defaultRetry)
 	if !r.st.MayRetry(ref) {
 		return 0, event.NoRetryStopping
 	}
-	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // the effects of this attempt are still there
+	if r.undo != nil && r.undoneInside(ref) == CompensationFailed { // the effects of this attempt have not been undone
 		return 0, event.NoRetryCause
 	}
 	if delay, refused = policy.next(r.attemptsCounted(step), c.Cause, c.hint, c.random); refused != 0 {
@@ -379,7 +379,7 @@ func (r *Run) grantRetry(step *Step, c conclusion, now int64) (delay time.Durati
 	return delay, 0
 }
 
-// settle makes a node terminal with the conclusion of its attempt, and reacts to its failure. It is called with the lock held.
+// settle makes a node terminal with the conclusion of its attempt, and reacts to its failure. The caller holds the run's lock.
 func (r *Run) settle(step *Step, c conclusion, now int64) {
 	ref := step.ref
 	rec := &r.records[ref]
@@ -430,7 +430,7 @@ func (r *Run) settle(step *Step, c conclusion, now int64) {
 	}
 }
 
-// warnOfAnswer adds a warning, once for each node of the graph, about a condition whose answer matches no edge.
+// warnOfAnswer adds a warning about a condition whose answer matches no edge, once for each node of the graph.
 func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	x, branches := r.outermost().remark(), r.plan.routers[r.plan.net.Router(ref)]
 	if x.warned[branches] {
@@ -444,7 +444,7 @@ func (r *Run) warnOfAnswer(ref machine.Ref, err error, now int64) {
 	r.event(entry{kind: evNodeLog, ref: ref, attempt: r.records[ref].attempts, at: now, arg: event.LogRecord{Level: slog.LevelWarn, Message: errorText(err)}})
 }
 
-// react applies the consequences of a node's failure beyond its descendants: it stops its group, or the run.
+// react applies the consequences of a node's failure beyond its descendants: it stops the node's group or the run.
 func (r *Run) react(ref machine.Ref, abortRun bool) {
 	if ref == r.plan.end || r.isLost() {
 		return
@@ -461,25 +461,24 @@ func (r *Run) react(ref machine.Ref, abortRun bool) {
 	r.stop(CauseFailFast, ref, &stopCause{err, context.Canceled}, manner)
 }
 
-// verdict is the status of a run that has ended, as the end step evaluates it.
+// verdict is the status of an ended run.
 type verdict struct {
 	status   RunStatus
 	degraded bool
 	cause    CauseKind // why the whole run was stopped, or CauseEndFailed
-	failed   int       // nodes in status failed, the end node not counted
+	failed   int       // how many nodes have status failed, without the end node
 }
 
-// EndVerdict, returned by the end node as its output, replaces the status that kahn computed for the run, except that a
-// cancelled run may be called failed but not completed. An end node that returns anything else leaves the computed status
-// alone, and its output is the run's.
+// EndVerdict, if the end node returns it, replaces the status that kahn computed for the run. It can call a cancelled run failed, but not
+// completed. If the end node returns any other value, the computed status stays, and the value is the run's output.
 type EndVerdict struct {
-	// Status is RunCompleted or RunFailed. The zero value leaves the computed status.
+	// Status is RunCompleted or RunFailed. The zero value keeps the computed status.
 	Status RunStatus
 	// Output is the output of the run.
 	Output any
 }
 
-// judge computes the verdict of the run: the virtual end step. It is called once, with everything terminal.
+// judge computes the verdict of the run. It is called once, when every node is terminal.
 func (r *Run) judge() {
 	if r.verdict = (verdict{status: RunCompleted}); r.plan.end != noRef || !r.st.Untroubled() || r.undo != nil {
 		r.judgeAll()
@@ -487,12 +486,13 @@ func (r *Run) judge() {
 }
 
 //go:noinline
-func (r *Run) judgeAll() { // not a part of judge: see attemptAndFinish
+func (r *Run) judgeAll() { // not inlined into judge: see attemptAndFinish
 	r.verdict = verdictOf(&r.st, r.plan.end, r.cfg.statusRule, r.endOutput)
 	r.judgeUndone(&r.verdict)
 }
 
-// verdictOf computes the verdict of a run in which everything is terminal, from its State and the output of its end node. The lock is held.
+// verdictOf computes the verdict of a run whose nodes are all terminal, from its State and the output of its end node. The caller holds the
+// run's lock.
 func verdictOf(s *machine.Locked, end machine.Ref, rule StatusRule, endOutput any) verdict {
 	status, degraded := s.RunStatus(machine.StatusRule(rule))
 	v := verdict{status: status, degraded: degraded, cause: s.StoppedFor()}
@@ -525,7 +525,7 @@ func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 		return
 	}
 	if said.Status == RunCompleted && v.status != RunCompleted {
-		// The end node has accepted the failures that escaped; only handled failures degrade the run.
+		// The end node has accepted the unhandled failures; only handled failures degrade the run.
 		v.degraded = s.HandledFailures()
 	}
 	if said.Status != RunCompleted {
@@ -534,15 +534,15 @@ func (v *verdict) judgeEnd(s *machine.Locked, end machine.Ref, output any) {
 	v.status = said.Status
 }
 
-// wantsFallback reports whether the node's fallback is called: not for a node that was stopped, nor after its overall
-// timeout, nor for inputs that were refused.
+// wantsFallback reports whether the node's fallback should be called. It is not called for a stopped node, after the node's overall
+// timeout, or if the node's inputs were refused.
 func (r *Run) wantsFallback(ref machine.Ref) bool {
 	x := r.extras[ref]
 	return r.plan.node(ref).Fallback != nil && !r.st.Word(ref).Is(machine.WordStopping|machine.WordAdmitting) && (x == nil || x.timedOut != timeoutOverall)
 }
 
-// beginFallback makes the node's fallback a part of the attempt that has failed, with a Step, and so a context, of its own,
-// in the critical section in which the attempt ended: no stop and no timeout gets lost between the two.
+// beginFallback continues the failed attempt with the node's fallback, which gets its own Step and so its own context. It does so in the
+// critical section in which the attempt ended, so that no stop and no timeout is lost in between.
 func (w *worker) beginFallback(failed conclusion) {
 	r, old := w.run, w.step
 	x := r.extra(old.ref)
@@ -568,7 +568,7 @@ func (w *worker) fallback() bool {
 	c := conclusion{Outcome: machine.Outcome{Status: Completed}, value: value, fallback: true}
 	if err != nil {
 		c = *failed
-		c.harmless = false // the fallback may have had one
+		c.harmless = false // the fallback may have had an effect
 		c.err = errors.Join(failed.err, bounded(err))
 	} else if r.plan.net.Router(ref) >= 0 || r.plan.net.Is(ref, factJudge) || ref == r.plan.end || r.cfg.checkValues {
 		if c = w.conclude(attemptResult{value: value}); c.Status == Completed {
@@ -581,7 +581,7 @@ func (w *worker) fallback() bool {
 	return w.finishFallback(c, true)
 }
 
-// finishFallback is finish for a fallback: there is no other attempt after it.
+// finishFallback finishes a fallback. No other attempt follows.
 func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 	r, step, failed, returned := w.run, w.step, w.failed, w.now
 	w.resumed = false
@@ -610,16 +610,17 @@ func (w *worker) finishFallback(c conclusion, goOn bool) bool {
 // defaultMaxCrashes is the bound without the option MaxCrashes.
 const defaultMaxCrashes = 3
 
-// MaxCrashes bounds how often in a row the process may die during attempts of one node: once more, and the node fails with [CauseCrashed] when the run continues, so that
-// a step that takes its process down does not do so for ever. It is not retried; catch edges, error boundaries, ContinueOnFail and Fallback apply; the Fallback may take
-// the process down as often again. Crashes are known under [Durable] alone; a life that was left because its store did not answer counts as a crash for the attempts in
-// flight. Any end of an attempt sets the count back. Negative means no bound. Node.MaxCrashes is for a node by itself. Default: 3.
+// MaxCrashes bounds how often in a row the process may die during attempts of one node. If it dies once more, the node fails with
+// [CauseCrashed] when the run continues, so that a step cannot take its process down forever. This failure is not retried; catch edges,
+// error boundaries, ContinueOnFail and Fallback apply to it, and the Fallback may take the process down as often again. Only a [Durable]
+// run counts crashes. A life that was left because its store did not answer counts as a crash for the attempts in flight. An attempt that
+// ends in any other way resets the count. Negative means no bound. Node.MaxCrashes sets the bound of one node. Default: 3.
 func MaxCrashes(n int) Option {
 	return optionFunc(func(c *config) error { c.maxCrashes = n; return nil })
 }
 
-// doomed returns why a node fails when the run continues: the process has died too often during its attempts, or the store has refused
-// its output.
+// doomed returns why a node must fail when the run continues: the process has died too often during its attempts, or the store has refused
+// its output. It returns nil if the node need not fail.
 func (r *Run) doomed(ref machine.Ref) error {
 	x := r.extras[ref]
 	switch {
@@ -636,7 +637,7 @@ func (r *Run) doomed(ref machine.Ref) error {
 	return fmt.Errorf("%w: %d", ErrCrashed, x.Crashes)
 }
 
-// mostCrashes is how often in a row the process may die during attempts of a node; negative for no bound.
+// mostCrashes returns how often in a row the process may die during attempts of a node; negative means no bound.
 func (r *Run) mostCrashes(ref machine.Ref) int {
 	if n := r.plan.node(ref).MaxCrashes; n != 0 {
 		return n
@@ -644,8 +645,8 @@ func (r *Run) mostCrashes(ref machine.Ref) int {
 	return r.cfg.maxCrashes
 }
 
-// saves reports whether the Fallback of a doomed node is called: not if the refused output is the Fallback's, nor when the process has died as
-// often since the node was doomed as it may die before.
+// saves reports whether the Fallback of a doomed node is called. It is not if the refused output is the Fallback's, or if the process has
+// died as often again since the node was doomed.
 func (r *Run) saves(ref machine.Ref) bool {
 	x, most := r.extras[ref], r.mostCrashes(ref)
 	bound := most
@@ -655,7 +656,7 @@ func (r *Run) saves(ref machine.Ref) bool {
 	return r.wantsFallback(ref) && !r.records[ref].fallback && (most < 0 || int(x.Crashes) <= bound)
 }
 
-// causeOfDoom is the cause of the failure of a doomed node.
+// causeOfDoom returns the cause with which a doomed node fails.
 func causeOfDoom(err error) CauseKind {
 	if errors.Is(err, ErrCrashed) {
 		return CauseCrashed
@@ -663,8 +664,8 @@ func causeOfDoom(err error) CauseKind {
 	return CauseStoreRejected
 }
 
-// endDoomed ends the doomed nodes, before anything else happens in this life. A node that its Fallback may save begins an attempt that calls
-// nothing but that.
+// endDoomed ends the doomed nodes before anything else happens in this life. A node with a Fallback that saves may call begins an attempt
+// that calls only the Fallback.
 func (h *held) endDoomed(now int64) {
 	h.each(func(h *held) {
 		r := h.run
@@ -683,7 +684,7 @@ func (h *held) endDoomed(now int64) {
 	})
 }
 
-// resultOfDoom is the result of the attempt of a doomed node, which its Fallback follows.
+// resultOfDoom returns the result of a doomed node's attempt, after which its Fallback is called.
 func (r *Run) resultOfDoom(ref machine.Ref) attemptResult {
 	r.st.Lock()
 	defer r.st.Unlock()

@@ -8,30 +8,30 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// composite is the record of a composite node, from its start on, and of a node that has been expanded.
+// composite is the record of a composite node that has begun, and of a node that has been expanded.
 type composite struct {
-	child   *Run // the current, or the last, of the runs that perform it; nil for a loop that pauses since an earlier life
-	working bool // a worker concludes the composite: its nested run has ended
-	put     bool // the worker was given up because the run is being left: another one must conclude the composite
+	child   *Run // the current or last nested run; nil for a loop that has been pausing since an earlier life
+	working bool // a worker concludes the composite, since its nested run has ended
+	put     bool // that worker was abandoned because the run is being left: another one must conclude the composite
 
-	seen *sights // of a memoized node that has begun in this life; else nil
+	seen *sights // for a memoized node that has begun in this life; else nil
 
-	past   []*Run       // of a loop with nodes that may have to be undone: the runs of the iterations before
-	failed *failedWhole // the attempt has failed, and what it has done inside is undone first; else nil
+	past   []*Run       // for a loop with nodes that may have to be undone: the runs of earlier iterations
+	failed *failedWhole // the attempt has failed, and the nodes inside are undone first; else nil
 
-	before iterations     // of a loop
-	pause  *pause         // of a loop that waits for its next iteration, or was interrupted doing so; else nil
-	text   *iterationText // of a loop under a store
-	stored int32          // outputs in before.all that have been given to the store
+	before iterations     // for a loop
+	pause  *pause         // for a loop that waits for its next iteration, or was interrupted while it waited; else nil
+	text   *iterationText // for a loop under a store
+	stored int32          // how many outputs of before.all the store has been given
 }
 
-// iterationText is the output before the iteration with a number, as the codec has written it.
+// iterationText is the output before iteration of, as the codec has written it.
 type iterationText struct {
 	of  int
 	raw json.RawMessage
 }
 
-// atWork returns the run nested in a composite that has not ended, or nil.
+// atWork returns the composite's nested run that has not ended, or nil.
 func (x *extra) atWork() *Run {
 	if x.comp == nil || x.comp.child == nil || x.comp.child.concluded() {
 		return nil
@@ -39,7 +39,7 @@ func (x *extra) atWork() *Run {
 	return x.comp.child
 }
 
-// path is the path of a node in the outermost run.
+// path returns the path of a node in the outermost run.
 func (r *Run) path(ref machine.Ref) string {
 	if r.prefix == "" {
 		return r.plan.names[ref]
@@ -47,7 +47,7 @@ func (r *Run) path(ref machine.Ref) string {
 	return r.prefix + r.plan.names[ref]
 }
 
-// beginComposite begins the nested run of a composite. seen is nil unless what is read inside matters to a memo.
+// beginComposite begins the nested run of a composite. seen is nil unless a memo needs to know what is read inside.
 func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	x := r.extra(step.ref)
 	x.comp = &composite{seen: seen}
@@ -63,20 +63,20 @@ func (r *Run) beginComposite(step *Step, seen *sights, now int64) {
 	r.beginChild(x.comp, child, now)
 }
 
-// beginsInside reports whether nested runs perform a node, and no look-up of its output comes before.
+// beginsInside reports whether nested runs perform the node, without a memo lookup before.
 func (r *Run) beginsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) && (!r.plan.net.Is(ref, machine.FlagAdmit) || r.memoOf(ref) == nil)
 }
 
-// beginWhole begins the look-up for a composite, with the lock held.
+// beginWhole begins the memo lookup for a composite. The caller holds the run's lock.
 func (r *Run) beginWhole(ref machine.Ref, before int32, now int64) {
 	if x := r.extras[ref]; x != nil {
-		x.comp = nil // of the attempt before
+		x.comp = nil // it belongs to the attempt before
 	}
 	r.life().begunInside(r, ref, before, now)
 }
 
-// goInside begins the nested run of a composite whose output was not found.
+// goInside begins the nested run of a composite whose output the memo does not have.
 func (w *worker) goInside() bool {
 	r, step := w.run, w.step
 	ref := step.ref
@@ -85,7 +85,7 @@ func (w *worker) goInside() bool {
 	r.ringDue(w.now)
 	x := r.extra(ref)
 	if r.current(ref) == step && !r.isLost() && r.st.Word(ref).Is(machine.WordDraining) {
-		r.st.StopDrained(ref) // nothing of it has begun
+		r.st.StopDrained(ref) // nothing inside it has begun
 	}
 	if r.current(ref) != step || r.isLost() || r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone || x.left {
 		r.st.Unlock()
@@ -104,21 +104,21 @@ func (w *worker) goInside() bool {
 	return w.next(true)
 }
 
-// subRun makes the run of a composite's sub-graph.
+// subRun makes the nested run of a composite's sub-graph.
 func (r *Run) subRun(step *Step, p *Plan) *Run {
 	c := r.nested(step, p, r.path(step.ref)+"/", 0)
 	c.setKeys()
 	return c
 }
 
-// nested makes the run that performs a composite, or its part number index.
+// nested makes a nested run that performs a composite, or its part with the given index.
 func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	if r.cfg.test != nil {
 		p = r.cfg.test.plan(p, r.plan.doubles[step.ref])
 	}
 	c := &Run{runGiven: r.runGiven}
 	c.plan, c.cfg, c.unheld, c.from = p, r.tree.config(), false, nil
-	c.stage = stageRunning // nothing keeps it from beginning
+	c.stage = stageRunning // no Runner delays it
 	c.log, c.single, c.manual = r.log, r.single, r.manual
 	c.runNest = runNest{
 		tree: r.tree, outer: r, nests: p.composite,
@@ -132,7 +132,7 @@ func (r *Run) nested(step *Step, p *Plan, prefix string, index int32) *Run {
 	return c
 }
 
-// config is the config that all nested runs share: the outermost run's without the options that concern that one alone.
+// config returns the config that all nested runs share: the outermost run's, without the options for the outermost run alone.
 func (t *tree) config() *config {
 	if t.cfg == nil {
 		cfg := *t.root.cfg
@@ -152,11 +152,11 @@ func (r *Run) limitTo(step *Step) {
 	}
 }
 
-// beginChild begins a nested run, with the lock held.
+// beginChild begins a nested run. The caller holds the run's lock.
 func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	comp.child, comp.working = c, false
 	c.began = now
-	r.flush(now) // the start of the composite comes before the events inside
+	r.flush(now) // log the start of the composite before the events inside
 	r.timers++   // until the child's goroutines have returned
 	r.setUp(c)
 	if r.leaving {
@@ -172,13 +172,13 @@ func (r *Run) beginChild(comp *composite, c *Run, now int64) {
 	c.tree.queue(c)
 }
 
-// setUp prepares a nested run to begin, with the lock held.
+// setUp prepares a nested run to begin. The caller holds the run's lock.
 func (r *Run) setUp(c *Run) {
 	c.initState()
 	c.remaining = r.remainingAfter(c.within.ref)
 	c.st.DrivenBy((*runHost)(c), &r.st)
 	c.st.Park(r.st.ParksNodes())
-	if c.items == nil { // a run of items has the prefix of the run around it
+	if c.items == nil { // a run of items has the same prefix as the run around it
 		c.tree.nested[c.prefix] = c
 		c.tree.longest = max(c.tree.longest, len(c.prefix))
 	}
@@ -192,8 +192,7 @@ func (r *Run) setUp(c *Run) {
 	c.enter()
 }
 
-// childEnded is called when everything in a nested run is terminal. A worker concludes the composite, since that
-// may take user code.
+// childEnded is called when every node of a nested run is terminal. A worker concludes the composite, since that may call user code.
 func (r *Run) childEnded(c *Run) {
 	if d := r.durable; d != nil && d.failed == nil {
 		d.outbox.ended = append(d.outbox.ended, c)
@@ -204,16 +203,16 @@ func (r *Run) childEnded(c *Run) {
 	c.returnTo()
 }
 
-// returnTo queues the composite of a nested run that has ended.
+// returnTo queues the composite of an ended nested run.
 func (r *Run) returnTo() { r.outer.returnedTo(r.within.ref) }
 
-// returnedTo queues a composite for a worker that concludes it.
+// returnedTo queues a composite, so that a worker concludes it.
 func (r *Run) returnedTo(ref machine.Ref) {
 	r.st.EvaluateInline(ref)
 	r.tree.touch(r)
 }
 
-// childLeft is called when the goroutines of a nested run that has ended have returned.
+// childLeft is called when a nested run has ended and its goroutines have returned.
 func (r *Run) childLeft() {
 	if r.stage != stageOver {
 		r.stage = stageOver
@@ -222,7 +221,7 @@ func (r *Run) childLeft() {
 	}
 }
 
-// returned concludes the composite of a nested run that has ended.
+// returned concludes the composite of an ended nested run.
 func (w *worker) returned() bool {
 	r, ref := w.run, w.task.Ref
 	r.st.Lock()
@@ -232,7 +231,7 @@ func (w *worker) returned() bool {
 		r.armReturnGrace(ref, x)
 	}
 	if x.grace == nil && (r.st.Word(ref).Is(machine.WordStopping) || x.timedOut != timeoutNone) {
-		r.armGrace(w.step, x) // there was no goroutine to wait for before
+		r.armGrace(w.step, x) // before, there was no goroutine to wait for
 	}
 	comp := x.comp
 	if f := comp.failed; f != nil && f.undone {
@@ -269,7 +268,7 @@ func (w *worker) returned() bool {
 	return w.finishAs(c, attemptResult{}, true)
 }
 
-// ofChild returns the conclusion of a composite after the run of its sub-graph has ended.
+// ofChild returns the conclusion of a composite from the ended run of its sub-graph.
 func (w *worker) ofChild(c *Run) conclusion {
 	v := &c.verdict
 	if v.status == RunCompleted && c.st.AllSkipped() {
@@ -294,7 +293,7 @@ func (w *worker) ofChild(c *Run) conclusion {
 	return conclusion{Outcome: machine.Outcome{Status: kind.StopStatus(), Cause: kind}, err: err}
 }
 
-// outcome is the Result of a run that has ended.
+// outcome returns the Result of an ended run.
 func (r *Run) outcome() *Result {
 	r.resMu.Lock()
 	defer r.resMu.Unlock()
@@ -304,7 +303,7 @@ func (r *Run) outcome() *Result {
 	return &r.result
 }
 
-// spread carries a stop from the outermost run down to this one.
+// spread carries a stop from the outermost run to this one.
 func (r *Run) spread() {
 	if r.outer != nil {
 		r.outer.spread()
@@ -313,13 +312,13 @@ func (r *Run) spread() {
 	r.collectStops()
 }
 
-// input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the
-// parameters of its composite, or the inputs given to Expand.
+// input returns a root input of the run, or the default that its graph declares. The inputs of a nested run are the parameters of its
+// composite, or the inputs given to Expand.
 func (r *Run) input(name string) (value any, ok bool) {
 	return r.given(name, true)
 }
 
-// given is input. noted: a memo has to know of it, see sights.
+// given returns a root input. noted reports whether a memo must record the read, see sights.
 func (r *Run) given(name string, noted bool) (value any, ok bool) {
 	if value, ok = r.delivers(name, noted); ok {
 		return value, true
@@ -352,10 +351,10 @@ func (r *Run) delivers(name string, noted bool) (value any, ok bool) {
 	return r.outer.param(r.within.ref, r.within.flags, name)
 }
 
-// eachInput calls f with the names of the root inputs, some of them perhaps more than once.
+// eachInput calls f with the names of the root inputs, perhaps several times with the same name.
 func (r *Run) eachInput(f func(name string)) { r.everyInput(true, f) }
 
-// everyInput is eachInput. noted: a memo has to know of it, see sights.
+// everyInput calls f like eachInput. noted reports whether a memo must record the read, see sights.
 func (r *Run) everyInput(noted bool, f func(name string)) {
 	for name := range r.cfg.inputs {
 		f(name)
@@ -380,42 +379,41 @@ func (r *Run) everyInput(noted bool, f func(name string)) {
 	}
 }
 
-// performsInside reports whether nested runs perform a node: it is a composite, or runs and has been expanded.
+// performsInside reports whether nested runs perform the node: it is a composite, or is running and has been expanded.
 func (r *Run) performsInside(ref machine.Ref) bool {
 	return r.plan.net.Is(ref, machine.FlagComposite) || r.st.IsExpanded(ref)
 }
 
-// tree is the state that a run and the runs nested in it share besides the lock: the slots of Limit, which the leaves of the
-// tree hold and composites do not, and the list of runs that a critical section has touched. Only a run whose plan has
-// composites has one. All of it is guarded by the common lock.
+// tree is the state that a run and the runs nested in it share besides the lock: the slots of Limit, which leaf nodes hold and composites
+// do not, and the list of runs that a critical section has touched. Only a run whose plan has composites, or whose nodes have been
+// expanded, has a tree. The common lock guards it.
 //
-// With one slot the order of everything is determined. Three rules make it so: a worker that may take something takes the
-// first of the whole tree, not of its own run; tasks without a slot come before tasks with one; and while a worker evaluates
-// something without a slot, no worker takes a task. So the next event is a function of the state of the tree alone,
-// whichever worker comes first.
+// With one slot the order of all nodes is determined, by three rules: a worker takes the first task of the whole tree, not of its own run;
+// tasks without a slot come before tasks with one; and while a worker evaluates something without a slot, no worker takes a task. So the
+// next event depends only on the state of the tree, whichever worker comes first.
 type tree struct {
 	root    *Run
-	cfg     *config // of the nested runs; nil before the first one
-	workers int     // running goroutines of all runs together, abandoned ones not counted
+	cfg     *config // shared by the nested runs; nil before the first one
+	workers int     // running goroutines of all runs together, without abandoned ones
 	limit   int     // slots of all runs together; 0 means no limit
 	machine.TreeSlots
-	waiting queue       // runs with a ready node that wants a slot, with one slot all runs that could continue; the best first; empty without a limit
-	touched []*Run      // to be attended before the lock is released
+	waiting queue       // runs with a ready node that wants a slot, or with one slot all runs that could continue; the best first; empty without a limit
+	touched []*Run      // to attend to before the lock is released
 	ending  []stopOrder // attempts whose contexts end when the lock is released
 	keys    map[string]*machine.Slots
-	flights map[place]*flight // of nodes that are memoized and have been expanded
-	nested  map[string]*Run   // nested runs that have not ended, by the prefix of the paths in them; items of maps have none here
-	longest int               // the length of the longest prefix that there was
-	tokens  map[string][]*Run // runs that are nested in which a step waits, by its token, in the order of declaration
-	steps   int64             // runs visited, by which tests check that the work is linear
+	flights map[place]*flight // of memoized nodes that have been expanded
+	nested  map[string]*Run   // nested runs that have not ended, by the prefix of their paths; without the runs of a map's items
+	longest int               // the length of the longest prefix so far
+	tokens  map[string][]*Run // by token: the nested runs with a step that waits under it, in the order of declaration
+	steps   int64             // counts visited runs; tests use it to check that the work is linear
 	deltas  deltaCounts
 
-	// Of a tree with one slot.
-	coming bool   // a worker was started that has not taken its first task
-	gated  []*Run // runs with gates that were not reached
+	// For a tree with one slot.
+	coming bool   // a started worker has not taken its first task yet
+	gated  []*Run // runs with gates that they have not reached
 }
 
-// touch notes a change of a run that the run's own worker may not see.
+// touch records a change of a run that the run's own worker may not see.
 func (t *tree) touch(r *Run) {
 	if !r.touched {
 		r.touched = true
@@ -423,11 +421,11 @@ func (t *tree) touch(r *Run) {
 	}
 }
 
-// settle attends every run that was touched, and hands the free slots out.
+// settle attends to every touched run, and hands out the free slots.
 func (t *tree) settle(now int64) {
 	t.attend(now)
 	if t.root.isLost() {
-		t.touch(t.root) // which ends when no goroutine of any run is left
+		t.touch(t.root) // the root ends when no goroutine of any run is left
 		t.attend(now)
 		return
 	}
@@ -435,21 +433,21 @@ func (t *tree) settle(now int64) {
 	switch {
 	case t.limit == 1:
 		t.pass(now)
-	// A worker that has been started and has not taken its task gets the next slot, and then attends the other runs.
+	// The next slot goes to a worker that was started and has not taken its task yet. That worker then attends to the other runs.
 	case len(t.waiting) > 0 && t.Used < t.limit:
 		t.waiting[0].dispatch(now)
 	}
 	if t.root.cfg.restAfter > 0 && t.root.doze(now) {
 		t.attend(now)
 	}
-	if t.root.leaving && t.workers == 0 { // only once every run that was touched has started its remaining work
+	if t.root.leaving && t.workers == 0 { // only after every touched run has started its remaining work
 		t.root.rest(now)
 		t.touch(t.root)
 		t.attend(now)
 	}
 }
 
-// attend logs the changes of every run that was touched, updates its place in the queue, and starts a worker if it needs one.
+// attend logs the changes of every touched run, updates its place in the queue, and starts a worker if the run needs one.
 func (t *tree) attend(now int64) {
 	for len(t.touched) > 0 {
 		r := t.touched[len(t.touched)-1]
@@ -460,7 +458,7 @@ func (t *tree) attend(now int64) {
 			r.performUndos(now)
 		}
 		if r.outer != nil && r.concluded() && !r.isPutAway() {
-			r.conclude(now) // and nothing else: a worker of the outer run may be reading the verdict, without the lock
+			r.conclude(now) // only that: a worker of the outer run may be reading the verdict, without the lock
 			continue
 		}
 		t.ending = append(t.ending, r.endings()...)
@@ -473,8 +471,8 @@ func (t *tree) attend(now int64) {
 	}
 }
 
-// shareGroups connects this run to the limits that the tree shares: the slots and rates of keys, of the whole run, and of
-// groups that a graph around this one declares.
+// shareGroups connects this run to the limits that the tree shares: the slots and rates of keys, of the whole run, and of groups that a
+// graph around this one declares.
 func (r *Run) shareGroups() {
 	s := &r.st
 	s.ShareLimits(&r.tree.root.st)
@@ -489,12 +487,12 @@ func (r *Run) shareGroups() {
 			}
 		}
 	}
-	for key, g := range s.LateKeys() { // of nodes that were checked before the run became a tree
+	for key, g := range s.LateKeys() { // keys of nodes that were checked before the run became a tree
 		r.shareTreeKey(g, key)
 	}
 }
 
-// shareTreeKey makes the slots of a key, which a group of the run has, common to the tree.
+// shareTreeKey shares the slots of a key, which a group of the run has, with the tree.
 func (r *Run) shareTreeKey(g int32, key string) {
 	t, own := r.tree, r.st.SlotsOf(g)
 	if known := t.keys[key]; known != nil {
@@ -507,7 +505,7 @@ func (r *Run) shareTreeKey(g int32, key string) {
 	t.keys[key] = own
 }
 
-// bindKey gives a node the key that a value gives it, with the lock held, and makes the slots of the key common with other runs.
+// bindKey gives a node its key from a value, and shares the key's slots with other runs. The caller holds the run's lock.
 func (r *Run) bindKey(ref machine.Ref, key string) {
 	if key == "" {
 		return
@@ -522,14 +520,14 @@ func (r *Run) bindKey(ref machine.Ref, key string) {
 	}
 }
 
-// slotsOf returns the slots of a group that the run's graph, or the nearest around it, declares; nil if it has no limit.
+// slotsOf returns the slots of a group that the run's graph, or the nearest graph around it, declares; nil if the group has no limit.
 func (r *Run) slotsOf(name string) *machine.Slots {
 	for ; r != nil; r = r.outer {
 		i, ok := r.plan.groupIndex[name]
 		if !ok || r.plan.groups[i].inherited {
 			continue
 		}
-		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of the graph may be a member
+		if g := &r.plan.groups[i]; r.nests && !r.plan.composite && (g.Limit > 0 || g.Rate != Rate{}) { // no node of this graph may be a member
 			r.st.MakeSlots(i)
 		}
 		return r.st.SlotsOf(i)
@@ -537,7 +535,7 @@ func (r *Run) slotsOf(name string) *machine.Slots {
 	return nil
 }
 
-// remainingAfter is the longest path that remains after a node, in the run and in the runs around it.
+// remainingAfter returns the longest path that remains after a node, in the run and in the runs around it.
 func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	longest := int64(0)
 	for _, a := range r.plan.net.Out(ref) {
@@ -546,8 +544,8 @@ func (r *Run) remainingAfter(ref machine.Ref) int64 {
 	return saturate.Add(longest, r.remaining)
 }
 
-// addToken notes that a step of a run waits under a token. A token that equals the id of its node is left out: the path
-// finds it.
+// addToken records that a step of a run waits under a token. It ignores a token that equals the id of a node, since the path finds that
+// node.
 func (t *tree) addToken(token string, r *Run) {
 	if t == nil || r.outer == nil {
 		return
@@ -561,7 +559,7 @@ func (t *tree) addToken(token string, r *Run) {
 	t.tokens[token] = slices.Insert(t.tokens[token], t.tokenPlace(token, r), r)
 }
 
-// tokenPlace is the place of a run among the runs in which a step waits under a token, which are in the order of declaration.
+// tokenPlace returns the index of a run among the runs with a step that waits under the token, which are in the order of declaration.
 func (t *tree) tokenPlace(token string, r *Run) int {
 	i, _ := slices.BinarySearchFunc(t.tokens[token], r, func(x, y *Run) int {
 		t.steps++
@@ -586,7 +584,7 @@ func (t *tree) dropToken(token string, r *Run) {
 	}
 }
 
-// makeTree makes the run the root of a tree, when it begins, or when the first of its nodes is expanded.
+// makeTree makes the run the root of a tree, when the run begins or when its first node is expanded.
 func (r *Run) makeTree() {
 	r.tree = &tree{root: r, limit: r.cfg.limit, keys: map[string]*machine.Slots{}, nested: map[string]*Run{}}
 	t := r.tree
@@ -597,7 +595,7 @@ func (r *Run) makeTree() {
 	r.enter()
 }
 
-// enter makes the slots of the run, and of its groups and keys, the tree's.
+// enter makes the run, and its groups and keys, use the tree's slots.
 func (r *Run) enter() {
 	s := &r.st
 	if r.turn == nil {
@@ -609,7 +607,7 @@ func (r *Run) enter() {
 	}
 	r.shareGroups()
 	if r.tree.limit == 0 || r.items != nil && r.plan.composite {
-		return // the items of such a map hold slots of the map alone
+		return // the items of such a map hold only slots of the map
 	}
 	s.ShareTree(&r.tree.TreeSlots)
 }
@@ -624,7 +622,7 @@ func (r *Run) hurries() bool {
 	return false
 }
 
-// children yields the nested runs that have not ended, in the order of their composites.
+// children returns the nested runs that have not ended, in the order of their composites.
 func (r *Run) children() []*Run {
 	var refs []machine.Ref
 	for ref, x := range r.extras {
@@ -643,7 +641,7 @@ func (r *Run) children() []*Run {
 	return list
 }
 
-// restInside is rest for a nested run: its composite is suspended as long as nothing in it can continue.
+// restInside brings a nested run to rest: its composite is suspended as long as no node in it can continue.
 func (r *Run) restInside() {
 	if r.stage != stageResting {
 		r.stage = stageResting
@@ -652,9 +650,8 @@ func (r *Run) restInside() {
 	}
 }
 
-// restAll brings all runs to rest that are nested in a run which is being left, and in which no worker runs. Runs that were
-// stopped were not held before, and are held now: an item that comes to rest gives its slot back, and no node may take it
-// any more.
+// restAll brings all nested runs of a run that is being left to rest. No worker runs in them. It also holds the nested runs that were
+// stopped, which were not held before: an item that comes to rest releases its slot, and no node may take that slot.
 func (r *Run) restAll(now int64) {
 	if !r.nests {
 		return
@@ -677,7 +674,7 @@ func (r *Run) wakeOuter(now int64) {
 		o.extra(ref).reentries++
 	}
 	o.st.Rouse(ref)
-	o.flush(now) // before the events inside
+	o.flush(now) // log these changes before the events inside
 	o.tree.touch(o)
 }
 
@@ -690,7 +687,7 @@ func (r *Run) putAside() {
 		c.ended = r.ended
 		c.putAside()
 		c.stage, c.verdict = stageConcluded, verdict{status: RunSuspended}
-		c.st.DropChanges() // nodes that became ready again since the snapshot; the log has ended
+		c.st.DropChanges() // changes since the snapshot, when nodes became ready again; the log is closed
 		c.disarmAll(true)
 		c.tree.touch(c)
 	}

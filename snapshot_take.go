@@ -12,8 +12,8 @@ import (
 	"github.com/seed-c794f7ef/kahn/machine"
 )
 
-// Snapshot returns the run as it stands now. A running run may be resumed from it as after a crash: attempts that are
-// running now will be repeated.
+// Snapshot returns the current state of the run. A running run may be resumed from it as after a crash: the attempts that are running now
+// are repeated.
 func (r *Run) Snapshot() *Snapshot {
 	r.plan.Hash() // calls user code (MarshalJSON), so not under the lock
 	r.ID()
@@ -29,7 +29,7 @@ func (r *Run) Snapshot() *Snapshot {
 	return s
 }
 
-// nodeStates are the states of all nodes, with the lock held.
+// nodeStates returns the states of the nodes. The caller holds the run's lock.
 func (r *Run) nodeStates() (nodes []nodeState) {
 	for _, ref := range r.plan.declared {
 		if w := r.st.Word(ref); w.Is(machine.WordDecided) && !r.isUntold(ref) {
@@ -50,7 +50,7 @@ func (r *Run) nodeStates() (nodes []nodeState) {
 	return nodes
 }
 
-// earlySignalStates are the signals for gates that were not reached yet.
+// earlySignalStates returns the signals for gates that the run has not reached.
 func (r *Run) earlySignalStates() (list []signalState) {
 	if len(r.signals) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (r *Run) earlySignalStates() (list []signalState) {
 	return list
 }
 
-// stopState is the stop of the run, or nil.
+// stopState returns the stop of the run, or nil.
 func (r *Run) stopState() *stopState {
 	if r.st.StoppedFor() == CauseNone {
 		return nil
@@ -81,7 +81,7 @@ func (r *Run) stopState() *stopState {
 	return stop
 }
 
-// inputValues are the inputs of the run.
+// inputValues returns the inputs of the run.
 func (r *Run) inputValues() map[string]stored {
 	if len(r.cfg.inputs) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (r *Run) inputValues() map[string]stored {
 	return values
 }
 
-// fileHeader is the part of a snapshot beside the inputs, the nodes, and what is counted of them, with the lock held.
+// fileHeader returns a snapshot without the inputs, the deltas and the nodes. The caller holds the run's lock.
 func (r *Run) fileHeader() snapshotFile {
 	tier, _ := r.st.OpenTier()
 	file := snapshotFile{
@@ -133,8 +133,7 @@ func (r *Run) fileHeader() snapshotFile {
 	return file
 }
 
-// Snapshot returns the final state of a run that is over: to be resumed if it is suspended, else to be redriven. It is nil for the zero
-// Result.
+// Snapshot returns the final state of the run, to resume it if it is suspended, else to redrive it. It returns nil for the zero Result.
 func (r *Result) Snapshot() *Snapshot {
 	if !r.hasRun() {
 		return nil
@@ -142,8 +141,8 @@ func (r *Result) Snapshot() *Snapshot {
 	return r.run.Snapshot()
 }
 
-// nodeState is the state of a node whose join has decided, with the lock held, without the nodes inside a composite and the outputs that
-// a loop has collected.
+// nodeState returns the state of a node whose join has decided, without the nodes inside a composite and the outputs that a loop has
+// collected. The caller holds the run's lock.
 func (r *Run) nodeState(ref machine.Ref) nodeState {
 	rec, of := &r.records[ref], r.st.Saved(ref)
 	n := nodeState{ID: r.plan.names[ref], Facts: of.Facts, Attempts: rec.attempts, Fallback: rec.fallback}
@@ -192,7 +191,7 @@ func (r *Run) nodeState(ref machine.Ref) nodeState {
 
 func (r *Run) extraState(n *nodeState, x *extra) {
 	if x.asked != nil {
-		n.Asked = append([]string{}, r.names(x.asked)...) // which may be empty
+		n.Asked = append([]string{}, r.names(x.asked)...) // the list may be empty, but is not nil
 	}
 	n.LastErr, n.GuardErr, n.StopErr = storeError(x.lastErr), storeError(x.guardErr), storeError(x.stop)
 	for _, e := range x.errs {
@@ -225,7 +224,7 @@ func (r *Run) extraState(n *nodeState, x *extra) {
 	}
 }
 
-// compositeState adds the state of a composite to its node's, without the nodes inside.
+// compositeState adds the state of a composite to the state of its node, without the nodes inside.
 func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	if x.items != nil && (!n.Status.Terminal() || x.items.list.IsValid()) {
 		n.List = &stored{x.items.value(), x.items.text}
@@ -237,7 +236,7 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 		in.Nodes = nil
 		n.Inside, n.Dormant, n.TimedOut, n.Timeout = &in, x.kept.Dormant, x.kept.TimedOut, x.kept.Timeout
 		return
-	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // that was an attempt before
+	case x.comp == nil, x.comp.isExpansion() && !n.Status.Terminal() && !w.Is(machine.WordExpanded): // the expansion belongs to an earlier attempt
 		return
 	}
 	if p := x.comp.pause; p != nil && n.Status == Running {
@@ -255,14 +254,14 @@ func (r *Run) compositeState(n *nodeState, ref machine.Ref, x *extra) {
 	}
 }
 
-// state is the state of the run nested in a composite, without its nodes and the outputs that a loop has collected.
+// state returns the state of the nested run, without its nodes and the outputs that a loop has collected.
 func (comp *composite) state() *insideState {
 	c := comp.child
 	in := &insideState{
 		Iteration: c.iteration, Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: c.timeAt(c.began), StoppedFor: c.stoppedBy, Stop: c.stopState(),
 		Cancelled: c.cancelled, Signals: c.earlySignalStates(), Failed: c.failedGroups.all(),
 	}
-	if in.Undoes = c.st.AllowsUndo() || len(comp.past) > 0; c.undo != nil { // an iteration before this one may have expanded a node
+	if in.Undoes = c.st.AllowsUndo() || len(comp.past) > 0; c.undo != nil { // an earlier iteration may have expanded a node
 		in.Undoing = c.undo.status
 	}
 	if c.recorder != nil {
@@ -272,7 +271,7 @@ func (comp *composite) state() *insideState {
 		in.Previous = comp.previous(c.iteration, c.previous)
 	}
 	if c.items != nil {
-		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // a map that has ended may not have its list
+		in.Items, in.AbortRun = len(c.plan.names), c.items.abort // an ended map may have no list
 	}
 	if c.concluded() {
 		in.Ended = c.timeAt(c.ended)
@@ -286,13 +285,13 @@ func (comp *composite) state() *insideState {
 	return in
 }
 
-// stateBetween is state for a loop that pauses before its next iteration.
+// stateBetween is like state, for a loop that pauses before its next iteration.
 func (comp *composite) stateBetween(p *pause, due time.Time) *insideState {
 	undoes := len(comp.past) > 0 || comp.child != nil && comp.child.st.AllowsUndo()
 	return &insideState{Undoes: undoes, Iteration: p.next, Previous: comp.previous(p.next, comp.before.last), Degraded: comp.before.degraded > 0, DegradedAt: comp.before.degraded, Began: due, Due: due, Failed: p.failed}
 }
 
-// pastStates are the iterations before the given one of a loop with nodes that may have to be undone, with their nodes.
+// pastStates returns the iterations before the given one, with their nodes, of a loop with nodes that may have to be undone.
 func (x *extra) pastStates(before int) (list []insideState) {
 	if x.kept != nil {
 		return x.kept.Inside.Past
@@ -307,7 +306,7 @@ func (x *extra) pastStates(before int) (list []insideState) {
 	return list
 }
 
-// previous is the output of the iteration before the given one, with its text if that is known.
+// previous returns the output of the iteration before the given one, with its text if it is known.
 func (comp *composite) previous(iteration int, value any) *stored {
 	v := storedValue(value)
 	if comp.text != nil && comp.text.of == iteration {
@@ -316,15 +315,15 @@ func (comp *composite) previous(iteration int, value any) *stored {
 	return v
 }
 
-// collected are the outputs of the iterations before the given one, of a loop that collects them.
+// collected returns the collected outputs of the iterations before the given one.
 func (it iterations) collected(iteration int) (list []stored) {
-	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // a loop that was stopped while it paused has the last iteration's output, too
+	for _, v := range it.all[:min(len(it.all), max(iteration-1, 0))] { // a loop that was stopped during a pause also has the last iteration's output
 		list = append(list, stored{value: v})
 	}
 	return list
 }
 
-// insideNodes are the states of the nodes inside a composite.
+// insideNodes returns the states of the nodes inside a composite.
 func (x *extra) insideNodes() []nodeState {
 	if x.kept != nil {
 		return x.keptNodes()
@@ -332,7 +331,7 @@ func (x *extra) insideNodes() []nodeState {
 	return x.comp.child.nodeStates()
 }
 
-// value is the list as the map's parameter gave it.
+// value returns the list as the map's parameter gave it.
 func (x *items) value() any {
 	if !x.list.IsValid() {
 		return nil
@@ -340,11 +339,11 @@ func (x *items) value() any {
 	return x.list.Interface()
 }
 
-// nodeWriter writes nodes of snapshots and of stores.
+// nodeWriter writes the nodes of snapshots and stores.
 type nodeWriter struct{ jsonwrite.Writer }
 
-// node writes a node of a snapshot, with every value and error as text. The members are in the order of nodeState, as package
-// json would write them, which writes the members that few nodes have.
+// node writes a node of a snapshot, with all values and errors as text. The members are in the order of nodeState, as package json would
+// write them. Package json writes the rare members.
 func (w *nodeWriter) node(n *nodeState) {
 	w.Open()
 	w.Text("id", n.ID)
@@ -353,7 +352,7 @@ func (w *nodeWriter) node(n *nodeState) {
 	w.Close()
 }
 
-// record writes what a store keeps of a node beside its key and the parts that store.Columns has by themselves.
+// record writes the store's record of a node, without its key and without the parts that store.Columns holds.
 func (w *nodeWriter) record(n *nodeState, key string) {
 	rest := *n
 	rest.Hash, rest.Cause, rest.Start, rest.End, rest.Value = "", CauseNone, time.Time{}, time.Time{}, nil
@@ -365,7 +364,7 @@ func (w *nodeWriter) record(n *nodeState, key string) {
 	w.Close()
 }
 
-// rest writes the members that follow id and status.
+// rest writes the members after id and status.
 func (w *nodeWriter) rest(n *nodeState) {
 	w.Flag("checking", n.Checking)
 	w.Flag("reached", n.Reached)
@@ -454,29 +453,29 @@ func (w *nodeWriter) rest(n *nodeState) {
 	writeIf(w, "undo", n.Undo)
 }
 
-// writeIf leaves out a member that is nil. Others it leaves to package json.
+// writeIf writes a member with package json, unless it is nil.
 func writeIf[T any](w *nodeWriter, key string, v *T) {
 	if v != nil {
 		w.JSON(key, v)
 	}
 }
 
-// superseded reports whether the node has ended because no other node waited for its result any more.
+// superseded reports whether the node ended because no other node needed its result any more.
 func (n *nodeState) superseded() bool {
 	return n.Skip == SkipSuperseded || n.Status == Cancelled && n.Cause == CauseSuperseded
 }
 
-// handled is a completed node that ran because of failures, and the nodes that had failed, by their paths.
+// handled is a completed node that ran because of failures, with the paths of the failed nodes.
 type handled struct {
 	node  string
-	first string // of the nodes that had failed
-	more  int    // of them
-	kept  bool   // it does not run again
+	first string // the first failed node
+	more  int    // how many more failed nodes there are
+	kept  bool   // the node does not run again
 }
 
 type handledNodes []handled
 
-// refusal is the error of a redrive that would repeat what the nodes have answered, nil if there are none.
+// refusal returns the error of a redrive that would repeat failures that the nodes have handled; nil if the list is empty.
 func (list handledNodes) refusal() error {
 	if len(list) == 0 {
 		return nil
@@ -502,8 +501,8 @@ func (list handledNodes) refusal() error {
 	return fmt.Errorf("%w: %s: nothing undoes what has been done because of a failure: begin another run, or give DespiteHandlers if this is to be repeated all the same", ErrHandlers, b.String())
 }
 
-// handled lists, at every depth, the nodes that have answered failures and contradict a redrive or a fork that runs the failed nodes
-// again. before is set if a fork keeps the result of a node before the composite around them.
+// handled lists, at every depth, the nodes that have handled failures and forbid a redrive or a fork that runs the failed nodes again.
+// before reports whether a fork keeps the result of a node before the composite around them.
 func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, redrive, before bool) handledNodes {
 	p, marks := a.plan, a.marks()
 	answers, at := p.answers(nodes)
@@ -532,7 +531,7 @@ func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, red
 			if inner, err := in.later.level(n.Inside.plan, n.Inside, within); err == nil {
 				list = inner.handled(list, n.Inside.Nodes, within, redrive, before || !redrive && keptBefore[r])
 			}
-		case in.later != nil && n.Status == Completed: // else it is found when the graph is known
+		case in.later != nil && n.Status == Completed: // otherwise the handlers are found when the graph is known
 			list = handledUnknown(list, n, prefix)
 		case in.plan != nil:
 			list = in.handled(list, n.Inside.Nodes, n.prefixInside(prefix), redrive, before || !redrive && keptBefore[r])
@@ -541,7 +540,7 @@ func (a *again) handled(list handledNodes, nodes []nodeState, prefix string, red
 	return list
 }
 
-// keptBefore reports by Ref for which nodes a completed ancestor does not run again.
+// keptBefore reports, by Ref, which nodes have a completed ancestor that does not run again.
 func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	kept, before := make([]bool, len(p.names)), make([]bool, len(p.names))
 	for i := range nodes {
@@ -558,7 +557,7 @@ func (p *Plan) keptBefore(nodes []nodeState, again []bool) []bool {
 	return before
 }
 
-// handledInside lists the nodes inside a composite that have answered failures: all run again.
+// handledInside lists the nodes inside a composite that have handled failures. All of them run again.
 func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, prefix string) handledNodes {
 	if n.Inside == nil {
 		return list
@@ -570,12 +569,12 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 	case in.Expanded != "":
 		inner = in.plan
 	case in.Items > 0:
-		for i := range in.Nodes { // nothing leads from one item to another
+		for i := range in.Nodes { // no edge leads from one item to another
 			list = p.items[r].handledInside(list, 0, &in.Nodes[i], within)
 		}
 		return list
 	case inner == nil:
-		return list // it was mocked
+		return list // the node was mocked
 	}
 	answers, at := inner.answers(in.Nodes)
 	for _, r := range inner.declared {
@@ -589,13 +588,13 @@ func (p *Plan) handledInside(list handledNodes, r machine.Ref, n *nodeState, pre
 	return list
 }
 
-// handledUnknown is handledInside for an expanded node whose graph is not known: if it completed in spite of failures inside, something in there has
-// answered them.
+// handledUnknown lists handlers in an expanded node whose graph is not known: if the node completed in spite of failures inside, a node
+// inside has handled them.
 func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes {
 	within := n.prefixInside(prefix)
 	var failed handled
 	for i := range n.Inside.Nodes {
-		if in := &n.Inside.Nodes[i]; in.isBad() && n.Inside.Items == 0 { // what a map tolerates is not answered
+		if in := &n.Inside.Nodes[i]; in.isBad() && n.Inside.Items == 0 { // a map's tolerated failures are not handled
 			if failed.first == "" {
 				failed = handled{node: prefix + n.ID, first: within + in.ID, more: -1}
 			}
@@ -610,8 +609,7 @@ func handledUnknown(list handledNodes, n *nodeState, prefix string) handledNodes
 	return list
 }
 
-// answers lists, by Ref, which failures the completed nodes have answered that ran because of failures; it is nil if nothing has failed. at
-// are the nodes by Ref.
+// answers lists, by Ref, the failures that completed nodes have handled; it is nil if no node has failed. at are the nodes by Ref.
 func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeState) {
 	at = p.found(nodes)
 	if !slices.ContainsFunc(at, func(n *nodeState) bool { return n != nil && n.isStopped() }) {
@@ -622,7 +620,7 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 	for i := range at {                           // predecessors come first
 		r := machine.Ref(i)
 		if n := at[r]; n == nil || n.Status != Completed || r == p.end || p.net.Is(r, machine.FlagCleanup) || n.Undo != nil {
-			continue // what it has answered by was undone
+			continue // if the node was undone, its handling was, too
 		}
 		caught, taken := p.answersOf(r, at, branch)
 		branch[r], answers[r] = taken, union(caught, taken)
@@ -630,8 +628,8 @@ func (p *Plan) answers(nodes []nodeState) (answers [][]machine.Ref, at []*nodeSt
 	return answers, at
 }
 
-// answersOf returns what a completed node has answered itself, and, if it ran only on branches that boundaries took because of failures, these
-// failures.
+// answersOf returns the failures that a completed node has caught and, if it ran only on branches that boundaries took because of failures,
+// those failures.
 func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref) (caught, taken []machine.Ref) {
 	join, _, _ := p.net.Rules(r)
 	otherwise := false // it would have run without these branches
@@ -669,7 +667,7 @@ func (p *Plan) answersOf(r machine.Ref, at []*nodeState, branch [][]machine.Ref)
 	return caught, taken
 }
 
-// union returns the Refs of both lists, each once, and one of the lists itself if it can: nodes of one branch share theirs.
+// union returns the Refs of both lists, without duplicates. It returns one of the lists itself if it can: nodes of one branch share a list.
 func union(a, b []machine.Ref) []machine.Ref {
 	switch {
 	case len(a) == 0:
@@ -682,7 +680,7 @@ func union(a, b []machine.Ref) []machine.Ref {
 	return slices.Compact(all)
 }
 
-// askedBy are the failed nodes for whose status or error a boundary has asked.
+// askedBy returns the failed nodes whose status or error a boundary has asked for.
 func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	if join, _, _ := p.net.Rules(r); join != Boundary {
 		return nil
@@ -703,7 +701,7 @@ func (p *Plan) askedBy(r machine.Ref, at []*nodeState) (asked []machine.Ref) {
 	return asked
 }
 
-// refsOf are the Refs of the nodes of the given names, as far as there are any.
+// refsOf yields the Refs of the nodes with the given names, without unknown names.
 func (p *Plan) refsOf(names []string) iter.Seq[machine.Ref] {
 	return func(yield func(machine.Ref) bool) {
 		for _, name := range names {

@@ -16,14 +16,14 @@ import (
 	"github.com/seed-c794f7ef/kahn/store"
 )
 
-// Call is one attempt of one node as data: everything that its step sees through its [Step]. [Step.Call] makes one of an attempt, and
-// [NewStep] makes a Step of it, in another process if need be. A coordinator that keeps its own books may fill one in, too.
+// Call is one attempt of one node as data: everything that its step sees through its [Step]. [Step.Call] makes a Call from an attempt, and
+// [NewStep] makes a Step from a Call, in another process if need be. A coordinator with its own state may also fill in a Call.
 //
-// As JSON the values are in the form of Codec. Errors keep their texts and the sentinel errors that they match, and errors of
-// failed predecessors their fields.
+// In JSON, values have the form that Codec gives them. Errors keep their texts and the sentinel errors that they match; errors of failed
+// predecessors also keep their fields.
 type Call struct {
-	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are what the methods of Step of
-	// these names return.
+	// RunID, ID, Path, Kind, Label, Config, Attempt, Tier, IdempotencyKey, Epoch, Queued and Predecessors are what Step's methods of these
+	// names return.
 	RunID          string        `json:"run_id"`
 	ID             string        `json:"id"`
 	Path           string        `json:"path"`
@@ -36,15 +36,15 @@ type Call struct {
 	Epoch          uint64        `json:"epoch,omitempty"`
 	Queued         time.Time     `json:"queued,omitzero"`
 	Predecessors   []Predecessor `json:"predecessors,omitempty"`
-	// Deadline is when the attempt, the node or the run is out of time; zero if never. The run holds the attempt to it; the step has it
-	// as the deadline of its context.
+	// Deadline is when the attempt, the node or the run is out of time; zero if never. It is the deadline of the step's context, and the
+	// run enforces it.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Params and Upstream are the parameters, and the values that predecessors delivered, by name and by id.
+	// Params are the parameters by name, and Upstream the values that predecessors delivered, by id.
 	Params   map[string]any `json:"-"`
 	Upstream map[string]any `json:"-"`
-	// Root are the root inputs. Inside a composite they are its parameters.
+	// Root are the root inputs. In a composite they are the composite's parameters.
 	Root map[string]any `json:"-"`
-	// Item and Index belong to the innermost map, if InMap is set.
+	// Item and Index belong to the innermost map around the node, if InMap is set.
 	InMap bool `json:"in_map,omitempty"`
 	Index int  `json:"index,omitempty"`
 	Item  any  `json:"-"`
@@ -53,16 +53,18 @@ type Call struct {
 	Signal     any   `json:"-"`
 	SavedState any   `json:"-"`
 	LastErr    error `json:"-"`
-	// Compensating is set if the Step undoes its node: see [Step.Compensating]. Compensated and Certain are then what [Step.Compensated] returns.
+	// Compensating is set if the Step undoes its node: see [Step.Compensating]. Compensated and Certain are then what [Step.Compensated]
+	// returns.
 	Compensating bool `json:"compensating,omitempty"`
 	Compensated  any  `json:"-"`
 	Certain      bool `json:"certain,omitempty"`
 	// Awaited are the runs that the step has awaited, see [AwaitRun].
 	Awaited []store.Ended `json:"awaited,omitempty"`
-	// View is what [Step.View] shows, and has the iteration, which Step has too. [Step.Call] gives it all ancestors of the node. A host may remove ancestors that the
-	// step does not ask for, to make the call smaller. If Config and Root of the View are nil, it has the Call's, but not the Config if the Call is Compensating.
+	// View is what [Step.View] shows, including the iteration, which Step has too. [Step.Call] fills in all ancestors of the node; a host
+	// may remove those that the step does not use, to make the call smaller. Where Config or Root of the View is nil, the View shows the
+	// Call's, except that a Compensating Call does not lend its Config.
 	View ViewData `json:"-"`
-	// Codec writes and reads the values. Step.Call sets the run's; nil means nil [Types].
+	// Codec encodes and decodes the values. Step.Call sets the run's; nil means nil [Types].
 	Codec Codec `json:"-"`
 
 	early *early // inputs for which the node did not wait, or nil
@@ -79,10 +81,10 @@ type ViewData struct {
 	RunStatus RunStatus      `json:"run_status"`
 	// Nodes are the ancestors, by id.
 	Nodes map[string]NodeData `json:"-"`
-	// Codec writes and reads the values; nil means nil [Types].
+	// Codec encodes and decodes the values; nil means nil [Types].
 	Codec Codec `json:"-"`
 
-	asks *asking // in place of Root and Nodes, of the View of a guard or a condition beside a State; else nil
+	asks *asking // replaces Root and Nodes in the View of a guard or a condition beside a State; else nil
 }
 
 // node returns the data of an ancestor.
@@ -108,25 +110,25 @@ type NodeData struct {
 	Status Status
 	Output any
 	Err    error
-	// Tolerated is true for a node that failed under ContinueOnFail, and for a loser that was superseded: see [View.Unread].
+	// Tolerated is true for a node that failed under ContinueOnFail, and for a superseded node: see [View.Unread].
 	Tolerated bool
 }
 
-// isUnread reports whether a test that reads the output must have asked for the status or the error.
+// isUnread reports whether a test that reads the output must also have asked for the status or the error.
 func (n NodeData) isUnread() bool {
 	return (n.Status == Failed || n.Status == Aborted || n.Status == Cancelled) && !n.Tolerated
 }
 
-// reporter gets what a step reports while it runs. A [*Step] is one, in the process of the run.
+// reporter receives what a step reports while it runs. In the process of the run, a [*Step] is a reporter.
 type reporter interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
 	Tokens(input, output int)
 }
 
-// NewStep returns a Step whose methods return what the Call says, with the given context, which its host ends when the attempt is to stop;
-// nil means [context.Background]. What the step emits, logs and counts goes to the last argument, such as the [*Step] of the attempt in the
-// process of the run; nil drops it.
+// NewStep returns a Step whose methods return what the Call says. Its context is ctx, which the host ends when the attempt must stop; nil
+// means [context.Background]. to receives what the step emits, logs and counts, for example the [*Step] of the attempt in the process of
+// the run; nil drops it.
 func NewStep(ctx context.Context, c Call, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -146,7 +148,7 @@ func NewStep(ctx context.Context, c Call, to interface {
 // NewView returns a View that shows the data.
 func NewView(d ViewData) View { return View{data: &d} }
 
-// given returns the Call that the Step was made from, nil for a Step of a run.
+// given returns the Call from which the Step was made, nil for a Step of a run.
 func (s *Step) given() *Call {
 	if h := s.handed(); h != nil {
 		return h.call
@@ -154,7 +156,7 @@ func (s *Step) given() *Call {
 	return nil
 }
 
-// reporter is where a Step reports to that was made from a Call: never nil.
+// reporter returns the reporter of a Step that was made from a Call. It is never nil.
 func (s *Step) reporter() reporter {
 	if to := s.handed().reporter; to != nil {
 		return to
@@ -168,7 +170,7 @@ func (noReporter) Emit(any)               {}
 func (noReporter) Log(slog.Level, string) {}
 func (noReporter) Tokens(int, int)        {}
 
-// Call returns the attempt as data, in time linear in the ancestors of the node, since it collects their results for Call.View. See
+// Call returns the attempt as data. It takes time linear in the ancestors of the node, since it collects their results for Call.View. See
 // [Step.CallWithoutView].
 func (s *Step) Call() Call {
 	c := s.CallWithoutView()
@@ -178,9 +180,9 @@ func (s *Step) Call() Call {
 	return c
 }
 
-// CallWithoutView is Call without the ancestors in its View, for a step that does not ask [Step.View] for their results: it takes time linear in
-// the edges of the node. In a graph with long paths the calls of all steps together take time quadratic in its nodes with the ancestors, and
-// linear without. The View has the predecessors that have an error, for [Step.UpstreamErr], and everything that is not about a node.
+// CallWithoutView is like Call, without the ancestors in the View, for a step that does not read their results from [Step.View]. It takes
+// time linear in the edges of the node. In a graph with long paths all calls together take time linear in the nodes, but quadratic with
+// ancestors. The View has only the predecessors with an error, for [Step.UpstreamErr], and the facts that are not about a node.
 func (s *Step) CallWithoutView() Call {
 	if c := s.given(); c != nil {
 		return *c
@@ -205,7 +207,7 @@ func (s *Step) CallWithoutView() Call {
 	if c.View.Trigger, c.View.Fired = v.Trigger(); c.Compensating {
 		c.View.Config = v.Config()
 	}
-	if v.run != s.run { // of an item: the View is the map's
+	if v.run != s.run { // for an item, the View is the map's
 		c.View.Root = v.run.allInputs()
 	}
 	for _, p := range c.Predecessors {
@@ -219,7 +221,7 @@ func (s *Step) CallWithoutView() Call {
 // view returns what [Step.View] shows.
 func (c *Call) view() ViewData {
 	d := c.View
-	if d.Config == nil && !c.Compensating { // else the Call's may be the config of the compensation
+	if d.Config == nil && !c.Compensating { // otherwise the Call's Config may be that of the compensation
 		d.Config = c.Config
 	}
 	if d.Root == nil {
@@ -228,7 +230,7 @@ func (c *Call) view() ViewData {
 	return d
 }
 
-// allInputs returns the root inputs in a fresh map.
+// allInputs returns the root inputs in a new map.
 func (r *Run) allInputs() map[string]any {
 	m := map[string]any{}
 	r.eachInput(func(name string) {
@@ -242,7 +244,7 @@ func (r *Run) allInputs() map[string]any {
 	return m
 }
 
-// Data returns what the View shows, as data, in time linear in the ancestors of the node.
+// Data returns what the View shows, as data. It takes time linear in the ancestors of the node.
 func (v View) Data() ViewData {
 	switch {
 	case v.data != nil && v.data.asks != nil:
@@ -269,7 +271,7 @@ func (v View) nodeData(id string) NodeData {
 	return n
 }
 
-// tolerates reports whether a node that failed or was cancelled does not count against the run.
+// tolerates reports whether the node failed or was cancelled without counting against the run.
 func (v View) tolerates(id string) bool {
 	r, ok := v.ancestor(id)
 	if !ok {
@@ -289,7 +291,8 @@ func (v View) ancestors() []string {
 	return p.Ancestors(p.names[v.ref])
 }
 
-// The JSON forms. The fields that package json writes as they are come with the embedded type, which has no methods; values are stored.
+// The JSON forms. The embedded type, which has no methods, has the fields that package json writes itself; the other fields hold encoded
+// values.
 type (
 	plainCall Call
 	callForm  struct {
@@ -323,7 +326,7 @@ type (
 	}
 )
 
-// formError makes an error of package json name the exported type instead of its form, and a field without the form's embedded type.
+// formError makes an error of package json name the exported type instead of its form, and the field without the form's embedded type.
 func formError(err error, form, exported reflect.Type) error {
 	var mismatch *json.UnmarshalTypeError
 	if errors.As(err, &mismatch) {
@@ -338,13 +341,13 @@ func formError(err error, form, exported reflect.Type) error {
 	return err
 }
 
-// values writes or reads the values of a form, and keeps the first error, which names the field.
+// values encodes or decodes the values of a form, and keeps the first error, which names the field.
 type values struct {
 	codec Codec
 	err   error
 }
 
-// failed keeps an error of a field, and of a name in it if there is one.
+// failed keeps an error of a field, and of the name in it unless name is empty.
 func (x *values) failed(field, name string, err error) {
 	switch {
 	case x.err != nil || err == nil:
@@ -396,7 +399,7 @@ func (x *values) readAll(field string, form map[string]stored) map[string]any {
 	return m
 }
 
-// errors is the codec for errors: Types write any error.
+// errors returns the codec for errors: Types can write any error.
 func (x *values) errors() values {
 	switch x.codec.(type) {
 	case Types, types:
@@ -415,7 +418,7 @@ func (x *values) writeError(field, name string, err error) *stored {
 	return s
 }
 
-// readError reads an error, or the text of one.
+// readError decodes an error, or the text of an error.
 func (x *values) readError(field, name string, s *stored) error {
 	in := x.errors()
 	v := in.readNamed(field, name, s)
@@ -448,7 +451,7 @@ func (c Call) MarshalJSON() ([]byte, error) {
 	return json.Marshal(form)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the Call has.
+// UnmarshalJSON implements json.Unmarshaler. It decodes the values with c.Codec.
 func (c *Call) UnmarshalJSON(data []byte) error {
 	x := values{codec: c.Codec}
 	form := callForm{plainCall: (*plainCall)(c), View: &ViewData{Codec: c.Codec}}
@@ -459,7 +462,7 @@ func (c *Call) UnmarshalJSON(data []byte) error {
 	c.Params, c.Upstream, c.Root = x.readAll("params", form.Params), x.readAll("upstream", form.Upstream), x.readAll("root", form.Root)
 	c.Signal, c.SavedState, c.LastErr = x.read("signal", form.Signal), x.read("saved_state", form.SavedState), x.readError("last_error", "", form.LastErr)
 	c.Compensated = x.read("compensated", form.Undone)
-	if form.View == nil { // it is null
+	if form.View == nil { // the view is null
 		form.View = &ViewData{Codec: c.Codec}
 	}
 	c.View, c.early = *form.View, form.Early
@@ -485,7 +488,7 @@ func (d ViewData) MarshalJSON() ([]byte, error) {
 	return json.Marshal(form)
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the ViewData has.
+// UnmarshalJSON implements json.Unmarshaler. It decodes the values with d.Codec.
 func (d *ViewData) UnmarshalJSON(data []byte) error {
 	x := values{codec: d.Codec}
 	form := viewForm{plainView: (*plainView)(d)}
@@ -506,19 +509,19 @@ func (d *ViewData) UnmarshalJSON(data []byte) error {
 
 var errExpansion = fmt.Errorf("%w: a graph that a step has returned", ErrNotEncodable)
 
-// Reply is what an attempt has returned, as data: the way back of a [Call]. As JSON its error keeps its text, the sentinel errors that it
-// matches, and what the engine reacts to: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] and panics. A graph that a step
-// returned with [Expand] cannot be encoded: an error that matches [ErrNotEncodable].
+// Reply is the result of an attempt as data, the answer to a [Call]. In JSON its error keeps its text, the sentinel errors that it matches,
+// and its meaning for the engine: [Permanent], [AbortRun], [NoEffect], [RateLimited], [Skip], [Suspend] and panics. A graph that a step
+// returned with [Expand] cannot be encoded; the error matches [ErrNotEncodable].
 type Reply struct {
 	Value any
 	Err   error
-	// Codec writes and reads the values; nil means nil [Types].
+	// Codec encodes and decodes the values; nil means nil [Types].
 	Codec Codec
 }
 
-// Perform calls a step function with the attempt, and returns its result; a panic becomes an error of type [*PanicError]. A step that calls
-// runtime.Goexit ends the goroutine, and Perform returns nothing: a host that has to reply then defers a Reply with [ErrGoexit]. See
-// [NewStep] for the context and for what gets the reports of the step.
+// Perform calls a step function with the attempt and returns its result; it turns a panic into a [*PanicError]. If the step calls
+// runtime.Goexit, the goroutine ends and Perform does not return: a host that must reply defers a Reply with [ErrGoexit]. ctx and to are as
+// for [NewStep].
 func (c Call) Perform(ctx context.Context, step StepFunc, to interface {
 	Emit(chunk any)
 	Log(level slog.Level, message string)
@@ -555,7 +558,7 @@ type replyForm struct {
 	Suspend    *suspendForm  `json:"suspend,omitempty"`
 }
 
-// panicForm is a panic: its value as text, or in the error of the reply if it is one.
+// panicForm is a panic. Text is its value as text, unless the value is an error, which is in the reply's error.
 type panicForm struct {
 	Text  string `json:"text,omitempty"`
 	Stack []byte `json:"stack"`
@@ -565,10 +568,10 @@ type suspendForm struct {
 	Token string  `json:"token,omitempty"`
 	Info  *stored `json:"info,omitempty"`
 	State *stored `json:"state,omitempty"`
-	// Until is when the step is entered again; it Sleeps if no signal is to end that before.
+	// Until is when the step is entered again. Sleeps is set if no signal can end the wait before.
 	Until  time.Time `json:"until,omitzero"`
 	Sleeps bool      `json:"sleeps,omitempty"`
-	// Run is the id of the run that is awaited.
+	// Run is the id of the awaited run.
 	Run string `json:"run,omitempty"`
 }
 
@@ -614,8 +617,8 @@ func (form *replyForm) writeError(x *values, err error) error {
 	return nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It reads the values with the Codec that the Reply has. It refuses null and unknown members, so
-// that no failure is taken for a success.
+// UnmarshalJSON implements json.Unmarshaler. It decodes the values with r.Codec. It refuses null and unknown members, so that no failure is
+// read as a success.
 func (r *Reply) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return fmt.Errorf("%w: a reply is an object, not null", ErrBadValue)
@@ -631,7 +634,7 @@ func (r *Reply) UnmarshalJSON(data []byte) error {
 	return x.err
 }
 
-// error is the reverse of writeError.
+// error returns the error that writeError has written.
 func (form *replyForm) error(x *values) error {
 	err := x.readError("error", "", form.Err)
 	switch {
@@ -664,7 +667,7 @@ func (form *replyForm) error(x *values) error {
 	return err
 }
 
-// countUndone counts that what a node has done was undone. The lock is held.
+// countUndone counts that the node was undone. The caller holds the run's lock.
 func (r *Run) countUndone(path string) {
 	x := r.outermost().undoes()
 	if x.times == nil {
@@ -673,7 +676,7 @@ func (r *Run) countUndone(path string) {
 	x.times[path]++
 }
 
-// timesUndone is how often what a node, or a composite around it, has done was undone. The lock is held.
+// timesUndone returns how often the node, or a composite around it, was undone. The caller holds the run's lock.
 func (r *Run) timesUndone(path string) (n int32) {
 	x := r.outermost().undo
 	if x == nil || len(x.times) == 0 {
@@ -687,7 +690,7 @@ func (r *Run) timesUndone(path string) (n int32) {
 	return n + int32(x.times[path])
 }
 
-// undoneBefore is how often the node's effect was undone before the given attempt to perform or to undo the node.
+// undoneBefore returns how often the node was undone before this attempt to perform or undo it.
 func (r *Run) undoneBefore(s *Step, path string) int32 {
 	undoes := false
 	for o := r; o != nil; o = o.outer {
